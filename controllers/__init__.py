@@ -1,0 +1,1 @@
+"""Pure route planners and the thin Ryu app that installs their rules; the only package that imports ryu."""

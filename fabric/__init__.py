@@ -1,0 +1,1 @@
+"""The fabric as a value, and the world that brings it to life: model, engine, queues, measuring, verdict, results."""

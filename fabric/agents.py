@@ -1,0 +1,162 @@
+"""Programs inside hosts: forked (not started) into a host's network namespace, controlled over a pipe, never over the
+measured network.
+
+A program is a module-level function ``program(agent, arguments)``. It reports to the run and receives orders through
+its :class:`Agent`; it ends by returning. Every clock in a world is ``time.monotonic()``, which all its processes share.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from fabric import netns
+from fabric.errors import TrafficError
+
+Program = Callable[["Agent", Any], None]
+PRELOAD = ("numpy", "fabric.agents")
+
+
+class StopRequested(Exception):  # noqa: N818 - not an error: how a program is asked to end
+    """Raised in a program by :meth:`Agent.receive` when the run is over or has gone."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a program that raised left behind."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A program's end: the host it runs in and its pipe to the run."""
+
+    host: str
+    pipe: Connection
+
+    def report(self, message: object) -> None:
+        """Send a picklable message to the run."""
+        self.pipe.send(message)
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """Return the run's next message. Raises StopRequested if it says stop or has gone, TimeoutError after the wait."""
+        try:
+            if not self.pipe.poll(timeout_s):
+                raise TimeoutError(f"{self.host}: no order from the run within {timeout_s} s")
+            message = self.pipe.recv()
+        except (EOFError, ConnectionError) as error:
+            raise StopRequested from error
+        if message is None:
+            raise StopRequested
+        return message
+
+
+@dataclass
+class AgentHandle:
+    """The run's end of one program in one host."""
+
+    name: str
+    host: str
+    process: Any
+    pipe: Connection
+
+    def send(self, message: object) -> None:
+        """Send a picklable message to the program. Raises TrafficError if the program has gone."""
+        try:
+            self.pipe.send(message)
+        except (BrokenPipeError, ConnectionError) as error:
+            raise TrafficError(f"{self.name} on {self.host}: has gone (exit code {self.process.exitcode})") from error
+
+    def receive(self, timeout_s: float, what: str) -> Any:
+        """Return the program's next message. Raises TrafficError naming ``what`` if it fails, ends or takes too long."""
+        try:
+            if not self.pipe.poll(timeout_s):
+                raise TrafficError(f"{self.name} on {self.host}: no {what} within {timeout_s:g} s")
+            message = self.pipe.recv()
+        except (EOFError, ConnectionError) as error:
+            self.process.join(1)
+            raise TrafficError(f"{self.name} on {self.host}: ended with {self.process.exitcode} before {what}") from error
+        if isinstance(message, Failure):
+            raise TrafficError(f"{self.name} on {self.host}: failed before {what}:\n{message.text}")
+        return message
+
+    def stop(self) -> None:
+        """Ask the program to end; it sees StopRequested at its next receive."""
+        try:
+            self.pipe.send(None)
+        except OSError:
+            return  # It ended by itself.
+
+    def kill(self) -> None:
+        """End the program at once, as a crash would."""
+        if self.process.is_alive():
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.join(5)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the program to end; kill it if it does not within ``timeout_s``."""
+        self.process.join(timeout_s)
+        self.kill()
+        self.pipe.close()
+
+
+class AgentPool:
+    """Starts programs in hosts and ends them all.
+
+    ``preload`` names modules that the fork server imports once, so that a program starts in milliseconds.
+    """
+
+    def __init__(self, preload: Iterable[str] = ()) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([*PRELOAD, *preload])
+        self.handles: list[AgentHandle] = []
+
+    def start(self, name: str, host: str, program: Program, arguments: object, namespace: Path | None) -> AgentHandle:
+        """Start ``program(agent, arguments)`` in a host's network namespace (None: the caller's own)."""
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=_run, args=(name, host, namespace, program, arguments, theirs), daemon=True, name=f"{name}@{host}"
+        )
+        process.start()
+        theirs.close()
+        handle = AgentHandle(name, host, process, ours)
+        self.handles.append(handle)
+        return handle
+
+    def stop(self, handles: Sequence[AgentHandle] | None = None, timeout_s: float = 5.0) -> None:
+        """Ask programs (all by default) to end, wait, and kill those that do not within ``timeout_s`` altogether."""
+        ending = list(self.handles if handles is None else handles)
+        for handle in ending:
+            handle.stop()
+        deadline = time.monotonic() + timeout_s
+        for handle in ending:
+            handle.wait(max(0.0, deadline - time.monotonic()))
+            self.handles.remove(handle)
+
+
+def _run(
+    name: str, host: str, namespace: Path | None, program: Program, arguments: object, pipe: Connection
+) -> None:
+    """Be the child process: enter the host, run the program, tell the run of a failure."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's to handle; it stops its programs.
+    try:
+        if namespace is not None:
+            netns.enter(namespace)
+        program(Agent(host, pipe), arguments)
+    except StopRequested:
+        return
+    except BaseException:
+        try:
+            pipe.send(Failure(traceback.format_exc()))
+        except OSError:
+            return
+        raise SystemExit(1) from None

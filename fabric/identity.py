@@ -1,0 +1,110 @@
+"""One small value that converts between a node's place in the fabric, its name, DPID, IP and MAC.
+
+=============  ==========  ==========================================
+role           name        example
+=============  ==========  ==========================================
+leaf           z<Z>l<NN>   ``z0l03``
+spine          z<Z>s<NN>   ``z1s12``
+compute        z<Z>h<NNN>  ``z0h117``
+storage        st<NNN>     ``st042`` (a NIC in each zone)
+inter-zone     ix<N>       ``ix0``
+=============  ==========  ==========================================
+
+No behaviour depends on how a name is spelled: code asks the role and the zone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from functools import total_ordering
+
+MAX_ZONES = 100
+"""Zones are the second byte of an address: computes at 10.<zone>, storage NICs at 10.<128 + zone>."""
+MAX_HOSTS_PER_GROUP = 65_000
+"""Hosts of one role and zone share the last two bytes of an address."""
+STORAGE_ADDRESS_OFFSET = 128
+
+
+class Role(Enum):
+    """What a node is in the fabric. The value is the role's number in a DPID."""
+
+    LEAF = 1
+    SPINE = 2
+    INTER_ZONE = 3
+    COMPUTE = 4
+    STORAGE = 5
+
+
+_FORMATS = {
+    Role.LEAF: "z{zone}l{index:02d}",
+    Role.SPINE: "z{zone}s{index:02d}",
+    Role.INTER_ZONE: "ix{index}",
+    Role.COMPUTE: "z{zone}h{index:03d}",
+    Role.STORAGE: "st{index:03d}",
+}
+_ZONED = {"l": Role.LEAF, "s": Role.SPINE, "h": Role.COMPUTE}
+_ZONED_NAME = re.compile(r"^z(\d+)([lsh])(\d+)$")
+_GLOBAL = {"ix": Role.INTER_ZONE, "st": Role.STORAGE}
+_GLOBAL_NAME = re.compile(r"^(ix|st)(\d+)$")
+SWITCH_ROLES = frozenset({Role.LEAF, Role.SPINE, Role.INTER_ZONE})
+
+
+@total_ordering
+@dataclass(frozen=True)
+class NodeId:
+    """A node's place: role, zone (None for nodes that belong to no single zone) and index among its like."""
+
+    role: Role
+    zone: int | None
+    index: int
+
+    @classmethod
+    def parse(cls, name: str) -> NodeId:
+        """Return the node that ``name`` means. Raises ValueError if it is no node's name."""
+        if match := _ZONED_NAME.match(name):
+            zone, letter, index = match.groups()
+            node = cls(_ZONED[letter], int(zone), int(index))
+        elif match := _GLOBAL_NAME.match(name):
+            prefix, index = match.groups()
+            node = cls(_GLOBAL[prefix], None, int(index))
+        else:
+            raise ValueError(f"{name!r} is not a node's name; names look like z0l03, z1s12, z0h117, st042, ix0")
+        if node.name != name:
+            raise ValueError(f"{name!r} is not a node's name; did you mean {node.name!r}?")
+        return node
+
+    @property
+    def name(self) -> str:
+        """The name, e.g. ``z0l03``."""
+        return _FORMATS[self.role].format(zone=self.zone, index=self.index)
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether this node forwards."""
+        return self.role in SWITCH_ROLES
+
+    @property
+    def dpid(self) -> int:
+        """The OpenFlow datapath id, unique over all roles, zones and indices; never 0."""
+        zone = 0xFFFF if self.zone is None else self.zone
+        return self.role.value << 32 | zone << 16 | self.index
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __lt__(self, other: NodeId) -> bool:
+        return self.dpid < other.dpid
+
+
+def nic_ip(node: NodeId, zone: int) -> str:
+    """Return the IPv4 address of ``node``'s NIC in ``zone``: 10.<zone or 128 + zone>.<index + 1 in two bytes>."""
+    first = zone + (STORAGE_ADDRESS_OFFSET if node.role is Role.STORAGE else 0)
+    number = node.index + 1
+    return f"10.{first}.{number >> 8}.{number & 0xFF}"
+
+
+def mac_of_ip(address: str) -> str:
+    """Return the locally administered MAC address that belongs to an IPv4 address: 02:00 and its four bytes."""
+    return "02:00:" + ":".join(f"{int(byte):02x}" for byte in address.split("."))

@@ -1,0 +1,287 @@
+"""The fabric as a value: frozen nodes, ports and links, computed without root and without Mininet.
+
+A builder in ``topologies`` adds nodes and links to a :class:`FabricBuilder`; ``build()`` verifies them and reports every
+fault at once. Routes, lanes, queues and job schedules are pure functions of the result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+
+from fabric.errors import TopologyError
+from fabric.identity import NodeId, Role, mac_of_ip, nic_ip
+from fabric.units import format_rate
+
+MAX_INTERFACE_NAME = 15  # Linux: IFNAMSIZ less the closing zero byte.
+MIN_MTU_BYTES = 576  # RFC 791: what every IPv4 host must take.
+MAX_MTU_BYTES = 9000  # Above it veth, OVS and real NICs differ.
+
+
+class Tier(Enum):
+    """What a link joins."""
+
+    ACCESS = "access"
+    UPLINK = "uplink"
+    INTER_ZONE = "inter_zone"
+
+
+@dataclass(frozen=True, order=True)
+class Port:
+    """One end of a link. ``number`` is the OpenFlow port of a switch (from 1) or the NIC's number of a host (from 0)."""
+
+    node: NodeId
+    number: int
+
+    @property
+    def interface(self) -> str:
+        """The Linux interface, as Mininet names it: ``z0l03-eth7``."""
+        return f"{self.node.name}-eth{self.number}"
+
+    def __str__(self) -> str:
+        return f"{self.node.name}:{self.number}"
+
+
+@dataclass(frozen=True)
+class Link:
+    """A full-duplex link of ``rate_bps`` each way between two ports."""
+
+    a: Port
+    b: Port
+    rate_bps: int
+    tier: Tier
+
+    @property
+    def ports(self) -> tuple[Port, Port]:
+        """Both ends, ``a`` first."""
+        return self.a, self.b
+
+    def other(self, port: Port) -> Port:
+        """Return the end opposite to ``port``."""
+        return self.b if port == self.a else self.a
+
+    def __str__(self) -> str:
+        return f"{self.a}--{self.b}"
+
+
+@dataclass(frozen=True)
+class Nic:
+    """A host's port on the fabric, with its addresses and the zone whose leaf it is plugged into."""
+
+    port: Port
+    zone: int
+    ip: str
+    mac: str
+
+    @property
+    def node(self) -> NodeId:
+        """The host."""
+        return self.port.node
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """A verified fabric. Tuples are sorted, so equal inputs give equal values.
+
+    ``access_ports`` counts the leaf ports that face hosts, used or not. ``reference_nic_rate_bps`` is the NIC rate of
+    the system that this fabric stands for; the ratio to its own NIC rate is the scale that every figure states.
+    """
+
+    name: str
+    nodes: tuple[NodeId, ...]
+    links: tuple[Link, ...]
+    zones: int
+    mtu_bytes: int
+    access_ports: int
+    switch_ports: int
+    reference_nic_rate_bps: int
+
+    @cached_property
+    def switches(self) -> tuple[NodeId, ...]:
+        """Every switch."""
+        return tuple(node for node in self.nodes if node.is_switch)
+
+    @cached_property
+    def hosts(self) -> tuple[NodeId, ...]:
+        """Every host, compute first."""
+        return tuple(node for node in self.nodes if not node.is_switch)
+
+    def with_role(self, role: Role, zone: int | None = None) -> tuple[NodeId, ...]:
+        """Return the nodes of a role, in one zone if given."""
+        return tuple(n for n in self.nodes if n.role is role and (zone is None or n.zone == zone))
+
+    @cached_property
+    def computes(self) -> tuple[NodeId, ...]:
+        """Every compute node, zone by zone."""
+        return self.with_role(Role.COMPUTE)
+
+    @cached_property
+    def storages(self) -> tuple[NodeId, ...]:
+        """Every storage node."""
+        return self.with_role(Role.STORAGE)
+
+    @cached_property
+    def link_at(self) -> dict[Port, Link]:
+        """The link plugged into each port."""
+        return {port: link for link in self.links for port in link.ports}
+
+    @cached_property
+    def ports_of(self) -> dict[NodeId, tuple[Port, ...]]:
+        """The used ports of each node, in order of their numbers."""
+        ports: dict[NodeId, list[Port]] = {node: [] for node in self.nodes}
+        for port in self.link_at:
+            ports[port.node].append(port)
+        return {node: tuple(sorted(found)) for node, found in ports.items()}
+
+    def peer(self, port: Port) -> Port:
+        """Return the port at the other end of the link plugged into ``port``."""
+        return self.link_at[port].other(port)
+
+    def ports_between(self, node: NodeId, other: NodeId) -> tuple[Port, ...]:
+        """Return the ports of ``node`` whose links end at ``other``; several if links are parallel."""
+        return tuple(port for port in self.ports_of[node] if self.peer(port).node == other)
+
+    @cached_property
+    def nics(self) -> tuple[Nic, ...]:
+        """Every NIC, compute first, then storage, each in order of node and NIC number."""
+        return tuple(self._nic(port) for host in self.hosts for port in self.ports_of[host])
+
+    def _nic(self, port: Port) -> Nic:
+        zone = self.peer(port).node.zone
+        assert zone is not None, "build() verified that hosts hang on leaves"
+        address = nic_ip(port.node, zone)
+        return Nic(port, zone, address, mac_of_ip(address))
+
+    @cached_property
+    def nics_of(self) -> dict[NodeId, tuple[Nic, ...]]:
+        """The NICs of each host."""
+        found: dict[NodeId, list[Nic]] = {host: [] for host in self.hosts}
+        for nic in self.nics:
+            found[nic.node].append(nic)
+        return {host: tuple(nics) for host, nics in found.items()}
+
+    @cached_property
+    def nic_at_ip(self) -> dict[str, Nic]:
+        """The NIC that has an address."""
+        return {nic.ip: nic for nic in self.nics}
+
+    def nic_in_zone(self, host: NodeId, zone: int) -> Nic | None:
+        """Return the host's NIC in ``zone``, or None if it has none there."""
+        return next((nic for nic in self.nics_of[host] if nic.zone == zone), None)
+
+    def leaf_of(self, nic: Nic) -> NodeId:
+        """Return the leaf that a NIC is plugged into."""
+        return self.peer(nic.port).node
+
+    def nics_on_leaf(self, leaf: NodeId) -> tuple[Nic, ...]:
+        """Return the NICs plugged into a leaf, in order of its ports."""
+        peers = (self.peer(port) for port in self.ports_of[leaf])
+        return tuple(self._nic(port) for port in peers if not port.node.is_switch)
+
+    def links_of_tier(self, tier: Tier) -> tuple[Link, ...]:
+        """Return the links of one tier."""
+        return tuple(link for link in self.links if link.tier is tier)
+
+    def directed_ports(self) -> Iterator[tuple[Port, Link]]:
+        """Yield every port with its link: each is the sending end of one direction."""
+        for link in self.links:
+            for port in link.ports:
+                yield port, link
+
+    @property
+    def nic_rate_bps(self) -> int:
+        """The fastest NIC's rate."""
+        return max(link.rate_bps for link in self.links_of_tier(Tier.ACCESS))
+
+    @property
+    def scale(self) -> float:
+        """How many times slower this fabric's NICs are than the system's that it stands for; 1 is true scale."""
+        return self.reference_nic_rate_bps / self.nic_rate_bps
+
+    def host_named(self, name: str) -> NodeId:
+        """Return the host of that name. Raises TopologyError if the fabric has none."""
+        node = next((host for host in self.hosts if host.name == name), None)
+        if node is None:
+            raise TopologyError(self.name, [f"no host {name!r}; hosts run from {self.hosts[0]} to {self.hosts[-1]}"])
+        return node
+
+
+@dataclass
+class FabricBuilder:
+    """Collects nodes and links, hands out port numbers, and verifies the whole in :meth:`build`."""
+
+    name: str
+    zones: int
+    mtu_bytes: int
+    access_ports: int
+    switch_ports: int
+    reference_nic_rate_bps: int
+    _nodes: list[NodeId] = field(default_factory=list)
+    _links: list[Link] = field(default_factory=list)
+    _next_port: Counter[NodeId] = field(default_factory=Counter)
+
+    def add_node(self, node: NodeId) -> NodeId:
+        """Add a node and return it."""
+        self._nodes.append(node)
+        return node
+
+    def connect(self, a: NodeId, b: NodeId, rate_bps: int, tier: Tier) -> Link:
+        """Join the next free ports of two nodes; parallel links are separate links."""
+        link = Link(self._take_port(a), self._take_port(b), rate_bps, tier)
+        self._links.append(link)
+        return link
+
+    def _take_port(self, node: NodeId) -> Port:
+        first = 1 if node.is_switch else 0
+        port = Port(node, first + self._next_port[node])
+        self._next_port[node] += 1
+        return port
+
+    def build(self) -> Fabric:
+        """Return the verified fabric. Raises TopologyError with every fault."""
+        faults = [*self._node_faults(), *self._link_faults(), *self._port_faults(), *self._mtu_faults()]
+        if faults:
+            raise TopologyError(self.name, faults)
+        return Fabric(
+            name=self.name,
+            nodes=tuple(sorted(self._nodes)),
+            links=tuple(self._links),
+            zones=self.zones,
+            mtu_bytes=self.mtu_bytes,
+            access_ports=self.access_ports,
+            switch_ports=self.switch_ports,
+            reference_nic_rate_bps=self.reference_nic_rate_bps,
+        )
+
+    def _node_faults(self) -> Iterator[str]:
+        for name, count in Counter(node.name for node in self._nodes).items():
+            if count > 1:
+                yield f"node {name}: added {count} times; give every node its own index"
+        for node in self._nodes:
+            if not node.is_switch and self._next_port[node] == 0:
+                yield f"host {node}: has no link; connect it to a leaf"
+
+    def _link_faults(self) -> Iterator[str]:
+        known = set(self._nodes)
+        for link in self._links:
+            for port in link.ports:
+                if port.node not in known:
+                    yield f"link {link}: {port.node} is not a node of the fabric; add it first"
+                if len(port.interface) > MAX_INTERFACE_NAME:
+                    yield f"link {link}: interface {port.interface} exceeds {MAX_INTERFACE_NAME} characters; use fewer nodes"
+                if not port.node.is_switch and link.other(port).node.role is not Role.LEAF:
+                    yield f"link {link}: host {port.node} must hang on a leaf, not on {link.other(port).node}"
+            if link.rate_bps <= 0:
+                yield f"link {link}: rate {format_rate(link.rate_bps)} must be above 0"
+
+    def _port_faults(self) -> Iterator[str]:
+        for node, used in self._next_port.items():
+            if node.is_switch and used > self.switch_ports:
+                yield f"switch {node}: needs {used} ports, has {self.switch_ports}; raise switch_ports or use fewer links"
+
+    def _mtu_faults(self) -> Iterator[str]:
+        if not MIN_MTU_BYTES <= self.mtu_bytes <= MAX_MTU_BYTES:
+            yield f"mtu: {self.mtu_bytes} B is outside {MIN_MTU_BYTES}..{MAX_MTU_BYTES} B"

@@ -1,0 +1,207 @@
+"""The directory that a run writes, and how to read it again.
+
+::
+
+    manifest.json       format_version, experiment, engine, seed, verdict {status, reasons}, phases, versions, machine
+    config.yaml         the resolved config
+    fabric.json         the fabric: nodes, links with rates and tiers
+    summary.json        the answers
+    samples/*.parquet   what was measured, see TABLES
+    figures/            what ``fabric plot`` draws from the above
+    logs/               the controller's and Open vSwitch's words
+
+Times (``at_s``, ``started_s``, ``ended_s``) are seconds since the run's time origin. Counters are cumulative.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from fabric.errors import ResultError
+from fabric.model import Fabric
+
+FORMAT_VERSION = 1
+
+TABLES: dict[str, dict[str, str]] = {
+    # One row a port, lane and sample. ``port`` is the sending end of a direction, e.g. ``z0l03:7``.
+    "ports": {
+        "at_s": "float64",
+        "port": "category",
+        "lane": "category",
+        "sent_bytes": "int64",
+        "sent_packets": "int64",
+        "drops_packets": "int64",
+        "backlog_bytes": "int64",
+    },
+    # One row a sample. Fractions are of all cores (cpu_*) or of one core (switch_cpu_fraction), since the last sample.
+    "machine": {
+        "at_s": "float64",
+        "cpu_busy_fraction": "float64",
+        "switch_cpu_fraction": "float64",
+        "lateness_s": "float64",
+        "softnet_drops": "int64",
+    },
+    # One row a connection and sample: TCP_INFO of the sending side.
+    "flows": {
+        "at_s": "float64",
+        "phase": "category",
+        "service_level": "category",
+        "host": "category",
+        "peer": "category",
+        "rtt_s": "float64",
+        "retransmissions": "int64",
+        "bytes_acked": "int64",
+    },
+    # One row a step of a collective: the allreduce of ``size_bytes`` a rank over ``ranks``.
+    "steps": {
+        "phase": "category",
+        "service_level": "category",
+        "step": "int64",
+        "ranks": "int64",
+        "size_bytes": "int64",
+        "started_s": "float64",
+        "ended_s": "float64",
+    },
+    # One row a storage operation or background flow: ``operation`` is read, write or flow.
+    "operations": {
+        "phase": "category",
+        "service_level": "category",
+        "operation": "category",
+        "host": "category",
+        "peer": "category",
+        "size_bytes": "int64",
+        "started_s": "float64",
+        "ended_s": "float64",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of a run under one queueing with one set of traffic; figures and tables speak of phases by name."""
+
+    name: str
+    title: str
+    queueing: str
+    started_s: float
+    ended_s: float
+
+
+def fabric_as_json(fabric: Fabric) -> dict[str, Any]:
+    """Return what figures need of a fabric: its nodes and its links."""
+    return {
+        "name": fabric.name,
+        "zones": fabric.zones,
+        "mtu_bytes": fabric.mtu_bytes,
+        "nic_rate_bps": fabric.nic_rate_bps,
+        "reference_nic_rate_bps": fabric.reference_nic_rate_bps,
+        "nodes": [
+            {"name": node.name, "role": node.role.name.lower(), "zone": node.zone, "index": node.index}
+            for node in fabric.nodes
+        ],
+        "links": [
+            {"a": str(link.a), "b": str(link.b), "rate_bps": link.rate_bps, "tier": link.tier.value}
+            for link in fabric.links
+        ],
+    }
+
+
+class ResultWriter:
+    """Writes one run's directory. What is written is whole: files appear under their name only when complete."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        for part in ("samples", "figures", "logs"):
+            (directory / part).mkdir(parents=True, exist_ok=True)
+
+    def write_json(self, name: str, value: object) -> None:
+        """Write ``value`` as ``name``."""
+        self._replace(self.directory / name, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+    def write_yaml(self, name: str, value: object) -> None:
+        """Write ``value`` as ``name``."""
+        self._replace(self.directory / name, yaml.safe_dump(value, sort_keys=False))
+
+    def write_table(self, name: str, frame: pd.DataFrame) -> None:
+        """Write a table of :data:`TABLES`. Raises ResultError if its columns are not those promised."""
+        columns = TABLES[name]
+        if list(frame.columns) != list(columns):
+            raise ResultError(f"table {name}: has columns {list(frame.columns)}, promised {list(columns)}")
+        path = self.directory / "samples" / f"{name}.parquet"
+        partial = path.with_suffix(".partial")
+        frame.astype(columns).to_parquet(partial, index=False, compression="zstd")
+        partial.replace(path)
+
+    @staticmethod
+    def _replace(path: Path, text: str) -> None:
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(text)
+        partial.replace(path)
+
+
+def empty_table(name: str) -> pd.DataFrame:
+    """Return a table of :data:`TABLES` with no rows."""
+    return pd.DataFrame({column: pd.Series(dtype=kind) for column, kind in TABLES[name].items()})
+
+
+class Result:
+    """A run's directory, read. Raises ResultError if it is none, or of a format this version does not know."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.manifest = self._json("manifest.json")
+        version = self.manifest.get("format_version")
+        if version != FORMAT_VERSION:
+            raise ResultError(f"{directory}: format_version {version}, this program reads {FORMAT_VERSION}; update it")
+        self.fabric = self._json("fabric.json")
+        self.summary = self._json("summary.json")
+
+    def _json(self, name: str) -> dict[str, Any]:
+        path = self.directory / name
+        try:
+            value: dict[str, Any] = json.loads(path.read_text())
+        except FileNotFoundError as error:
+            raise ResultError(f"{path}: is missing; {self.directory} is no finished run's directory") from error
+        except json.JSONDecodeError as error:
+            raise ResultError(f"{path}: is not JSON ({error}); the run may have been cut off") from error
+        return value
+
+    @property
+    def phases(self) -> list[Phase]:
+        """The phases, in order."""
+        return [Phase(**phase) for phase in self.manifest["phases"]]
+
+    @property
+    def verdict(self) -> Mapping[str, Any]:
+        """``status`` and ``reasons``."""
+        verdict: Mapping[str, Any] = self.manifest["verdict"]
+        return verdict
+
+    @property
+    def scale(self) -> float:
+        """How many times slower the emulated NICs are than the system's they stand for."""
+        return float(self.fabric["reference_nic_rate_bps"]) / float(self.fabric["nic_rate_bps"])
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return a table of :data:`TABLES`; with no rows if the run did not write it."""
+        path = self.directory / "samples" / f"{name}.parquet"
+        return pd.read_parquet(path) if path.exists() else empty_table(name)
+
+
+def new_directory(base: Path, experiment: str) -> Path:
+    """Return the path of a fresh directory for a run under ``base``, named by experiment and time (UTC)."""
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+    path = base / f"{experiment}-{stamp}"
+    number = 2
+    while path.exists():
+        path = base / f"{experiment}-{stamp}-{number}"
+        number += 1
+    return path

@@ -1,0 +1,94 @@
+"""Parse and print rates, sizes and times as users of tc, iperf3 and fio write them.
+
+Rates are bits per second (decimal prefixes), sizes are bytes (``KiB`` binary, ``KB`` decimal), times are seconds.
+"""
+
+from __future__ import annotations
+
+import re
+
+_QUANTITY = re.compile(r"^\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-zµ/]*)\s*$")
+
+_RATES_BPS = {
+    "bit/s": 1,
+    "kbit/s": 10**3,
+    "Mbit/s": 10**6,
+    "Gbit/s": 10**9,
+    "Tbit/s": 10**12,
+}
+_SIZES_BYTES = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
+_TIMES_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0}
+
+
+def _split(text: str, units: dict[str, int] | dict[str, float], kind: str, example: str) -> tuple[float, float]:
+    match = _QUANTITY.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a {kind}; write it like {example!r}")
+    number, unit = match.groups()
+    if unit not in units:
+        raise ValueError(f"{text!r}: unknown unit {unit!r} of a {kind}; use one of {', '.join(units)}")
+    return float(number.replace("_", "")), float(units[unit])
+
+
+def parse_rate_bps(text: str | int) -> int:
+    """Return bits per second from ``"20 Mbit/s"`` or a plain whole number of bit/s.
+
+    Raises ValueError naming the text and the accepted units.
+    """
+    if isinstance(text, int):
+        return text
+    number, unit = _split(text, _RATES_BPS, "rate", "20 Mbit/s")
+    return round(number * unit)
+
+
+def parse_size_bytes(text: str | int) -> int:
+    """Return bytes from ``"4 MiB"`` or a plain whole number of bytes.
+
+    Raises ValueError naming the text and the accepted units.
+    """
+    if isinstance(text, int):
+        return text
+    number, unit = _split(text, _SIZES_BYTES, "size", "4 MiB")
+    return round(number * unit)
+
+
+def parse_time_s(text: str | float) -> float:
+    """Return seconds from ``"50 ms"`` or a plain number of seconds.
+
+    Raises ValueError naming the text and the accepted units.
+    """
+    if isinstance(text, int | float):
+        return float(text)
+    number, unit = _split(text, _TIMES_S, "time", "50 ms")
+    return number * unit
+
+
+def _scaled(value: float, steps: list[tuple[float, str]]) -> str:
+    for factor, unit in steps:
+        if abs(value) >= factor:
+            return f"{value / factor:.3g} {unit}" if abs(value) / factor < 1000 else f"{value / factor:.0f} {unit}"
+    factor, unit = steps[-1]
+    return f"{value / factor:.3g} {unit}"
+
+
+def format_rate(rate_bps: float) -> str:
+    """Return a rate as a person reads it, e.g. ``20 Mbit/s``."""
+    return _scaled(rate_bps, [(1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1, "bit/s")])
+
+
+def format_size(size_bytes: float) -> str:
+    """Return a size as a person reads it, e.g. ``4 MiB``."""
+    return _scaled(size_bytes, [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")])
+
+
+def format_time(time_s: float) -> str:
+    """Return a time as a person reads it, e.g. ``1.5 ms``."""
+    return _scaled(time_s, [(1, "s"), (1e-3, "ms"), (1e-6, "us")])

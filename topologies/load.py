@@ -1,0 +1,57 @@
+"""From a YAML file, a builtin name or a mapping to a verified fabric."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fabric.config import checked, read_yaml, with_overrides
+from fabric.errors import ConfigError
+from fabric.model import Fabric
+from topologies import zoned_fat_tree
+
+_HERE = Path(__file__).parent
+_BUILDERS = {"zoned_fat_tree": (zoned_fat_tree.ZonedFatTreeSpec, zoned_fat_tree.build)}
+
+
+def builtin_names() -> list[str]:
+    """Return the names of the topologies that come with the project."""
+    return sorted(path.stem for path in _HERE.glob("*.yaml"))
+
+
+def topology_path(name_or_path: str) -> Path:
+    """Return the file of a builtin topology's name or of a path. Raises ConfigError if there is neither."""
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    builtin = _HERE / f"{path.stem}.yaml"
+    if path.parent in (Path(), Path("topologies")) and builtin.is_file():
+        return builtin
+    near = difflib.get_close_matches(path.stem, builtin_names(), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"builtin: {', '.join(builtin_names())}"
+    raise ConfigError(name_or_path, [f"no such topology file or builtin; {hint}"])
+
+
+def read_topology(name_or_path: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the raw mapping of a topology file with ``a.b=value`` overrides applied."""
+    return with_overrides(read_yaml(topology_path(name_or_path)), overrides)
+
+
+def load_fabric(name_or_path: str, overrides: Iterable[str] = ()) -> Fabric:
+    """Return the fabric of a topology file or builtin name. Raises ConfigError with every fault."""
+    return fabric_of(read_topology(name_or_path, overrides), str(topology_path(name_or_path)))
+
+
+def fabric_of(data: Mapping[str, Any], source: str) -> Fabric:
+    """Return the fabric that a mapping describes. Raises ConfigError with every fault; ``source`` prefixes each."""
+    builder = data.get("builder")
+    if builder not in _BUILDERS:
+        raise ConfigError(source, [f"builder: {builder!r} does not exist; use one of {', '.join(_BUILDERS)}"])
+    spec_type, build = _BUILDERS[builder]
+    spec = checked(spec_type, data, source)
+    try:
+        return build(spec)
+    except ConfigError as error:
+        raise ConfigError(source, error.faults) from error

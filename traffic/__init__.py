@@ -1,0 +1,1 @@
+"""Programs that run inside the hosts and load the fabric, with their pure schedules."""
