@@ -1,0 +1,101 @@
+"""What an experiment sees of a kind of traffic: a job that starts its programs, plays in phases and hands over rows.
+
+Life of a job: ``start()`` forks its programs into hosts and returns once all are connected; ``play(phase)`` begins the
+load and returns at once; ``halt()`` ends it and returns the rows measured; ``close()`` ends the programs. The orders
+travel over pipes, never over the fabric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from fabric.agents import AgentPool
+from fabric.identity import NodeId
+from fabric.lanes import ServiceLevel
+from fabric.model import Fabric
+from traffic.transport import DEFAULT_CONGESTION_CONTROL, FlowSample
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where jobs play: the fabric, the pool that forks programs, and each host's network namespace (None in tests)."""
+
+    fabric: Fabric
+    pool: AgentPool
+    namespace_of: Callable[[NodeId], Path | None]
+    seed: int
+    congestion_control: dict[ServiceLevel, str] = field(default_factory=dict)
+
+    def congestion_control_of(self, level: ServiceLevel) -> str:
+        """Return the TCP congestion control of a service level; cubic unless configured."""
+        return self.congestion_control.get(level, DEFAULT_CONGESTION_CONTROL)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A program's word that the last order is carried out."""
+
+
+@dataclass(frozen=True)
+class Play:
+    """The order to begin the load of a phase."""
+
+    phase: str
+
+
+@dataclass(frozen=True)
+class Halt:
+    """The order to end the load and report its rows."""
+
+
+@dataclass
+class Records:
+    """Rows for the tables of :data:`fabric.results.TABLES`, as dicts by column; times are ``time.monotonic()``."""
+
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    operations: list[dict[str, Any]] = field(default_factory=list)
+    flows: list[dict[str, Any]] = field(default_factory=list)
+
+    def extend(self, other: Records) -> None:
+        """Add another's rows."""
+        self.steps += other.steps
+        self.operations += other.operations
+        self.flows += other.flows
+
+
+class Job(Protocol):
+    """A kind of traffic in an experiment."""
+
+    level: ServiceLevel
+
+    def start(self) -> None:
+        """Fork the programs and connect them. Raises TrafficError."""
+
+    def play(self, phase: str) -> None:
+        """Begin the load; returns at once."""
+
+    def halt(self) -> Records:
+        """End the load and return its rows. Raises TrafficError if a program failed or measured a wrong answer."""
+
+    def close(self) -> None:
+        """End the programs."""
+
+
+def flow_rows(samples: list[FlowSample], phase: str, level: ServiceLevel, host: str) -> list[dict[str, Any]]:
+    """Return rows of the ``flows`` table from a program's TCP_INFO samples."""
+    return [
+        {
+            "at_s": sample.at,
+            "phase": phase,
+            "service_level": level.label,
+            "host": host,
+            "peer": sample.peer,
+            "rtt_s": sample.info.rtt_s,
+            "retransmissions": sample.info.retransmissions,
+            "bytes_acked": sample.info.bytes_acked,
+        }
+        for sample in samples
+    ]

@@ -1,0 +1,165 @@
+"""Sockets of the fabric's programs: TCP with a Service Level and a congestion control of its own, and what TCP says of
+itself.
+
+Every socket is made by :func:`listen`, :func:`accept` or :func:`connect`, so that no connection can carry the wrong DSCP
+or the kernel's default congestion control by mistake.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from dataclasses import dataclass
+
+from fabric.errors import TrafficError
+from fabric.lanes import ServiceLevel
+
+DEFAULT_CONGESTION_CONTROL = "cubic"
+_TCP_INFO_BYTES = 128
+_U32_START = 8  # struct tcp_info (linux/tcp.h): eight bytes of flags, then 32-bit fields, then 64-bit ones.
+_RTT = _U32_START + 4 * 15
+_TOTAL_RETRANSMISSIONS = _U32_START + 4 * 23
+_BYTES_ACKED = _U32_START + 4 * 24 + 8 * 2
+
+
+@dataclass(frozen=True)
+class SocketOptions:
+    """What every socket of one kind of traffic carries."""
+
+    level: ServiceLevel
+    congestion_control: str = DEFAULT_CONGESTION_CONTROL
+
+
+@dataclass(frozen=True)
+class TcpInfo:
+    """A connection's TCP_INFO: smoothed round-trip time, retransmitted segments, bytes acknowledged by the peer."""
+
+    rtt_s: float
+    retransmissions: int
+    bytes_acked: int
+
+
+@dataclass(frozen=True)
+class FlowSample:
+    """TCP_INFO of one connection at one time (``time.monotonic()``)."""
+
+    at: float
+    peer: str
+    info: TcpInfo
+
+
+def _apply(sock: socket.socket, options: SocketOptions) -> None:
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options.level.tos)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, options.congestion_control.encode())
+    except OSError as error:
+        with open("/proc/sys/net/ipv4/tcp_available_congestion_control") as file:  # noqa: PTH123 - one short read
+            available = file.read().split()
+        raise TrafficError(
+            f"congestion control {options.congestion_control!r} of {options.level.label}: {error.strerror}; "
+            f"this kernel has {', '.join(available)}"
+        ) from error
+
+
+def listen(address: str, port: int, options: SocketOptions) -> socket.socket:
+    """Return a socket listening on ``address``; port 0 takes a free one."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _apply(sock, options)
+    sock.bind((address, port))
+    sock.listen(1024)
+    return sock
+
+
+def accept(listener: socket.socket, options: SocketOptions, timeout_s: float) -> tuple[socket.socket, str]:
+    """Return the next connection and its peer's address. Raises TrafficError after ``timeout_s``."""
+    listener.settimeout(timeout_s)
+    try:
+        sock, (address, _) = listener.accept()
+    except TimeoutError as error:
+        name = "{}:{}".format(*listener.getsockname())
+        raise TrafficError(f"{name}: nobody connected within {timeout_s:g} s") from error
+    sock.settimeout(None)
+    _apply(sock, options)
+    return sock, address
+
+
+def connect(address: str, port: int, options: SocketOptions, timeout_s: float, source: str = "") -> socket.socket:
+    """Return a connection to ``address:port``, tried again until ``timeout_s`` is over; then raises TrafficError."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            _apply(sock, options)
+            if source:
+                sock.bind((source, 0))
+            sock.settimeout(max(0.01, deadline - time.monotonic()))
+            sock.connect((address, port))
+        except OSError as error:
+            sock.close()
+            if time.monotonic() >= deadline:
+                raise TrafficError(f"{address}:{port}: cannot connect within {timeout_s:g} s: {error}") from error
+            time.sleep(0.02)
+        else:
+            sock.settimeout(None)
+            return sock
+
+
+def tcp_info(sock: socket.socket) -> TcpInfo:
+    """Return what TCP says of a connection."""
+    raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    (rtt_us,) = struct.unpack_from("=I", raw, _RTT)
+    (retransmissions,) = struct.unpack_from("=I", raw, _TOTAL_RETRANSMISSIONS)
+    (bytes_acked,) = struct.unpack_from("=Q", raw, _BYTES_ACKED)
+    return TcpInfo(rtt_us / 1e6, retransmissions, bytes_acked)
+
+
+class FlowSampler:
+    """Samples TCP_INFO of a program's connections in a thread of its own, between :meth:`start` and :meth:`stop`."""
+
+    def __init__(self, period_s: float = 0.25) -> None:
+        self._period_s = period_s
+        self._tracked: list[tuple[socket.socket, str]] = []
+        self._samples: list[FlowSample] = []
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def track(self, sock: socket.socket, peer: str) -> None:
+        """Sample a connection from now on, until it is closed."""
+        with self._lock:
+            self._tracked.append((sock, peer))
+
+    def start(self) -> None:
+        """Begin a fresh series."""
+        self._samples = []
+        self._wake.clear()
+        self._thread = threading.Thread(target=self._sample_on, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> list[FlowSample]:
+        """End the series with a last sample and return it."""
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(5)
+            self._thread = None
+        self._sample()
+        return self._samples
+
+    def _sample_on(self) -> None:
+        self._sample()
+        while not self._wake.wait(self._period_s):
+            self._sample()
+
+    def _sample(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._tracked = [(sock, peer) for sock, peer in self._tracked if sock.fileno() >= 0]
+            for sock, peer in self._tracked:
+                try:
+                    self._samples.append(FlowSample(now, peer, tcp_info(sock)))
+                except OSError:
+                    continue  # Closed between the two lines above.
