@@ -48,7 +48,7 @@ class Agent:
         self.pipe.send(message)
 
     def receive(self, timeout_s: float | None = None) -> Any:
-        """Return the run's next message. Raises StopRequested if it says stop or has gone, TimeoutError after the wait."""
+        """Return the run's next message. Raises StopRequested at the run's end, TimeoutError after the wait."""
         try:
             if not self.pipe.poll(timeout_s):
                 raise TimeoutError(f"{self.host}: no order from the run within {timeout_s} s")
@@ -77,14 +77,15 @@ class AgentHandle:
             raise TrafficError(f"{self.name} on {self.host}: has gone (exit code {self.process.exitcode})") from error
 
     def receive(self, timeout_s: float, what: str) -> Any:
-        """Return the program's next message. Raises TrafficError naming ``what`` if it fails, ends or takes too long."""
+        """Return the program's next message. Raises TrafficError naming ``what`` if none comes in time."""
         try:
             if not self.pipe.poll(timeout_s):
                 raise TrafficError(f"{self.name} on {self.host}: no {what} within {timeout_s:g} s")
             message = self.pipe.recv()
         except (EOFError, ConnectionError) as error:
             self.process.join(1)
-            raise TrafficError(f"{self.name} on {self.host}: ended with {self.process.exitcode} before {what}") from error
+            code = self.process.exitcode
+            raise TrafficError(f"{self.name} on {self.host}: ended with {code} before {what}") from error
         if isinstance(message, Failure):
             raise TrafficError(f"{self.name} on {self.host}: failed before {what}:\n{message.text}")
         return message

@@ -58,7 +58,8 @@ def _fault(model: type[BaseModel], item: Any) -> str:
     if item["type"] == "missing":
         return f"{path}: is missing; add it"
     message = item["msg"].removeprefix("Value error, ")
-    return f"{path}: {message}" + ("" if "input" not in item or item["type"] == "value_error" else f" (got {item['input']!r})")
+    got = "" if item["type"] == "value_error" else f" (got {item.get('input')!r})"
+    return f"{path}: {message}{got}"
 
 
 def unknown_key(path: str, valid: Iterable[str]) -> str:
@@ -94,11 +95,11 @@ def _model_in(annotation: Any) -> Any:
 
 
 def with_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Return ``data`` with ``a.b=value`` settings applied; values are YAML, so ``true`` and ``3`` are what they look like.
+    """Return ``data`` with ``a.b=value`` settings applied; values are YAML, so ``true`` and ``3`` mean what they look like.
 
     Raises ConfigError for text that is no setting or that goes through a value which is no mapping.
     """
-    result = _copied(data)
+    result: dict[str, Any] = _copied(data)
     for text in overrides:
         key, equals, value = text.partition("=")
         if not equals or not key:

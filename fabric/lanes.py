@@ -23,7 +23,7 @@ SHARED = "shared"
 
 
 class ServiceLevel(Enum):
-    """The kinds of traffic, with the SL each carries. CONTROL is what no data may starve: pure ACKs and small messages."""
+    """The kinds of traffic, with the SL each carries. CONTROL is what no data may starve: pure ACKs and the like."""
 
     OTHER = 0
     STORAGE = 1
@@ -156,7 +156,7 @@ def plan_lanes(config: QueueConfig, queueing: Queueing) -> LanePlan:
         return LanePlan(queueing, (Lane(SHARED, 1, 1.0, 1.0, config.shared_limit, tuple(ServiceLevel)),))
     by_label = {level.label: level for level in ServiceLevel}
     lanes = (
-        Lane(name, number, lane.share, lane.ceiling, lane.limit, tuple(by_label[label] for label in lane.service_levels))
+        Lane(name, number, lane.share, lane.ceiling, lane.limit, tuple(by_label[text] for text in lane.service_levels))
         for number, (name, lane) in enumerate(config.lanes.items(), start=1)
     )
     return LanePlan(queueing, tuple(lanes))

@@ -1,7 +1,7 @@
 """The fabric as a value: frozen nodes, ports and links, computed without root and without Mininet.
 
-A builder in ``topologies`` adds nodes and links to a :class:`FabricBuilder`; ``build()`` verifies them and reports every
-fault at once. Routes, lanes, queues and job schedules are pure functions of the result.
+A builder in ``topologies`` adds nodes and links to a :class:`FabricBuilder`; ``build()`` verifies them and reports all
+faults at once. Routes, lanes, queues and job schedules are pure functions of the result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Tier(Enum):
 
 @dataclass(frozen=True, order=True)
 class Port:
-    """One end of a link. ``number`` is the OpenFlow port of a switch (from 1) or the NIC's number of a host (from 0)."""
+    """One end of a link. ``number`` is a switch's OpenFlow port (from 1) or a host's NIC number (from 0)."""
 
     node: NodeId
     number: int
@@ -271,7 +271,8 @@ class FabricBuilder:
                 if port.node not in known:
                     yield f"link {link}: {port.node} is not a node of the fabric; add it first"
                 if len(port.interface) > MAX_INTERFACE_NAME:
-                    yield f"link {link}: interface {port.interface} exceeds {MAX_INTERFACE_NAME} characters; use fewer nodes"
+                    limit = f"exceeds {MAX_INTERFACE_NAME} characters"
+                    yield f"link {link}: interface {port.interface} {limit}; use fewer nodes"
                 if not port.node.is_switch and link.other(port).node.role is not Role.LEAF:
                     yield f"link {link}: host {port.node} must hang on a leaf, not on {link.other(port).node}"
             if link.rate_bps <= 0:
@@ -280,7 +281,7 @@ class FabricBuilder:
     def _port_faults(self) -> Iterator[str]:
         for node, used in self._next_port.items():
             if node.is_switch and used > self.switch_ports:
-                yield f"switch {node}: needs {used} ports, has {self.switch_ports}; raise switch_ports or use fewer links"
+                yield f"switch {node}: needs {used} ports, has {self.switch_ports}; raise it or use fewer links"
 
     def _mtu_faults(self) -> Iterator[str]:
         if not MIN_MTU_BYTES <= self.mtu_bytes <= MAX_MTU_BYTES:

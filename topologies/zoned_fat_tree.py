@@ -127,7 +127,7 @@ def add_switches(builder: FabricBuilder, spec: ZonedFatTreeSpec) -> None:
 
 
 def attach_compute(builder: FabricBuilder, spec: ZonedFatTreeSpec, free_ports: dict[int, list[int]]) -> dict[int, int]:
-    """Deal each zone's compute nodes round-robin over its leaves. Returns the leaf at which each zone's dealing ended."""
+    """Deal each zone's compute nodes round-robin over its leaves. Returns the leaf after each zone's last."""
     next_leaf = {}
     for zone in range(spec.zones):
         for index in range(spec.computes_in(zone)):
@@ -244,7 +244,7 @@ def _inter_zone_faults(spec: ZonedFatTreeSpec) -> Iterator[str]:
         return
     switches, links = spec.inter_zone.switches, spec.inter_zone.links_per_zone
     if switches > links:
-        yield f"inter_zone.switches: {switches} switches cannot all be used by {links} links a zone; raise links_per_zone"
+        yield f"inter_zone.switches: {links} links a zone cannot use all {switches} switches; raise links_per_zone"
     needed = spec.zones * -(-links // switches)
     if needed > spec.switch_ports:
         yield f"inter_zone: a switch needs {needed} ports, has {spec.switch_ports}; add switches or use fewer links"

@@ -1,8 +1,8 @@
 """Sockets of the fabric's programs: TCP with a Service Level and a congestion control of its own, and what TCP says of
 itself.
 
-Every socket is made by :func:`listen`, :func:`accept` or :func:`connect`, so that no connection can carry the wrong DSCP
-or the kernel's default congestion control by mistake.
+Every socket is made by :func:`listen`, :func:`accept` or :func:`connect`, so that no connection can carry the wrong
+DSCP or the kernel's default congestion control by mistake.
 """
 
 from __future__ import annotations
