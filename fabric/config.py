@@ -95,7 +95,7 @@ def _model_in(annotation: Any) -> Any:
 
 
 def with_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Return ``data`` with ``a.b=value`` settings applied; values are YAML, so ``true`` and ``3`` mean what they look like.
+    """Return ``data`` with ``a.b=value`` settings applied; values are YAML: ``true`` and ``3`` are what they look like.
 
     Raises ConfigError for text that is no setting or that goes through a value which is no mapping.
     """

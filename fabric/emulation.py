@@ -1,0 +1,350 @@
+"""The fabric come alive: Mininet hosts and Open vSwitch switches built from the model; the only file importing mininet.
+
+Mininet's own way is a shell a node and several processes a link. Here hosts are network namespaces held by file, links
+and queues are netlink batches, bridges are one ovs-vsctl transaction, and a node's shell starts when first asked for
+(``node.cmd``, the CLI): hundreds of hosts stand in seconds, and everything Mininet offers on top still works.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mininet.cli import CLI
+from mininet.link import Intf, Link as MininetLink
+from mininet.net import Mininet
+from mininet.node import Host, Node, OVSSwitch
+
+from fabric import netlink, netns, world
+from fabric.errors import EmulationError
+from fabric.identity import STORAGE_ADDRESS_OFFSET, NodeId, Role
+from fabric.lanes import LanePlan
+from fabric.model import Fabric, Link, Nic, Port
+from fabric.netlink import LinkEnd, Netlink, Request
+from fabric.openvswitch import Datapath, OpenVSwitch
+from fabric.queues import ShapedPort, install_requests, replace_requests
+
+CONTROLLER_ADDRESS = "127.0.0.1"
+OPENFLOW_PORT = 6653
+_FIRST_HOST_INDEX = 10
+_FIRST_SWITCH_INDEX = 1000
+_SIOCETHTOOL = 0x8946
+# ethtool's switches of what makes packets other than they are on a wire: rx and tx checksums, scatter-gather, TSO, GSO,
+# GRO. With them on, packets that userspace switching carries have no checksum: ping works and TCP hangs.
+_ETHTOOL_OFF = (0x15, 0x17, 0x19, 0x1F, 0x24, 0x2C)
+_TRUESIZE_FACTOR = 4
+"""A socket is charged for the memory of a frame, not its bytes: 4.2 KB in pages and headers come to 3 times as much."""
+_WARM_UP_S = 0.3
+_DISCARD_PORT = 9  # RFC 863: nobody listens there.
+_HOST_SYSCTLS = {
+    "net/ipv6/conf/all/disable_ipv6": "1",
+    "net/ipv6/conf/default/disable_ipv6": "1",
+    "net/ipv4/tcp_no_metrics_save": "1",
+    "net/ipv4/tcp_rmem": "4096 131072 67108864",
+    "net/ipv4/tcp_wmem": "4096 65536 67108864",
+}
+TIMER_SLACK_S = 100e-6
+"""How late this engine's timers may be without a link losing rate; measured lateness is in every result."""
+
+
+class _LazyShell(Node):  # type: ignore[misc]
+    """A Mininet node whose shell starts when first needed, and lives in the namespace made for the node."""
+
+    is_built = False
+    """Mininet configures nodes by shell commands as it makes them; ours are configured already."""
+
+    def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802 - Mininet's name
+        """Put the start of the shell off."""
+
+    def _ensure_shell(self) -> None:
+        if self.shell is None:
+            self.is_built = True
+            super().startShell()
+
+    def _popen(self, cmd: list[str], **params: Any) -> Any:
+        """Start a process in the node's namespace instead of a new one (mnexec's ``-n``)."""
+        return super()._popen([*self.prefix(), *_without_mnexec_namespace(cmd)], **params)
+
+    def prefix(self) -> list[str]:
+        """Return what to put before a command to run it in this node's network namespace."""
+        return ["nsenter", f"--net={netns.netns_path(self.name)}"] if self.inNamespace else []
+
+    def cmd(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command in the node's shell and return what it prints, as Mininet's ``cmd`` does."""
+        if not self.is_built:
+            return ""
+        self._ensure_shell()
+        return super().cmd(*args, **kwargs)
+
+    def sendCmd(self, *args: Any, **kwargs: Any) -> None:  # noqa: N802 - Mininet's name
+        """Send a command to the shell, starting it first."""
+        self._ensure_shell()
+        super().sendCmd(*args, **kwargs)
+
+    def popen(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a process in this node, as Mininet's ``popen`` does."""
+        self._ensure_shell()
+        return super().popen(*args, **kwargs)
+
+
+def _without_mnexec_namespace(command: list[str]) -> list[str]:
+    if command[:1] == ["mnexec"] and len(command) > 1 and command[1].startswith("-") and "n" in command[1]:
+        return [command[0], command[1].replace("n", ""), *command[2:]]
+    return command
+
+
+class FabricHost(_LazyShell, Host):  # type: ignore[misc]
+    """A host of the fabric."""
+
+
+class FabricSwitch(_LazyShell, OVSSwitch):  # type: ignore[misc]
+    """A switch of the fabric: a bridge that :mod:`fabric.openvswitch` made."""
+
+    def start(self, controllers: Iterable[Any]) -> None:
+        """Do nothing: all bridges were made in one transaction."""
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803 - Mininet's name
+        """Do nothing: a bridge ends with its world."""
+
+
+class _BuiltLink(MininetLink):  # type: ignore[misc]
+    """A Mininet link whose interfaces exist already."""
+
+    def __init__(self, node1: Any, node2: Any, link: Link) -> None:
+        self.intf1 = _interface(node1, link.a, self)
+        self.intf2 = _interface(node2, link.b, self)
+
+
+class _BuiltInterface(Intf):  # type: ignore[misc]
+    """A Mininet interface that is configured already."""
+
+    def config(self, **_: Any) -> dict[str, Any]:
+        """Leave the interface as it is."""
+        return {}
+
+
+def _interface(node: Any, port: Port, link: _BuiltLink) -> Any:
+    return _BuiltInterface(port.interface, node=node, port=port.number, link=link, moveIntfFn=lambda *_: None)
+
+
+@dataclass
+class Emulation:
+    """A fabric that is up: its Mininet, its Open vSwitch, its queues. Made by :func:`emulate`."""
+
+    fabric: Fabric
+    lane_plan: LanePlan
+    switches: OpenVSwitch
+    net: Any
+    indices: dict[Port, int]
+
+    @property
+    def datapath(self) -> Datapath:
+        """Where packets are switched."""
+        return self.switches.datapath
+
+    def namespace_of(self, node: NodeId) -> Path | None:
+        """Return the network namespace a node's interfaces are in; None for switches: the world's own."""
+        return None if node.is_switch else netns.netns_path(node.name)
+
+    def shaped_port(self, port: Port) -> ShapedPort:
+        """Return what a port's queues are made from."""
+        rate = self.fabric.link_at[port].rate_bps
+        return ShapedPort(port.interface, self.indices[port], rate, self.fabric.mtu_bytes, TIMER_SLACK_S)
+
+    def set_lanes(self, plan: LanePlan) -> None:
+        """Give every port the queues of another plan. Call it while nothing is sent: what waits is lost."""
+        self._send_to_ports(plan, replace=True)
+        self.lane_plan = plan
+
+    def _send_to_ports(self, plan: LanePlan, replace: bool) -> None:
+        make = replace_requests if replace else install_requests
+        by_node = {node: self._requests(ports, plan, make) for node, ports in self.fabric.ports_of.items()}
+        with Netlink() as link:
+            link.send([request for node in self.fabric.switches for request in by_node[node]])
+        for host in self.fabric.hosts:
+            with Netlink(self.namespace_of(host)) as link:
+                link.send(by_node[host])
+
+    def _requests(self, ports: Sequence[Port], plan: LanePlan, make: Any) -> list[Request]:
+        return [request for port in ports for request in make(self.shaped_port(port), plan)]
+
+    def warm_up(self) -> None:
+        """Send a packet between every two NICs that reach each other, so that switches know all flows beforehand.
+
+        Then, where packets are switched in userspace, give that process room for every frame that may wait in a queue.
+        """
+        for host in self.fabric.hosts:
+            with netns.inside(netns.netns_path(host.name)):
+                _greet(self.fabric.nics_of[host], self.fabric.nics)
+        time.sleep(_WARM_UP_S)
+        if self.datapath is Datapath.USERSPACE:
+            ports = sum(len(self.fabric.ports_of[switch]) for switch in self.fabric.switches)
+            queued = ports * sum(lane.limit_bytes for lane in self.lane_plan.lanes)
+            self.switches.enlarge_buffers(_TRUESIZE_FACTOR * queued)
+
+    def popen(self, host: NodeId, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start an unmodified program on a host."""
+        return subprocess.Popen([*self.net.get(host.name).prefix(), *command], **options)
+
+    def command_line(self) -> None:
+        """Show Mininet's prompt until the user leaves it."""
+        CLI(self.net)
+
+
+def emulate(fabric: Fabric, plan: LanePlan, log_directory: Path, datapath: Datapath) -> Emulation:
+    """Bring a fabric up in this world, with queues and without rules; its switches call a controller on loopback.
+
+    Raises EmulationError naming what could not be made.
+    """
+    indices = _number_interfaces(fabric)
+    _make_hosts(fabric)
+    _make_links(fabric, indices)
+    switches = OpenVSwitch(world.RUN_DIR / "openvswitch", log_directory, datapath)
+    switches.start()
+    switches.add_bridges(fabric, f"tcp:{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}")
+    emulation = Emulation(fabric, plan, switches, _mininet(fabric), indices)
+    emulation._send_to_ports(plan, replace=False)
+    world.name_hosts(_names(fabric))
+    return emulation
+
+
+def _names(fabric: Fabric) -> dict[str, str]:
+    """Return each host's name with its first NIC's address, and ``st042.z1`` for each NIC of dual-homed ones."""
+    names = {host.name: fabric.nics_of[host][0].ip for host in fabric.hosts}
+    return names | {f"{nic.node}.z{nic.zone}": nic.ip for nic in fabric.nics if len(fabric.nics_of[nic.node]) > 1}
+
+
+def _greet(nics: Sequence[Nic], others: Sequence[Nic]) -> None:
+    for nic in nics:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind((nic.ip, 0))
+            for other in others:
+                if other.node != nic.node and _may_reach(nic, other):
+                    sock.sendto(b"", (other.ip, _DISCARD_PORT))
+
+
+def _may_reach(nic: Nic, other: Nic) -> bool:
+    """Whether packets between two NICs have a way: storage NICs speak only within their zone."""
+    return nic.zone == other.zone or Role.STORAGE not in (nic.node.role, other.node.role)
+
+
+def _number_interfaces(fabric: Fabric) -> dict[Port, int]:
+    """Return interface indices chosen beforehand, so that nothing has to be looked up."""
+    indices = {}
+    next_index = _FIRST_SWITCH_INDEX
+    for port in sorted(fabric.link_at):
+        if port.node.is_switch:
+            indices[port] = next_index
+            next_index += 1
+        else:
+            indices[port] = _FIRST_HOST_INDEX + port.number
+    return indices
+
+
+def _make_hosts(fabric: Fabric) -> None:
+    for host in fabric.hosts:
+        with netns.created(host.name):
+            for name, value in _HOST_SYSCTLS.items():
+                world.write_sysctl(name, value)
+
+
+def _make_links(fabric: Fabric, indices: dict[Port, int]) -> None:
+    """Make every link, then configure each host's end in its namespace; the switches' ends go up in one batch."""
+    namespaces = {host: os.open(netns.netns_path(host.name), os.O_RDONLY | os.O_CLOEXEC) for host in fabric.hosts}
+    try:
+        with Netlink() as link:
+            link.send([_pair(fabric, made, indices, namespaces) for made in fabric.links])
+            switch_ports = [port for switch in fabric.switches for port in fabric.ports_of[switch]]
+            _switch_off_offloads([port.interface for port in switch_ports])
+            link.send([netlink.link_state(indices[port], port.interface, up=True) for port in switch_ports])
+    finally:
+        for descriptor in namespaces.values():
+            os.close(descriptor)
+    neighbours = [(nic.ip, nic.mac) for nic in fabric.nics]
+    for host in fabric.hosts:
+        _configure_host(fabric, host, indices, neighbours)
+
+
+def _pair(fabric: Fabric, link: Link, indices: dict[Port, int], namespaces: dict[NodeId, int]) -> Request:
+    # A switch end has the MAC of its index; it is never an address of a packet.
+    ends = [
+        LinkEnd(port.interface, indices[port], _mac_of(fabric, port, indices), namespaces.get(port.node))
+        for port in link.ports
+    ]
+    return netlink.veth_pair(ends[0], ends[1], fabric.mtu_bytes)
+
+
+def _mac_of(fabric: Fabric, port: Port, indices: dict[Port, int]) -> str:
+    if not port.node.is_switch:
+        return fabric.nics_of[port.node][port.number].mac
+    return "06:00:" + ":".join(f"{byte:02x}" for byte in indices[port].to_bytes(4, "big"))
+
+
+def _configure_host(fabric: Fabric, host: NodeId, indices: dict[Port, int], neighbours: list[tuple[str, str]]) -> None:
+    nics = fabric.nics_of[host]
+    requests = [netlink.link_state(1, "lo", up=True)]
+    for nic in nics:
+        requests += _nic_requests(fabric, nic, indices[nic.port], is_only=len(nics) == 1)
+        requests += [netlink.neighbour(indices[nic.port], ip, mac) for ip, mac in neighbours if ip != nic.ip]
+    path = netns.netns_path(host.name)
+    with netns.inside(path):
+        _switch_off_offloads([nic.port.interface for nic in nics])
+    with Netlink(path) as link:
+        link.send(requests)
+
+
+def _nic_requests(fabric: Fabric, nic: Nic, index: int, is_only: bool) -> list[Request]:
+    """Return a NIC's address and routes: everything over an only NIC, else each zone over the NIC in it."""
+    name = nic.port.interface
+    requests = [netlink.address(index, name, nic.ip, 32), netlink.link_state(index, name, up=True)]
+    if is_only:
+        return [*requests, netlink.route(index, name, "10.0.0.0", 8, nic.ip)]
+    for first in (nic.zone, nic.zone + STORAGE_ADDRESS_OFFSET):
+        requests.append(netlink.route(index, name, f"10.{first}.0.0", 16, nic.ip))
+    return requests
+
+
+def _switch_off_offloads(interfaces: Sequence[str]) -> None:
+    """Switch off, by ethtool's ioctl, whatever changes packets from what a wire would carry."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for interface in interfaces:
+            for command in _ETHTOOL_OFF:
+                _ethtool(sock, interface, command)
+
+
+def _ethtool(sock: socket.socket, interface: str, command: int) -> None:
+    value = ctypes.create_string_buffer(struct.pack("=II", command, 0), 8)
+    request = struct.pack("16sP", interface.encode(), ctypes.addressof(value))
+    try:
+        fcntl.ioctl(sock, _SIOCETHTOOL, request)
+    except OSError as error:
+        raise EmulationError(f"{interface}: ethtool command {command:#x} refused: {error.strerror}") from error
+
+
+def _mininet(fabric: Fabric) -> Any:
+    Mininet.inited = True  # Or it would write sysctls of the whole machine.
+    net = Mininet(build=False, autoSetMacs=False, autoStaticArp=False)
+    nodes = {}
+    for host in fabric.hosts:
+        nodes[host] = net.addHost(host.name, cls=FabricHost, ip=None)
+    for switch in fabric.switches:
+        nodes[switch] = net.addSwitch(switch.name, cls=FabricSwitch, dpid=f"{switch.dpid:016x}", inNamespace=False)
+    for link in fabric.links:
+        built = _BuiltLink(nodes[link.a.node], nodes[link.b.node], link)
+        net.links.append(built)
+    for nic in fabric.nics:
+        interface = nodes[nic.node].nameToIntf[nic.port.interface]
+        interface.ip, interface.mac, interface.prefixLen = nic.ip, nic.mac, 32
+    for node in nodes.values():
+        node.is_built = True
+    net.built = True
+    return net

@@ -1,0 +1,80 @@
+"""Figures of a run, drawn from its directory alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from fabric.figures import jobs, machine, ports
+from fabric.figures.style import save
+from fabric.figures.topology import draw_topology
+from fabric.results import Result
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure: the file's name, what its caption says, and what draws it (None if the result has nothing to show)."""
+
+    name: str
+    caption: str
+    draw: Callable[[Result], Figure | None]
+
+
+FIGURES = (
+    FigureSpec(
+        "throughput",
+        "What the whole fabric delivered over time, by service level; one panel a phase, one scale for all. "
+        "Where connections were not sampled, by lane at the ports of leaves to hosts.",
+        ports.throughput,
+    ),
+    FigureSpec(
+        "busiest_port",
+        "What each lane sent at the one port that was used most over all phases. Dashed: the lane's configured share, "
+        "which it may exceed by what others leave idle.",
+        ports.port_throughput,
+    ),
+    FigureSpec(
+        "steps",
+        "Collectives: a dot a step, boxes from first to third quartile, whiskers to the farthest step within 1.5 "
+        "times the box. algbw as nccl-tests defines it. Dashed: the ideal of the algorithm on this fabric.",
+        jobs.collective_steps,
+    ),
+    FigureSpec(
+        "storage_latency",
+        "Cumulative distribution of storage latencies, from the request to the last byte, on a logarithmic axis.",
+        jobs.storage_latency,
+    ),
+    FigureSpec(
+        "queue_depth",
+        "Bytes waiting at the ports with the deepest mean queues. White: nothing waited. Blue lines: phases.",
+        ports.queue_depth,
+    ),
+    FigureSpec(
+        "topology",
+        "Mean utilisation of every link over each phase. A link's two halves are its two directions: each has the "
+        "colour of what the nearer end sends. Hosts drawn as a group share one line, as busy as their busiest.",
+        ports.topology_use,
+    ),
+    FigureSpec(
+        "machine",
+        "Whether the machine kept up: CPU time used, the switch's forwarding thread, and how late the scheduler woke a "
+        "waiting thread. Dashed: the limits beyond which results are not believed.",
+        machine.machine,
+    ),
+)
+
+
+def draw_all(result: Result) -> list[Path]:
+    """Draw every figure that the result has samples for into its ``figures`` folder; returns PNG and SVG of each."""
+    paths: list[Path] = []
+    for spec in FIGURES:
+        figure = spec.draw(result)
+        if figure is not None:
+            paths += save(figure, result.directory / "figures", spec.name)
+    return paths
+
+
+__all__ = ["FIGURES", "FigureSpec", "draw_all", "draw_topology"]

@@ -1,0 +1,239 @@
+"""From a result's tables to the numbers that figures show; no drawing here.
+
+Counters are cumulative and each port may be read at its own moment, so a rate is always a difference of one series
+over its own times. A counter that falls was started anew (its queue was replaced) and counts on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from fabric.results import Phase
+
+Floats = npt.NDArray[np.float64]
+
+MAX_TIME_BINS = 300
+KINDS = (
+    "host → leaf",
+    "leaf → spine",
+    "spine → leaf",
+    "spine → core",
+    "core → spine",
+    "leaf → inter-zone",
+    "inter-zone → leaf",
+    "leaf → host",
+)
+"""The directions of links, in the order in which a packet meets them."""
+_SHORT_ROLES = {"compute": "host", "storage": "host", "inter_zone": "inter-zone"}
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of a link: from the port that sends to the port that receives."""
+
+    port: str
+    peer: str
+    rate_bps: float
+    tier: str
+    kind: str
+
+    @property
+    def label(self) -> str:
+        """The sending port and the node it sends to."""
+        return f"{self.port} → {node_of(self.peer)}"
+
+
+def node_of(port: str) -> str:
+    """Return the name of the node that a port such as ``z0l03:7`` belongs to."""
+    return port.rpartition(":")[0]
+
+
+def directions(fabric: Mapping[str, Any]) -> dict[str, Direction]:
+    """Return both directions of every link of a ``fabric.json``, by sending port."""
+    roles = {node["name"]: _SHORT_ROLES.get(node["role"], node["role"]) for node in fabric["nodes"]}
+    found = {}
+    for link in fabric["links"]:
+        for port, peer in ((link["a"], link["b"]), (link["b"], link["a"])):
+            kind = f"{roles[node_of(port)]} → {roles[node_of(peer)]}"
+            found[port] = Direction(port, peer, float(link["rate_bps"]), link["tier"], kind)
+    return found
+
+
+def within(frame: pd.DataFrame, phase: Phase) -> pd.DataFrame:
+    """Return the samples taken in a phase."""
+    return frame[frame["at_s"].between(phase.started_s, phase.ended_s)]
+
+
+def increments(values: Floats) -> Floats:
+    """Return how much a cumulative counter grew between samples; after a restart, what it counted since."""
+    grown = np.diff(values)
+    restarted: Floats = np.where(grown < 0, values[1:], grown)
+    return restarted
+
+
+def _series(frame: pd.DataFrame, keys: list[str], value: str) -> dict[tuple[str, ...], tuple[Floats, Floats]]:
+    """Return times and values of each series in ``frame``, in order of time."""
+    if frame.empty:
+        return {}
+    ordered = frame.sort_values("at_s", kind="stable")
+    groups = ordered.groupby(keys, observed=True, sort=True)
+    return {
+        tuple(str(part) for part in (key if isinstance(key, tuple) else (key,))): (
+            group["at_s"].to_numpy(dtype=float),
+            group[value].to_numpy(dtype=float),
+        )
+        for key, group in groups
+    }
+
+
+def utilisation(ports: pd.DataFrame, links: Mapping[str, Direction], phase: Phase) -> dict[str, float]:
+    """Return the mean rate that each port sent in a phase over its link's rate: 8 x bytes / seconds / rate."""
+    total: dict[str, float] = {}
+    for (port, _), (times, sent) in _series(within(ports, phase), ["port", "lane"], "sent_bytes").items():
+        if port in links and len(times) > 1:
+            rate_bps = 8 * increments(sent).sum() / (times[-1] - times[0])
+            total[port] = total.get(port, 0.0) + float(rate_bps) / links[port].rate_bps
+    return total
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates over time: ``at_s`` is the middle of each interval, in seconds since the phase began."""
+
+    at_s: Floats
+    by_name_bps: dict[str, Floats]
+
+
+def lane_rates(ports: pd.DataFrame, phase: Phase, chosen: Collection[str]) -> Rates:
+    """Return what the chosen ports sent together in each lane over a phase; lanes that sent nothing are left out."""
+    frame = within(ports, phase)
+    frame = frame[frame["port"].isin(list(chosen))]
+    series = _series(frame, ["lane", "port"], "sent_bytes")
+    return _rates({key: value for key, value in series.items() if len(value[0]) > 1}, phase)
+
+
+def service_level_rates(flows: pd.DataFrame, phase: Phase) -> Rates:
+    """Return the acknowledged payload of all connections of each service level over a phase."""
+    frame = flows[flows["phase"] == phase.name]
+    keys = ["service_level", "host", "peer"]
+    # Parallel connections of one pair are sampled together and in the same order each time.
+    twin = frame.groupby([*keys, "at_s"], observed=True).cumcount()
+    series = _series(frame.assign(twin=twin), [*keys, "twin"], "bytes_acked")
+    return _rates({key: value for key, value in series.items() if len(value[0]) > 1}, phase)
+
+
+def _rates(series: Mapping[tuple[str, ...], tuple[Floats, Floats]], phase: Phase) -> Rates:
+    """Sum the rates of series by the first part of their keys, on a common grid as fine as the finest series."""
+    if not series:
+        return Rates(np.empty(0), {})
+    first = min(times[0] for times, _ in series.values())
+    last = max(times[-1] for times, _ in series.values())
+    points = min(max(len(times) for times, _ in series.values()), MAX_TIME_BINS + 1)
+    grid = np.linspace(first, last, points)
+    step_s = float(grid[1] - grid[0])
+    sums: dict[str, Floats] = {}
+    for (name, *_), (times, values) in series.items():
+        counted = np.concatenate([[0.0], np.cumsum(increments(values))])
+        rate = 8 * np.diff(np.interp(grid, times, counted)) / step_s
+        sums[name] = sums[name] + rate if name in sums else rate
+    middle = (grid[1:] + grid[:-1]) / 2 - phase.started_s
+    return Rates(middle, {name: rate for name, rate in sums.items() if rate.any()})
+
+
+def ports_into_hosts(links: Mapping[str, Direction]) -> list[str]:
+    """Return the ports of leaves that send to hosts: what they send is what the fabric delivered."""
+    return [port for port, direction in links.items() if direction.kind == "leaf → host"]
+
+
+def busiest_port(ports: pd.DataFrame, links: Mapping[str, Direction], phases: Sequence[Phase]) -> str | None:
+    """Return the port with the highest utilisation summed over the phases; the first by name among equals."""
+    total: dict[str, float] = {}
+    for phase in phases:
+        for port, share in utilisation(ports, links, phase).items():
+            total[port] = total.get(port, 0.0) + share
+    return max(sorted(total), key=lambda port: round(total[port], 3), default=None)
+
+
+@dataclass(frozen=True)
+class QueueMap:
+    """The deepest queue seen at each port in each stretch of time.
+
+    ``rows`` are the ports shown, grouped by kind; ``depth_bytes[row, bin]`` lies between ``edges_s[bin]`` and the next,
+    NaN where nothing was sampled. ``left_out`` ports had shallower queues than those shown, of which ``left_out_queued``
+    queued at all.
+    """
+
+    rows: tuple[Direction, ...]
+    edges_s: Floats
+    depth_bytes: Floats
+    left_out: int
+    left_out_queued: int
+
+
+def queue_map(ports: pd.DataFrame, links: Mapping[str, Direction], limit: int = 40) -> QueueMap | None:
+    """Return the queue depths of the ``limit`` ports with the deepest mean queue; None without samples."""
+    known = ports[ports["port"].isin(list(links))]
+    if known.empty:
+        return None
+    depth = known.groupby(["port", "at_s"], observed=True)["backlog_bytes"].sum().reset_index()
+    mean = depth.groupby("port", observed=True)["backlog_bytes"].mean()
+    ranked = sorted(mean.items(), key=lambda item: (-float(item[1]), str(item[0])))
+    shown = [links[str(port)] for port, _ in ranked[:limit]]
+    shown.sort(key=lambda direction: (kind_order(direction.kind), _natural(direction.port)))
+    edges = _time_edges(depth["at_s"].to_numpy(dtype=float), int(depth["port"].value_counts().max()))
+    series = _series(depth, ["port"], "backlog_bytes")
+    cells = np.vstack([_binned_maximum(*series[direction.port,], edges) for direction in shown])
+    rest = ranked[limit:]
+    return QueueMap(tuple(shown), edges, cells, len(rest), sum(value > 0 for _, value in rest))
+
+
+def kind_order(kind: str) -> int:
+    """Return the place of a kind of direction in :data:`KINDS`; unknown kinds come last."""
+    return KINDS.index(kind) if kind in KINDS else len(KINDS)
+
+
+def _natural(port: str) -> tuple[str, int]:
+    node, _, number = port.rpartition(":")
+    return node, int(number)
+
+
+def _time_edges(times: Floats, samples_a_port: int) -> Floats:
+    bins = max(1, min(samples_a_port, MAX_TIME_BINS))
+    first, last = float(times.min()), float(times.max())
+    return np.linspace(first, last if last > first else first + 1.0, bins + 1)
+
+
+def _binned_maximum(times: Floats, values: Floats, edges: Floats) -> Floats:
+    bins = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, len(edges) - 2)
+    cells = np.full(len(edges) - 1, -np.inf)
+    np.maximum.at(cells, bins, values)
+    cells[np.isneginf(cells)] = np.nan
+    return cells
+
+
+def latencies(operations: pd.DataFrame, operation: str, phase: Phase) -> Floats:
+    """Return the sorted durations in seconds of a phase's finished operations of a kind."""
+    frame = operations[(operations["operation"] == operation) & (operations["phase"] == phase.name)]
+    duration = (frame["ended_s"] - frame["started_s"]).dropna().to_numpy(dtype=float)
+    return np.sort(duration)
+
+
+def step_times(steps: pd.DataFrame, service_level: str, phase: Phase) -> tuple[Floats, Floats]:
+    """Return the duration in seconds and the algbw in byte/s (size a rank over duration) of each finished step."""
+    frame = steps[(steps["service_level"] == service_level) & (steps["phase"] == phase.name)]
+    duration = (frame["ended_s"] - frame["started_s"]).to_numpy(dtype=float)
+    size = frame["size_bytes"].to_numpy(dtype=float)
+    finished = duration > 0
+    return duration[finished], size[finished] / duration[finished]
+
+
+def present(frame: pd.DataFrame, column: str, order: Sequence[str] = ()) -> list[str]:
+    """Return the values in a column: first those of ``order``, then others by name."""
+    found = {str(value) for value in frame[column].dropna().unique()}
+    return [name for name in order if name in found] + sorted(found - set(order))

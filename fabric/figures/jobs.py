@@ -1,0 +1,138 @@
+"""Figures of what programs measured: latencies of storage and steps of collectives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fabric.figures.data import Floats, latencies, present, step_times
+from fabric.figures.style import LEVEL_ORDER, framed, level_colour, phase_label, phase_styles
+from fabric.results import Phase, Result
+from fabric.units import format_time
+
+_OPERATIONS = {"read": "Storage reads", "write": "Storage writes"}
+
+
+def storage_latency(result: Result) -> Figure | None:
+    """Return the cumulative distribution of read and write latencies, a line a phase."""
+    table = result.table("operations")
+    found = {
+        operation: {phase.name: times for phase in result.phases if len(times := latencies(table, operation, phase))}
+        for operation in _OPERATIONS
+    }
+    found = {operation: by_phase for operation, by_phase in found.items() if by_phase}
+    if not found:
+        return None
+    shown = [phase for phase in result.phases if any(phase.name in by_phase for by_phase in found.values())]
+    width = 5.5 * max(len(found), 1.4)
+    legend_rows = -(-len(shown) // 2)
+    with framed(result, "Latency of storage operations", width, 3.4 + 0.2 * legend_rows) as (figure, body):
+        axes = body.subplots(1, len(found), squeeze=False, sharey=True, sharex=True)[0]
+        styles = phase_styles(result.phases)
+        for panel, (operation, by_phase) in zip(axes, found.items(), strict=True):
+            _draw_distributions(panel, by_phase, styles)
+            counted = sum(len(times) for times in by_phase.values())
+            panel.set_title(f"{_OPERATIONS[operation]} ({counted:,} operations; dot: 99th percentile)")
+        axes[0].set_ylabel("fraction of operations")
+        handles = [_line(styles[phase.name], label=phase_label(phase, 70)) for phase in shown]
+        body.legend(handles=handles, loc="outside lower center", ncols=2)
+    return figure
+
+
+def _line(style: tuple[Any, str], label: str) -> Line2D:
+    colour, dashes = style
+    return Line2D([], [], color=colour, linestyle=dashes, label=label)
+
+
+def _draw_distributions(panel: Axes, by_phase: dict[str, Floats], styles: dict[str, tuple[Any, str]]) -> None:
+    for name, times in by_phase.items():
+        colour, dashes = styles[name]
+        share = np.arange(1, len(times) + 1) / len(times)
+        panel.step(times, share, where="post", color=colour, linestyle=dashes)
+        panel.plot(np.quantile(times, 0.99), 0.99, "o", color=colour, markersize=4, zorder=3)
+    panel.set_xscale("log")
+    panel.xaxis.set_major_formatter(lambda value, _: format_time(value))
+    panel.xaxis.set_minor_formatter(lambda value, _: "")
+    panel.set_ylim(0, 1.02)
+    panel.set_xlabel("latency (log)")
+
+
+def collective_steps(result: Result) -> Figure | None:
+    """Return algbw and time of the steps of collectives, a box a phase and service level."""
+    table = result.table("steps")
+    levels = present(table, "service_level", LEVEL_ORDER)
+    if table.empty or not levels:
+        return None
+    phases = [phase for phase in result.phases if (table["phase"] == phase.name).any()]
+    if not phases:
+        return None
+    ideals = {str(level): float(value) for level, value in result.summary.get("ideal_algbw_Bps", {}).items()}
+    height = 1.5 + 0.5 * len(phases) * max(1, len(levels) * 0.7)
+    with framed(result, "Steps of collectives", 11.0, height) as (figure, body):
+        bandwidth, duration = body.subplots(1, 2, sharey=True)
+        for number, level in enumerate(levels):
+            offset = (number - (len(levels) - 1) / 2) * 0.8 / len(levels)
+            _draw_level(bandwidth, duration, table, level, phases, offset, 0.6 / len(levels))
+        _finish_steps(bandwidth, duration, phases, levels, ideals, result.scale)
+        handles = _step_legend(levels, ideals)
+        body.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    return figure
+
+
+def _draw_level(
+    bandwidth: Axes, duration: Axes, table: pd.DataFrame, level: str, phases: list[Phase], offset: float, width: float
+) -> None:
+    for row, phase in enumerate(phases):
+        times, algbw = step_times(table, level, phase)
+        if len(times):
+            _draw_box(bandwidth, algbw / 1e6, row + offset, width, level, "{:.3g} MB/s")
+            _draw_box(duration, times, row + offset, width, level, "{:.3g} s")
+
+
+def _draw_box(panel: Axes, values: Floats, at: float, width: float, level: str, text: str) -> None:
+    colour = level_colour(level)
+    panel.boxplot(
+        [values], positions=[at], widths=width, orientation="horizontal", showfliers=False, manage_ticks=False,
+        patch_artist=True, boxprops={"facecolor": colour, "alpha": 0.3, "edgecolor": colour},
+        medianprops={"color": colour, "linewidth": 2}, whiskerprops={"color": colour}, capprops={"color": colour},
+    )  # fmt: skip
+    # Points are spread in a fixed pattern: the same result draws the same figure.
+    spread = at + width * 0.35 * np.sin(np.arange(len(values)) * 2.4)
+    panel.plot(values, spread, ".", color=colour, markersize=2.5, alpha=0.5)
+    panel.annotate(
+        text.format(np.median(values)), (float(values.max()), at), (6, 0), textcoords="offset points",
+        va="center", fontsize=7, color="#222222",
+    )  # fmt: skip
+
+
+def _finish_steps(
+    bandwidth: Axes, duration: Axes, phases: list[Phase], levels: list[str], ideals: dict[str, float], scale: float
+) -> None:
+    bandwidth.set_yticks(range(len(phases)), [phase_label(phase, 30) for phase in phases])
+    bandwidth.set_ylim(len(phases) - 0.4, -0.6)
+    bandwidth.set_xlabel("algbw = size / time, MB/s (number: median)")
+    duration.set_xlabel("time of a step, s (number: median)")
+    for level in levels:
+        if level in ideals:
+            bandwidth.axvline(ideals[level] / 1e6, color=level_colour(level), linestyle="--", linewidth=1)
+    for panel in (bandwidth, duration):
+        panel.set_xlim(0, panel.get_xlim()[1] * 1.16)
+        panel.grid(visible=False, axis="y")
+    if scale != 1:
+        top = bandwidth.secondary_xaxis(
+            "top", functions=(lambda value: value * scale / 1e3, lambda value: value * 1e3 / scale)
+        )
+        top.set_xlabel(f"times {scale:,.10g}: GB/s")
+        bandwidth.spines["top"].set_visible(True)
+
+
+def _step_legend(levels: list[str], ideals: dict[str, float]) -> list[Line2D]:
+    handles = [Line2D([], [], color=level_colour(level), linewidth=4, label=level) for level in levels]
+    if any(level in ideals for level in levels):
+        handles.append(Line2D([], [], color="#666666", linestyle="--", linewidth=1, label="ideal"))
+    return handles

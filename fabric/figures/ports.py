@@ -1,0 +1,219 @@
+"""Figures of what ports measured: throughput of lanes, queue depths, and the topology coloured by utilisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
+
+from fabric.figures import topology
+from fabric.figures.data import (
+    QueueMap,
+    Rates,
+    busiest_port,
+    directions,
+    lane_rates,
+    ports_into_hosts,
+    queue_map,
+    service_level_rates,
+    utilisation,
+)
+from fabric.figures.style import (
+    GREY,
+    LEVEL_ORDER,
+    framed,
+    heat_map,
+    level_colour,
+    panel_grid,
+    phase_label,
+)
+from fabric.lanes import SHARED, Queueing
+from fabric.results import Phase, Result
+from fabric.units import format_rate, format_size
+
+_COLUMNS = 3
+_MBIT = 1e6
+
+
+def throughput(result: Result) -> Figure | None:
+    """Return the figure of what the whole fabric delivered, by service level, a panel a phase."""
+    flows, ports = result.table("flows"), result.table("ports")
+    if not flows.empty:
+        title = "Delivered payload by service level, whole fabric"
+        found = [(phase, service_level_rates(flows, phase)) for phase in result.phases]
+    else:
+        title = "Delivered traffic by lane, whole fabric (ports of leaves to hosts)"
+        receiving = ports_into_hosts(directions(result.fabric))
+        found = [(phase, lane_rates(ports, phase, receiving)) for phase in result.phases]
+    panels = [(phase, rates) for phase, rates in found if rates.by_name_bps]
+    if not panels:
+        return None
+    with framed(result, title, *_panel_size(len(panels))) as (figure, body):
+        axes = _rate_panels(body, panels)
+        _add_legend(body, panels, shares=False)
+        axes[0].set_ylim(bottom=0)
+    return figure
+
+
+def port_throughput(result: Result) -> Figure | None:
+    """Return the figure of the lanes at the run's busiest port, with their shares, a panel a phase."""
+    ports, links = result.table("ports"), directions(result.fabric)
+    port = busiest_port(ports, links, result.phases)
+    if port is None:
+        return None
+    panels = [(phase, rates) for phase in result.phases if (rates := lane_rates(ports, phase, [port])).by_name_bps]
+    shares = {str(lane): float(share) for lane, share in result.summary.get("lane_shares", {}).items()}
+    rate_bps = links[port].rate_bps
+    title = f"Lanes at the run's busiest port, {links[port].label} ({format_rate(rate_bps)})"
+    with framed(result, title, *_panel_size(len(panels))) as (figure, body):
+        axes = _rate_panels(body, panels)
+        for panel, (phase, rates) in zip(axes, panels, strict=True):
+            _draw_shares(panel, phase, rates, shares, rate_bps)
+        for number, panel in enumerate(axes):
+            _add_fraction_axis(panel, rate_bps, named=number % _COLUMNS == _COLUMNS - 1 or number == len(axes) - 1)
+        axes[0].set_ylim(0, max(axes[0].get_ylim()[1], 1.05 * rate_bps / _MBIT))
+        _add_legend(body, panels, shares=any(phase.queueing == Queueing.LANES.value for phase, _ in panels) and bool(shares))
+    return figure
+
+
+def _panel_size(count: int) -> tuple[float, float]:
+    rows = -(-count // _COLUMNS)
+    return 11.0, 2.5 * rows + 0.45
+
+
+def _rate_panels(body: SubFigure, panels: list[tuple[Phase, Rates]]) -> list[Axes]:
+    axes = panel_grid(body, len(panels), _COLUMNS, sharex=True, sharey=True)
+    for panel, (phase, rates) in zip(axes, panels, strict=True):
+        for name in _ordered(rates):
+            panel.plot(rates.at_s, rates.by_name_bps[name] / _MBIT, color=level_colour(name))
+        panel.set_title(phase_label(phase))
+    for panel in axes[::_COLUMNS]:
+        panel.set_ylabel("Mbit/s")
+    for panel in axes[-_COLUMNS:]:
+        panel.set_xlabel("time in the phase, s")
+    return axes
+
+
+def _ordered(rates: Rates) -> list[str]:
+    known = [name for name in LEVEL_ORDER if name in rates.by_name_bps]
+    return known + sorted(set(rates.by_name_bps) - set(known))
+
+
+def _draw_shares(panel: Axes, phase: Phase, rates: Rates, shares: dict[str, float], rate_bps: float) -> None:
+    if phase.queueing != Queueing.LANES.value:
+        return
+    for name in _ordered(rates):
+        if name in shares:
+            panel.axhline(shares[name] * rate_bps / _MBIT, color=level_colour(name), linestyle="--", linewidth=0.9)
+
+
+def _add_fraction_axis(panel: Axes, rate_bps: float, named: bool) -> None:
+    right = panel.secondary_yaxis(
+        "right", functions=(lambda value: value * _MBIT / rate_bps, lambda value: value * rate_bps / _MBIT)
+    )
+    right.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    right.tick_params(labelright=named)
+    if named:
+        right.set_ylabel("of the link")
+
+
+def _add_legend(body: SubFigure, panels: list[tuple[Phase, Rates]], shares: bool) -> None:
+    names = {name for _, rates in panels for name in rates.by_name_bps}
+    ordered = [name for name in LEVEL_ORDER if name in names] + sorted(names - set(LEVEL_ORDER))
+    labels = {SHARED: "shared (one queue for all)"}
+    handles = [Line2D([], [], color=level_colour(name), label=labels.get(name, name)) for name in ordered]
+    if shares:
+        handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=0.9, label="configured share"))
+    body.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+
+
+def queue_depth(result: Result) -> Figure | None:
+    """Return the heat map of queue depths by port and time; None if nothing ever queued."""
+    found = queue_map(result.table("ports"), directions(result.fabric))
+    if found is None or not (found.depth_bytes > 0).any():
+        return None
+    with framed(result, "Queue depth by port", 11.0, 1.3 + 0.15 * _row_count(found)) as (figure, body):
+        axes = body.subplots()
+        _draw_queue_map(axes, found)
+        _mark_phases(axes, result.phases)
+        deepest = np.nanmax(found.depth_bytes)
+        norm = LogNorm(vmin=_floor(found), vmax=deepest)
+        axes.collections[0].set_norm(norm)
+        bar = body.colorbar(axes.collections[0], ax=axes, pad=0.01, aspect=35)
+        bar.ax.yaxis.set_major_formatter(lambda value, _: format_size(value))
+        bar.ax.yaxis.set_minor_formatter(lambda value, _: "")
+        bar.set_label("deepest queue in the interval, all lanes")
+        axes.set_xlabel(_left_out_text(found))
+    return figure
+
+
+def _row_count(found: QueueMap) -> int:
+    return len(found.rows) + len({row.kind for row in found.rows})
+
+
+def _floor(found: QueueMap) -> float:
+    positive = found.depth_bytes[found.depth_bytes > 0]
+    return float(min(positive.min(), positive.max() / 10))
+
+
+def _draw_queue_map(axes: Axes, found: QueueMap) -> None:
+    """Draw rows from the top, each kind of direction under a line that names it."""
+    cells: list[Any] = []
+    labels: list[tuple[int, str]] = []
+    kind = None
+    for row, depth in zip(found.rows, found.depth_bytes, strict=True):
+        if row.kind != kind:
+            kind = row.kind
+            axes.text(found.edges_s[0], len(cells) + 0.5, f" {kind}", fontsize=7.5, fontweight="bold", va="center")
+            cells.append(np.full_like(depth, np.nan))
+        labels.append((len(cells), row.label))
+        cells.append(np.where(depth > 0, depth, np.nan))
+    axes.pcolormesh(found.edges_s, np.arange(len(cells) + 1), np.vstack(cells), cmap=heat_map(), rasterized=True)
+    axes.set_yticks([number + 0.5 for number, _ in labels], [label for _, label in labels], fontsize=6.5)
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.grid(visible=False)
+
+
+def _mark_phases(axes: Axes, phases: list[Phase]) -> None:
+    """Draw a line at each phase's start and its number over the map; the numbers are told above."""
+    for number, phase in enumerate(phases, start=1):
+        axes.axvline(phase.started_s, color="#0072B2", linewidth=0.9)
+        middle = (phase.started_s + phase.ended_s) / 2
+        axes.annotate(
+            str(number), (middle, 1), (0, 3), xycoords=("data", "axes fraction"), textcoords="offset points",
+            ha="center", fontsize=8, color="#0072B2", fontweight="bold",
+        )  # fmt: skip
+    told = [f"{number} {phase.title} [{phase.queueing}]" for number, phase in enumerate(phases, start=1)]
+    lines = [" · ".join(told[start : start + 3]) for start in range(0, len(told), 3)]
+    axes.set_title("\n".join(lines), fontsize=7.5, color="#0072B2", pad=16)
+
+
+def _left_out_text(found: QueueMap) -> str:
+    text = "time in the run, s"
+    if found.left_out:
+        text += f"      ({found.left_out} ports with shallower queues not shown, {found.left_out_queued} of them queued at all)"
+    return text
+
+
+def topology_use(result: Result) -> Figure | None:
+    """Return the topology coloured by each link's mean utilisation, a panel a phase."""
+    ports, links = result.table("ports"), directions(result.fabric)
+    panels = [(phase, shares) for phase in result.phases if (shares := utilisation(ports, links, phase))]
+    if not panels:
+        return None
+    columns = 1 if len(panels) == 1 else 2
+    rows = -(-len(panels) // columns)
+    title = "Mean utilisation of links"
+    with framed(result, title, 14.0, (5.0 if columns == 1 else 3.7) * rows + 0.7) as (figure, body):
+        axes = panel_grid(body, len(panels), columns)
+        for panel, (phase, shares) in zip(axes, panels, strict=True):
+            topology.draw_on(panel, result.fabric, shares)
+            busiest = max(shares, key=lambda port: shares[port])
+            panel.set_title(f"{phase_label(phase, 60)}\nbusiest: {links[busiest].label}, {shares[busiest]:.0%}")
+        topology.add_colour_bar(body, axes)
+    return figure

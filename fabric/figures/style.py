@@ -1,0 +1,174 @@
+"""How figures look: colours, the frame with title, provenance and verdict, and how they are saved."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure, SubFigure
+
+from fabric.lanes import SHARED
+from fabric.results import Phase, Result
+from fabric.units import format_rate
+
+# Okabe and Ito, "Color Universal Design" (2008): told apart with every common colour blindness.
+LEVEL_COLOURS = {
+    "hfreduce": "#0072B2",
+    "nccl": "#E69F00",
+    "storage": "#009E73",
+    "other": "#CC79A7",
+    "control": "#56B4E9",
+    SHARED: "#222222",
+}
+LEVEL_ORDER = tuple(LEVEL_COLOURS)
+VERDICT_COLOURS = {"faithful": "#00755A", "degraded": "#B86E00", "invalid": "#C44A00"}
+UNKNOWN_COLOUR = "#777777"
+LINE_STYLES = ("-", "--", "-.", ":")
+GREY = "#666666"
+
+_RC = {
+    "font.size": 9,
+    "font.family": "DejaVu Sans",
+    "axes.titlesize": 9,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.4,
+    "legend.frameon": False,
+    "svg.hashsalt": "fabric",
+    "svg.fonttype": "path",
+}
+_HEADER_INCHES = 0.62
+_FOOTER_LINE_INCHES = 0.165
+_PNG_DPI = 150
+
+
+def heat_map() -> LinearSegmentedColormap:
+    """Return a map from pale (little) to near black (much), readable with colour blindness and in grey."""
+    colours = mpl.colormaps["magma_r"]([0.06 + 0.9 * step / 255 for step in range(256)])
+    return LinearSegmentedColormap.from_list("heat", list(colours))
+
+
+def level_colour(name: str) -> str:
+    """Return the colour of a service level or lane, the same in every figure."""
+    return LEVEL_COLOURS.get(name, UNKNOWN_COLOUR)
+
+
+def phase_styles(phases: Sequence[Phase]) -> dict[str, tuple[Any, str]]:
+    """Return a colour and a line style for each phase, apart from those of service levels by their dash."""
+    colours = mpl.colormaps["viridis"]
+    last = max(len(phases) - 1, 1)
+    return {
+        phase.name: (colours(0.9 * number / last), LINE_STYLES[number % len(LINE_STYLES)])
+        for number, phase in enumerate(phases)
+    }
+
+
+def phase_label(phase: Phase, width: int = 38) -> str:
+    """Return a phase's title and queueing, wrapped."""
+    return textwrap.fill(f"{phase.title} [{phase.queueing}]", width)
+
+
+def scale_text(result: Result) -> str:
+    """Return the scale of rates as every figure states it."""
+    reference = format_rate(float(result.fabric["reference_nic_rate_bps"]))
+    return f"rates at true scale ({reference})" if result.scale == 1 else f"rates 1 : {result.scale:,.10g} of {reference}"
+
+
+def provenance(result: Result) -> str:
+    """Return what a figure's reader must know of the run: topology, scale, queueing, seed, engine."""
+    queueing = ", ".join(dict.fromkeys(phase.queueing for phase in result.phases)) or "none"
+    parts = [
+        str(result.fabric["name"]),
+        scale_text(result),
+        f"queueing: {queueing}",
+        f"seed {result.manifest.get('seed', 'unknown')}",
+        f"engine {result.manifest.get('engine', 'unknown')}",
+    ]
+    return "  ·  ".join(parts)
+
+
+def verdict_colour(status: str) -> str:
+    """Return the colour of a verdict's badge."""
+    return VERDICT_COLOURS.get(status, UNKNOWN_COLOUR)
+
+
+@contextmanager
+def framed(result: Result, title: str, width: float, height: float) -> Iterator[tuple[Figure, SubFigure]]:
+    """Yield a figure with its body to draw in, ``width`` x ``height`` inches without title and footer."""
+    with mpl.rc_context(_RC):
+        footer = _footer_lines(result, width)
+        heights = [_HEADER_INCHES, height, 0.12 + _FOOTER_LINE_INCHES * len(footer)]
+        figure = Figure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
+        head, body, foot = figure.subfigures(3, 1, height_ratios=heights)
+        _draw_head(head, result, title, width)
+        foot.text(0.1 / width, 0.95, "\n".join(footer), ha="left", va="top", fontsize=7, color="#444444", linespacing=1.5)
+        yield figure, body
+        if result.verdict["status"] == "invalid":
+            _watermark(figure)
+
+
+def _footer_lines(result: Result, width: float) -> list[str]:
+    lines = [provenance(result)]
+    reasons = [str(reason) for reason in result.verdict.get("reasons", [])]
+    if reasons:
+        lines.append(f"{result.verdict['status']}: " + "; ".join(reasons))
+    return [part for line in lines for part in textwrap.wrap(line, int(width * 16.5))]
+
+
+def _draw_head(head: SubFigure, result: Result, title: str, width: float) -> None:
+    status = str(result.verdict["status"])
+    experiment = str(result.summary.get("title") or result.manifest.get("experiment", ""))
+    room = int(width * 13) - 20
+    head.text(0.1 / width, 0.74, title, ha="left", va="center", fontsize=12, fontweight="bold")
+    head.text(0.1 / width, 0.28, textwrap.shorten(experiment, room, placeholder=" …"), va="center", color="#444444")
+    head.text(
+        1 - 0.15 / width,
+        0.66,
+        f"emulation: {status}",
+        ha="right",
+        va="center",
+        color="white",
+        fontweight="bold",
+        bbox={"boxstyle": "round,pad=0.4", "facecolor": verdict_colour(status), "edgecolor": "none"},
+    )
+
+
+def _watermark(figure: Figure) -> None:
+    size = 13 * min(figure.get_figwidth(), 1.4 * figure.get_figheight())
+    figure.text(
+        0.5, 0.5, "INVALID", ha="center", va="center", rotation=25, fontsize=size, fontweight="bold",
+        color=VERDICT_COLOURS["invalid"], alpha=0.22, zorder=100,
+    )  # fmt: skip
+
+
+def save(figure: Figure, directory: Path, name: str) -> list[Path]:
+    """Write a figure as PNG and SVG; equal figures give equal files."""
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = [directory / f"{name}.png", directory / f"{name}.svg"]
+    with mpl.rc_context(_RC):
+        figure.savefig(paths[0], dpi=_PNG_DPI)
+        figure.savefig(paths[1], metadata={"Date": None}, dpi=_PNG_DPI)
+    return paths
+
+
+def panel_grid(body: SubFigure, count: int, columns: int, **options: Any) -> list[Axes]:
+    """Return ``count`` axes in rows of ``columns``; places left over are empty."""
+    columns = min(columns, count)
+    grid = body.subplots(-(-count // columns), columns, squeeze=False, **options)
+    panels: list[Axes] = list(grid.flat)
+    for panel in panels[count:]:
+        panel.set_visible(False)
+    for panel in panels[max(0, count - columns) : count]:
+        panel.tick_params(labelbottom=True)
+    return panels[:count]

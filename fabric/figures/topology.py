@@ -1,0 +1,281 @@
+"""Draws a fabric from its ``fabric.json``: zones side by side, spines over leaves over hosts, inter-zone on top.
+
+Small fabrics show every host by name; large ones show, under each leaf, how many hosts hang on it. With utilisation,
+each half of a link has the colour of what its near end sends, as network weather maps do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from fabric.errors import UsageError
+from fabric.figures.data import node_of
+from fabric.figures.style import GREY, heat_map
+from fabric.units import format_rate
+
+FORMATS = (".svg", ".png", ".pdf")
+MAX_NAMED_HOSTS = 64
+"""NICs up to which each is drawn; beyond, a leaf shows counts."""
+COLOUR_BAR_LABEL = "utilisation of a link, each half by what its near end sends"
+_RASTER_FROM_SEGMENTS = 1500
+_ZONE_GAP = 0.8
+_LEVELS = {"compute": 0.0, "storage": 0.0, "leaf": 1.0, "spine": 2.3, "core": 3.3, "inter_zone": 3.4}
+_PLURALS = {"leaf": "leaves", "spine": "spines", "core": "cores", "inter_zone": "inter-zone"}
+_NODE_COLOURS = {
+    "leaf": "#444444",
+    "spine": "#444444",
+    "core": "#444444",
+    "inter_zone": "#444444",
+    "compute": "#0072B2",
+    "storage": "#009E73",
+}
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things are drawn. ``of_port`` holds a point for every port; hosts of a group share theirs."""
+
+    of_switch: dict[str, Point]
+    of_port: dict[str, Point]
+    role_of: dict[str, str]
+    groups: dict[str, Counter[str]]
+    zones: dict[int, tuple[float, float]]
+    detailed: bool
+
+    @property
+    def width(self) -> float:
+        """From the left end of the first zone to the right end of the last; a leaf is 1 wide."""
+        return max(right for _, right in self.zones.values())
+
+
+def lay_out(fabric: Mapping[str, Any]) -> Layout:
+    """Return where to draw a fabric's nodes."""
+    roles = {node["name"]: str(node["role"]) for node in fabric["nodes"]}
+    zones = _zone_spans(fabric)
+    switches = _switch_points(fabric, zones)
+    attached = _attached(fabric, roles)
+    detailed = sum(len(ports) for ports in attached.values()) <= MAX_NAMED_HOSTS
+    ports = {port: switches[node_of(port)] for port in _ports(fabric) if node_of(port) in switches}
+    for leaf, hanging in attached.items():
+        ports.update(_host_points(switches[leaf], hanging, detailed))
+    groups = {leaf: Counter(roles[node_of(port)] for port in hanging) for leaf, hanging in attached.items()}
+    return Layout(switches, ports, roles, groups, zones, detailed)
+
+
+def _ports(fabric: Mapping[str, Any]) -> list[str]:
+    return [link[end] for link in fabric["links"] for end in ("a", "b")]
+
+
+def _zone_spans(fabric: Mapping[str, Any]) -> dict[int, tuple[float, float]]:
+    leaves = Counter(node["zone"] for node in fabric["nodes"] if node["role"] == "leaf")
+    spans, left = {}, 0.0
+    for zone in sorted(leaves):
+        spans[zone] = (left, left + leaves[zone])
+        left += leaves[zone] * (1 + 0.08) + _ZONE_GAP
+    return spans
+
+
+def _switch_points(fabric: Mapping[str, Any], zones: Mapping[int, tuple[float, float]]) -> dict[str, Point]:
+    whole = (min(left for left, _ in zones.values()), max(right for _, right in zones.values()))
+    rows: dict[tuple[str, int | None], list[str]] = {}
+    for node in fabric["nodes"]:
+        if node["role"] not in ("compute", "storage"):
+            rows.setdefault((node["role"], node["zone"]), []).append(node["name"])
+    points = {}
+    for (role, zone), names in rows.items():
+        left, right = whole if zone is None else zones[zone]
+        if zone is None:  # A few switches across the middle third.
+            left, right = left + (right - left) / 3, right - (right - left) / 3
+        for number, name in enumerate(names):
+            points[name] = (left + (right - left) * (number + 0.5) / len(names), _LEVELS.get(role, 3.0))
+    return points
+
+
+def _attached(fabric: Mapping[str, Any], roles: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the host ports that hang on each leaf, compute first."""
+    found: dict[str, list[str]] = {}
+    for link in fabric["links"]:
+        for port, peer in ((link["a"], link["b"]), (link["b"], link["a"])):
+            if roles[node_of(port)] in ("compute", "storage"):
+                found.setdefault(node_of(peer), []).append(port)
+    return {leaf: sorted(ports, key=lambda port: (roles[node_of(port)], port)) for leaf, ports in found.items()}
+
+
+def _host_points(leaf: Point, ports: list[str], detailed: bool) -> dict[str, Point]:
+    if not detailed:
+        return dict.fromkeys(ports, (leaf[0], 0.12))
+    return {
+        port: (leaf[0] + 0.86 * ((number + 0.5) / len(ports) - 0.5), 0.0) for number, port in enumerate(ports)
+    }
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Half a link, from its near end to its middle; ``utilisation`` is None if not measured."""
+
+    start: Point
+    end: Point
+    utilisation: float | None
+    tier: str
+
+
+def segments(
+    fabric: Mapping[str, Any], layout: Layout, utilisation: Mapping[str, float] | None
+) -> list[Segment]:
+    """Return the halves of all links, the busiest last; halves on one line become one, as busy as the busiest."""
+    found: dict[tuple[Point, Point], Segment] = {}
+    for link in fabric["links"]:
+        for port, peer in ((link["a"], link["b"]), (link["b"], link["a"])):
+            start, far = layout.of_port[port], layout.of_port[peer]
+            middle = ((start[0] + far[0]) / 2, (start[1] + far[1]) / 2)
+            value = None if utilisation is None else utilisation.get(port)
+            known = found.get((start, middle))
+            if known is None or _busier(value, known.utilisation):
+                found[start, middle] = Segment(start, middle, value, link["tier"])
+    return sorted(found.values(), key=lambda half: -1.0 if half.utilisation is None else half.utilisation)
+
+
+def _busier(value: float | None, than: float | None) -> bool:
+    return value is not None and (than is None or value > than)
+
+
+def draw_on(axes: Axes, fabric: Mapping[str, Any], utilisation: Mapping[str, float] | None = None) -> None:
+    """Draw a fabric on ``axes``."""
+    layout = lay_out(fabric)
+    _draw_links(axes, segments(fabric, layout, utilisation), layout, coloured=utilisation is not None)
+    _draw_switches(axes, layout)
+    (_draw_hosts if layout.detailed else _draw_groups)(axes, layout)
+    _draw_row_names(axes, layout)
+    axes.set_axis_off()
+    axes.set_xlim(-0.16 * layout.width, layout.width * 1.02)
+    axes.set_ylim(-0.95 if layout.detailed else -0.75, max(y for _, y in layout.of_switch.values()) + 0.3)
+
+
+def _draw_links(axes: Axes, halves: list[Segment], layout: Layout, coloured: bool) -> None:
+    dense = len(halves) > _RASTER_FROM_SEGMENTS
+    colours = heat_map()
+    shares = np.array([min(half.utilisation or 0.0, 1.0) for half in halves])
+    thin, thick = (0.25, 1.1) if dense else (0.9, 2.6)
+    lines = LineCollection(
+        [(half.start, half.end) for half in halves],
+        linewidths=thin + (thick - thin) * shares if coloured else 2 * thin if dense else thin,
+        linestyles=["--" if half.tier == "inter_zone" and not dense else "-" for half in halves],
+        zorder=1,
+    )
+    if coloured:
+        lines.set_color([GREY if h.utilisation is None else colours(s) for h, s in zip(halves, shares, strict=True)])
+        lines.set_alpha(0.75 if dense else None)
+    else:
+        tiers = {"inter_zone": "#D55E00"}
+        lines.set_color([tiers.get(half.tier, GREY) for half in halves])
+        lines.set_alpha(0.22 if dense else 0.8)
+    # Thousands of lines make vector files that no viewer opens with ease.
+    lines.set_rasterized(dense)
+    axes.add_collection(lines)
+
+
+def _draw_switches(axes: Axes, layout: Layout) -> None:
+    for role in ("leaf", "spine", "core", "inter_zone"):
+        points = [point for name, point in layout.of_switch.items() if layout.role_of[name] == role]
+        if points:
+            size = 70 if layout.detailed else 9
+            axes.scatter(*zip(*points, strict=True), s=size, marker="s", color=_NODE_COLOURS[role], zorder=3)
+    for name, (x, y) in layout.of_switch.items():
+        role = layout.role_of[name]
+        if layout.detailed or role == "inter_zone":
+            # Names of leaves stand beside: links leave above and below.
+            offset, align = ((6, 5), "left") if role == "leaf" else ((0, 6), "center")
+            axes.annotate(
+                name, (x, y), offset, textcoords="offset points", fontsize=6.5, ha=align, va="bottom", zorder=4,
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4},
+            )  # fmt: skip
+
+
+def _draw_hosts(axes: Axes, layout: Layout) -> None:
+    for role, marker in (("compute", "o"), ("storage", "D")):
+        found = {port: xy for port, xy in layout.of_port.items() if layout.role_of[node_of(port)] == role}
+        for port, (x, y) in found.items():
+            axes.annotate(
+                node_of(port), (x, y), (0, -6), textcoords="offset points", fontsize=6, rotation=90, ha="center", va="top"
+            )
+        if found:
+            axes.scatter(*zip(*found.values(), strict=True), s=16, marker=marker, color=_NODE_COLOURS[role], zorder=3)
+
+
+def _draw_groups(axes: Axes, layout: Layout) -> None:
+    """Show the NICs on each leaf as a bar, compute below storage, on one scale for all leaves."""
+    tallest = max(group.total() for group in layout.groups.values())
+    for leaf, group in layout.groups.items():
+        x, top = layout.of_switch[leaf][0], 0.12
+        for role in ("storage", "compute"):
+            height = 0.6 * group[role] / tallest
+            axes.bar(x, -height, 0.62, bottom=top, color=_NODE_COLOURS[role], zorder=3)
+            top -= height
+
+
+def _draw_row_names(axes: Axes, layout: Layout) -> None:
+    left = -0.02 * layout.width
+    counts = Counter(layout.role_of[name] for name in layout.of_switch)
+    for role, count in counts.items():
+        text = f"{count} {_PLURALS.get(role, role)}"
+        axes.text(left, _LEVELS.get(role, 3.0), text, fontsize=7, ha="right", va="center", color="#333333")
+    nics = sum(layout.groups.values(), Counter[str]())
+    for number, role in enumerate(role for role in ("compute", "storage") if nics[role]):
+        y = (0.0 if layout.detailed else -0.1) - 0.22 * number
+        text = f"{nics[role]} {role} NICs" + ("" if layout.detailed else f"\n({_range_of(layout, role)} a leaf)")
+        axes.text(left, y * (1 if layout.detailed else 1.6), text, fontsize=7, ha="right", va="center", color=_NODE_COLOURS[role])
+    for zone, (start, end) in layout.zones.items():
+        bottom = -0.88 if layout.detailed else -0.68
+        axes.text((start + end) / 2, bottom, f"zone {zone}", fontsize=8, ha="center", va="center", fontweight="bold")
+
+
+def _range_of(layout: Layout, role: str) -> str:
+    counts = [group[role] for group in layout.groups.values()]
+    return str(min(counts)) if min(counts) == max(counts) else f"{min(counts)}-{max(counts)}"
+
+
+def add_colour_bar(figure: Any, panels: Any) -> None:
+    """Add the bar that explains the colours of links."""
+    mappable = ScalarMappable(Normalize(0, 1), heat_map())
+    bar = figure.colorbar(mappable, ax=panels, location="bottom", shrink=0.5, aspect=45, pad=0.03)
+    bar.set_label(COLOUR_BAR_LABEL)
+    bar.ax.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+
+
+def draw_topology(fabric: Mapping[str, Any], path: Path, utilisation: Mapping[str, float] | None = None) -> None:
+    """Write a picture of a fabric (``fabric_as_json``) to ``path``; the suffix says the format.
+
+    ``utilisation`` maps sending ports to fractions of their link. Raises UsageError for another suffix.
+    """
+    if path.suffix not in FORMATS:
+        raise UsageError(f"{path}: cannot draw {path.suffix or 'a file without suffix'}; use one of {', '.join(FORMATS)}")
+    with mpl.rc_context({"svg.hashsalt": "fabric", "font.size": 9}):
+        figure = Figure(figsize=(13, 6.2), layout="constrained", facecolor="white")
+        axes = figure.add_subplot()
+        draw_on(axes, fabric, utilisation)
+        axes.set_title(_title(fabric), loc="left", fontsize=11)
+        if utilisation is not None:
+            add_colour_bar(figure, axes)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _title(fabric: Mapping[str, Any]) -> str:
+    rate, reference = float(fabric["nic_rate_bps"]), float(fabric["reference_nic_rate_bps"])
+    scale = "" if rate == reference else f", rates 1 : {reference / rate:,.10g} of {format_rate(reference)}"
+    return f"{fabric['name']}: NICs of {format_rate(rate)}{scale}"
+
+

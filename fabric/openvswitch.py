@@ -1,0 +1,198 @@
+"""A world's own Open vSwitch: its database and switch daemons, and every bridge in one transaction."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from fabric.errors import EmulationError
+from fabric.identity import NodeId
+from fabric.model import Fabric
+
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+DAEMONS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl")
+_SYS_PIDFD_GETFD = 438  # The same number on every architecture.
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
+_MAX_BUFFER_BYTES = 2**30 - 1  # The kernel doubles it into an int.
+_RECEIVE_BUFFER_BYTES = 16 * 1024 * 1024
+_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+_START_TIMEOUT_S = 20.0
+_TRANSACTION_TIMEOUT_S = 60
+_IDLE_MS = 3_600_000
+"""Keep datapath flows for an hour: re-learning them in the middle of a measurement would disturb it."""
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Datapath(str, Enum):
+    """Where packets are switched: in the kernel's openvswitch module, or in the ovs-vswitchd process."""
+
+    KERNEL = "kernel"
+    USERSPACE = "userspace"
+
+    @property
+    def ovs_type(self) -> str:
+        """Open vSwitch's name for it."""
+        return "system" if self is Datapath.KERNEL else "netdev"
+
+
+def find_datapath() -> Datapath:
+    """Return the kernel datapath where this machine has it (loading its module if need be), else userspace."""
+    module = Path("/sys/module/openvswitch")
+    modprobe = shutil.which("modprobe", path=os.environ.get("PATH", "") + ":" + _SBIN)
+    if not module.exists() and modprobe is not None:
+        subprocess.run([modprobe, "openvswitch"], capture_output=True, timeout=20, check=False)
+    return Datapath.KERNEL if module.exists() else Datapath.USERSPACE
+
+
+def tool(name: str) -> str:
+    """Return the path of an Open vSwitch program. Raises EmulationError with the command that installs it."""
+    found = shutil.which(name, path=os.environ.get("PATH", "") + ":" + _SBIN)
+    if found is None:
+        raise EmulationError(f"{name} is not installed; apt-get install openvswitch-switch")
+    return found
+
+
+def _descriptors_of(pid: int) -> list[int]:
+    return [int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+@contextmanager
+def _duplicated_socket(pid: int, descriptor: int) -> Iterator[socket.socket | None]:
+    """Yield another process's socket as one of ours; None if that descriptor is no socket."""
+    if not os.readlink(f"/proc/{pid}/fd/{descriptor}").startswith("socket:"):
+        yield None
+        return
+    process = os.pidfd_open(pid)
+    try:
+        copy = _libc.syscall(_SYS_PIDFD_GETFD, process, descriptor, 0)
+        if copy < 0:
+            reason = os.strerror(ctypes.get_errno())
+            raise EmulationError(f"ovs-vswitchd: its sockets cannot be reached: {reason}; needs Linux 5.6 and CAP_SYS_PTRACE")
+        with socket.socket(fileno=copy) as sock:
+            yield sock
+    finally:
+        os.close(process)
+
+
+@dataclass
+class OpenVSwitch:
+    """The daemons of one world, in ``directory``; logs go to ``log_directory``."""
+
+    directory: Path
+    log_directory: Path
+    datapath: Datapath
+    _daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def switch_pid(self) -> int:
+        """The process of ovs-vswitchd."""
+        return self._daemons[1].pid
+
+    def start(self) -> None:
+        """Start both daemons, empty of bridges, and point every ovs-* tool of this process at them."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for variable in ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"):
+            os.environ[variable] = str(self.directory)
+        database = self.directory / "conf.db"
+        self._run([tool("ovsdb-tool"), "create", str(database), str(SCHEMA)])
+        database_socket = self.directory / "db.sock"
+        self._start("ovsdb-server", str(database), f"--remote=punix:{database_socket}")
+        self._wait_for(database_socket, "ovsdb-server")
+        self.transact("--no-wait", "init", "--", "set", "Open_vSwitch", ".", f"other_config:max-idle={_IDLE_MS}")
+        self._start("ovs-vswitchd", f"unix:{database_socket}", "--pidfile", "--unixctl=" + str(self.directory / "switch.ctl"))
+        self._wait_for(self.directory / "switch.ctl", "ovs-vswitchd")
+
+    def add_bridges(self, fabric: Fabric, controller: str) -> None:
+        """Make every switch a bridge with its ports, numbered as in the fabric, in one transaction.
+
+        Bridges forward nothing that no rule says (``fail_mode=secure``), keep their rules when the controller goes
+        away, and leave the queues of their ports alone (``linux-noop``).
+        """
+        commands = ["--id=@noop", "create", "QoS", "type=linux-noop"]
+        for switch in fabric.switches:
+            commands += self._bridge(switch, controller)
+            for port in fabric.ports_of[switch]:
+                name = port.interface
+                commands += ["--", "add-port", switch.name, name, "--", "set", "Interface", name]
+                commands += [f"ofport_request={port.number}", f"mtu_request={fabric.mtu_bytes}"]
+                commands += ["--", "set", "Port", name, "qos=@noop"]
+        self.transact(*commands)
+
+    def _bridge(self, switch: NodeId, controller: str) -> list[str]:
+        name = switch.name
+        commands = ["--", "add-br", name, "--", "set", "Bridge", name]
+        commands += [f"datapath_type={self.datapath.ovs_type}", f"other_config:datapath-id={switch.dpid:016x}"]
+        commands += ["fail_mode=secure", "protocols=OpenFlow13", "other_config:disable-in-band=true"]
+        return [*commands, "--", "set-controller", name, controller]
+
+    def transact(self, *commands: str) -> str:
+        """Run one ovs-vsctl transaction and return what it prints. Raises EmulationError with its words."""
+        return self._run([tool("ovs-vsctl"), f"--timeout={_TRANSACTION_TIMEOUT_S}", *commands])
+
+    def enlarge_buffers(self, send_bytes: int) -> None:
+        """Give the userspace datapath's sockets room, without touching a sysctl of the machine.
+
+        All its ports send through one packet socket, and frames that wait in any port's queue are charged to it: with
+        the default buffer full, frames for *every* port are lost uncounted. That socket exists once a packet was sent.
+        Raises EmulationError if it cannot be reached.
+        """
+        sending = 0
+        for descriptor in _descriptors_of(self.switch_pid):
+            with _duplicated_socket(self.switch_pid, descriptor) as sock:
+                if sock is None or sock.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN) != socket.AF_PACKET:
+                    continue
+                if sock.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL) == 0:  # One that receives names a protocol.
+                    sending += 1
+                    sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, min(send_bytes, _MAX_BUFFER_BYTES))
+                else:
+                    sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
+        if sending == 0:
+            raise EmulationError("ovs-vswitchd: no sending packet socket found, so its buffer stays small; send a packet first")
+
+    def stop(self) -> None:
+        """End both daemons, the switch first."""
+        for daemon in reversed(self._daemons):
+            daemon.terminate()
+        for daemon in self._daemons:
+            try:
+                daemon.wait(5)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait(5)
+
+    def _start(self, name: str, *arguments: str) -> None:
+        log = self.log_directory / f"{name}.log"
+        command = [tool(name), *arguments, f"--log-file={log}", "-vconsole:off", "-vfile:info"]
+        with log.open("ab") as words:
+            self._daemons.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words))
+
+    def _wait_for(self, path: Path, name: str) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not path.exists():
+            code = self._daemons[-1].poll()
+            if code is not None:
+                raise EmulationError(f"{name}: ended with {code} at its start; its words: {self._last_words(name)}")
+            if time.monotonic() > deadline:
+                raise EmulationError(f"{name}: no {path} within {_START_TIMEOUT_S:g} s; see {self.log_directory}")
+            time.sleep(0.005)
+
+    def _last_words(self, name: str) -> str:
+        return (self.log_directory / f"{name}.log").read_text(errors="replace")[-500:]
+
+    @staticmethod
+    def _run(command: list[str]) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * _TRANSACTION_TIMEOUT_S, check=False)
+        if done.returncode != 0:
+            raise EmulationError(f"{Path(command[0]).name}: failed with {done.returncode}: {done.stderr.strip()}")
+        return done.stdout.strip()

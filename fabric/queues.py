@@ -1,0 +1,209 @@
+"""One HTB tree a port, ours: exact link rate, a class a lane with share, ceiling and byte limit, DSCP to lane.
+
+::
+
+    1:    htb                        unclassified packets: the lane of service level "other"
+    1:1   class  rate = the link's
+    1:11  class  rate = share, ceiling    11: bfifo, limit in bytes      lane number 1
+    1:12  class  ...                      12: bfifo                      lane number 2
+
+Filters: with a control lane, pure TCP ACKs (IP packets shorter than 80 bytes) and ICMP go there first, so that the data
+of one lane cannot starve the acknowledgements of another; then the DSCP decides. Rates count Ethernet frames without
+preamble, gap and FCS, as the kernel does.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fabric import netlink
+from fabric.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
+from fabric.netlink import HtbRates, Match, Request
+
+_LINK_CLASS = 0x1
+_FIRST_LANE = 0x10
+_MAX_LANES = 0xEF
+_TOS_WORD, _LENGTH_WORD, _PROTOCOL_WORD = 0, 0, 8
+_TCP, _ICMP = 6, 1
+BURST_FRAMES = 2
+"""A class may send this many frames back to back; fewer and a late timer costs rate, more and shares get coarse."""
+
+
+@dataclass(frozen=True)
+class ShapedPort:
+    """What a port's tree is made from. ``slack_s``: how late timers may be without the link losing rate."""
+
+    interface: str
+    index: int
+    rate_bps: int
+    mtu_bytes: int
+    slack_s: float = 0.0
+
+    @property
+    def frame_bytes(self) -> int:
+        """The largest frame."""
+        return self.mtu_bytes + ETHERNET_HEADER_BYTES
+
+    @property
+    def burst_bytes(self) -> float:
+        """The burst of every class."""
+        return max(BURST_FRAMES * self.frame_bytes, self.slack_s * self.rate_bps / 8)
+
+
+def install_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
+    """Return what builds a port's tree from nothing."""
+    default = _minor(plan.lane_of(ServiceLevel.OTHER))
+    rate = port.rate_bps / 8
+    link = HtbRates(rate, rate, port.burst_bytes, port.frame_bytes, 0)
+    requests = [
+        netlink.htb_root(port.index, port.interface, default),
+        netlink.htb_class(port.index, port.interface, _LINK_CLASS, 0, link),
+    ]
+    for lane in plan.lanes:
+        requests += _lane_requests(port, lane, plan)
+    return requests + list(_filter_requests(port, plan))
+
+
+def replace_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
+    """Return what puts another plan's tree in place of the one a port has; what waits in it is lost."""
+    return [netlink.delete_root_qdisc(port.index, port.interface), *install_requests(port, plan)]
+
+
+def _minor(lane: Lane) -> int:
+    return _FIRST_LANE + lane.number
+
+
+def _lane_requests(port: ShapedPort, lane: Lane, plan: LanePlan) -> list[Request]:
+    rate = port.rate_bps / 8
+    smallest = min(other.share for other in plan.lanes)
+    rates = HtbRates(
+        rate=rate * lane.share,
+        ceiling=rate * lane.ceiling,
+        burst_bytes=port.burst_bytes,
+        # What is idle is lent in proportion to the quanta, so they follow the shares; HTB wants at least a frame.
+        quantum_bytes=round(port.frame_bytes * lane.share / smallest),
+        priority=0 if lane.is_control else 1,
+    )
+    return [
+        netlink.htb_class(port.index, port.interface, _minor(lane), _LINK_CLASS, rates),
+        netlink.byte_fifo(port.index, port.interface, _minor(lane), _minor(lane), lane.limit_bytes),
+    ]
+
+
+def _filter_requests(port: ShapedPort, plan: LanePlan) -> Iterator[Request]:
+    control = next((lane for lane in plan.lanes if lane.is_control), None)
+    if control is not None:
+        for matches in _CONTROL_MATCHES:
+            yield netlink.u32_filter(port.index, port.interface, 1, matches, _minor(control))
+    for lane in plan.lanes:
+        for level in lane.levels:
+            match = Match(_TOS_WORD, 0xFC << 16, level.tos << 16)
+            yield netlink.u32_filter(port.index, port.interface, 2, [match], _minor(lane))
+
+
+_IS_TCP = Match(_PROTOCOL_WORD, 0xFF << 16, _TCP << 16)
+_IS_ICMP = Match(_PROTOCOL_WORD, 0xFF << 16, _ICMP << 16)
+# A segment without data has 40 to 80 bytes by its options; u32 compares masks, so the range is cut in two.
+_CONTROL_MATCHES = (
+    [_IS_TCP, Match(_LENGTH_WORD, 0xFFC0, 0)],
+    [_IS_TCP, Match(_LENGTH_WORD, 0xFFF0, 0x40)],
+    [_IS_ICMP],
+)
+
+# Where the fields of a queue's counters are within its message, found once a layout.
+_TCMSG_START = netlink.HEADER.size
+_ATTRIBUTES_START = _TCMSG_START + 20
+_STATS2, _BASIC, _QUEUE = 7, 1, 3
+
+COUNTERS = np.dtype(
+    [("sent_bytes", "<u8"), ("sent_packets", "<u4"), ("qlen", "<u4"), ("backlog_bytes", "<u4"), ("drops", "<u4")]
+)
+"""Counters of a lane's queue: cumulative bytes and packets sent, packets and bytes waiting, cumulative drops."""
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where, in a dump of one length, each lane queue's message begins and where in it the counters are."""
+
+    keys: list[tuple[int, int]]
+    identities: npt.NDArray[np.intp]
+    expected: npt.NDArray[np.uint8]
+    fields: dict[str, npt.NDArray[np.intp]]
+
+
+class QueueReader:
+    """Reads lane counters out of qdisc dumps.
+
+    A namespace's dumps all look alike while its queues stay the same, so the places of the counters are found once and
+    then gathered by index: a sample of a thousand queues costs microseconds, not milliseconds.
+    """
+
+    def __init__(self) -> None:
+        self._layout: _Layout | None = None
+        self._length = -1
+
+    def read(self, dump: bytes) -> tuple[list[tuple[int, int]], npt.NDArray[np.void]]:
+        """Return the (interface index, lane number) of each lane queue in a dump, and their COUNTERS."""
+        data = np.frombuffer(dump, dtype=np.uint8)
+        layout = self._layout
+        if layout is None or len(dump) != self._length or not np.array_equal(data[layout.identities], layout.expected):
+            layout = self._layout = _find_layout(dump)
+            self._length = len(dump)
+        counters = np.zeros(len(layout.keys), COUNTERS)
+        for name, places in layout.fields.items():
+            counters[name] = data[places].view(COUNTERS[name])[:, 0]
+        return layout.keys, counters
+
+
+def _find_layout(dump: bytes) -> _Layout:
+    keys = []
+    starts = []
+    fields: dict[str, list[int]] = {name: [] for name in COUNTERS.names or ()}
+    offset = 0
+    while offset + netlink.HEADER.size <= len(dump):
+        (length,) = struct.unpack_from("=I", dump, offset)
+        index, handle = struct.unpack_from("=iI", dump, offset + _TCMSG_START + 4)
+        lane = (handle >> 16) - _FIRST_LANE
+        if 1 <= lane <= _MAX_LANES and handle & 0xFFFF == 0:
+            keys.append((index, lane))
+            starts.append(offset)
+            for name, place in _counter_places(dump, offset, length).items():
+                fields[name].append(place)
+        offset += (length + 3) & ~3
+    # Length, interface and handle of each message: if these bytes are as before, so is everything's place.
+    identity = np.array([0, 1, 2, 3, *range(_TCMSG_START + 4, _TCMSG_START + 12)], dtype=np.intp)
+    identities = (np.array(starts, dtype=np.intp)[:, None] + identity).ravel()
+    places = {
+        name: np.array(found, dtype=np.intp)[:, None] + np.arange(COUNTERS[name].itemsize) for name, found in fields.items()
+    }
+    return _Layout(keys, identities, np.frombuffer(dump, dtype=np.uint8)[identities], places)
+
+
+def _counter_places(dump: bytes, start: int, length: int) -> dict[str, int]:
+    stats = _find_attribute(dump, start + _ATTRIBUTES_START, start + length, _STATS2)
+    end = stats + struct.unpack_from("=H", dump, stats - 4)[0] - 4
+    basic = _find_attribute(dump, stats, end, _BASIC)
+    queue = _find_attribute(dump, stats, end, _QUEUE)
+    return {
+        "sent_bytes": basic,
+        "sent_packets": basic + 8,
+        "qlen": queue,
+        "backlog_bytes": queue + 4,
+        "drops": queue + 8,
+    }
+
+
+def _find_attribute(dump: bytes, start: int, end: int, wanted: int) -> int:
+    """Return where the payload of an attribute begins."""
+    offset = start
+    while offset + 4 <= end:
+        length, kind = struct.unpack_from("=HH", dump, offset)
+        if kind & 0x3FFF == wanted:
+            return offset + 4
+        offset += (length + 3) & ~3
+    raise AssertionError(f"a qdisc message without attribute {wanted}; the kernel's layout has changed")
