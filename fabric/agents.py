@@ -10,12 +10,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from fabric import netns
@@ -127,7 +130,8 @@ class AgentPool:
         process = self._context.Process(
             target=_run, args=(name, host, namespace, program, arguments, theirs), daemon=True, name=f"{name}@{host}"
         )
-        process.start()
+        with _without_main_module():
+            process.start()
         theirs.close()
         handle = AgentHandle(name, host, process, ours)
         self.handles.append(handle)
@@ -142,6 +146,17 @@ class AgentPool:
         for handle in ending:
             handle.wait(max(0.0, deadline - time.monotonic()))
             self.handles.remove(handle)
+
+
+@contextmanager
+def _without_main_module() -> Iterator[None]:
+    """Keep multiprocessing from running the caller's script again in every child: programs are importable functions."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _run(

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from mininet.cli import CLI
-from mininet.link import Intf, Link as MininetLink
+from mininet.link import Intf
+from mininet.link import Link as MininetLink
 from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch
 

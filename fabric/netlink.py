@@ -69,7 +69,7 @@ def _mac(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class LinkEnd:
-    """One end of a veth pair to be made. ``namespace`` is an open descriptor of where it goes; None: the socket's own."""
+    """One end of a veth pair to be made. ``namespace``: an open descriptor of where it goes; None: the socket's."""
 
     interface: str
     index: int
@@ -155,7 +155,8 @@ def htb_class(index: int, interface: str, minor: int, parent_minor: int, rates: 
         0,
         rates.priority,
     )
-    options = attribute(1, parameters) + attribute(6, struct.pack("=Q", rate)) + attribute(7, struct.pack("=Q", ceiling))
+    options = attribute(1, parameters)
+    options += attribute(6, struct.pack("=Q", rate)) + attribute(7, struct.pack("=Q", ceiling))
     parent = 1 << 16 | parent_minor
     body = _traffic_control(index, 1 << 16 | minor, parent, 0, "htb", options)
     return Request(RTM_NEWTCLASS, NLM_F_CREATE, body, f"making class 1:{minor:x} on {interface}")
@@ -230,7 +231,7 @@ class Netlink:
         self._socket.close()
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Carry out requests in order. Raises EmulationError naming the first that failed; those after it may be done."""
+        """Carry out requests in order. Raises EmulationError naming the first that failed; later ones may be done."""
         burst: list[Request] = []
         size = 0
         for request in requests:

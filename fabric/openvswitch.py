@@ -70,7 +70,7 @@ def _descriptors_of(pid: int) -> list[int]:
 @contextmanager
 def _duplicated_socket(pid: int, descriptor: int) -> Iterator[socket.socket | None]:
     """Yield another process's socket as one of ours; None if that descriptor is no socket."""
-    if not os.readlink(f"/proc/{pid}/fd/{descriptor}").startswith("socket:"):
+    if not str(Path(f"/proc/{pid}/fd/{descriptor}").readlink()).startswith("socket:"):
         yield None
         return
     process = os.pidfd_open(pid)
@@ -78,7 +78,8 @@ def _duplicated_socket(pid: int, descriptor: int) -> Iterator[socket.socket | No
         copy = _libc.syscall(_SYS_PIDFD_GETFD, process, descriptor, 0)
         if copy < 0:
             reason = os.strerror(ctypes.get_errno())
-            raise EmulationError(f"ovs-vswitchd: its sockets cannot be reached: {reason}; needs Linux 5.6 and CAP_SYS_PTRACE")
+            needs = "needs Linux 5.6 and CAP_SYS_PTRACE"
+            raise EmulationError(f"ovs-vswitchd: its sockets cannot be reached: {reason}; {needs}")
         with socket.socket(fileno=copy) as sock:
             yield sock
     finally:
@@ -110,8 +111,9 @@ class OpenVSwitch:
         self._start("ovsdb-server", str(database), f"--remote=punix:{database_socket}")
         self._wait_for(database_socket, "ovsdb-server")
         self.transact("--no-wait", "init", "--", "set", "Open_vSwitch", ".", f"other_config:max-idle={_IDLE_MS}")
-        self._start("ovs-vswitchd", f"unix:{database_socket}", "--pidfile", "--unixctl=" + str(self.directory / "switch.ctl"))
-        self._wait_for(self.directory / "switch.ctl", "ovs-vswitchd")
+        control = self.directory / "switch.ctl"
+        self._start("ovs-vswitchd", f"unix:{database_socket}", "--pidfile", f"--unixctl={control}")
+        self._wait_for(control, "ovs-vswitchd")
 
     def add_bridges(self, fabric: Fabric, controller: str) -> None:
         """Make every switch a bridge with its ports, numbered as in the fabric, in one transaction.
@@ -144,7 +146,7 @@ class OpenVSwitch:
         """Give the userspace datapath's sockets room, without touching a sysctl of the machine.
 
         All its ports send through one packet socket, and frames that wait in any port's queue are charged to it: with
-        the default buffer full, frames for *every* port are lost uncounted. That socket exists once a packet was sent.
+        the default buffer full, frames for *every* port are lost uncounted. It exists once a packet was sent.
         Raises EmulationError if it cannot be reached.
         """
         sending = 0
@@ -158,7 +160,7 @@ class OpenVSwitch:
                 else:
                     sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
         if sending == 0:
-            raise EmulationError("ovs-vswitchd: no sending packet socket found, so its buffer stays small; send a packet first")
+            raise EmulationError("ovs-vswitchd: has no sending packet socket to enlarge; send a packet first")
 
     def stop(self) -> None:
         """End both daemons, the switch first."""

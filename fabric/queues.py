@@ -179,7 +179,8 @@ def _find_layout(dump: bytes) -> _Layout:
     identity = np.array([0, 1, 2, 3, *range(_TCMSG_START + 4, _TCMSG_START + 12)], dtype=np.intp)
     identities = (np.array(starts, dtype=np.intp)[:, None] + identity).ravel()
     places = {
-        name: np.array(found, dtype=np.intp)[:, None] + np.arange(COUNTERS[name].itemsize) for name, found in fields.items()
+        name: np.array(found, dtype=np.intp)[:, None] + np.arange(COUNTERS[name].itemsize)
+        for name, found in fields.items()
     }
     return _Layout(keys, identities, np.frombuffer(dump, dtype=np.uint8)[identities], places)
 

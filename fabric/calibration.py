@@ -1,0 +1,192 @@
+"""Before a run: is each kind of link as fast as promised, and does each lane get its share?
+
+Frames are put straight into a port's queues, so that what is measured is the queue tree alone: the rate of one lane
+that has the link to itself, then the share of each lane when all are full. The frames are addressed to nobody; the node
+at the other end drops and counts them.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fabric import netns
+from fabric.emulation import Emulation
+from fabric.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
+from fabric.model import Fabric, Port
+from fabric.netlink import ETH_P_IP, Netlink
+from fabric.queues import QueueReader
+
+_NOBODY = "192.0.2.1"  # RFC 5737: an address for documentation; no rule forwards it.
+_EXPERIMENTAL_PROTOCOL = 253  # RFC 3692
+_WINDOW_FRAMES = 12
+"""Frames that a sender keeps queued: enough that a lane never runs dry, few enough that none is dropped."""
+_FILL_S = 0.15
+
+
+@dataclass(frozen=True)
+class LinkCalibration:
+    """A kind of link, measured at one port: rates in bit/s, ``shares`` as fractions of the link by lane."""
+
+    kind: str
+    port: str
+    rate_bps: int
+    lane_alone_bps: float
+    all_lanes_bps: float
+    shares: dict[str, float]
+    promised_shares: dict[str, float]
+
+    @property
+    def rate_error(self) -> float:
+        """How far a lane alone is from the link's rate, as a fraction."""
+        return self.lane_alone_bps / self.rate_bps - 1
+
+    @property
+    def worst_share_error(self) -> float:
+        """How far the worst lane is from its share, as a fraction of the link."""
+        return max(abs(self.shares[lane] - promised) for lane, promised in self.promised_shares.items())
+
+
+def kinds_of_links(fabric: Fabric) -> dict[str, Port]:
+    """Return one sending port for each kind of link: tier, rate, and what sends on it."""
+    kinds: dict[str, Port] = {}
+    for port, link in fabric.directed_ports():
+        receiver = link.other(port).node.role.name.lower()
+        kinds.setdefault(f"{port.node.role.name.lower()} to {receiver} at {link.rate_bps} bit/s", port)
+    return kinds
+
+
+def calibrate(emulation: Emulation, window_s: float = 1.0) -> list[LinkCalibration]:
+    """Return a calibration of each kind of link under the queues that are in place.
+
+    All kinds are measured at once, in two windows of ``window_s``: long enough for hundreds of frames.
+    """
+    kinds = kinds_of_links(emulation.fabric)
+    plan = emulation.lane_plan
+    first = next(lane for lane in plan.lanes if not lane.is_control)
+    alone = _measure(emulation, list(kinds.values()), [first], window_s)
+    together = _measure(emulation, list(kinds.values()), list(plan.lanes), window_s)
+    return [_calibration(kind, port, emulation, alone[port], together[port]) for kind, port in kinds.items()]
+
+
+def _calibration(
+    kind: str, port: Port, emulation: Emulation, alone: dict[str, float], together: dict[str, float]
+) -> LinkCalibration:
+    rate_bps = emulation.fabric.link_at[port].rate_bps
+    total = sum(lane.share for lane in emulation.lane_plan.lanes)
+    return LinkCalibration(
+        kind=kind,
+        port=str(port),
+        rate_bps=rate_bps,
+        lane_alone_bps=sum(alone.values()),
+        all_lanes_bps=sum(together.values()),
+        shares={name: bps / rate_bps for name, bps in together.items()},
+        # What no lane is promised is lent in proportion to the shares.
+        promised_shares={lane.name: min(lane.ceiling, lane.share / total) for lane in emulation.lane_plan.lanes},
+    )
+
+
+def _measure(
+    emulation: Emulation, ports: Sequence[Port], lanes: Sequence[Lane], window_s: float
+) -> dict[Port, dict[str, float]]:
+    """Return what each lane of each port carries, in bit/s, while all of ``lanes`` are full."""
+    stop = threading.Event()
+    feeders = [_Feeder(emulation, port, lane, stop) for port in ports for lane in lanes]
+    for feeder in feeders:
+        feeder.start()
+    try:
+        time.sleep(_FILL_S)
+        before = {port: _sent(emulation, port) for port in ports}
+        time.sleep(window_s)
+        after = {port: _sent(emulation, port) for port in ports}
+    finally:
+        stop.set()
+        for feeder in feeders:
+            feeder.join(10)
+    return {port: _rates(before[port], after[port], lanes, emulation.lane_plan) for port in ports}
+
+
+def _rates(
+    before: tuple[float, dict[int, int]], after: tuple[float, dict[int, int]], lanes: Sequence[Lane], plan: LanePlan
+) -> dict[str, float]:
+    elapsed = after[0] - before[0]
+    fed = {lane.number for lane in lanes}
+    return {
+        lane.name: (after[1][lane.number] - before[1][lane.number]) * 8 / elapsed
+        for lane in plan.lanes
+        if lane.number in fed
+    }
+
+
+def _sent(emulation: Emulation, port: Port) -> tuple[float, dict[int, int]]:
+    with Netlink(emulation.namespace_of(port.node)) as link:
+        dump = link.dump_qdiscs()
+        now = time.monotonic()
+    keys, counters = QueueReader().read(dump)
+    wanted = emulation.indices[port]
+    sent = counters["sent_bytes"].tolist()
+    return now, {lane: value for (index, lane), value in zip(keys, sent, strict=True) if index == wanted}
+
+
+@dataclass
+class _Feeder:
+    """Keeps one lane of one port full."""
+
+    emulation: Emulation
+    port: Port
+    lane: Lane
+    stop: threading.Event
+    _thread: threading.Thread = field(init=False)
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._feed, daemon=True)
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    def _feed(self) -> None:
+        mtu = self.emulation.fabric.mtu_bytes
+        frame = nobodys_frame(self.lane.levels[0], mtu)
+        with _packet_socket(self.emulation.namespace_of(self.port.node), len(frame)) as sock:
+            while not self.stop.is_set():
+                try:
+                    sock.sendto(frame, (self.port.interface, ETH_P_IP))
+                except (BlockingIOError, TimeoutError):
+                    continue  # The queue is full; look whether to stop, then go on.
+
+
+def _packet_socket(namespace: Path | None, frame_bytes: int) -> socket.socket:
+    """Return a socket that blocks while its window of frames is queued, so that the port paces the sender."""
+    if namespace is not None:
+        with netns.inside(namespace):
+            return _packet_socket(None, frame_bytes)
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WINDOW_FRAMES * frame_bytes)
+    sock.settimeout(0.1)
+    return sock
+
+
+def nobodys_frame(level: ServiceLevel, mtu_bytes: int) -> bytes:
+    """Return a full frame of a service level that no host takes."""
+    header = struct.pack(
+        ">BBHHHBBH4s4s",
+        0x45,
+        level.tos,
+        mtu_bytes,
+        0,
+        0,
+        64,
+        _EXPERIMENTAL_PROTOCOL,
+        0,
+        socket.inet_aton(_NOBODY),
+        socket.inet_aton(_NOBODY),
+    )
+    ethernet = bytes.fromhex("02ffffffffff" "02fffffffffe") + struct.pack(">H", ETH_P_IP)
+    frame = ethernet + header
+    return frame + b"\0" * (mtu_bytes + ETHERNET_HEADER_BYTES - len(frame))

@@ -1,0 +1,161 @@
+"""Conservation: every packet sent is delivered, still queued, dropped by a rule or dropped by a queue, and counted.
+
+A census reads all counters of a fabric at rest; the difference of two says what happened between them. What is in no
+counter was lost by the emulator, not by the network emulated:
+
+- on each wire: packets (and bytes) that left a port's queues, less those that arrived at the other end;
+- in each switch: packets that arrived, less those handed to a port's queues (sent, waiting or dropped there), less
+  those that its rules dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from fabric.emulation import Emulation
+from fabric.errors import EmulationError
+from fabric.identity import NodeId
+from fabric.lanes import ETHERNET_HEADER_BYTES
+from fabric.model import Fabric, Port
+from fabric.netlink import LinkCounters, Netlink
+from fabric.queues import QueueReader
+
+_REST_TIMEOUT_S = 20.0
+_REST_S = 0.2
+
+
+@dataclass(frozen=True)
+class PortCount:
+    """A port's cumulative counters: through its queues and in from the wire, in packets and bytes."""
+
+    sent_packets: int
+    sent_bytes: int
+    waiting_packets: int
+    dropped_packets: int
+    received_packets: int
+    received_bytes: int
+
+    @property
+    def offered_packets(self) -> int:
+        """Packets handed to the port's queues."""
+        return self.sent_packets + self.waiting_packets + self.dropped_packets
+
+
+@dataclass(frozen=True)
+class Census:
+    """The counters of every port, and the packets that each switch's rules have dropped."""
+
+    ports: dict[Port, PortCount]
+    dropped_by_rules: Mapping[NodeId, int]
+
+
+@dataclass(frozen=True)
+class Conservation:
+    """What happened between two censuses, and what of it no counter explains.
+
+    ``unaccounted`` names each wire or switch with its missing (or, negative, extra) packets. Bytes are exact on wires;
+    a packet missing in a switch counts as a full frame.
+    """
+
+    sent_packets: int
+    sent_bytes: int
+    dropped_by_queues: int
+    dropped_by_rules: int
+    waiting_packets: int
+    unaccounted: dict[str, int]
+    unaccounted_bytes: int
+
+    @property
+    def unaccounted_packets(self) -> int:
+        """Packets lost in, or invented by, the emulator."""
+        return sum(abs(packets) for packets in self.unaccounted.values())
+
+
+def take_census(emulation: Emulation, rule_drops: Callable[[], Mapping[NodeId, int]]) -> Census:
+    """Return a census once nothing moves any more. Raises EmulationError if something still does after 20 s."""
+    deadline = time.monotonic() + _REST_TIMEOUT_S
+    before = _count_ports(emulation)
+    while True:
+        time.sleep(_REST_S)
+        now = _count_ports(emulation)
+        if now == before and not any(count.waiting_packets for count in now.values()):
+            return Census(now, rule_drops())
+        if time.monotonic() > deadline:
+            busy = [str(port) for port, count in now.items() if count != before[port]]
+            raise EmulationError(
+                f"the fabric does not come to rest within {_REST_TIMEOUT_S:g} s: packets still move at "
+                f"{len(busy)} ports ({', '.join(busy[:5])}); stop what sends"
+            )
+        before = now
+
+
+def _count_ports(emulation: Emulation) -> dict[Port, PortCount]:
+    counts: dict[Port, PortCount] = {}
+    switch_ports = [port for switch in emulation.fabric.switches for port in emulation.fabric.ports_of[switch]]
+    with Netlink() as link:
+        counts |= _count(link, switch_ports, emulation)
+    for host in emulation.fabric.hosts:
+        with Netlink(emulation.namespace_of(host)) as link:
+            counts |= _count(link, emulation.fabric.ports_of[host], emulation)
+    return counts
+
+
+def _count(link: Netlink, ports: list[Port] | tuple[Port, ...], emulation: Emulation) -> dict[Port, PortCount]:
+    wires = link.link_counters()
+    keys, counters = QueueReader().read(link.dump_qdiscs())
+    sums: dict[int, list[int]] = {}
+    for (index, _), row in zip(keys, counters.tolist(), strict=True):
+        total = sums.setdefault(index, [0, 0, 0, 0])
+        for place, value in enumerate((row[1], row[0], row[2], row[4])):
+            total[place] += value
+    return {port: _port_count(sums[emulation.indices[port]], wires[port.interface]) for port in ports}
+
+
+def _port_count(queues: list[int], wire: LinkCounters) -> PortCount:
+    sent_packets, sent_bytes, waiting, dropped = queues
+    return PortCount(sent_packets, sent_bytes, waiting, dropped, wire.rx_packets, wire.rx_bytes)
+
+
+def conservation(fabric: Fabric, before: Census, after: Census) -> Conservation:
+    """Return what happened between two censuses taken under the same queues."""
+    changes = {port: _change(before.ports[port], count) for port, count in after.ports.items()}
+    rules = {node: after.dropped_by_rules[node] - before.dropped_by_rules[node] for node in after.dropped_by_rules}
+    missing_bytes = 0
+    unaccounted: dict[str, int] = {}
+    for port, link in fabric.directed_ports():
+        peer = changes[link.other(port)]
+        if lost := changes[port].sent_packets - peer.received_packets:
+            unaccounted[f"wire {port} to {link.other(port)}"] = lost
+        missing_bytes += abs(changes[port].sent_bytes - peer.received_bytes)
+    for switch in fabric.switches:
+        if lost := _missing_in_switch([changes[port] for port in fabric.ports_of[switch]], rules.get(switch, 0)):
+            unaccounted[f"switch {switch}"] = lost
+            missing_bytes += abs(lost) * (fabric.mtu_bytes + ETHERNET_HEADER_BYTES)
+    host_ports = [port for host in fabric.hosts for port in fabric.ports_of[host]]
+    return Conservation(
+        sent_packets=sum(changes[port].sent_packets for port in host_ports),
+        sent_bytes=sum(changes[port].sent_bytes for port in host_ports),
+        dropped_by_queues=sum(change.dropped_packets for change in changes.values()),
+        dropped_by_rules=sum(rules.values()),
+        waiting_packets=sum(change.waiting_packets for change in changes.values()),
+        unaccounted=unaccounted,
+        unaccounted_bytes=missing_bytes,
+    )
+
+
+def _change(before: PortCount, after: PortCount) -> PortCount:
+    return PortCount(
+        after.sent_packets - before.sent_packets,
+        after.sent_bytes - before.sent_bytes,
+        after.waiting_packets - before.waiting_packets,
+        after.dropped_packets - before.dropped_packets,
+        after.received_packets - before.received_packets,
+        after.received_bytes - before.received_bytes,
+    )
+
+
+def _missing_in_switch(changes: list[PortCount], dropped_by_rules: int) -> int:
+    received = sum(change.received_packets for change in changes)
+    return received - sum(change.offered_packets for change in changes) - dropped_by_rules
