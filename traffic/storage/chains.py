@@ -1,0 +1,261 @@
+"""Where chunks live: targets, chains, the versioned table of chains, and the layout of a file over them. Pure.
+
+A *target* is a disk of a storage node. A *chain* is an ordered set of targets on different nodes, head first, that
+hold the same chunks. A *file* is cut into chunks of equal size; chunk ``i`` lives on ``chains[i mod stripe]`` of the
+file's layout (3FS design notes, "Location of file chunks").
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from fabric.errors import ConfigError
+from fabric.identity import NodeId
+
+
+@dataclass(frozen=True, order=True)
+class Target:
+    """A disk of a storage node; one replica of a chain's chunks lives on it."""
+
+    node: NodeId
+    disk: int
+
+    def __str__(self) -> str:
+        return f"{self.node}/{self.disk}"
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Targets in the order that writes travel: the head takes writes, any target serves reads."""
+
+    number: int
+    targets: tuple[Target, ...]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the last target is gone, and the chunks with it."""
+        return not self.targets
+
+    @property
+    def head(self) -> Target:
+        """The target that takes writes. Raises IndexError if the chain is lost."""
+        return self.targets[0]
+
+    @cached_property
+    def nodes(self) -> tuple[NodeId, ...]:
+        """The nodes of the targets, head first."""
+        return tuple(target.node for target in self.targets)
+
+    def target_on(self, node: NodeId) -> Target | None:
+        """Return the target on ``node``, or None if the chain has none there."""
+        return next((target for target in self.targets if target.node == node), None)
+
+    def successor_of(self, node: NodeId) -> NodeId | None:
+        """Return the node that follows ``node``; None at the tail. Raises ValueError if ``node`` is not in it."""
+        place = self.nodes.index(node) + 1
+        return self.nodes[place] if place < len(self.nodes) else None
+
+    def without_node(self, node: NodeId) -> Chain:
+        """Return the chain as it is once ``node`` is gone; the order of the others stays."""
+        if node not in self.nodes:
+            return self
+        return Chain(self.number, tuple(target for target in self.targets if target.node != node))
+
+    def __str__(self) -> str:
+        return f"chain {self.number} ({' -> '.join(map(str, self.targets)) or 'lost'})"
+
+
+@dataclass(frozen=True)
+class ChainTable:
+    """All chains at one version. Versions only lose targets, so the order of the survivors never changes."""
+
+    version: int
+    chains: tuple[Chain, ...]
+
+    def without_node(self, node: NodeId) -> ChainTable:
+        """Return the next version, in which no chain has a target on ``node``."""
+        return ChainTable(self.version + 1, tuple(chain.without_node(node) for chain in self.chains))
+
+    @property
+    def lost(self) -> tuple[Chain, ...]:
+        """The chains whose last target is gone."""
+        return tuple(chain for chain in self.chains if chain.is_lost)
+
+    def chains_of_target(self) -> Counter[Target]:
+        """Return how many chains each target serves."""
+        return Counter(target for chain in self.chains for target in chain.targets)
+
+    def chains_of_pair(self) -> Counter[frozenset[NodeId]]:
+        """Return how many chains each pair of nodes shares: what one takes over when the other dies."""
+        return Counter(frozenset(pair) for chain in self.chains for pair in itertools.combinations(chain.nodes, 2))
+
+
+def place_chains(nodes: Sequence[NodeId], disks_per_node: int, chains_per_target: int, replicas: int) -> ChainTable:
+    """Return the first chain table of a cluster: ``nodes x disks_per_node x chains_per_target / replicas`` chains.
+
+    Every target serves exactly ``chains_per_target`` chains, heads are spread evenly, and each pair of nodes shares as
+    equally many chains as the numbers allow (a balanced incomplete block design where one exists), so that a dead
+    node's reads are taken over evenly by all others (3FS design notes, "Balanced traffic during recovery"). Built by
+    rotating blocks of nodes, as cyclic designs are; the next block is the one whose pairs are the rarest so far.
+
+    Raises ConfigError if the numbers cannot be divided so.
+    """
+    faults = list(_placement_faults(len(nodes), disks_per_node * chains_per_target, replicas))
+    if faults:
+        raise ConfigError("chain table", faults)
+    disks: Counter[NodeId] = Counter()
+    heads: Counter[NodeId] = Counter()
+    chains = []
+    for number, block in enumerate(_blocks(len(nodes), disks_per_node * chains_per_target, replicas)):
+        members = [nodes[place] for place in block]
+        first = min(members, key=lambda node: heads[node])
+        heads[first] += 1
+        ordered = [first, *(node for node in members if node != first)]
+        chains.append(Chain(number, tuple(_next_target(node, disks, disks_per_node) for node in ordered)))
+    return ChainTable(1, tuple(chains))
+
+
+def _placement_faults(nodes: int, chains_per_node: int, replicas: int) -> Iterator[str]:
+    if replicas > nodes:
+        yield f"replicas {replicas} exceed the {nodes} storage nodes; use at most {nodes}"
+    elif chains_per_node % replicas and nodes % replicas:
+        yield (
+            f"{chains_per_node} chains a node (disks_per_node x chains_per_target) on {nodes} nodes cannot be cut into"
+            f" chains of {replicas} replicas; make it a multiple of {replicas}"
+        )
+
+
+def _next_target(node: NodeId, disks: Counter[NodeId], disks_per_node: int) -> Target:
+    disk = disks[node] % disks_per_node
+    disks[node] += 1
+    return Target(node, disk)
+
+
+def _blocks(nodes: int, chains_per_node: int, replicas: int) -> Iterator[tuple[int, ...]]:
+    """Yield the places of each chain's nodes.
+
+    A block and its rotations put ``replicas`` chains on every node; the short orbit of evenly spaced places puts one.
+    """
+    shared: Counter[int] = Counter()  # Chains shared by places that far apart, taken both ways round.
+    for _ in range(chains_per_node % replicas):
+        evenly = tuple(range(0, nodes, nodes // replicas))
+        shared.update(_distances(evenly, nodes, full_orbit=False))
+        yield from (tuple((place + turn) % nodes for place in evenly) for turn in range(nodes // replicas))
+    candidates = [(0, *rest) for rest in itertools.combinations(range(1, nodes), replicas - 1)]
+    for _ in range(chains_per_node // replicas):
+        block = min(candidates, key=lambda block: _crowding(block, nodes, shared))
+        shared.update(_distances(block, nodes))
+        yield from (tuple((place + turn) % nodes for place in block) for turn in range(nodes))
+
+
+def _distances(block: Sequence[int], nodes: int, full_orbit: bool = True) -> Counter[int]:
+    """Return how often a block's rotations bring together two places ``distance`` apart, for each distance."""
+    counts: Counter[int] = Counter()
+    for a, b in itertools.permutations(block, 2):
+        counts[(a - b) % nodes] += 1
+    return counts if full_orbit else Counter(dict.fromkeys(counts, 1))
+
+
+def _crowding(block: Sequence[int], nodes: int, shared: Counter[int]) -> tuple[int, int]:
+    added = _distances(block, nodes)
+    after = [shared[distance] + count for distance, count in added.items()]
+    growth = sum((shared[distance] + count) ** 2 - shared[distance] ** 2 for distance, count in added.items())
+    return growth, max(after, default=0)
+
+
+@dataclass(frozen=True, order=True)
+class ChunkId:
+    """A chunk: its file and its place in it."""
+
+    file: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"chunk {self.index} of file {self.file}"
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A stretch of one chunk, and the chain that the chunk lives on."""
+
+    chunk: ChunkId
+    chain: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class FileLayout:
+    """Where a file's chunks live: chunk ``i`` on ``chains[i mod len(chains)]``. The last chunk may be shorter."""
+
+    file: int
+    size_bytes: int
+    chunk_bytes: int
+    chains: tuple[int, ...]
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks the file has."""
+        return -(-self.size_bytes // self.chunk_bytes)
+
+    def chain_of(self, index: int) -> int:
+        """Return the chain of chunk ``index``."""
+        return self.chains[index % len(self.chains)]
+
+    def chunk_size(self, index: int) -> int:
+        """Return the size of chunk ``index``, bytes."""
+        return min(self.chunk_bytes, self.size_bytes - index * self.chunk_bytes)
+
+    def extent(self, index: int) -> Extent:
+        """Return the whole of chunk ``index``."""
+        return Extent(ChunkId(self.file, index), self.chain_of(index), 0, self.chunk_size(index))
+
+    def extents(self) -> Iterator[Extent]:
+        """Yield every chunk, whole."""
+        return map(self.extent, range(self.chunks))
+
+    def locate(self, offset: int, length: int) -> list[Extent]:
+        """Return the stretches of chunks that hold ``length`` bytes at ``offset``. Raises ValueError past the end."""
+        if offset < 0 or length < 1 or offset + length > self.size_bytes:
+            raise ValueError(f"file {self.file}: bytes {offset}..{offset + length} are outside its {self.size_bytes}")
+        found = []
+        while length:
+            index, within = divmod(offset, self.chunk_bytes)
+            taken = min(length, self.chunk_bytes - within)
+            found.append(Extent(ChunkId(self.file, index), self.chain_of(index), within, taken))
+            offset, length = offset + taken, length - taken
+        return found
+
+
+@dataclass(frozen=True)
+class Striping:
+    """How files are laid over a table of ``chains`` chains: chunk size and stripe, and the seed of the choices."""
+
+    chunk_bytes: int
+    stripe: int
+    chains: int
+    seed: int
+
+    def layout(self, file: int, size_bytes: int) -> FileLayout:
+        """Return the layout of a file: ``stripe`` consecutive chains, shuffled.
+
+        Files start one stripe after the other, the first at a seeded chain (3FS: ``ChainAllocator``, a round-robin with
+        a random start), so that files whose numbers follow each other use all chains evenly.
+        """
+        start = random.Random(self.seed).randrange(self.chains) + file * self.stripe
+        chains = [(start + place) % self.chains for place in range(self.stripe)]
+        random.Random(f"{self.seed}/{file}").shuffle(chains)
+        return FileLayout(file, size_bytes, self.chunk_bytes, tuple(chains))
+
+
+def extents_on(node: NodeId, table: ChainTable, files: Iterable[FileLayout]) -> Iterator[Extent]:
+    """Yield the chunks of ``files`` of which ``node`` holds a replica."""
+    for layout in files:
+        for extent in layout.extents():
+            if node in table.chains[extent.chain].nodes:
+                yield extent

@@ -1,0 +1,136 @@
+"""What a YAML file says of the storage service, its clients and their load; every limit is 3FS's or says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from fabric.config import RateBps, SizeBytes, Strict, TimeS
+from fabric.units import format_size, parse_rate_bps
+
+Count = Annotated[int, Field(ge=1)]
+Size = Annotated[SizeBytes, Field(ge=1)]
+Wait = Annotated[TimeS, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def _off_or_count(value: object) -> object:
+    # YAML 1.1 reads a bare ``off`` as False.
+    if value is False or value == "off":
+        return None
+    if value is True or (value is not None and not isinstance(value, int)):
+        raise ValueError(f"{value!r} is neither 'off' nor a number of senders; write e.g. 4 or off")
+    return value
+
+
+def _off_or_rate(value: object) -> object:
+    if value is False or value == "off":
+        return None
+    return parse_rate_bps(value) if isinstance(value, str) else value
+
+
+RequestToSend = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_off_or_count)]
+"""``off`` (None here), or how many reads may send to a client at once."""
+OptionalRate = Annotated[Annotated[RateBps, Field(ge=1)] | None, BeforeValidator(_off_or_rate)]
+"""``off`` (None here), or a rate."""
+
+
+class ServiceConfig(Strict):
+    """A storage service. 3FS allows 256 transfers a NIC each way; at a 10,000th of its rate that many of 256 KiB would
+    take half a minute, so fewer here."""
+
+    max_concurrent_pulls: Count = 8
+    """Writes whose data one NIC takes in at once (3FS: ``max_concurrent_rdma_reads``)."""
+    max_concurrent_sends: Count = 32
+    """Reads whose data one NIC sends at once (3FS: ``max_concurrent_rdma_writes``)."""
+    apply_timeout: Wait = 10.0
+    """How long a service waits for leave to send before it sends anyway (3FS: ``rdma_transmission_req_timeout``)."""
+    ssd_read_rate: OptionalRate = None
+    """Each disk's rate; off by default: the fabric is what is studied."""
+    ssd_latency: Annotated[TimeS, Field(ge=0)] = 0.0
+
+
+class ClientConfig(Strict):
+    """A client's limits (3FS: ``StorageClient.h``, the defaults below) and patience."""
+
+    max_requests: Count = 32
+    max_requests_per_server: Count = 8
+    max_batch_ios: Annotated[int, Field(ge=1, le=1024)] = 128
+    max_batch_size: Annotated[SizeBytes, Field(ge=1, le=64 << 20)] = 4 << 20
+    call_timeout: Wait = 30.0
+    """How long one try waits for its answer."""
+    operation_timeout: Wait = 60.0
+    """How long an operation is tried again before it is an error."""
+
+
+class DataloaderConfig(Strict):
+    """Training's reads: random samples of a data set, each of a log-uniform size, ``batch`` of them asked for together
+    and ``depth`` such batches at once, without a pause."""
+
+    share: Share = 1.0
+    """The fraction of the clients that read."""
+    depth: Count = 2
+    batch: Count = 4
+    sample_min: Size = 16 << 10
+    sample_max: Size = 512 << 10
+    files: Count = 8
+    file_size: Size = 32 << 20
+
+    @model_validator(mode="after")
+    def _verify(self) -> DataloaderConfig:
+        if self.sample_min > self.sample_max:
+            raise ValueError(
+                f"sample_min {format_size(self.sample_min)} exceeds sample_max {format_size(self.sample_max)}; lower it"
+            )
+        if self.sample_max > self.file_size:
+            raise ValueError(
+                f"sample_max {format_size(self.sample_max)} exceeds file_size {format_size(self.file_size)}; lower it"
+            )
+        return self
+
+
+class CheckpointConfig(Strict):
+    """Training's writes: each writer saves ``size`` bytes every ``period`` (0: without a pause), ``depth`` chunks at
+    once, over the last checkpoint but one. FF2 VII-A: every 5 minutes, more than 10 GiB/s a node."""
+
+    share: Share = 0.0
+    """The fraction of the clients that write."""
+    size: Size = 4 << 20
+    period: Annotated[TimeS, Field(ge=0)] = 0.0
+    depth: Count = 4
+
+
+class StorageConfig(Strict):
+    """The whole. 3FS's chunks are 512 KB to 64 MB and its files are striped over 200 chains in production."""
+
+    chunk_size: Annotated[SizeBytes, Field(ge=4096, le=64 << 20)] = 256 << 10
+    stripe: Count = 16
+    replicas: Annotated[int, Field(ge=1, le=8)] = 2
+    disks_per_node: Count = 4
+    chains_per_target: Count = 6
+    request_to_send: RequestToSend = 4
+    """How many reads may send to one client at once; 3FS: off as shipped, 64 if on; FF2 (VI-B3) does not say."""
+    failure_detection: Annotated[TimeS, Field(ge=0)] = 0.5
+    """From a service's death to the next chain table. 3FS: 60 s without a heartbeat, then up to 1 s."""
+    service: ServiceConfig = ServiceConfig()
+    client: ClientConfig = ClientConfig()
+    dataloader: DataloaderConfig = DataloaderConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+
+    @model_validator(mode="after")
+    def _verify(self) -> StorageConfig:
+        faults = list(self._faults())
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def _faults(self) -> Iterator[str]:
+        if self.chunk_size > self.client.max_batch_size:
+            yield (
+                f"chunk_size {format_size(self.chunk_size)} exceeds client.max_batch_size"
+                f" {format_size(self.client.max_batch_size)}; a read of a whole chunk must fit in one request"
+            )
+        if self.dataloader.share == 0 and self.checkpoint.share == 0:
+            yield "dataloader.share and checkpoint.share are both 0, so nobody reads or writes; raise one"

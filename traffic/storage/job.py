@@ -1,0 +1,274 @@
+"""The storage service of a run and its clients, as an experiment plays them.
+
+Orders, chain tables and the data set travel out of band: services make the data set's chunks themselves (a recipe for
+each, no memory), so the fabric carries nothing before :meth:`StorageJob.play`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from fabric.agents import AgentHandle
+from fabric.errors import ConfigError, FabricError, TrafficError
+from fabric.identity import NodeId
+from fabric.lanes import ServiceLevel
+from traffic.job import Halt, Play, Ready, Records, Stage
+from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, place_chains
+from traffic.storage.config import StorageConfig
+from traffic.storage.mgmtd import Mgmtd
+from traffic.storage.orders import (
+    Address,
+    ClientArguments,
+    Listening,
+    NewTable,
+    Peers,
+    Report,
+    Rot,
+    ServiceArguments,
+    Verification,
+    Verify,
+)
+from traffic.storage.service import run_service
+from traffic.storage.workloads import dataset, run_client
+
+PRELOAD = ("traffic.storage.service", "traffic.storage.workloads")
+"""For :class:`fabric.agents.AgentPool`: what its programs import."""
+START_TIMEOUT_S = 60.0
+AddressOf = Callable[[NodeId, int], str]
+
+
+def chosen(clients: Sequence[NodeId], share: float) -> frozenset[NodeId]:
+    """Return ``share`` of the clients, rounded down, evenly spaced over the sequence."""
+    rounding = 1e-9  # 0.1 + 0.2 is not 0.3 in floating point.
+    up_to = [int(place * share + rounding) for place in range(len(clients) + 1)]
+    return frozenset(client for place, client in enumerate(clients) if up_to[place + 1] > up_to[place])
+
+
+@dataclass
+class StorageJob:
+    """A :class:`traffic.job.Job`: a service on every storage node of the fabric, and ``clients``.
+
+    ``address_of(node, zone)`` overrides the fabric's addresses, for tests on one machine.
+    """
+
+    stage: Stage
+    config: StorageConfig
+    clients: Sequence[NodeId]
+    address_of: AddressOf | None = None
+    level: ServiceLevel = ServiceLevel.STORAGE
+
+    def __post_init__(self) -> None:
+        faults = list(self._faults())
+        if faults:
+            raise ConfigError("storage", faults)
+        self.addresses: dict[tuple[int, NodeId], Address] = {}
+        """Where each service listens in each zone; known once started."""
+        self._services: dict[NodeId, AgentHandle] = {}
+        self._programs: dict[NodeId, AgentHandle] = {}
+        self._killed: set[NodeId] = set()
+        self._mgmtd: Mgmtd | None = None
+        self._sending = threading.Lock()
+        self._counts: Counter[str] = Counter()
+
+    def _faults(self) -> Iterator[str]:
+        fabric = self.stage.fabric
+        if not fabric.storages:
+            yield f"fabric {fabric.name} has no storage nodes; give it some"
+            return
+        if not self.clients:
+            yield "no clients; name at least one compute node"
+        for zone in self.zones:
+            for node in fabric.storages:
+                if fabric.nic_in_zone(node, zone) is None:
+                    yield f"{node} has no NIC in zone {zone}, where there are clients; storage must not cross zones"
+        try:
+            chains = len(self._first_table.chains)
+        except ConfigError as error:
+            yield from error.faults
+            return
+        if self.config.stripe > chains:
+            yield f"stripe {self.config.stripe} exceeds the {chains} chains; lower it, or raise chains_per_target"
+
+    @cached_property
+    def zones(self) -> tuple[int, ...]:
+        """The zones of the clients."""
+        return tuple(sorted({self._zone_of(client) for client in self.clients}))
+
+    def _zone_of(self, client: NodeId) -> int:
+        return self.stage.fabric.nics_of[client][0].zone
+
+    @cached_property
+    def _first_table(self) -> ChainTable:
+        config = self.config
+        return place_chains(
+            self.stage.fabric.storages, config.disks_per_node, config.chains_per_target, config.replicas
+        )
+
+    @property
+    def table(self) -> ChainTable:
+        """The newest chain table."""
+        return self._mgmtd.table if self._mgmtd else self._first_table
+
+    @cached_property
+    def striping(self) -> Striping:
+        """How files are laid over the chains."""
+        return Striping(self.config.chunk_size, self.config.stripe, len(self._first_table.chains), self.stage.seed)
+
+    @cached_property
+    def dataset(self) -> tuple[FileLayout, ...]:
+        """The data set that readers read."""
+        return dataset(self.config.dataloader, self.striping)
+
+    def _address(self, node: NodeId, zone: int) -> str:
+        if self.address_of is not None:
+            return self.address_of(node, zone)
+        nic = self.stage.fabric.nic_in_zone(node, zone)
+        assert nic is not None, "_faults() verified it"
+        return nic.ip
+
+    # The life of a job.
+
+    def start(self) -> None:
+        """Fork services and clients and link them up. Raises TrafficError."""
+        for node in self.stage.fabric.storages:
+            self._services[node] = self._start_service(node)
+        for node, handle in self._services.items():
+            listening: Listening = handle.receive(START_TIMEOUT_S, "the addresses it listens on")
+            self.addresses.update({(zone, node): address for zone, address in listening.addresses.items()})
+        self._order(self._services, Peers(self.addresses), "word that it is linked to its peers")
+        for number, client in enumerate(self.clients):
+            self._programs[client] = self._start_client(client, number)
+        for handle in self._programs.values():
+            handle.receive(START_TIMEOUT_S, "word that it is linked to the services")
+        processes = {node: handle.process for node, handle in self._services.items()}
+        self._mgmtd = Mgmtd(self._first_table, processes, self.config.failure_detection, self._publish)
+
+    def _start_service(self, node: NodeId) -> AgentHandle:
+        arguments = ServiceArguments(
+            node=node,
+            addresses={zone: self._address(node, zone) for zone in self.zones},
+            config=self.config,
+            table=self._first_table,
+            preloaded=self.dataset,
+            congestion_control=self.stage.congestion_control_of(self.level),
+        )
+        return self.stage.pool.start(
+            "storage service", node.name, run_service, arguments, self.stage.namespace_of(node)
+        )
+
+    def _start_client(self, client: NodeId, number: int) -> AgentHandle:
+        zone = self._zone_of(client)
+        arguments = ClientArguments(
+            node=client,
+            number=number,
+            source=self._address(client, zone),
+            services={node: address for (where, node), address in self.addresses.items() if where == zone},
+            config=self.config,
+            table=self._first_table,
+            striping=self.striping,
+            dataset=self.dataset,
+            reads=client in chosen(self.clients, self.config.dataloader.share),
+            writes=client in chosen(self.clients, self.config.checkpoint.share),
+            seed=self.stage.seed,
+            congestion_control=self.stage.congestion_control_of(self.level),
+        )
+        return self.stage.pool.start(
+            "storage client", client.name, run_client, arguments, self.stage.namespace_of(client)
+        )
+
+    def play(self, phase: str) -> None:
+        """Begin the load: clients at full demand. Raises TrafficError if a program has gone."""
+        self._order(self._living(), Play(phase), "word that it samples")
+        self._order(self._programs, Play(phase), "word that it plays")
+
+    def halt(self) -> Records:
+        """End the load, let what is under way end, and return its rows.
+
+        Raises TrafficError if a read was wrong, an operation did not succeed in time, a chain was lost, or a service
+        ended that :meth:`kill_service` had not ended.
+        """
+        records = Records()
+        self._counts = Counter()
+        patience_s = self.config.client.operation_timeout + self.config.client.call_timeout + 10
+        for handles in (self._programs, self._living()):
+            self._send(handles, Halt())
+            for handle in handles.values():
+                report: Report = handle.receive(patience_s, "its report")
+                records.extend(report.records)
+                self._add(report)
+        return records
+
+    def _add(self, report: Report) -> None:
+        for name, count in report.counts.items():
+            self._counts[name] = (
+                max(self._counts[name], count) if name.startswith("peak_") else self._counts[name] + count
+            )
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What services and clients counted from the start to the last halt; peaks are of the busiest program.
+
+        ``peak_senders``: payloads arriving at a client at once; ``peak_pulls``: at a NIC of a service;
+        ``apply_timeouts``: reads sent without leave; ``retries``: tries that did not succeed.
+        """
+        return dict(self._counts)
+
+    def close(self) -> None:
+        """End the programs."""
+        if self._mgmtd is not None:
+            self._mgmtd.stop()
+        self.stage.pool.stop([*self._programs.values(), *self._services.values()])
+        self._programs.clear()
+        self._services.clear()
+
+    # Failures.
+
+    def kill_service(self, node: NodeId, wait_s: float = 0.0) -> None:
+        """End a storage node's service at once, as a crash would (SIGKILL).
+
+        The next chain table follows after ``failure_detection``; with ``wait_s`` this returns once it is published.
+        Raises TrafficError if it is not by then.
+        """
+        self._killed.add(node)
+        self._services[node].kill()
+        if wait_s and self._mgmtd is not None and not self._mgmtd.wait_without(node, wait_s):
+            raise TrafficError(f"{node}: no chain table without it within {wait_s:g} s of its death")
+
+    def rot(self, node: NodeId, chunk: ChunkId) -> None:
+        """Flip a bit of a chunk in a service's memory, as a disk may. Raises TrafficError."""
+        self._order({node: self._services[node]}, Rot(chunk), "word that it flipped a bit")
+
+    def verify_acknowledged(self, timeout_s: float = 600.0) -> Verification:
+        """Read back, over the fabric, every chunk's last acknowledged write of the run from each of its replicas.
+
+        Call it between phases. ``lost`` must be empty. Raises TrafficError if a client fails or takes longer.
+        """
+        self._send(self._programs, Verify())
+        found = (handle.receive(timeout_s, "what it read back") for handle in self._programs.values())
+        return sum(found, Verification())
+
+    def _living(self) -> dict[NodeId, AgentHandle]:
+        return {node: handle for node, handle in self._services.items() if node not in self._killed}
+
+    def _publish(self, table: ChainTable) -> None:
+        for handle in [*self._services.values(), *self._programs.values()]:
+            try:
+                self._send({handle.host: handle}, NewTable(table))
+            except FabricError:
+                continue  # It is dead itself; who needs it finds out by its own order.
+
+    def _order(self, handles: dict[NodeId, AgentHandle], order: object, what: str) -> None:
+        self._send(handles, order)
+        for handle in handles.values():
+            answer = handle.receive(START_TIMEOUT_S, what)
+            if not isinstance(answer, Ready):
+                raise TrafficError(f"{handle.name} on {handle.host}: answered {answer!r} instead of {what}")
+
+    def _send(self, handles: dict[NodeId, AgentHandle] | dict[str, AgentHandle], order: object) -> None:
+        with self._sending:  # The manager's thread sends too.
+            for handle in handles.values():
+                handle.send(order)

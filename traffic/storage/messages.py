@@ -1,0 +1,169 @@
+"""The words of the storage service: kinds, statuses and fixed-size records, as long as 3FS's.
+
+A frame is a header of 80 bytes (3FS: uuid, flags, version and eight timestamps), records, then payload. A record of a
+read or a write is 92 bytes, since 3FS's carry an RDMA buffer's keys: a read of one chunk asks with 172 bytes, of 128
+with 12 KB; leave to send is asked for with 88.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from fabric.errors import TrafficError
+from traffic.storage.chains import ChunkId
+
+MAGIC = b"FF3S"
+HEADER = struct.Struct("<4sBBHQQII48x")
+_IO = struct.Struct("<IQIIIIQII48x")
+_RESULT = struct.Struct("<HIQIII6x")
+_NUMBER = struct.Struct("<Q")
+MAX_META_BYTES = 1 << 20
+MAX_PAYLOAD_BYTES = 64 << 20
+
+
+class Kind(IntEnum):
+    """What a call asks."""
+
+    HELLO = 1
+    READ = 2
+    APPLY = 3
+    """A service asks a client for leave to send what the client read (request-to-send)."""
+    WRITE = 4
+    UPDATE = 5
+    """A write on its way down the chain."""
+    PULL = 6
+    """The receiver of a WRITE or UPDATE asks for its data."""
+
+
+class Status(IntEnum):
+    """How a call went."""
+
+    OK = 0
+    STALE_TABLE = 1
+    UNKNOWN_TABLE = 2
+    PENDING = 3
+    NOT_HEAD = 4
+    BUSY = 5
+    WITHDRAWN = 6
+    NOT_FOUND = 7
+    WRONG_CHECKSUM = 8
+    WRONG_REQUEST = 9
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same call can succeed later, perhaps with a newer table."""
+        return self in _PASSING
+
+
+_PASSING = {Status.STALE_TABLE, Status.UNKNOWN_TABLE, Status.PENDING, Status.NOT_HEAD, Status.BUSY, Status.WITHDRAWN}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One message. ``number`` is the caller's number of the call; a reply bears that of its call."""
+
+    kind: Kind
+    is_reply: bool
+    status: Status
+    number: int
+    table_version: int
+    meta: bytes
+    payload: bytearray = field(default_factory=bytearray)
+
+
+def header_of(frame: Frame, payload_bytes: int) -> bytes:
+    """Return a frame's header and records, to be followed by ``payload_bytes`` of payload."""
+    return (
+        HEADER.pack(
+            MAGIC,
+            frame.kind,
+            frame.is_reply,
+            frame.status,
+            frame.number,
+            frame.table_version,
+            len(frame.meta),
+            payload_bytes,
+        )
+        + frame.meta
+    )
+
+
+def parse_header(data: bytearray) -> tuple[Frame, int, int]:
+    """Return a frame without its records and payload, and their sizes. Raises TrafficError if it is no header."""
+    magic, kind, is_reply, status, number, version, meta_bytes, payload_bytes = HEADER.unpack(data)
+    if magic != MAGIC or meta_bytes > MAX_META_BYTES or payload_bytes > MAX_PAYLOAD_BYTES:
+        raise TrafficError(
+            f"storage: no frame's header: magic {magic!r}, {meta_bytes} B of records (limit {MAX_META_BYTES}),"
+            f" {payload_bytes} B of payload (limit {MAX_PAYLOAD_BYTES}); the stream is out of step"
+        )
+    return Frame(Kind(kind), bool(is_reply), Status(status), number, version, b""), meta_bytes, payload_bytes
+
+
+@dataclass(frozen=True)
+class Io:
+    """One stretch of a chunk to read, or one chunk to write. ``version`` is 0 where the head is to choose it;
+    ``request`` is the writer's number of the write, the same at every try."""
+
+    chain: int
+    chunk: ChunkId
+    offset: int
+    length: int
+    checksum: int = 0
+    request: int = 0
+    version: int = 0
+
+    def pack(self) -> bytes:
+        """Return the record."""
+        chunk = self.chunk
+        return _IO.pack(
+            self.chain, chunk.file, chunk.index, self.offset, self.length, self.checksum, self.request, self.version, 0
+        )
+
+
+def parse_ios(meta: bytes) -> list[Io]:
+    """Return the records of a READ, WRITE or UPDATE."""
+    return [
+        Io(chain, ChunkId(file, index), offset, length, checksum, request, version)
+        for chain, file, index, offset, length, checksum, request, version, _ in _IO.iter_unpack(meta)
+    ]
+
+
+@dataclass(frozen=True)
+class IoResult:
+    """What came of one read or write: the committed version, the write that made it, the checksum of the bytes sent,
+    how many they are, and the size of the whole chunk."""
+
+    status: Status
+    version: int = 0
+    request: int = 0
+    checksum: int = 0
+    length: int = 0
+    chunk_bytes: int = 0
+
+    def pack(self) -> bytes:
+        """Return the record."""
+        return _RESULT.pack(self.status, self.version, self.request, self.checksum, self.length, self.chunk_bytes)
+
+
+def pack_all(records: Iterable[Io] | Iterable[IoResult]) -> bytes:
+    """Return records one after the other."""
+    return b"".join(record.pack() for record in records)
+
+
+def parse_results(meta: bytes) -> list[IoResult]:
+    """Return the records of a reply."""
+    return [IoResult(Status(status), *rest) for status, *rest in _RESULT.iter_unpack(meta)]
+
+
+def pack_number(number: int) -> bytes:
+    """Return the record that names another call: of APPLY the read, of PULL the write."""
+    return _NUMBER.pack(number)
+
+
+def parse_number(meta: bytes) -> int:
+    """Return the call that an APPLY or a PULL names."""
+    number: int = _NUMBER.unpack(meta)[0]
+    return number

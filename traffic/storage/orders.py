@@ -1,0 +1,142 @@
+"""What the run and the programs of the storage service say to each other, over pipes and never over the fabric."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from fabric.agents import Agent, StopRequested
+from fabric.identity import NodeId
+from traffic.job import Records
+from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping
+from traffic.storage.config import StorageConfig
+from traffic.storage.wire import Tasks
+
+Address = tuple[str, int]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ServiceArguments:
+    """What a service is told when it is forked: ``addresses`` are the IPs of its own NICs by zone."""
+
+    node: NodeId
+    addresses: Mapping[int, str]
+    config: StorageConfig
+    table: ChainTable
+    preloaded: tuple[FileLayout, ...]
+    congestion_control: str
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A service's word of where it listens, by zone."""
+
+    addresses: Mapping[int, Address]
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Where all services listen, by zone and node."""
+
+    addresses: Mapping[tuple[int, NodeId], Address]
+
+
+@dataclass(frozen=True)
+class ClientArguments:
+    """What a client is told when it is forked. ``number`` (from 0) is its own among all clients; the services are those
+    of its zone."""
+
+    node: NodeId
+    number: int
+    source: str
+    services: Mapping[NodeId, Address]
+    config: StorageConfig
+    table: ChainTable
+    striping: Striping
+    dataset: tuple[FileLayout, ...]
+    reads: bool
+    writes: bool
+    seed: int
+    congestion_control: str
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """The cluster manager's word of the next chain table."""
+
+    table: ChainTable
+
+
+@dataclass(frozen=True)
+class Rot:
+    """The order to flip a bit of a chunk that a service holds, as a disk does, without its checksum's knowledge."""
+
+    chunk: ChunkId
+
+
+@dataclass(frozen=True)
+class Verify:
+    """The order to read back every write that was acknowledged to a client, from every replica."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What came of it: chunks checked, once for each replica, and a line for each that was lost."""
+
+    checked: int = 0
+    lost: tuple[str, ...] = ()
+
+    def __add__(self, other: Verification) -> Verification:
+        return Verification(self.checked + other.checked, self.lost + other.lost)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A program's rows of a phase, and its counts since it began."""
+
+    records: Records
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+class Orders:
+    """The run's orders to a program, as its event loop hears them.
+
+    New chain tables go to ``adopt`` as soon as they come, whatever order the program is busy with: it may be waiting
+    for nothing else.
+    """
+
+    def __init__(self, agent: Agent, tasks: Tasks, adopt: Callable[[ChainTable], None]) -> None:
+        self._agent = agent
+        self._tasks = tasks
+        self._adopt = adopt
+        self._queue: asyncio.Queue[object] = asyncio.Queue()
+        asyncio.get_running_loop().add_reader(agent.pipe.fileno(), self._hear)
+
+    def _hear(self) -> None:
+        try:
+            order = self._agent.receive(0)
+        except StopRequested as stop:
+            asyncio.get_running_loop().remove_reader(self._agent.pipe.fileno())
+            self._tasks.fail(stop)
+            return
+        if isinstance(order, NewTable):
+            self._adopt(order.table)
+        else:
+            self._queue.put_nowait(order)
+
+    async def next(self) -> object:
+        """Return the next order. Raises StopRequested when the run is over, and what made a background task fail."""
+        return await self.unless_failed(self._queue.get())
+
+    async def unless_failed(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what ``work`` returns; raise at once what makes a background task fail meanwhile."""
+        task = asyncio.get_running_loop().create_task(work)
+        either: set[asyncio.Future[Any]] = {task, self._tasks.failed}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self._tasks.failed.done():
+            task.cancel()
+            self._tasks.failed.result()
+        return task.result()

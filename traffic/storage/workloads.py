@@ -1,0 +1,174 @@
+"""The clients' load: a dataloader's random reads and a checkpoint's writes, without a pause. A client's program."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import random
+import time
+from collections.abc import Sequence
+
+from fabric.agents import Agent
+from fabric.lanes import ServiceLevel
+from traffic.job import Halt, Play, Ready, Records, flow_rows
+from traffic.storage.chains import Extent, FileLayout, Striping
+from traffic.storage.client import Operation, StorageClient
+from traffic.storage.config import CheckpointConfig, DataloaderConfig
+from traffic.storage.orders import ClientArguments, Orders, Report, Verification, Verify
+from traffic.storage.wire import Tasks
+from traffic.transport import FlowSampler
+
+CHECKPOINTS_KEPT = 2
+"""A checkpoint is written over the last but one, so that a whole one always exists and memory has a bound."""
+FIRST_CHECKPOINT_FILE = 1 << 20
+"""Checkpoints are numbered from here; the data set's files from 0."""
+
+
+def dataset(config: DataloaderConfig, striping: Striping) -> tuple[FileLayout, ...]:
+    """Return the layouts of the data set's files."""
+    return tuple(striping.layout(number, config.file_size) for number in range(config.files))
+
+
+def checkpoint_file(config: CheckpointConfig, striping: Striping, client: int, number: int) -> FileLayout:
+    """Return the layout of a client's checkpoint ``number`` (from 0)."""
+    file = FIRST_CHECKPOINT_FILE + client * CHECKPOINTS_KEPT + number % CHECKPOINTS_KEPT
+    return striping.layout(file, config.size)
+
+
+def draw_sample(config: DataloaderConfig, files: Sequence[FileLayout], rng: random.Random) -> list[Extent]:
+    """Return where a random sample lies: any file, log-uniform size, any offset (not aligned: 3FS design notes)."""
+    low, high = math.log(config.sample_min), math.log(config.sample_max)
+    size = min(config.sample_max, max(config.sample_min, round(math.exp(rng.uniform(low, high)))))
+    layout = rng.choice(files)
+    return layout.locate(rng.randrange(layout.size_bytes - size + 1), size)
+
+
+class Load:
+    """What one client reads and writes, between :meth:`begin` and :meth:`end`."""
+
+    def __init__(self, client: StorageClient, arguments: ClientArguments) -> None:
+        self._client = client
+        self._arguments = arguments
+        self._rng = random.Random(f"{arguments.seed}/samples/{arguments.number}")
+        self._checkpoints = itertools.count()
+        self._stopping = asyncio.Event()
+        self._running: list[asyncio.Task[None]] = []
+
+    def begin(self, tasks: Tasks) -> None:
+        """Begin the load."""
+        self._stopping = asyncio.Event()
+        if self._arguments.reads:
+            depth = self._arguments.config.dataloader.depth
+            self._running += [tasks.spawn(self._read_on()) for _ in range(depth)]
+        if self._arguments.writes:
+            self._running.append(tasks.spawn(self._write_on()))
+
+    async def end(self) -> None:
+        """Begin nothing more, and return when what is under way has ended."""
+        self._stopping.set()
+        running, self._running = self._running, []
+        if running:
+            await asyncio.wait(running)
+
+    async def _read_on(self) -> None:
+        config, files = self._arguments.config.dataloader, self._arguments.dataset
+        while not self._stopping.is_set():
+            samples = [draw_sample(config, files, self._rng) for _ in range(config.batch)]
+            await self._client.read_chunks([extent for sample in samples for extent in sample])
+
+    async def _write_on(self) -> None:
+        config = self._arguments.config.checkpoint
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            number = next(self._checkpoints)
+            layout = checkpoint_file(config, self._arguments.striping, self._arguments.number, number)
+            await self._write(list(layout.extents()), config.depth)
+            await self._pause(started + config.period - time.monotonic())
+
+    async def _write(self, extents: list[Extent], depth: int) -> None:
+        left = iter(extents)
+
+        async def writer() -> None:
+            for extent in left:
+                if self._stopping.is_set():
+                    return
+                await self._client.write_chunk(extent)
+
+        await asyncio.gather(*(writer() for _ in range(depth)))
+
+    async def _pause(self, pause_s: float) -> None:
+        if pause_s > 0:
+            try:
+                await asyncio.wait_for(self._stopping.wait(), pause_s)
+            except asyncio.TimeoutError:
+                return
+
+
+def run_client(agent: Agent, arguments: ClientArguments) -> None:
+    """Be a client in a compute host until the run stops it."""
+    asyncio.run(_run(agent, arguments))
+
+
+async def _run(agent: Agent, arguments: ClientArguments) -> None:
+    tasks = Tasks()
+    client = StorageClient(
+        agent.host,
+        arguments.number,
+        arguments.table,
+        arguments.config,
+        tasks,
+        arguments.seed,
+        arguments.congestion_control,
+    )
+    orders = Orders(agent, tasks, client.adopt)
+    await orders.unless_failed(client.connect(arguments.services, arguments.source))
+    sampler = FlowSampler()
+    if arguments.writes:
+        for node, link in client.links.items():
+            sampler.track(link.data_socket, node.name)
+    agent.report(Ready())
+    await _serve(agent, orders, tasks, client, Load(client, arguments), sampler)
+
+
+async def _serve(
+    agent: Agent, orders: Orders, tasks: Tasks, client: StorageClient, load: Load, sampler: FlowSampler
+) -> None:
+    phase = ""
+    while True:
+        order = await orders.next()
+        if isinstance(order, Play):
+            phase = order.phase
+            client.operations.clear()
+            sampler.start()
+            load.begin(tasks)
+            agent.report(Ready())
+        elif isinstance(order, Halt):
+            await orders.unless_failed(load.end())
+            flows = flow_rows(sampler.stop(), phase, ServiceLevel.STORAGE, agent.host)
+            operations = [_row(operation, phase, agent.host) for operation in client.operations]
+            agent.report(Report(Records(operations=operations, flows=flows), _counts(client)))
+        elif isinstance(order, Verify):
+            checked, lost = await orders.unless_failed(client.read_back())
+            agent.report(Verification(checked, tuple(lost)))
+
+
+def _row(operation: Operation, phase: str, host: str) -> dict[str, object]:
+    return {
+        "phase": phase,
+        "service_level": ServiceLevel.STORAGE.label,
+        "operation": operation.kind,
+        "host": host,
+        "peer": operation.server,
+        "size_bytes": operation.size_bytes,
+        "started_s": operation.started_s,
+        "ended_s": operation.ended_s,
+    }
+
+
+def _counts(client: StorageClient) -> dict[str, int]:
+    return {
+        "acknowledged_chunks": len(client.acknowledged),
+        "retries": client.retries,
+        "peak_senders": client.party.arrivals.peak,
+    }
