@@ -27,18 +27,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CONTROL "/run/guest"
+#define CONTROL "/run/guest" /* Where it is mounted; reached by descriptor, for the program may mount over /run. */
 #define FILES_LIMIT 1048576
 
 static char job[1 << 20];
 static char *cursor = job, *end = job;
+static int control = -1;
 
 /* Leaves a reason where the host finds it, and ends the guest. */
 static void give_up(const char *format, ...)
 {
 	char text[512];
 	va_list arguments;
-	int fd = open(CONTROL "/status", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	int fd = openat(control, "status", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
@@ -74,7 +75,7 @@ static void make_directories(const char *path)
 		}
 }
 
-static void mount_file_systems(const char *control)
+static void mount_file_systems(const char *host_control)
 {
 	must_mount("proc", "/proc", "proc", NULL);
 	must_mount("sysfs", "/sys", "sysfs", NULL);
@@ -87,7 +88,8 @@ static void mount_file_systems(const char *control)
 	must_mount("tmp", "/tmp", "tmpfs", "mode=1777");
 	make_directories("/run/lock");
 	make_directories(CONTROL);
-	must_mount("control", CONTROL, "hostfs", control);
+	must_mount("control", CONTROL, "hostfs", host_control);
+	control = open(CONTROL, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (symlink("/proc/self/fd", "/dev/fd") < 0 || symlink("/proc/self/fd/0", "/dev/stdin") < 0 ||
 	    symlink("/proc/self/fd/1", "/dev/stdout") < 0 || symlink("/proc/self/fd/2", "/dev/stderr") < 0)
 		give_up("cannot make the links of /dev: %s", strerror(errno));
@@ -95,7 +97,7 @@ static void mount_file_systems(const char *control)
 
 static void read_job(void)
 {
-	int fd = open(CONTROL "/job", O_RDONLY | O_CLOEXEC);
+	int fd = openat(control, "job", O_RDONLY | O_CLOEXEC);
 	ssize_t got;
 
 	if (fd < 0)
@@ -172,9 +174,9 @@ static void wait_for_uptime(long least_ms)
 }
 
 /* What is written is on the host at once, whatever becomes of the guest. */
-static void redirect(const char *path, int flags, int to)
+static void redirect(int directory, const char *path, int flags, int to)
 {
-	int fd = open(path, flags, 0644);
+	int fd = openat(directory, path, flags, 0644);
 
 	if (fd < 0 || dup2(fd, to) < 0)
 		give_up("cannot open %s: %s", path, strerror(errno));
@@ -191,9 +193,9 @@ static pid_t start(char **arguments, char **environment, const char *directory)
 	if (pid > 0)
 		return pid;
 	setsid();
-	redirect("/dev/null", O_RDONLY, STDIN_FILENO);
-	redirect(CONTROL "/stdout", O_WRONLY | O_APPEND | O_CREAT | O_DSYNC, STDOUT_FILENO);
-	redirect(CONTROL "/stderr", O_WRONLY | O_APPEND | O_CREAT | O_DSYNC, STDERR_FILENO);
+	redirect(AT_FDCWD, "/dev/null", O_RDONLY, STDIN_FILENO);
+	redirect(control, "stdout", O_WRONLY | O_APPEND | O_CREAT | O_DSYNC, STDOUT_FILENO);
+	redirect(control, "stderr", O_WRONLY | O_APPEND | O_CREAT | O_DSYNC, STDERR_FILENO);
 	if (chdir(directory) < 0)
 		give_up("cannot enter %s: %s", directory, strerror(errno));
 	execve(arguments[0], arguments, environment);
@@ -215,16 +217,16 @@ static int wait_for(pid_t program)
 
 int main(void)
 {
-	const char *control = getenv("GUEST_CONTROL");
+	const char *host_control = getenv("GUEST_CONTROL");
 	struct rlimit files = { FILES_LIMIT, FILES_LIMIT };
 	char *host_name, *seed, *directory, **arguments, **environment;
 	long least_ms;
 	int status, fd;
 
-	if (!control)
+	if (!host_control)
 		give_up("GUEST_CONTROL is not set");
 	umask(0022);
-	mount_file_systems(control);
+	mount_file_systems(host_control);
 	read_job();
 	host_name = next_string();
 	least_ms = strtol(next_string(), NULL, 10);
@@ -247,7 +249,7 @@ int main(void)
 	wait_for_uptime(least_ms);
 	status = wait_for(start(arguments, environment, directory));
 
-	fd = open(CONTROL "/status", O_WRONLY | O_CREAT | O_EXCL, 0644);
+	fd = openat(control, "status", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	if (fd >= 0) { /* Else the program could not be started, and the status says why. */
 		dprintf(fd, "exit %d\n", WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 		close(fd);

@@ -159,7 +159,7 @@ def build(progress: Progress = lambda text: None, *, jobs: int | None = None) ->
 
 def lacking_options(fragment: str, config: str) -> list[str]:
     """Return the options that ``fragment`` asks for and a kernel's ``config`` lacks, optional ones left out."""
-    required = fragment.split("# optional")[0].splitlines()
+    required = fragment.split("\n# optional\n")[0].splitlines()
     granted = set(config.splitlines())
     return [line for line in required if line.startswith("CONFIG_") and line not in granted]
 
@@ -215,7 +215,9 @@ def _build(archive: Path, final: Path, progress: Progress, jobs: int) -> None:
             _compile_helpers(maker)
             progress(f"unpacking {archive.name}")
             maker.tree.mkdir()
-            maker.run(["tar", "xf", str(archive), "--strip-components=1", "-C", str(maker.tree)], "unpacking the source")
+            maker.run(
+                ["tar", "xf", str(archive), "--strip-components=1", "-C", str(maker.tree)], "unpacking the source"
+            )
             _configure(maker)
             maker.make([f"-j{jobs}", "linux", "modules_prepare", "modules"], "compiling the kernel")
             _collect(maker)
@@ -248,7 +250,9 @@ class _Maker:
     def make(self, targets: Sequence[str], what: str) -> None:
         """Run make in the tree, telling the number of files compiled about once a second."""
         command = ["make", "-C", str(self.tree), "ARCH=um", *targets]
-        pipe = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.output, text=True)
+        pipe = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.output, text=True
+        )
         compiled, told_s = 0, time.monotonic()
         assert pipe.stdout is not None
         with pipe:
@@ -280,7 +284,8 @@ def _configure(maker: _Maker) -> None:
     fragment = HERE / "kernel.config"
     maker.make([f"KCONFIG_ALLCONFIG={fragment}", "allnoconfig"], "configuring the kernel")
     if lacking := lacking_options(fragment.read_text(), (maker.tree / ".config").read_text()):
-        raise EmulationError(f"this kernel source cannot have {', '.join(lacking)}; install a newer linux-source package")
+        options = ", ".join(lacking)
+        raise EmulationError(f"this kernel source cannot have {options}; install a newer linux-source package")
 
 
 def _collect(maker: _Maker) -> None:

@@ -1,0 +1,407 @@
+"""Runs a program in the guest: an ordinary process of ours in which a whole Linux with its own network runs.
+
+::
+
+    this process ── linux (the kernel, a program) ── its processes, traced by it
+         │             │
+         └── directory ┘  job, stdout, stderr, status, console: deleted at the end, whatever the end is
+
+The guest sees the host's files, and writes to them as the account that runs it. Only ``/tmp``, ``/run`` and ``/dev``
+are its own; the directories that the program needs from there are kept in sight. In the guest the program is root.
+
+Computing costs no virtual time: the clock moves only when every process sleeps, and then at once to the next event
+(a reading of the clock costs 256 ns, so that loops which wait for it to move do end).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fcntl import F_DUPFD_CLOEXEC, fcntl
+from pathlib import Path
+from typing import BinaryIO
+
+from fabric.errors import EmulationError, UsageError
+from fabric.virtual.kernel import KernelPaths, require
+
+GIB = 1 << 30
+START_S = 1_700_000_000
+"""The guest's date when it starts, in every run: seconds since 1970."""
+LEAST_UPTIME_S = 12.0
+"""Open vSwitch counts the CPU cores at most every 10 s of uptime, from 0: started sooner it believes in none, runs no
+handler threads and drops every first packet. Waiting costs nothing."""
+PRIVATE = (Path("/tmp"), Path("/run"), Path("/dev"))
+"""What the guest has of its own instead of the host's."""
+CONTROL_DESCRIPTOR = 200
+"""The control directory's in the kernel's process. The kernel mixes its command line into its random numbers, so the
+directory's name, another one in every run, must not be in it."""
+SYSTEM_PROGRAMS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
+POLL_S = 0.05
+PROGRESS_S = 0.5
+END_OF_TIME_NS = 1 << 62
+"""Where the clock jumps to when no event is left."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a run that does not end by itself is ended."""
+
+    hang_s: float = 120.0
+    """Wall time without virtual time: a loop that neither sleeps nor reads the clock, or a very long computation."""
+    wall_s: float | None = None
+    virtual_s: float = 86_400.0
+    """Programs that wait for each other for ever let virtual time fly; this ends it."""
+
+
+@dataclass(frozen=True)
+class GuestTime:
+    """How far a run is."""
+
+    virtual_s: float
+    """The guest's uptime. The program starts at LEAST_UPTIME_S."""
+    wall_s: float
+
+    @property
+    def ratio(self) -> float:
+        """Virtual seconds of the program a wall-clock second."""
+        return max(0.0, self.virtual_s - LEAST_UPTIME_S) / self.wall_s if self.wall_s > 0 else 0.0
+
+
+Progress = Callable[[GuestTime], None]
+
+
+def run_in_guest(
+    argv: Sequence[str],
+    *,
+    seed: int,
+    memory_bytes: int = 4 * GIB,
+    keep: Sequence[Path] = (),
+    environment: Mapping[str, str] | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+    progress: Progress | None = None,
+    console_log: Path | None = None,
+    kernel_parameters: Sequence[str] = (),
+    kernel: KernelPaths | None = None,
+    stdout: BinaryIO | None = None,
+    stderr: BinaryIO | None = None,
+) -> int:
+    """Run ``argv`` as the only program of a new guest, in the current directory, and return its exit code.
+
+    A program ended by a signal returns 128 and the signal's number, as in a shell. Everything the guest draws at random
+    follows from ``seed``. ``keep`` names directories below ``/tmp``, ``/run`` or ``/dev`` that the program needs
+    (the current directory and the Python environment are kept anyway). ``environment`` replaces our own.
+    ``console_log`` receives what the guest's kernel said.
+
+    Raises EmulationError if the guest could not run the program to its end, with nothing of it left on the host.
+    """
+    kernel = kernel or require()
+    program = _program(argv)
+    job = _Job(
+        argv=(program, *argv[1:]),
+        directory=Path.cwd(),
+        keep=directories_to_keep([*keep, Path.cwd(), *_own_directories(), Path(program).parent]),
+        environment=guest_environment(os.environ if environment is None else environment, seed),
+        seed=seed,
+    )
+    with _control_directory() as control:
+        (control / "job").write_bytes(job.encoded())
+        output = _Copies(control, stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
+        command = kernel_command(kernel, memory_bytes, kernel_parameters)
+        watch = _Watch(limits, progress, kernel.clock_address)
+        try:
+            ending = _run_kernel(command, _kernel_environment(kernel, memory_bytes, seed), control, watch, output)
+        finally:
+            output.copy()
+            if console_log is not None:
+                shutil.copyfile(control / "console", console_log)
+        return _exit_code(control, ending, memory_bytes)
+
+
+def in_guest() -> bool:
+    """Whether this process runs in a guest."""
+    return os.environ.get("FABRIC_GUEST") == "1"
+
+
+def kernel_command(kernel: KernelPaths, memory_bytes: int, parameters: Sequence[str] = ()) -> list[str]:
+    """Return the command that boots the guest; its control directory is CONTROL_DESCRIPTOR."""
+    control = f"/proc/self/fd/{CONTROL_DESCRIPTOR}/."
+    return [
+        str(kernel.kernel),
+        f"mem={memory_bytes // 1024}K",
+        "rootfstype=hostfs",
+        "hostfs=/",
+        "rw",
+        f"init={_quoted(str(kernel.init))}",
+        "con=null",
+        "con0=null,fd:1",
+        "quiet",
+        "panic=-1",
+        "time-travel=inf-cpu",
+        f"time-travel-start={START_S * 10**9}",
+        f"uml_dir={control}/",
+        "umid=kernel",
+        "ipv6.disable=1",  # Nothing here uses it, and its own chatter would be in every measurement.
+        *parameters,
+        f"GUEST_CONTROL={control}",
+    ]
+
+
+def directories_to_keep(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Return those of ``paths`` that the guest would not see, outermost first and none within another."""
+    kept: list[Path] = []
+    for path in sorted({path.resolve() for path in paths}, key=lambda path: len(path.parts)):
+        hidden = any(path.is_relative_to(private) for private in PRIVATE)
+        if not hidden or any(path.is_relative_to(outer) for outer in kept):
+            continue
+        if path in PRIVATE and path != Path("/tmp"):
+            raise UsageError(f"{path} is the guest's own and cannot be kept in sight; use a directory below or outside")
+        kept.append(path)
+    return tuple(kept)
+
+
+def guest_environment(ours: Mapping[str, str], seed: int) -> dict[str, str]:
+    """Return the environment of a program in the guest, made from ours: where programs and files are differs there."""
+    path = [part for part in ours.get("PATH", "").split(":") if part]
+    path += [part for part in SYSTEM_PROGRAMS if part not in path]
+    changed = {
+        "PATH": ":".join(path),
+        "TMPDIR": "/tmp",
+        "FABRIC_GUEST": "1",
+        "PYTHONHASHSEED": str(seed % 2**32),
+        "PYTHONUNBUFFERED": "1",
+    }
+    return {**{key: value for key, value in ours.items() if not key.startswith("XDG_RUNTIME")}, **changed}
+
+
+def memory_directory(memory_bytes: int, candidates: Sequence[Path]) -> Path:
+    """Return the first directory that can hold the guest's memory. Raises EmulationError naming the room in each."""
+    found = []
+    for directory in candidates:
+        try:
+            status = os.statvfs(directory)
+        except OSError:
+            continue
+        free_bytes = status.f_bavail * status.f_frsize
+        if status.f_flag & os.ST_NOEXEC:
+            found.append(f"{directory} is mounted noexec")
+        elif free_bytes < memory_bytes:
+            found.append(f"{directory} has {free_bytes / GIB:.1f} GiB free")
+        else:
+            return directory
+    raise EmulationError(
+        f"no place for {memory_bytes / GIB:.1f} GiB of guest memory: {', '.join(found)}; "
+        "make room, set TMPDIR or give the guest less memory"
+    )
+
+
+def explain_failure(console: str, return_code: int, memory_bytes: int) -> str:
+    """Return why a guest ended before its program did, from what its kernel said and how its process ended."""
+    if "max_map_count" in console:
+        return "the guest needed more mappings than this host allows; raise it: sudo sysctl vm.max_map_count=1048576"
+    if re.search(r"out of memory", console, re.IGNORECASE):
+        return f"the guest ran out of its {memory_bytes / GIB:.1f} GiB of memory; give it more"
+    if panic := re.search(r"Kernel panic - not syncing: (.*)", console):
+        return f"the guest's kernel panicked: {panic[1]}\n{_ending(console)}"
+    if return_code == -signal.SIGBUS:
+        return "the host has no room left for the guest's memory; make room, set TMPDIR or give the guest less memory"
+    if return_code == -signal.SIGKILL:
+        return "the guest's kernel was killed (by the host's out-of-memory killer, if by nobody else)"
+    return f"the guest ended with {return_code} before its program did\n{_ending(console)}"
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What the guest's first process is told; ``init.c`` says how."""
+
+    argv: tuple[str, ...]
+    directory: Path
+    keep: tuple[Path, ...]
+    environment: Mapping[str, str]
+    seed: int
+
+    def encoded(self) -> bytes:
+        strings = [os.uname().nodename, str(round(LEAST_UPTIME_S * 1000)), str(self.seed), str(self.directory)]
+        for row in (self.keep, self.argv, [f"{key}={value}" for key, value in self.environment.items()]):
+            strings += [str(len(row)), *map(str, row)]
+        if any("\0" in string for string in strings):
+            raise UsageError("a program's arguments and environment cannot hold the character NUL")
+        return b"".join(os.fsencode(string) + b"\0" for string in strings)
+
+
+class _Watch:
+    """Looks at the guest's clock from outside, tells of it, and finds out when to give up."""
+
+    def __init__(self, limits: Limits, progress: Progress | None, clock_address: int) -> None:
+        self._limits, self._progress, self._clock_address = limits, progress, clock_address
+        self._started_s = self._moved_s = self._told_s = time.monotonic()
+        self._virtual_ns = 0
+
+    def look(self, pid: int) -> str | None:
+        """Return why to end the guest, if there is a reason."""
+        now_s = time.monotonic()
+        virtual_ns = _read_clock_ns(pid, self._clock_address)
+        if virtual_ns is None:
+            return None
+        if virtual_ns != self._virtual_ns:
+            self._virtual_ns, self._moved_s = virtual_ns, now_s
+        if self._progress is not None and now_s - self._told_s >= PROGRESS_S:
+            self._told_s = now_s
+            self._progress(GuestTime(virtual_ns / 1e9, now_s - self._started_s))
+        return self._excess(now_s)
+
+    def _excess(self, now_s: float) -> str | None:
+        limits, virtual_s = self._limits, self._virtual_ns / 1e9
+        if self._virtual_ns >= END_OF_TIME_NS:
+            return "nothing is left to happen in the guest: every program waits for another"
+        if virtual_s > limits.virtual_s:
+            return f"the guest is not done after {limits.virtual_s:g} s of virtual time: programs that wait for ever?"
+        if now_s - self._moved_s > limits.hang_s:
+            return (
+                f"the guest's clock stood still at {virtual_s:.6f} s for {limits.hang_s:g} s of wall time: "
+                "a program loops without sleeping, or computes for longer than that"
+            )
+        if limits.wall_s is not None and now_s - self._started_s > limits.wall_s:
+            return (
+                f"the guest is not done after {limits.wall_s:g} s of wall time (at {virtual_s:.6f} s of virtual time)"
+            )
+        return None
+
+
+class _Copies:
+    """Passes on what the program writes, as it comes."""
+
+    def __init__(self, control: Path, stdout: BinaryIO, stderr: BinaryIO) -> None:
+        self._pairs: list[tuple[BinaryIO, BinaryIO]] = []
+        for name, target in (("stdout", stdout), ("stderr", stderr)):
+            path = control / name
+            path.touch()
+            self._pairs.append((path.open("rb"), target))
+
+    def copy(self) -> None:
+        for source, target in self._pairs:
+            if text := source.read():
+                target.write(text)
+                target.flush()
+
+
+def _program(argv: Sequence[str]) -> str:
+    found = shutil.which(argv[0]) if argv else None
+    if found is None:
+        raise UsageError(f"{argv[0] if argv else 'no program'}: not found; give a program on PATH or the path of one")
+    return os.path.abspath(found)  # noqa: PTH100 - a venv's python must keep its name: resolving would lose the venv
+
+
+def _own_directories() -> list[Path]:
+    return [Path(sys.prefix), Path(__file__).resolve().parents[2]]
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if " " in text else text
+
+
+@contextmanager
+def _control_directory() -> Iterator[Path]:
+    """Make a directory that is deleted at the end, also if this process is killed: a shell waits for that to happen."""
+    directory = Path(tempfile.mkdtemp(prefix="fabric-guest-"))
+    cleaner = subprocess.Popen(
+        ["/bin/sh", "-c", 'read -r _; rm -rf -- "$1"', "sh", str(directory)],
+        stdin=subprocess.PIPE,
+        cwd="/",
+        start_new_session=True,
+    )
+    try:
+        yield directory
+    finally:
+        cleaner.communicate()
+
+
+def _kernel_environment(kernel: KernelPaths, memory_bytes: int, seed: int) -> dict[str, str]:
+    directory = memory_directory(memory_bytes, [Path("/dev/shm"), Path(tempfile.gettempdir()), Path("/var/tmp")])
+    return {
+        "LD_PRELOAD": str(kernel.host_library),
+        "GUEST_PARENT": str(os.getpid()),
+        "GUEST_SEED": str(seed % 2**64),
+        "TMPDIR": str(directory),
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/nonexistent",
+    }
+
+
+def _run_kernel(
+    command: Sequence[str], environment: Mapping[str, str], control: Path, watch: _Watch, output: _Copies
+) -> int:
+    """Run the guest to its end and return how its process ended. Raises EmulationError if it must be ended instead."""
+    descriptor = os.open(control, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        passed = fcntl(descriptor, F_DUPFD_CLOEXEC, CONTROL_DESCRIPTOR)
+    finally:
+        os.close(descriptor)
+    try:
+        actual = [part.replace(f"/fd/{CONTROL_DESCRIPTOR}/", f"/fd/{passed}/") for part in command]
+        with (control / "console").open("wb") as console:
+            process = subprocess.Popen(
+                actual,
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                env=environment,
+                cwd="/",
+                pass_fds=(passed,),
+                start_new_session=True,  # Ctrl-C is ours to handle.
+            )
+    finally:
+        os.close(passed)
+    try:
+        return _attend(process, watch, output)
+    finally:
+        process.kill()  # Its own processes end with it: host.c sees to that.
+        process.wait()
+
+
+def _attend(process: subprocess.Popen[bytes], watch: _Watch, output: _Copies) -> int:
+    ended = os.pidfd_open(process.pid)
+    try:
+        while not select.select([ended], [], [], POLL_S)[0]:
+            output.copy()
+            if reason := watch.look(process.pid):
+                raise EmulationError(reason)
+        return process.wait()
+    finally:
+        os.close(ended)
+
+
+def _read_clock_ns(pid: int, address: int) -> int | None:
+    """Return the guest's virtual time, None while its process starts or ends."""
+    try:
+        with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+            memory.seek(address)
+            return int.from_bytes(memory.read(8), sys.byteorder)
+    except OSError:
+        return None
+
+
+def _exit_code(control: Path, ending: int, memory_bytes: int) -> int:
+    try:
+        kind, _, rest = (control / "status").read_text().strip().partition(" ")
+    except FileNotFoundError:
+        kind = rest = ""
+    if kind == "exit":
+        return int(rest)
+    if kind == "failed":
+        raise EmulationError(f"the guest could not start the program: {rest}")
+    console = (control / "console").read_text(errors="replace")
+    raise EmulationError(explain_failure(console, ending, memory_bytes))
+
+
+def _ending(console: str) -> str:
+    return "\n".join(console.splitlines()[-20:])

@@ -1,0 +1,134 @@
+"""Runs a real guest. Needs no root; skips where no kernel was built."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fabric.errors import EmulationError
+from fabric.virtual import kernel
+from fabric.virtual.guest import GIB, GuestTime, Limits, run_in_guest
+
+pytestmark = pytest.mark.skipif(kernel.find() is None, reason="no guest kernel is built; run: fabric virtual build")
+
+
+def run(*argv: str, seed: int = 1, memory_bytes: int = GIB, limits: Limits | None = None) -> tuple[int, str, str]:
+    stdout, stderr = io.BytesIO(), io.BytesIO()
+    limits = limits or Limits(hang_s=60)
+    code = run_in_guest(argv, seed=seed, memory_bytes=memory_bytes, limits=limits, stdout=stdout, stderr=stderr)
+    return code, stdout.getvalue().decode(), stderr.getvalue().decode()
+
+
+def left_behind() -> list[Path]:
+    return [*Path("/tmp").glob("fabric-guest-*"), *Path.home().glob(".uml"), *Path("/dev/shm").glob("vm_file*")]
+
+
+def guest_processes() -> list[str]:
+    return subprocess.run(["pgrep", "-f", "time-travel=inf-cpu"], capture_output=True, text=True).stdout.split()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> object:
+    before = set(guest_processes())
+    yield
+    deadline = time.monotonic() + 5
+    while (set(guest_processes()) - before or left_behind()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert set(guest_processes()) <= before
+    assert left_behind() == []
+
+
+def test_a_program_gives_its_output_and_its_exit_code() -> None:
+    assert run("sh", "-c", "echo out; echo err >&2; exit 3") == (3, "out\n", "err\n")
+
+
+def test_a_program_ended_by_a_signal_returns_what_a_shell_says() -> None:
+    assert run("sh", "-c", "kill -9 $$")[0] == 128 + signal.SIGKILL
+
+
+def test_a_program_starts_after_12_s_of_uptime_and_an_hour_of_sleep_takes_no_time() -> None:
+    script = "import time; print(time.monotonic()); time.sleep(3600); print(time.monotonic())"
+    started_s = time.monotonic()
+    code, out, _ = run(sys.executable, "-c", script)
+    before_s, after_s = map(float, out.split())
+    assert (code, round(before_s), round(after_s - before_s, 3)) == (0, 12, 3600)
+    assert time.monotonic() - started_s < 60
+
+
+def test_two_guests_of_one_seed_agree_in_time_and_chance_and_another_seed_differs() -> None:
+    script = "import os, time; print(time.time_ns(), os.urandom(8).hex(), hash('x'), id(os), os.getpid())"
+    first, second, other = (run(sys.executable, "-c", script, seed=seed)[1] for seed in (1, 1, 2))
+    assert first == second
+    assert first.split()[1:3] != other.split()[1:3]
+
+
+def test_files_are_written_on_the_host_as_the_account_that_runs_the_guest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("sh", "-c", "mkdir sub; echo result > sub/file; echo gone > /tmp/other")[0] == 0
+    assert (tmp_path / "sub/file").read_text() == "result\n"
+    assert (tmp_path / "sub/file").stat().st_uid == os.geteuid()
+    assert not Path("/tmp/other").exists()
+
+
+def test_the_guest_has_root_and_a_network_of_its_own() -> None:
+    script = "id -u; ip link add a type veth peer name b; ip -br link | cut -d' ' -f1"
+    assert run("sh", "-c", script)[1].split() == ["0", "lo", "b@a", "a@b"]
+
+
+def test_a_loop_that_never_sleeps_is_ended_with_a_reason() -> None:
+    with pytest.raises(EmulationError, match=r"stood still at 12\.\d+ s for 2 s of wall time"):
+        run("sh", "-c", "while :; do :; done", limits=Limits(hang_s=2))
+
+
+def test_programs_that_wait_for_each_other_are_ended_with_a_reason() -> None:
+    with pytest.raises(EmulationError, match="of virtual time: programs that wait for ever"):
+        run(sys.executable, "-c", "import threading; threading.Event().wait()", limits=Limits(virtual_s=3600))
+
+
+def test_a_program_that_needs_too_much_memory_is_ended_with_a_reason() -> None:
+    with pytest.raises(EmulationError, match=r"ran out of its 0\.2 GiB of memory"):
+        run(sys.executable, "-c", "x = [b'x' * 10**6 for _ in range(10**6)]", memory_bytes=GIB // 4)
+
+
+def test_a_panic_is_reported_in_the_words_of_the_kernel() -> None:
+    overwrite_init = (
+        "code = next(line for line in open('/proc/1/maps') if 'r-xp' in line).split('-');"
+        "start, end = int(code[0], 16), int(code[1].split()[0], 16);"
+        "memory = open('/proc/1/mem', 'r+b', buffering=0); memory.seek(start); memory.write(bytes(end - start))"
+    )
+    with pytest.raises(EmulationError, match=r"panicked: Attempted to kill init"):
+        run(sys.executable, "-c", overwrite_init)
+
+
+def test_progress_tells_virtual_and_wall_time() -> None:
+    seen: list[GuestTime] = []
+    run_in_guest(
+        [sys.executable, "-c", "sum(range(10**8))"], seed=1, memory_bytes=GIB, progress=seen.append, stdout=io.BytesIO()
+    )
+    assert seen
+    assert all(moment.virtual_s <= 13 and moment.wall_s > 0 for moment in seen)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+def test_a_guest_ends_with_the_process_that_started_it(number: signal.Signals) -> None:
+    script = (
+        "from fabric.virtual.guest import run_in_guest;"
+        "run_in_guest(['sh', '-c', 'echo started; while :; do :; done'], seed=1, memory_bytes=1 << 30)"
+    )
+    before = set(guest_processes())
+    root = Path(__file__).parents[3]
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=root, stderr=subprocess.PIPE)
+    assert parent.stdout is not None
+    with parent:
+        assert parent.stdout.readline() == b"started\n"
+        assert set(guest_processes()) > before
+        parent.send_signal(number)

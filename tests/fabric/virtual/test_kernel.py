@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from fabric.errors import EmulationError
+from fabric.virtual import kernel
+
+FRAGMENT = (kernel.HERE / "kernel.config").read_text()
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(kernel, "SHARED_CACHE", tmp_path / "shared")
+    monkeypatch.setattr(kernel, "source_archives", lambda: [])
+    return kernel.cache_directory()
+
+
+def make_kernel(directory: Path, clock_address: int = 0x60001000) -> None:
+    directory.mkdir(parents=True)
+    (directory / "kernel.json").write_text(json.dumps({"release": "6.1.0", "clock_address": clock_address}))
+
+
+def test_a_cache_without_a_kernel_says_how_to_build_one(cache: Path) -> None:
+    assert kernel.find() is None
+    with pytest.raises(EmulationError, match="build it with: fabric virtual build"):
+        kernel.require()
+
+
+def test_a_complete_kernel_is_found_with_its_facts(cache: Path) -> None:
+    make_kernel(cache / f"linux-6.1-abcdef01-{kernel._fingerprint()}")
+    found = kernel.require()
+    assert (found.release, found.clock_address) == ("6.1.0", 0x60001000)
+    assert found.module_command(Path("/m"))[-2:] == ["M=/m", "modules"]
+
+
+def test_a_kernel_that_root_built_serves_every_account(cache: Path, tmp_path: Path) -> None:
+    make_kernel(tmp_path / "shared" / kernel.CACHE_NAME / f"linux-6.1-abcdef01-{kernel._fingerprint()}")
+    assert kernel.find() is not None
+
+
+def test_a_kernel_of_another_config_or_half_built_is_not_used(cache: Path) -> None:
+    make_kernel(cache / "linux-6.1-abcdef01-0123456789ab")
+    make_kernel(cache / ".building-xyz")
+    (cache / f"linux-6.1-abcdef01-{kernel._fingerprint()}").mkdir()
+    assert kernel.find() is None
+
+
+def test_the_newest_source_comes_first_in_either_distribution(tmp_path: Path) -> None:
+    names = ["linux-source-6.1.tar.xz", "linux-source-6.12.tar.xz", "linux-source-6.8.0/linux-source-6.8.0.tar.bz2"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "linux-source-6.8.0.tar.bz2").symlink_to("linux-source-6.8.0/linux-source-6.8.0.tar.bz2")
+    (tmp_path / "linux-source-6.1.tar.sig").touch()
+    found = [path.name for path in kernel.source_archives(tmp_path)]
+    assert found == ["linux-source-6.12.tar.xz", "linux-source-6.8.0.tar.bz2", "linux-source-6.1.tar.xz"]
+
+
+def test_a_security_update_of_the_source_gives_another_kernel(tmp_path: Path) -> None:
+    archive = tmp_path / "linux-source-6.1.tar.xz"
+    archive.write_bytes(b"1")
+    before = kernel._name(archive)
+    os.utime(archive, (1, 1))
+    assert before.startswith("linux-6.1-")
+    assert kernel._name(archive) != before
+
+
+def test_every_missing_package_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "source_archives", lambda: [])
+    monkeypatch.setattr("shutil.which", lambda name: None if name in ("gcc", "make", "bc") else f"/bin/{name}")
+    assert kernel.missing_packages() == ["bc", "build-essential", "linux-source"]
+    with pytest.raises(EmulationError, match="apt-get install bc build-essential linux-source"):
+        kernel.build()
+
+
+def test_an_option_that_was_not_granted_is_named_unless_it_is_optional() -> None:
+    granted = "\n".join(line for line in FRAGMENT.splitlines() if "NETEM" not in line and "MPTCP" not in line)
+    assert kernel.lacking_options(FRAGMENT, granted) == ["CONFIG_NET_SCH_NETEM=y"]
+
+
+@pytest.mark.parametrize("name", ["HTB", "TBF", "NETEM", "RED", "PRIO", "ETS", "FQ", "FQ_CODEL", "PLUG"])
+def test_the_guest_has_every_queueing_discipline_of_the_design(name: str) -> None:
+    assert f"CONFIG_NET_SCH_{name}=y" in FRAGMENT.splitlines()
