@@ -165,8 +165,8 @@ class QueueMap:
     """The deepest queue seen at each port in each stretch of time.
 
     ``rows`` are the ports shown, grouped by kind; ``depth_bytes[row, bin]`` lies between ``edges_s[bin]`` and the next,
-    NaN where nothing was sampled. ``left_out`` ports had shallower queues than those shown, of which ``left_out_queued``
-    queued at all.
+    NaN where nothing was sampled. ``left_out`` ports had shallower queues than those shown; of them
+    ``left_out_queued`` queued at all.
     """
 
     rows: tuple[Direction, ...]
@@ -206,7 +206,7 @@ def _natural(port: str) -> tuple[str, int]:
 def _time_edges(times: Floats, samples_a_port: int) -> Floats:
     bins = max(1, min(samples_a_port, MAX_TIME_BINS))
     first, last = float(times.min()), float(times.max())
-    return np.linspace(first, last if last > first else first + 1.0, bins + 1)
+    return np.linspace(first, last if last > first else first + 1.0, bins + 1).astype(np.float64)
 
 
 def _binned_maximum(times: Floats, values: Floats, edges: Floats) -> Floats:

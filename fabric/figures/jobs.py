@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fabric.figures.data import Floats, latencies, present, step_times
-from fabric.figures.style import LEVEL_ORDER, framed, level_colour, phase_label, phase_styles
+from fabric.figures.style import LEVEL_ORDER, framed, level_colour, phase_label, phase_styles, times
 from fabric.results import Phase, Result
 from fabric.units import format_time
 
@@ -22,7 +22,7 @@ def storage_latency(result: Result) -> Figure | None:
     """Return the cumulative distribution of read and write latencies, a line a phase."""
     table = result.table("operations")
     found = {
-        operation: {phase.name: times for phase in result.phases if len(times := latencies(table, operation, phase))}
+        operation: {phase.name: taken for phase in result.phases if len(taken := latencies(table, operation, phase))}
         for operation in _OPERATIONS
     }
     found = {operation: by_phase for operation, by_phase in found.items() if by_phase}
@@ -36,7 +36,7 @@ def storage_latency(result: Result) -> Figure | None:
         styles = phase_styles(result.phases)
         for panel, (operation, by_phase) in zip(axes, found.items(), strict=True):
             _draw_distributions(panel, by_phase, styles)
-            counted = sum(len(times) for times in by_phase.values())
+            counted = sum(len(taken) for taken in by_phase.values())
             panel.set_title(f"{_OPERATIONS[operation]} ({counted:,} operations; dot: 99th percentile)")
         axes[0].set_ylabel("fraction of operations")
         handles = [_line(styles[phase.name], label=phase_label(phase, 70)) for phase in shown]
@@ -50,11 +50,11 @@ def _line(style: tuple[Any, str], label: str) -> Line2D:
 
 
 def _draw_distributions(panel: Axes, by_phase: dict[str, Floats], styles: dict[str, tuple[Any, str]]) -> None:
-    for name, times in by_phase.items():
+    for name, taken in by_phase.items():
         colour, dashes = styles[name]
-        share = np.arange(1, len(times) + 1) / len(times)
-        panel.step(times, share, where="post", color=colour, linestyle=dashes)
-        panel.plot(np.quantile(times, 0.99), 0.99, "o", color=colour, markersize=4, zorder=3)
+        share = np.arange(1, len(taken) + 1) / len(taken)
+        panel.step(taken, share, where="post", color=colour, linestyle=dashes)
+        panel.plot(np.quantile(taken, 0.99), 0.99, "o", color=colour, markersize=4, zorder=3)
     panel.set_xscale("log")
     panel.xaxis.set_major_formatter(lambda value, _: format_time(value))
     panel.xaxis.set_minor_formatter(lambda value, _: "")
@@ -88,10 +88,10 @@ def _draw_level(
     bandwidth: Axes, duration: Axes, table: pd.DataFrame, level: str, phases: list[Phase], offset: float, width: float
 ) -> None:
     for row, phase in enumerate(phases):
-        times, algbw = step_times(table, level, phase)
-        if len(times):
+        taken, algbw = step_times(table, level, phase)
+        if len(taken):
             _draw_box(bandwidth, algbw / 1e6, row + offset, width, level, "{:.3g} MB/s")
-            _draw_box(duration, times, row + offset, width, level, "{:.3g} s")
+            _draw_box(duration, taken, row + offset, width, level, "{:.3g} s")
 
 
 def _draw_box(panel: Axes, values: Floats, at: float, width: float, level: str, text: str) -> None:
@@ -124,9 +124,7 @@ def _finish_steps(
         panel.set_xlim(0, panel.get_xlim()[1] * 1.16)
         panel.grid(visible=False, axis="y")
     if scale != 1:
-        top = bandwidth.secondary_xaxis(
-            "top", functions=(lambda value: value * scale / 1e3, lambda value: value * 1e3 / scale)
-        )
+        top = bandwidth.secondary_xaxis("top", functions=times(scale / 1e3))
         top.set_xlabel(f"times {scale:,.10g}: GB/s")
         bandwidth.spines["top"].set_visible(True)
 

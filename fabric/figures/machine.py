@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -25,6 +27,12 @@ _PANELS = (
     _Panel("switch_cpu_fraction", "switch thread,\none core, %", 100, "%"),
     _Panel("lateness_s", "lateness,\nms", 1e3, "ms"),
 )
+_CHECKS = {
+    "cpu_busy_fraction": "cpu_busy_fraction",
+    "switch_cpu_fraction": "switch_cpu_fraction",
+    "lateness_s": "lateness_p99_s",
+}
+_ROOM_FOR_LIMITS = 8
 
 
 def machine(result: Result) -> Figure | None:
@@ -32,38 +40,50 @@ def machine(result: Result) -> Figure | None:
     table = result.table("machine")
     if table.empty:
         return None
-    limits = verdict_limits(result)
+    limits = verdict_limits(result.verdict)
     drops = int(table["softnet_drops"].max() - table["softnet_drops"].min())
     title = f"The emulating machine ({drops:,} packets dropped by its network stack)"
     with framed(result, title, 11.0, 5.2) as (figure, body):
         axes = body.subplots(len(_PANELS), 1, sharex=True)
         for row, panel in zip(axes, _PANELS, strict=True):
-            _draw(row, panel, table, limits.get(panel.column))
+            _draw(row, panel, table)
+            _draw_limits(row, panel, limits.get(panel.column, {}))
             _shade(row, result.phases)
         _name_phases(axes[0], result.phases)
         axes[-1].set_xlabel("time in the run, s")
     return figure
 
 
-def verdict_limits(result: Result) -> dict[str, float]:
-    """Return the limits of the ``machine`` columns that the verdict applied, if the manifest has them."""
-    limits = result.verdict.get("limits") or result.manifest.get("limits") or {}
-    return {str(column): float(limit) for column, limit in limits.items() if isinstance(limit, int | float)}
+def verdict_limits(verdict: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the two limits of each ``machine`` column that a verdict's checks applied, by what lies beyond them."""
+    checks = {check["name"]: check for check in verdict.get("checks", [])}
+    return {
+        column: {"degraded": float(checks[name]["faithful_up_to"]), "invalid": float(checks[name]["invalid_beyond"])}
+        for column, name in _CHECKS.items()
+        if name in checks
+    }
 
 
-def _draw(row: Axes, panel: _Panel, table: Any, limit: float | None) -> None:
+def _draw(row: Axes, panel: _Panel, table: pd.DataFrame) -> None:
     row.plot(table["at_s"], table[panel.column] * panel.factor, color="#222222", linewidth=1)
     row.set_ylabel(panel.label, fontsize=8)
-    top = float(table[panel.column].max()) * panel.factor
-    if limit is not None:
+    row.set_ylim(0, float(table[panel.column].max()) * panel.factor * 1.25 or 1)
+
+
+def _draw_limits(row: Axes, panel: _Panel, limits: Mapping[str, float]) -> None:
+    """Draw the limits that are near enough to leave the measured line readable."""
+    for status, limit in limits.items():
         value = limit * panel.factor
-        row.axhline(value, color=VERDICT_COLOURS["invalid"], linestyle="--", linewidth=1)
+        if value > _ROOM_FOR_LIMITS * row.get_ylim()[1]:
+            continue
+        row.set_ylim(0, max(row.get_ylim()[1], value * 1.25))
+        row.axhline(value, color=VERDICT_COLOURS[status], linestyle="--", linewidth=1)
+        # One label above its line, the other below: the limits of a fraction lie close together.
         row.annotate(
-            f"limit {value:g} {panel.unit}", (1, value), (-2, 2), xycoords=("axes fraction", "data"),
-            textcoords="offset points", ha="right", fontsize=7, color=VERDICT_COLOURS["invalid"],
+            f"{status} beyond {value:g} {panel.unit}", (1, value), (-2, 2 if status == "invalid" else -9),
+            xycoords=("axes fraction", "data"), textcoords="offset points", ha="right", fontsize=7,
+            color=VERDICT_COLOURS[status],
         )  # fmt: skip
-        top = max(top, value)
-    row.set_ylim(0, top * 1.2 or 1)
 
 
 def _shade(row: Axes, phases: list[Phase]) -> None:

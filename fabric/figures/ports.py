@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -25,15 +26,17 @@ from fabric.figures.data import (
 from fabric.figures.style import (
     GREY,
     LEVEL_ORDER,
+    format_decimal_size,
     framed,
     heat_map,
     level_colour,
     panel_grid,
     phase_label,
+    times,
 )
 from fabric.lanes import SHARED, Queueing
 from fabric.results import Phase, Result
-from fabric.units import format_rate, format_size
+from fabric.units import format_rate
 
 _COLUMNS = 3
 _MBIT = 1e6
@@ -73,10 +76,10 @@ def port_throughput(result: Result) -> Figure | None:
         axes = _rate_panels(body, panels)
         for panel, (phase, rates) in zip(axes, panels, strict=True):
             _draw_shares(panel, phase, rates, shares, rate_bps)
-        for number, panel in enumerate(axes):
-            _add_fraction_axis(panel, rate_bps, named=number % _COLUMNS == _COLUMNS - 1 or number == len(axes) - 1)
+        for number, panel in enumerate(axes, start=1):
+            _add_fraction_axis(panel, rate_bps, named=number % min(_COLUMNS, len(axes)) == 0)
         axes[0].set_ylim(0, max(axes[0].get_ylim()[1], 1.05 * rate_bps / _MBIT))
-        _add_legend(body, panels, shares=any(phase.queueing == Queueing.LANES.value for phase, _ in panels) and bool(shares))
+        _add_legend(body, panels, shares=any(_lanes_with_share(*panel, shares) for panel in panels))
     return figure
 
 
@@ -104,17 +107,16 @@ def _ordered(rates: Rates) -> list[str]:
 
 
 def _draw_shares(panel: Axes, phase: Phase, rates: Rates, shares: dict[str, float], rate_bps: float) -> None:
-    if phase.queueing != Queueing.LANES.value:
-        return
-    for name in _ordered(rates):
-        if name in shares:
-            panel.axhline(shares[name] * rate_bps / _MBIT, color=level_colour(name), linestyle="--", linewidth=0.9)
+    for name in _lanes_with_share(phase, rates, shares):
+        panel.axhline(shares[name] * rate_bps / _MBIT, color=level_colour(name), linestyle="--", linewidth=0.9)
+
+
+def _lanes_with_share(phase: Phase, rates: Rates, shares: dict[str, float]) -> list[str]:
+    return [name for name in _ordered(rates) if name in shares and phase.queueing == Queueing.LANES.value]
 
 
 def _add_fraction_axis(panel: Axes, rate_bps: float, named: bool) -> None:
-    right = panel.secondary_yaxis(
-        "right", functions=(lambda value: value * _MBIT / rate_bps, lambda value: value * rate_bps / _MBIT)
-    )
+    right = panel.secondary_yaxis("right", functions=times(_MBIT / rate_bps))
     right.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     right.tick_params(labelright=named)
     if named:
@@ -140,13 +142,7 @@ def queue_depth(result: Result) -> Figure | None:
         axes = body.subplots()
         _draw_queue_map(axes, found)
         _mark_phases(axes, result.phases)
-        deepest = np.nanmax(found.depth_bytes)
-        norm = LogNorm(vmin=_floor(found), vmax=deepest)
-        axes.collections[0].set_norm(norm)
-        bar = body.colorbar(axes.collections[0], ax=axes, pad=0.01, aspect=35)
-        bar.ax.yaxis.set_major_formatter(lambda value, _: format_size(value))
-        bar.ax.yaxis.set_minor_formatter(lambda value, _: "")
-        bar.set_label("deepest queue in the interval, all lanes")
+        _add_depth_bar(body, axes)
         axes.set_xlabel(_left_out_text(found))
     return figure
 
@@ -155,9 +151,18 @@ def _row_count(found: QueueMap) -> int:
     return len(found.rows) + len({row.kind for row in found.rows})
 
 
-def _floor(found: QueueMap) -> float:
+def _norm(found: QueueMap) -> LogNorm:
+    """Return a scale down to a thousandth of the deepest queue: what is less does not matter beside it."""
     positive = found.depth_bytes[found.depth_bytes > 0]
-    return float(min(positive.min(), positive.max() / 10))
+    deepest = float(positive.max())
+    return LogNorm(vmin=min(max(float(positive.min()), deepest / 1000), deepest / 10), vmax=deepest)
+
+
+def _add_depth_bar(body: SubFigure, axes: Axes) -> None:
+    bar = body.colorbar(axes.collections[0], ax=axes, pad=0.01, aspect=35, extend="min")
+    bar.ax.yaxis.set_major_formatter(lambda value, _: format_decimal_size(value))
+    bar.ax.yaxis.set_minor_formatter(lambda value, _: "")
+    bar.set_label("deepest queue in the interval, all lanes together")
 
 
 def _draw_queue_map(axes: Axes, found: QueueMap) -> None:
@@ -172,7 +177,8 @@ def _draw_queue_map(axes: Axes, found: QueueMap) -> None:
             cells.append(np.full_like(depth, np.nan))
         labels.append((len(cells), row.label))
         cells.append(np.where(depth > 0, depth, np.nan))
-    axes.pcolormesh(found.edges_s, np.arange(len(cells) + 1), np.vstack(cells), cmap=heat_map(), rasterized=True)
+    rows = np.arange(len(cells) + 1)
+    axes.pcolormesh(found.edges_s, rows, np.vstack(cells), norm=_norm(found), cmap=heat_map(), rasterized=True)
     axes.set_yticks([number + 0.5 for number, _ in labels], [label for _, label in labels], fontsize=6.5)
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
@@ -189,14 +195,16 @@ def _mark_phases(axes: Axes, phases: list[Phase]) -> None:
             ha="center", fontsize=8, color="#0072B2", fontweight="bold",
         )  # fmt: skip
     told = [f"{number} {phase.title} [{phase.queueing}]" for number, phase in enumerate(phases, start=1)]
-    lines = [" · ".join(told[start : start + 3]) for start in range(0, len(told), 3)]
-    axes.set_title("\n".join(lines), fontsize=7.5, color="#0072B2", pad=16)
+    axes.set_title(textwrap.fill("  ".join(told), 140), fontsize=7.5, color="#0072B2", pad=16)
 
 
 def _left_out_text(found: QueueMap) -> str:
     text = "time in the run, s"
     if found.left_out:
-        text += f"      ({found.left_out} ports with shallower queues not shown, {found.left_out_queued} of them queued at all)"
+        text += (
+            f"      ({found.left_out:,} ports with shallower queues not shown; "
+            f"{found.left_out_queued:,} of them queued at all)"
+        )
     return text
 
 

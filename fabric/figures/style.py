@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,9 @@ def phase_label(phase: Phase, width: int = 38) -> str:
 def scale_text(result: Result) -> str:
     """Return the scale of rates as every figure states it."""
     reference = format_rate(float(result.fabric["reference_nic_rate_bps"]))
-    return f"rates at true scale ({reference})" if result.scale == 1 else f"rates 1 : {result.scale:,.10g} of {reference}"
+    if result.scale == 1:
+        return f"rates at true scale ({reference})"
+    return f"rates 1 : {result.scale:,.10g} of {reference}"
 
 
 def provenance(result: Result) -> str:
@@ -96,6 +98,14 @@ def provenance(result: Result) -> str:
         f"engine {result.manifest.get('engine', 'unknown')}",
     ]
     return "  ·  ".join(parts)
+
+
+def format_decimal_size(size_bytes: float) -> str:
+    """Return a size in decimal units, whose powers are those of a logarithmic axis."""
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.3g} {unit}"
+    return f"{size_bytes:.3g} B"
 
 
 def verdict_colour(status: str) -> str:
@@ -112,7 +122,7 @@ def framed(result: Result, title: str, width: float, height: float) -> Iterator[
         figure = Figure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
         head, body, foot = figure.subfigures(3, 1, height_ratios=heights)
         _draw_head(head, result, title, width)
-        foot.text(0.1 / width, 0.95, "\n".join(footer), ha="left", va="top", fontsize=7, color="#444444", linespacing=1.5)
+        foot.text(0.1 / width, 0.95, "\n".join(footer), va="top", fontsize=7, color="#444444", linespacing=1.5)
         yield figure, body
         if result.verdict["status"] == "invalid":
             _watermark(figure)
@@ -122,7 +132,7 @@ def _footer_lines(result: Result, width: float) -> list[str]:
     lines = [provenance(result)]
     reasons = [str(reason) for reason in result.verdict.get("reasons", [])]
     if reasons:
-        lines.append(f"{result.verdict['status']}: " + "; ".join(reasons))
+        lines.append("verdict: " + "; ".join(reasons))
     return [part for line in lines for part in textwrap.wrap(line, int(width * 16.5))]
 
 
@@ -153,13 +163,18 @@ def _watermark(figure: Figure) -> None:
 
 
 def save(figure: Figure, directory: Path, name: str) -> list[Path]:
-    """Write a figure as PNG and SVG; equal figures give equal files."""
+    """Write a figure as PNG and SVG; returns both paths."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = [directory / f"{name}.png", directory / f"{name}.svg"]
     with mpl.rc_context(_RC):
         figure.savefig(paths[0], dpi=_PNG_DPI)
         figure.savefig(paths[1], metadata={"Date": None}, dpi=_PNG_DPI)
     return paths
+
+
+def times(factor: float) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return what a second axis needs whose values are ``factor`` times the first's."""
+    return (lambda value: value * factor, lambda value: value / factor)
 
 
 def panel_grid(body: SubFigure, count: int, columns: int, **options: Any) -> list[Axes]:

@@ -117,9 +117,7 @@ def _attached(fabric: Mapping[str, Any], roles: Mapping[str, str]) -> dict[str, 
 def _host_points(leaf: Point, ports: list[str], detailed: bool) -> dict[str, Point]:
     if not detailed:
         return dict.fromkeys(ports, (leaf[0], 0.12))
-    return {
-        port: (leaf[0] + 0.86 * ((number + 0.5) / len(ports) - 0.5), 0.0) for number, port in enumerate(ports)
-    }
+    return {port: (leaf[0] + 0.86 * ((number + 0.5) / len(ports) - 0.5), 0.0) for number, port in enumerate(ports)}
 
 
 @dataclass(frozen=True)
@@ -132,9 +130,7 @@ class Segment:
     tier: str
 
 
-def segments(
-    fabric: Mapping[str, Any], layout: Layout, utilisation: Mapping[str, float] | None
-) -> list[Segment]:
+def segments(fabric: Mapping[str, Any], layout: Layout, utilisation: Mapping[str, float] | None) -> list[Segment]:
     """Return the halves of all links, the busiest last; halves on one line become one, as busy as the busiest."""
     found: dict[tuple[Point, Point], Segment] = {}
     for link in fabric["links"]:
@@ -161,7 +157,7 @@ def draw_on(axes: Axes, fabric: Mapping[str, Any], utilisation: Mapping[str, flo
     _draw_row_names(axes, layout)
     axes.set_axis_off()
     axes.set_xlim(-0.16 * layout.width, layout.width * 1.02)
-    axes.set_ylim(-0.95 if layout.detailed else -0.75, max(y for _, y in layout.of_switch.values()) + 0.3)
+    axes.set_ylim(-0.86 if layout.detailed else -0.75, max(y for _, y in layout.of_switch.values()) + 0.3)
 
 
 def _draw_links(axes: Axes, halves: list[Segment], layout: Layout, coloured: bool) -> None:
@@ -190,9 +186,7 @@ def _draw_links(axes: Axes, halves: list[Segment], layout: Layout, coloured: boo
 def _draw_switches(axes: Axes, layout: Layout) -> None:
     for role in ("leaf", "spine", "core", "inter_zone"):
         points = [point for name, point in layout.of_switch.items() if layout.role_of[name] == role]
-        if points:
-            size = 70 if layout.detailed else 9
-            axes.scatter(*zip(*points, strict=True), s=size, marker="s", color=_NODE_COLOURS[role], zorder=3)
+        _mark(axes, points, 70 if layout.detailed else 9, "s", _NODE_COLOURS[role])
     for name, (x, y) in layout.of_switch.items():
         role = layout.role_of[name]
         if layout.detailed or role == "inter_zone":
@@ -209,10 +203,14 @@ def _draw_hosts(axes: Axes, layout: Layout) -> None:
         found = {port: xy for port, xy in layout.of_port.items() if layout.role_of[node_of(port)] == role}
         for port, (x, y) in found.items():
             axes.annotate(
-                node_of(port), (x, y), (0, -6), textcoords="offset points", fontsize=6, rotation=90, ha="center", va="top"
-            )
-        if found:
-            axes.scatter(*zip(*found.values(), strict=True), s=16, marker=marker, color=_NODE_COLOURS[role], zorder=3)
+                node_of(port), (x, y), (0, -6), textcoords="offset points", fontsize=6, rotation=90,
+                ha="center", va="top",
+            )  # fmt: skip
+        _mark(axes, list(found.values()), 16, marker, _NODE_COLOURS[role])
+
+
+def _mark(axes: Axes, points: list[Point], size: float, marker: str, colour: str) -> None:
+    axes.scatter([x for x, _ in points], [y for _, y in points], s=size, marker=marker, color=colour, zorder=3)
 
 
 def _draw_groups(axes: Axes, layout: Layout) -> None:
@@ -234,11 +232,11 @@ def _draw_row_names(axes: Axes, layout: Layout) -> None:
         axes.text(left, _LEVELS.get(role, 3.0), text, fontsize=7, ha="right", va="center", color="#333333")
     nics = sum(layout.groups.values(), Counter[str]())
     for number, role in enumerate(role for role in ("compute", "storage") if nics[role]):
-        y = (0.0 if layout.detailed else -0.1) - 0.22 * number
+        y = -0.22 * number if layout.detailed else -0.16 - 0.35 * number
         text = f"{nics[role]} {role} NICs" + ("" if layout.detailed else f"\n({_range_of(layout, role)} a leaf)")
-        axes.text(left, y * (1 if layout.detailed else 1.6), text, fontsize=7, ha="right", va="center", color=_NODE_COLOURS[role])
+        axes.text(left, y, text, fontsize=7, ha="right", va="center", color=_NODE_COLOURS[role])
     for zone, (start, end) in layout.zones.items():
-        bottom = -0.88 if layout.detailed else -0.68
+        bottom = -0.78 if layout.detailed else -0.68
         axes.text((start + end) / 2, bottom, f"zone {zone}", fontsize=8, ha="center", va="center", fontweight="bold")
 
 
@@ -261,7 +259,7 @@ def draw_topology(fabric: Mapping[str, Any], path: Path, utilisation: Mapping[st
     ``utilisation`` maps sending ports to fractions of their link. Raises UsageError for another suffix.
     """
     if path.suffix not in FORMATS:
-        raise UsageError(f"{path}: cannot draw {path.suffix or 'a file without suffix'}; use one of {', '.join(FORMATS)}")
+        raise UsageError(f"{path}: cannot draw a file ending in {path.suffix!r}; use one of {', '.join(FORMATS)}")
     with mpl.rc_context({"svg.hashsalt": "fabric", "font.size": 9}):
         figure = Figure(figsize=(13, 6.2), layout="constrained", facecolor="white")
         axes = figure.add_subplot()
@@ -277,5 +275,3 @@ def _title(fabric: Mapping[str, Any]) -> str:
     rate, reference = float(fabric["nic_rate_bps"]), float(fabric["reference_nic_rate_bps"])
     scale = "" if rate == reference else f", rates 1 : {reference / rate:,.10g} of {format_rate(reference)}"
     return f"{fabric['name']}: NICs of {format_rate(rate)}{scale}"
-
-

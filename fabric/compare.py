@@ -1,0 +1,148 @@
+"""Runs of one experiment side by side: each metric with its relative difference to the first run's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fabric.errors import UsageError
+from fabric.results import Result
+from fabric.units import format_rate, format_size, format_time
+
+_FORMATS: dict[str, Callable[[float], str]] = {
+    "_bps": format_rate,
+    "_Bps": lambda value: f"{value / 1e6:.4g} MB/s",
+    "_bytes": format_size,
+    "_fraction": lambda value: f"{value:.1%}",
+    "_s": format_time,
+}
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """A metric over the runs; None where a run has none, or where the first run's is missing or zero."""
+
+    name: str
+    values: tuple[float | None, ...]
+    differences: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Metrics of several runs of one experiment; ``warnings`` say what else differs between the runs."""
+
+    experiment: str
+    runs: tuple[str, ...]
+    rows: tuple[MetricRow, ...]
+    warnings: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON holds it."""
+        return {
+            "experiment": self.experiment,
+            "runs": list(self.runs),
+            "warnings": list(self.warnings),
+            "metrics": {
+                row.name: {"values": list(row.values), "difference_to_first": list(row.differences)}
+                for row in self.rows
+            },
+        }
+
+
+def compare(results: Sequence[Result]) -> Comparison:
+    """Return the metrics of ``results`` side by side, in the order in which they first appear.
+
+    Raises UsageError for fewer than two results and for results of different experiments.
+    """
+    if len(results) < 2:
+        raise UsageError(f"compare: got {len(results)} result, needs at least 2; give more directories")
+    _refuse_other_experiments(results)
+    names = dict.fromkeys(name for result in results for name in _metrics(result))
+    return Comparison(
+        experiment=str(results[0].manifest["experiment"]),
+        runs=_labels(results),
+        rows=tuple(_row(name, results) for name in names),
+        warnings=tuple(_warnings(results)),
+    )
+
+
+def _refuse_other_experiments(results: Sequence[Result]) -> None:
+    first = results[0]
+    for other in results[1:]:
+        if other.manifest["experiment"] != first.manifest["experiment"]:
+            raise UsageError(
+                f"compare: {first.directory} is of experiment {first.manifest['experiment']!r}, "
+                f"{other.directory} of {other.manifest['experiment']!r}; compare runs of one experiment"
+            )
+
+
+def _metrics(result: Result) -> dict[str, float]:
+    metrics = result.summary.get("metrics", {})
+    return {str(name): float(value) for name, value in metrics.items() if isinstance(value, int | float)}
+
+
+def _labels(results: Sequence[Result]) -> tuple[str, ...]:
+    names = [result.directory.name for result in results]
+    return tuple(names) if len(set(names)) == len(names) else tuple(str(result.directory) for result in results)
+
+
+def _row(name: str, results: Sequence[Result]) -> MetricRow:
+    values = tuple(_metrics(result).get(name) for result in results)
+    return MetricRow(name, values, tuple(_difference(value, values[0]) for value in values))
+
+
+def _difference(value: float | None, first: float | None) -> float | None:
+    if value is None or not first:
+        return None
+    difference = (value - first) / abs(first)
+    return difference if math.isfinite(difference) else None
+
+
+def _warnings(results: Sequence[Result]) -> Iterator[str]:
+    first = results[0]
+    for label, other in zip(_labels(results)[1:], results[1:], strict=True):
+        for thing, value, of_first in (
+            ("topology", other.fabric["name"], first.fabric["name"]),
+            ("engine", other.manifest.get("engine"), first.manifest.get("engine")),
+            ("seed", other.manifest.get("seed"), first.manifest.get("seed")),
+            ("verdict", other.verdict["status"], first.verdict["status"]),
+        ):
+            if value != of_first:
+                yield f"{label}: {thing} is {value}, the first run's is {of_first}"
+    for label, result in zip(_labels(results), results, strict=True):
+        if result.verdict["status"] == "invalid":
+            yield f"{label}: the emulation was invalid; its numbers are not to be believed"
+
+
+def format_metric(name: str, value: float) -> str:
+    """Return a metric as a person reads it; the end of its name says the unit (``_bps``, ``_Bps``, ``_s``, ...)."""
+    for suffix, formatted in _FORMATS.items():
+        if name.endswith(suffix):
+            return formatted(value)
+    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
+def render(comparison: Comparison) -> RenderableType:
+    """Return the comparison as a table for the terminal, warnings below."""
+    table = Table(title=comparison.experiment, title_justify="left", caption="in brackets: relative to the first run")
+    table.add_column("metric", overflow="fold")
+    for run in comparison.runs:
+        table.add_column(run, justify="right", overflow="fold")
+    for row in comparison.rows:
+        first, *others = (_cell(row, number) for number in range(len(row.values)))
+        table.add_row(row.name, first, *others)
+    return Group(table, *(Text(f"warning: {warning}", style="yellow") for warning in comparison.warnings))
+
+
+def _cell(row: MetricRow, number: int) -> str:
+    value, difference = row.values[number], row.differences[number]
+    if value is None:
+        return "-"
+    text = format_metric(row.name, value)
+    return text if number == 0 or difference is None else f"{text} ({difference:+.1%})"

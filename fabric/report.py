@@ -1,0 +1,159 @@
+"""One HTML page that tells a run: self-contained, without scripts, made from the run's directory alone."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from fabric.compare import format_metric
+from fabric.figures import FIGURES, draw_all
+from fabric.figures.style import scale_text, verdict_colour
+from fabric.results import Result
+
+REPORT_NAME = "report.html"
+NOT_MODELLED = (
+    "InfiniBand's credit-based flow control. A full queue here drops packets and TCP sends them again; a full "
+    "InfiniBand buffer stops the sender, and the stop spreads back through the fabric. This spreading of congestion "
+    "cannot be seen here, which flatters every setting that lets queues grow, above all no congestion control.",
+    "RDMA and NICs. Programs use kernel TCP, so latencies hold the kernel's scheduling, and hosts spend CPU on "
+    "packets that an RDMA NIC moves by itself.",
+    "GPUs, PCIe, host memory and SSDs, except for what an experiment states as a rate or a delay.",
+    "True rates, where they are scaled. Time is not scaled with them: the slower the link, the longer a queue of "
+    "so many bytes takes to drain, and the less the emulating machine's own delays weigh.",
+)
+_VERDICT_MEANS = {
+    "faithful": "The machine kept up and every packet is accounted for: what was measured is the emulated fabric.",
+    "degraded": "The machine was at its limits for part of the run: read the numbers with the reasons in mind.",
+    "invalid": "The emulation did not hold. These numbers describe the emulating machine, not the fabric.",
+}
+_VECTOR_LIMIT_BYTES = 1_500_000
+_MIME = {".svg": "image/svg+xml", ".png": "image/png"}
+
+
+@dataclass(frozen=True)
+class EmbeddedFigure:
+    """A figure in the page: its file as a ``data:`` URI."""
+
+    name: str
+    caption: str
+    uri: str
+
+
+def write_report(result: Result) -> Path:
+    """Draw the figures of ``result`` anew, write its ``report.html`` and return the page's path."""
+    draw_all(result)
+    path = result.directory / REPORT_NAME
+    path.write_text(render_page(result))
+    return path
+
+
+def render_page(result: Result) -> str:
+    """Return the page, with the figures that stand in the result's ``figures`` folder."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["cell"] = format_cell
+    return environment.get_template("report.html").render(_content(result))
+
+
+def _content(result: Result) -> dict[str, Any]:
+    summary, manifest = result.summary, result.manifest
+    status = str(result.verdict["status"])
+    metrics = {
+        str(name): format_metric(str(name), value)
+        for name, value in summary.get("metrics", {}).items()
+        if isinstance(value, int | float)
+    }
+    return {
+        "title": summary.get("title") or manifest["experiment"],
+        "answer": summary.get("answer"),
+        "experiment": manifest["experiment"],
+        "status": status,
+        "colour": verdict_colour(status),
+        "meaning": _VERDICT_MEANS.get(status, ""),
+        "checks": [_check_row(check) for check in result.verdict.get("checks", [])],
+        "reasons": [str(reason) for reason in result.verdict.get("reasons", [])],
+        "facts": _facts(result),
+        "phases": result.phases,
+        "tables": summary.get("tables", []),
+        "metrics": metrics,
+        "figures": list(embedded_figures(result)),
+        "not_modelled": summary.get("not_modelled") or NOT_MODELLED,
+        "config": _config(result),
+        "versions": list(_flat(manifest.get("versions", {}))),
+        "machine": list(_flat(manifest.get("machine", {}))),
+        "directory": result.directory.resolve().name,
+    }
+
+
+def _facts(result: Result) -> dict[str, str]:
+    nodes = result.fabric["nodes"]
+    switches = sum(node["role"] not in ("compute", "storage") for node in nodes)
+    return {
+        "topology": f"{result.fabric['name']}: {switches:,} switches, {len(nodes) - switches:,} hosts",
+        "scale": scale_text(result),
+        "queueing": ", ".join(dict.fromkeys(phase.queueing for phase in result.phases)) or "none",
+        "seed": str(result.manifest.get("seed", "unknown")),
+        "engine": str(result.manifest.get("engine", "unknown")),
+    }
+
+
+def _check_row(check: Mapping[str, Any]) -> list[str]:
+    numbers = [format_cell(check.get(key)) for key in ("value", "faithful_up_to", "invalid_beyond")]
+    return [str(check["name"]), *numbers, str(check["status"]), str(check.get("text", ""))]
+
+
+def _config(result: Result) -> str:
+    path = result.directory / "config.yaml"
+    return path.read_text() if path.exists() else ""
+
+
+def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield nested mappings as rows ``a.b``, ``value``."""
+    if isinstance(values, Mapping):
+        for key, value in values.items():
+            yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
+    elif isinstance(values, Sequence) and not isinstance(values, str):
+        yield prefix, ", ".join(str(value) for value in values)
+    else:
+        yield prefix, str(values)
+
+
+def embedded_figures(result: Result) -> Iterator[EmbeddedFigure]:
+    """Yield the figures in the result's folder: the standard ones in their order, then an experiment's own by name."""
+    folder = result.directory / "figures"
+    captions = {spec.name: spec.caption for spec in FIGURES}
+    captions.update({str(name): str(text) for name, text in result.summary.get("captions", {}).items()})
+    own = sorted({path.stem for path in folder.glob("*") if path.suffix in _MIME} - captions.keys())
+    for name in [*captions, *own]:
+        path = _file_to_embed(folder, name)
+        if path is not None:
+            encoded = base64.b64encode(path.read_bytes()).decode()
+            uri = f"data:{_MIME[path.suffix]};base64,{encoded}"
+            yield EmbeddedFigure(name, captions.get(name, name.replace("_", " ")), uri)
+
+
+def _file_to_embed(folder: Path, name: str) -> Path | None:
+    """Return the SVG unless it is missing or so large that a browser labours, else the PNG."""
+    vector, raster = folder / f"{name}.svg", folder / f"{name}.png"
+    if vector.exists() and (vector.stat().st_size <= _VECTOR_LIMIT_BYTES or not raster.exists()):
+        return vector
+    return raster if raster.exists() else None
+
+
+def format_cell(value: Any) -> str:
+    """Return a table's cell as text: numbers with four digits, nothing as a dash."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

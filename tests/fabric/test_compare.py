@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from fabric.compare import compare, format_metric, render
+from fabric.errors import UsageError
+from fabric.results import Result
+
+MakeResult = Callable[..., Result]
+
+
+def test_metrics_stand_side_by_side_with_the_difference_to_the_first(make_result: MakeResult) -> None:
+    first = make_result(metrics={"a_Bps": 2e6, "b_s": 0.5}, without=("ports", "flows"))
+    second = make_result(metrics={"a_Bps": 3e6, "c": 1.0}, without=("ports", "flows"))
+    compared = compare([first, second]).as_json()
+    assert compared["runs"] == ["run0", "run1"]
+    assert compared["metrics"] == {
+        "a_Bps": {"values": [2e6, 3e6], "difference_to_first": [0.0, 0.5]},
+        "b_s": {"values": [0.5, None], "difference_to_first": [0.0, None]},
+        "c": {"values": [None, 1.0], "difference_to_first": [None, None]},
+    }
+    json.dumps(compared, allow_nan=False)
+
+
+def test_a_first_value_of_zero_has_no_relative_difference(make_result: MakeResult) -> None:
+    runs = [make_result(metrics={"drops": value}, without=("ports", "flows")) for value in (0.0, 3.0)]
+    assert compare(runs).rows[0].differences == (None, None)
+
+
+def test_results_of_different_experiments_are_refused_naming_both(make_result: MakeResult) -> None:
+    runs = [make_result(experiment=name, without=("ports", "flows")) for name in ("incast", "recovery")]
+    with pytest.raises(UsageError, match=r"run0 is of experiment 'incast', .*run1 of 'recovery'"):
+        compare(runs)
+
+
+def test_one_result_is_too_few(make_result: MakeResult) -> None:
+    with pytest.raises(UsageError, match="got 1 result, needs at least 2"):
+        compare([make_result(without=("ports", "flows"))])
+
+
+def test_other_topology_seed_and_verdict_are_warned_of(make_result: MakeResult) -> None:
+    first = make_result(without=("ports", "flows"))
+    other = make_result(
+        fabric="fire_flyer_2", seed=8, verdict={"status": "invalid", "reasons": ["x"]}, without=("ports", "flows")
+    )
+    assert compare([first, first]).warnings == ()
+    assert compare([first, other]).warnings == (
+        "run1: topology is fire_flyer_2, the first run's is fire_flyer_2_small",
+        "run1: seed is 8, the first run's is 7",
+        "run1: verdict is invalid, the first run's is faithful",
+        "run1: the emulation was invalid; its numbers are not to be believed",
+    )
+
+
+def test_table_shows_values_with_units_differences_and_warnings(make_result: MakeResult) -> None:
+    runs = [
+        make_result(metrics={"a_Bps": value}, seed=seed, without=("ports", "flows"))
+        for value, seed in ((2e6, 1), (1e6, 2))
+    ]
+    out = io.StringIO()
+    Console(file=out, width=120).print(render(compare(runs)))
+    for part in ("a_Bps", "2 MB/s", "1 MB/s (-50.0%)", "warning: run1: seed is 2"):
+        assert part in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("a.rate_bps", 2e7, "20 Mbit/s"),
+        ("a.algbw_Bps", 1.5e6, "1.5 MB/s"),
+        ("a.p99_s", 0.0123, "12.3 ms"),
+        ("a.depth_bytes", 4096, "4 KiB"),
+        ("a.cpu_fraction", 0.5, "50.0%"),
+        ("a.drops", 12345.0, "12,345"),
+    ],
+)
+def test_the_end_of_a_metrics_name_says_its_unit(name: str, value: float, text: str) -> None:
+    assert format_metric(name, value) == text

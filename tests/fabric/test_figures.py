@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fabric.errors import ResultError, UsageError
+from fabric.figures import FIGURES, data, draw_all, draw_topology, topology
+from fabric.figures.machine import verdict_limits
+from fabric.figures.style import provenance
+from fabric.results import TABLES, Phase, Result, empty_table, fabric_as_json
+from topologies.load import load_fabric
+
+MakeResult = Callable[..., Result]
+PHASE = Phase("p", "A phase", "lanes", 10.0, 20.0)
+LINKS = {
+    "z0l00:1": data.Direction("z0l00:1", "z0h000:0", 8_000_000, "access", "leaf → host"),
+    "z0l00:2": data.Direction("z0l00:2", "z0h001:0", 8_000_000, "access", "leaf → host"),
+}
+
+
+def ports_table(*rows: tuple[float, str, str, int, int]) -> pd.DataFrame:
+    """Rows of at_s, port, lane, sent_bytes, backlog_bytes."""
+    full = [(at, port, lane, sent, 0, 0, backlog) for at, port, lane, sent, backlog in rows]
+    return pd.DataFrame(full, columns=list(TABLES["ports"]))
+
+
+def flows_table(*rows: tuple[float, str, str, str, int]) -> pd.DataFrame:
+    """Rows of at_s, service_level, host, peer, bytes_acked."""
+    full = [(at, PHASE.name, level, host, peer, 0.001, 0, acked) for at, level, host, peer, acked in rows]
+    return pd.DataFrame(full, columns=list(TABLES["flows"]))
+
+
+def test_utilisation_is_the_bits_of_all_lanes_over_seconds_and_rate() -> None:
+    ports = ports_table(
+        (10.0, "z0l00:1", "storage", 1_000, 0),
+        (14.0, "z0l00:1", "storage", 1_001_000, 0),
+        (10.0, "z0l00:1", "hfreduce", 0, 0),
+        (14.0, "z0l00:1", "hfreduce", 2_000_000, 0),
+    )
+    # 3,000,000 bytes in 4 s are 6 Mbit/s of 8.
+    assert data.utilisation(ports, LINKS, PHASE) == {"z0l00:1": pytest.approx(0.75)}
+
+
+def test_utilisation_leaves_out_samples_of_other_phases() -> None:
+    ports = ports_table(
+        (5.0, "z0l00:1", "storage", 0, 0),
+        (10.0, "z0l00:1", "storage", 50_000_000, 0),
+        (20.0, "z0l00:1", "storage", 51_000_000, 0),
+        (25.0, "z0l00:1", "storage", 99_000_000, 0),
+    )
+    assert data.utilisation(ports, LINKS, PHASE) == {"z0l00:1": pytest.approx(0.1)}
+
+
+def test_a_counter_that_starts_anew_counts_on_from_zero() -> None:
+    assert data.increments(np.array([5.0, 9.0, 2.0, 3.0])).tolist() == [4.0, 2.0, 1.0]
+
+
+def test_lane_rates_sum_ports_and_leave_out_silent_lanes() -> None:
+    rows = []
+    for at in (10.0, 11.0, 12.0):
+        rows += [(at, port, "storage", int((at - 10) * 500_000), 0) for port in LINKS]
+        rows.append((at, "z0l00:1", "nccl", 7, 0))
+    rates = data.lane_rates(ports_table(*rows), PHASE, LINKS)
+    assert list(rates.by_name_bps) == ["storage"]
+    assert rates.by_name_bps["storage"] == pytest.approx([8e6, 8e6])
+    assert rates.at_s == pytest.approx([0.5, 1.5])
+
+
+def test_lane_rates_join_ports_that_were_read_at_different_times() -> None:
+    early = [(10.0 + number, "z0l00:1", "storage", number * 1_000_000, 0) for number in range(6)]
+    late = [(10.4 + number, "z0l00:2", "storage", number * 1_000_000, 0) for number in range(6)]
+    rates = data.lane_rates(ports_table(*early, *late), PHASE, LINKS)
+    assert rates.by_name_bps["storage"][1:-1] == pytest.approx([16e6] * 3)
+
+
+def test_service_level_rates_keep_parallel_connections_of_a_pair_apart() -> None:
+    rows = []
+    for second in range(3):
+        rows.append((10.0 + second, "storage", "st000", "z0h000", second * 1_000))
+        rows.append((10.0 + second, "storage", "st000", "z0h000", 1_000_000 + second * 2_000))
+    rates = data.service_level_rates(flows_table(*rows), PHASE)
+    assert rates.by_name_bps["storage"] == pytest.approx([24_000, 24_000])
+
+
+def test_busiest_port_is_that_of_the_highest_utilisation_over_all_phases() -> None:
+    ports = ports_table(
+        (10.0, "z0l00:1", "storage", 0, 0),
+        (20.0, "z0l00:1", "storage", 1_000_000, 0),
+        (10.0, "z0l00:2", "storage", 0, 0),
+        (20.0, "z0l00:2", "storage", 2_000_000, 0),
+    )
+    assert data.busiest_port(ports, LINKS, [PHASE]) == "z0l00:2"
+    assert data.busiest_port(empty_table("ports"), LINKS, [PHASE]) is None
+
+
+def test_queue_map_adds_lanes_and_tells_what_it_leaves_out() -> None:
+    ports = ports_table(
+        (10.0, "z0l00:1", "storage", 0, 100),
+        (10.0, "z0l00:1", "nccl", 0, 50),
+        (11.0, "z0l00:1", "storage", 0, 0),
+        (11.0, "z0l00:1", "nccl", 0, 30),
+        (10.0, "z0l00:2", "storage", 0, 20),
+        (11.0, "z0l00:2", "storage", 0, 0),
+    )
+    found = data.queue_map(ports, LINKS, limit=1)
+    assert found is not None
+    assert [row.port for row in found.rows] == ["z0l00:1"]
+    assert found.depth_bytes.tolist() == [[150.0, 30.0]]
+    assert (found.left_out, found.left_out_queued) == (1, 1)
+
+
+def test_queue_map_groups_ports_by_the_way_a_packet_takes(make_result: MakeResult) -> None:
+    result = make_result()
+    found = data.queue_map(result.table("ports"), data.directions(result.fabric))
+    assert found is not None
+    assert len(found.rows) == 40
+    assert found.left_out == 144 - 40
+    order = [data.kind_order(row.kind) for row in found.rows]
+    assert order == sorted(order)
+
+
+def test_latencies_are_of_finished_operations_of_one_kind() -> None:
+    rows = [
+        ("p", "storage", "read", "st000", "z0h000", 1, 1.0, 1.5),
+        ("p", "storage", "read", "st000", "z0h000", 1, 2.0, 2.25),
+        ("p", "storage", "read", "st000", "z0h000", 1, 3.0, float("nan")),
+        ("p", "storage", "write", "st000", "z0h000", 1, 3.0, 9.0),
+        ("q", "storage", "read", "st000", "z0h000", 1, 3.0, 9.0),
+    ]
+    table = pd.DataFrame(rows, columns=list(TABLES["operations"]))
+    assert data.latencies(table, "read", PHASE).tolist() == [0.25, 0.5]
+
+
+def test_algbw_is_size_over_time() -> None:
+    rows = [("p", "hfreduce", 0, 12, 3_000_000, 1.0, 3.0), ("p", "nccl", 0, 12, 3_000_000, 1.0, 2.0)]
+    table = pd.DataFrame(rows, columns=list(TABLES["steps"]))
+    duration, algbw = data.step_times(table, "hfreduce", PHASE)
+    assert duration.tolist() == [2.0]
+    assert algbw.tolist() == [1_500_000.0]
+
+
+def test_utilisation_of_a_whole_result_is_what_it_was_made_with(make_result: MakeResult) -> None:
+    result = make_result()
+    links = data.directions(result.fabric)
+    shares = data.utilisation(result.table("ports"), links, result.phases[3])
+    assert len(shares) == 144
+    assert {round(shares[port], 3) for port in shares if links[port].tier == "access"} == {0.95}
+    assert {round(shares[port], 3) for port in shares if links[port].tier == "uplink"} == {0.475}
+
+
+def test_every_figure_is_drawn_as_png_and_as_well_formed_svg(make_result: MakeResult) -> None:
+    result = make_result()
+    paths = draw_all(result)
+    assert [path.name for path in paths] == [f"{spec.name}.{kind}" for spec in FIGURES for kind in ("png", "svg")]
+    for path in paths:
+        assert path.parent == result.directory / "figures"
+        if path.suffix == ".svg":
+            assert ElementTree.parse(path).getroot().tag.endswith("svg")
+        else:
+            assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_limits_of_the_machine_are_those_of_the_verdicts_checks(make_result: MakeResult) -> None:
+    limits = verdict_limits(make_result(without=("ports", "flows")).verdict)
+    assert limits["lateness_s"] == {"degraded": 0.005, "invalid": 0.025}
+    assert verdict_limits({"status": "faithful", "reasons": []}) == {}
+
+
+@pytest.mark.parametrize(
+    ("without", "missing"),
+    [
+        (("ports",), {"busiest_port", "queue_depth", "topology"}),
+        (("flows",), set()),
+        (("steps",), {"steps"}),
+        (("operations",), {"storage_latency"}),
+        (("machine",), {"machine"}),
+        (tuple(TABLES), {spec.name for spec in FIGURES}),
+    ],
+)
+def test_figures_without_samples_are_left_out(
+    make_result: MakeResult, without: tuple[str, ...], missing: set[str]
+) -> None:
+    drawn = {path.stem for path in draw_all(make_result(without=without))}
+    assert drawn == {spec.name for spec in FIGURES} - missing
+
+
+def test_every_figure_says_topology_scale_queueing_and_seed(make_result: MakeResult) -> None:
+    result = make_result(seed=42)
+    text = provenance(result)
+    for part in ("fire_flyer_2_small", "rates 1 : 10,000 of 200 Gbit/s", "queueing: lanes, shared", "seed 42"):
+        assert part in text
+    for path in draw_all(result):
+        if path.suffix == ".svg":
+            assert f"<!-- {text} -->" in path.read_text()
+
+
+def test_figures_of_an_invalid_run_carry_a_watermark_and_the_reasons(make_result: MakeResult) -> None:
+    good, bad = make_result(), make_result(verdict={"status": "invalid", "reasons": ["CPU busy 97 %, limit 90 %"]})
+    for path in draw_all(bad):
+        if path.suffix == ".svg":
+            assert "<!-- INVALID -->" in path.read_text()
+            assert "<!-- verdict: CPU busy 97 %, limit 90 % -->" in path.read_text()
+    assert not any("INVALID" in path.read_text() for path in draw_all(good) if path.suffix == ".svg")
+
+
+def test_a_result_of_another_format_is_refused(make_directory: Callable[..., Path]) -> None:
+    with pytest.raises(ResultError, match="format_version 0, this program reads 1"):
+        Result(make_directory(format_version=0))
+
+
+def test_small_fabric_is_drawn_with_every_name(tmp_path: Path) -> None:
+    fabric = load_fabric("fire_flyer_2_small")
+    draw_topology(fabric_as_json(fabric), tmp_path / "small.svg")
+    text = (tmp_path / "small.svg").read_text()
+    assert all(f"<!-- {node.name} -->" in text for node in fabric.nodes)
+
+
+def test_large_fabric_is_drawn_with_counts_and_few_lines(tmp_path: Path) -> None:
+    fabric = fabric_as_json(load_fabric("fire_flyer_2"))
+    layout = topology.lay_out(fabric)
+    assert not layout.detailed
+    assert layout.groups["z0l00"] == {"compute": 15, "storage": 5}
+    halves = topology.segments(fabric, layout, None)
+    assert len(halves) == 2 * (80 + 1600 + 40)  # A line a leaf for its hosts; every uplink and inter-zone link.
+    draw_topology(fabric, tmp_path / "large.svg")
+    assert (tmp_path / "large.svg").stat().st_size < 1_500_000
+
+
+def test_each_half_of_a_link_shows_what_its_near_end_sends() -> None:
+    fabric = fabric_as_json(load_fabric("fire_flyer_2_small"))
+    layout = topology.lay_out(fabric)
+    halves = topology.segments(fabric, layout, {"z0l00:5": 0.9, "z0s00:1": 0.2})
+    busy, idle = halves[-1], halves[-2]
+    assert (busy.start, busy.utilisation) == (layout.of_switch["z0l00"], 0.9)
+    assert (idle.start, idle.utilisation) == (layout.of_switch["z0s00"], 0.2)
+    assert busy.end == idle.end
+
+
+def test_a_group_of_hosts_is_as_busy_as_its_busiest() -> None:
+    fabric = fabric_as_json(load_fabric("fire_flyer_2"))
+    layout = topology.lay_out(fabric)
+    halves = topology.segments(fabric, layout, {"z0l00:1": 0.3, "z0l00:2": 0.7})
+    assert [half.utilisation for half in halves if half.utilisation is not None] == [0.7]
+
+
+def test_unknown_format_is_refused_with_those_known(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"'\.bmp'; use one of \.svg, \.png, \.pdf"):
+        draw_topology(fabric_as_json(load_fabric("fire_flyer_2_small")), tmp_path / "a.bmp")

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+
+import pytest
+
+from fabric.report import NOT_MODELLED, format_cell, render_page, write_report
+from fabric.results import Result
+
+MakeResult = Callable[..., Result]
+
+
+class _Page(HTMLParser):
+    """Collects what a page refers to and which elements it has."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.references: list[str] = []
+        self.tags: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.references += [value or "" for name, value in attrs if name in ("src", "href", "data", "srcset")]
+
+
+def test_page_refers_to_nothing_outside_and_has_no_script(make_result: MakeResult) -> None:
+    text = write_report(make_result()).read_text()
+    page = _Page(text)
+    assert not re.search(r"https?://|url\(|@import", text)
+    assert {"script", "link", "iframe"}.isdisjoint(page.tags)
+    assert page.references
+    assert all(reference.startswith("data:image/") for reference in page.references)
+
+
+def test_figures_are_embedded_whole_with_captions(make_result: MakeResult) -> None:
+    result = make_result()
+    text = write_report(result).read_text()
+    encoded = _Page(text).references[0].partition("base64,")[2]
+    assert base64.b64decode(encoded) == (result.directory / "figures" / "throughput.svg").read_bytes()
+    assert text.count("<figcaption>") == len(_Page(text).references)
+
+
+def test_verdict_stands_before_the_results_with_its_reasons(make_result: MakeResult) -> None:
+    text = render_page(make_result(verdict={"status": "degraded", "reasons": ["lateness 4 ms, limit 3 ms"]}))
+    assert text.index("<strong>degraded</strong>") < text.index("lateness 4 ms, limit 3 ms") < text.index("<h2>Results")
+
+
+def test_checks_of_the_emulation_are_told_with_their_limits(make_result: MakeResult) -> None:
+    text = render_page(make_result())
+    assert "<h3>Checks of the emulation</h3>" in text
+    assert "lateness_p99_s is 0.0018" in text
+
+
+def test_tables_of_the_experiment_are_rendered_and_escaped(make_result: MakeResult) -> None:
+    text = render_page(make_result())
+    assert "<h3>Median algbw of allreduce</h3>" in text
+    assert "<td>0.25 MB/s</td>" in text
+    assert '<td class="number">0.28</td>' in text
+    assert "&lt;b&gt;not bold&lt;/b&gt;" in text
+
+
+def test_what_is_not_modelled_is_told_by_default_and_as_the_experiment_says(make_result: MakeResult) -> None:
+    result = make_result()
+    assert "flatters every setting that lets queues grow" in render_page(result)
+    result.summary["not_modelled"] = ["the weather"]
+    assert "<li>the weather</li>" in render_page(result)
+    assert any("credit" in item for item in NOT_MODELLED)
+
+
+def test_config_seed_versions_and_machine_are_told(make_result: MakeResult) -> None:
+    text = render_page(make_result(seed=31337))
+    for part in ("topology: fire_flyer_2_small", "31337", "openvswitch", "2 cores", "rates 1 : 10,000 of 200 Gbit/s"):
+        assert part in text
+
+
+def test_an_experiments_own_figures_follow_the_standard_ones(make_result: MakeResult) -> None:
+    result = make_result()
+    result.summary["captions"] = {"recovery": "How long until flows went around the cut."}
+    (result.directory / "figures" / "recovery.png").write_bytes(b"\x89PNG")
+    assert "How long until flows went around the cut." in render_page(result)
+
+
+def test_a_result_with_nothing_measured_has_a_page(make_result: MakeResult) -> None:
+    result = make_result(without=("ports", "machine", "flows", "steps", "operations"))
+    result.summary.clear()
+    (result.directory / "config.yaml").unlink()
+    text = write_report(result).read_text()
+    assert "<h1>storage_interference</h1>" in text
+    assert "<h2>Figures" not in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (0.123456, "0.1235"), (123456.7, "123,457"), (12000, "12,000"), ("a", "a")]
+)
+def test_cells_are_written_for_people(value: object, text: str) -> None:
+    assert format_cell(value) == text

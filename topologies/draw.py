@@ -1,0 +1,19 @@
+"""A picture of a fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fabric.figures import draw_topology
+from fabric.model import Fabric
+from fabric.results import fabric_as_json
+
+
+def draw(fabric: Fabric, path: Path, utilisation: Mapping[str, float] | None = None) -> None:
+    """Write a picture of ``fabric`` to ``path`` (.svg, .png or .pdf).
+
+    ``utilisation`` maps sending ports (``z0l03:7``) to fractions of their link, and colours the links by it.
+    Raises UsageError for another suffix.
+    """
+    draw_topology(fabric_as_json(fabric), path, utilisation)
