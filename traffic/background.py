@@ -1,0 +1,448 @@
+"""The traffic of everybody else: flows between random hosts, with Poisson arrivals and heavy-tailed sizes.
+
+Every host is a source and a sink. A source opens a TCP connection for each flow at the flow's arrival, whatever became
+of the flows before (an open loop), sends the flow's bytes and waits for the sink's word that it has them all; a flow's
+time runs from arrival to that word. Arrivals are the same in every phase, so that phases can be compared.
+
+Rows of the ``operations`` table tell what became of every arrival:
+
+==================  ==================================================================================
+``flow``            completed
+``flow_abandoned``  still running when the load was halted; its times end there
+``flow_failed``     its connection could not be opened or broke
+``flow_refused``    arrived while ``max_flows`` of its source were running, and was not begun
+==================  ==================================================================================
+
+Percentiles over ``flow`` alone flatter a congested fabric: its slowest flows are in the other rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from fabric.agents import Agent, AgentHandle
+from fabric.config import Strict
+from fabric.errors import TrafficError
+from fabric.identity import NodeId
+from fabric.lanes import ServiceLevel
+from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
+from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
+
+START_TIMEOUT_S = 60.0
+REPORT_TIMEOUT_S = 15.0
+ACCEPT_TIMEOUT_S = 60.0
+CONNECT_TIMEOUT_S = 10.0
+FLOW_ENDS_TIMEOUT_S = 2.0
+COMPLETED, ABANDONED, FAILED, REFUSED = "flow", "flow_abandoned", "flow_failed", "flow_refused"
+
+
+# Sizes and arrivals --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SizeCdf:
+    """A distribution of flow sizes: (bytes, percent of flows not larger), linear in between, from 0 to 100 %."""
+
+    points: tuple[tuple[float, float], ...]
+
+    @property
+    def mean_bytes(self) -> float:
+        """The mean size."""
+        steps = itertools.pairwise(self.points)
+        return sum((low + high) / 2 * (after - before) / 100 for (low, before), (high, after) in steps)
+
+    def size_at(self, fraction: float) -> float:
+        """Return the size in bytes that ``fraction`` of flows do not exceed."""
+        sizes, percents = zip(*self.points, strict=True)
+        return float(np.interp(fraction * 100, percents, sizes))
+
+    def scaled(self, factor: float) -> SizeCdf:
+        """Return the same shape with all sizes multiplied."""
+        return replace(self, points=tuple((size * factor, percent) for size, percent in self.points))
+
+
+SIZE_CDFS: Mapping[str, SizeCdf] = {
+    # Web search, "Data Center TCP" (DCTCP, SIGCOMM 2010), as in alibaba-edu/High-Precision-Congestion-Control,
+    # traffic_gen/WebSearch_distribution.txt.
+    "web_search": SizeCdf(
+        (
+            (0, 0),
+            (10_000, 15),
+            (20_000, 20),
+            (30_000, 30),
+            (50_000, 40),
+            (80_000, 53),
+            (200_000, 60),
+            (1_000_000, 70),
+            (2_000_000, 80),
+            (5_000_000, 90),
+            (10_000_000, 97),
+            (30_000_000, 100),
+        )
+    ),
+    # Alibaba's storage, 2019: traffic_gen/AliStorage2019.txt of the same repository.
+    "ali_storage": SizeCdf(
+        (
+            (0, 0),
+            (4_000, 22.93),
+            (8_000, 69.21),
+            (16_000, 80.61),
+            (32_000, 90.47),
+            (64_000, 93.53),
+            (128_000, 96.77),
+            (256_000, 97.53),
+            (2_000_000, 100),
+        )
+    ),
+}
+
+
+class BackgroundConfig(Strict):
+    """The load that each host offers, as a fraction of its NIC's rate, and the sizes of flows.
+
+    ``size_scale`` multiplies sizes: a fabric with slower NICs needs smaller flows, lest a run see only a few.
+    ``max_flows`` is how many flows a host may have running; arrivals beyond are refused and counted.
+    """
+
+    load: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    cdf: str = "web_search"
+    size_scale: Annotated[float, Field(gt=0)] = 0.1
+    max_flows: Annotated[int, Field(ge=1)] = 64
+
+    @field_validator("cdf")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in SIZE_CDFS:
+            raise ValueError(f"{name!r} is no distribution; use one of {', '.join(SIZE_CDFS)}")
+        return name
+
+    @property
+    def sizes(self) -> SizeCdf:
+        """The distribution of sizes, scaled."""
+        return SIZE_CDFS[self.cdf].scaled(self.size_scale)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One arrival: seconds since the load began, the place of its sink among the job's hosts, and its size."""
+
+    at_s: float
+    sink: int
+    size_bytes: int
+
+
+def arrivals(config: BackgroundConfig, nic_rate_bps: float, source: int, hosts: int, seed: int) -> Iterator[Flow]:
+    """Yield the flows of one of ``hosts`` without end: Poisson at load x NIC rate / mean size, sinks drawn evenly.
+
+    The same arguments yield the same flows; other sources or seeds yield independent ones.
+    """
+    sizes = config.sizes
+    mean_gap_s = sizes.mean_bytes * 8 / (config.load * nic_rate_bps)
+    random = np.random.default_rng([seed, source])
+    at_s = 0.0
+    while True:
+        at_s += float(random.exponential(mean_gap_s))
+        other = int(random.integers(hosts - 1))
+        size_bytes = max(1, round(sizes.size_at(float(random.random()))))
+        yield Flow(at_s, other + (other >= source), size_bytes)
+
+
+# The program in a host -----------------------------------------------------------------------------------------------
+
+_SIZE = struct.Struct("!Q")
+_HAVE_ALL = b"\x06"
+_BLOCK = bytes(256 * 1024)
+_READ_BYTES = 32 * 1024
+
+
+@dataclass(frozen=True)
+class HostArguments:
+    """What :func:`run_host` needs to know. ``place`` is the host's own among ``hosts``."""
+
+    place: int
+    hosts: tuple[str, ...]
+    address: str
+    options: SocketOptions
+    config: BackgroundConfig
+    nic_rate_bps: float
+    seed: int
+
+
+Endpoint = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A host's word that its sink takes connections."""
+
+    endpoint: Endpoint
+
+
+def run_host(agent: Agent, arguments: HostArguments) -> None:
+    """Be the sink and the source of one host until the run says stop (a program, see :mod:`fabric.agents`)."""
+    with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
+        _in_thread(lambda: _take_flows(listener, arguments.options))
+        agent.report(Listening(listener.getsockname()[:2]))
+        source = _Source(arguments, agent.receive(START_TIMEOUT_S))
+        agent.report(Ready())
+        while True:
+            order = agent.receive()  # Without a timeout: the run decides when, and its end raises StopRequested.
+            if isinstance(order, Play):
+                source.play(order.phase)
+                agent.report(Ready())
+            elif isinstance(order, Halt):
+                agent.report(source.halt())
+
+
+def _in_thread(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def _take_flows(listener: socket.socket, options: SocketOptions) -> None:
+    while listener.fileno() >= 0:
+        try:
+            sock, _ = accept(listener, options, ACCEPT_TIMEOUT_S)
+        except TrafficError:
+            continue  # No flow arrived for a while, which is no fault.
+        except OSError:
+            return  # The program ends.
+        _in_thread(partial(_take_flow, sock))
+
+
+def _take_flow(sock: socket.socket) -> None:
+    """Receive one flow and say so; a flow that its source abandons ends early and needs no word."""
+    buffer = bytearray(_READ_BYTES)
+    with contextlib.closing(sock), contextlib.suppress(OSError):
+        head = sock.recv(_SIZE.size, socket.MSG_WAITALL)
+        if len(head) < _SIZE.size:
+            return
+        (left,) = _SIZE.unpack(head)
+        while left:
+            received = sock.recv_into(buffer, min(left, len(buffer)), socket.MSG_WAITALL)
+            if not received:
+                return
+            left -= received
+        sock.sendall(_HAVE_ALL)
+
+
+class _Source:
+    """The generator of a host's flows: one thread begins them, each flow has a thread of its own."""
+
+    def __init__(self, arguments: HostArguments, endpoints: Sequence[Endpoint]) -> None:
+        self._arguments = arguments
+        self._endpoints = endpoints
+        self._sampler = FlowSampler()
+        self._halting = threading.Event()
+        self._lock = threading.Lock()
+        self._running: dict[int, _Running] = {}
+        self._rows: list[dict[str, Any]] = []
+        self._phase = ""
+        self._generator: threading.Thread | None = None
+
+    def play(self, phase: str) -> None:
+        """Begin the flows of a phase."""
+        self._phase, self._rows, self._running = phase, [], {}
+        self._halting = threading.Event()
+        self._sampler.start()
+        self._generator = _in_thread(self._begin_flows)
+
+    def halt(self) -> Records:
+        """Begin no more flows, abandon those that run, and return all rows."""
+        self._halting.set()
+        if self._generator is not None:
+            self._generator.join(FLOW_ENDS_TIMEOUT_S)
+        level, host = self._arguments.options.level, self._arguments.hosts[self._arguments.place]
+        flows = flow_rows(self._sampler.stop(), self._phase, level, host)
+        with self._lock:
+            abandoned, self._running = self._running, {}
+            now = time.monotonic()
+            for running in abandoned.values():
+                self._rows.append(self._row(running.flow, ABANDONED, running.started, now))
+            rows = self._rows
+        for running in abandoned.values():
+            running.abort()
+        return Records(operations=rows, flows=flows)
+
+    def _begin_flows(self) -> None:
+        arguments = self._arguments
+        began = time.monotonic()
+        flows = arrivals(
+            arguments.config, arguments.nic_rate_bps, arguments.place, len(arguments.hosts), arguments.seed
+        )
+        for number, flow in enumerate(flows):
+            due = began + flow.at_s
+            if self._halting.wait(max(0.0, due - time.monotonic())):
+                return
+            self._begin(number, flow, due)
+
+    def _begin(self, number: int, flow: Flow, due: float) -> None:
+        with self._lock:
+            if len(self._running) >= self._arguments.config.max_flows:
+                self._rows.append(self._row(flow, REFUSED, due, due))
+                return
+            running = self._running[number] = _Running(flow, due)
+        _in_thread(partial(self._carry, number, running))
+
+    def _carry(self, number: int, running: _Running) -> None:
+        outcome = COMPLETED
+        try:
+            self._send(running)
+        except (OSError, TrafficError):
+            outcome = FAILED
+        now = time.monotonic()
+        with self._lock:
+            # A flow that halt() has taken out of the running ones is abandoned, and has its row.
+            if self._running.get(number) is running:
+                del self._running[number]
+                self._rows.append(self._row(running.flow, outcome, running.started, now))
+
+    def _send(self, running: _Running) -> None:
+        options, flow = self._arguments.options, running.flow
+        address, port = self._endpoints[flow.sink]
+        sock = connect(address, port, options, CONNECT_TIMEOUT_S, source=self._arguments.address)
+        with contextlib.closing(sock):
+            running.connected(sock)
+            self._sampler.track(sock, self._arguments.hosts[flow.sink])
+            _send_flow(sock, flow.size_bytes)
+
+    def _row(self, flow: Flow, outcome: str, started: float, ended: float) -> dict[str, Any]:
+        return {
+            "phase": self._phase,
+            "service_level": self._arguments.options.level.label,
+            "operation": outcome,
+            "host": self._arguments.hosts[self._arguments.place],
+            "peer": self._arguments.hosts[flow.sink],
+            "size_bytes": flow.size_bytes,
+            "started_s": started,
+            "ended_s": ended,
+        }
+
+
+class _Running:
+    """A flow under way, which another thread may abort at any time."""
+
+    def __init__(self, flow: Flow, started: float) -> None:
+        self.flow = flow
+        self.started = started
+        self._lock = threading.Lock()
+        self._sock: socket.socket | None = None
+        self._is_aborted = False
+
+    def connected(self, sock: socket.socket) -> None:
+        """Take the flow's connection. Raises OSError if the flow was aborted meanwhile."""
+        with self._lock:
+            if self._is_aborted:
+                raise OSError("abandoned")
+            self._sock = sock
+
+    def abort(self) -> None:
+        """End the flow's connection, now or as soon as it has one; its thread sees OSError."""
+        with self._lock:
+            self._is_aborted = True
+            if self._sock is not None:
+                with contextlib.suppress(OSError):
+                    self._sock.shutdown(socket.SHUT_RDWR)
+
+
+def _send_flow(sock: socket.socket, size_bytes: int) -> None:
+    """Send a flow and wait for the sink's word. Raises OSError if the connection ends before."""
+    sock.sendall(_SIZE.pack(size_bytes))
+    block = memoryview(_BLOCK)
+    for start in range(0, size_bytes, len(block)):
+        sock.sendall(block[: size_bytes - start])
+    if sock.recv(1) != _HAVE_ALL:
+        raise ConnectionError("the sink ended the connection")
+
+
+# The job -------------------------------------------------------------------------------------------------------------
+
+
+class BackgroundJob:
+    """A :class:`traffic.job.Job` of background flows among ``hosts``, in the service level "other".
+
+    ``address_of`` gives a node's address on the fabric, by default its first NIC's. ``outcomes`` counts the arrivals of
+    the last phase by what became of them.
+    """
+
+    level = ServiceLevel.OTHER
+
+    def __init__(
+        self,
+        stage: Stage,
+        config: BackgroundConfig,
+        hosts: Sequence[NodeId],
+        address_of: Callable[[NodeId], str] | None = None,
+    ) -> None:
+        if len(hosts) < 2:
+            raise TrafficError(f"background: {len(hosts)} hosts; flows need a source and a sink, so at least 2")
+        self.hosts = tuple(hosts)
+        self.outcomes: Counter[str] = Counter()
+        self._stage = stage
+        self._config = config
+        self._address_of = address_of or (lambda node: stage.fabric.nics_of[node][0].ip)
+        self._handles: list[AgentHandle] = []
+
+    def start(self) -> None:
+        """Fork the programs and tell each where the sinks are. Raises TrafficError naming a host that failed."""
+        self._handles = [self._fork(place) for place in range(len(self.hosts))]
+        endpoints = [message.endpoint for message in self._collect("listening", START_TIMEOUT_S)]
+        self._order(endpoints)
+        self._collect("readiness", START_TIMEOUT_S)
+
+    def _fork(self, place: int) -> AgentHandle:
+        node = self.hosts[place]
+        (nic, *_) = self._stage.fabric.nics_of[node]
+        arguments = HostArguments(
+            place=place,
+            hosts=tuple(host.name for host in self.hosts),
+            address=self._address_of(node),
+            options=SocketOptions(self.level, self._stage.congestion_control_of(self.level)),
+            config=self._config,
+            nic_rate_bps=self._stage.fabric.link_at[nic.port].rate_bps,
+            seed=self._stage.seed,
+        )
+        return self._stage.pool.start("background", node.name, run_host, arguments, self._stage.namespace_of(node))
+
+    def play(self, phase: str) -> None:
+        """Begin the flows; returns once every host has."""
+        if not self._handles:
+            raise TrafficError("background: has not started; call start() before play()")
+        self._order(Play(phase))
+        self._collect("begin of flows", REPORT_TIMEOUT_S)
+
+    def halt(self) -> Records:
+        """Abandon the flows that run and return rows of all arrivals. Raises TrafficError if a program failed."""
+        self._order(Halt())
+        records = Records()
+        for message in self._collect("rows", REPORT_TIMEOUT_S):
+            records.extend(message)
+        self.outcomes = Counter(row["operation"] for row in records.operations)
+        return records
+
+    def close(self) -> None:
+        """End the programs."""
+        self._stage.pool.stop(self._handles)
+        self._handles = []
+
+    def _order(self, message: object) -> None:
+        for handle in self._handles:
+            handle.send(message)
+
+    def _collect(self, what: str, timeout_s: float) -> list[Any]:
+        deadline = time.monotonic() + timeout_s
+        return [handle.receive(max(0.0, deadline - time.monotonic()), what) for handle in self._handles]

@@ -1,0 +1,462 @@
+"""What allreduces over TCP share: the program of a rank, and the job that starts ranks and orders their steps.
+
+A collective is a :class:`Schedule`, a pure value: which ranks are connected, and what one rank does in a step. The
+program :func:`run_rank` wires a rank accordingly and carries out steps as the run orders them; :class:`CollectiveJob`
+is the run's end. Every rank checks its whole result at every step. Steps are ordered over pipes, so the fabric carries
+only the collective's own bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import numpy as np
+from pydantic import AfterValidator, Field
+
+from fabric.agents import Agent, AgentHandle
+from fabric.config import SizeBytes, Strict, TimeS
+from fabric.errors import TrafficError
+from fabric.identity import NodeId
+from fabric.lanes import ServiceLevel
+from fabric.units import format_time
+from traffic.dataset import ELEMENT_BYTES, Dataset, Floats, verify
+from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
+from traffic.links import Edge, Link, PeerGoneError
+from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
+
+START_TIMEOUT_S = 60.0
+REPORT_TIMEOUT_S = 10.0
+FAILURES_TIMEOUT_S = 2.0
+"""How long the job listens for more failures after the first, to name the cause rather than a consequence."""
+BASE_STEP_TIMEOUT_S = 60.0
+"""What a step may take beyond its share of the network: link cuts and TCP's retransmission timeouts."""
+IDEAL_STEPS_TIMEOUT = 20
+"""How many times the ideal step time a step may take: an allreduce with a twentieth of its NIC still ends."""
+
+
+def _whole_elements(size_bytes: int) -> int:
+    if size_bytes % ELEMENT_BYTES:
+        raise ValueError(f"{size_bytes} bytes are not whole float32 elements; use a multiple of {ELEMENT_BYTES}")
+    return size_bytes
+
+
+ElementsBytes = Annotated[SizeBytes, Field(gt=0), AfterValidator(_whole_elements)]
+"""A size in bytes of one or more float32 elements."""
+
+
+class CollectiveConfig(Strict):
+    """An allreduce of ``size`` bytes a rank in steps, each of which may take ``step_timeout`` (if None, derived)."""
+
+    size: ElementsBytes = 2 * 1024 * 1024
+    step_timeout: Annotated[TimeS, Field(gt=0)] | None = None
+
+
+def step_timeout_s(config: CollectiveConfig, ideal_s: float) -> float:
+    """Return what a step may take: as configured, or 60 s and 20 times the ideal step time."""
+    if config.step_timeout is not None:
+        return config.step_timeout
+    return BASE_STEP_TIMEOUT_S + IDEAL_STEPS_TIMEOUT * ideal_s
+
+
+_HELLO = struct.Struct("!II")
+
+
+class Worker(Protocol):
+    """One rank's part in a collective. ``result`` has shape (elements,) and is whole once all tasks of a step end."""
+
+    result: Floats
+
+    def tasks(self, step: int) -> Sequence[Callable[[], None]]:
+        """Return what the rank's threads do in a step, always equally many; each raises TrafficError if it fails."""
+
+    def abort(self) -> None:
+        """Wake every thread that waits for another of this rank."""
+
+
+class Schedule(Protocol):
+    """A collective as a pure, picklable value: who is connected, and what each rank does."""
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """Every connection, sorted."""
+
+    @property
+    def full_duplex(self) -> bool:
+        """Whether both ends of a connection send data, or the dialer only."""
+
+    def worker(self, rank: int, links: Mapping[Edge, Link], inputs: Sequence[Floats], timeout_s: float) -> Worker:
+        """Return a rank's part, over its links and input buffers."""
+
+
+@dataclass(frozen=True)
+class RankArguments:
+    """What :func:`run_rank` needs to know."""
+
+    collective: str
+    rank: int
+    hosts: tuple[str, ...]
+    address: str
+    options: SocketOptions
+    schedule: Schedule
+    dataset: Dataset
+    timeout_s: float
+
+    def name(self, rank: int) -> str:
+        """Return how messages call a rank."""
+        return f"{self.collective} rank {rank} ({self.hosts[rank]})"
+
+
+Endpoint = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A rank's word that peers can connect to it."""
+
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True)
+class StepOrder:
+    """The order to carry out one step."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """A rank's word that a step ended with the right sum; times are ``time.monotonic()``."""
+
+    step: int
+    started: float
+    ended: float
+
+
+@dataclass(frozen=True)
+class RankFailed:
+    """A rank's last word. ``is_consequence`` if another rank's end made it fail."""
+
+    text: str
+    is_consequence: bool
+
+
+def run_rank(agent: Agent, arguments: RankArguments) -> None:
+    """Be one rank of a collective until the run says stop (a program, see :mod:`fabric.agents`)."""
+    try:
+        with contextlib.ExitStack() as open_links:
+            links = _connected(agent, arguments)
+            for link in links.values():
+                open_links.callback(link[0].close)
+            _carry_out_orders(agent, arguments, links)
+    except TrafficError as error:
+        agent.report(RankFailed(str(error), isinstance(error, PeerGoneError)))
+
+
+def _connected(agent: Agent, arguments: RankArguments) -> dict[Edge, tuple[Link, socket.socket]]:
+    """Return the rank's connections, once every rank listens and has dialled."""
+    with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
+        agent.report(Listening(listener.getsockname()[:2]))
+        endpoints: list[Endpoint] = agent.receive(START_TIMEOUT_S)
+        rank = arguments.rank
+        sockets: dict[Edge, socket.socket] = {}
+        for edge in arguments.schedule.edges:
+            if edge.dialer == rank:
+                sockets[edge] = _dial(edge, endpoints[edge.listener], arguments)
+        for _ in range(sum(edge.listener == rank for edge in arguments.schedule.edges)):
+            sock, _ = accept(listener, arguments.options, START_TIMEOUT_S)
+            channel, dialer = _HELLO.unpack(sock.recv(_HELLO.size, socket.MSG_WAITALL))
+            sockets[Edge(channel, dialer, rank)] = sock
+    return {edge: (_link(edge, sock, arguments), sock) for edge, sock in sockets.items()}
+
+
+def _dial(edge: Edge, endpoint: Endpoint, arguments: RankArguments) -> socket.socket:
+    sock = connect(*endpoint, arguments.options, START_TIMEOUT_S, source=arguments.address)
+    sock.sendall(_HELLO.pack(edge.channel, edge.dialer))
+    return sock
+
+
+def _link(edge: Edge, sock: socket.socket, arguments: RankArguments) -> Link:
+    name = f"{arguments.name(arguments.rank)} with {arguments.name(edge.peer(arguments.rank))}"
+    return Link(sock, edge.channel, name, arguments.timeout_s)
+
+
+def _carry_out_orders(
+    agent: Agent, arguments: RankArguments, connections: Mapping[Edge, tuple[Link, socket.socket]]
+) -> None:
+    links = {edge: link for edge, (link, _) in connections.items()}
+    inputs = arguments.dataset.inputs(arguments.rank)
+    stepper = _Stepper(arguments, links, arguments.schedule.worker(arguments.rank, links, inputs, arguments.timeout_s))
+    sampler = FlowSampler()
+    for edge, (_, sock) in connections.items():
+        if arguments.schedule.full_duplex or edge.dialer == arguments.rank:
+            sampler.track(sock, arguments.hosts[edge.peer(arguments.rank)])
+    phase = ""
+    agent.report(Ready())
+    with contextlib.closing(stepper):
+        while True:
+            order = agent.receive()  # Without a timeout: the run decides when, and its end raises StopRequested.
+            if isinstance(order, Play):
+                phase = order.phase
+                sampler.start()
+                agent.report(Ready())
+            elif isinstance(order, StepOrder):
+                agent.report(stepper.step(order.step))
+            elif isinstance(order, Halt):
+                rows = flow_rows(sampler.stop(), phase, arguments.options.level, agent.host)
+                agent.report(Records(flows=rows))
+
+
+class _Stepper:
+    """Carries out steps of a rank: times them, checks the sum, and poisons the result for the next one."""
+
+    def __init__(self, arguments: RankArguments, links: Mapping[Edge, Link], worker: Worker) -> None:
+        self._name = arguments.name(arguments.rank)
+        self._timeout_s = arguments.timeout_s
+        self._expected = arguments.dataset.expected()
+        self._links = links
+        self._worker = worker
+        self._worker.result.fill(np.nan)
+        self._threads = ThreadPoolExecutor(max_workers=len(worker.tasks(0)))
+
+    def step(self, number: int) -> StepDone:
+        """Carry out one step. Raises TrafficError if it fails, takes too long or the sum is wrong."""
+        started = time.monotonic()
+        self._await([self._threads.submit(task) for task in self._worker.tasks(number)], number)
+        ended = time.monotonic()
+        verify(self._worker.result, self._expected, f"{self._name}, step {number}")
+        self._worker.result.fill(np.nan)
+        return StepDone(number, started, ended)
+
+    def _await(self, tasks: list[Future[None]], number: int) -> None:
+        done, unfinished = wait(tasks, self._timeout_s, FIRST_EXCEPTION)
+        if not unfinished and not any(task.exception() for task in done):
+            return
+        self._abort()
+        done, _ = wait(tasks, FAILURES_TIMEOUT_S)
+        errors = [error for task in done if (error := task.exception()) is not None]
+        causes = [error for error in errors if not isinstance(error, PeerGoneError)]
+        timeout = TrafficError(f"{self._name}: step {number} did not end within {self._timeout_s:g} s")
+        raise ([*causes, timeout] if unfinished and not causes else [*causes, *errors])[0]
+
+    def _abort(self) -> None:
+        for link in self._links.values():
+            link.abort()
+        self._worker.abort()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._abort()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+AddressOf = Callable[[NodeId], str]
+
+
+def nic_address(stage: Stage) -> AddressOf:
+    """Return how a job finds a node's address: that of its first NIC."""
+    return lambda node: stage.fabric.nics_of[node][0].ip
+
+
+def zones_of(stage: Stage, nodes: Sequence[NodeId]) -> list[int]:
+    """Return the zone of each node's first NIC."""
+    return [stage.fabric.nics_of[node][0].zone for node in nodes]
+
+
+@dataclass(frozen=True)
+class Collective:
+    """What distinguishes one collective job from another. ``ideal_step_s`` is the step time of an idle fabric."""
+
+    name: str
+    level: ServiceLevel
+    schedule: Schedule
+    buffers_per_rank: int
+    ideal_step_s: float
+
+
+class CollectiveJob:
+    """A :class:`traffic.job.Job` that repeats an allreduce over ``ranks``, one step after another, while it plays.
+
+    ``address_of`` gives a node's address on the fabric, by default its first NIC's. Steps are numbered from 0 over the
+    job's life.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        collective: Collective,
+        config: CollectiveConfig,
+        ranks: Sequence[NodeId],
+        address_of: AddressOf | None = None,
+    ) -> None:
+        if len(ranks) < 2:
+            raise TrafficError(f"{collective.name}: {len(ranks)} ranks; an allreduce needs at least 2 nodes")
+        self.level = collective.level
+        self.ranks = tuple(ranks)
+        self.step_timeout_s = step_timeout_s(config, collective.ideal_step_s)
+        self._stage = stage
+        self._collective = collective
+        self._config = config
+        self._address_of = address_of or nic_address(stage)
+        self._files = tempfile.TemporaryDirectory(prefix=f"{collective.level.label}-")
+        self._handles: list[AgentHandle] = []
+        self._next_step = 0
+        self._phase = ""
+        self._steps: list[dict[str, Any]] = []
+        self._halting = threading.Event()
+        self._player: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def start(self) -> None:
+        """Fork the ranks and connect them. Raises TrafficError naming a rank that did not come up."""
+        dataset = Dataset.write(
+            Path(self._files.name),
+            len(self.ranks),
+            self._collective.buffers_per_rank,
+            self._config.size // ELEMENT_BYTES,
+            self._stage.seed,
+        )
+        self._handles = [self._fork(rank, dataset) for rank in range(len(self.ranks))]
+        listening = self._collect("listening", START_TIMEOUT_S)
+        self._order([message.endpoint for message in listening])
+        self._collect("connections", START_TIMEOUT_S)
+
+    def _fork(self, rank: int, dataset: Dataset) -> AgentHandle:
+        node = self.ranks[rank]
+        arguments = RankArguments(
+            collective=self._collective.name,
+            rank=rank,
+            hosts=tuple(node.name for node in self.ranks),
+            address=self._address_of(node),
+            options=SocketOptions(self.level, self._stage.congestion_control_of(self.level)),
+            schedule=self._collective.schedule,
+            dataset=dataset,
+            timeout_s=self.step_timeout_s,
+        )
+        name = f"{self._collective.name} rank {rank}"
+        return self._stage.pool.start(name, node.name, run_rank, arguments, self._stage.namespace_of(node))
+
+    def play(self, phase: str) -> None:
+        """Begin to repeat steps; returns once every rank samples its connections."""
+        self._begin(phase)
+        self._player = threading.Thread(target=self._step_until_halted, daemon=True)
+        self._player.start()
+
+    def halt(self) -> Records:
+        """End after the step under way and return rows of all steps of the phase.
+
+        Waits for that step at most its timeout. Raises TrafficError if a rank failed or its sum was wrong.
+        """
+        self._halting.set()
+        if self._player is not None:
+            self._player.join(self.step_timeout_s + REPORT_TIMEOUT_S)
+            if self._player.is_alive():
+                raise TrafficError(self._not_ended())
+            self._player = None
+        if self._error is not None:
+            raise self._error
+        return self._finish()
+
+    def run_steps(self, count: int, phase: str = "") -> Records:
+        """Carry out exactly ``count`` steps and return their rows. Raises TrafficError as :meth:`halt` does."""
+        self._begin(phase)
+        for _ in range(count):
+            self._step()
+        return self._finish()
+
+    def close(self) -> None:
+        """End the ranks and remove the data."""
+        self._halting.set()
+        self._stage.pool.stop(self._handles)
+        self._handles = []
+        self._files.cleanup()
+
+    def _begin(self, phase: str) -> None:
+        if not self._handles:
+            raise TrafficError(f"{self._collective.name}: has not started; call start() before play()")
+        self._phase, self._steps, self._error = phase, [], None
+        self._halting.clear()
+        self._order(Play(phase))
+        self._collect("samples begun", REPORT_TIMEOUT_S)
+
+    def _finish(self) -> Records:
+        records = Records(steps=self._steps)
+        self._order(Halt())
+        for message in self._collect("rows", REPORT_TIMEOUT_S):
+            records.extend(message)
+        return records
+
+    def _step_until_halted(self) -> None:
+        try:
+            while not self._halting.is_set():
+                self._step()
+        except Exception as error:  # Whatever it is, halt() raises it where the experiment sees it.
+            self._error = error
+
+    def _step(self) -> None:
+        number = self._next_step
+        self._next_step += 1
+        self._order(StepOrder(number))
+        done = self._collect(f"end of step {number}", self.step_timeout_s + REPORT_TIMEOUT_S)
+        self._steps.append(
+            {
+                "phase": self._phase,
+                "service_level": self.level.label,
+                "step": number,
+                "ranks": len(self.ranks),
+                "size_bytes": self._config.size,
+                "started_s": min(message.started for message in done),
+                "ended_s": max(message.ended for message in done),
+            }
+        )
+
+    def _not_ended(self) -> str:
+        ideal = format_time(self._collective.ideal_step_s)
+        return (
+            f"{self._collective.name}: step {self._next_step - 1} did not end within {self.step_timeout_s:g} s of halt "
+            f"(its ideal time is {ideal}); look for cut links or raise step_timeout"
+        )
+
+    def _order(self, message: object) -> None:
+        for handle in self._handles:
+            # A rank that has gone is not the whole story: the others tell the rest when their answers are collected.
+            with contextlib.suppress(TrafficError):
+                handle.send(message)
+
+    def _collect(self, what: str, timeout_s: float) -> list[Any]:
+        """Return every rank's next message. Raises TrafficError with the failure that is not another's consequence."""
+        deadline = time.monotonic() + timeout_s
+        messages: list[Any] = []
+        failures: list[RankFailed] = []
+        for handle in self._handles:
+            message = _next_message(handle, deadline, what, is_first=not failures)
+            if isinstance(message, RankFailed):
+                deadline = min(deadline, time.monotonic() + FAILURES_TIMEOUT_S)
+                failures.append(message)
+            messages.append(message)
+        if failures:
+            cause = min(failures, key=lambda failure: failure.is_consequence)
+            raise TrafficError(cause.text + _others(len(failures) - 1))
+        return messages
+
+
+def _others(count: int) -> str:
+    return f" ({count} more of its ranks ended with it)" if count else ""
+
+
+def _next_message(handle: AgentHandle, deadline: float, what: str, is_first: bool) -> Any:
+    """Return a rank's message, or RankFailed if none came; silence after another's failure is a consequence."""
+    try:
+        return handle.receive(max(0.0, deadline - time.monotonic()), what)
+    except TrafficError as error:
+        is_silence = time.monotonic() >= deadline
+        return RankFailed(str(error), is_consequence=is_silence and not is_first)
