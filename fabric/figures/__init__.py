@@ -61,8 +61,8 @@ FIGURES = (
     FigureSpec(
         "machine",
         "Whether the machine kept up: CPU time used, the switch's forwarding thread, and how late the scheduler woke a "
-        "waiting thread. Dashed: the limits of the verdict, which judges by a high quantile and not by single points; a "
-        "limit far above all that was measured is not drawn.",
+        "waiting thread. Dashed: the limits of the verdict, which judges by a high quantile and not by single points; "
+        "limits far above all that was measured are not drawn.",
         machine.machine,
     ),
 )

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from fabric.model import Fabric, Tier
+from fabric.report import write_report
 from fabric.results import FORMAT_VERSION, TABLES, Result, ResultWriter, fabric_as_json
 from topologies.load import load_fabric
 
@@ -207,6 +208,14 @@ def make_result(tmp_path: Path) -> Callable[..., Result]:
     """Return a function that writes a result, with the fields of ``Recipe`` as options, and reads it."""
     count = iter(range(100))
     return lambda **options: Result(write_result(tmp_path / f"run{next(count)}", Recipe(**options)))
+
+
+@pytest.fixture(scope="session")
+def drawn_result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """The usual result with its figures and report, to be read only."""
+    result = Result(write_result(tmp_path_factory.mktemp("drawn") / "run", Recipe()))
+    write_report(result)
+    return result
 
 
 @pytest.fixture

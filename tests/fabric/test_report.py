@@ -27,8 +27,8 @@ class _Page(HTMLParser):
         self.references += [value or "" for name, value in attrs if name in ("src", "href", "data", "srcset")]
 
 
-def test_page_refers_to_nothing_outside_and_has_no_script(make_result: MakeResult) -> None:
-    text = write_report(make_result()).read_text()
+def test_page_refers_to_nothing_outside_and_has_no_script(drawn_result: Result) -> None:
+    text = (drawn_result.directory / "report.html").read_text()
     page = _Page(text)
     assert not re.search(r"https?://|url\(|@import", text)
     assert {"script", "link", "iframe"}.isdisjoint(page.tags)
@@ -36,11 +36,10 @@ def test_page_refers_to_nothing_outside_and_has_no_script(make_result: MakeResul
     assert all(reference.startswith("data:image/") for reference in page.references)
 
 
-def test_figures_are_embedded_whole_with_captions(make_result: MakeResult) -> None:
-    result = make_result()
-    text = write_report(result).read_text()
+def test_figures_are_embedded_whole_with_captions(drawn_result: Result) -> None:
+    text = (drawn_result.directory / "report.html").read_text()
     encoded = _Page(text).references[0].partition("base64,")[2]
-    assert base64.b64decode(encoded) == (result.directory / "figures" / "throughput.svg").read_bytes()
+    assert base64.b64decode(encoded) == (drawn_result.directory / "figures" / "throughput.svg").read_bytes()
     assert text.count("<figcaption>") == len(_Page(text).references)
 
 
