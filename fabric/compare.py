@@ -54,6 +54,16 @@ class Comparison:
             },
         }
 
+    def table(self) -> RenderableType:
+        """Return the comparison as a table for the terminal, warnings below."""
+        table = Table(title=self.experiment, title_justify="left", caption="in brackets: relative to the first run")
+        table.add_column("metric", overflow="fold")
+        for run in self.runs:
+            table.add_column(run, justify="right", overflow="fold")
+        for row in self.rows:
+            table.add_row(row.name, *(_cell(row, number) for number in range(len(row.values))))
+        return Group(table, *(Text(f"warning: {warning}", style="yellow") for warning in self.warnings))
+
 
 def compare(results: Sequence[Result]) -> Comparison:
     """Return the metrics of ``results`` side by side, in the order in which they first appear.
@@ -126,18 +136,6 @@ def format_metric(name: str, value: float) -> str:
         if name.endswith(suffix):
             return formatted(value)
     return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-
-
-def render(comparison: Comparison) -> RenderableType:
-    """Return the comparison as a table for the terminal, warnings below."""
-    table = Table(title=comparison.experiment, title_justify="left", caption="in brackets: relative to the first run")
-    table.add_column("metric", overflow="fold")
-    for run in comparison.runs:
-        table.add_column(run, justify="right", overflow="fold")
-    for row in comparison.rows:
-        first, *others = (_cell(row, number) for number in range(len(row.values)))
-        table.add_row(row.name, first, *others)
-    return Group(table, *(Text(f"warning: {warning}", style="yellow") for warning in comparison.warnings))
 
 
 def _cell(row: MetricRow, number: int) -> str:

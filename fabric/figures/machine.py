@@ -32,7 +32,7 @@ _CHECKS = {
     "switch_cpu_fraction": "switch_cpu_fraction",
     "lateness_s": "lateness_p99_s",
 }
-_ROOM_FOR_LIMITS = 8
+_ROOM_FOR_LIMITS = 4
 
 
 def machine(result: Result) -> Figure | None:
@@ -71,10 +71,11 @@ def _draw(row: Axes, panel: _Panel, table: pd.DataFrame) -> None:
 
 
 def _draw_limits(row: Axes, panel: _Panel, limits: Mapping[str, float]) -> None:
-    """Draw the limits that are near enough to leave the measured line readable."""
+    """Draw the limits that are near enough to leave the measured line readable; those of fractions always are."""
+    room = 100 if panel.unit == "%" else _ROOM_FOR_LIMITS * row.get_ylim()[1]
     for status, limit in limits.items():
         value = limit * panel.factor
-        if value > _ROOM_FOR_LIMITS * row.get_ylim()[1]:
+        if value > room:
             continue
         row.set_ylim(0, max(row.get_ylim()[1], value * 1.25))
         row.axhline(value, color=VERDICT_COLOURS[status], linestyle="--", linewidth=1)

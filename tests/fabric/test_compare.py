@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from fabric.compare import compare, format_metric, render
+from fabric.compare import compare, format_metric
 from fabric.errors import UsageError
 from fabric.results import Result
 
@@ -63,7 +63,7 @@ def test_table_shows_values_with_units_differences_and_warnings(make_result: Mak
         for value, seed in ((2e6, 1), (1e6, 2))
     ]
     out = io.StringIO()
-    Console(file=out, width=120).print(render(compare(runs)))
+    Console(file=out, width=120).print(compare(runs).table())
     for part in ("a_Bps", "2 MB/s", "1 MB/s (-50.0%)", "warning: run1: seed is 2"):
         assert part in out.getvalue()
 
