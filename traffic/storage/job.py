@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fabric.agents import AgentHandle
-from fabric.errors import ConfigError, FabricError, TrafficError
+from fabric.errors import ConfigError, TrafficError
 from fabric.identity import NodeId
 from fabric.lanes import ServiceLevel
 from traffic.job import Halt, Play, Ready, Records, Stage
@@ -172,7 +172,8 @@ class StorageJob:
             striping=self.striping,
             dataset=self.dataset,
             reads=client in chosen(self.clients, self.config.dataloader.share),
-            writes=client in chosen(self.clients, self.config.checkpoint.share),
+            # From the other end: others than the readers, as far as the shares allow.
+            writes=client in chosen(self.clients[::-1], self.config.checkpoint.share),
             seed=self.stage.seed,
             congestion_control=self.stage.congestion_control_of(self.level),
         )
@@ -257,8 +258,9 @@ class StorageJob:
     def _publish(self, table: ChainTable) -> None:
         for handle in [*self._services.values(), *self._programs.values()]:
             try:
-                self._send({handle.host: handle}, NewTable(table))
-            except FabricError:
+                with self._sending:  # The manager's thread sends beside the run's.
+                    handle.send(NewTable(table))
+            except TrafficError:
                 continue  # It is dead itself; who needs it finds out by its own order.
 
     def _order(self, handles: dict[NodeId, AgentHandle], order: object, what: str) -> None:
@@ -268,7 +270,16 @@ class StorageJob:
             if not isinstance(answer, Ready):
                 raise TrafficError(f"{handle.name} on {handle.host}: answered {answer!r} instead of {what}")
 
-    def _send(self, handles: dict[NodeId, AgentHandle] | dict[str, AgentHandle], order: object) -> None:
-        with self._sending:  # The manager's thread sends too.
-            for handle in handles.values():
-                handle.send(order)
+    def _send(self, handles: dict[NodeId, AgentHandle], order: object) -> None:
+        for handle in handles.values():
+            try:
+                with self._sending:
+                    handle.send(order)
+            except TrafficError:
+                _raise_last_words(handle)
+
+
+def _raise_last_words(handle: AgentHandle) -> None:
+    """Raise what made a program end, which is behind what it said before."""
+    while True:
+        handle.receive(START_TIMEOUT_S, "an order that it could not take")

@@ -16,6 +16,9 @@ When a node dies, the next table lacks it and keeps the order of the others:
 A pending version is never dropped, since a later replica may have committed it: a write that finds one of another
 request completes that one first. Completing a write that was never acknowledged is allowed; losing an acknowledged one
 is not.
+
+A chunk remembers its last write only. If clients shared a chunk, one that tries again after another's write would apply
+its own twice; 3FS remembers the last request of each client instead. Clients here write files of their own.
 """
 
 from __future__ import annotations

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+
+from fabric.errors import ConfigError
+from fabric.identity import NodeId, Role
+from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, extents_on, place_chains
+
+SIZES = [
+    # nodes, disks, chains a target, replicas
+    (2, 1, 1, 2),
+    (4, 4, 6, 2),
+    (4, 3, 3, 2),
+    (5, 1, 6, 3),
+    (6, 2, 5, 2),
+    (7, 1, 3, 3),
+    (9, 2, 4, 2),
+    (12, 4, 11, 2),
+    (6, 1, 4, 3),
+]
+
+
+def nodes(count: int) -> list[NodeId]:
+    return [NodeId(Role.STORAGE, None, index) for index in range(count)]
+
+
+def table_of(count: int, disks: int, chains: int, replicas: int) -> ChainTable:
+    return place_chains(nodes(count), disks, chains, replicas)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_target_serves_equally_many_chains(size: tuple[int, int, int, int]) -> None:
+    count, disks, chains, replicas = size
+    table = table_of(*size)
+    assert len(table.chains) == count * disks * chains // replicas
+    served = table.chains_of_target()
+    assert len(served) == count * disks
+    assert set(served.values()) == {chains}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_targets_of_a_chain_are_on_different_nodes(size: tuple[int, int, int, int]) -> None:
+    for chain in table_of(*size).chains:
+        assert len(set(chain.nodes)) == len(chain.targets) == size[3]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_pairs_of_nodes_share_as_equally_many_chains_as_the_numbers_allow(size: tuple[int, int, int, int]) -> None:
+    count, disks, chains, replicas = size
+    shared = table_of(*size).chains_of_pair()
+    mean = disks * chains * (replicas - 1) / (count - 1)
+    pairs = [shared[frozenset((a, b))] for a in nodes(count) for b in nodes(count) if a < b]
+    # A rotation of a block of an even number of nodes may cover half of them twice, so one above the ceiling.
+    assert max(pairs) <= math.ceil(mean) + (0 if mean.is_integer() else 1)
+    if mean.is_integer():
+        assert set(pairs) == {int(mean)}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_heads_are_spread_evenly(size: tuple[int, int, int, int]) -> None:
+    heads = Counter(chain.head.node for chain in table_of(*size).chains)
+    assert max(heads.values()) - min(heads[node] for node in nodes(size[0])) <= 1
+
+
+def test_3fs_readme_example_gives_each_peer_one_and_a_half_units_of_a_dead_nodes_reads() -> None:
+    table = table_of(5, 1, 6, 3)
+    assert len(table.chains) == 10
+    for dead in nodes(5):
+        takers: Counter[NodeId] = Counter()
+        for chain in table.chains:
+            if dead in chain.nodes:
+                for node in set(chain.nodes) - {dead}:
+                    takers[node] += 1
+        assert {count / 2 for count in takers.values()} == {1.5}
+
+
+def test_reads_of_a_dead_node_of_the_small_fabric_go_evenly_to_all_others() -> None:
+    table = table_of(4, 4, 6, 2)
+    for dead in nodes(4):
+        takers = Counter(node for chain in table.chains if dead in chain.nodes for node in chain.nodes if node != dead)
+        assert set(takers.values()) == {8}
+
+
+def test_production_size_is_placed_quickly_and_evenly() -> None:
+    table = table_of(180, 16, 6, 2)
+    assert len(table.chains) == 180 * 16 * 6 // 2
+    assert max(table.chains_of_pair().values()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("size", "fault"),
+    [
+        ((1, 4, 6, 2), "replicas 2 exceed the 1 storage nodes"),
+        ((5, 1, 3, 2), "3 chains a node .* make it a multiple of 2"),
+    ],
+)
+def test_numbers_that_cannot_be_divided_are_named(size: tuple[int, int, int, int], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        table_of(*size)
+
+
+def test_without_node_keeps_the_order_of_the_others_and_counts_the_version() -> None:
+    table = table_of(5, 1, 6, 3)
+    dead = table.chains[0].head.node
+    following = table.without_node(dead)
+    assert following.version == table.version + 1
+    assert following.chains[0].targets == table.chains[0].targets[1:]
+    for before, after in zip(table.chains, following.chains, strict=True):
+        assert after.targets == tuple(target for target in before.targets if target.node != dead)
+    assert not following.lost
+
+
+def test_a_chain_whose_last_target_is_gone_is_lost() -> None:
+    table = table_of(4, 4, 6, 2)
+    a, b = table.chains[0].nodes
+    gone = table.without_node(a).without_node(b)
+    assert gone.chains[0].is_lost
+    assert len(gone.lost) == table.chains_of_pair()[frozenset((a, b))]
+
+
+def test_successors_run_from_head_to_tail() -> None:
+    chain = table_of(5, 1, 6, 3).chains[3]
+    assert [chain.successor_of(node) for node in chain.nodes] == [chain.nodes[1], chain.nodes[2], None]
+
+
+def layout(size_bytes: int = 1000, chunk_bytes: int = 64, stripe: int = 8, file: int = 3, seed: int = 1) -> FileLayout:
+    return Striping(chunk_bytes, stripe, chains=48, seed=seed).layout(file, size_bytes)
+
+
+def test_a_file_is_striped_over_consecutive_chains_shuffled() -> None:
+    chains = layout().chains
+    start = next(start for start in range(48) if {(start + k) % 48 for k in range(8)} == set(chains))
+    assert chains != tuple((start + k) % 48 for k in range(8))
+    assert [layout().chain_of(index) for index in range(16)] == [*chains, *chains]
+
+
+def test_following_files_use_all_chains_evenly() -> None:
+    used = Counter(chain for file in range(6) for chain in layout(file=file).chains)
+    assert used == Counter(range(48))
+
+
+def test_layout_depends_on_the_seed_and_on_nothing_else() -> None:
+    assert layout(seed=1) == layout(seed=1)
+    assert layout(seed=1).chains != layout(seed=2).chains
+
+
+def test_the_last_chunk_is_shorter() -> None:
+    sizes = [extent.length for extent in layout(1000, 64).extents()]
+    assert sizes == [64] * 15 + [40]
+
+
+def test_locate_cuts_a_range_at_chunk_borders() -> None:
+    found = layout(1000, 64).locate(60, 100)
+    assert [(e.chunk, e.offset, e.length) for e in found] == [
+        (ChunkId(3, 0), 60, 4),
+        (ChunkId(3, 1), 0, 64),
+        (ChunkId(3, 2), 0, 32),
+    ]
+    assert [e.chain for e in found] == list(layout().chains[:3])
+
+
+@pytest.mark.parametrize(("offset", "length"), [(-1, 5), (0, 0), (990, 11)])
+def test_locate_refuses_what_is_outside_the_file(offset: int, length: int) -> None:
+    with pytest.raises(ValueError, match="outside its 1000"):
+        layout(1000).locate(offset, length)
+
+
+def test_every_chunk_of_a_file_is_on_as_many_nodes_as_replicas() -> None:
+    table = table_of(4, 4, 6, 2)
+    held = Counter(extent.chunk for node in nodes(4) for extent in extents_on(node, table, [layout(6400, 64)]))
+    assert len(held) == 100
+    assert set(held.values()) == {2}

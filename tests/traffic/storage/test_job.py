@@ -1,0 +1,136 @@
+"""The job as an experiment plays it: services and clients in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pandas as pd
+import pytest
+
+from fabric.agents import AgentPool
+from fabric.errors import ConfigError, TrafficError
+from fabric.results import TABLES
+from topologies.load import load_fabric
+from traffic.job import Job, Stage
+from traffic.storage.job import StorageJob
+
+from .conftest import FABRIC, JobOf, config_of, loopback
+
+MIXED = {
+    "dataloader": {"share": 0.5, "files": 4, "file_size": "4 MiB"},
+    "checkpoint": {"share": 0.5, "size": "1 MiB"},
+}
+
+
+def test_rows_are_those_that_results_promise(job_of: JobOf) -> None:
+    job: Job = job_of(clients=4, **MIXED)
+    started = time.monotonic()
+    job.play("storage alone")
+    time.sleep(0.6)
+    records = job.halt()
+    ended = time.monotonic()
+    for name, rows in (("operations", records.operations), ("flows", records.flows)):
+        assert list(pd.DataFrame(rows).columns) == list(TABLES[name])
+    operations = pd.DataFrame(records.operations)
+    assert set(operations.operation) == {"read", "write"}
+    readers = set(operations[operations.operation == "read"].host)
+    writers = set(operations[operations.operation == "write"].host)
+    assert readers | writers == {node.name for node in FABRIC.computes[:4]}
+    assert len(readers) == len(writers) == 2
+    assert set(operations.peer) == {node.name for node in FABRIC.storages}
+    assert (operations.size_bytes > 0).all()
+    assert started < operations.started_s.min()
+    assert operations.ended_s.max() < ended
+    assert set(operations.phase) == {"storage alone"}
+    flows = pd.DataFrame(records.flows)
+    from_services = flows[flows.host.isin([node.name for node in FABRIC.storages]) & flows.peer.isin(readers)]
+    assert (
+        from_services.groupby(["host", "peer"]).bytes_acked.max().sum()
+        >= operations[operations.operation == "read"].size_bytes.sum()
+    )
+
+
+def test_phases_have_their_own_rows_and_acknowledgements_add_up(job_of: JobOf) -> None:
+    job = job_of(clients=2, **MIXED)
+    for phase in ("one", "two"):
+        job.play(phase)
+        time.sleep(0.3)
+        records = job.halt()
+        assert {row["phase"] for row in records.operations} == {phase}
+    verification = job.verify_acknowledged()
+    assert verification.lost == ()
+    # One writer, two checkpoints kept, four chunks each, two replicas.
+    assert verification.checked == 2 * 4 * 2
+    assert job.counts["acknowledged_chunks"] == 8
+
+
+def test_a_checkpoint_is_written_once_a_period(job_of: JobOf) -> None:
+    job = job_of(clients=1, dataloader={"share": 0.0}, checkpoint={"share": 1.0, "size": "1 MiB", "period": "300 ms"})
+    job.play("checkpoints")
+    time.sleep(0.75)
+    assert len(job.halt().operations) == 3 * 4
+
+
+def test_a_service_killed_under_load_loses_nothing_acknowledged_and_reads_go_on(job_of: JobOf) -> None:
+    job = job_of(clients=4, **MIXED)
+    job.play("failure")
+    time.sleep(0.3)
+    killed_at = time.monotonic()
+    job.kill_service(FABRIC.storages[1], wait_s=5)
+    time.sleep(0.4)
+    records = job.halt()
+    assert job.table.version == 2
+    after = [row for row in records.operations if row["started_s"] > killed_at]
+    assert {row["operation"] for row in after} == {"read", "write"}
+    assert {row["peer"] for row in after} == {FABRIC.storages[index].name for index in (0, 2, 3)}
+    verification = job.verify_acknowledged()
+    assert verification.checked > 0
+    assert verification.lost == ()
+
+
+def test_a_second_kill_ends_the_load_with_the_chain_that_is_lost(job_of: JobOf) -> None:
+    job = job_of(clients=4, **MIXED)
+    job.play("failures")
+    job.kill_service(FABRIC.storages[0], wait_s=5)
+    job.kill_service(FABRIC.storages[1], wait_s=5)
+    time.sleep(0.3)
+    with pytest.raises(TrafficError, match=r"chain \d+ is lost: chain table 3"):
+        job.halt()
+
+
+def test_a_service_that_dies_unasked_fails_the_run(job_of: JobOf) -> None:
+    job = job_of(clients=2, **MIXED)
+    job.play("accident")
+    process = job._services[FABRIC.storages[2]].process
+    os.kill(process.pid, signal.SIGKILL)
+    time.sleep(0.3)
+    with pytest.raises(TrafficError, match="storage service on st002"):
+        job.halt()
+
+
+def test_a_rotten_chunk_fails_the_run_and_is_named(job_of: JobOf) -> None:
+    data = {"share": 1.0, "files": 1, "file_size": "256 KiB", "sample_min": "64 KiB", "sample_max": "128 KiB"}
+    job = job_of(clients=2, dataloader=data)
+    extent = job.dataset[0].extent(0)
+    for node in job.table.chains[extent.chain].nodes:
+        job.rot(node, extent.chunk)
+    job.play("rot")
+    time.sleep(0.3)
+    with pytest.raises(TrafficError, match=f"z0h00.: {extent.chunk} version 1 from st00.: the bytes are not those"):
+        job.halt()
+
+
+def _faults(fabric_name: str = "fire_flyer_2_small", overrides: tuple[str, ...] = (), **settings: object) -> str:
+    fabric = load_fabric(fabric_name, overrides)
+    stage = Stage(fabric, AgentPool(), lambda _: None, seed=1)
+    with pytest.raises(ConfigError) as error:
+        StorageJob(stage, config_of(settings), fabric.computes[:2], loopback)
+    return str(error.value)
+
+
+def test_what_does_not_fit_the_fabric_is_told_before_anything_starts() -> None:
+    assert "stripe 100 exceeds the 48 chains" in _faults(stripe=100)
+    assert "replicas 5 exceed the 4 storage nodes" in _faults(replicas=5)
+    assert "has no storage nodes" in _faults(overrides=("storage=0",))

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from fabric.errors import TrafficError
+from fabric.lanes import ServiceLevel
+from traffic.storage.messages import Frame, Kind, Status
+from traffic.storage.wire import CallTimeout, Link, LinkLost, Listener, Party, Tasks, dial
+from traffic.transport import SocketOptions, listen
+
+OPTIONS = SocketOptions(ServiceLevel.STORAGE)
+Scene = Callable[[Link, Link], Awaitable[None]]
+
+
+async def echo(link: Link, frame: Frame) -> None:
+    if frame.kind is Kind.WRITE:
+        pulled = await link.pull(frame, 5)
+        await link.reply(frame, pulled.status, bytes(pulled.payload[:10]))
+    elif frame.kind is Kind.READ:
+        await link.reply(frame, Status.OK, frame.meta, [b"a" * 1_000_000, memoryview(b"b" * 10)])
+
+
+def play(scene: Scene) -> None:
+    """Run a scene with both ends of a link."""
+
+    async def run() -> None:
+        tasks = Tasks()
+        sock = listen("127.0.0.1", 0, OPTIONS)
+        accepted: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
+        Listener(Party("server", echo, OPTIONS, tasks), sock, accepted.set_result)
+        link = await dial(Party("client", echo, OPTIONS, tasks), "server", sock.getsockname(), "127.0.0.1", 5)
+        await asyncio.wait_for(scene(link, await accepted), 10)
+        assert not tasks.failed.done()
+        link.close()
+        sock.close()
+
+    asyncio.run(run())
+
+
+def test_a_reply_bears_records_and_payload() -> None:
+    async def scene(client: Link, server: Link) -> None:
+        replies = await asyncio.gather(*(client.call(Kind.READ, bytes([n]) * n, 5) for n in range(1, 9)))
+        assert [reply.meta for reply in replies] == [bytes([n]) * n for n in range(1, 9)]
+        assert all(reply.payload == b"a" * 1_000_000 + b"b" * 10 for reply in replies)
+
+    play(scene)
+
+
+def test_either_end_may_call_the_other() -> None:
+    async def scene(client: Link, server: Link) -> None:
+        assert server.peer == "client"
+        one, other = await asyncio.gather(server.call(Kind.READ, b"s", 5), client.call(Kind.READ, b"c", 5))
+        assert (one.meta, other.meta) == (b"s", b"c")
+
+    play(scene)
+
+
+def test_the_receiver_pulls_what_a_call_offers() -> None:
+    async def scene(client: Link, server: Link) -> None:
+        reply = await client.call(Kind.WRITE, b"", 5, offer=[b"0123", b"456789abc"])
+        assert reply.meta == b"0123456789"
+
+    play(scene)
+
+
+def test_data_that_is_no_longer_offered_is_said_to_be_withdrawn() -> None:
+    async def scene(client: Link, server: Link) -> None:
+        assert (await client.call(Kind.WRITE, b"", 5)).status is Status.WITHDRAWN
+
+    play(scene)
+
+
+def test_a_call_without_an_answer_times_out_and_says_who_did_not_answer() -> None:
+    async def scene(client: Link, server: Link) -> None:
+        with pytest.raises(CallTimeout, match=r"client: server did not answer apply within 0\.05 s"):
+            await client.call(Kind.APPLY, b"", 0.05)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("side", ["messages", "data"])
+def test_calls_fail_when_either_connection_goes(side: str) -> None:
+    async def scene(client: Link, server: Link) -> None:
+        call = asyncio.get_running_loop().create_task(client.call(Kind.APPLY, b"", 5))
+        await asyncio.sleep(0.01)
+        (server._messages if side == "messages" else server._data).close()
+        with pytest.raises(LinkLost, match="server has gone"):
+            await call
+        with pytest.raises(LinkLost):
+            await client.call(Kind.READ, b"", 5)
+        assert server.lost
+
+    play(scene)
+
+
+def test_sockets_carry_the_storage_service_level() -> None:
+    async def scene(client: Link, server: Link) -> None:
+        for link in (client, server):
+            for wire in (link._messages, link._data):
+                assert wire.sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) == ServiceLevel.STORAGE.tos
+
+    play(scene)
+
+
+def test_nobody_listening_is_named() -> None:
+    async def run() -> None:
+        with pytest.raises(TrafficError, match=r"127\.0\.0\.1:1: cannot connect within 0\.1 s"):
+            await dial(Party("client", echo, OPTIONS, Tasks()), "server", ("127.0.0.1", 1), "", 0.1)
+
+    asyncio.run(run())
