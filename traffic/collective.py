@@ -239,14 +239,17 @@ class _Stepper:
 
     def _await(self, tasks: list[Future[None]], number: int) -> None:
         done, unfinished = wait(tasks, self._timeout_s, FIRST_EXCEPTION)
-        if not unfinished and not any(task.exception() for task in done):
+        failed = [task for task in done if task.exception() is not None]
+        if not failed and not unfinished:
             return
         self._abort()
+        if not failed:
+            raise TrafficError(
+                f"{self._name}: step {number} did not end within {self._timeout_s:g} s; raise step_timeout"
+            )
         done, _ = wait(tasks, FAILURES_TIMEOUT_S)
         errors = [error for task in done if (error := task.exception()) is not None]
-        causes = [error for error in errors if not isinstance(error, PeerGoneError)]
-        timeout = TrafficError(f"{self._name}: step {number} did not end within {self._timeout_s:g} s")
-        raise ([*causes, timeout] if unfinished and not causes else [*causes, *errors])[0]
+        raise min(errors, key=lambda error: isinstance(error, PeerGoneError))
 
     def _abort(self) -> None:
         for link in self._links.values():

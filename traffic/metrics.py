@@ -123,8 +123,10 @@ def latency(durations_s: Numbers) -> Latency:
     durations = np.asarray(durations_s, np.float64)
     if not durations.size:
         raise ValueError("no operations have no latency; check that the phase completed any")
-    p50, p99, p999 = np.percentile(durations, [50, 99, 99.9], method="inverted_cdf")
-    return Latency(float(p50), float(p99), float(p999), durations.size)
+    durations = np.sort(durations)
+    # Whole per mille, for 99.9 % of 1000 is 999.0000000000001 in floating point and would be the next duration.
+    p50, p99, p999 = (float(durations[-(-per_mille * durations.size // 1000) - 1]) for per_mille in (500, 990, 999))
+    return Latency(p50, p99, p999, durations.size)
 
 
 def operation_latency(operations: pd.DataFrame) -> Latency:

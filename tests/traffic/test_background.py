@@ -1,0 +1,146 @@
+"""Background flows: sizes and arrivals as promised, and every arrival accounted for."""
+
+from __future__ import annotations
+
+import socket
+import time
+from itertools import islice, takewhile
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fabric.agents import AgentPool
+from fabric.config import checked
+from fabric.errors import ConfigError, TrafficError
+from fabric.results import TABLES
+from topologies.load import load_fabric
+from traffic.background import SIZE_CDFS, BackgroundConfig, BackgroundJob, arrivals
+from traffic.job import Records, Stage
+
+FABRIC = load_fabric("fire_flyer_2_small")
+NIC_BPS = 20e6
+
+
+def test_mean_of_web_search_is_that_of_its_trapezoids() -> None:
+    """Worked out from the published points: sum of (low + high) / 2 x probability."""
+    assert SIZE_CDFS["web_search"].mean_bytes == pytest.approx(1_711_250)
+
+
+def test_mean_of_ali_storage_is_that_of_its_trapezoids() -> None:
+    assert SIZE_CDFS["ali_storage"].mean_bytes == pytest.approx(40_869.8)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "size"), [(0, 0), (0.15, 10_000), (0.25, 25_000), (0.6, 200_000), (0.985, 20_000_000), (1, 30_000_000)]
+)
+def test_sizes_lie_on_the_lines_between_published_points(fraction: float, size: float) -> None:
+    assert SIZE_CDFS["web_search"].size_at(fraction) == pytest.approx(size)
+    assert SIZE_CDFS["web_search"].scaled(0.1).size_at(fraction) == pytest.approx(size / 10)
+
+
+@pytest.mark.parametrize("name", SIZE_CDFS)
+def test_arrivals_have_the_sizes_and_the_load_of_their_config(name: str) -> None:
+    config = BackgroundConfig(load=0.2, cdf=name)
+    flows = list(islice(arrivals(config, NIC_BPS, source=0, hosts=24, seed=1), 40_000))
+    sizes = np.array([flow.size_bytes for flow in flows])
+    assert sizes.mean() == pytest.approx(config.sizes.mean_bytes, rel=0.03)
+    for fraction in (0.1, 0.5, 0.9, 0.99):
+        assert np.quantile(sizes, fraction) == pytest.approx(config.sizes.size_at(fraction), rel=0.08)
+    assert sizes.sum() * 8 / flows[-1].at_s == pytest.approx(0.2 * NIC_BPS, rel=0.03)
+
+
+def test_gaps_between_arrivals_are_exponential() -> None:
+    """Whose standard deviation is their mean, and of which 1/e exceed it."""
+    flows = islice(arrivals(BackgroundConfig(), NIC_BPS, 0, 24, 1), 20_000)
+    gaps = np.diff([flow.at_s for flow in flows])
+    assert gaps.std() == pytest.approx(gaps.mean(), rel=0.03)
+    assert (gaps > gaps.mean()).mean() == pytest.approx(np.exp(-1), abs=0.01)
+
+
+def test_sinks_are_drawn_evenly_among_the_others() -> None:
+    flows = islice(arrivals(BackgroundConfig(), NIC_BPS, source=2, hosts=5, seed=1), 8000)
+    counts = np.bincount([flow.sink for flow in flows], minlength=5)
+    assert counts[2] == 0
+    assert np.delete(counts, 2) == pytest.approx(2000, rel=0.08)
+
+
+def test_arrivals_are_reproducible_and_differ_by_source_and_seed() -> None:
+    def first(source: int, seed: int) -> list[object]:
+        return list(islice(arrivals(BackgroundConfig(), NIC_BPS, source, 24, seed), 20))
+
+    assert first(3, 1) == first(3, 1)
+    assert first(3, 1) != first(4, 1)
+    assert first(3, 1) != first(3, 2)
+
+
+def play(job: BackgroundJob, duration_s: float) -> Records:
+    try:
+        job.start()
+        job.play("quiet")
+        time.sleep(duration_s)
+        return job.halt()
+    finally:
+        job.close()
+
+
+def stage() -> Stage:
+    return Stage(FABRIC, AgentPool(preload=("traffic.background",)), lambda _: None, seed=5)
+
+
+def test_every_arrival_of_a_quiet_network_completes_and_has_a_row() -> None:
+    config = BackgroundConfig(load=0.9, cdf="ali_storage", size_scale=1.0)
+    job = BackgroundJob(stage(), config, FABRIC.computes[:3], lambda _: "127.0.0.1")
+    records = play(job, 1.0)
+    rows = pd.DataFrame(records.operations)
+    assert list(rows.columns) == list(TABLES["operations"])
+    assert (rows["ended_s"] >= rows["started_s"]).all()
+    assert (rows["host"] != rows["peer"]).all()
+    assert set(job.outcomes) == {"flow"}
+    expected = [
+        flow.size_bytes
+        for source in range(3)
+        for flow in takewhile(lambda flow: flow.at_s < 0.9, arrivals(config, NIC_BPS, source, 3, 5))
+    ]
+    assert len(expected) > 50
+    assert set(expected) <= set(rows["size_bytes"])
+
+
+def test_flows_that_run_at_the_halt_or_find_no_room_are_counted() -> None:
+    """Two sinks of three are mute: one that takes connections and no bytes, and a port where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        config = BackgroundConfig(load=0.9, cdf="web_search", size_scale=0.01, max_flows=2)
+        job = BackgroundJob(stage(), config, FABRIC.computes[:3], lambda _: "127.0.0.1")
+        replace_sinks_of_first_host(job, mute.getsockname())
+        records = play(job, 1.0)
+    rows = pd.DataFrame(records.operations)
+    of_first = rows[rows["host"] == FABRIC.computes[0].name]["operation"].value_counts()
+    arrived = sum(1 for _ in takewhile(lambda flow: flow.at_s < 0.95, arrivals(config, NIC_BPS, 0, 3, 5)))
+    assert of_first["flow_abandoned"] == 2
+    assert of_first["flow_refused"] >= arrived - 2 > 0
+    assert set(of_first.index) == {"flow_abandoned", "flow_refused"}
+    assert job.outcomes["flow_abandoned"] == (rows["operation"] == "flow_abandoned").sum()
+
+
+def replace_sinks_of_first_host(job: BackgroundJob, endpoint: tuple[str, int]) -> None:
+    order = job._order
+
+    def order_with_other_sinks(message: object) -> None:
+        if isinstance(message, list):
+            job._handles[0].send([endpoint] * len(message))
+            for handle in job._handles[1:]:
+                handle.send(message)
+        else:
+            order(message)
+
+    job._order = order_with_other_sinks  # type: ignore[method-assign]
+
+
+def test_config_names_the_distributions_there_are() -> None:
+    with pytest.raises(ConfigError, match="cdf: 'websearch' is no distribution; use one of web_search, ali_storage"):
+        checked(BackgroundConfig, {"cdf": "websearch"}, "test")
+
+
+def test_one_host_is_refused() -> None:
+    with pytest.raises(TrafficError, match="background: 1 hosts; flows need a source and a sink"):
+        BackgroundJob(stage(), BackgroundConfig(), FABRIC.computes[:1])

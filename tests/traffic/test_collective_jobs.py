@@ -1,0 +1,196 @@
+"""HFReduce and NCCL jobs as experiments use them: programs of their own, on loopback instead of a fabric."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fabric.agents import AgentPool
+from fabric.config import checked
+from fabric.errors import ConfigError, TrafficError
+from fabric.identity import NodeId
+from fabric.results import TABLES
+from topologies.load import load_fabric
+from traffic.collective import CollectiveJob, step_timeout_s
+from traffic.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind
+from traffic.job import Stage
+from traffic.nccl import NcclConfig, NcclJob
+from traffic.trees import crossing_pairs
+
+FABRIC = load_fabric("fire_flyer_2_small")
+NodesToJob = Callable[[Stage, "tuple[NodeId, ...]"], CollectiveJob]
+
+
+def loopback(_: NodeId) -> str:
+    return "127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    pool = AgentPool(preload=("traffic.hfreduce", "traffic.nccl", "traffic.background"))
+    yield Stage(FABRIC, pool, lambda _: None, seed=7)
+    assert not pool.handles, "a test did not close its job"
+
+
+@contextmanager
+def started(job: CollectiveJob) -> Iterator[CollectiveJob]:
+    try:
+        job.start()
+        yield job
+    finally:
+        job.close()
+
+
+def nodes(count: int) -> tuple[NodeId, ...]:
+    """Return nodes of both zones in turn."""
+    of_zone = [[node for node in FABRIC.computes if node.zone == zone] for zone in range(2)]
+    return tuple(of_zone[place % 2][place // 2] for place in range(count))
+
+
+def hfreduce(stage: Stage, ranks: tuple[NodeId, ...], **config: object) -> HFReduceJob:
+    return HFReduceJob(stage, checked(HFReduceConfig, config, "test"), ranks, loopback)
+
+
+def nccl(stage: Stage, ranks: tuple[NodeId, ...], **config: object) -> NcclJob:
+    return NcclJob(stage, checked(NcclConfig, config, "test"), ranks, loopback)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "size", "chunk"), [(2, 1_000_004, 65_536), (3, 100, 65_536), (5, 300_000, 10_000), (8, 262_144, 32_768)]
+)
+@pytest.mark.parametrize("kind", ["hfreduce", "nccl"])
+def test_job_sums_over_ranks_and_rows_fit_the_tables(
+    stage: Stage, kind: str, ranks: int, size: int, chunk: int
+) -> None:
+    if kind == "hfreduce":
+        job: CollectiveJob = hfreduce(stage, nodes(ranks), size=size, chunk=chunk)
+    else:
+        job = nccl(stage, nodes(ranks), size=size, slice=chunk)
+    with started(job):
+        records = job.run_steps(3, phase="quiet")
+    steps, flows = pd.DataFrame(records.steps), pd.DataFrame(records.flows)
+    assert list(steps.columns) == list(TABLES["steps"])
+    assert list(flows.columns) == list(TABLES["flows"])
+    assert steps["step"].tolist() == [0, 1, 2]
+    assert (steps["ended_s"] > steps["started_s"]).all()
+    assert set(steps["service_level"]) == set(flows["service_level"]) == {kind}
+    assert set(flows["host"]) <= {node.name for node in nodes(ranks)}
+
+
+def test_job_plays_phases_until_halted(stage: Stage) -> None:
+    with started(hfreduce(stage, nodes(4), size="256 KiB")) as job:
+        job.play("first")
+        time.sleep(0.3)
+        first = job.halt()
+        job.play("second")
+        time.sleep(0.1)
+        second = job.halt()
+    assert {row["phase"] for row in first.steps + first.flows} == {"first"}
+    assert {row["phase"] for row in second.steps + second.flows} == {"second"}
+    numbers = [row["step"] for row in first.steps + second.steps]
+    assert numbers == list(range(len(numbers)))
+    assert len(first.steps) > 3
+
+
+def test_bytes_acknowledged_are_those_the_trees_promise(stage: Stage) -> None:
+    """Both directions of all edges together carry 2(n-1) S, and 16 bytes of header a chunk."""
+    size, ranks, chunks = 256 * 1024, 6, 8
+    with started(hfreduce(stage, nodes(ranks), size=size, chunk=size // chunks)) as job:
+        before = acknowledged_bytes(job)
+        job.run_steps(3)
+        after = acknowledged_bytes(job)
+    assert after - before == 3 * 2 * (ranks - 1) * (size + 16 * chunks)
+
+
+def acknowledged_bytes(job: CollectiveJob) -> int:
+    """Return the bytes that all connections have had acknowledged, when the last delayed acknowledgement is in."""
+    time.sleep(0.2)
+    flows = pd.DataFrame(job.run_steps(0).flows)
+    last = flows["at_s"] == flows.groupby("host")["at_s"].transform("max")
+    return int(flows[last]["bytes_acked"].sum())
+
+
+@pytest.mark.parametrize(("kind", "pairs"), [(TreeKind.ZONE_AWARE, 1), (TreeKind.PLAIN, 8)])
+def test_tree_kind_decides_how_many_pairs_cross_zones(stage: Stage, kind: TreeKind, pairs: int) -> None:
+    job = hfreduce(stage, FABRIC.computes, tree=kind.value)
+    zones = [FABRIC.nics_of[node][0].zone for node in FABRIC.computes]
+    assert len(crossing_pairs(job.trees, zones)) == pairs
+    job.close()
+
+
+@pytest.mark.parametrize("make", [hfreduce, nccl])
+def test_wrong_sum_is_caught_with_its_first_wrong_element(stage: Stage, make: NodesToJob) -> None:
+    with started(make(stage, nodes(3))) as job:
+        job.run_steps(1)
+        spoil(job, element=100_000)
+        job.play("spoilt")
+        time.sleep(0.2)
+        with pytest.raises(
+            TrafficError, match=r"rank \d \(z\dh\d{3}\), step 1: element 100000 of 524288 is \d+, expected"
+        ):
+            job.halt()
+
+
+def spoil(job: CollectiveJob, element: int) -> None:
+    """Change one expected value in the file that all ranks map."""
+    path = Path(job._files.name) / "expected.f32"
+    np.memmap(path, dtype=np.float32, mode="r+")[element] += 1
+
+
+def test_killed_rank_is_named_and_not_its_peers(stage: Stage) -> None:
+    with started(hfreduce(stage, nodes(4), size="64 KiB")) as job:
+        job.play("killed")
+        time.sleep(0.1)
+        job._handles[2].kill()
+        time.sleep(0.1)
+        with pytest.raises(TrafficError, match=r"HFReduce rank 2 on z0h001: ended with -9 before end of step \d+"):
+            job.halt()
+
+
+def test_memory_cap_of_the_paper_is_scaled_with_the_fabric(stage: Stage) -> None:
+    """320 GB/s, 24 operations a byte and 1:10,000 leave 1.33 MB/s, so 400 kB take at least 0.3 s."""
+    with started(hfreduce(stage, nodes(2), size=400_000, host_memory={})) as job:
+        (step,) = job.run_steps(1).steps
+    assert HostMemoryConfig().cap_bytes_per_s == pytest.approx(13.33e9, rel=1e-3)
+    assert 0.3 <= step["ended_s"] - step["started_s"] < 0.6
+
+
+def test_one_rank_is_refused(stage: Stage) -> None:
+    with pytest.raises(TrafficError, match="HFReduce: 1 ranks; an allreduce needs at least 2 nodes"):
+        hfreduce(stage, nodes(1))
+    with pytest.raises(TrafficError, match="NCCL: 1 ranks"):
+        nccl(stage, nodes(1))
+
+
+def test_job_that_has_not_started_says_so(stage: Stage) -> None:
+    job = nccl(stage, nodes(2))
+    with pytest.raises(TrafficError, match=r"NCCL: has not started; call start\(\) before play\(\)"):
+        job.play("x")
+    job.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "fault"),
+    [
+        ({"size": 1001}, "size: 1001 bytes are not whole float32 elements; use a multiple of 4"),
+        ({"size": 0}, "size: Input should be greater than 0"),
+        ({"chunk": "6 B"}, "chunk: 6 bytes are not whole float32 elements"),
+        ({"tree": "zone"}, "tree: Input should be 'zone_aware' or 'plain'"),
+        ({"gpus_a_node": 8}, "gpus_a_node: unknown key; did you mean 'gpus_per_node'?"),
+    ],
+)
+def test_wrong_config_is_explained(config: dict[str, object], fault: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checked(HFReduceConfig, config, "test")
+    assert fault in str(caught.value)
+
+
+def test_step_timeout_is_derived_from_the_ideal_step_unless_given() -> None:
+    assert step_timeout_s(HFReduceConfig(), ideal_s=1.5) == 60 + 20 * 1.5
+    assert step_timeout_s(HFReduceConfig(step_timeout=3.0), ideal_s=1.5) == 3

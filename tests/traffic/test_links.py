@@ -1,0 +1,114 @@
+"""Frames between ranks: what is sent arrives, and nothing else is taken for it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from fabric.errors import TrafficError
+from traffic.dataset import Floats
+from traffic.links import Handoff, Link, PeerGoneError
+
+
+def floats(count: int) -> Floats:
+    return np.arange(count, dtype=np.float32)
+
+
+@pytest.fixture
+def tcp() -> Iterator[tuple[socket.socket, socket.socket]]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        a = socket.create_connection(listener.getsockname())
+        b, _ = listener.accept()
+    with a, b:
+        yield a, b
+
+
+@pytest.fixture
+def links(tcp: tuple[socket.socket, socket.socket]) -> tuple[Link, Link]:
+    a, b = tcp
+    return Link(a, 0, "rank 0 with rank 1", 2.0), Link(b, 0, "rank 1 with rank 0", 2.0)
+
+
+@pytest.mark.parametrize("count", [1, 1000, 8192, 1_000_001])
+def test_chunk_of_any_size_arrives_whole(links: tuple[Link, Link], count: int) -> None:
+    sender, receiver = links
+    sent, received = floats(count), np.full(count, np.nan, np.float32)
+    thread = threading.Thread(target=sender.send, args=(3, 7, sent))
+    thread.start()
+    receiver.receive(3, 7, received)
+    thread.join(5)
+    assert np.array_equal(sent, received)
+
+
+def test_chunk_that_trickles_in_arrives_whole(tcp: tuple[socket.socket, socket.socket]) -> None:
+    """The last bytes are fewer than the low-water mark that the first ones waited for."""
+    a, b = tcp
+    frame = np.array([1, 0, 2, 4 * 9000], dtype=">u4").tobytes() + floats(9000).tobytes()
+
+    def trickle() -> None:
+        for start in range(0, len(frame), 5000):
+            a.sendall(frame[start : start + 5000])
+            time.sleep(0.005)
+
+    received = np.empty(9000, np.float32)
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    Link(b, 0, "rank 1", 2.0).receive(1, 2, received)
+    thread.join(5)
+    assert np.array_equal(received, floats(9000))
+
+
+@pytest.mark.parametrize(
+    ("step", "chunk", "count"),
+    [pytest.param(4, 7, 10, id="step"), pytest.param(3, 8, 10, id="chunk"), pytest.param(3, 7, 11, id="length")],
+)
+def test_frame_other_than_the_expected_one_is_refused(
+    links: tuple[Link, Link], step: int, chunk: int, count: int
+) -> None:
+    sender, receiver = links
+    sender.send(step, chunk, floats(count))
+    expected = rf"received frame \({step}, 0, {chunk}, {4 * count}\), expected \(3, 0, 7, 40\)"
+    with pytest.raises(TrafficError, match=expected):
+        receiver.receive(3, 7, floats(10))
+
+
+def test_silent_peer_is_named_after_the_timeout(tcp: tuple[socket.socket, socket.socket]) -> None:
+    link = Link(tcp[0], 0, "rank 0 with rank 1", 0.1)
+    with pytest.raises(TrafficError, match=r"rank 0 with rank 1: peer sent no data for 0\.1 s at step 3, chunk 7"):
+        link.receive(3, 7, floats(10))
+
+
+def test_peer_that_takes_nothing_is_named_after_the_timeout(tcp: tuple[socket.socket, socket.socket]) -> None:
+    link = Link(tcp[0], 0, "rank 0 with rank 1", 0.1)
+    with pytest.raises(TrafficError, match="peer took no data"):
+        link.send(0, 0, floats(8_000_000))
+
+
+def test_connection_that_ends_wakes_the_receiver(links: tuple[Link, Link]) -> None:
+    ours, theirs = links
+    threading.Timer(0.05, theirs.close).start()
+    with pytest.raises(PeerGoneError, match="connection ended at step 3, chunk 7"):
+        ours.receive(3, 7, floats(10))
+
+
+def test_abort_wakes_our_own_receiver(links: tuple[Link, Link]) -> None:
+    ours, _ = links
+    threading.Timer(0.05, ours.abort).start()
+    with pytest.raises(PeerGoneError):
+        ours.receive(3, 7, floats(10))
+
+
+def test_handoff_passes_pieces_on_and_names_what_does_not_come() -> None:
+    handoff = Handoff("rank 2: sum", 0.05)
+    handoff.done()
+    handoff.wait()
+    with pytest.raises(TrafficError, match=r"rank 2: sum: not ready within 0\.05 s"):
+        handoff.wait()
+    handoff.abort()
+    with pytest.raises(PeerGoneError):
+        handoff.wait()
