@@ -1,0 +1,245 @@
+"""The controller as a run sees it: a process that is started, waited for, asked over REST, and stopped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controllers.launcher import DEFAULT_OPENFLOW_PORT, DEFAULT_REST_PORT, HOST
+from controllers.plan import Purpose
+from fabric.errors import ControllerError
+
+POLL_INTERVAL_S = 0.02
+STOP_TIMEOUT_S = 5.0
+STATE_TIMEOUT_S = 5.0
+NAMES_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class ControllerState:
+    """How far the controller has come. ``seconds`` are from its start until ready, or until now."""
+
+    ready: bool
+    policy: str
+    rules: int
+    expected: int
+    connected: int
+    installed: int
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    errors: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RuleCounters:
+    """What one rule of a switch has done; ``purpose`` is the plan's, or ``unplanned``."""
+
+    switch: str
+    priority: int
+    destination: str | None
+    source: str | None
+    in_port: int | None
+    outputs: tuple[int, ...]
+    purpose: str
+    packets: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class PortCounters:
+    """What one port of a switch has received and sent; ``port`` is its OpenFlow number.
+
+    None stands for what the switch does not count: on Open vSwitch the drops and errors of patch ports.
+    """
+
+    switch: str
+    port: int
+    received_packets: int | None
+    received_bytes: int | None
+    received_dropped: int | None
+    received_errors: int | None
+    sent_packets: int | None
+    sent_bytes: int | None
+    sent_dropped: int | None
+    sent_errors: int | None
+
+
+@dataclass(frozen=True)
+class DropCounters:
+    """What one switch has dropped because no rule matched, and because storage traffic must not leave its zone."""
+
+    switch: str
+    table_miss_packets: int
+    table_miss_bytes: int
+    guard_packets: int
+    guard_bytes: int
+
+
+class ControllerProcess:
+    """A controller that installs the plan in a file. Use as a context manager, or call :meth:`stop`.
+
+    All that it says goes to ``log``. It listens on 127.0.0.1 of the network namespace in which it is started.
+    """
+
+    def __init__(
+        self,
+        plan: Path,
+        log: Path,
+        *,
+        openflow_port: int = DEFAULT_OPENFLOW_PORT,
+        rest_port: int = DEFAULT_REST_PORT,
+    ) -> None:
+        self.log = log
+        self.openflow_port = openflow_port
+        self.rest_port = rest_port
+        command = [sys.executable, "-m", "controllers.launcher", "--plan", str(plan)]
+        command += ["--openflow-port", str(openflow_port), "--rest-port", str(rest_port)]
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
+
+    def __enter__(self) -> ControllerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def target(self) -> str:
+        """What a bridge's ``set-controller`` takes."""
+        return f"tcp:{HOST}:{self.openflow_port}"
+
+    def wait_listening(self, timeout_s: float) -> ControllerState:
+        """Return the state as soon as the controller answers. Raises ControllerError if it ended or stays silent."""
+        return self._wait(timeout_s, lambda state: True)
+
+    def wait_ready(self, timeout_s: float) -> ControllerState:
+        """Return the state once every switch has all its rules.
+
+        Raises ControllerError, naming what is missing and the log, if the controller ended, a switch rejected a rule,
+        or ``timeout_s`` passed.
+        """
+        return self._wait(timeout_s, lambda state: state.ready)
+
+    def _wait(self, timeout_s: float, is_done: Any) -> ControllerState:
+        deadline_s = time.monotonic() + timeout_s
+        state = None
+        while time.monotonic() < deadline_s:
+            self._verify_running()
+            state = self._state_or_none(deadline_s - time.monotonic())
+            if state is not None and state.errors:
+                count, first = len(state.errors), state.errors[0]
+                raise ControllerError(f"{count} errors of switches, the first: {first}; {self._see_log}")
+            if state is not None and is_done(state):
+                return state
+            time.sleep(POLL_INTERVAL_S)
+        raise ControllerError(f"{_what_is_missing(state)} after {timeout_s:g} s; {self._see_log}")
+
+    def _verify_running(self) -> None:
+        code = self._process.poll()
+        if code is not None:
+            raise ControllerError(f"the controller ended with code {code}: {_last_line(self.log)}; {self._see_log}")
+
+    def _state_or_none(self, timeout_s: float) -> ControllerState | None:
+        try:
+            return self.state(timeout_s)
+        except ControllerError:
+            return None
+
+    def state(self, timeout_s: float = STATE_TIMEOUT_S) -> ControllerState:
+        """Return how far the controller has come. Raises ControllerError if it does not answer."""
+        answer = self._get("state", timeout_s)
+        for key in ("missing", "unexpected", "errors"):
+            answer[key] = tuple(answer[key])
+        return ControllerState(**answer)
+
+    def rules(self, timeout_s: float = 30.0) -> list[RuleCounters]:
+        """Return the counters of every rule that the connected switches have, in the switches' order.
+
+        Open vSwitch updates them every half second. Raises ControllerError naming the switches that do not answer.
+        """
+        return [
+            RuleCounters(switch=switch, outputs=tuple(rule.pop("outputs")), **rule)
+            for switch, rules in self._get("rules", timeout_s).items()
+            for rule in rules
+        ]
+
+    def ports(self, timeout_s: float = 30.0) -> list[PortCounters]:
+        """Return the counters of every port. Raises ControllerError naming the switches that do not answer."""
+        answer = self._get("ports", timeout_s)
+        return [PortCounters(switch=switch, **port) for switch, ports in answer.items() for port in ports]
+
+    def counters(self, timeout_s: float = 30.0) -> dict[str, DropCounters]:
+        """Return what each switch has dropped by rule, by its name; as late and as sure as :meth:`rules`."""
+        return {switch: _drop_counters(switch, found) for switch, found in self._get("counters", timeout_s).items()}
+
+    def stop(self) -> None:
+        """End the controller; a second call does nothing."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def _see_log(self) -> str:
+        return f"controller log: {self.log}"
+
+    def _get(self, what: str, timeout_s: float) -> dict[str, Any]:
+        url = f"http://{HOST}:{self.rest_port}/{what}?timeout_s={timeout_s}"
+        try:
+            # The switches have timeout_s; decoding and writing their answers comes on top.
+            with _OPENER.open(url, timeout=timeout_s + STATE_TIMEOUT_S) as response:
+                answer: dict[str, Any] = json.load(response)
+        except urllib.error.HTTPError as error:
+            raise ControllerError(f"/{what}: {_error_in(error)}; {self._see_log}") from error
+        except OSError as error:
+            raise ControllerError(f"/{what}: the controller does not answer ({error}); {self._see_log}") from error
+        return answer
+
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Goes straight to the controller, whatever ``http_proxy`` says."""
+
+
+def _what_is_missing(state: ControllerState | None) -> str:
+    if state is None:
+        return "the controller does not answer"
+    if state.missing:
+        names = ", ".join(state.missing[:NAMES_SHOWN]) + (", …" if len(state.missing) > NAMES_SHOWN else "")
+        return f"{len(state.missing)} of {state.expected} switches not connected ({names})"
+    return f"{state.expected - state.installed} of {state.expected} switches have not confirmed their rules"
+
+
+def _drop_counters(switch: str, found: dict[str, dict[str, int]]) -> DropCounters:
+    nothing = {"packets": 0, "bytes": 0}
+    miss, guard = found.get(Purpose.TABLE_MISS, nothing), found.get(Purpose.STORAGE_GUARD, nothing)
+    return DropCounters(switch, miss["packets"], miss["bytes"], guard["packets"], guard["bytes"])
+
+
+def _error_in(error: urllib.error.HTTPError) -> str:
+    """Return the sentence in an answer that is no answer."""
+    try:
+        return str(json.load(error)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"{error.code} {error.reason}"
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

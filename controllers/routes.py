@@ -1,0 +1,339 @@
+"""Static, destination-based routes of a zoned fat-tree, as InfiniBand's d-mod-k: pure functions of the fabric.
+
+Every destination has one preferred spine in each zone, which all source leaves of the zone share, so traffic to one
+destination meets early and no packet is reordered. Packets go up at most once and down at most once in each zone::
+
+    same zone     leaf -> spine of d -> leaf of d
+    other zone    leaf -> spine of d -> border leaf -> inter-zone switch -> border leaf -> spine of d -> leaf of d
+
+A border leaf (one with inter-zone links) leaves the zone by its own links, and an inter-zone switch enters by a link of
+the destination's own leaf where the balance allows it: shortest paths, as a subnet manager takes. There is no loop,
+because no rule goes up again after it went down in the same zone, and none leaves the zone of its destination.
+
+At every switch the links that a choice is made over carry the same number of destinations within one; where the
+preferences of d would break this, the fewest destinations move.
+
+Storage NICs are reachable in their own zone only. Border leaves and inter-zone switches drop what a storage NIC sends
+to another zone, so storage traffic never uses an inter-zone link.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from controllers.plan import FlowRule, Priority, Purpose, RoutePlan, table_miss
+from fabric.errors import ControllerError, TopologyError
+from fabric.identity import NodeId, Role
+from fabric.model import Fabric, Nic, Port, Tier
+
+STATIC = "static"
+STORAGE_PREFIX = "10.128.0.0/9"
+"""Every storage NIC's address, and no other's (see fabric.identity)."""
+
+Choice = TypeVar("Choice", int, Port)
+
+
+def plan_static_routes(fabric: Fabric) -> RoutePlan:
+    """Return the static routes between all NICs that may reach each other.
+
+    Raises TopologyError, with every fault, if a leaf misses a spine of its zone or a zone an inter-zone switch.
+    """
+    faults = list(_wiring_faults(fabric))
+    if faults:
+        raise TopologyError(fabric.name, faults)
+    names = {switch.dpid: switch.name for switch in fabric.switches}
+    return RoutePlan.of(STATIC, names, _StaticPlanner(fabric).rules())
+
+
+def planned_path(plan: RoutePlan, fabric: Fabric, source_nic: Nic, destination_nic: Nic) -> tuple[Port, ...]:
+    """Return the ports that send a packet on its way, in order, the source's NIC first.
+
+    Raises ControllerError, naming the switch and the rule, if the packet is dropped or delivered elsewhere.
+    """
+    path = [source_nic.port]
+    while (arrived := fabric.peer(path[-1])) != destination_nic.port:
+        journey = f"{source_nic.node} ({source_nic.ip}) to {destination_nic.node} ({destination_nic.ip})"
+        if not arrived.node.is_switch:
+            raise ControllerError(f"{journey}: the plan delivers to {arrived.node}; plan again for this fabric")
+        rule = plan.lookup(arrived.node.dpid, arrived.number, source_nic.ip, destination_nic.ip)
+        if rule.is_drop:
+            raise ControllerError(f"{journey}: {arrived.node} drops it ({rule.purpose}); choose another pair")
+        if len(path) > len(fabric.switches):
+            raise ControllerError(f"{journey}: the plan loops at {arrived.node}; plan again for this fabric")
+        path.append(Port(arrived.node, rule.outputs[0]))
+    return tuple(path)
+
+
+def port_load(plan: RoutePlan, fabric: Fabric) -> dict[Port, int]:
+    """Return how many destinations each used port of each switch sends, 0 for ports that send none."""
+    load: dict[Port, int] = {}
+    for switch in fabric.switches:
+        sent = Counter(output for rule in plan.rules[switch.dpid] for output in rule.outputs)
+        load.update({port: sent[port.number] for port in fabric.ports_of[switch]})
+    return load
+
+
+def uplink_load(plan: RoutePlan, fabric: Fabric) -> dict[Port, int]:
+    """Return how many destinations each leaf sends up each of its uplinks."""
+    load = port_load(plan, fabric)
+    uplinks = {port for link in fabric.links_of_tier(Tier.UPLINK) for port in link.ports}
+    return {port: count for port, count in load.items() if port.node.role is Role.LEAF and port in uplinks}
+
+
+def spread(preferred: Sequence[Choice | None], choices: Sequence[Choice], turn: int = 0) -> list[Choice]:
+    """Return a choice for each item: each taken equally often within one, the fewest items moved from ``preferred``.
+
+    Items with no preference, or whose preferred choice is full, take turns over what is left; late items move first.
+    ``turn`` says at which choice the remainder starts when no preference decides.
+    """
+    room = _quotas(preferred, choices, turn)
+    kept: list[Choice | None] = []
+    for choice in preferred:
+        keeps = choice is not None and room.get(choice, 0) > 0
+        if choice is not None and keeps:
+            room[choice] -= 1
+        kept.append(choice if keeps else None)
+    left = (choice for level in range(max(room.values())) for choice in choices if room[choice] > level)
+    return [next(left) if choice is None else choice for choice in kept]
+
+
+def _quotas(preferred: Sequence[Choice | None], choices: Sequence[Choice], turn: int) -> dict[Choice, int]:
+    """Return how many items each choice shall take; the most wanted take the remainder."""
+    base, remainder = divmod(len(preferred), len(choices))
+    wanted = Counter(preferred)
+    places = range(len(choices))
+    most_wanted = sorted(places, key=lambda place: (-wanted[choices[place]], (place - turn) % len(choices)))
+    return {choices[place]: base + (rank < remainder) for rank, place in enumerate(most_wanted)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A destination as one zone sees it: ``gate`` is the leaf where its packets leave the zone's spines.
+
+    That is its own leaf, or the border leaf of its chosen exit. ``parallel`` picks among parallel links with ``spine``.
+    """
+
+    ip: str
+    zone: int
+    gate: NodeId
+    spine: NodeId
+    parallel: int
+
+
+class _StaticPlanner:
+    """The choices of one plan, each made once and shared by all the switches that follow it."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.links = _links_by_peer(fabric)
+
+    def rules(self) -> Iterator[FlowRule]:
+        """Yield every rule of every switch."""
+        for switch in self.fabric.switches:
+            yield table_miss(switch.dpid)
+        for zone in range(self.fabric.zones):
+            targets = self._targets(zone)
+            for leaf in self.fabric.with_role(Role.LEAF, zone):
+                yield from self._leaf_rules(leaf, targets)
+            for spine in self.fabric.with_role(Role.SPINE, zone):
+                yield from self._spine_rules(spine, targets)
+        for switch in self.fabric.with_role(Role.INTER_ZONE):
+            yield from self._inter_zone_rules(switch)
+
+    # What is chosen once for the whole fabric
+
+    @cached_property
+    def nics(self) -> dict[int, list[Nic]]:
+        """The NICs of each zone, leaf by leaf, so that neighbours in the list share a leaf."""
+        nics: dict[int, list[Nic]] = {zone: [] for zone in range(self.fabric.zones)}
+        for leaf in self.fabric.with_role(Role.LEAF):
+            nics[_zone_of(leaf)] += self.fabric.nics_on_leaf(leaf)
+        return nics
+
+    @cached_property
+    def computes(self) -> dict[int, list[Nic]]:
+        """The NICs of each zone that other zones may reach."""
+        return {zone: [nic for nic in nics if nic.node.role is Role.COMPUTE] for zone, nics in self.nics.items()}
+
+    @cached_property
+    def exits(self) -> dict[int, list[Port]]:
+        """The ports of each zone's leaves on inter-zone links."""
+        exits: dict[int, list[Port]] = {zone: [] for zone in range(self.fabric.zones)}
+        for link in self.fabric.links_of_tier(Tier.INTER_ZONE):
+            port = next(port for port in link.ports if port.node.role is Role.LEAF)
+            exits[_zone_of(port.node)].append(port)
+        return exits
+
+    @cached_property
+    def entry(self) -> dict[str, Port]:
+        """The inter-zone switch's port by which packets should enter the zone of each compute NIC."""
+        chosen: dict[str, Port] = {}
+        for zone, nics in self.computes.items():
+            ports = [self.fabric.peer(port) for port in self.exits[zone]]
+            if ports:
+                wanted = self._direct(nics, ports)
+                chosen.update(zip((nic.ip for nic in nics), spread(wanted, ports), strict=True))
+        return chosen
+
+    def _direct(self, nics: Sequence[Nic], ports: Sequence[Port]) -> list[Port | None]:
+        """Return for each NIC a port of ``ports`` that faces its own leaf, in turns, or None if there is none."""
+        facing: dict[NodeId, list[Port]] = defaultdict(list)
+        for port in ports:
+            facing[self.fabric.peer(port).node].append(port)
+        seen: Counter[NodeId] = Counter()
+        direct: list[Port | None] = []
+        for nic in nics:
+            leaf = self.fabric.leaf_of(nic)
+            own = facing.get(leaf)
+            direct.append(own[seen[leaf] % len(own)] if own else None)
+            seen[leaf] += 1
+        return direct
+
+    def _remote_exits(self, zone: int) -> list[tuple[Nic, Port]]:
+        """Return every NIC of other zones with the exit chosen for it, on the inter-zone switch of its entry."""
+        by_switch: dict[NodeId, list[Nic]] = defaultdict(list)
+        for other, nics in self.computes.items():
+            for nic in nics if other != zone else []:
+                by_switch[self.entry[nic.ip].node].append(nic)
+        chosen: list[tuple[Nic, Port]] = []
+        for switch, nics in sorted(by_switch.items()):
+            ports = [port for port in self.exits[zone] if self.fabric.peer(port).node == switch]
+            chosen += zip(nics, spread([None] * len(nics), ports), strict=True)
+        return chosen
+
+    # What is chosen once for a zone
+
+    def _targets(self, zone: int) -> list[_Target]:
+        """Return what the zone's leaves and spines can reach, each with its preferred spine."""
+        local = [(nic, self.fabric.leaf_of(nic)) for nic in self.nics[zone]]
+        remote = [(nic, port.node) for nic, port in self._remote_exits(zone)]
+        spines = _SpineChooser(self.fabric.with_role(Role.SPINE, zone))
+        return [
+            _Target(nic.ip, nic.zone, gate, *spines.choose(gate, (nic.node.role, nic.zone == zone)))
+            for nic, gate in local + remote
+        ]
+
+    def _leaf_rules(self, leaf: NodeId, targets: Sequence[_Target]) -> Iterator[FlowRule]:
+        zone = _zone_of(leaf)
+        own_exits = [port for port in self.exits[zone] if port.node == leaf]
+        yield from (
+            _route(leaf, nic.ip, self.fabric.peer(nic.port).number, Purpose.DELIVER)
+            for nic in self.fabric.nics_on_leaf(leaf)
+        )
+        if own_exits:
+            yield from self._exit_rules(leaf, own_exits, [target for target in targets if target.zone != zone])
+            yield from self._leaf_guards(leaf)
+            targets = [target for target in targets if target.zone == zone]
+        yield from self._up_rules(leaf, [target for target in targets if target.gate != leaf])
+
+    def _up_rules(self, leaf: NodeId, targets: Sequence[_Target]) -> Iterator[FlowRule]:
+        uplinks = {peer: ports for peer, ports in self.links[leaf].items() if peer.role is Role.SPINE}
+        wanted = [uplinks[target.spine][target.parallel % len(uplinks[target.spine])] for target in targets]
+        ports = sorted(port for found in uplinks.values() for port in found)
+        for target, port in zip(targets, spread(wanted, ports, turn=leaf.index), strict=True):
+            yield _route(leaf, target.ip, port, Purpose.UP)
+
+    def _exit_rules(self, leaf: NodeId, exits: Sequence[Port], targets: Sequence[_Target]) -> Iterator[FlowRule]:
+        """Yield how a border leaf leaves its zone: by its own links, to the switch of the entry where it has one."""
+        to_switch: dict[NodeId, list[int]] = defaultdict(list)
+        for port in exits:
+            to_switch[self.fabric.peer(port).node].append(port.number)
+        # Targets of which this leaf is the gate carry the whole zone's traffic: they come first, so they move last.
+        first = sorted(targets, key=lambda target: target.gate != leaf)
+        wanted: list[int | None] = []
+        for turn, target in enumerate(first):
+            ports = to_switch.get(self.entry[target.ip].node)
+            wanted.append(ports[turn % len(ports)] if ports else None)
+        numbers = spread(wanted, [port.number for port in exits])
+        for target, number in zip(first, numbers, strict=True):
+            yield _route(leaf, target.ip, number, Purpose.LEAVE_ZONE)
+
+    def _leaf_guards(self, leaf: NodeId) -> Iterator[FlowRule]:
+        for zone in range(self.fabric.zones):
+            if zone != leaf.zone:
+                yield _guard(leaf, f"10.{zone}.0.0/16")
+
+    def _spine_rules(self, spine: NodeId, targets: Sequence[_Target]) -> Iterator[FlowRule]:
+        by_gate: dict[NodeId, list[_Target]] = defaultdict(list)
+        for target in targets:
+            by_gate[target.gate].append(target)
+        for gate, found in by_gate.items():
+            ports = self.links[spine][gate]
+            wanted = [ports[t.parallel % len(ports)] if t.spine == spine else None for t in found]
+            for target, port in zip(found, spread(wanted, ports), strict=True):
+                yield _route(spine, target.ip, port, Purpose.DOWN)
+
+    def _inter_zone_rules(self, switch: NodeId) -> Iterator[FlowRule]:
+        yield _guard(switch)
+        for zone, nics in self.computes.items():
+            ports = [port for port in self.fabric.ports_of[switch] if self.fabric.peer(port).node.zone == zone]
+            # NICs whose entry is here are those that the other zones' spines send here: they move last.
+            first = sorted(nics, key=lambda nic: self.entry[nic.ip].node != switch)
+            wanted = [
+                self.entry[nic.ip] if self.entry[nic.ip].node == switch else direct
+                for nic, direct in zip(first, self._direct(first, ports), strict=True)
+            ]
+            for nic, port in zip(first, spread(wanted, ports), strict=True):
+                yield _route(switch, nic.ip, port.number, Purpose.ENTER_ZONE)
+
+
+class _SpineChooser:
+    """Gives each target of a zone its preferred spine and the turn among parallel links to it.
+
+    A gate's targets are dealt evenly over the spines, so its downlinks balance; among equals, the spine with fewest
+    targets of the same kind, then fewest of all, is taken.
+    """
+
+    def __init__(self, spines: Sequence[NodeId]) -> None:
+        self.spines = spines
+        self.of_gate: dict[NodeId, list[int]] = defaultdict(lambda: [0] * len(spines))
+        self.of_kind: dict[tuple[Role, bool], list[int]] = defaultdict(lambda: [0] * len(spines))
+        self.of_all = [0] * len(spines)
+
+    def choose(self, gate: NodeId, kind: tuple[Role, bool]) -> tuple[NodeId, int]:
+        """Return the spine of the next target and its turn among the parallel links between that spine and the gate."""
+        gate_load, kind_load = self.of_gate[gate], self.of_kind[kind]
+        place = min(range(len(self.spines)), key=lambda at: (gate_load[at], kind_load[at], self.of_all[at]))
+        turn = gate_load[place] + gate.index
+        for load in (gate_load, kind_load, self.of_all):
+            load[place] += 1
+        return self.spines[place], turn
+
+
+def _route(switch: NodeId, destination: str, output: int, purpose: str) -> FlowRule:
+    return FlowRule(switch.dpid, Priority.ROUTE, purpose, destination=destination, outputs=(output,))
+
+
+def _guard(switch: NodeId, destination: str | None = None) -> FlowRule:
+    return FlowRule(switch.dpid, Priority.GUARD, Purpose.STORAGE_GUARD, destination=destination, source=STORAGE_PREFIX)
+
+
+def _zone_of(leaf: NodeId) -> int:
+    assert leaf.zone is not None, "leaves and spines belong to a zone"
+    return leaf.zone
+
+
+def _links_by_peer(fabric: Fabric) -> dict[NodeId, dict[NodeId, list[int]]]:
+    """Return each switch's port numbers towards each of its neighbours, in order."""
+    links: dict[NodeId, dict[NodeId, list[int]]] = {switch: defaultdict(list) for switch in fabric.switches}
+    for switch in fabric.switches:
+        for port in fabric.ports_of[switch]:
+            links[switch][fabric.peer(port).node].append(port.number)
+    return links
+
+
+def _wiring_faults(fabric: Fabric) -> Iterator[str]:
+    links = _links_by_peer(fabric)
+    for leaf in fabric.with_role(Role.LEAF):
+        for spine in fabric.with_role(Role.SPINE, leaf.zone):
+            if spine not in links[leaf]:
+                yield f"leaf {leaf}: has no link to {spine}; static routes need one to every spine of its zone"
+    for switch in fabric.with_role(Role.INTER_ZONE):
+        for zone in sorted(set(range(fabric.zones)) - {peer.zone for peer in links[switch]}):
+            yield f"inter-zone switch {switch}: has no link into zone {zone}; static routes need one into every zone"
+    if fabric.zones > 1 and not fabric.with_role(Role.INTER_ZONE):
+        yield f"inter_zone: no switch joins the {fabric.zones} zones; add inter-zone switches and links"
