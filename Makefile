@@ -1,0 +1,24 @@
+# sudo make run    install what is needed, then the main experiment: its table, its verdict, where the figures are
+# sudo make test   install what is needed, then all tests
+# make check       ruff and mypy --strict
+# sudo make bench  the measurements that the README quotes
+
+BIN := .venv/bin
+
+.PHONY: setup run test check bench
+
+setup:
+	@tools/setup.sh
+
+run: setup
+	@$(BIN)/fabric run isolation
+
+test: setup
+	@$(BIN)/pytest
+
+check: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+bench: setup
+	@$(BIN)/python -m experiments.bench

@@ -1,0 +1,304 @@
+"""The ``fabric`` command.
+
+Exit codes: 0 done and believed; 1 failed; 2 wrong use or config; 3 done, but the verdict is ``invalid``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from fabric import world
+from fabric.errors import FabricError, UsageError
+from fabric.lanes import Queueing, ServiceLevel
+from fabric.model import Fabric
+from topologies.load import load_fabric, topology_path
+
+OUT = Console()
+ERR = Console(stderr=True)
+_LEVELS = {level.label: level for level in ServiceLevel}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    words, program = _split_at_dashes(arguments)
+    options = _parser().parse_args(words)
+    options.program = program
+    command: Callable[[argparse.Namespace, list[str]], int] = options.command
+    try:
+        return command(options, arguments)
+    except FabricError as error:
+        ERR.print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        return error.exit_code
+    except KeyboardInterrupt:
+        ERR.print("interrupted")
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Whoever read us has gone; end quietly.
+        return 1
+
+
+def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words before a ``--`` and those after it: a program's, which are not ours to read."""
+    if "--" not in arguments:
+        return arguments, []
+    place = arguments.index("--")
+    return arguments[:place], arguments[place + 1 :]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", "\\[")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fabric", description="Emulate AI-cluster fabrics with real packets.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_looking(commands)
+    _add_running(commands)
+    _add_reading(commands)
+    return parser
+
+
+def _add_looking(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    doctor = commands.add_parser("doctor", help="what this machine can do, and how to mend what is missing")
+    doctor.add_argument("--json", action="store_true")
+    doctor.set_defaults(command=run_doctor)
+
+    topo = commands.add_parser("topo", help="look at a topology").add_subparsers(required=True, metavar="show|draw")
+    show = topo.add_parser("show", help="counts, port budget, bisection, oversubscription, relative cost")
+    show.add_argument("topology", metavar="FILE")
+    show.add_argument("--json", action="store_true")
+    show.set_defaults(command=show_topology)
+    draw = topo.add_parser("draw", help="a picture of it")
+    draw.add_argument("topology", metavar="FILE")
+    draw.add_argument("-o", "--out", required=True, type=Path, metavar="FILE.svg")
+    draw.set_defaults(command=draw_topology)
+
+    check = commands.add_parser("check", help="every fault of a topology or experiment config at once")
+    check.add_argument("file", metavar="FILE")
+    check.set_defaults(command=check_file)
+    commands.add_parser("list", help="the experiments, a line each").set_defaults(command=list_experiments)
+
+
+def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    run = commands.add_parser("run", help="run an experiment and write its directory (root)")
+    run.add_argument("experiment", metavar="EXPERIMENT|FILE")
+    run.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides")
+    run.add_argument("--engine", choices=["namespace"], default="namespace")
+    run.add_argument("--seed", type=int, metavar="N")
+    run.add_argument("--out", type=Path, metavar="DIR", help="the run's directory; by default a new one in results/")
+    run.add_argument("--capture", action="append", default=[], metavar="PORT=FILE", help="z0l03:7=a.pcap")
+    run.set_defaults(command=run_experiment)
+
+    path = commands.add_parser("path", help="where packets between two hosts go: the plan, and a probe on the wire")
+    _add_fabric_options(path)
+    path.add_argument("source", metavar="HOST")
+    path.add_argument("destination", metavar="HOST")
+    path.add_argument("--level", choices=list(_LEVELS), default="hfreduce")
+    path.add_argument("--probe", action="store_true", help="bring the fabric up and send a packet (root)")
+    path.add_argument("--json", action="store_true")
+    path.set_defaults(command=show_path)
+
+    shell = commands.add_parser("shell", help="the fabric up, with Mininet's prompt (root)")
+    _add_fabric_options(shell)
+    shell.add_argument("--capture", action="append", default=[], metavar="PORT=FILE")
+    shell.set_defaults(command=run_shell)
+
+    execute = commands.add_parser("exec", help="an unmodified program on hosts of the fabric (root)")
+    _add_fabric_options(execute)
+    execute.add_argument("hosts", nargs="+", metavar="HOST")
+    execute.add_argument("--capture", action="append", default=[], metavar="PORT=FILE")
+    beside = "a program beside it, e.g. a server"
+    execute.add_argument("--background", action="append", default=[], metavar="HOST=COMMAND", help=beside)
+    execute.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun wants")
+    execute.add_argument("--timeout", type=float, default=3600.0, metavar="SECONDS")
+    execute.set_defaults(command=run_program)
+
+
+def _add_fabric_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topology", metavar="TOPOLOGY")
+    parser.add_argument("--queueing", choices=[queueing.value for queueing in Queueing], default="lanes")
+    parser.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides")
+
+
+def _add_reading(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    for name, text, command in (
+        ("plot", "draw the figures of a result", plot_result),
+        ("report", "write a result as one self-contained page", report_result),
+    ):
+        reading = commands.add_parser(name, help=text)
+        reading.add_argument("directory", type=Path, metavar="DIR")
+        reading.set_defaults(command=command)
+    compare = commands.add_parser("compare", help="results side by side")
+    compare.add_argument("directories", type=Path, nargs="+", metavar="DIR")
+    compare.add_argument("--json", action="store_true")
+    compare.set_defaults(command=compare_results)
+
+
+def run_doctor(options: argparse.Namespace, _: list[str]) -> int:
+    """Say what this machine can do; 0 if experiments can run."""
+    from fabric.doctor import can_run, examine
+
+    findings = examine()
+    ready = can_run(findings)
+    if options.json:
+        OUT.print_json(data={"can_run": ready, "findings": [vars(found) for found in findings]})
+        return 0 if ready else 1
+    table = Table("", "looked at", "found", "mend it with")
+    for found in findings:
+        mark = "[green]ok[/]" if found.good else "[red]missing[/]" if found.needed else "[yellow]note[/]"
+        table.add_row(mark, found.subject, _escaped(found.detail), found.remedy)
+    OUT.print(table)
+    OUT.print("experiments can run" if ready else "experiments cannot run yet")
+    return 0 if ready else 1
+
+
+def show_topology(options: argparse.Namespace, _: list[str]) -> int:
+    """Print a topology's counts."""
+    from topologies.summary import render, summarize
+
+    summary = summarize(load_fabric(options.topology))
+    if options.json:
+        print(json.dumps(summary.as_json(), indent=1))
+    else:
+        OUT.print(render(summary))
+    return 0
+
+
+def draw_topology(options: argparse.Namespace, _: list[str]) -> int:
+    """Draw a topology into a file."""
+    from topologies.draw import draw
+
+    draw(load_fabric(options.topology), options.out)
+    OUT.print(f"drawn: {options.out}")
+    return 0
+
+
+def check_file(options: argparse.Namespace, _: list[str]) -> int:
+    """Check a topology's or an experiment's file."""
+    from experiments.registry import EXPERIMENTS, resolve
+    from fabric.config import read_yaml
+
+    if options.file in EXPERIMENTS or "experiment" in read_yaml(_file_to_check(options.file)):
+        experiment, config, _ = resolve(options.file, [])
+        OUT.print(f"{options.file}: good; experiment {experiment.name} on {config.fabric().name}")
+    else:
+        found = load_fabric(options.file)
+        OUT.print(f"{options.file}: good; {len(found.hosts)} hosts, {len(found.switches)} switches")
+    return 0
+
+
+def _file_to_check(name: str) -> Path:
+    path = Path(name)
+    return path if path.is_file() else topology_path(name)
+
+
+def list_experiments(options: argparse.Namespace, _: list[str]) -> int:
+    """Print the experiments, a line each."""
+    from experiments.registry import EXPERIMENTS
+
+    for experiment in EXPERIMENTS.values():
+        OUT.print(f"[bold]{experiment.name}[/]  {experiment.question}", soft_wrap=True)
+    return 0
+
+
+def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Run an experiment: check its config, make a world, play it there, publish its directory."""
+    from experiments.registry import resolve
+    from experiments.run import choose_directory, run_in_world
+
+    overrides = [*options.overrides, *([f"seed={options.seed}"] if options.seed is not None else [])]
+    experiment, config, resolved = resolve(options.experiment, overrides)
+    if not world.is_inside():
+        directory = choose_directory(options.out, experiment.name)
+        world.enter([*arguments, "--out", str(directory)])
+    world.set_up()
+    return run_in_world(experiment, config, resolved, options.out, options.capture)
+
+
+def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Print where packets between two hosts go."""
+    from experiments.tools import print_path, probe_in_world
+
+    if not options.probe:
+        return print_path(_fabric_of(options), options)
+    _enter_world(arguments)
+    return probe_in_world(_fabric_of(options), options)
+
+
+def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Bring a fabric up and show Mininet's prompt."""
+    from experiments.tools import shell_in_world
+
+    fabric = _fabric_of(options)
+    _enter_world(arguments)
+    return shell_in_world(fabric, options)
+
+
+def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Run an unmodified program on hosts."""
+    from experiments.tools import execute_in_world
+
+    fabric = _fabric_of(options)
+    if not options.program:
+        raise UsageError("no program; write it after two dashes: fabric exec TOPOLOGY HOST... -- PROGRAM")
+    for host in options.hosts:
+        fabric.host_named(host)
+    _enter_world(arguments)
+    return execute_in_world(fabric, options)
+
+
+def _fabric_of(options: argparse.Namespace) -> Fabric:
+    return load_fabric(options.topology, options.overrides)
+
+
+def _enter_world(arguments: list[str]) -> None:
+    if not world.is_inside():
+        world.enter(arguments)
+    world.set_up()
+
+
+def plot_result(options: argparse.Namespace, _: list[str]) -> int:
+    """Draw a result's figures."""
+    from fabric.figures import draw_all
+    from fabric.results import Result
+
+    for path in draw_all(Result(options.directory)):
+        OUT.print(f"drawn: {path}", soft_wrap=True)
+    return 0
+
+
+def report_result(options: argparse.Namespace, _: list[str]) -> int:
+    """Write a result as a page."""
+    from fabric.report import write_report
+    from fabric.results import Result
+
+    OUT.print(f"report: {write_report(Result(options.directory))}", soft_wrap=True)
+    return 0
+
+
+def compare_results(options: argparse.Namespace, _: list[str]) -> int:
+    """Print results side by side."""
+    from fabric.compare import compare
+    from fabric.results import Result
+
+    if len(options.directories) < 2:
+        raise UsageError("compare needs at least two result directories")
+    comparison = compare([Result(directory) for directory in options.directories])
+    if options.json:
+        print(json.dumps(comparison.as_json(), indent=1))
+    else:
+        OUT.print(comparison.table())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

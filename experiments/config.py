@@ -1,0 +1,65 @@
+"""What every experiment's config has, and how a name or a file becomes a checked one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from fabric.config import Strict, TimeS, unknown_key
+from fabric.errors import ConfigError
+from fabric.lanes import DATA_LEVELS, QueueConfig, ServiceLevel
+from fabric.model import Fabric
+from topologies.load import fabric_of, read_topology
+from traffic.transport import DEFAULT_CONGESTION_CONTROL
+
+
+def _cubic_for_all() -> dict[str, str]:
+    return {level.label: DEFAULT_CONGESTION_CONTROL for level in DATA_LEVELS}
+
+
+class RunConfig(Strict):
+    """What every experiment has. ``topology`` is a whole one: a name or path in YAML is replaced by its content."""
+
+    experiment: str
+    topology: dict[str, Any]
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
+    sample_period: Annotated[TimeS, Field(gt=0, le=0.05)] = 0.05
+    queues: QueueConfig = Field(default_factory=QueueConfig)
+    congestion_control: dict[str, str] = Field(default_factory=_cubic_for_all)
+
+    @field_validator("congestion_control")
+    @classmethod
+    def _verify_levels(cls, value: dict[str, str]) -> dict[str, str]:
+        labels = [level.label for level in DATA_LEVELS]
+        faults = [unknown_key(label, labels) for label in value if label not in labels]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return value
+
+    def fabric(self) -> Fabric:
+        """Return the fabric of this config's topology. Raises ConfigError."""
+        return fabric_of(self.topology, "topology")
+
+    def congestion_controls(self) -> dict[ServiceLevel, str]:
+        """Return the TCP congestion control of each service level."""
+        by_label = {level.label: level for level in ServiceLevel}
+        return {by_label[label]: name for label, name in self.congestion_control.items()}
+
+
+def with_whole_topology(data: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return ``data`` with a topology's name or path replaced by what that file says. Raises ConfigError."""
+    topology = data.get("topology")
+    if isinstance(topology, Mapping):
+        return dict(data)
+    if not isinstance(topology, str):
+        raise ConfigError(source, [f"topology: {topology!r} is neither a topology's name, a path nor a mapping"])
+    return {**data, "topology": read_topology(topology)}
+
+
+def split_topology_setting(overrides: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the overrides that name the whole topology (``topology=small.yaml``), which come first, and the others."""
+    texts = list(overrides)
+    whole = [text for text in texts if text.startswith("topology=")]
+    return whole, [text for text in texts if text not in whole]

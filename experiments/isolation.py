@@ -1,0 +1,313 @@
+"""Do lanes keep training, storage and other traffic out of each other's way?
+
+Six phases on one fabric: HFReduce, NCCL, storage and other traffic each alone; all at once in one shared queue a port;
+all at once in lanes. The same jobs and the same seeds play in all phases, so a phase differs from another in its
+company and its queues only. Fire-Flyer 2 maps each kind to a Virtual Lane with a share (arXiv 2408.14158v2, VI-A1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import Field
+
+from experiments.config import RunConfig
+from experiments.session import PhaseOutcome, Session
+from fabric.capture import LevelCounter
+from fabric.config import TimeS
+from fabric.identity import NodeId
+from fabric.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
+from fabric.model import Fabric, Port
+from fabric.units import format_rate, format_time
+from traffic import metrics
+from traffic.background import BackgroundConfig, BackgroundJob
+from traffic.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.job import Job
+from traffic.nccl import NcclConfig, NcclJob
+from traffic.storage.config import StorageConfig
+from traffic.storage.job import StorageJob
+
+QUESTION = "What do training and storage cost each other in one shared queue, and what in lanes?"
+SHARED_PHASE, LANES_PHASE = "shared", "lanes"
+_COLLECTIVES = (ServiceLevel.HFREDUCE, ServiceLevel.NCCL)
+_TOGETHER = {SHARED_PHASE: "all in one shared queue", LANES_PHASE: "all in lanes"}
+Duration = Annotated[TimeS, Field(gt=0)]
+Shares = dict[str, dict[ServiceLevel, float]]
+"""Bytes a second of each service level at the busiest port, by phase."""
+
+
+class IsolationConfig(RunConfig):
+    """The jobs and how long they play."""
+
+    alone_time: Duration = 8.0
+    together_time: Duration = 30.0
+    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
+    nccl: NcclConfig = Field(default_factory=NcclConfig)
+    nccl_nodes: Annotated[int, Field(ge=2)] = 8
+    storage: StorageConfig = Field(default_factory=StorageConfig)
+    background: BackgroundConfig = Field(default_factory=BackgroundConfig)
+
+
+def run(session: Session, config: IsolationConfig) -> dict[str, Any]:
+    """Play the six phases and return the summary."""
+    with _jobs(session, config) as jobs:
+        session.use_queueing(Queueing.SHARED)
+        for job in jobs.values():
+            name = job.level.label
+            session.run_phase(f"{name}_alone", f"{name} alone", [job], config.alone_time)
+        port = busiest_switch_port(session.table("ports"), session.live.fabric)
+        counter = LevelCounter(session.pool, [port])
+        at_port: Shares = {}
+        for phase, queueing in ((SHARED_PHASE, Queueing.SHARED), (LANES_PHASE, Queueing.LANES)):
+            session.use_queueing(queueing)
+            counter.read()
+            outcome = session.run_phase(phase, _TOGETHER[phase], list(jobs.values()), config.together_time)
+            elapsed = outcome.phase.ended_s - outcome.phase.started_s
+            at_port[phase] = {level: size / elapsed for level, size in counter.read()[port].items()}
+        verification = jobs[ServiceLevel.STORAGE].verify_acknowledged()
+    return summarize(session, config, port, at_port, verification)
+
+
+@contextmanager
+def _jobs(session: Session, config: IsolationConfig) -> Iterator[dict[ServiceLevel, Any]]:
+    """Start the four kinds of traffic for the time of a block; collectives first, so that they are halted first."""
+    stage, computes = session.stage, session.live.fabric.computes
+    made: tuple[Job, ...] = (
+        HFReduceJob(stage, config.hfreduce, computes),
+        NcclJob(stage, config.nccl, _nccl_ranks(session.live.fabric, config.nccl_nodes)),
+        StorageJob(stage, config.storage, computes),
+        BackgroundJob(stage, config.background, computes),
+    )
+    started: list[Job] = []
+    try:
+        for job in made:
+            session.tell(f"starting {job.level.label}")
+            job.start()
+            started.append(job)
+        yield {job.level: job for job in made}
+    finally:
+        for job in started:
+            job.close()
+
+
+def _nccl_ranks(fabric: Fabric, count: int) -> tuple[NodeId, ...]:
+    """Return the first computes: one zone's as far as they go."""
+    return fabric.computes[:count]
+
+
+def busiest_switch_port(ports: pd.DataFrame, fabric: Fabric) -> Port:
+    """Return the port of a switch that sends the most, as a fraction of its link, summed over phases played alone."""
+    by_name = {str(port): port for port, _ in fabric.directed_ports() if port.node.is_switch}
+    sent = ports[ports["port"].isin(by_name)].groupby(["port", "lane"], observed=True)["sent_bytes"].agg(["min", "max"])
+    totals = (sent["max"] - sent["min"]).groupby("port", observed=True).sum()
+    relative = {name: total / fabric.link_at[by_name[name]].rate_bps for name, total in totals.items()}
+    return by_name[max(relative, key=lambda name: relative[name])]
+
+
+def summarize(
+    session: Session, config: IsolationConfig, port: Port, at_port: Shares, verification: Any
+) -> dict[str, Any]:
+    """Return the tables and metrics of a run."""
+    fabric = session.live.fabric
+    lanes = plan_lanes(config.queues, Queueing.LANES)
+    ideal = {
+        ServiceLevel.HFREDUCE.label: metrics.ideal_hfreduce_algbw(fabric.nic_rate_bps),
+        ServiceLevel.NCCL.label: metrics.ideal_ring_algbw(fabric.nic_rate_bps, config.nccl_nodes),
+    }
+    figures = {outcome.phase.name: _phase_metrics(session, outcome) for outcome in session.phases}
+    return {
+        "title": "Isolation: training, storage and other traffic on one fabric",
+        "answer": _answer(figures),
+        "lane_shares": {lane.name: lane.share for lane in lanes.lanes},
+        "ideal_algbw_Bps": ideal,
+        "metrics": {f"{phase}.{name}": value for phase, found in figures.items() for name, value in found.items()},
+        "tables": [
+            _collectives_table(session, figures, ideal),
+            _storage_table(session, figures),
+            _background_table(session, figures),
+            _network_table(session, figures),
+            _shares_table(session, config, port, at_port),
+        ],
+        "acknowledged_writes": {"checked": verification.checked, "lost": len(verification.lost)},
+    }
+
+
+def _phase_metrics(session: Session, outcome: PhaseOutcome) -> dict[str, float]:
+    """Return all numbers of a phase by name; what did not play has none."""
+    phase = outcome.phase
+    steps = _of_phase(session.table("steps"), phase.name)
+    operations = _of_phase(session.table("operations"), phase.name)
+    found: dict[str, float] = {}
+    for level in _COLLECTIVES:
+        found |= _collective_metrics(level, steps[steps["service_level"] == level.label])
+    for operation in ("read", "write", "flow"):
+        rows = operations[operations["operation"] == operation]
+        found |= _operation_metrics(operation, rows, phase.started_s, phase.ended_s)
+    found["drops_packets"] = outcome.conservation.dropped_by_queues
+    found["sent_packets"] = outcome.conservation.sent_packets
+    found["retransmissions"] = _retransmissions(_of_phase(session.table("flows"), phase.name))
+    found["deepest_queue_bytes"] = _deepest_queue(session, outcome)
+    return found
+
+
+def _of_phase(table: pd.DataFrame, phase: str) -> pd.DataFrame:
+    return table[table["phase"] == phase]
+
+
+def _collective_metrics(level: ServiceLevel, steps: pd.DataFrame) -> dict[str, float]:
+    if steps.empty:
+        return {}
+    medians = metrics.with_bandwidths(steps)[["algbw", "busbw", "time_s"]].median()
+    slowest = float((steps["ended_s"] - steps["started_s"]).max())
+    return {
+        f"{level.label}.algbw_Bps": float(medians["algbw"]),
+        f"{level.label}.busbw_Bps": float(medians["busbw"]),
+        f"{level.label}.step_s": float(medians["time_s"]),
+        f"{level.label}.slowest_step_s": slowest,
+        f"{level.label}.steps": len(steps),
+    }
+
+
+def _operation_metrics(operation: str, rows: pd.DataFrame, started_s: float, ended_s: float) -> dict[str, float]:
+    if rows.empty:
+        return {}
+    latency = metrics.operation_latency(rows)
+    return {
+        f"{operation}.bandwidth_Bps": metrics.operation_bandwidth(rows, started_s, ended_s),
+        f"{operation}.p50_s": latency.p50_s,
+        f"{operation}.p99_s": latency.p99_s,
+        f"{operation}.p999_s": latency.p999_s,
+        f"{operation}.operations": latency.operations,
+    }
+
+
+def _retransmissions(flows: pd.DataFrame) -> int:
+    """Return the segments sent again: the growth of each connection's counter, from 0 for those opened in the phase."""
+    if flows.empty:
+        return 0
+    connections = flows.groupby(["service_level", "host", "peer"], observed=True)["retransmissions"]
+    return int((connections.max() - connections.min()).sum())
+
+
+def _deepest_queue(session: Session, outcome: PhaseOutcome) -> int:
+    ports = session.table("ports")
+    inside = ports["at_s"].between(outcome.phase.started_s, outcome.phase.ended_s)
+    return int(ports.loc[inside, "backlog_bytes"].max())
+
+
+def _answer(figures: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the finding in a sentence."""
+    alone = figures["hfreduce_alone"]["hfreduce.step_s"]
+    slower = {phase: figures[phase]["hfreduce.step_s"] / alone for phase in _TOGETHER}
+    reads = {phase: figures[phase]["read.p99_s"] / figures["storage_alone"]["read.p99_s"] for phase in _TOGETHER}
+    return (
+        f"Beside all other traffic an HFReduce step takes {slower[SHARED_PHASE]:.1f} times as long as alone in one "
+        f"shared queue and {slower[LANES_PHASE]:.1f} times in lanes; the 99th percentile of storage reads "
+        f"{reads[SHARED_PHASE]:.1f} and {reads[LANES_PHASE]:.1f} times."
+    )
+
+
+def _rows(
+    session: Session, figures: Mapping[str, Mapping[str, float]], key: str, cells: Callable[[Mapping[str, float]], list[str]]
+) -> list[list[str]]:
+    """Return a table's rows: one for each phase that has ``key``."""
+    titles = {outcome.phase.name: outcome.phase.title for outcome in session.phases}
+    return [[titles[phase], *cells(found)] for phase, found in figures.items() if key in found]
+
+
+def _bytes_per_s(value: float) -> str:
+    return f"{value / 1e6:.3f} MB/s"
+
+
+def _times(value: float, alone: float) -> str:
+    return f"{value / alone:.2f} x"
+
+
+def _collectives_table(
+    session: Session, figures: Mapping[str, Mapping[str, float]], ideal: Mapping[str, float]
+) -> dict[str, Any]:
+    rows = []
+    for level in (level.label for level in _COLLECTIVES):
+        alone = figures[f"{level}_alone"][f"{level}.step_s"]
+
+        def cells(found: Mapping[str, float], level: str = level, alone: float = alone) -> list[str]:
+            algbw = found[f"{level}.algbw_Bps"]
+            step = found[f"{level}.step_s"]
+            return [
+                level,
+                _bytes_per_s(algbw),
+                _bytes_per_s(found[f"{level}.busbw_Bps"]),
+                f"{algbw / ideal[level]:.0%}",
+                format_time(step),
+                format_time(found[f"{level}.slowest_step_s"]),
+                f"{found[f'{level}.steps']:.0f}",
+                _times(step, alone),
+            ]
+
+        rows += _rows(session, figures, f"{level}.algbw_Bps", cells)
+    columns = ["phase", "collective", "algbw", "busbw", "of ideal", "median step", "slowest", "steps", "time / alone"]
+    note = "algbw and busbw as nccl-tests define them, median over steps; ideal: a full NIC at the busiest rank"
+    return {"title": "Allreduce", "columns": columns, "rows": rows, "note": note}
+
+
+def _storage_table(session: Session, figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    rows = []
+    for operation in ("read", "write"):
+        alone = figures["storage_alone"].get(f"{operation}.bandwidth_Bps", 0.0)
+
+        def cells(found: Mapping[str, float], operation: str = operation, alone: float = alone) -> list[str]:
+            bandwidth = found[f"{operation}.bandwidth_Bps"]
+            percentiles = [format_time(found[f"{operation}.{name}_s"]) for name in ("p50", "p99", "p999")]
+            count = f"{found[f'{operation}.operations']:.0f}"
+            return [operation, _bytes_per_s(bandwidth), *percentiles, count, _times(bandwidth, alone)]
+
+        rows += _rows(session, figures, f"{operation}.bandwidth_Bps", cells)
+    columns = ["phase", "operation", "bandwidth", "p50", "p99", "p99.9", "operations", "bandwidth / alone"]
+    return {"title": "Storage", "columns": columns, "rows": rows, "note": "percentiles of completion latency, as fio's"}
+
+
+def _background_table(session: Session, figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    alone = figures["other_alone"].get("flow.p99_s", 0.0)
+
+    def cells(found: Mapping[str, float]) -> list[str]:
+        percentiles = [format_time(found[f"flow.{name}_s"]) for name in ("p50", "p99", "p999")]
+        return [*percentiles, f"{found['flow.operations']:.0f}", _times(found["flow.p99_s"], alone)]
+
+    rows = _rows(session, figures, "flow.p99_s", cells)
+    columns = ["phase", "p50", "p99", "p99.9", "flows completed", "p99 / alone"]
+    return {"title": "Other traffic: completion time of flows", "columns": columns, "rows": rows}
+
+
+def _network_table(session: Session, figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    def cells(found: Mapping[str, float]) -> list[str]:
+        drops, sent = found["drops_packets"], found["sent_packets"]
+        return [
+            f"{sent:.0f}",
+            f"{drops:.0f}",
+            f"{drops / max(1, sent):.2%}",
+            f"{found['retransmissions']:.0f}",
+            f"{found['deepest_queue_bytes'] / 1024:.0f} KiB",
+        ]
+
+    columns = ["phase", "packets sent", "dropped by queues", "of packets", "retransmissions", "deepest queue"]
+    return {"title": "Network", "columns": columns, "rows": _rows(session, figures, "drops_packets", cells)}
+
+
+def _shares_table(session: Session, config: IsolationConfig, port: Port, at_port: Shares) -> dict[str, Any]:
+    rate = session.live.fabric.link_at[port].rate_bps
+    lanes = plan_lanes(config.queues, Queueing.LANES)
+    rows = []
+    for level in (*DATA_LEVELS, ServiceLevel.CONTROL):
+        got = [f"{at_port[phase][level] * 8 / rate:.1%}" for phase in _TOGETHER]
+        rows.append([level.label, f"{lanes.lane_of(level).share:.0%}", *got])
+    totals = [f"{sum(at_port[phase].values()) * 8 / rate:.1%}" for phase in _TOGETHER]
+    rows.append(["all", "100%", *totals])
+    return {
+        "title": f"Shares of the busiest port, {port} ({format_rate(rate)})",
+        "columns": ["service level", "share wanted", "got, shared queue", "got, lanes"],
+        "rows": rows,
+        "note": "by DSCP, so acknowledgements count with their kind; what a lane does not use, others may borrow",
+    }

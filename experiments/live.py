@@ -1,0 +1,73 @@
+"""A fabric that is up: emulated, with its queues in place and its rules installed, warm and ready to carry traffic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from controllers.client import ControllerProcess
+from controllers.plan import RoutePlan
+from controllers.routes import plan_static_routes
+from fabric import world
+from fabric.emulation import Emulation, emulate
+from fabric.identity import NodeId
+from fabric.lanes import LanePlan
+from fabric.model import Fabric
+from fabric.openvswitch import find_datapath
+
+RULES_TIMEOUT_S = 120.0
+Tell = Callable[[str], None]
+"""Says to the user what is being done."""
+
+
+@dataclass(frozen=True)
+class LiveFabric:
+    """What is up, and how long that took in seconds: until the fabric stood, and until its rules were installed."""
+
+    emulation: Emulation
+    controller: ControllerProcess
+    plan: RoutePlan
+    built_s: float
+    ready_s: float
+
+    @property
+    def fabric(self) -> Fabric:
+        """The fabric."""
+        return self.emulation.fabric
+
+    def rule_drops(self) -> Mapping[NodeId, int]:
+        """Return the packets that each switch's rules have dropped, up to now."""
+        self.emulation.switches.settle_counters()
+        counters = self.controller.counters()
+        return {
+            switch: counters[switch.name].table_miss_packets + counters[switch.name].guard_packets
+            for switch in self.fabric.switches
+        }
+
+
+@contextmanager
+def bring_up(fabric: Fabric, lanes: LanePlan, log_directory: Path, tell: Tell) -> Iterator[LiveFabric]:
+    """Bring a fabric up in this world for the time of a block. Raises EmulationError or ControllerError."""
+    started = time.monotonic()
+    datapath = find_datapath()
+    tell(
+        f"building {fabric.name}: {len(fabric.hosts)} hosts, {len(fabric.switches)} switches, "
+        f"{len(fabric.links)} links, {datapath.value} datapath"
+    )
+    plan = plan_static_routes(fabric)
+    plan_file = world.RUN_DIR / "plan.json"
+    plan.save(plan_file)
+    with ControllerProcess(plan_file, log_directory / "controller.log") as controller:
+        emulation = emulate(fabric, lanes, log_directory, datapath)
+        try:
+            built_s = time.monotonic() - started
+            tell(f"installing {plan.rule_count} rules")
+            controller.wait_ready(RULES_TIMEOUT_S)
+            ready_s = time.monotonic() - started
+            emulation.warm_up()
+            yield LiveFabric(emulation, controller, plan, built_s, ready_s)
+        finally:
+            emulation.switches.stop()

@@ -1,0 +1,137 @@
+"""Where does a packet go? A probe on the wire against the plan: the ports it leaves by, and the lane it waits in."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from controllers.plan import RoutePlan
+from controllers.routes import planned_path
+from experiments.live import LiveFabric
+from fabric import netns
+from fabric.census import lane_counters
+from fabric.errors import UsageError
+from fabric.identity import NodeId, Role
+from fabric.lanes import LanePlan, ServiceLevel
+from fabric.model import Fabric, Nic, Port
+
+_ETH_P_ALL = 0x0003
+_OUTGOING = 4
+_PROBE_PORT = 33434  # Where traceroute probes begin.
+_WAIT_S = 1.0
+_MARK_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Hop:
+    """A port that a packet leaves by, and the lane in which it waits there."""
+
+    port: Port
+    lane: str
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What a probe met: the ports it left by, in order, with their lanes; and whether it arrived."""
+
+    hops: tuple[Hop, ...]
+    delivered: bool
+
+
+def nics_for(fabric: Fabric, source: NodeId, destination: NodeId) -> tuple[Nic, Nic]:
+    """Return the NICs over which two hosts talk: in a zone that both have a NIC in, else each one's first.
+
+    Raises UsageError if the fabric carries nothing between them: storage NICs speak only within their zone.
+    """
+    for nic in fabric.nics_of[source]:
+        peer = fabric.nic_in_zone(destination, nic.zone)
+        if peer is not None:
+            return nic, peer
+    if Role.STORAGE in (source.role, destination.role):
+        raise UsageError(f"{source} and {destination}: storage traffic stays in its zone, and they share none")
+    return fabric.nics_of[source][0], fabric.nics_of[destination][0]
+
+
+def planned_hops(
+    plan: RoutePlan, fabric: Fabric, lanes: LanePlan, nics: tuple[Nic, Nic], level: ServiceLevel
+) -> list[Hop]:
+    """Return where a packet should go by the plan."""
+    lane = lanes.lane_of(level).name
+    return [Hop(port, lane) for port in planned_path(plan, fabric, *nics)]
+
+
+def probe(live: LiveFabric, nics: tuple[Nic, Nic], level: ServiceLevel) -> ProbeResult:
+    """Send one packet over an idle fabric and return where it was seen."""
+    source, destination = nics
+    mark = os.urandom(_MARK_BYTES)
+    namespace_of = live.emulation.namespace_of
+    with _tap(None) as wires, _tap(namespace_of(destination.node)) as end:
+        before = lane_counters(live.emulation)
+        source_namespace = namespace_of(source.node)
+        assert source_namespace is not None, "hosts have namespaces"
+        with netns.inside(source_namespace):
+            _send(source, destination, level, mark)
+        time.sleep(_WAIT_S)
+        after = lane_counters(live.emulation)
+        crossed = [name for name, direction in _seen(wires, destination, mark) if direction == _OUTGOING]
+        delivered = any(name == destination.port.interface for name, _ in _seen(end, destination, mark))
+    ports = {port.interface: port for port in live.fabric.link_at}
+    left_by = [source.port, *(ports[name] for name in crossed)]
+    return ProbeResult(tuple(Hop(port, _lane_used(live, before, after, port)) for port in left_by), delivered)
+
+
+def _tap(namespace: Path | None) -> socket.socket:
+    """Return a socket that sees every frame of a namespace's interfaces; None: the world's own, with the switches'."""
+    if namespace is not None:
+        with netns.inside(namespace):
+            return _tap(None)
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
+    sock.setblocking(False)
+    return sock
+
+
+def _seen(tap: socket.socket, destination: Nic, mark: bytes) -> Iterator[tuple[str, int]]:
+    """Yield interface and direction of each frame to ``destination`` that carries the mark, in order.
+
+    The host's answer, that nobody listens, carries the mark too, and goes the other way.
+    """
+    address = bytes.fromhex(destination.mac.replace(":", ""))
+    while True:
+        try:
+            frame, (interface, _, direction, *_) = tap.recvfrom(65536)
+        except BlockingIOError:
+            return
+        if frame.startswith(address) and mark in frame:
+            yield interface, direction
+
+
+def _send(source: Nic, destination: Nic, level: ServiceLevel, mark: bytes) -> None:
+    # Imported here: scapy takes half a second, and only probes need it.
+    from scapy.layers.inet import IP, UDP
+    from scapy.layers.l2 import Ether
+    from scapy.packet import Raw
+
+    packet = (
+        Ether(src=source.mac, dst=destination.mac)
+        / IP(src=source.ip, dst=destination.ip, tos=level.tos)
+        / UDP(sport=_PROBE_PORT, dport=_PROBE_PORT)
+        / Raw(mark)
+    )
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
+        sock.bind((source.port.interface, 0x0800))
+        sock.send(bytes(packet))
+
+
+def _lane_used(
+    live: LiveFabric, before: dict[tuple[Port, str], int], after: dict[tuple[Port, str], int], port: Port
+) -> str:
+    used = [
+        lane.name
+        for lane in live.emulation.lane_plan.lanes
+        if after[port, lane.name] > before[port, lane.name]
+    ]
+    return "+".join(used) or "none"

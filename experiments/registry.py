@@ -1,0 +1,63 @@
+"""The experiments that come with the project, by name, and how a name or a YAML file becomes a checked config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments import isolation
+from experiments.config import RunConfig, split_topology_setting, with_whole_topology
+from experiments.session import Session
+from fabric.config import checked, read_yaml, unknown_key, with_overrides
+from fabric.errors import ConfigError
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One question. ``run`` plays it in a session and returns its summary."""
+
+    name: str
+    question: str
+    config: type[RunConfig]
+    run: Callable[[Session, Any], dict[str, Any]]
+
+    @property
+    def file(self) -> Path:
+        """The YAML file with its defaults."""
+        return _HERE / f"{self.name}.yaml"
+
+
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in (Experiment("isolation", isolation.QUESTION, isolation.IsolationConfig, isolation.run),)
+}
+
+
+def resolve(name_or_file: str, overrides: Iterable[str]) -> tuple[Experiment, RunConfig, dict[str, Any]]:
+    """Return an experiment, its checked config, and that config as it can be written to a file again.
+
+    Raises ConfigError with every fault, those of the topology included.
+    """
+    path = Path(name_or_file)
+    if name_or_file in EXPERIMENTS:
+        path = EXPERIMENTS[name_or_file].file
+    elif not path.is_file():
+        raise ConfigError("experiment", [f"{unknown_key(name_or_file, EXPERIMENTS)}, or the path of a YAML file"])
+    return _resolve_data(read_yaml(path), str(path), overrides)
+
+
+def _resolve_data(
+    data: dict[str, Any], source: str, overrides: Iterable[str]
+) -> tuple[Experiment, RunConfig, dict[str, Any]]:
+    name = data.get("experiment")
+    if name not in EXPERIMENTS:
+        raise ConfigError(source, [f"experiment: {name!r} does not exist; use one of {', '.join(EXPERIMENTS)}"])
+    whole, single = split_topology_setting(overrides)
+    raw = with_overrides(with_whole_topology(with_overrides(data, whole), source), single)
+    config = checked(EXPERIMENTS[name].config, raw, source)
+    config.fabric()
+    return EXPERIMENTS[name], config, config.model_dump(mode="json")

@@ -1,0 +1,141 @@
+"""One run from its config to its published directory, inside a world."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from experiments.captures import captures
+from experiments.config import RunConfig
+from experiments.live import bring_up
+from experiments.registry import Experiment
+from experiments.session import Session
+from fabric import world
+from fabric.agents import AgentPool
+from fabric.errors import ResultError, UsageError
+from fabric.fidelity import EXIT_CODE_INVALID, Status, Verdict
+from fabric.lanes import Queueing, plan_lanes
+from fabric.report import write_report
+from fabric.results import Result, ResultWriter, new_directory
+
+OUT = Console()
+ERR = Console(stderr=True)
+_PRELOAD = ("traffic.hfreduce", "traffic.nccl", "traffic.background", "traffic.storage.job", "fabric.telemetry")
+_STATUS_STYLES = {Status.FAITHFUL: "bold green", Status.DEGRADED: "bold yellow", Status.INVALID: "bold red"}
+
+
+def choose_directory(wanted: Path | None, experiment: str) -> Path:
+    """Return the absolute path of a run's directory, which must be new. Raises UsageError."""
+    directory = (wanted or new_directory(Path("results"), experiment)).absolute()
+    if directory.exists():
+        raise UsageError(f"--out {directory}: exists already, and results are never overwritten; give a new name")
+    if directory.is_relative_to("/run"):
+        raise UsageError(f"--out {directory}: /run is private to a run and ends with it; give a path elsewhere")
+    return directory
+
+
+def run_in_world(
+    experiment: Experiment, config: RunConfig, resolved: dict[str, Any], directory: Path, wanted_captures: Sequence[str]
+) -> int:
+    """Play an experiment in this world, publish its directory, print its answer, and return the exit code."""
+    draft = ResultWriter(world.RUN_DIR / "result")
+    try:
+        verdict, summary = _play(experiment, config, resolved, draft, wanted_captures)
+    except BaseException:
+        _save_logs(draft, directory)
+        raise
+    _tell("drawing figures")
+    result = Result(draft.directory)
+    write_report(result)
+    publish(draft.directory, directory)
+    _print_answer(experiment, summary, verdict)
+    OUT.print(f"figures: {directory / 'figures'}", soft_wrap=True, highlight=False)
+    OUT.print(f"result: {directory}", soft_wrap=True, highlight=False)
+    return EXIT_CODE_INVALID if verdict.status is Status.INVALID else 0
+
+
+def _play(
+    experiment: Experiment,
+    config: RunConfig,
+    resolved: dict[str, Any],
+    draft: ResultWriter,
+    wanted_captures: Sequence[str],
+) -> tuple[Verdict, dict[str, Any]]:
+    fabric = config.fabric()
+    lanes = plan_lanes(config.queues, Queueing.SHARED)
+    with ExitStack() as stack:
+        live = stack.enter_context(bring_up(fabric, lanes, draft.directory / "logs", _tell))
+        stack.enter_context(captures(live.emulation, wanted_captures))
+        bar = stack.enter_context(_progress_bar())
+        task = bar.add_task("", total=1.0)
+        pool = AgentPool(_PRELOAD)
+        stack.callback(pool.stop)
+        session = Session(
+            live=live,
+            pool=pool,
+            queues=config.queues,
+            seed=config.seed,
+            sample_period_s=config.sample_period,
+            congestion_control=config.congestion_controls(),
+            tell=_tell,
+            progress=lambda title, done: bar.update(task, description=title, completed=done),
+        )
+        summary = experiment.run(session, config)
+        return session.write(draft, experiment.name, resolved, summary), summary
+
+
+def _tell(text: str) -> None:
+    ERR.print(f"[dim]{text}[/]", highlight=False, soft_wrap=True)
+
+
+def _progress_bar() -> Progress:
+    return Progress(TextColumn("{task.description:<40}"), BarColumn(), TimeElapsedColumn(), console=ERR, transient=True)
+
+
+def _save_logs(draft: ResultWriter, directory: Path) -> None:
+    """Keep the logs of a run that failed: they say why, and the world's memory goes with it."""
+    target = directory.with_name(directory.name + ".failed-logs")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(draft.directory / "logs", target, dirs_exist_ok=True)
+    _hand_to_caller(target)
+    ERR.print(f"logs: {target}", highlight=False, soft_wrap=True)
+
+
+def publish(draft: Path, directory: Path) -> None:
+    """Move a whole result out of the world's memory: it appears under its name only when complete."""
+    if directory.exists():
+        raise ResultError(f"{directory}: came into being while the run went on; the result is lost, run again")
+    partial = directory.with_name(directory.name + ".partial")
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(draft, partial)
+    _hand_to_caller(partial)
+    partial.rename(directory)
+
+
+def _hand_to_caller(path: Path) -> None:
+    """Give files to the user who called sudo."""
+    user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
+    if user is None or group is None:
+        return
+    for found in (path, *path.rglob("*")):
+        os.chown(found, int(user), int(group))
+
+
+def _print_answer(experiment: Experiment, summary: dict[str, Any], verdict: Verdict) -> None:
+    OUT.print(f"[bold]{experiment.name}[/]: {experiment.question}", soft_wrap=True)
+    for described in summary["tables"]:
+        table = Table(*described["columns"], title=described["title"], caption=described.get("note"))
+        for row in described["rows"]:
+            table.add_row(*(str(cell) for cell in row))
+        OUT.print(table)
+    OUT.print(f"verdict: [{_STATUS_STYLES[verdict.status]}]{verdict.status.value}[/]")
+    for reason in verdict.reasons:
+        OUT.print(f"  {reason}", soft_wrap=True, highlight=False)

@@ -1,0 +1,208 @@
+"""A measured run on a live fabric: phases of traffic, each sampled and counted, and at the end a verdict and files."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from importlib import metadata
+from typing import Any
+
+import pandas as pd
+
+from experiments.live import LiveFabric, Tell
+from fabric.agents import AgentPool
+from fabric.calibration import LinkCalibration, calibrate
+from fabric.census import Census, Conservation, conservation, take_census
+from fabric.fidelity import Verdict, judge
+from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.results import FORMAT_VERSION, TABLES, Phase, ResultWriter, empty_table, fabric_as_json
+from fabric.telemetry import Sampler, SamplerSetup, Series, machine_frame, ports_frame
+from traffic.job import Job, Records, Stage
+
+_TIME_COLUMNS = ("at_s", "started_s", "ended_s")
+_PROGRESS_S = 0.5
+_LIBRARIES = ("mininet", "ryu", "eventlet", "numpy", "scapy", "pandas")
+Progress = Callable[[str, float], None]
+"""Shows the user how far a phase is: its title and the fraction done."""
+
+
+@dataclass(frozen=True)
+class PhaseOutcome:
+    """What a phase measured: its rows (times still ``time.monotonic()``) and what became of every packet."""
+
+    phase: Phase
+    records: Records
+    conservation: Conservation
+
+
+@dataclass
+class Session:
+    """One run. ``origin`` is its time zero (``time.monotonic()``)."""
+
+    live: LiveFabric
+    pool: AgentPool
+    queues: QueueConfig
+    seed: int
+    sample_period_s: float
+    congestion_control: dict[ServiceLevel, str]
+    tell: Tell
+    progress: Progress
+    origin: float = field(default_factory=time.monotonic)
+    started_at: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
+    phases: list[PhaseOutcome] = field(default_factory=list)
+    calibrations: dict[str, list[LinkCalibration]] = field(default_factory=dict)
+    _frames: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
+    _sampler: Sampler = field(init=False)
+    _census: Census | None = None
+
+    def __post_init__(self) -> None:
+        emulation = self.live.emulation
+        # Namespace 0 is the world's own, with the switches' ports; then each host's, in the fabric's order.
+        namespaces = (None, *(emulation.namespace_of(host) for host in self.live.fabric.hosts))
+        setup = SamplerSetup(namespaces, emulation.switches.switch_pid, self.sample_period_s)
+        self._sampler = Sampler(self.pool, setup)
+
+    @property
+    def stage(self) -> Stage:
+        """Where this run's jobs play."""
+        emulation = self.live.emulation
+        return Stage(self.live.fabric, self.pool, emulation.namespace_of, self.seed, self.congestion_control)
+
+    @property
+    def queueing(self) -> Queueing:
+        """The queues that are in place."""
+        return self.live.emulation.lane_plan.queueing
+
+    def use_queueing(self, queueing: Queueing) -> None:
+        """Put other queues in place, unless they are, and calibrate them once."""
+        if queueing is not self.queueing:
+            self.live.emulation.set_lanes(plan_lanes(self.queues, queueing))
+            self._census = None
+        if queueing.value not in self.calibrations:
+            self.tell(f"calibrating every kind of link, {queueing.value} queueing")
+            self.calibrations[queueing.value] = calibrate(self.live.emulation)
+            self._census = None
+
+    def run_phase(self, name: str, title: str, jobs: Sequence[Job], duration_s: float) -> PhaseOutcome:
+        """Play jobs together for a time, and count and sample all that happens. The first job is halted first."""
+        before = self._census or self._take_census()
+        self._sampler.begin()
+        started = time.monotonic()
+        records = Records()
+        try:
+            for job in jobs:
+                job.play(name)
+            self._wait(title, started, duration_s)
+        finally:
+            for job in jobs:
+                records.extend(job.halt())
+            ended = time.monotonic()
+            self._keep_samples(self._sampler.end())
+        after = self._census = self._take_census()
+        phase = Phase(name, title, self.queueing.value, started - self.origin, ended - self.origin)
+        outcome = PhaseOutcome(phase, records, conservation(self.live.fabric, before, after))
+        self.phases.append(outcome)
+        self._keep_records(records)
+        return outcome
+
+    def _take_census(self) -> Census:
+        return take_census(self.live.emulation, self.live.rule_drops)
+
+    def _wait(self, title: str, started: float, duration_s: float) -> None:
+        while (elapsed := time.monotonic() - started) < duration_s:
+            self.progress(title, elapsed / duration_s)
+            time.sleep(min(_PROGRESS_S, duration_s - elapsed))
+        self.progress(title, 1.0)
+
+    def _keep_samples(self, series: Series) -> None:
+        emulation, fabric = self.live.emulation, self.live.fabric
+        numbers = {host: number for number, host in enumerate(fabric.hosts, start=1)}
+        ports = {(numbers.get(port.node, 0), index): port for port, index in emulation.indices.items()}
+        self._keep("ports", ports_frame(series, ports, emulation.lane_plan, self.origin))
+        self._keep("machine", machine_frame(series, self.origin))
+
+    def _keep_records(self, records: Records) -> None:
+        for name in ("steps", "operations", "flows"):
+            rows = getattr(records, name)
+            if rows:
+                frame = pd.DataFrame(rows, columns=list(TABLES[name]))
+                for column in _TIME_COLUMNS:
+                    if column in frame:
+                        frame[column] -= self.origin
+                self._keep(name, frame)
+
+    def _keep(self, name: str, frame: pd.DataFrame) -> None:
+        self._frames.setdefault(name, []).append(frame)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return all rows of a table so far."""
+        frames = [frame for frame in self._frames.get(name, []) if not frame.empty]
+        return pd.concat(frames, ignore_index=True) if frames else empty_table(name)
+
+    def judge(self) -> Verdict:
+        """Return the verdict on the run so far."""
+        calibrations = [one for found in self.calibrations.values() for one in found]
+        conservations = [outcome.conservation for outcome in self.phases]
+        return judge(calibrations, conservations, self.table("machine"), self.live.emulation.datapath)
+
+    def write(self, writer: ResultWriter, experiment: str, config: dict[str, Any], summary: dict[str, Any]) -> Verdict:
+        """Write the run's files and return its verdict."""
+        verdict = self.judge()
+        for name in TABLES:
+            writer.write_table(name, self.table(name))
+        writer.write_yaml("config.yaml", config)
+        writer.write_json("fabric.json", fabric_as_json(self.live.fabric))
+        writer.write_json("summary.json", summary)
+        writer.write_json("manifest.json", self._manifest(experiment, verdict))
+        return verdict
+
+    def _manifest(self, experiment: str, verdict: Verdict) -> dict[str, Any]:
+        fabric = self.live.fabric
+        return {
+            "format_version": FORMAT_VERSION,
+            "experiment": experiment,
+            "engine": "namespace",
+            "seed": self.seed,
+            "started_at": self.started_at,
+            "command": sys.argv,
+            "datapath": self.live.emulation.datapath.value,
+            "scale": fabric.scale,
+            "sample_period_s": self.sample_period_s,
+            "verdict": verdict.as_json(),
+            "phases": [vars(outcome.phase) for outcome in self.phases],
+            "calibration": {
+                queueing: [_calibration_as_json(one) for one in found] for queueing, found in self.calibrations.items()
+            },
+            "conservation": {outcome.phase.name: vars(outcome.conservation) for outcome in self.phases},
+            "setup": {"built_s": self.live.built_s, "ready_s": self.live.ready_s},
+            "congestion_control": {
+                level.label: self.stage.congestion_control_of(level) for level in ServiceLevel if level.value < 6
+            },
+            "machine": machine_facts(),
+            "versions": versions(),
+        }
+
+
+def _calibration_as_json(one: LinkCalibration) -> dict[str, Any]:
+    return {**vars(one), "rate_error": one.rate_error, "worst_share_error": one.worst_share_error}
+
+
+def machine_facts() -> dict[str, Any]:
+    """Return what a reader must know of the machine to judge a result."""
+    return {
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what made a result."""
+    found = {"python": platform.python_version(), "project": metadata.version("ai-fabric-emulator")}
+    return found | {name: metadata.version(name) for name in _LIBRARIES}

@@ -1,0 +1,116 @@
+"""What this machine can do, what is missing, and the command that mends it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabric.openvswitch import DAEMONS, SCHEMA, Datapath, find_datapath
+
+_SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"
+_MEMORY_BYTES = 2 * 2**30
+_PACKAGES = {
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "mnexec": "mininet",
+    "tcpdump": "tcpdump",
+    "iperf3": "iperf3",
+    **dict.fromkeys(DAEMONS, "openvswitch-switch"),
+}
+_OPTIONAL = {"tcpdump", "iperf3"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at. ``remedy`` mends it; ``needed``: experiments cannot run without it."""
+
+    subject: str
+    good: bool
+    needed: bool
+    detail: str
+    remedy: str = ""
+
+
+def examine() -> list[Finding]:
+    """Return all findings on this machine. Experiments can run if every needed one is good."""
+    return [found for look in _LOOKS for found in look()]
+
+
+def can_run(findings: list[Finding]) -> bool:
+    """Return whether experiments can run."""
+    return all(found.good for found in findings if found.needed)
+
+
+def _root() -> Iterator[Finding]:
+    is_root = os.geteuid() == 0
+    detail = "running as root" if is_root else "not root; network namespaces need it"
+    yield Finding("root", is_root, True, detail, "" if is_root else "sudo fabric ...")
+
+
+def _programs() -> Iterator[Finding]:
+    for program, package in _PACKAGES.items():
+        path = shutil.which(program, path=os.environ.get("PATH", "") + _SBIN)
+        remedy = "" if path else f"apt-get install {package}"
+        yield Finding(program, path is not None, program not in _OPTIONAL, path or "not installed", remedy)
+    has_schema = SCHEMA.exists()
+    remedy = "" if has_schema else "apt-get install openvswitch-switch"
+    yield Finding("Open vSwitch schema", has_schema, True, str(SCHEMA), remedy)
+
+
+def _modules() -> Iterator[Finding]:
+    for module, remedy in {"mininet": "apt-get install mininet", "ryu": "make setup", "scapy": "make setup"}.items():
+        found = importlib.util.find_spec(module) is not None
+        detail = "importable" if found else "cannot be imported by this Python"
+        yield Finding(f"python: {module}", found, True, detail, "" if found else remedy)
+
+
+def _namespaces() -> Iterator[Finding]:
+    script = "ip link add d0 type veth peer name d1 2>/dev/null && tc qdisc add dev d0 root handle 1: htb"
+    reason, good = _try_in_namespaces(script) if os.geteuid() == 0 else ("not tried without root", False)
+    remedy = "" if good else "run on a kernel with CONFIG_NET_NS, CONFIG_VETH and CONFIG_NET_SCH_HTB"
+    yield Finding("namespaces, veth, HTB", good, True, reason, remedy)
+
+
+def _try_in_namespaces(script: str) -> tuple[str, bool]:
+    command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error), False
+    return (done.stderr.strip() or "tried, they work"), done.returncode == 0
+
+
+def _datapath() -> Iterator[Finding]:
+    kernel = find_datapath() is Datapath.KERNEL
+    detail = "kernel module openvswitch" if kernel else "userspace: no kernel module here; about 1 Gbit/s in all"
+    yield Finding("Open vSwitch datapath", True, False, detail)
+
+
+def _congestion_control() -> Iterator[Finding]:
+    available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+    good = "cubic" in available
+    yield Finding("TCP congestion control", good, True, ", ".join(available), "" if good else "modprobe tcp_cubic")
+
+
+def _resources() -> Iterator[Finding]:
+    cores = os.cpu_count() or 1
+    yield Finding("cores", cores >= 2, False, f"{cores}", "" if cores >= 2 else "results need 2 cores or lower rates")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    good = memory >= _MEMORY_BYTES
+    yield Finding("memory", good, False, f"{memory / 2**30:.1f} GiB", "" if good else "2 GiB are wanted")
+
+
+_LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    _root,
+    _programs,
+    _modules,
+    _namespaces,
+    _datapath,
+    _congestion_control,
+    _resources,
+)
