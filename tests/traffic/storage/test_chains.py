@@ -59,7 +59,7 @@ def test_pairs_of_nodes_share_as_equally_many_chains_as_the_numbers_allow(size: 
         assert set(pairs) == {int(mean)}
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [*SIZES, (6, 1, 5, 3)])
 def test_heads_are_spread_evenly(size: tuple[int, int, int, int]) -> None:
     heads = Counter(chain.head.node for chain in table_of(*size).chains)
     assert max(heads.values()) - min(heads[node] for node in nodes(size[0])) <= 1

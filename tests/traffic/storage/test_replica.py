@@ -258,6 +258,24 @@ def test_a_predecessor_that_becomes_tail_commits_what_it_has_pending() -> None:
     asyncio.run(scene())
 
 
+def test_a_version_left_pending_is_completed_under_the_next_table() -> None:
+    async def scene() -> None:
+        world = World(1, NODES[:2])
+        head, tail = NODES[:2]
+        replica = world.replicas[head]
+        replica._patience = Patience(retry_s=0.001, give_up_s=0.01)
+        world.running.pop(tail)
+        with pytest.raises(Refused, match=f"BUSY: {tail} did not take {CHUNK} for 0.01 s"):
+            await world.write(io_of(5), world.table)
+        with pytest.raises(Refused, match="PENDING"):
+            replica.read(CHUNK)
+        assert replica.adopt(world.table.without_node(tail)) == [CHUNK]
+        await replica.settle(CHUNK)
+        assert replica.read(CHUNK).request == 5
+
+    asyncio.run(scene())
+
+
 def test_another_clients_write_completes_the_pending_one_first() -> None:
     async def scene() -> None:
         world = World(1, NODES[:1])
