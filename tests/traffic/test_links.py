@@ -79,8 +79,10 @@ def test_frame_other_than_the_expected_one_is_refused(
 
 def test_silent_peer_is_named_after_the_timeout(tcp: tuple[socket.socket, socket.socket]) -> None:
     link = Link(tcp[0], 0, "rank 0 with rank 1", 0.1)
+    started = time.monotonic()
     with pytest.raises(TrafficError, match=r"rank 0 with rank 1: peer sent no data for 0\.1 s at step 3, chunk 7"):
         link.receive(3, 7, floats(10))
+    assert 0.1 <= time.monotonic() - started < 1
 
 
 def test_peer_that_takes_nothing_is_named_after_the_timeout(tcp: tuple[socket.socket, socket.socket]) -> None:

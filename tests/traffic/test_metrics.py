@@ -67,7 +67,7 @@ def test_operation_latency_and_bandwidth_of_a_table() -> None:
     operations = pd.DataFrame({"size_bytes": [100, 200, 400], "started_s": [0.0, 1.0, 2.0], "ended_s": [1.0, 2.5, 9.0]})
     assert metrics.operation_latency(operations).p50_s == 1.5
     assert metrics.operation_bandwidth(operations, 0, 3) == 100
-    assert metrics.operation_bandwidth(operations, 1, 3) == 100
+    assert metrics.operation_bandwidth(operations, 1.25, 3.25) == 100
     assert metrics.operation_bandwidth(operations, 0, 9) == pytest.approx(700 / 9)
 
 
