@@ -188,7 +188,7 @@ def check_file(options: argparse.Namespace, _: list[str]) -> int:
     from fabric.config import read_yaml
 
     if options.file in EXPERIMENTS or "experiment" in read_yaml(_file_to_check(options.file)):
-        experiment, config, _ = resolve(options.file, [])
+        experiment, config = resolve(options.file, [])[:2]
         OUT.print(f"{options.file}: good; experiment {experiment.name} on {config.fabric().name}")
     else:
         found = load_fabric(options.file)

@@ -51,7 +51,7 @@ class IsolationConfig(RunConfig):
     background: BackgroundConfig = Field(default_factory=BackgroundConfig)
 
 
-def run(session: Session, config: IsolationConfig) -> dict[str, Any]:
+def run_isolation(session: Session, config: IsolationConfig) -> dict[str, Any]:
     """Play the six phases and return the summary."""
     with _jobs(session, config) as jobs:
         session.use_queueing(Queueing.SHARED)
@@ -103,7 +103,7 @@ def busiest_switch_port(ports: pd.DataFrame, fabric: Fabric) -> Port:
     by_name = {str(port): port for port, _ in fabric.directed_ports() if port.node.is_switch}
     sent = ports[ports["port"].isin(by_name)].groupby(["port", "lane"], observed=True)["sent_bytes"].agg(["min", "max"])
     totals = (sent["max"] - sent["min"]).groupby("port", observed=True).sum()
-    relative = {name: total / fabric.link_at[by_name[name]].rate_bps for name, total in totals.items()}
+    relative = {str(name): total / fabric.link_at[by_name[str(name)]].rate_bps for name, total in totals.items()}
     return by_name[max(relative, key=lambda name: relative[name])]
 
 
@@ -211,7 +211,10 @@ def _answer(figures: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def _rows(
-    session: Session, figures: Mapping[str, Mapping[str, float]], key: str, cells: Callable[[Mapping[str, float]], list[str]]
+    session: Session,
+    figures: Mapping[str, Mapping[str, float]],
+    key: str,
+    cells: Callable[[Mapping[str, float]], list[str]],
 ) -> list[list[str]]:
     """Return a table's rows: one for each phase that has ``key``."""
     titles = {outcome.phase.name: outcome.phase.title for outcome in session.phases}

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments import isolation
 from experiments.config import RunConfig, split_topology_setting, with_whole_topology
+from experiments.isolation import QUESTION as ISOLATION_QUESTION
+from experiments.isolation import IsolationConfig, run_isolation
 from experiments.session import Session
 from fabric.config import checked, read_yaml, unknown_key, with_overrides
 from fabric.errors import ConfigError
@@ -33,7 +34,7 @@ class Experiment:
 
 EXPERIMENTS = {
     experiment.name: experiment
-    for experiment in (Experiment("isolation", isolation.QUESTION, isolation.IsolationConfig, isolation.run),)
+    for experiment in (Experiment("isolation", ISOLATION_QUESTION, IsolationConfig, run_isolation),)
 }
 
 

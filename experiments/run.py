@@ -25,10 +25,11 @@ from fabric.fidelity import EXIT_CODE_INVALID, Status, Verdict
 from fabric.lanes import Queueing, plan_lanes
 from fabric.report import write_report
 from fabric.results import Result, ResultWriter, new_directory
+from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
 
 OUT = Console()
 ERR = Console(stderr=True)
-_PRELOAD = ("traffic.hfreduce", "traffic.nccl", "traffic.background", "traffic.storage.job", "fabric.telemetry")
+_PRELOAD = ("traffic.hfreduce", "traffic.nccl", "traffic.background", "fabric.telemetry", *STORAGE_PRELOAD)
 _STATUS_STYLES = {Status.FAITHFUL: "bold green", Status.DEGRADED: "bold yellow", Status.INVALID: "bold red"}
 
 

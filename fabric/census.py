@@ -11,8 +11,9 @@ counter was lost by the emulator, not by the network emulated:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from fabric.emulation import Emulation
 from fabric.errors import EmulationError
@@ -91,18 +92,36 @@ def take_census(emulation: Emulation, rule_drops: Callable[[], Mapping[NodeId, i
         before = now
 
 
+def lane_counters(emulation: Emulation, counter: str = "sent_packets") -> dict[tuple[Port, str], int]:
+    """Return a counter of :data:`fabric.queues.COUNTERS` for each lane of each port."""
+    names = {lane.number: lane.name for lane in emulation.lane_plan.lanes}
+    counters: dict[tuple[Port, str], int] = {}
+    for namespace, ports in _ports_by_namespace(emulation):
+        by_index = {emulation.indices[port]: port for port in ports}
+        with Netlink(namespace) as link:
+            keys, rows = QueueReader().read(link.dump_qdiscs())
+        for (index, lane), value in zip(keys, rows[counter].tolist(), strict=True):
+            counters[by_index[index], names[lane]] = value
+    return counters
+
+
+def _ports_by_namespace(emulation: Emulation) -> Iterator[tuple[Path | None, list[Port]]]:
+    """Yield each namespace with the ports in it: the world's own (None) with all switches', then each host's."""
+    fabric = emulation.fabric
+    yield None, [port for switch in fabric.switches for port in fabric.ports_of[switch]]
+    for host in fabric.hosts:
+        yield emulation.namespace_of(host), list(fabric.ports_of[host])
+
+
 def _count_ports(emulation: Emulation) -> dict[Port, PortCount]:
     counts: dict[Port, PortCount] = {}
-    switch_ports = [port for switch in emulation.fabric.switches for port in emulation.fabric.ports_of[switch]]
-    with Netlink() as link:
-        counts |= _count(link, switch_ports, emulation)
-    for host in emulation.fabric.hosts:
-        with Netlink(emulation.namespace_of(host)) as link:
-            counts |= _count(link, emulation.fabric.ports_of[host], emulation)
+    for namespace, ports in _ports_by_namespace(emulation):
+        with Netlink(namespace) as link:
+            counts |= _count(link, ports, emulation)
     return counts
 
 
-def _count(link: Netlink, ports: list[Port] | tuple[Port, ...], emulation: Emulation) -> dict[Port, PortCount]:
+def _count(link: Netlink, ports: list[Port], emulation: Emulation) -> dict[Port, PortCount]:
     wires = link.link_counters()
     keys, counters = QueueReader().read(link.dump_qdiscs())
     sums: dict[int, list[int]] = {}

@@ -18,6 +18,7 @@ _PACKAGES = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
     "mnexec": "mininet",
+    "cc": "gcc libc6-dev",
     "tcpdump": "tcpdump",
     "iperf3": "iperf3",
     **dict.fromkeys(DAEMONS, "openvswitch-switch"),

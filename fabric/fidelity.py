@@ -12,6 +12,7 @@ for idle time in every second, since a core that is always busy delays packets b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -92,7 +93,7 @@ class Verdict:
                 "status": check.status.value,
                 "value": check.value,
                 "faithful_up_to": check.faithful_up_to,
-                "invalid_beyond": check.invalid_beyond,
+                "invalid_beyond": None if math.isinf(check.invalid_beyond) else check.invalid_beyond,
                 "text": check.text,
             }
             for check in self.checks

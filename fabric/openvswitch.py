@@ -17,6 +17,7 @@ from pathlib import Path
 from fabric.errors import EmulationError
 from fabric.identity import NodeId
 from fabric.model import Fabric
+from fabric.preload import honest_sendmmsg
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 DAEMONS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl")
@@ -112,7 +113,8 @@ class OpenVSwitch:
         self._wait_for(database_socket, "ovsdb-server")
         self.transact("--no-wait", "init", "--", "set", "Open_vSwitch", ".", f"other_config:max-idle={_IDLE_MS}")
         control = self.directory / "switch.ctl"
-        self._start("ovs-vswitchd", f"unix:{database_socket}", "--pidfile", f"--unixctl={control}")
+        preload = honest_sendmmsg() if self.datapath is Datapath.USERSPACE else None
+        self._start("ovs-vswitchd", f"unix:{database_socket}", "--pidfile", f"--unixctl={control}", preload=preload)
         self._wait_for(control, "ovs-vswitchd")
 
     def add_bridges(self, fabric: Fabric, controller: str) -> None:
@@ -154,13 +156,19 @@ class OpenVSwitch:
             with _duplicated_socket(self.switch_pid, descriptor) as sock:
                 if sock is None or sock.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN) != socket.AF_PACKET:
                     continue
-                if sock.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL) == 0:  # One that receives names a protocol.
+                interface, *_ = sock.getsockname()
+                if not interface:  # Those that receive are bound to one.
                     sending += 1
                     sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, min(send_bytes, _MAX_BUFFER_BYTES))
                 else:
                     sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
         if sending == 0:
             raise EmulationError("ovs-vswitchd: has no sending packet socket to enlarge; send a packet first")
+
+    def settle_counters(self) -> None:
+        """Wait until the counters of rules hold all that the datapath has done; otherwise they lag by half a second."""
+        control = self.directory / "switch.ctl"
+        self._run([tool("ovs-appctl"), f"--target={control}", "--timeout=20", "revalidator/wait"])
 
     def stop(self) -> None:
         """End both daemons, the switch first."""
@@ -173,11 +181,13 @@ class OpenVSwitch:
                 daemon.kill()
                 daemon.wait(5)
 
-    def _start(self, name: str, *arguments: str) -> None:
+    def _start(self, name: str, *arguments: str, preload: Path | None = None) -> None:
         log = self.log_directory / f"{name}.log"
         command = [tool(name), *arguments, f"--log-file={log}", "-vconsole:off", "-vfile:info"]
+        environment = os.environ | ({"LD_PRELOAD": str(preload)} if preload else {})
         with log.open("ab") as words:
-            self._daemons.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words))
+            daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words, env=environment)
+        self._daemons.append(daemon)
 
     def _wait_for(self, path: Path, name: str) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S

@@ -4,7 +4,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-packages="mininet openvswitch-switch iproute2 iputils-ping iperf3 tcpdump util-linux procps python3-venv python3-pip"
+packages="mininet openvswitch-switch iproute2 iputils-ping iperf3 tcpdump util-linux procps gcc libc6-dev
+    python3-venv python3-pip"
 stamp=.venv/.installed
 python=/usr/bin/python3
 
