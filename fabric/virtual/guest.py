@@ -151,6 +151,8 @@ def kernel_command(kernel: KernelPaths, memory_bytes: int, parameters: Sequence[
         f"uml_dir={control}/",
         "umid=kernel",
         "ipv6.disable=1",  # Nothing here uses it, and its own chatter would be in every measurement.
+        "dummy.numdummies=0",
+        "ifb.numifbs=0",
         *parameters,
         f"GUEST_CONTROL={control}",
     ]

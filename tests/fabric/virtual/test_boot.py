@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,23 +28,39 @@ def run(*argv: str, seed: int = 1, memory_bytes: int = GIB, limits: Limits | Non
     return code, stdout.getvalue().decode(), stderr.getvalue().decode()
 
 
-def left_behind() -> list[Path]:
-    return [*Path("/tmp").glob("fabric-guest-*"), *Path.home().glob(".uml"), *Path("/dev/shm").glob("vm_file*")]
+def processes_of_guests() -> dict[int, int]:
+    """Return each process of any guest on this machine with its parent's."""
+    built = kernel.require().kernel.resolve()
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "exe").resolve() == built:
+                found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # It has ended in the meantime, or is not ours to look at.
+    return found
 
 
-def guest_processes() -> list[str]:
-    return subprocess.run(["pgrep", "-f", "time-travel=inf-cpu"], capture_output=True, text=True).stdout.split()
+def orphans() -> set[int]:
+    guests = processes_of_guests()
+    return {process for process, parent in guests.items() if parent == 1}
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_behind() -> object:
-    before = set(guest_processes())
-    yield
+def directories_of_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Check after each test that its guests have left nothing behind."""
+    directory = tmp_path / "guests"
+    directory.mkdir()
+    monkeypatch.setenv("TMPDIR", str(directory))
+    monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    before = orphans()
+    yield directory
     deadline = time.monotonic() + 5
-    while (set(guest_processes()) - before or left_behind()) and time.monotonic() < deadline:
+    while (orphans() - before or list(directory.iterdir())) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert set(guest_processes()) <= before
-    assert left_behind() == []
+    assert orphans() <= before
+    assert list(directory.iterdir()) == []
+    assert not list(Path("/dev/shm").glob("vm_file*"))
 
 
 def test_a_program_gives_its_output_and_its_exit_code() -> None:
@@ -80,8 +98,8 @@ def test_files_are_written_on_the_host_as_the_account_that_runs_the_guest(
 
 
 def test_the_guest_has_root_and_a_network_of_its_own() -> None:
-    script = "id -u; ip link add a type veth peer name b; ip -br link | cut -d' ' -f1"
-    assert run("sh", "-c", script)[1].split() == ["0", "lo", "b@a", "a@b"]
+    script = "id -u; ip link add v0 type veth peer name v1; ip -br link | cut -d' ' -f1"
+    assert run("sh", "-c", script)[1].split() == ["0", "lo", "v1@v0", "v0@v1"]
 
 
 def test_a_loop_that_never_sleeps_is_ended_with_a_reason() -> None:
@@ -124,11 +142,16 @@ def test_a_guest_ends_with_the_process_that_started_it(number: signal.Signals) -
         "from fabric.virtual.guest import run_in_guest;"
         "run_in_guest(['sh', '-c', 'echo started; while :; do :; done'], seed=1, memory_bytes=1 << 30)"
     )
-    before = set(guest_processes())
     root = Path(__file__).parents[3]
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=root, stderr=subprocess.PIPE)
     assert parent.stdout is not None
     with parent:
         assert parent.stdout.readline() == b"started\n"
-        assert set(guest_processes()) > before
+        guest = next(process for process, its_parent in processes_of_guests().items() if its_parent == parent.pid)
+        inside = {process for process, its_parent in processes_of_guests().items() if its_parent == guest}
+        assert inside
         parent.send_signal(number)
+    deadline = time.monotonic() + 5
+    while (inside | {guest}) & processes_of_guests().keys() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not (inside | {guest}) & processes_of_guests().keys()
