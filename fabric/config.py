@@ -22,9 +22,9 @@ TimeS = Annotated[float, BeforeValidator(parse_time_s)]
 
 
 class Strict(BaseModel):
-    """Base of every config: frozen, no unknown keys, no silent conversion of what is not a quantity."""
+    """Base of every config: frozen, no unknown keys, no silent conversion of what is not a quantity, finite numbers."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -59,7 +59,7 @@ def _fault(model: type[BaseModel], item: Any) -> str:
         return f"{path}: is missing; add it"
     message = item["msg"].removeprefix("Value error, ")
     got = "" if item["type"] == "value_error" else f" (got {item.get('input')!r})"
-    return f"{path}: {message}{got}"
+    return f"{path}: {message}{got}" if path else f"{message}{got}"
 
 
 def unknown_key(path: str, valid: Iterable[str]) -> str:
@@ -104,8 +104,15 @@ def with_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[st
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise ConfigError("--set", [f"{text!r} is no setting; write it like duration=5s or topology.mtu=1500"])
-        _assign(result, key.split("."), yaml.safe_load(value), text)
+        _assign(result, key.split("."), _yaml_value(value, text), text)
     return result
+
+
+def _yaml_value(value: str, setting: str) -> Any:
+    try:
+        return yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError("--set", [f"{setting!r}: {value!r} is not YAML; put it in quotes"]) from error
 
 
 def _copied(value: Any) -> Any:

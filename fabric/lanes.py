@@ -147,7 +147,7 @@ class LanePlan:
 
     def named(self, name: str) -> Lane:
         """Return the lane of that name. Raises KeyError if there is none."""
-        return next(lane for lane in self.lanes if lane.name == name)
+        return {lane.name: lane for lane in self.lanes}[name]
 
 
 def plan_lanes(config: QueueConfig, queueing: Queueing) -> LanePlan:

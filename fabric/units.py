@@ -28,8 +28,8 @@ _SIZES_BYTES = {
 _TIMES_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0}
 
 
-def _split(text: str, units: dict[str, int] | dict[str, float], kind: str, example: str) -> tuple[float, float]:
-    match = _QUANTITY.match(text)
+def _split(text: object, units: dict[str, int] | dict[str, float], kind: str, example: str) -> tuple[float, float]:
+    match = _QUANTITY.match(text) if isinstance(text, str) else None
     if match is None:
         raise ValueError(f"{text!r} is not a {kind}; write it like {example!r}")
     number, unit = match.groups()
@@ -43,7 +43,7 @@ def parse_rate_bps(text: str | int) -> int:
 
     Raises ValueError naming the text and the accepted units.
     """
-    if isinstance(text, int):
+    if isinstance(text, int) and not isinstance(text, bool):
         return text
     number, unit = _split(text, _RATES_BPS, "rate", "20 Mbit/s")
     return round(number * unit)
@@ -54,7 +54,7 @@ def parse_size_bytes(text: str | int) -> int:
 
     Raises ValueError naming the text and the accepted units.
     """
-    if isinstance(text, int):
+    if isinstance(text, int) and not isinstance(text, bool):
         return text
     number, unit = _split(text, _SIZES_BYTES, "size", "4 MiB")
     return round(number * unit)
@@ -65,18 +65,16 @@ def parse_time_s(text: str | float) -> float:
 
     Raises ValueError naming the text and the accepted units.
     """
-    if isinstance(text, int | float):
+    if isinstance(text, int | float) and not isinstance(text, bool):
         return float(text)
     number, unit = _split(text, _TIMES_S, "time", "50 ms")
     return number * unit
 
 
 def _scaled(value: float, steps: list[tuple[float, str]]) -> str:
-    for factor, unit in steps:
-        if abs(value) >= factor:
-            return f"{value / factor:.3g} {unit}" if abs(value) / factor < 1000 else f"{value / factor:.0f} {unit}"
-    factor, unit = steps[-1]
-    return f"{value / factor:.3g} {unit}"
+    factor, unit = next((step for step in steps if abs(value) >= step[0]), steps[-1])
+    # Three digits, but never 1e+03: all whole digits are shown.
+    return f"{value / factor:.3g} {unit}" if abs(value) / factor < 999.5 else f"{value / factor:.0f} {unit}"
 
 
 def format_rate(rate_bps: float) -> str:
