@@ -1,0 +1,27 @@
+"""What all tests share: tests marked ``root`` are skipped, with the reason, where no namespaces can be made."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from functools import cache
+
+import pytest
+
+
+@cache
+def why_no_namespaces() -> str | None:
+    """Return why tests that bring networks up cannot run here; None if they can."""
+    if os.geteuid() != 0:
+        return "needs root to make network namespaces; run it with sudo"
+    command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "true"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"needs network namespaces, and they do not work here: {error}"
+    return None if done.returncode == 0 else f"needs network namespaces, and they do not work here: {done.stderr}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("root") is not None and (reason := why_no_namespaces()):
+        pytest.skip(reason)

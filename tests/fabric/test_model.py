@@ -1,0 +1,220 @@
+"""The fabric as a value: what a builder refuses, and what can be asked of what it built."""
+
+from __future__ import annotations
+
+import pytest
+
+from fabric.errors import TopologyError
+from fabric.identity import NodeId, Role
+from fabric.model import FabricBuilder, Link, Port, Tier
+from topologies.load import load_fabric
+
+SMALL = load_fabric("fire_flyer_2_small")
+MBIT = 10**6
+
+
+def node(name: str) -> NodeId:
+    return NodeId.parse(name)
+
+
+def builder(*names: str, switch_ports: int = 4, mtu_bytes: int = 1500) -> FabricBuilder:
+    made = FabricBuilder(
+        "test", 1, mtu_bytes, access_ports=4, switch_ports=switch_ports, reference_nic_rate_bps=20 * MBIT
+    )
+    for name in names:
+        made.add_node(node(name))
+    return made
+
+
+def join(made: FabricBuilder, a: str, b: str, tier: Tier = Tier.ACCESS, rate_bps: int = 10 * MBIT) -> Link:
+    return made.connect(node(a), node(b), rate_bps, tier)
+
+
+def faults_of(made: FabricBuilder) -> list[str]:
+    with pytest.raises(TopologyError) as refused:
+        made.build()
+    assert refused.value.source == "test"
+    assert str(refused.value) == "\n".join(f"test: {fault}" for fault in refused.value.faults)
+    return list(refused.value.faults)
+
+
+def test_switches_count_ports_from_one_and_hosts_from_zero() -> None:
+    made = builder("z0l00", "z0h000", "z0h001")
+    assert str(join(made, "z0h000", "z0l00")) == "z0h000:0--z0l00:1"
+    assert str(join(made, "z0h001", "z0l00")) == "z0h001:0--z0l00:2"
+
+
+def test_a_node_added_twice_is_a_fault() -> None:
+    made = builder("z0l00", "z0h000", "z0h000")
+    join(made, "z0h000", "z0l00")
+    assert faults_of(made) == ["node z0h000: added 2 times; give every node its own index"]
+
+
+def test_a_host_without_a_link_is_a_fault() -> None:
+    assert faults_of(builder("z0l00", "z0h000")) == ["host z0h000: has no link; connect it to a leaf"]
+
+
+def test_a_link_to_an_unknown_node_is_a_fault() -> None:
+    made = builder("z0h000")
+    join(made, "z0h000", "z0l00")
+    assert faults_of(made) == ["link z0h000:0--z0l00:1: z0l00 is not a node of the fabric; add it first"]
+
+
+def test_an_interface_longer_than_linux_allows_is_a_fault() -> None:
+    made = builder("z99l65001", "z99h10001", switch_ports=100)
+    for _ in range(9):
+        join(made, "z99h10001", "z99l65001")
+    assert made.build().links[-1].b.interface == "z99l65001-eth9"
+    for _ in range(91):
+        join(made, "z99h10001", "z99l65001")
+    link = "z99h10001:99--z99l65001:100"
+    assert faults_of(made) == [f"link {link}: interface z99l65001-eth100 exceeds 15 characters; use fewer nodes"]
+
+
+def test_a_host_on_anything_but_a_leaf_is_a_fault() -> None:
+    made = builder("z0s00", "z0h000")
+    join(made, "z0h000", "z0s00")
+    assert faults_of(made) == ["link z0h000:0--z0s00:1: host z0h000 must hang on a leaf, not on z0s00"]
+
+
+@pytest.mark.parametrize(("rate_bps", "text"), [(0, "0 bit/s"), (-5 * MBIT, "-5 Mbit/s")])
+def test_a_rate_that_carries_nothing_is_a_fault(rate_bps: int, text: str) -> None:
+    made = builder("z0l00", "z0h000")
+    join(made, "z0h000", "z0l00", rate_bps=rate_bps)
+    assert faults_of(made) == [f"link z0h000:0--z0l00:1: rate {text} must be above 0"]
+
+
+def test_more_links_than_a_switch_has_ports_are_a_fault() -> None:
+    made = builder("z0l00", *(f"z0h{index:03d}" for index in range(3)), switch_ports=2)
+    for index in range(3):
+        join(made, f"z0h{index:03d}", "z0l00")
+    assert faults_of(made) == ["switch z0l00: needs 3 ports, has 2; raise it or use fewer links"]
+
+
+@pytest.mark.parametrize("mtu_bytes", [0, 575, 9001])
+def test_an_mtu_that_some_device_refuses_is_a_fault(mtu_bytes: int) -> None:
+    made = builder("z0l00", mtu_bytes=mtu_bytes)
+    assert faults_of(made) == [f"mtu: {mtu_bytes} B is outside 576..9000 B"]
+
+
+@pytest.mark.parametrize("mtu_bytes", [576, 1500, 9000])
+def test_an_mtu_within_the_limits_is_none(mtu_bytes: int) -> None:
+    assert builder("z0l00", mtu_bytes=mtu_bytes).build().mtu_bytes == mtu_bytes
+
+
+def test_all_faults_are_told_at_once() -> None:
+    made = builder("z0l00", "z0s00", "z0h000", "z0h000", "z0h001", "z0h002", switch_ports=1, mtu_bytes=100)
+    join(made, "z0h000", "z0l00", rate_bps=0)
+    join(made, "z0h001", "z0s00")
+    join(made, "z0l00", "ix0", Tier.INTER_ZONE)
+    assert faults_of(made) == [
+        "node z0h000: added 2 times; give every node its own index",
+        "host z0h002: has no link; connect it to a leaf",
+        "link z0h000:0--z0l00:1: rate 0 bit/s must be above 0",
+        "link z0h001:0--z0s00:1: host z0h001 must hang on a leaf, not on z0s00",
+        "link z0l00:2--ix0:1: ix0 is not a node of the fabric; add it first",
+        "switch z0l00: needs 2 ports, has 1; raise it or use fewer links",
+        "mtu: 100 B is outside 576..9000 B",
+    ]
+
+
+def test_the_order_in_which_nodes_are_added_does_not_matter() -> None:
+    one, other = builder("z0l00", "z0s00", "z0h000"), builder("z0h000", "z0s00", "z0l00")
+    for made in (one, other):
+        join(made, "z0h000", "z0l00")
+        join(made, "z0l00", "z0s00", Tier.UPLINK)
+    assert one.build() == other.build()
+    assert [found.name for found in one.build().nodes] == ["z0l00", "z0s00", "z0h000"]
+
+
+def test_each_port_has_its_link_and_each_link_both_its_ports() -> None:
+    assert len(SMALL.link_at) == 2 * len(SMALL.links)
+    for port, link in SMALL.link_at.items():
+        assert port in link.ports
+        assert link.other(port) != port
+        assert SMALL.peer(SMALL.peer(port)) == port
+
+
+def test_ports_of_a_node_are_those_of_its_links_in_order() -> None:
+    for found, ports in SMALL.ports_of.items():
+        first = 1 if found.is_switch else 0
+        assert [port.number for port in ports] == list(range(first, first + len(ports)))
+        assert all(port.node == found for port in ports)
+    assert sum(len(ports) for ports in SMALL.ports_of.values()) == len(SMALL.link_at)
+
+
+def test_every_direction_of_every_link_has_one_sending_port() -> None:
+    directed = list(SMALL.directed_ports())
+    assert sorted(port for port, _ in directed) == sorted(SMALL.link_at)
+    assert all(SMALL.link_at[port] is link for port, link in directed)
+
+
+def test_parallel_links_stay_separate() -> None:
+    made = builder("z0l00", "z0s00", "z0h000")
+    join(made, "z0h000", "z0l00")
+    for _ in range(2):
+        join(made, "z0l00", "z0s00", Tier.UPLINK)
+    fabric = made.build()
+    assert [str(link) for link in fabric.links_of_tier(Tier.UPLINK)] == ["z0l00:2--z0s00:1", "z0l00:3--z0s00:2"]
+    assert [str(port) for port in fabric.ports_between(node("z0l00"), node("z0s00"))] == ["z0l00:2", "z0l00:3"]
+    assert [str(port) for port in fabric.ports_between(node("z0s00"), node("z0l00"))] == ["z0s00:1", "z0s00:2"]
+    assert str(fabric.peer(Port(node("z0l00"), 3))) == "z0s00:2"
+
+
+def test_nodes_without_a_link_between_them_have_no_ports_between() -> None:
+    assert SMALL.ports_between(node("z0l00"), node("z1s00")) == ()
+
+
+def test_storage_has_one_nic_in_each_zone() -> None:
+    assert len(SMALL.storages) == 4
+    for host in SMALL.storages:
+        assert [nic.zone for nic in SMALL.nics_of[host]] == [0, 1]
+        for nic in SMALL.nics_of[host]:
+            assert SMALL.leaf_of(nic).zone == nic.zone
+            assert SMALL.nic_in_zone(host, nic.zone) == nic
+
+
+def test_compute_has_one_nic_in_its_own_zone() -> None:
+    for host in SMALL.computes:
+        (nic,) = SMALL.nics_of[host]
+        assert nic.zone == host.zone == SMALL.leaf_of(nic).zone
+        assert SMALL.nic_in_zone(host, 1 - nic.zone) is None
+
+
+def test_a_nic_is_found_by_its_address() -> None:
+    assert len(SMALL.nic_at_ip) == len(SMALL.nics) == 32
+    for nic in SMALL.nics:
+        assert SMALL.nic_at_ip[nic.ip] is nic
+        assert nic.mac.endswith(":".join(f"{int(byte):02x}" for byte in nic.ip.split(".")))
+
+
+def test_the_nics_on_the_leaves_are_all_nics() -> None:
+    on_leaves = [nic for leaf in SMALL.with_role(Role.LEAF) for nic in SMALL.nics_on_leaf(leaf)]
+    assert sorted(nic.port for nic in on_leaves) == sorted(nic.port for nic in SMALL.nics)
+    leaf = node("z0l00")
+    assert all(SMALL.leaf_of(nic) == leaf for nic in SMALL.nics_on_leaf(leaf))
+
+
+def test_nodes_are_found_by_role_and_zone() -> None:
+    assert len(SMALL.with_role(Role.LEAF)) == 8
+    assert [found.name for found in SMALL.with_role(Role.SPINE, 1)] == ["z1s00", "z1s01", "z1s02", "z1s03"]
+    assert len(SMALL.switches) + len(SMALL.hosts) == len(SMALL.nodes)
+    assert SMALL.hosts == SMALL.computes + SMALL.storages
+
+
+def test_a_host_is_found_by_name_and_nothing_else_is() -> None:
+    assert SMALL.host_named("st003") == node("st003")
+    with pytest.raises(TopologyError) as refused:
+        SMALL.host_named("z0l00")
+    assert str(refused.value) == "fire_flyer_2_small: no host 'z0l00'; hosts run from z0h000 to st003"
+
+
+def test_the_scale_is_the_ratio_of_the_nics() -> None:
+    assert SMALL.nic_rate_bps == 20 * MBIT
+    assert SMALL.scale == 10_000
+    assert load_fabric("fire_flyer_2").scale == 1
+
+
+def test_interfaces_are_named_as_mininet_does() -> None:
+    assert Port(node("z0l03"), 7).interface == "z0l03-eth7"
+    assert all(len(port.interface) <= 15 for port in load_fabric("fire_flyer_2").link_at)
