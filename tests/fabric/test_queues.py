@@ -1,0 +1,296 @@
+"""Queues of a port: how trees are made up, which packets wait where, and reading their counters out of dumps.
+
+``data/qdiscs.bin`` is a dump of two ports with five lanes each, of 8 kbit/s, recorded while frames waited and others
+had been dropped; ``data/qdiscs.json`` is what ``tc -s -j qdisc`` said of them at that moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fabric import netlink, queues, world
+from fabric.calibration import nobodys_frame
+from fabric.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.netlink import LinkEnd, Netlink
+from fabric.queues import COUNTERS, QueueReader, ShapedPort, install_requests, replace_requests
+
+DATA = Path(__file__).with_name("data")
+DUMP = (DATA / "qdiscs.bin").read_bytes()
+TOLD_BY_TC: list[dict[str, Any]] = json.loads((DATA / "qdiscs.json").read_text())
+INDICES = {"left": 11, "right": 12}
+LANES = plan_lanes(QueueConfig(), Queueing.LANES)
+Values = dict[tuple[int, int], tuple[int, ...]]
+
+
+def read(reader: QueueReader, dump: bytes) -> Values:
+    keys, counters = reader.read(dump)
+    return dict(zip(keys, counters.tolist(), strict=True))
+
+
+def told_by_tc(*interfaces: str) -> Values:
+    found = {}
+    for item in TOLD_BY_TC:
+        if item["kind"] == "bfifo" and item["dev"] in interfaces:
+            key = INDICES[item["dev"]], int(item["handle"].rstrip(":"), 16) - 0x10
+            found[key] = tuple(item[name] for name in ("bytes", "packets", "qlen", "backlog", "drops"))
+    return found
+
+
+def messages(dump: bytes) -> Iterator[bytes]:
+    while dump:
+        (length,) = struct.unpack_from("=I", dump)
+        size = (length + 3) & ~3
+        yield dump[:size]
+        dump = dump[size:]
+
+
+def of_interface(interface: str) -> list[bytes]:
+    return [found for found in messages(DUMP) if struct.unpack_from("=i", found, 20)[0] == INDICES[interface]]
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of the dumps in which places of counters were searched."""
+    found: list[int] = []
+    search = queues._find_layout
+    monkeypatch.setattr(queues, "_find_layout", lambda dump: found.append(len(dump)) or search(dump))
+    return found
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def test_counters_of_a_recorded_dump_are_those_that_tc_told() -> None:
+    assert read(QueueReader(), DUMP) == told_by_tc("left", "right")
+
+
+def test_the_recording_has_queues_that_wait_that_dropped_and_that_did_nothing() -> None:
+    kinds = {(values[0] > 0, values[2] > 0, values[4] > 0) for values in told_by_tc("left", "right").values()}
+    assert kinds == {(True, True, True), (True, False, False), (False, False, False)}
+
+
+def test_a_dump_that_looks_the_same_is_read_without_searching_again(searches: list[int]) -> None:
+    reader = QueueReader()
+    before = read(reader, DUMP)
+    key = (11, 1)
+    sent = struct.pack("=QI", *before[key][:2])
+    assert sent in DUMP
+    grown = struct.pack("=QI", before[key][0] + 5_000_000_000, before[key][1] + 7)
+    after = read(reader, DUMP.replace(sent, grown))
+    assert after == {**before, key: (before[key][0] + 5_000_000_000, before[key][1] + 7, *before[key][2:])}
+    assert searches == [len(DUMP)]
+
+
+def test_another_sequence_number_is_no_other_layout(searches: list[int]) -> None:
+    reader = QueueReader()
+    read(reader, DUMP)
+    renumbered = b"".join(found[:8] + struct.pack("=I", 99) + found[12:] for found in messages(DUMP))
+    assert renumbered != DUMP
+    assert read(reader, renumbered) == told_by_tc("left", "right")
+    assert len(searches) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param(b"".join(of_interface("left")), told_by_tc("left"), id="a port went away"),
+        pytest.param(
+            b"".join(of_interface("left") + of_interface("right")),
+            told_by_tc("left", "right"),
+            id="ports change places",
+        ),
+        pytest.param(b"".join(reversed(list(messages(DUMP)))), told_by_tc("left", "right"), id="all change places"),
+    ],
+)
+def test_a_dump_that_changed_is_searched_again(change: bytes, expected: Values, searches: list[int]) -> None:
+    reader = QueueReader()
+    read(reader, DUMP)
+    assert read(reader, change) == expected
+    assert read(reader, DUMP) == told_by_tc("left", "right")
+    assert searches == [len(DUMP), len(change), len(DUMP)]
+
+
+@pytest.mark.parametrize("dump", [b"", of_interface("left")[0]], ids=["empty", "only the root"])
+def test_a_dump_without_lanes_has_no_counters(dump: bytes) -> None:
+    keys, counters = QueueReader().read(dump)
+    assert keys == []
+    assert counters.dtype == COUNTERS
+    assert len(counters) == 0
+
+
+def test_a_kernel_with_another_layout_is_noticed() -> None:
+    lane = of_interface("left")[1]
+    without = netlink.HEADER.pack(40, netlink.RTM_NEWQDISC, 0, 1, 0) + lane[16:36] + netlink.attribute(1, b"bf\0\0")[:4]
+    with pytest.raises(AssertionError) as told:
+        QueueReader().read(without)
+    assert str(told.value) == "a qdisc message without attribute 7; the kernel's layout has changed"
+
+
+# Making ---------------------------------------------------------------------------------------------------------------
+
+
+def port(
+    interface: str = "left", rate_bps: int = 20_000_000, mtu_bytes: int = 4200, slack_s: float = 0.0
+) -> ShapedPort:
+    return ShapedPort(interface, INDICES[interface], rate_bps, mtu_bytes, slack_s)
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "slack_s", "burst_bytes"),
+    [(20_000_000, 0.0, 2 * 4214), (20_000_000, 100e-6, 2 * 4214), (10**10, 100e-6, 125_000)],
+)
+def test_a_burst_is_two_frames_or_what_late_timers_need(rate_bps: int, slack_s: float, burst_bytes: float) -> None:
+    assert port(rate_bps=rate_bps, slack_s=slack_s).burst_bytes == pytest.approx(burst_bytes)
+
+
+def test_a_tree_is_made_from_the_root() -> None:
+    what = [request.what for request in install_requests(port(), plan_lanes(QueueConfig(), Queueing.SHARED))]
+    assert what == [
+        "putting HTB on left",
+        "making class 1:1 on left",
+        "making class 1:11 on left",
+        "making queue 11: on left",
+        *["classifying to 1:11 on left"] * len(ServiceLevel),
+    ]
+
+
+def test_a_tree_is_replaced_by_taking_the_old_one_away_first() -> None:
+    installed, replaced = install_requests(port(), LANES), replace_requests(port(), LANES)
+    assert replaced[0].what == "taking the queues off left"
+    assert replaced[1:] == installed
+
+
+# With packets, in a private network -----------------------------------------------------------------------------------
+
+
+class Wire:
+    """A pair of interfaces; the left one with lanes of 100 Mbit/s."""
+
+    def __init__(self, link: Netlink) -> None:
+        self.link = link
+        ends = [LinkEnd(name, index, f"02:00:0a:00:00:{index:02x}") for name, index in INDICES.items()]
+        up = [netlink.link_state(end.index, end.interface, up=True) for end in ends]
+        world.write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)  # It would send packets of its own.
+        link.send([netlink.veth_pair(ends[0], ends[1], 1500), *up])
+
+    def shape(self, config: QueueConfig, queueing: Queueing) -> None:
+        self.plan = plan_lanes(config, queueing)
+        self.link.send(install_requests(port(rate_bps=100_000_000, mtu_bytes=1500), self.plan))
+
+    def counters(self) -> dict[str, tuple[int, ...]]:
+        names = {lane.number: lane.name for lane in self.plan.lanes}
+        keys, counters = QueueReader().read(self.link.dump_qdiscs())
+        return {names[lane]: row for (_, lane), row in zip(keys, counters.tolist(), strict=True)}
+
+    def lane_of(self, frame: bytes, protocol: int = netlink.ETH_P_IP) -> str:
+        """Send a frame and return the lane that counted it."""
+        before = self.counters()
+        send(frame, protocol=protocol)
+        after = self.counters()
+        (used,) = [name for name in after if sum(after[name][1:3]) > sum(before[name][1:3])]
+        return used
+
+
+def send(frame: bytes, times: int = 1, protocol: int = netlink.ETH_P_IP) -> None:
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
+        for _ in range(times):
+            with contextlib.suppress(OSError):  # A queue that drops says so to who sends.
+                sock.sendto(frame, ("left", protocol))
+
+
+@pytest.fixture
+def wire(private_network: None) -> Iterator[Wire]:
+    with Netlink() as link:
+        yield Wire(link)
+
+
+def ip_frame(protocol: int, ip_bytes: int, level: ServiceLevel = ServiceLevel.HFREDUCE) -> bytes:
+    frame = bytearray(nobodys_frame(level, ip_bytes))
+    frame[14 + 9] = protocol
+    return bytes(frame)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("level", list(ServiceLevel))
+def test_a_packet_waits_in_the_lane_of_its_service_level(wire: Wire, level: ServiceLevel) -> None:
+    wire.shape(QueueConfig(), Queueing.LANES)
+    assert wire.lane_of(nobodys_frame(level, 1000)) == wire.plan.lane_of(level).name
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("protocol", "ip_bytes", "lane"),
+    [
+        (6, 40, "control"),  # An acknowledgement without options,
+        (6, 52, "control"),  # with a timestamp,
+        (6, 64, "control"),  # and with blocks that were received out of order.
+        (6, 79, "control"),
+        (6, 80, "hfreduce"),
+        (6, 128, "hfreduce"),
+        (6, 1500, "hfreduce"),
+        (17, 40, "hfreduce"),
+        (1, 84, "control"),
+        (1, 1500, "control"),
+    ],
+)
+def test_acknowledgements_and_pings_wait_apart_from_data(wire: Wire, protocol: int, ip_bytes: int, lane: str) -> None:
+    wire.shape(QueueConfig(), Queueing.LANES)
+    assert wire.lane_of(ip_frame(protocol, ip_bytes)) == lane
+
+
+@pytest.mark.root
+def test_acknowledgements_stay_with_data_where_no_lane_is_theirs(wire: Wire) -> None:
+    data = LaneConfig(share=0.5, service_levels=["hfreduce", "control"])
+    rest = LaneConfig(share=0.5, service_levels=["nccl", "storage", "other"])
+    wire.shape(QueueConfig(lanes={"rest": rest, "data": data}), Queueing.LANES)
+    assert wire.lane_of(ip_frame(6, 52)) == "data"
+    assert wire.lane_of(ip_frame(6, 52, ServiceLevel.NCCL)) == "rest"
+
+
+@pytest.mark.root
+def test_what_is_no_ip_packet_waits_with_other_traffic(wire: Wire) -> None:
+    wire.shape(QueueConfig(), Queueing.LANES)
+    arp = nobodys_frame(ServiceLevel.HFREDUCE, 60)[:12] + struct.pack(">H", 0x0806) + bytes(46)
+    assert wire.lane_of(arp, protocol=0x0806) == "other"
+
+
+@pytest.mark.root
+def test_ecn_bits_do_not_change_the_lane(wire: Wire) -> None:
+    wire.shape(QueueConfig(), Queueing.LANES)
+    frame = bytearray(nobodys_frame(ServiceLevel.STORAGE, 1000))
+    frame[15] |= 0b11
+    assert wire.lane_of(bytes(frame)) == "storage"
+
+
+@pytest.mark.root
+def test_one_shared_queue_takes_everything(wire: Wire) -> None:
+    wire.shape(QueueConfig(), Queueing.SHARED)
+    assert wire.lane_of(ip_frame(6, 52)) == wire.lane_of(nobodys_frame(ServiceLevel.OTHER, 1000)) == "shared"
+
+
+@pytest.mark.root
+def test_a_full_lane_drops_its_own_packets_and_every_frame_is_counted(wire: Wire) -> None:
+    lanes = {
+        "slow": LaneConfig(share=0.001, ceiling=0.001, limit="5 KiB", service_levels=["hfreduce"]),
+        "rest": LaneConfig(share=0.9, service_levels=["nccl", "storage", "other", "control"]),
+    }
+    wire.shape(
+        QueueConfig.model_validate({"lanes": {k: lane.model_dump() for k, lane in lanes.items()}}), Queueing.LANES
+    )
+    send(nobodys_frame(ServiceLevel.HFREDUCE, 1000), times=50)
+    send(nobodys_frame(ServiceLevel.NCCL, 1000), times=50)
+    found = wire.counters()
+    _, sent, waiting, backlog, drops = found["slow"]
+    assert sent + waiting + drops == 50
+    assert waiting == backlog // 1014 <= 5
+    assert drops > 30
+    assert found["rest"][1] + found["rest"][2] == 50
+    assert found["rest"][4] == 0
