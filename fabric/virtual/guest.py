@@ -20,12 +20,13 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from pathlib import Path
@@ -113,13 +114,14 @@ def run_in_guest(
         environment=guest_environment(os.environ if environment is None else environment, seed),
         seed=seed,
     )
-    with _control_directory() as control:
+    with _control_directory() as control, _processor_of_its_own() as processor:
         (control / "job").write_bytes(job.encoded())
         output = _Copies(control, stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
         command = kernel_command(kernel, memory_bytes, kernel_parameters)
         watch = _Watch(limits, progress, kernel.clock_address)
+        surroundings = _kernel_environment(kernel, memory_bytes, seed, processor)
         try:
-            ending = _run_kernel(command, _kernel_environment(kernel, memory_bytes, seed), control, watch, output)
+            ending = _run_kernel(command, surroundings, control, watch, output)
         finally:
             output.copy()
             if console_log is not None:
@@ -327,9 +329,27 @@ def _control_directory() -> Iterator[Path]:
         cleaner.communicate()
 
 
-def _kernel_environment(kernel: KernelPaths, memory_bytes: int, seed: int) -> dict[str, str]:
+@contextmanager
+def _processor_of_its_own() -> Iterator[int | None]:
+    """Claim a processor that no other guest of this machine runs on; None if there is none left.
+
+    A claim is a socket's name: it ends with its process, belongs to no account and leaves no file.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as claim:
+        for processor in sorted(os.sched_getaffinity(0), reverse=True):
+            with suppress(OSError):
+                claim.bind(f"\0fabric-guest-cpu-{processor}")
+                break
+        else:
+            processor = None
+        yield processor
+
+
+def _kernel_environment(kernel: KernelPaths, memory_bytes: int, seed: int, processor: int | None) -> dict[str, str]:
     directory = memory_directory(memory_bytes, [Path("/dev/shm"), Path(tempfile.gettempdir()), Path("/var/tmp")])
+    pinned = {} if processor is None else {"GUEST_CPU": str(processor)}
     return {
+        **pinned,
         "LD_PRELOAD": str(kernel.host_library),
         "GUEST_PARENT": str(os.getpid()),
         "GUEST_SEED": str(seed % 2**64),

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Loaded (LD_PRELOAD) into the guest kernel's own process on the host. It makes that process end with the one that
- * started it, end everything that runs in it, and draw the same random numbers for the same seed.
+ * started it, end everything that runs in it, survive being stopped for a while, stay on one processor, and draw the same
+ * random numbers for the same seed.
  *
  * Guest programs run as host processes that the kernel's process traces. Without PTRACE_O_EXITKILL they would run on
  * natively, with their next system call going to the host, if the kernel's process were killed.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -17,14 +19,22 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define OLD_SETOPTIONS 21 /* The numbers of the requests, without the header that declares ptrace() otherwise. */
 #define SETOPTIONS 0x4200
 #define EXITKILL 0x100000
+#define CONT 7
+#define SYSCALL 24
+#define SYSEMU 31
+#define SYSEMU_SINGLESTEP 32
 
 static long (*next_ptrace)(int, pid_t, void *, void *);
+static pid_t (*next_waitpid)(pid_t, int *, int);
 static uint64_t state;
+static pid_t resumed; /* The guest program that runs, */
+static int resumed_by; /* and the request that made it run. */
 
 /* The kernel's memory begins where its process's heap does: without this at another place in every run. */
 static void fix_addresses(char **arguments)
@@ -37,8 +47,9 @@ static void fix_addresses(char **arguments)
 
 __attribute__((constructor)) static void prepare(int count, char **arguments)
 {
-	const char *parent = getenv("GUEST_PARENT"), *seed = getenv("GUEST_SEED");
+	const char *parent = getenv("GUEST_PARENT"), *seed = getenv("GUEST_SEED"), *processor = getenv("GUEST_CPU");
 	struct rlimit files, none = { 0, 0 };
+	cpu_set_t processors;
 
 	(void)count;
 	fix_addresses(arguments);
@@ -46,12 +57,18 @@ __attribute__((constructor)) static void prepare(int count, char **arguments)
 	if (parent && getppid() != (pid_t)atol(parent))
 		_exit(1); /* It has gone in the meantime. */
 	next_ptrace = (long (*)(int, pid_t, void *, void *))dlsym(RTLD_NEXT, "ptrace");
-	if (!next_ptrace)
+	next_waitpid = (pid_t (*)(pid_t, int *, int))dlsym(RTLD_NEXT, "waitpid");
+	if (!next_ptrace || !next_waitpid)
 		_exit(1);
 	setrlimit(RLIMIT_CORE, &none);
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* Every file open in the guest is one open here. */
 		files.rlim_cur = files.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	if (processor) { /* The kernel and its programs take turns: on two processors each would wait for the other to wake. */
+		CPU_ZERO(&processors);
+		CPU_SET(atol(processor), &processors);
+		sched_setaffinity(0, sizeof(processors), &processors);
 	}
 	state = seed ? strtoull(seed, NULL, 10) : 0;
 }
@@ -69,7 +86,23 @@ long ptrace(int request, ...)
 	va_end(arguments);
 	if (request == OLD_SETOPTIONS || request == SETOPTIONS)
 		data = (void *)((uintptr_t)data | EXITKILL);
+	if (request == CONT || request == SYSCALL || request == SYSEMU || request == SYSEMU_SINGLESTEP) {
+		resumed = pid;
+		resumed_by = request;
+	}
 	return next_ptrace(request, pid, address, data);
+}
+
+/* The kernel takes a program for broken that someone on the host stopped, or continued: let it run on, unnoticed. */
+pid_t waitpid(pid_t pid, int *status, int options)
+{
+	pid_t waited = next_waitpid(pid, status, options);
+
+	while (waited > 0 && waited == resumed && status && WIFSTOPPED(*status) &&
+	       (WSTOPSIG(*status) == SIGSTOP || WSTOPSIG(*status) == SIGCONT) &&
+	       next_ptrace(resumed_by, waited, NULL, NULL) == 0)
+		waited = next_waitpid(pid, status, options);
+	return waited;
 }
 
 /* SplitMix64 (Steele, Lea, Flood 2014): nothing here is secret, everything is to be repeated. */

@@ -72,6 +72,17 @@ EDITS = (
         "arch/um/kernel/time.c", "static u64 timer_read(", (HERE / "clock.c.inc").read_text() + "static u64 timer_read("
     ),
     Edit("arch/um/kernel/time.c", "#include <asm/irq.h>\n", "#include <asm/irq.h>\n#include <asm/unistd.h>\n"),
+    # Rates that are right within far less than the 0.3 % by which whole ns miss them at 200 Gbit/s.
+    Edit(
+        "include/net/sch_generic.h",
+        "static inline u64 psched_l2t_ns(",
+        (HERE / "rate.h.inc").read_text() + "static inline u64 psched_l2t_ns(",
+    ),
+    Edit(
+        "include/net/sch_generic.h",
+        "return ((u64)len * r->mult) >> r->shift;",
+        "return ((u64)len * r->mult + psched_fraction(r->shift)) >> r->shift;",
+    ),
     # TCP's shortest timers are two ticks long: 20 ms as it is, 2 ms like this.
     Edit("arch/um/Kconfig", "config HZ\n\tint\n\tdefault 100\n", "config HZ\n\tint\n\tdefault 1000\n"),
 )

@@ -155,3 +155,23 @@ def test_a_guest_ends_with_the_process_that_started_it(number: signal.Signals) -
     while (inside | {guest}) & processes_of_guests().keys() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not (inside | {guest}) & processes_of_guests().keys()
+
+
+def test_a_guest_that_was_stopped_for_a_while_goes_on_as_if_nothing_had_been() -> None:
+    script = "import time; print('started', flush=True); [time.sleep(0.001) for _ in range(60000)]; print('done')"
+    stdout = io.BytesIO()
+    stopped: set[int] = set()
+
+    def stop_and_continue(_: GuestTime) -> None:
+        guests = processes_of_guests()
+        ours = {process for process, parent in guests.items() if parent == os.getpid()}
+        ours |= {process for process, parent in guests.items() if parent in ours}
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for process in ours:
+                os.kill(process, number)
+        stopped.update(ours)
+
+    argv = [sys.executable, "-c", script]
+    assert run_in_guest(argv, seed=1, memory_bytes=GIB, stdout=stdout, progress=stop_and_continue) == 0
+    assert stdout.getvalue() == b"started\ndone\n"
+    assert len(stopped) > 1
