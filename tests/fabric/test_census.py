@@ -1,0 +1,171 @@
+"""Conservation: what two censuses say became of every packet, on a fabric of two hosts and a leaf."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fabric.census import Census, Conservation, PortCount, conservation
+from fabric.identity import NodeId, Role
+from fabric.model import Fabric, FabricBuilder, Port, Tier
+
+MTU = 1500
+FRAME = MTU + 14
+NOTHING = PortCount(0, 0, 0, 0, 0, 0)
+LEAF = NodeId.parse("z0l00")
+
+
+def two_hosts() -> Fabric:
+    builder = FabricBuilder("pair", 1, MTU, access_ports=2, switch_ports=2, reference_nic_rate_bps=10**7)
+    builder.add_node(LEAF)
+    for index in range(2):
+        host = builder.add_node(NodeId(Role.COMPUTE, 0, index))
+        builder.connect(host, LEAF, 10**7, Tier.ACCESS)
+    return builder.build()
+
+
+FABRIC = two_hosts()
+HOST_0, HOST_1 = (nic.port for nic in FABRIC.nics)
+LEAF_TO_0, LEAF_TO_1 = FABRIC.ports_of[LEAF]
+
+
+def census(rule_drops: int = 0, **counts: PortCount) -> Census:
+    ports = {"host_0": HOST_0, "host_1": HOST_1, "leaf_to_0": LEAF_TO_0, "leaf_to_1": LEAF_TO_1}
+    return Census({port: counts.get(name, NOTHING) for name, port in ports.items()}, {LEAF: rule_drops})
+
+
+def sent(packets: int, **also: int) -> PortCount:
+    return replace(NOTHING, sent_packets=packets, sent_bytes=packets * 100, **also)
+
+
+def received(packets: int, **also: int) -> PortCount:
+    return replace(NOTHING, received_packets=packets, received_bytes=packets * 100, **also)
+
+
+def both(sent_packets: int, received_packets: int) -> PortCount:
+    there = received(received_packets)
+    return sent(sent_packets, received_packets=there.received_packets, received_bytes=there.received_bytes)
+
+
+def change(after: Census, before: Census | None = None) -> Conservation:
+    return conservation(FABRIC, before or census(), after)
+
+
+def test_what_is_sent_and_delivered_is_accounted_for() -> None:
+    found = change(census(host_0=sent(10), leaf_to_0=received(10), leaf_to_1=sent(10), host_1=received(10)))
+    assert found == Conservation(
+        sent_packets=10,
+        sent_bytes=1000,
+        dropped_by_queues=0,
+        dropped_by_rules=0,
+        waiting_packets=0,
+        unaccounted={},
+        unaccounted_bytes=0,
+    )
+    assert found.unaccounted_packets == 0
+
+
+def test_both_directions_of_a_link_are_told_apart() -> None:
+    found = change(
+        census(host_0=both(10, 4), leaf_to_0=both(4, 10), leaf_to_1=both(10, 4), host_1=both(4, 10)),
+    )
+    assert (found.sent_packets, found.unaccounted) == (14, {})
+
+
+def test_a_packet_lost_on_a_wire_is_named_with_its_direction() -> None:
+    found = change(census(host_0=sent(10), leaf_to_0=received(9), leaf_to_1=sent(9), host_1=received(9)))
+    assert found.unaccounted == {"wire z0h000:0 to z0l00:1": 1}
+    assert found.unaccounted_bytes == 100
+    assert found.unaccounted_packets == 1
+
+
+def test_a_packet_lost_in_a_switch_is_named_and_counts_as_a_full_frame() -> None:
+    found = change(census(host_0=sent(10), leaf_to_0=received(10), leaf_to_1=sent(7), host_1=received(7)))
+    assert found.unaccounted == {"switch z0l00": 3}
+    assert found.unaccounted_bytes == 3 * FRAME
+
+
+def test_a_packet_that_nobody_sent_is_unaccounted_too() -> None:
+    found = change(census(host_0=sent(10), leaf_to_0=received(10), leaf_to_1=sent(12), host_1=received(12)))
+    assert found.unaccounted == {"switch z0l00": -2}
+    assert found.unaccounted_packets == 2
+    assert found.unaccounted_bytes == 2 * FRAME
+
+
+def test_a_loss_in_one_place_does_not_make_up_for_an_extra_packet_in_another() -> None:
+    found = change(census(host_0=sent(10), leaf_to_0=received(9), leaf_to_1=sent(9), host_1=received(10)))
+    assert found.unaccounted == {"wire z0h000:0 to z0l00:1": 1, "wire z0l00:2 to z0h001:0": -1}
+    assert found.unaccounted_packets == 2
+    assert found.unaccounted_bytes == 200
+
+
+def test_bytes_missing_from_packets_that_arrived_are_unaccounted() -> None:
+    short = replace(received(10), received_bytes=960)
+    found = change(census(host_0=sent(10), leaf_to_0=short, leaf_to_1=sent(10), host_1=received(10)))
+    assert found.unaccounted == {}
+    assert found.unaccounted_bytes == 40
+
+
+def test_what_a_rule_drops_is_no_loss() -> None:
+    found = change(census(rule_drops=3, host_0=sent(10), leaf_to_0=received(10), leaf_to_1=sent(7), host_1=received(7)))
+    assert (found.dropped_by_rules, found.unaccounted) == (3, {})
+
+
+def test_what_the_queue_of_a_switch_drops_is_no_loss() -> None:
+    full = sent(6, dropped_packets=4)
+    found = change(census(host_0=sent(10), leaf_to_0=received(10), leaf_to_1=full, host_1=received(6)))
+    assert (found.dropped_by_queues, found.unaccounted) == (4, {})
+
+
+def test_what_the_queue_of_a_host_drops_never_left_it() -> None:
+    host = sent(10, dropped_packets=5)
+    found = change(census(host_0=host, leaf_to_0=received(10), leaf_to_1=sent(10), host_1=received(10)))
+    assert (found.sent_packets, found.dropped_by_queues, found.unaccounted) == (10, 5, {})
+
+
+def test_what_still_waits_is_no_loss() -> None:
+    waiting = sent(8, waiting_packets=2)
+    found = change(census(host_0=sent(10), leaf_to_0=received(10), leaf_to_1=waiting, host_1=received(8)))
+    assert (found.waiting_packets, found.unaccounted) == (2, {})
+
+
+def test_only_what_happened_between_the_censuses_counts() -> None:
+    before = census(rule_drops=5, host_0=sent(100, dropped_packets=9), leaf_to_0=received(77), leaf_to_1=sent(50))
+    after = census(
+        rule_drops=6,
+        host_0=sent(110, dropped_packets=10),
+        leaf_to_0=received(87),
+        leaf_to_1=sent(59),
+        host_1=received(9),
+    )
+    found = change(after, before)
+    assert (found.sent_packets, found.sent_bytes, found.dropped_by_queues, found.dropped_by_rules) == (10, 1000, 1, 1)
+    assert found.unaccounted == {}
+
+
+def test_all_kinds_of_loss_are_told_together() -> None:
+    found = change(
+        census(
+            rule_drops=1,
+            host_0=sent(20, dropped_packets=2),
+            leaf_to_0=received(18),
+            leaf_to_1=sent(10, dropped_packets=3, waiting_packets=1),
+            host_1=received(9),
+        )
+    )
+    assert found.unaccounted == {
+        "wire z0h000:0 to z0l00:1": 2,
+        "wire z0l00:2 to z0h001:0": 1,
+        "switch z0l00": 3,
+    }
+    assert (found.dropped_by_queues, found.dropped_by_rules, found.waiting_packets) == (5, 1, 1)
+    assert found.unaccounted_packets == 6
+    assert found.unaccounted_bytes == 3 * 100 + 3 * FRAME
+
+
+@pytest.mark.parametrize("port", [HOST_0, LEAF_TO_1], ids=str)
+def test_what_a_port_was_offered_was_sent_waits_or_was_dropped(port: Port) -> None:
+    assert (
+        replace(NOTHING, sent_packets=5, waiting_packets=2, dropped_packets=1, received_packets=99).offered_packets == 8
+    )
