@@ -7,14 +7,16 @@ company and its queues only. Fire-Flyer 2 maps each kind to a Virtual Lane with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field
 
 from experiments.config import RunConfig
+from experiments.placement import Flow, order_ranks
 from experiments.session import PhaseOutcome, Session
 from fabric.capture import LevelCounter
 from fabric.config import TimeS
@@ -39,12 +41,20 @@ Shares = dict[str, dict[ServiceLevel, float]]
 """Bytes a second of each service level at the busiest port, by phase."""
 
 
+class RankOrder(str, Enum):
+    """Which node is which rank: so that static routes do not collide, or as nodes are numbered."""
+
+    ROUTES = "routes"
+    NODES = "nodes"
+
+
 class IsolationConfig(RunConfig):
     """The jobs and how long they play."""
 
     alone_time: Duration = 8.0
     together_time: Duration = 30.0
     hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
+    rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
     nccl: NcclConfig = Field(default_factory=NcclConfig)
     nccl_nodes: Annotated[int, Field(ge=2)] = 8
     storage: StorageConfig = Field(default_factory=StorageConfig)
@@ -76,8 +86,8 @@ def _jobs(session: Session, config: IsolationConfig) -> Iterator[dict[ServiceLev
     """Start the four kinds of traffic for the time of a block; collectives first, so that they are halted first."""
     stage, computes = session.stage, session.live.fabric.computes
     made: tuple[Job, ...] = (
-        HFReduceJob(stage, config.hfreduce, computes),
-        NcclJob(stage, config.nccl, _nccl_ranks(session.live.fabric, config.nccl_nodes)),
+        HFReduceJob(stage, config.hfreduce, _hfreduce_ranks(session, config)),
+        NcclJob(stage, config.nccl, _nccl_ranks(session, config)),
         StorageJob(stage, config.storage, computes),
         BackgroundJob(stage, config.background, computes),
     )
@@ -93,9 +103,26 @@ def _jobs(session: Session, config: IsolationConfig) -> Iterator[dict[ServiceLev
             job.close()
 
 
-def _nccl_ranks(fabric: Fabric, count: int) -> tuple[NodeId, ...]:
+def _hfreduce_ranks(session: Session, config: IsolationConfig) -> tuple[NodeId, ...]:
+    """Return all computes, zone by zone."""
+    computes = session.live.fabric.computes
+    edges = HFReduceJob(session.stage, config.hfreduce, computes).trees
+    flows = [(a, b, 0.5) for tree in edges for edge in tree.edges() for a, b in (edge, edge[::-1])]
+    return _ordered(session, config, computes, flows)
+
+
+def _nccl_ranks(session: Session, config: IsolationConfig) -> tuple[NodeId, ...]:
     """Return the first computes: one zone's as far as they go."""
-    return fabric.computes[:count]
+    ranks = session.live.fabric.computes[: config.nccl_nodes]
+    return _ordered(session, config, ranks, [(rank, (rank + 1) % len(ranks), 1.0) for rank in range(len(ranks))])
+
+
+def _ordered(
+    session: Session, config: IsolationConfig, nodes: tuple[NodeId, ...], flows: Sequence[Flow]
+) -> tuple[NodeId, ...]:
+    if config.rank_order is RankOrder.NODES:
+        return nodes
+    return order_ranks(session.live.fabric, session.live.plan, nodes, flows)
 
 
 def busiest_switch_port(ports: pd.DataFrame, fabric: Fabric) -> Port:

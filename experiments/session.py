@@ -18,8 +18,9 @@ from experiments.live import LiveFabric, Tell
 from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import Census, Conservation, conservation, take_census
-from fabric.fidelity import Verdict, judge
-from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.fidelity import PhaseEvidence, Verdict, judge
+from fabric.lanes import ETHERNET_HEADER_BYTES, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.openvswitch import Datapath
 from fabric.results import FORMAT_VERSION, TABLES, Phase, ResultWriter, empty_table, fabric_as_json
 from fabric.telemetry import Sampler, SamplerSetup, Series, machine_frame, ports_frame
 from traffic.job import Job, Records, Stage
@@ -64,7 +65,12 @@ class Session:
         emulation = self.live.emulation
         # Namespace 0 is the world's own, with the switches' ports; then each host's, in the fabric's order.
         namespaces = (None, *(emulation.namespace_of(host) for host in self.live.fabric.hosts))
-        setup = SamplerSetup(namespaces, emulation.switches.switch_pid, self.sample_period_s)
+        setup = SamplerSetup(
+            namespaces=namespaces,
+            switch_pid=emulation.switches.switch_pid,
+            has_input_queues=emulation.datapath is Datapath.USERSPACE,
+            period_s=self.sample_period_s,
+        )
         self._sampler = Sampler(self.pool, setup)
 
     @property
@@ -147,8 +153,15 @@ class Session:
     def judge(self) -> Verdict:
         """Return the verdict on the run so far."""
         calibrations = [one for found in self.calibrations.values() for one in found]
-        conservations = [outcome.conservation for outcome in self.phases]
-        return judge(calibrations, conservations, self.table("machine"), self.live.emulation.datapath)
+        fabric = self.live.fabric
+        slowest_bps = min(link.rate_bps for link in fabric.links)
+        frame_time_s = (fabric.mtu_bytes + ETHERNET_HEADER_BYTES) * 8 / slowest_bps
+        return judge(calibrations, [self._evidence(outcome) for outcome in self.phases], frame_time_s)
+
+    def _evidence(self, outcome: PhaseOutcome) -> PhaseEvidence:
+        phase, machine = outcome.phase, self.table("machine")
+        inside = machine[machine["at_s"].between(phase.started_s, phase.ended_s)]
+        return PhaseEvidence(phase.name, outcome.conservation, inside, phase.ended_s - phase.started_s)
 
     def write(self, writer: ResultWriter, experiment: str, config: dict[str, Any], summary: dict[str, Any]) -> Verdict:
         """Write the run's files and return its verdict."""

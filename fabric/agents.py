@@ -73,11 +73,13 @@ class AgentHandle:
     pipe: Connection
 
     def send(self, message: object) -> None:
-        """Send a picklable message to the program. Raises TrafficError if the program has gone."""
+        """Send a picklable message to the program. Raises TrafficError, with its last words, if it has gone."""
         try:
             self.pipe.send(message)
         except (BrokenPipeError, ConnectionError) as error:
-            raise TrafficError(f"{self.name} on {self.host}: has gone (exit code {self.process.exitcode})") from error
+            self.process.join(1)
+            gone = f"{self.name} on {self.host}: has gone (exit code {self.process.exitcode})"
+            raise TrafficError(gone + self._last_words()) from error
 
     def receive(self, timeout_s: float, what: str) -> Any:
         """Return the program's next message. Raises TrafficError naming ``what`` if none comes in time."""
@@ -92,6 +94,16 @@ class AgentHandle:
         if isinstance(message, Failure):
             raise TrafficError(f"{self.name} on {self.host}: failed before {what}:\n{message.text}")
         return message
+
+    def _last_words(self) -> str:
+        try:
+            while self.pipe.poll():
+                message = self.pipe.recv()
+                if isinstance(message, Failure):
+                    return f":\n{message.text}"
+        except (EOFError, ConnectionError):
+            pass  # It left none.
+        return ""
 
     def stop(self) -> None:
         """Ask the program to end; it sees StopRequested at its next receive."""

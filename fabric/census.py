@@ -56,12 +56,13 @@ class Census:
 class Conservation:
     """What happened between two censuses, and what of it no counter explains.
 
-    ``unaccounted`` names each wire or switch with its missing (or, negative, extra) packets. Bytes are exact on wires;
+    ``sent`` is what hosts sent, ``switched`` what switches received. ``unaccounted`` names each wire or switch with its missing (or, negative, extra) packets. Bytes are exact on wires;
     a packet missing in a switch counts as a full frame.
     """
 
     sent_packets: int
     sent_bytes: int
+    switched_bytes: int
     dropped_by_queues: int
     dropped_by_rules: int
     waiting_packets: int
@@ -156,6 +157,7 @@ def conservation(fabric: Fabric, before: Census, after: Census) -> Conservation:
     return Conservation(
         sent_packets=sum(changes[port].sent_packets for port in host_ports),
         sent_bytes=sum(changes[port].sent_bytes for port in host_ports),
+        switched_bytes=sum(change.received_bytes for port, change in changes.items() if port.node.is_switch),
         dropped_by_queues=sum(change.dropped_packets for change in changes.values()),
         dropped_by_rules=sum(rules.values()),
         waiting_packets=sum(change.waiting_packets for change in changes.values()),

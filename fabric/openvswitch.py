@@ -6,10 +6,9 @@ import ctypes
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -23,6 +22,8 @@ SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 DAEMONS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl")
 _SYS_PIDFD_GETFD = 438  # The same number on every architecture.
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
+_SO_MEMINFO = 55
+_SO_MEMINFO_FIRST = struct.Struct("=I")  # SK_MEMINFO_RMEM_ALLOC: what waits to be received.
 _MAX_BUFFER_BYTES = 2**30 - 1  # The kernel doubles it into an int.
 _RECEIVE_BUFFER_BYTES = 16 * 1024 * 1024
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
@@ -33,6 +34,10 @@ _IDLE_MS = 3_600_000
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+SWITCH_NICENESS = -20
+"""Switches are hardware: they do not wait for the hosts' programs, which share this machine with them."""
 
 
 class Datapath(str, Enum):
@@ -64,16 +69,45 @@ def tool(name: str) -> str:
     return found
 
 
-def _descriptors_of(pid: int) -> list[int]:
-    return [int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir()]
+def packet_sockets(pid: int) -> list[socket.socket]:
+    """Return copies of a process's packet sockets, the caller's to close. Raises EmulationError if it may not."""
+    descriptors = [int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    sockets = [sock for descriptor in descriptors if (sock := _duplicated_socket(pid, descriptor)) is not None]
+    return [sock for sock in sockets if sock.family == socket.AF_PACKET]
 
 
-@contextmanager
-def _duplicated_socket(pid: int, descriptor: int) -> Iterator[socket.socket | None]:
-    """Yield another process's socket as one of ours; None if that descriptor is no socket."""
-    if not str(Path(f"/proc/{pid}/fd/{descriptor}").readlink()).startswith("socket:"):
-        yield None
-        return
+def _receives(sock: socket.socket) -> bool:
+    """Whether a packet socket is bound to an interface, as all are that the switch receives by."""
+    return bool(sock.getsockname()[0])
+
+
+class InputQueues:
+    """What waits in front of the userspace datapath: frames that have arrived at a port and are not switched yet.
+
+    No switch that is emulated has this queue. It stays near empty as long as the one switching thread keeps up, so it
+    says what that thread's CPU time does not: it polls, and is as good as always busy whenever packets flow.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._sockets = [sock for sock in packet_sockets(pid) if _receives(sock)]
+
+    def waiting_bytes(self) -> int:
+        """Return the memory that the frames waiting at all ports take: some two times their size in bytes."""
+        return sum(_SO_MEMINFO_FIRST.unpack(self._meminfo(sock))[0] for sock in self._sockets)
+
+    @staticmethod
+    def _meminfo(sock: socket.socket) -> bytes:
+        return sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _SO_MEMINFO_FIRST.size)
+
+
+def _duplicated_socket(pid: int, descriptor: int) -> socket.socket | None:
+    """Return another process's socket as one of ours; None if that descriptor is no socket."""
+    try:
+        target = str(Path(f"/proc/{pid}/fd/{descriptor}").readlink())
+    except FileNotFoundError:
+        return None  # Closed since it was listed.
+    if not target.startswith("socket:"):
+        return None
     process = os.pidfd_open(pid)
     try:
         copy = _libc.syscall(_SYS_PIDFD_GETFD, process, descriptor, 0)
@@ -81,8 +115,7 @@ def _duplicated_socket(pid: int, descriptor: int) -> Iterator[socket.socket | No
             reason = os.strerror(ctypes.get_errno())
             needs = "needs Linux 5.6 and CAP_SYS_PTRACE"
             raise EmulationError(f"ovs-vswitchd: its sockets cannot be reached: {reason}; {needs}")
-        with socket.socket(fileno=copy) as sock:
-            yield sock
+        return socket.socket(fileno=copy)
     finally:
         os.close(process)
 
@@ -116,6 +149,7 @@ class OpenVSwitch:
         preload = honest_sendmmsg() if self.datapath is Datapath.USERSPACE else None
         self._start("ovs-vswitchd", f"unix:{database_socket}", "--pidfile", f"--unixctl={control}", preload=preload)
         self._wait_for(control, "ovs-vswitchd")
+        os.setpriority(os.PRIO_PROCESS, self.switch_pid, SWITCH_NICENESS)
 
     def add_bridges(self, fabric: Fabric, controller: str) -> None:
         """Make every switch a bridge with its ports, numbered as in the fabric, in one transaction.
@@ -151,19 +185,16 @@ class OpenVSwitch:
         the default buffer full, frames for *every* port are lost uncounted. It exists once a packet was sent.
         Raises EmulationError if it cannot be reached.
         """
-        sending = 0
-        for descriptor in _descriptors_of(self.switch_pid):
-            with _duplicated_socket(self.switch_pid, descriptor) as sock:
-                if sock is None or sock.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN) != socket.AF_PACKET:
-                    continue
-                interface, *_ = sock.getsockname()
-                if not interface:  # Those that receive are bound to one.
-                    sending += 1
-                    sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, min(send_bytes, _MAX_BUFFER_BYTES))
-                else:
-                    sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
-        if sending == 0:
+        sockets = packet_sockets(self.switch_pid)
+        sending = [sock for sock in sockets if not _receives(sock)]
+        if not sending:
             raise EmulationError("ovs-vswitchd: has no sending packet socket to enlarge; send a packet first")
+        for sock in sockets:
+            if _receives(sock):
+                sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
+            else:
+                sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, min(send_bytes, _MAX_BUFFER_BYTES))
+            sock.close()
 
     def settle_counters(self) -> None:
         """Wait until the counters of rules hold all that the datapath has done; otherwise they lag by half a second."""

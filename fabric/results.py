@@ -42,11 +42,15 @@ TABLES: dict[str, dict[str, str]] = {
         "backlog_bytes": "int64",
     },
     # One row a sample. Fractions are of all cores (cpu_*) or of one core (switch_cpu_fraction), since the last sample.
+    # Lateness of wake-ups: at the priority of switches, and the worst since the last sample at that of programs. The
+    # input queue: memory of all frames that the userspace switches have not taken up yet.
     "machine": {
         "at_s": "float64",
         "cpu_busy_fraction": "float64",
         "switch_cpu_fraction": "float64",
         "lateness_s": "float64",
+        "host_lateness_s": "float64",
+        "input_queue_bytes": "int64",
         "softnet_drops": "int64",
     },
     # One row a connection and sample: TCP_INFO of the sending side.
@@ -70,7 +74,8 @@ TABLES: dict[str, dict[str, str]] = {
         "started_s": "float64",
         "ended_s": "float64",
     },
-    # One row a storage operation or background flow: ``operation`` is read, write or flow.
+    # One row a storage operation or background flow: ``operation`` is read, write or flow; flow_abandoned, flow_failed
+    # and flow_refused are flows that did not complete.
     "operations": {
         "phase": "category",
         "service_level": "category",

@@ -2,14 +2,18 @@
 its own.
 
 The sampler reads the kernel's counters by netlink, without starting a program. It keeps to an absolute timetable, and
-how late it wakes is itself a measurement: that late, too, may be everything else that this machine schedules.
+how late it wakes is itself a measurement: it has the switches' priority, so that late, too, they may be. Beside it a
+second process with the priority of the hosts' programs wakes every 10 ms and notes how late those may be.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
+import signal
+import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,16 +26,28 @@ from fabric.errors import EmulationError
 from fabric.lanes import LanePlan
 from fabric.model import Port
 from fabric.netlink import Netlink
+from fabric.openvswitch import SWITCH_NICENESS, InputQueues
 from fabric.queues import COUNTERS, QueueReader
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _CORES = os.cpu_count() or 1
 _ANSWER_TIMEOUT_S = 30.0
+_HOST_WAKE_S = 0.01
+_LATENESS = struct.Struct("=d")
 MACHINE = np.dtype(
-    [("at", "f8"), ("cpu_busy", "f8"), ("switch_cpu", "f8"), ("lateness", "f8"), ("softnet_drops", "i8")]
+    [
+        ("at", "f8"),
+        ("lateness", "f8"),
+        ("cpu_busy", "f8"),
+        ("switch_cpu", "f8"),
+        ("host_lateness", "f8"),
+        ("input_queue", "i8"),
+        ("softnet_drops", "i8"),
+    ]
 )
-"""A sample of the machine: ``time.monotonic()``, busy seconds of all cores and of ovs-vswitchd since boot, lateness in
-seconds, frames that the kernel's input queues dropped since boot."""
+"""A sample of the machine: ``time.monotonic()``, lateness of switches in seconds, busy seconds of all cores and of
+ovs-vswitchd since boot, the worst lateness of hosts since the last sample in seconds, memory in bytes of the frames that
+wait to be switched, frames that the kernel's input queues dropped since boot."""
 
 QueueKey = tuple[int, int, int]
 """A lane's queue: number of its namespace, interface index, lane number."""
@@ -39,10 +55,14 @@ QueueKey = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class SamplerSetup:
-    """What to sample: the namespaces of the ports (None: the world's own), ovs-vswitchd's process, and how often."""
+    """What to sample: the namespaces of the ports (None: the world's own), ovs-vswitchd's process, and how often.
+
+    ``has_input_queues``: whether that process receives the packets, as the userspace datapath does.
+    """
 
     namespaces: tuple[Path | None, ...]
     switch_pid: int
+    has_input_queues: bool
     period_s: float
 
 
@@ -77,13 +97,55 @@ class Sampler:
 def sample(agent: Agent, setup: SamplerSetup) -> None:
     """Be the sampling process: a series from each "begin" to the next "end"."""
     sources = [(number, Netlink(path), QueueReader()) for number, path in enumerate(setup.namespaces)]
+    inputs = InputQueues(setup.switch_pid) if setup.has_input_queues else None
+    hosts = HostLateness()
+    os.setpriority(os.PRIO_PROCESS, 0, SWITCH_NICENESS)
     agent.report("ready")
-    while True:
-        assert agent.receive() == "begin"
-        agent.report(_series(agent, setup, sources))
+    try:
+        while True:
+            assert agent.receive() == "begin"
+            agent.report(_series(agent, setup, sources, lambda: _machine_sample(setup.switch_pid, hosts, inputs)))
+    finally:
+        hosts.close()
 
 
-def _series(agent: Agent, setup: SamplerSetup, sources: Sequence[tuple[int, Netlink, QueueReader]]) -> Series:
+class HostLateness:
+    """How late programs wake: a forked process that has their priority and does nothing but wake."""
+
+    def __init__(self) -> None:
+        self._worst = mmap.mmap(-1, mmap.PAGESIZE)
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._wake_for_ever()
+
+    def _wake_for_ever(self) -> None:
+        parent = os.getppid()
+        while os.getppid() == parent:
+            due = time.monotonic() + _HOST_WAKE_S
+            time.sleep(_HOST_WAKE_S)
+            late = time.monotonic() - due
+            if late > _LATENESS.unpack_from(self._worst)[0]:
+                _LATENESS.pack_into(self._worst, 0, late)
+        os._exit(0)
+
+    def worst_s(self) -> float:
+        """Return the worst lateness since the last call."""
+        worst: float = _LATENESS.unpack_from(self._worst)[0]
+        _LATENESS.pack_into(self._worst, 0, 0.0)
+        return worst
+
+    def close(self) -> None:
+        """End the process."""
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+
+
+def _series(
+    agent: Agent,
+    setup: SamplerSetup,
+    sources: Sequence[tuple[int, Netlink, QueueReader]],
+    sample_machine: Callable[[], tuple[float | int, ...]],
+) -> Series:
     keys: list[QueueKey] = []
     rows: list[npt.NDArray[np.void]] = []
     machine = []
@@ -91,7 +153,8 @@ def _series(agent: Agent, setup: SamplerSetup, sources: Sequence[tuple[int, Netl
     while True:
         due = start + len(rows) * setup.period_s
         ended = agent.pipe.poll(max(0.0, due - time.monotonic()))
-        machine.append(_machine_sample(setup.switch_pid, 0.0 if ended else time.monotonic() - due))
+        lateness_s = 0.0 if ended else time.monotonic() - due
+        machine.append((time.monotonic(), lateness_s, *sample_machine()))
         found, counters = _queue_sample(sources)
         if not rows:
             keys = found
@@ -122,8 +185,9 @@ def _queue_sample(
     return keys, np.concatenate(parts) if parts else np.zeros(0, COUNTERS)
 
 
-def _machine_sample(switch_pid: int, lateness_s: float) -> tuple[float, float, float, float, int]:
-    return time.monotonic(), busy_seconds(), process_seconds(switch_pid), lateness_s, softnet_drops()
+def _machine_sample(switch_pid: int, hosts: HostLateness, inputs: InputQueues | None) -> tuple[float | int, ...]:
+    waiting = inputs.waiting_bytes() if inputs else 0
+    return busy_seconds(), process_seconds(switch_pid), hosts.worst_s(), waiting, softnet_drops()
 
 
 def busy_seconds() -> float:
@@ -191,6 +255,8 @@ def machine_frame(series: Series, origin: float) -> pd.DataFrame:
             "cpu_busy_fraction": np.diff(machine["cpu_busy"]) / elapsed / _CORES,
             "switch_cpu_fraction": np.diff(machine["switch_cpu"]) / elapsed,
             "lateness_s": machine["lateness"][1:],
+            "host_lateness_s": machine["host_lateness"][1:],
+            "input_queue_bytes": machine["input_queue"][1:],
             "softnet_drops": machine["softnet_drops"][1:],
         }
     )

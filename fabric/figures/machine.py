@@ -25,12 +25,14 @@ class _Panel:
 _PANELS = (
     _Panel("cpu_busy_fraction", "CPU busy,\nall cores, %", 100, "%"),
     _Panel("switch_cpu_fraction", "switch thread,\none core, %", 100, "%"),
-    _Panel("lateness_s", "lateness,\nms", 1e3, "ms"),
+    _Panel("lateness_s", "lateness of\nswitches, ms", 1e3, "ms"),
+    _Panel("host_lateness_s", "worst of\nhosts, ms", 1e3, "ms"),
 )
 _CHECKS = {
     "cpu_busy_fraction": "cpu_busy_fraction",
     "switch_cpu_fraction": "switch_cpu_fraction",
     "lateness_s": "lateness_p99_s",
+    "host_lateness_s": "host_lateness_p99_s",
 }
 _ROOM_FOR_LIMITS = 4
 

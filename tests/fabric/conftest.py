@@ -147,6 +147,8 @@ def _machine_table() -> pd.DataFrame:
             "cpu_busy_fraction": random.uniform(0.3, 0.6, len(at)),
             "switch_cpu_fraction": random.uniform(0.2, 0.5, len(at)),
             "lateness_s": random.exponential(0.0004, len(at)),
+            "host_lateness_s": random.exponential(0.002, len(at)),
+            "input_queue_bytes": random.integers(0, 9000, len(at)),
             "softnet_drops": np.zeros(len(at), dtype=int),
         }
     )

@@ -85,6 +85,16 @@ def test_an_order_to_a_program_that_has_gone_is_told(pool: AgentPool) -> None:
     assert str(told.value) == "test program on z0h000: has gone (exit code 0)"
 
 
+def test_an_order_to_a_program_that_failed_is_told_with_its_words(pool: AgentPool) -> None:
+    handle = start(pool, "fail", "the disk is on fire")
+    handle.process.join(20)
+    with pytest.raises(TrafficError) as told:
+        handle.send("work")
+    first, *_, last = str(told.value).rstrip().splitlines()
+    assert first == "test program on z0h000: has gone (exit code 1):"
+    assert last == "ValueError: the disk is on fire"
+
+
 def test_a_program_waits_for_orders_no_longer_than_it_wants(pool: AgentPool) -> None:
     assert start(pool, "wait_briefly", 0.05).receive(20, "its error") == "z0h000: no order from the run within 0.05 s"
 

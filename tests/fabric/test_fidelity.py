@@ -197,7 +197,7 @@ def test_a_run_that_lost_nothing_says_so() -> None:
     ],
 )
 def test_a_machine_that_cannot_keep_up_is_noticed(column: str, name: str, value: float, status: Status) -> None:
-    checks = machine_checks(machine(**{column: value}), Datapath.USERSPACE)
+    checks = machine_checks(machine().assign(**{column: value}), Datapath.USERSPACE)
     assert named(checks, name).status is status
     assert all(one.status is FAITHFUL for one in checks if one.name != name)
 

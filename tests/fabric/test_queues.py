@@ -61,7 +61,12 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The lengths of the dumps in which places of counters were searched."""
     found: list[int] = []
     search = queues._find_layout
-    monkeypatch.setattr(queues, "_find_layout", lambda dump: found.append(len(dump)) or search(dump))
+
+    def noted(dump: bytes) -> Any:
+        found.append(len(dump))
+        return search(dump)
+
+    monkeypatch.setattr(queues, "_find_layout", noted)
     return found
 
 
@@ -278,13 +283,9 @@ def test_one_shared_queue_takes_everything(wire: Wire) -> None:
 
 @pytest.mark.root
 def test_a_full_lane_drops_its_own_packets_and_every_frame_is_counted(wire: Wire) -> None:
-    lanes = {
-        "slow": LaneConfig(share=0.001, ceiling=0.001, limit="5 KiB", service_levels=["hfreduce"]),
-        "rest": LaneConfig(share=0.9, service_levels=["nccl", "storage", "other", "control"]),
-    }
-    wire.shape(
-        QueueConfig.model_validate({"lanes": {k: lane.model_dump() for k, lane in lanes.items()}}), Queueing.LANES
-    )
+    slow = LaneConfig(share=0.001, ceiling=0.001, limit=5 * 1024, service_levels=["hfreduce"])
+    rest = LaneConfig(share=0.9, service_levels=["nccl", "storage", "other", "control"])
+    wire.shape(QueueConfig(lanes={"slow": slow, "rest": rest}), Queueing.LANES)
     send(nobodys_frame(ServiceLevel.HFREDUCE, 1000), times=50)
     send(nobodys_frame(ServiceLevel.NCCL, 1000), times=50)
     found = wire.counters()
