@@ -1,0 +1,230 @@
+"""A run's directory: what is promised of its files, and how a damaged or unknown one is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fabric import results
+from fabric.errors import ResultError
+from fabric.results import (
+    FORMAT_VERSION,
+    TABLES,
+    Phase,
+    Result,
+    ResultWriter,
+    empty_table,
+    fabric_as_json,
+    new_directory,
+)
+from topologies.load import load_fabric
+
+SMALL = load_fabric("fire_flyer_2_small")
+MANIFEST: dict[str, Any] = {
+    "format_version": FORMAT_VERSION,
+    "verdict": {"status": "faithful", "reasons": []},
+    "phases": [{"name": "a", "title": "A", "queueing": "lanes", "started_s": 1.0, "ended_s": 2.0}],
+}
+
+
+def rows(name: str, count: int = 2) -> pd.DataFrame:
+    """Return a table of the promised columns, of Python's own types."""
+    values: dict[str, list[object]] = {"float64": [0.5] * count, "int64": [3] * count, "category": ["x"] * count}
+    return pd.DataFrame({column: values[kind] for column, kind in TABLES[name].items()})
+
+
+def written(directory: Path, **manifest: Any) -> ResultWriter:
+    writer = ResultWriter(directory)
+    writer.write_json("manifest.json", {**MANIFEST, **manifest})
+    writer.write_json("fabric.json", fabric_as_json(SMALL))
+    writer.write_json("summary.json", {"answer": "yes"})
+    return writer
+
+
+def files_in(directory: Path) -> set[str]:
+    return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(TABLES))
+def test_a_table_is_read_as_it_was_written(tmp_path: Path, name: str) -> None:
+    written(tmp_path).write_table(name, rows(name))
+    read = Result(tmp_path).table(name)
+    assert {column: str(kind) for column, kind in read.dtypes.items()} == TABLES[name]
+    assert read.astype(object).to_dict("list") == rows(name).astype(object).to_dict("list")
+
+
+@pytest.mark.parametrize("name", list(TABLES))
+def test_a_table_that_was_not_written_is_empty_with_all_columns(tmp_path: Path, name: str) -> None:
+    written(tmp_path)
+    read = Result(tmp_path).table(name)
+    assert read.empty
+    assert read.dtypes.equals(empty_table(name).dtypes)
+    assert {column: str(kind) for column, kind in read.dtypes.items()} == TABLES[name]
+
+
+def test_an_empty_table_can_be_written(tmp_path: Path) -> None:
+    written(tmp_path).write_table("steps", empty_table("steps"))
+    assert Result(tmp_path).table("steps").empty
+
+
+@pytest.mark.parametrize(
+    ("change", "columns"),
+    [
+        (lambda frame: frame.drop(columns="step"), [name for name in TABLES["steps"] if name != "step"]),
+        (lambda frame: frame.assign(extra=1), [*TABLES["steps"], "extra"]),
+        (lambda frame: frame[list(reversed(frame.columns))], list(reversed(TABLES["steps"]))),
+    ],
+    ids=["a column missing", "a column too many", "another order"],
+)
+def test_columns_other_than_promised_are_refused(tmp_path: Path, change: Any, columns: list[str]) -> None:
+    with pytest.raises(ResultError) as refused:
+        written(tmp_path).write_table("steps", change(rows("steps")))
+    assert str(refused.value) == f"table steps: has columns {columns}, promised {list(TABLES['steps'])}"
+    assert not list((tmp_path / "samples").iterdir())
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_never_seen_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = written(tmp_path)
+    before = (tmp_path / "summary.json").read_text()
+
+    def cut_off(path: Path, text: str) -> int:
+        with path.open("w") as file:
+            file.write(text[:3])
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "write_text", cut_off)
+    with pytest.raises(OSError, match=r"^disk full$"):
+        writer.write_json("summary.json", {"answer": "no"})
+    with pytest.raises(OSError, match=r"^disk full$"):
+        writer.write_yaml("config.yaml", {"seed": 1})
+    assert (tmp_path / "summary.json").read_text() == before
+    assert not (tmp_path / "config.yaml").exists()
+
+
+def test_tables_are_never_seen_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_off(_: pd.DataFrame, path: Path, **__: Any) -> None:
+        path.write_bytes(b"PAR1")
+        raise OSError("disk full")
+
+    writer = written(tmp_path)
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", cut_off)
+    with pytest.raises(OSError, match=r"^disk full$"):
+        writer.write_table("steps", rows("steps"))
+    assert not (tmp_path / "samples" / "steps.parquet").exists()
+    assert Result(tmp_path).table("steps").empty
+
+
+def test_nothing_partial_is_left_behind(tmp_path: Path) -> None:
+    writer = written(tmp_path)
+    writer.write_yaml("config.yaml", {"seed": 1})
+    writer.write_table("steps", rows("steps"))
+    assert files_in(tmp_path) == {
+        "manifest.json",
+        "fabric.json",
+        "summary.json",
+        "config.yaml",
+        "samples/steps.parquet",
+    }
+
+
+def test_a_config_keeps_the_order_of_its_keys(tmp_path: Path) -> None:
+    ResultWriter(tmp_path).write_yaml("config.yaml", {"b": 1, "a": {"d": 2, "c": 3}})
+    assert (tmp_path / "config.yaml").read_text() == "b: 1\na:\n  d: 2\n  c: 3\n"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_json_that_other_programs_cannot_read_is_not_written(tmp_path: Path, value: float) -> None:
+    with pytest.raises(ValueError, match=r"^Out of range float values are not JSON compliant"):
+        ResultWriter(tmp_path).write_json("summary.json", {"p99": value})
+    assert not (tmp_path / "summary.json").exists()
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_result_knows_its_phases_verdict_and_scale(tmp_path: Path) -> None:
+    written(tmp_path)
+    result = Result(tmp_path)
+    assert result.phases == [Phase("a", "A", "lanes", 1.0, 2.0)]
+    assert result.verdict["status"] == "faithful"
+    assert result.scale == 10_000
+    assert result.summary == {"answer": "yes"}
+
+
+@pytest.mark.parametrize("version", [FORMAT_VERSION + 1, 0, None, "1"])
+def test_a_format_of_another_version_is_refused(tmp_path: Path, version: object) -> None:
+    written(tmp_path, format_version=version)
+    with pytest.raises(ResultError) as refused:
+        Result(tmp_path)
+    words = f"{tmp_path}: format_version {version}, this program reads {FORMAT_VERSION}; update it"
+    assert str(refused.value) == words
+
+
+def test_the_version_is_looked_at_before_anything_else(tmp_path: Path) -> None:
+    ResultWriter(tmp_path).write_json("manifest.json", {"format_version": 99})
+    with pytest.raises(ResultError, match=re.escape(f"{tmp_path}: format_version 99, this program reads 1; update it")):
+        Result(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "fabric.json", "summary.json"])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    written(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(ResultError) as refused:
+        Result(tmp_path)
+    assert str(refused.value) == f"{tmp_path / name}: is missing; {tmp_path} is no finished run's directory"
+
+
+def test_a_file_cut_off_is_named(tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "summary.json").write_text('{"answer": ')
+    with pytest.raises(ResultError) as refused:
+        Result(tmp_path)
+    why = "Expecting value: line 1 column 12 (char 11)"
+    assert str(refused.value) == f"{tmp_path / 'summary.json'}: is not JSON ({why}); the run may have been cut off"
+
+
+def test_a_fabric_is_written_with_all_its_nodes_and_links() -> None:
+    told = json.loads(json.dumps(fabric_as_json(SMALL)))
+    assert len(told["nodes"]) == len(SMALL.nodes)
+    assert len(told["links"]) == len(SMALL.links)
+    assert told["nodes"][0] == {"name": "z0l00", "role": "leaf", "zone": 0, "index": 0}
+    assert {"a": "z0h000:0", "b": "z0l00:1", "rate_bps": 20_000_000, "tier": "access"} in told["links"]
+    assert {link["tier"] for link in told["links"]} == {"access", "uplink", "inter_zone"}
+
+
+# Directories ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_directory_is_named_by_experiment_and_time(tmp_path: Path) -> None:
+    path = new_directory(tmp_path / "results", "isolation")
+    assert path.parent == tmp_path / "results"
+    assert re.fullmatch(r"isolation-\d{8}-\d{6}", path.name)
+    assert not path.exists()
+
+
+def test_a_new_directory_is_never_one_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Noon(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Noon:
+            return cls(2025, 1, 2, 12, 0, 0, tzinfo=tz)
+
+    monkeypatch.setattr(results, "datetime", Noon)
+    names = []
+    for _ in range(3):
+        path = new_directory(tmp_path, "isolation")
+        path.mkdir()
+        names.append(path.name)
+    assert names == ["isolation-20250102-120000", "isolation-20250102-120000-2", "isolation-20250102-120000-3"]

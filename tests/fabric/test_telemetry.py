@@ -1,0 +1,187 @@
+"""Samples: from counters to rows of tables, and a timetable that skips what it cannot catch up with."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fabric import netlink, telemetry
+from fabric.agents import AgentPool
+from fabric.errors import TrafficError
+from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.netlink import LinkEnd, Netlink
+from fabric.queues import COUNTERS, ShapedPort, install_requests, replace_requests
+from fabric.results import TABLES
+from fabric.telemetry import MACHINE, Sampler, SamplerSetup, Series, machine_frame, ports_frame
+from topologies.load import load_fabric
+
+SMALL = load_fabric("fire_flyer_2_small")
+LANES = plan_lanes(QueueConfig(), Queueing.LANES)
+PORT = ShapedPort("left", 11, 20_000_000, 1500)
+HOST, LEAF = SMALL.nics[0].port, SMALL.ports_of[SMALL.switches[0]][0]
+
+
+def series(counters: dict[tuple[int, int, int], list[tuple[int, ...]]], machine: list[dict[str, Any]]) -> Series:
+    """Return a series from each queue's counters (sent bytes, packets, waiting, backlog, drops) sample by sample."""
+    keys = list(counters)
+    samples = np.array([[counters[key][sample] for key in keys] for sample in range(len(machine))], COUNTERS)
+    rows = np.zeros(len(machine), MACHINE)
+    for place, values in enumerate(machine):
+        for name, value in values.items():
+            rows[name][place] = value
+    return Series(keys, samples, rows)
+
+
+TWO_SAMPLES = [{"at": 100.0}, {"at": 100.5}]
+
+
+def test_each_sample_of_each_queue_is_a_row() -> None:
+    taken = series(
+        {
+            (0, 1000, 1): [(10, 1, 0, 0, 0), (5_000_000_000, 7, 2, 300, 4)],
+            (0, 1000, 3): [(20, 2, 0, 0, 0), (21, 3, 0, 0, 0)],
+            (1, 10, 1): [(30, 3, 0, 0, 0), (31, 4, 1, 50, 1)],
+        },
+        TWO_SAMPLES,
+    )
+    frame = ports_frame(taken, {(0, 1000): LEAF, (1, 10): HOST}, LANES, origin=90.0)
+    assert frame.to_dict("split")["data"] == [
+        [10.0, "z0l00:1", "hfreduce", 10, 1, 0, 0],
+        [10.0, "z0l00:1", "storage", 20, 2, 0, 0],
+        [10.0, "z0h000:0", "hfreduce", 30, 3, 0, 0],
+        [10.5, "z0l00:1", "hfreduce", 5_000_000_000, 7, 4, 300],
+        [10.5, "z0l00:1", "storage", 21, 3, 0, 0],
+        [10.5, "z0h000:0", "hfreduce", 31, 4, 1, 50],
+    ]
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == TABLES["ports"]
+
+
+def test_queues_of_interfaces_that_are_no_ports_are_left_out() -> None:
+    taken = series({(0, 1000, 1): [(1, 1, 0, 0, 0)] * 2, (0, 7, 1): [(9, 9, 9, 9, 9)] * 2}, TWO_SAMPLES)
+    frame = ports_frame(taken, {(0, 1000): LEAF}, LANES, origin=0.0)
+    assert frame["port"].tolist() == ["z0l00:1"] * 2
+    assert frame["sent_bytes"].tolist() == [1, 1]
+
+
+def test_the_same_interface_number_in_two_namespaces_is_two_ports() -> None:
+    taken = series({(0, 10, 1): [(1, 1, 0, 0, 0)] * 2, (1, 10, 1): [(2, 2, 0, 0, 0)] * 2}, TWO_SAMPLES)
+    frame = ports_frame(taken, {(0, 10): LEAF, (1, 10): HOST}, LANES, origin=0.0)
+    assert frame.groupby("port", observed=True)["sent_bytes"].first().to_dict() == {"z0h000:0": 2, "z0l00:1": 1}
+
+
+def test_the_machine_is_told_as_fractions_since_the_last_sample() -> None:
+    taken = series(
+        {},
+        [
+            {"at": 100.0, "cpu_busy": 50.0, "switch_cpu": 5.0, "lateness": 0.3, "softnet_drops": 2},
+            {"at": 100.5, "cpu_busy": 50.4, "switch_cpu": 5.25, "lateness": 0.001, "softnet_drops": 2},
+            {"at": 102.5, "cpu_busy": 50.6, "switch_cpu": 5.35, "lateness": 0.002, "softnet_drops": 9},
+        ],
+    )
+    frame = machine_frame(taken, origin=100.0)
+    cores = os.cpu_count() or 1
+    assert list(frame.columns) == list(TABLES["machine"])
+    assert frame["at_s"].tolist() == [0.5, 2.5]
+    assert frame["cpu_busy_fraction"].tolist() == pytest.approx([0.8 / cores, 0.1 / cores])
+    assert frame["switch_cpu_fraction"].tolist() == pytest.approx([0.5, 0.05])
+    assert frame["lateness_s"].tolist() == [0.001, 0.002]
+    assert frame["softnet_drops"].tolist() == [2, 9]
+
+
+def test_one_sample_says_nothing_of_the_machine() -> None:
+    assert machine_frame(series({}, [{"at": 1.0}]), origin=0.0).empty
+
+
+@pytest.mark.parametrize(
+    ("now", "moved"),
+    [
+        (99.0, 0.0),  # It is not due yet.
+        (100.0, 0.0),
+        (100.049, 0.0),  # Late, but the next one can be in time.
+        (100.051, 0.05),
+        (100.149, 0.10),
+        (103.001, 3.0),
+    ],
+)
+def test_a_timetable_skips_whole_periods_that_it_missed(
+    monkeypatch: pytest.MonkeyPatch, now: float, moved: float
+) -> None:
+    monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: now))
+    assert telemetry._skipped(100.0, 0.05) == pytest.approx(moved)
+
+
+def test_time_that_the_cores_are_busy_passes_no_faster_than_they_can_be() -> None:
+    before, started = telemetry.busy_seconds(), time.monotonic()
+    end = started + 0.2
+    while time.monotonic() < end:
+        pass
+    busy = telemetry.busy_seconds() - before
+    elapsed = time.monotonic() - started
+    assert 0.1 < busy <= (elapsed + 0.05) * (os.cpu_count() or 1)
+
+
+def test_the_time_of_a_process_is_its_own() -> None:
+    before = telemetry.process_seconds(os.getpid())
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
+    assert telemetry.process_seconds(os.getpid()) - before == pytest.approx(0.1, abs=0.05)
+
+
+def test_a_process_that_has_ended_uses_no_time() -> None:
+    assert telemetry.process_seconds(2**22 + 1) == 0.0
+
+
+# The sampling process ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sampler(private_network: None) -> Iterator[Sampler]:
+    """A sampler every 20 ms of a private network with one interface in lanes."""
+    end, other = LinkEnd("left", 11, "02:00:0a:00:00:01"), LinkEnd("right", 12, "02:00:0a:00:00:02")
+    with Netlink() as link:
+        link.send([netlink.veth_pair(end, other, 1500), *install_requests(PORT, LANES)])
+    here = Path(f"/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net")
+    pool = AgentPool(preload=("fabric.telemetry",))
+    setup = SamplerSetup(namespaces=(here,), switch_pid=os.getpid(), has_input_queues=False, period_s=0.02)
+    yield Sampler(pool, setup)
+    pool.stop()
+
+
+@pytest.mark.root
+def test_a_series_has_a_sample_a_period_from_begin_to_end(sampler: Sampler) -> None:
+    for _ in range(2):
+        started = time.monotonic()
+        sampler.begin()
+        time.sleep(0.3)
+        taken = sampler.end()
+        ended = time.monotonic()
+        at = taken.machine["at"]
+        assert started <= at[0] <= at[-1] <= ended
+        assert at[-1] - at[0] >= 0.25
+        assert 5 <= len(at) <= (ended - started) / 0.02 + 2
+        assert np.all(np.diff(at) > 0)
+        assert np.all(taken.machine["lateness"] >= 0)
+        assert sorted(taken.keys) == [(0, 11, lane.number) for lane in LANES.lanes]
+        assert taken.counters.shape == (len(at), len(LANES.lanes))
+
+
+@pytest.mark.root
+def test_queues_that_change_within_a_series_are_told(sampler: Sampler) -> None:
+    sampler.begin()
+    with Netlink() as link:
+        time.sleep(0.1)
+        link.send(replace_requests(PORT, plan_lanes(QueueConfig(), Queueing.SHARED)))
+    time.sleep(0.1)
+    with pytest.raises(TrafficError) as told:
+        sampler.end()
+    words = "queues changed during a series of samples; end the series before set_lanes()"
+    assert str(told.value).rstrip().splitlines()[-1] == f"fabric.errors.EmulationError: {words}"
