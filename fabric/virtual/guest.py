@@ -10,7 +10,7 @@ The guest sees the host's files, and writes to them as the account that runs it.
 are its own; the directories that the program needs from there are kept in sight. In the guest the program is root.
 
 Computing costs no virtual time: the clock moves only when every process sleeps, and then at once to the next event
-(a reading of the clock costs 256 ns, so that loops which wait for it to move do end).
+(reading it costs a program 1 ns, so that loops which wait for it to move do end).
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ directory's name, another one in every run, must not be in it."""
 SYSTEM_PROGRAMS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 POLL_S = 0.05
 PROGRESS_S = 0.5
+LONGEST_LOOK_S = 1.0
 END_OF_TIME_NS = 1 << 62
 """Where the clock jumps to when no event is left."""
 
@@ -247,34 +248,39 @@ class _Watch:
 
     def __init__(self, limits: Limits, progress: Progress | None, clock_address: int) -> None:
         self._limits, self._progress, self._clock_address = limits, progress, clock_address
-        self._started_s = self._moved_s = self._told_s = time.monotonic()
+        self._looked_s = time.monotonic()
+        self._wall_s = self._moved_s = self._told_s = 0.0
         self._virtual_ns = 0
 
     def look(self, pid: int) -> str | None:
         """Return why to end the guest, if there is a reason."""
-        now_s = time.monotonic()
+        self._count_wall_time()
         virtual_ns = _read_clock_ns(pid, self._clock_address)
-        if virtual_ns is None:
-            return None
-        if virtual_ns != self._virtual_ns:
-            self._virtual_ns, self._moved_s = virtual_ns, now_s
-        if self._progress is not None and now_s - self._told_s >= PROGRESS_S:
-            self._told_s = now_s
-            self._progress(GuestTime(virtual_ns / 1e9, now_s - self._started_s))
-        return self._excess(now_s)
+        if virtual_ns is not None and virtual_ns != self._virtual_ns:
+            self._virtual_ns, self._moved_s = virtual_ns, self._wall_s
+        if self._progress is not None and self._wall_s - self._told_s >= PROGRESS_S:
+            self._told_s = self._wall_s
+            self._progress(GuestTime(self._virtual_ns / 1e9, self._wall_s))
+        return self._excess()
 
-    def _excess(self, now_s: float) -> str | None:
+    def _count_wall_time(self) -> None:
+        """Leave out the time for which this process, and likely the guest with it, was stopped."""
+        now_s = time.monotonic()
+        self._wall_s += min(now_s - self._looked_s, LONGEST_LOOK_S)
+        self._looked_s = now_s
+
+    def _excess(self) -> str | None:
         limits, virtual_s = self._limits, self._virtual_ns / 1e9
         if self._virtual_ns >= END_OF_TIME_NS:
             return "nothing is left to happen in the guest: every program waits for another"
         if virtual_s > limits.virtual_s:
             return f"the guest is not done after {limits.virtual_s:g} s of virtual time: programs that wait for ever?"
-        if now_s - self._moved_s > limits.hang_s:
+        if self._wall_s - self._moved_s > limits.hang_s:
             return (
                 f"the guest's clock stood still at {virtual_s:.6f} s for {limits.hang_s:g} s of wall time: "
                 "a program loops without sleeping, or computes for longer than that"
             )
-        if limits.wall_s is not None and now_s - self._started_s > limits.wall_s:
+        if limits.wall_s is not None and self._wall_s > limits.wall_s:
             return (
                 f"the guest is not done after {limits.wall_s:g} s of wall time (at {virtual_s:.6f} s of virtual time)"
             )
