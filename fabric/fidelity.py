@@ -116,8 +116,9 @@ class PhaseEvidence:
     @property
     def switching_delay_s(self) -> float:
         """Return how long a frame waited to be switched, on average: what waits over what passes (Little's law)."""
-        passed = self.conservation.switched_bytes / self.seconds
-        return float(self.machine["input_queue_bytes"].mean()) / passed if passed else 0.0
+        if self.machine.empty or not self.conservation.switched_bytes:
+            return 0.0
+        return float(self.machine["input_queue_bytes"].mean()) * self.seconds / self.conservation.switched_bytes
 
 
 def judge(
