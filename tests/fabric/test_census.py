@@ -57,6 +57,7 @@ def test_what_is_sent_and_delivered_is_accounted_for() -> None:
     assert found == Conservation(
         sent_packets=10,
         sent_bytes=1000,
+        switched_bytes=1000,
         dropped_by_queues=0,
         dropped_by_rules=0,
         waiting_packets=0,
@@ -70,7 +71,7 @@ def test_both_directions_of_a_link_are_told_apart() -> None:
     found = change(
         census(host_0=both(10, 4), leaf_to_0=both(4, 10), leaf_to_1=both(10, 4), host_1=both(4, 10)),
     )
-    assert (found.sent_packets, found.unaccounted) == (14, {})
+    assert (found.sent_packets, found.switched_bytes, found.unaccounted) == (14, 1400, {})
 
 
 def test_a_packet_lost_on_a_wire_is_named_with_its_direction() -> None:

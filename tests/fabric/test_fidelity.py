@@ -10,10 +10,20 @@ import pytest
 
 from fabric.calibration import LinkCalibration
 from fabric.census import Conservation
-from fabric.fidelity import Check, Status, Verdict, calibration_checks, conservation_checks, judge, machine_checks
-from fabric.openvswitch import Datapath
+from fabric.fidelity import (
+    Check,
+    PhaseEvidence,
+    Status,
+    Verdict,
+    calibration_checks,
+    conservation_checks,
+    judge,
+    machine_checks,
+    switching_checks,
+)
 from fabric.results import TABLES
 
+FRAME_TIME_S = 4214 * 8 / 20e6
 FAITHFUL, DEGRADED, INVALID = Status.FAITHFUL, Status.DEGRADED, Status.INVALID
 
 
@@ -28,7 +38,22 @@ def calibration(alone: float = 1.0, share_error: float = 0.0, port: str = "z0l00
 
 
 def counted(sent: int, unaccounted: dict[str, int] | None = None) -> Conservation:
-    return Conservation(sent, sent * 1000, 0, 0, 0, unaccounted or {}, 0)
+    return Conservation(
+        sent_packets=sent,
+        sent_bytes=sent * 1000,
+        switched_bytes=sent * 3000,
+        dropped_by_queues=0,
+        dropped_by_rules=0,
+        waiting_packets=0,
+        unaccounted=unaccounted or {},
+        unaccounted_bytes=0,
+    )
+
+
+def phase(sent: int = 1000, waiting_bytes: float = 0, seconds: float = 10.0, name: str = "alone") -> PhaseEvidence:
+    """Return a phase on an idle machine in whose input queue ``waiting_bytes`` wait on average."""
+    waiting = [0, int(2 * waiting_bytes)] * 100
+    return PhaseEvidence(name, counted(sent), machine(input_queue_bytes=waiting), seconds)
 
 
 def machine(samples: int = 200, **columns: Any) -> pd.DataFrame:
@@ -84,7 +109,7 @@ def test_a_faithful_run_needs_no_reasons() -> None:
 
 
 def test_a_verdict_is_json_without_infinities() -> None:
-    verdict = judge([calibration()], [counted(10)], machine(), Datapath.USERSPACE, ["something odd"])
+    verdict = judge([calibration()], [phase()], FRAME_TIME_S, ["something odd"])
     text = json.dumps(verdict.as_json(), allow_nan=False)
     read = json.loads(text)
     assert read["status"] == "degraded"
@@ -103,15 +128,16 @@ def test_a_verdict_is_json_without_infinities() -> None:
 
 
 def test_a_quiet_run_is_faithful_in_every_respect() -> None:
-    verdict = judge([calibration()], [counted(10)], machine(), Datapath.USERSPACE)
+    verdict = judge([calibration()], [phase(), phase(name="together")], FRAME_TIME_S)
     assert verdict.status is FAITHFUL
     assert {one.name for one in verdict.checks} >= {
         "link_rate_error",
         "lane_share_error",
         "unaccounted_packets_fraction",
         "cpu_busy_fraction",
-        "switch_cpu_fraction",
+        "switching_frame_times",
         "lateness_p99_s",
+        "host_lateness_p99_s",
         "softnet_drops",
     }
 
@@ -179,6 +205,44 @@ def test_a_run_that_lost_nothing_says_so() -> None:
     assert found.text == "all 15 packets are accounted for"
 
 
+# Switching: the default phase passes 300 kB/s, so that 300 bytes wait for 1 ms. --------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("waiting_bytes", "status"),
+    [(0, FAITHFUL), (598, FAITHFUL), (602, DEGRADED), (2998, DEGRADED), (3002, INVALID)],
+)
+def test_frames_that_wait_to_be_switched_are_noticed(waiting_bytes: float, status: Status) -> None:
+    (found,) = switching_checks([phase(waiting_bytes=waiting_bytes)], frame_time_s=0.001)
+    assert found.status is status
+    assert found.value == pytest.approx(waiting_bytes / 300)
+
+
+def test_the_phase_in_which_switches_did_worst_decides() -> None:
+    phases = [phase(waiting_bytes=300), phase(waiting_bytes=900, name="together"), phase(sent=10**6, waiting_bytes=900)]
+    (found,) = switching_checks(phases, frame_time_s=0.0017)
+    assert found.text == (
+        "in phase together a frame waits up to 3.0 ms to be switched, on average; the largest takes 1.7 ms on the wire"
+    )
+
+
+def test_a_phase_in_which_nothing_was_sent_waits_for_nothing() -> None:
+    (found,) = switching_checks([phase(sent=0, waiting_bytes=10)], frame_time_s=0.001)
+    assert found.value == 0
+
+
+def test_a_phase_too_short_for_a_sample_leaves_a_verdict_that_can_be_written() -> None:
+    short = PhaseEvidence("short", counted(1000), machine(samples=0), 0.01)
+    verdict = judge([calibration()], [short, phase()], FRAME_TIME_S)
+    assert verdict.status is FAITHFUL
+    json.dumps(verdict.as_json(), allow_nan=False)
+
+
+def test_without_phases_nothing_can_be_believed() -> None:
+    verdict = judge([calibration()], [], FRAME_TIME_S)
+    assert verdict.reasons == ["invalid: no samples of the machine: nothing says whether it kept up"]
+
+
 # The machine ----------------------------------------------------------------------------------------------------------
 
 
@@ -188,16 +252,16 @@ def test_a_run_that_lost_nothing_says_so() -> None:
         ("cpu_busy_fraction", "cpu_busy_fraction", 0.95, FAITHFUL),
         ("cpu_busy_fraction", "cpu_busy_fraction", 0.96, DEGRADED),
         ("cpu_busy_fraction", "cpu_busy_fraction", 0.995, INVALID),
-        ("switch_cpu_fraction", "switch_cpu_fraction", 0.90, FAITHFUL),
-        ("switch_cpu_fraction", "switch_cpu_fraction", 0.91, DEGRADED),
-        ("switch_cpu_fraction", "switch_cpu_fraction", 0.98, INVALID),
         ("lateness_s", "lateness_p99_s", 0.005, FAITHFUL),
         ("lateness_s", "lateness_p99_s", 0.006, DEGRADED),
         ("lateness_s", "lateness_p99_s", 0.026, INVALID),
+        ("host_lateness_s", "host_lateness_p99_s", 0.05, FAITHFUL),
+        ("host_lateness_s", "host_lateness_p99_s", 0.06, DEGRADED),
+        ("host_lateness_s", "host_lateness_p99_s", 0.26, INVALID),
     ],
 )
 def test_a_machine_that_cannot_keep_up_is_noticed(column: str, name: str, value: float, status: Status) -> None:
-    checks = machine_checks(machine().assign(**{column: value}), Datapath.USERSPACE)
+    checks = machine_checks(machine().assign(**{column: value}))
     assert named(checks, name).status is status
     assert all(one.status is FAITHFUL for one in checks if one.name != name)
 
@@ -205,13 +269,13 @@ def test_a_machine_that_cannot_keep_up_is_noticed(column: str, name: str, value:
 @pytest.mark.parametrize(("busy_seconds", "status"), [(0, FAITHFUL), (1, FAITHFUL), (2, INVALID)])
 def test_a_machine_may_be_busy_for_one_second_of_ten(busy_seconds: int, status: Status) -> None:
     busy = [1.0 if place < busy_seconds * 20 else 0.5 for place in range(200)]
-    found = named(machine_checks(machine(cpu_busy_fraction=busy), Datapath.KERNEL), "cpu_busy_fraction")
+    found = named(machine_checks(machine(cpu_busy_fraction=busy)), "cpu_busy_fraction")
     assert found.status is status
 
 
 def test_busy_moments_within_a_second_are_averaged() -> None:
     alternating = [1.0, 0.8] * 100
-    found = named(machine_checks(machine(cpu_busy_fraction=alternating), Datapath.KERNEL), "cpu_busy_fraction")
+    found = named(machine_checks(machine(cpu_busy_fraction=alternating)), "cpu_busy_fraction")
     assert found.value == pytest.approx(0.9)
     assert found.text == "all cores are 90% busy in one second of ten"
 
@@ -219,24 +283,19 @@ def test_busy_moments_within_a_second_are_averaged() -> None:
 @pytest.mark.parametrize(("late_samples", "status"), [(1, FAITHFUL), (3, INVALID)])
 def test_one_wake_up_of_a_hundred_may_be_late(late_samples: int, status: Status) -> None:
     late = [0.5] * late_samples + [0.0] * (200 - late_samples)
-    assert named(machine_checks(machine(lateness_s=late), Datapath.KERNEL), "lateness_p99_s").status is status
+    assert named(machine_checks(machine(lateness_s=late)), "lateness_p99_s").status is status
 
 
 @pytest.mark.parametrize(
     ("drops", "status"), [([7] * 200, FAITHFUL), ([7] * 199 + [8], DEGRADED), ([0] + [10**6] * 199, DEGRADED)]
 )
 def test_frames_that_the_kernel_dropped_during_the_run_are_noticed(drops: list[int], status: Status) -> None:
-    found = named(machine_checks(machine(softnet_drops=drops), Datapath.KERNEL), "softnet_drops")
+    found = named(machine_checks(machine(softnet_drops=drops)), "softnet_drops")
     assert found.status is status
     assert found.text == f"the kernel's input queues dropped {drops[-1] - drops[0]} frames"
 
 
-def test_in_the_kernel_no_thread_switches_packets() -> None:
-    names = {one.name for one in machine_checks(machine(switch_cpu_fraction=1.0), Datapath.KERNEL)}
-    assert "switch_cpu_fraction" not in names
-
-
 def test_without_samples_nothing_can_be_believed() -> None:
-    (found,) = machine_checks(machine(samples=0), Datapath.KERNEL)
+    (found,) = machine_checks(machine(samples=0))
     assert found.status is INVALID
     assert found.text == "no samples of the machine: nothing says whether it kept up"
