@@ -1,0 +1,111 @@
+"""What is decided before anything is built: interface numbers, addresses of ends, names, and who may reach whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from fabric import emulation
+from fabric.errors import EmulationError
+from fabric.identity import NodeId
+from fabric.model import Fabric
+from topologies.load import load_fabric
+
+SMALL, FULL = load_fabric("fire_flyer_2_small"), load_fabric("fire_flyer_2")
+
+
+@pytest.mark.parametrize("fabric", [SMALL, FULL], ids=["small", "full"])
+def test_no_interface_number_occurs_twice_in_a_namespace(fabric: Fabric) -> None:
+    indices = emulation._number_interfaces(fabric)
+    assert set(indices) == set(fabric.link_at)
+    of_switches = [index for port, index in indices.items() if port.node.is_switch]
+    assert len(set(of_switches)) == len(of_switches)
+    for host in fabric.hosts:
+        of_host = [indices[port] for port in fabric.ports_of[host]]
+        assert len(set(of_host)) == len(of_host)
+    assert min(indices.values()) > 1, "1 is loopback's"
+
+
+def test_ends_have_the_address_of_their_nic_and_switches_none_of_them() -> None:
+    indices = emulation._number_interfaces(SMALL)
+    macs = {port: emulation._mac_of(SMALL, port, indices) for port in SMALL.link_at}
+    assert max(Counter(macs.values()).values()) == 1
+    assert {port: mac for port, mac in macs.items() if not port.node.is_switch} == {n.port: n.mac for n in SMALL.nics}
+
+
+def test_hosts_are_found_by_name_and_dual_homed_ones_by_zone_too() -> None:
+    names = emulation._names(SMALL)
+    assert names["z0h000"] == "10.0.0.1"
+    assert (names["st002"], names["st002.z0"], names["st002.z1"]) == ("10.128.0.3", "10.128.0.3", "10.129.0.3")
+    assert len(names) == len(SMALL.hosts) + 2 * len(SMALL.storages)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "may"),
+    [
+        (("z0h000", 0), ("z0h001", 0), True),
+        (("z0h000", 0), ("z1h000", 1), True),
+        (("z0h000", 0), ("st000", 0), True),
+        (("z0h000", 0), ("st000", 1), False),
+        (("st000", 1), ("st001", 1), True),
+        (("st000", 0), ("st001", 1), False),
+    ],
+)
+def test_storage_speaks_only_within_its_zone(a: tuple[str, int], b: tuple[str, int], may: bool) -> None:
+    one, other = (SMALL.nic_in_zone(NodeId.parse(name), zone) for name, zone in (a, b))
+    assert one is not None
+    assert other is not None
+    assert emulation._may_reach(one, other) is emulation._may_reach(other, one) is may
+
+
+def requests_of(name: str) -> list[str]:
+    host = NodeId.parse(name)
+    nics = SMALL.nics_of[host]
+    return [
+        request.what
+        for nic in nics
+        for request in emulation._nic_requests(SMALL, nic, 10 + nic.port.number, is_only=len(nics) == 1)
+    ]
+
+
+def test_a_host_with_one_nic_sends_everything_over_it() -> None:
+    assert requests_of("z1h003") == [
+        "giving z1h003-eth0 the address 10.1.0.4/32",
+        "setting z1h003-eth0 up",
+        "routing 10.0.0.0/8 over z1h003-eth0",
+    ]
+
+
+def test_a_host_with_two_nics_reaches_each_zone_over_the_nic_in_it() -> None:
+    assert requests_of("st001") == [
+        "giving st001-eth0 the address 10.128.0.2/32",
+        "setting st001-eth0 up",
+        "routing 10.0.0.0/16 over st001-eth0",
+        "routing 10.128.0.0/16 over st001-eth0",
+        "giving st001-eth1 the address 10.129.0.2/32",
+        "setting st001-eth1 up",
+        "routing 10.1.0.0/16 over st001-eth1",
+        "routing 10.129.0.0/16 over st001-eth1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "without"),
+    [
+        (["mnexec", "-cdn", "bash"], ["mnexec", "-cd", "bash"]),
+        (["mnexec", "-cd", "bash"], ["mnexec", "-cd", "bash"]),
+        (["mnexec", "net"], ["mnexec", "net"]),
+        (["mnexec"], ["mnexec"]),
+        (["ls", "-n"], ["ls", "-n"]),
+        ([], []),
+    ],
+)
+def test_mininets_programs_keep_the_namespace_that_was_made_for_them(command: list[str], without: list[str]) -> None:
+    assert emulation._without_mnexec_namespace(command) == without
+
+
+def test_offloads_that_cannot_be_switched_off_are_told() -> None:
+    with pytest.raises(EmulationError) as refused:
+        emulation._switch_off_offloads(["no_such_nic"])
+    assert str(refused.value) == "no_such_nic: ethtool command 0x15 refused: No such device"

@@ -1,0 +1,130 @@
+"""Worlds: who may make one, and what is done in one only."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fabric import world
+from fabric.errors import EmulationError, UsageError
+from fabric.openvswitch import tool
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def replaced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], dict[str, str]]]:
+    """What this process would have been replaced by."""
+    found: list[tuple[str, list[str], dict[str, str]]] = []
+
+    def execve(path: str, command: list[str], environment: dict[str, str]) -> None:
+        found.append((path, command, environment))
+        raise SystemExit(0)
+
+    monkeypatch.setattr(os, "execve", execve)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(shutil, "which", lambda name, **_: f"/usr/bin/{name}")
+    return found
+
+
+def test_a_world_needs_root(monkeypatch: pytest.MonkeyPatch, replaced: list[object]) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(UsageError) as refused:
+        world.enter(["run", "isolation"])
+    assert str(refused.value) == "this needs root to make network namespaces; run it again with sudo"
+    assert replaced == []
+
+
+def test_a_world_needs_unshare(monkeypatch: pytest.MonkeyPatch, replaced: list[object]) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    with pytest.raises(EmulationError) as refused:
+        world.enter([])
+    assert str(refused.value) == "unshare is not installed; apt-get install util-linux"
+    assert replaced == []
+
+
+def test_a_run_goes_on_with_the_same_arguments_in_namespaces_that_end_with_it(
+    replaced: list[tuple[str, list[str], dict[str, str]]],
+) -> None:
+    with pytest.raises(SystemExit):
+        world.enter(["exec", "a b", "--", "ls", "-l"])
+    ((path, command, environment),) = replaced
+    flags = command[1 : command.index(sys.executable)]
+    assert path == command[0] == "/usr/bin/unshare"
+    assert {"--net", "--mount", "--pid", "--fork", "--kill-child"} <= set(flags)
+    own = command[len(flags) + 1 :]
+    assert own == [sys.executable, "-m", "experiments.cli", "exec", "a b", "--", "ls", "-l"]
+    assert environment["FABRIC_WORLD"] == "1"
+
+
+def test_a_world_is_not_set_up_in_the_machines_own_network() -> None:
+    assert not world.is_inside()
+    with pytest.raises(EmulationError) as refused:
+        world.set_up()
+    assert str(refused.value) == "set_up() outside a world; fabric.world.enter() makes one"
+
+
+def test_the_variable_alone_makes_no_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FABRIC_WORLD", "1")
+    assert not world.is_inside()
+
+
+def test_a_sysctl_that_this_kernel_does_not_have_is_no_error() -> None:
+    assert world.read_sysctl("net/ipv4/no_such_thing") is None
+    assert world.write_sysctl("net/ipv4/no_such_thing", 1) is False
+
+
+def test_a_missing_program_of_open_vswitch_is_told_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    with pytest.raises(EmulationError) as refused:
+        tool("ovs-vsctl")
+    assert str(refused.value) == "ovs-vsctl is not installed; apt-get install openvswitch-switch"
+
+
+INSIDE = """
+import json, os
+from pathlib import Path
+from fabric import netlink, world
+world.set_up()
+world.name_hosts({"z0h000": "10.0.0.1"})
+(Path("/run") / "only_here").touch()
+with netlink.Netlink() as link:
+    interfaces = sorted(link.link_counters())
+print(json.dumps({
+    "pid": os.getpid(),
+    "interfaces": interfaces,
+    "sys": sorted(path.name for path in Path("/sys/class/net").iterdir()),
+    "run": sorted(path.name for path in Path("/run").iterdir()),
+    "ipv6": world.read_sysctl("net/ipv6/conf/default/disable_ipv6"),
+    "hosts": Path("/etc/hosts").read_text(),
+}))
+"""
+
+
+@pytest.mark.root
+def test_a_world_has_a_network_processes_and_files_of_its_own() -> None:
+    hosts = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else None
+    flags = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    done = subprocess.run(
+        ["unshare", *flags, sys.executable, "-c", INSIDE],
+        env=os.environ | {"FABRIC_WORLD": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["pid"] == 1
+    assert seen["interfaces"] == seen["sys"] == ["lo"]
+    assert seen["run"] == ["fabric", "only_here"]
+    assert seen["ipv6"] in ("1", None)
+    if hosts is not None:
+        assert seen["hosts"] == "127.0.0.1 localhost\n10.0.0.1 z0h000\n"
+        assert Path("/etc/hosts").read_text() == hosts
+    assert not Path("/run/only_here").exists()
