@@ -21,4 +21,6 @@ check: setup
 	@$(BIN)/mypy
 
 bench: setup
-	@$(BIN)/python -m experiments.bench
+	@$(BIN)/fabric bench setup
+	@$(BIN)/fabric bench links
+	@$(BIN)/fabric bench hfreduce

@@ -123,6 +123,11 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     execute.set_defaults(command=run_program)
 
 
+    bench = commands.add_parser("bench", help="the measurements that the README quotes (root)")
+    bench.add_argument("name", choices=["setup", "links", "hfreduce"])
+    bench.set_defaults(command=run_bench)
+
+
 def _add_fabric_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology", metavar="TOPOLOGY")
     parser.add_argument("--queueing", choices=[queueing.value for queueing in Queueing], default="lanes")
@@ -254,6 +259,14 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
         fabric.host_named(host)
     _enter_world(arguments)
     return execute_in_world(fabric, options)
+
+
+def run_bench(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Run a benchmark."""
+    from experiments.bench import run_in_world
+
+    _enter_world(arguments)
+    return run_in_world(options.name)
 
 
 def _fabric_of(options: argparse.Namespace) -> Fabric:

@@ -86,7 +86,7 @@ def _jobs(session: Session, config: IsolationConfig) -> Iterator[dict[ServiceLev
     """Start the four kinds of traffic for the time of a block; collectives first, so that they are halted first."""
     stage, computes = session.stage, session.live.fabric.computes
     made: tuple[Job, ...] = (
-        HFReduceJob(stage, config.hfreduce, _hfreduce_ranks(session, config)),
+        HFReduceJob(stage, config.hfreduce, hfreduce_ranks(session, config)),
         NcclJob(stage, config.nccl, _nccl_ranks(session, config)),
         StorageJob(stage, config.storage, computes),
         BackgroundJob(stage, config.background, computes),
@@ -103,11 +103,15 @@ def _jobs(session: Session, config: IsolationConfig) -> Iterator[dict[ServiceLev
             job.close()
 
 
-def _hfreduce_ranks(session: Session, config: IsolationConfig) -> tuple[NodeId, ...]:
+def hfreduce_flows(job: HFReduceJob) -> list[Flow]:
+    """Return what HFReduce sends in a step: half of the data up and half down every edge of both trees."""
+    return [(a, b, 0.5) for tree in job.trees for edge in tree.edges() for a, b in (edge, edge[::-1])]
+
+
+def hfreduce_ranks(session: Session, config: IsolationConfig) -> tuple[NodeId, ...]:
     """Return all computes, zone by zone."""
     computes = session.live.fabric.computes
-    edges = HFReduceJob(session.stage, config.hfreduce, computes).trees
-    flows = [(a, b, 0.5) for tree in edges for edge in tree.edges() for a, b in (edge, edge[::-1])]
+    flows = hfreduce_flows(HFReduceJob(session.stage, config.hfreduce, computes))
     return _ordered(session, config, computes, flows)
 
 

@@ -29,7 +29,7 @@ from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
 
 OUT = Console()
 ERR = Console(stderr=True)
-_PRELOAD = ("traffic.hfreduce", "traffic.nccl", "traffic.background", "fabric.telemetry", *STORAGE_PRELOAD)
+PRELOAD = ("traffic.hfreduce", "traffic.nccl", "traffic.background", "fabric.telemetry", *STORAGE_PRELOAD)
 _STATUS_STYLES = {Status.FAITHFUL: "bold green", Status.DEGRADED: "bold yellow", Status.INVALID: "bold red"}
 
 
@@ -77,7 +77,7 @@ def _play(
         stack.enter_context(captures(live.emulation, wanted_captures))
         bar = stack.enter_context(_progress_bar())
         task = bar.add_task("", total=1.0)
-        pool = AgentPool(_PRELOAD)
+        pool = AgentPool(PRELOAD)
         stack.callback(pool.stop)
         session = Session(
             live=live,

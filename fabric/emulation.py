@@ -218,6 +218,24 @@ def emulate(fabric: Fabric, plan: LanePlan, log_directory: Path, datapath: Datap
     return emulation
 
 
+def build_with_stock_mininet(fabric: Fabric) -> float:
+    """Build the same hosts, switches and links by Mininet's own means, for comparison; return the seconds it took.
+
+    Names differ, so that both can stand in one world. No queues, no addresses, no controller.
+    """
+    started = time.monotonic()
+    net = Mininet(build=False, controller=None)
+    nodes = {}
+    for number, node in enumerate(fabric.hosts):
+        nodes[node] = net.addHost(f"h{number}")
+    for number, node in enumerate(fabric.switches):
+        nodes[node] = net.addSwitch(f"s{number}", cls=OVSSwitch, datapath="user", dpid=f"{number + 1:016x}")
+    for link in fabric.links:
+        net.addLink(nodes[link.a.node], nodes[link.b.node])
+    net.start()
+    return time.monotonic() - started
+
+
 def _names(fabric: Fabric) -> dict[str, str]:
     """Return each host's name with its first NIC's address, and ``st042.z1`` for each NIC of dual-homed ones."""
     names = {host.name: fabric.nics_of[host][0].ip for host in fabric.hosts}

@@ -29,6 +29,7 @@ _RECEIVE_BUFFER_BYTES = 16 * 1024 * 1024
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 _START_TIMEOUT_S = 20.0
 _TRANSACTION_TIMEOUT_S = 60
+_STOP_TIMEOUT_S = 60.0  # Hundreds of ports take a while to let go.
 _IDLE_MS = 3_600_000
 """Keep datapath flows for an hour: re-learning them in the middle of a measurement would disturb it."""
 
@@ -207,10 +208,10 @@ class OpenVSwitch:
             daemon.terminate()
         for daemon in self._daemons:
             try:
-                daemon.wait(5)
+                daemon.wait(_STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 daemon.kill()
-                daemon.wait(5)
+                daemon.wait(_STOP_TIMEOUT_S)
 
     def _start(self, name: str, *arguments: str, preload: Path | None = None) -> None:
         log = self.log_directory / f"{name}.log"

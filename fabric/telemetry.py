@@ -46,8 +46,8 @@ MACHINE = np.dtype(
     ]
 )
 """A sample of the machine: ``time.monotonic()``, lateness of switches in seconds, busy seconds of all cores and of
-ovs-vswitchd since boot, the worst lateness of hosts since the last sample in seconds, memory in bytes of the frames that
-wait to be switched, frames that the kernel's input queues dropped since boot."""
+ovs-vswitchd since boot, the worst lateness of hosts since the last sample in seconds, memory in bytes of the frames
+that wait to be switched, frames that the kernel's input queues dropped since boot."""
 
 QueueKey = tuple[int, int, int]
 """A lane's queue: number of its namespace, interface index, lane number."""

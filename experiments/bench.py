@@ -1,0 +1,160 @@
+"""The measurements that the README quotes: ``fabric bench setup|links|hfreduce`` prints each as a table.
+
+They are benchmarks, not tests: what they print depends on the machine, so each states both sides of a comparison, made
+in one run.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments.isolation import IsolationConfig, hfreduce_flows, hfreduce_ranks
+from experiments.live import LiveFabric, bring_up
+from experiments.placement import link_loads
+from experiments.registry import resolve
+from experiments.run import PRELOAD
+from experiments.session import Session
+from fabric import world
+from fabric.agents import AgentPool
+from fabric.calibration import LinkCalibration, calibrate
+from fabric.census import lane_counters
+from fabric.emulation import build_with_stock_mininet
+from fabric.identity import NodeId
+from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model import Fabric
+from topologies.load import load_fabric
+from traffic import metrics
+from traffic.hfreduce import HFReduceJob
+
+OUT = Console()
+ERR = Console(stderr=True)
+_FLOW_S = 8
+_STEPS = 7
+
+
+def _tell(text: str) -> None:
+    ERR.print(f"[dim]{text}[/]", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _up(fabric: Fabric, queues: QueueConfig, queueing: Queueing) -> Iterator[LiveFabric]:
+    logs = world.RUN_DIR / "logs"
+    logs.mkdir(exist_ok=True)
+    with bring_up(fabric, plan_lanes(queues, queueing), logs, _tell) as live:
+        yield live
+
+
+def bench_setup() -> None:
+    """Print how long 200 hosts, 30 switches and 300 links take to stand: with rules, and by stock Mininet without."""
+    fabric = load_fabric("two_hundred_hosts")
+    with _up(fabric, QueueConfig(), Queueing.LANES) as live:
+        ours = live.built_s, live.ready_s
+        rules = live.plan.rule_count
+        lanes = len(live.emulation.lane_plan.lanes)
+        _tell("building the same with stock Mininet, in the same world; this takes about a minute")
+        stock_s = build_with_stock_mininet(fabric)
+    size = f"{len(fabric.hosts)} hosts, {len(fabric.switches)} switches, {len(fabric.links)} links"
+    table = Table("", "seconds", title=size)
+    table.add_row(f"this project: links, addresses, queues of {lanes} lanes at every port, bridges", f"{ours[0]:.2f}")
+    table.add_row(f"this project: until {rules} rules are installed and confirmed", f"{ours[1]:.2f}")
+    table.add_row("stock Mininet: links and bridges; no queues, no rules", f"{stock_s:.2f}")
+    table.add_row("ratio", f"{stock_s / ours[1]:.1f}")
+    OUT.print(table)
+
+
+def bench_links() -> None:
+    """Print how exactly links carry their rate and lanes get their shares."""
+    fabric = load_fabric("fire_flyer_2_small")
+    with _up(fabric, QueueConfig(), Queueing.LANES) as live:
+        carried = [_tcp_flow(live, fabric.computes[0], fabric.computes[1]) for _ in range(3)]
+        _tell("filling every lane of each kind of link, three times")
+        found = [calibrate(live.emulation) for _ in range(3)]
+    table = Table("", "promised", "measured", title=f"{fabric.name}, {live.emulation.datapath.value} datapath")
+    link, goodput = (statistics.median(values) for values in zip(*carried, strict=True))
+    table.add_row("link alone, one TCP flow: goodput and headers, of the rate", "98 - 102 %", f"{link:.2%}")
+    table.add_row("  of that goodput", "", f"{goodput:.2%}")
+    alone = _worst(found, lambda one: one.lane_alone_bps / one.rate_bps, min)
+    table.add_row("a lane alone, of the link; worst kind of link", "97 % or more", f"{alone:.2%}")
+    share = _worst(found, lambda one: one.worst_share_error, max)
+    table.add_row("all lanes full: furthest from its share, of the link; worst kind", "5 % or less", f"{share:.2%}")
+    OUT.print(table)
+
+
+def _worst(
+    found: list[list[LinkCalibration]], value: Callable[[LinkCalibration], float], worst: Callable[..., float]
+) -> float:
+    """Return the worst kind of link's median over the rounds."""
+    by_kind = zip(*found, strict=True)
+    return worst(statistics.median(value(one) for one in rounds) for rounds in by_kind)
+
+
+def _tcp_flow(live: LiveFabric, source: NodeId, destination: NodeId) -> tuple[float, float]:
+    """Return what a TCP flow of iperf3 makes a link carry, of its rate: frames with headers, and goodput."""
+    fabric = live.fabric
+    nic = fabric.nics_of[source][0]
+    address = fabric.nics_of[destination][0].ip
+    server = live.emulation.popen(destination, ["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+    time.sleep(0.5)
+    command = ["iperf3", "-c", address, "-S", "0x60", "-C", "cubic", "-t", str(_FLOW_S)]
+    client = live.emulation.popen(source, command, stdout=subprocess.DEVNULL)
+    time.sleep(2)  # Past the start of the flow.
+    before, started = lane_counters(live.emulation, "sent_bytes"), time.monotonic()
+    time.sleep(_FLOW_S - 3)
+    after, ended = lane_counters(live.emulation, "sent_bytes"), time.monotonic()
+    client.wait(_FLOW_S + 10)
+    server.wait(10)
+    sent = sum(after[key] - before[key] for key in after if key[0] == nic.port)
+    carried = sent * 8 / (ended - started) / fabric.link_at[nic.port].rate_bps
+    return carried, carried * metrics.payload_fraction(fabric.mtu_bytes)
+
+
+def bench_hfreduce() -> None:
+    """Print HFReduce alone on the small fabric against its ideal, by the order of ranks."""
+    columns = ("ranks in order of", f"algbw, median of {_STEPS} steps", "of NIC / 2", "busiest link by plan")
+    table = Table(*columns, title="HFReduce alone")
+    config = resolve("isolation", [])[1]
+    fabric = config.fabric()
+    ideal = metrics.ideal_hfreduce_algbw(fabric.nic_rate_bps)
+    with _up(fabric, config.queues, Queueing.SHARED) as live:
+        pool = AgentPool(PRELOAD)
+        session = Session(live, pool, config.queues, config.seed, 0.05, config.congestion_controls(), _tell, _quiet)
+        for order in ("routes", "nodes"):
+            algbw, busiest = _hfreduce(session, order)
+            table.add_row(order, f"{algbw / 1e6:.3f} MB/s", f"{algbw / ideal:.1%}", f"{busiest:.1f} x the data")
+        pool.stop()
+    OUT.print(table)
+
+
+def _quiet(title: str, done: float) -> None:
+    """Show nothing."""
+
+
+def _hfreduce(session: Session, order: str) -> tuple[float, float]:
+    """Return the median algbw in bytes/s and the busiest link's load in units of the data."""
+    _, config, _ = resolve("isolation", [f"rank_order={order}"])
+    assert isinstance(config, IsolationConfig)
+    ranks = hfreduce_ranks(session, config)
+    job = HFReduceJob(session.stage, config.hfreduce, ranks)
+    _tell(f"HFReduce over {len(ranks)} ranks in order of {order}")
+    job.start()
+    steps = job.run_steps(_STEPS).steps
+    job.close()
+    times = [row["ended_s"] - row["started_s"] for row in steps]
+    loads = link_loads(session.live.fabric, session.live.plan, ranks, hfreduce_flows(job))
+    return config.hfreduce.size / statistics.median(times), max(loads.values())
+
+
+BENCHES: dict[str, Callable[[], None]] = {"setup": bench_setup, "links": bench_links, "hfreduce": bench_hfreduce}
+
+
+def run_in_world(name: str) -> int:
+    """Run one benchmark in this world."""
+    BENCHES[name]()
+    return 0
