@@ -13,6 +13,7 @@ from experiments.isolation import IsolationConfig, run_isolation
 from experiments.session import Session
 from fabric.config import checked, read_yaml, unknown_key, with_overrides
 from fabric.errors import ConfigError
+from topologies.load import fabric_of
 
 _HERE = Path(__file__).parent
 
@@ -55,10 +56,25 @@ def _resolve_data(
     data: dict[str, Any], source: str, overrides: Iterable[str]
 ) -> tuple[Experiment, RunConfig, dict[str, Any]]:
     name = data.get("experiment")
-    if name not in EXPERIMENTS:
+    if not isinstance(name, str) or name not in EXPERIMENTS:
         raise ConfigError(source, [f"experiment: {name!r} does not exist; use one of {', '.join(EXPERIMENTS)}"])
     whole, single = split_topology_setting(overrides)
     raw = with_overrides(with_whole_topology(with_overrides(data, whole), source), single)
-    config = checked(EXPERIMENTS[name].config, raw, source)
-    config.fabric()
+    config = _checked_with_topology(EXPERIMENTS[name].config, raw, source)
     return EXPERIMENTS[name], config, config.model_dump(mode="json")
+
+
+def _checked_with_topology(kind: type[RunConfig], raw: dict[str, Any], source: str) -> RunConfig:
+    config = None
+    faults: list[str] = []
+    try:
+        config = checked(kind, raw, source)
+    except ConfigError as error:
+        faults += error.faults
+    try:
+        fabric_of(raw["topology"], source)
+    except ConfigError as error:
+        faults += [f"topology: {fault}" for fault in error.faults]
+    if faults or config is None:
+        raise ConfigError(source, faults)
+    return config

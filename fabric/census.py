@@ -57,7 +57,7 @@ class Conservation:
     """What happened between two censuses, and what of it no counter explains.
 
     ``sent`` is what hosts sent, ``switched`` what switches received. ``unaccounted`` names each wire or switch with its
-    missing (or, negative, extra) packets. Bytes are exact on wires; a packet missing in a switch counts as a full frame.
+    missing (or, negative, extra) packets. Bytes are exact on wires; one missing in a switch counts as a full frame.
     """
 
     sent_packets: int

@@ -47,7 +47,7 @@ def load_fabric(name_or_path: str, overrides: Iterable[str] = ()) -> Fabric:
 def fabric_of(data: Mapping[str, Any], source: str) -> Fabric:
     """Return the fabric that a mapping describes. Raises ConfigError with every fault; ``source`` prefixes each."""
     builder = data.get("builder")
-    if builder not in _BUILDERS:
+    if not isinstance(builder, str) or builder not in _BUILDERS:
         raise ConfigError(source, [f"builder: {builder!r} does not exist; use one of {', '.join(_BUILDERS)}"])
     spec_type, build = _BUILDERS[builder]
     spec = checked(spec_type, data, source)

@@ -11,6 +11,7 @@ import pytest
 from fabric.calibration import LinkCalibration
 from fabric.census import Conservation
 from fabric.fidelity import (
+    SWITCHING_FRAME_TIMES,
     Check,
     PhaseEvidence,
     Status,
@@ -208,14 +209,23 @@ def test_a_run_that_lost_nothing_says_so() -> None:
 # Switching: the default phase passes 300 kB/s, so that 300 bytes wait for 1 ms. --------------------------------------
 
 
+GOOD_FRAME_TIMES, BAD_FRAME_TIMES = SWITCHING_FRAME_TIMES
+
+
 @pytest.mark.parametrize(
-    ("waiting_bytes", "status"),
-    [(0, FAITHFUL), (598, FAITHFUL), (602, DEGRADED), (2998, DEGRADED), (3002, INVALID)],
+    ("frame_times", "status"),
+    [
+        (0, FAITHFUL),
+        (GOOD_FRAME_TIMES - 0.1, FAITHFUL),
+        (GOOD_FRAME_TIMES + 0.1, DEGRADED),
+        (BAD_FRAME_TIMES - 0.1, DEGRADED),
+        (BAD_FRAME_TIMES + 0.1, INVALID),
+    ],
 )
-def test_frames_that_wait_to_be_switched_are_noticed(waiting_bytes: float, status: Status) -> None:
-    (found,) = switching_checks([phase(waiting_bytes=waiting_bytes)], frame_time_s=0.001)
+def test_frames_that_wait_to_be_switched_are_noticed(frame_times: float, status: Status) -> None:
+    (found,) = switching_checks([phase(waiting_bytes=300 * frame_times)], frame_time_s=0.001)
     assert found.status is status
-    assert found.value == pytest.approx(waiting_bytes / 300)
+    assert found.value == pytest.approx(frame_times)
 
 
 def test_the_phase_in_which_switches_did_worst_decides() -> None:
