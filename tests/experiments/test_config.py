@@ -179,13 +179,13 @@ def test_a_file_of_no_known_experiment_is_refused(tmp_path: Path, experiment: ob
 
 
 def test_faults_of_the_experiment_and_of_its_topology_are_told_at_once(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.yaml", seed=-1, topology={**SMALL, "compute": -4, "leafs": 1})
+    path = write(tmp_path / "a.yaml", seed=-1, topology={**SMALL, "compute": -4, "leafs_per_zone": 1})
     with pytest.raises(ConfigError) as refused:
         resolve(path, [])
     assert str(refused.value).splitlines() == [
         f"{path}: seed: Input should be greater than or equal to 0 (got -1)",
         f"{path}: topology: compute: Input should be greater than or equal to 0 (got -4)",
-        f"{path}: topology: leafs: unknown key; did you mean 'leaves_per_zone'?",
+        f"{path}: topology: leafs_per_zone: unknown key; did you mean 'leaves_per_zone'?",
     ]
 
 
