@@ -183,7 +183,7 @@ def draw_topology(options: argparse.Namespace, _: list[str]) -> int:
     from topologies.draw import draw
 
     draw(load_fabric(options.topology), options.out)
-    OUT.print(f"drawn: {options.out}")
+    print(f"drawn: {options.out}")
     return 0
 
 
@@ -194,10 +194,10 @@ def check_file(options: argparse.Namespace, _: list[str]) -> int:
 
     if options.file in EXPERIMENTS or "experiment" in read_yaml(_file_to_check(options.file)):
         experiment, config = resolve(options.file, [])[:2]
-        OUT.print(f"{options.file}: good; experiment {experiment.name} on {config.fabric().name}")
+        print(f"{options.file}: good; experiment {experiment.name} on {config.fabric().name}")
     else:
         found = load_fabric(options.file)
-        OUT.print(f"{options.file}: good; {len(found.hosts)} hosts, {len(found.switches)} switches")
+        print(f"{options.file}: good; {len(found.hosts)} hosts, {len(found.switches)} switches")
     return 0
 
 
