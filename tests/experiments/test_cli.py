@@ -1,0 +1,416 @@
+"""The command: what it prints, what it refuses, and with which exit code. No test here makes a world."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from experiments import cli
+from experiments.cli import main
+from experiments.registry import EXPERIMENTS
+from fabric.errors import FabricError
+
+SMALL = "fire_flyer_2_small"
+COMMANDS = (
+    "doctor",
+    "topo",
+    "topo show",
+    "topo draw",
+    "check",
+    "list",
+    "run",
+    "path",
+    "shell",
+    "exec",
+    "plot",
+    "report",
+    "compare",
+)
+
+
+class EnteredError(Exception):
+    """Raised where this process would have been replaced by a world's."""
+
+
+@pytest.fixture
+def entered(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The arguments with which a world would have been entered."""
+    found: list[list[str]] = []
+
+    def enter(arguments: Sequence[str]) -> None:
+        found.append(list(arguments))
+        raise EnteredError
+
+    monkeypatch.setattr(cli.world, "enter", enter)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _no_world(entered: list[list[str]]) -> None:
+    """Keep every test of this file from replacing the process that runs it."""
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
+    """Return the words with which a command ends with ``code``."""
+    assert main(arguments) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    return err.removeprefix("error: ").rstrip("\n")
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Return what a command prints that ends well."""
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+# Use ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: fabric {command}")
+
+
+def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    words = capsys.readouterr().out.split()
+    assert {command.split()[0] for command in COMMANDS} <= set(words)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["topo"],
+        ["topo", "show"],
+        ["topo", "draw", SMALL],
+        ["check"],
+        ["run"],
+        ["run", "isolation", "--engine", "quantum"],
+        ["run", "isolation", "--seed", "one"],
+        ["path", SMALL, "z0h000"],
+        ["path", SMALL, "z0h000", "z0h001", "--level", "gossip"],
+        ["exec", SMALL, "--", "ls"],
+        ["shell", SMALL, "--queueing", "none"],
+        ["compare"],
+        ["list", "everything"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_ends_with_2_and_says_how_to_use_it(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("usage: fabric")
+
+
+def test_the_program_after_two_dashes_is_not_read_as_ours() -> None:
+    split = cli._split_at_dashes
+    assert split(["exec", "t", "h", "--", "ls", "--help", "--", "x"]) == (
+        ["exec", "t", "h"],
+        ["ls", "--help", "--", "x"],
+    )
+    assert split(["list"]) == (["list"], [])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (FabricError("value [red] of a [list]"), 1, "error: value [red] of a [list]\n"),
+        (KeyboardInterrupt(), 1, "interrupted\n"),
+    ],
+)
+def test_errors_are_printed_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, words: str
+) -> None:
+    def fail(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "list_experiments", fail)
+    assert main(["list"]) == code
+    assert capsys.readouterr().err == words
+
+
+def test_a_reader_that_goes_away_ends_it_quietly() -> None:
+    script = "import sys; from experiments.cli import main; sys.exit(main(['topo', 'show', 'fire_flyer_2', '--json']))"
+    command = f'{sys.executable} -c "{script}" | true; echo ${{PIPESTATUS[0]}}'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert "Traceback" not in done.stderr
+
+
+# Topologies -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_topology_is_shown_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = json.loads(answer(capsys, "topo", "show", "fire_flyer_2", "--json"))
+    assert {
+        "name": "fire_flyer_2",
+        "zones": 2,
+        "leaves": 80,
+        "spines": 40,
+        "cores": 0,
+        "inter_zone_switches": 2,
+        "switches": 122,
+        "compute": 1200,
+        "storage": 180,
+        "hosts": 1380,
+        "nics": 1560,
+        "links": 1560 + 1600 + 40,
+        "inter_zone_links": 40,
+        "access_ports": 1600,
+        "nic_rate_bps": 200_000_000_000,
+    }.items() <= shown.items()
+    assert shown["oversubscription"] == pytest.approx(20 / 20)
+    assert shown["bisection_bps"] > 0
+
+
+def test_a_topology_is_shown_to_people(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = answer(capsys, "topo", "show", SMALL)
+    assert SMALL in shown
+    assert "Port budget" in shown
+
+
+def test_a_topology_is_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "a.svg"
+    assert answer(capsys, "topo", "draw", SMALL, "-o", str(out)) == f"drawn: {out}\n"
+    assert "<svg" in out.read_text()
+
+
+@pytest.mark.parametrize("command", [["topo", "show"], ["check"], ["shell"]])
+def test_a_topology_that_is_none_names_the_nearest(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
+    words = "no such topology file or builtin; did you mean 'fire_flyer_2'?"
+    assert refusal(capsys, *command, "fire_flyer_3") == f"fire_flyer_3: {words}"
+
+
+# Checks ---------------------------------------------------------------------------------------------------------------
+
+
+def write(path: Path, source: Path, **changes: Any) -> str:
+    path.write_text(yaml.safe_dump({**yaml.safe_load(source.read_text()), **changes}))
+    return str(path)
+
+
+TOPOLOGY = Path(cli.__file__).parent.parent / "topologies" / f"{SMALL}.yaml"
+
+
+@pytest.mark.parametrize("name", [SMALL, f"topologies/{SMALL}.yaml", str(TOPOLOGY)])
+def test_a_good_topology_is_good(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert answer(capsys, "check", name) == f"{name}: good; 28 hosts, 18 switches\n"
+
+
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_every_experiment_of_the_project_is_good(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    for file in (name, str(EXPERIMENTS[name].file)):
+        assert answer(capsys, "check", file).startswith(f"{file}: good; experiment {name} on ")
+
+
+def test_a_good_file_with_a_long_name_is_told_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = write(tmp_path / f"{'long' * 25}.yaml", TOPOLOGY)
+    assert answer(capsys, "check", path) == f"{path}: good; 28 hosts, 18 switches\n"
+
+
+def test_all_faults_of_a_topology_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = write(tmp_path / "a.yaml", TOPOLOGY, nic_rate="20 Mb", leafs_per_zone=4, mtu="big")
+    assert refusal(capsys, "check", path).splitlines() == [
+        f"{path}: nic_rate: '20 Mb': unknown unit 'Mb' of a rate; use one of bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s",
+        f"{path}: mtu: Input should be a valid integer (got 'big')",
+        f"{path}: leafs_per_zone: unknown key; did you mean 'leaves_per_zone'?",
+    ]
+
+
+def test_all_faults_of_an_experiment_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = write(tmp_path / "a.yaml", EXPERIMENTS["isolation"].file, seed=-1, alone_tme="1 s")
+    assert refusal(capsys, "check", path).splitlines() == [
+        f"{path}: seed: Input should be greater than or equal to 0 (got -1)",
+        f"{path}: alone_tme: unknown key; did you mean 'alone_time'?",
+    ]
+
+
+@pytest.mark.parametrize(("text", "kind"), [("", "NoneType"), ("- a\n", "list")])
+def test_a_file_without_keys_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, kind: str
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    assert refusal(capsys, "check", str(path)) == f"{path}: holds a {kind}; expected a mapping of keys to values"
+
+
+# Experiments ----------------------------------------------------------------------------------------------------------
+
+
+def test_experiments_are_listed_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = answer(capsys, "list").splitlines()
+    assert lines == [f"{experiment.name}  {experiment.question}" for experiment in EXPERIMENTS.values()]
+
+
+def test_an_unknown_experiment_names_the_nearest(capsys: pytest.CaptureFixture[str], entered: list[object]) -> None:
+    hint = "unknown key; did you mean 'isolation'?, or the path of a YAML file"
+    assert refusal(capsys, "run", "isolatoin") == f"experiment: isolatoin: {hint}"
+    assert entered == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "seed"], "--set: 'seed' is no setting; write it like duration=5s or topology.mtu=1500"),
+        (["--set", "seed=[1"], "--set: 'seed=[1': '[1' is not YAML; put it in quotes"),
+        (
+            ["--set", "topology=fire_flyer_3"],
+            "fire_flyer_3: no such topology file or builtin; did you mean 'fire_flyer_2'?",
+        ),
+        (
+            ["--out", "/run/x"],
+            "--out /run/x: /run is private to a run and ends with it; give a path elsewhere",
+        ),
+        (
+            ["--out", "/tmp"],
+            "--out /tmp: exists already, and results are never overwritten; give a new name",
+        ),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_before_a_world_is_made(
+    capsys: pytest.CaptureFixture[str], entered: list[object], arguments: list[str], words: str
+) -> None:
+    assert refusal(capsys, "run", "isolation", *arguments) == words
+    assert entered == []
+
+
+def test_a_run_enters_a_world_with_its_directory_chosen(
+    entered: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EnteredError):
+        main(["run", "isolation", "--seed", "3", "--set", "alone_time=1s"])
+    ((*words, option, directory),) = entered
+    assert words == ["run", "isolation", "--seed", "3", "--set", "alone_time=1s"]
+    assert option == "--out"
+    assert Path(directory).parent == tmp_path / "results"
+    assert Path(directory).name.startswith("isolation-")
+
+
+def test_a_directory_that_was_asked_for_is_told_whole(
+    entered: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EnteredError):
+        main(["run", "isolation", "--out", "mine"])
+    assert entered == [["run", "isolation", "--out", "mine", "--out", str(tmp_path / "mine")]]
+
+
+# Programs on hosts ----------------------------------------------------------------------------------------------------
+
+
+def test_exec_without_a_program_says_where_to_write_it(
+    capsys: pytest.CaptureFixture[str], entered: list[object]
+) -> None:
+    words = "no program; write it after two dashes: fabric exec TOPOLOGY HOST... -- PROGRAM"
+    assert refusal(capsys, "exec", SMALL, "z0h000") == words
+    assert refusal(capsys, "exec", SMALL, "z0h000", "--") == words
+    assert entered == []
+
+
+@pytest.mark.parametrize("host", ["z0h999", "z0l00", "nobody"])
+def test_exec_on_a_host_that_is_none_is_refused(
+    capsys: pytest.CaptureFixture[str], entered: list[object], host: str
+) -> None:
+    words = refusal(capsys, "exec", SMALL, "z0h000", host, "--", "ls")
+    assert words == f"{SMALL}: no host {host!r}; hosts run from z0h000 to st003"
+    assert entered == []
+
+
+def test_exec_takes_its_program_into_the_world(entered: list[list[str]]) -> None:
+    arguments = ["exec", SMALL, "z0h000", "st001", "--first-only", "--", "ls", "--all"]
+    with pytest.raises(EnteredError):
+        main(arguments)
+    assert entered == [arguments]
+
+
+# Paths ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_path_is_told_port_by_port(capsys: pytest.CaptureFixture[str], entered: list[object]) -> None:
+    shown = answer(capsys, "path", SMALL, "z0h000", "z0h004")
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if "│" in line]
+    assert rows == [["z0h000:0", "z0l00:1", "hfreduce"], ["z0l00:2", "z0h004:0", "hfreduce"]]
+    assert entered == []
+
+
+def test_a_path_across_zones_takes_an_inter_zone_switch(capsys: pytest.CaptureFixture[str]) -> None:
+    hops = json.loads(answer(capsys, "path", SMALL, "z0h000", "z1h000", "--level", "nccl", "--json"))["planned"]
+    assert [hop["port"].partition(":")[0][:2] for hop in hops] == ["z0", "z0", "ix", "z1"]
+    assert {hop["lane"] for hop in hops} == {"nccl"}
+
+
+def test_with_one_queue_all_wait_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["path", SMALL, "z0h000", "z0h001", "--queueing", "shared", "--json"]
+    assert {hop["lane"] for hop in json.loads(answer(capsys, *arguments))["planned"]} == {"shared"}
+
+
+def test_storage_is_reached_over_the_nic_in_the_zone(capsys: pytest.CaptureFixture[str]) -> None:
+    hops = json.loads(answer(capsys, "path", SMALL, "st000", "z1h000", "--level", "storage", "--json"))["planned"]
+    assert hops[0] == {"port": "st000:1", "lane": "storage"}
+
+
+def test_a_path_to_a_host_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    words = refusal(capsys, "path", SMALL, "z0h000", "z0h999")
+    assert words == f"{SMALL}: no host 'z0h999'; hosts run from z0h000 to st003"
+
+
+def test_a_probe_needs_a_world(entered: list[list[str]]) -> None:
+    arguments = ["path", SMALL, "z0h000", "z0h001", "--probe"]
+    with pytest.raises(EnteredError):
+        main(arguments)
+    assert entered == [arguments]
+
+
+# Results --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["plot", "report"])
+def test_a_directory_that_is_no_result_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    words = refusal(capsys, command, str(tmp_path), code=1)
+    assert words == f"{tmp_path}/manifest.json: is missing; {tmp_path} is no finished run's directory"
+
+
+def test_one_result_is_not_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert refusal(capsys, "compare", str(tmp_path)) == "compare needs at least two result directories"
+
+
+# The doctor -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ready", "code"), [(True, 0), (False, 1)])
+def test_the_doctor_says_whether_experiments_can_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ready: bool, code: int
+) -> None:
+    from fabric import doctor
+
+    found = doctor.Finding("unshare", ready, True, "a [detail]", "" if ready else "apt-get install util-linux")
+    monkeypatch.setattr(doctor, "examine", lambda: [found])
+    assert main(["doctor", "--json"]) == code
+    assert json.loads(capsys.readouterr().out) == {"can_run": ready, "findings": [vars(found)]}
+    assert main(["doctor"]) == code
+    shown = capsys.readouterr().out
+    assert ("experiments can run\n" if ready else "experiments cannot run yet\n") in shown
+    assert "a [detail]" in shown
