@@ -44,10 +44,10 @@ _MBIT = 1e6
 
 def throughput(result: Result) -> Figure | None:
     """Return the figure of what the whole fabric delivered, by service level, a panel a phase."""
-    flows, ports = result.table("flows"), result.table("ports")
+    flows, operations, ports = (result.table(name) for name in ("flows", "operations", "ports"))
     if not flows.empty:
         title = "Delivered payload by service level, whole fabric"
-        found = [(phase, service_level_rates(flows, phase)) for phase in result.phases]
+        found = [(phase, service_level_rates(flows, operations, phase)) for phase in result.phases]
     else:
         title = "Delivered traffic by lane, whole fabric (ports of leaves to hosts)"
         receiving = ports_into_hosts(directions(result.fabric))

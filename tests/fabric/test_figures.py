@@ -83,8 +83,17 @@ def test_service_level_rates_keep_parallel_connections_of_a_pair_apart() -> None
     for second in range(3):
         rows.append((10.0 + second, "storage", "st000", "z0h000", second * 1_000))
         rows.append((10.0 + second, "storage", "st000", "z0h000", 1_000_000 + second * 2_000))
-    rates = data.service_level_rates(flows_table(*rows), PHASE)
+    rates = data.service_level_rates(flows_table(*rows), empty_table("operations"), PHASE)
     assert rates.by_name_bps["storage"] == pytest.approx([24_000, 24_000])
+
+
+def test_background_flows_deliver_evenly_over_their_time_however_short() -> None:
+    rows = [("p", "other", "flow", "z0h000", "z0h001", 1_000_000, 12.0, 14.0)]
+    operations = pd.DataFrame(rows, columns=list(TABLES["operations"]))
+    rates = data.service_level_rates(flows_table(), operations, PHASE)
+    during = rates.by_name_bps["other"][(rates.at_s > 2.3) & (rates.at_s < 3.7)]
+    assert during == pytest.approx([4e6] * len(during))
+    assert rates.by_name_bps["other"][rates.at_s > 4.3].sum() == 0
 
 
 def test_busiest_port_is_that_of_the_highest_utilisation_over_all_phases() -> None:
