@@ -226,19 +226,22 @@ def _retransmissions(flows: pd.DataFrame) -> int:
 def _deepest_queue(session: Session, outcome: PhaseOutcome) -> int:
     ports = session.table("ports")
     inside = ports["at_s"].between(outcome.phase.started_s, outcome.phase.ended_s)
-    return int(ports.loc[inside, "backlog_bytes"].max())
+    return int(ports.loc[inside, "backlog_bytes"].max()) if inside.any() else 0
 
 
 def _answer(figures: Mapping[str, Mapping[str, float]]) -> str:
     """Return the finding in a sentence."""
-    alone = figures["hfreduce_alone"]["hfreduce.step_s"]
-    slower = {phase: figures[phase]["hfreduce.step_s"] / alone for phase in _TOGETHER}
-    reads = {phase: figures[phase]["read.p99_s"] / figures["storage_alone"]["read.p99_s"] for phase in _TOGETHER}
+    step = {phase: _ratio(figures[phase], figures["hfreduce_alone"], "hfreduce.step_s") for phase in _TOGETHER}
+    read = {phase: _ratio(figures[phase], figures["storage_alone"], "read.p99_s") for phase in _TOGETHER}
     return (
-        f"Beside all other traffic an HFReduce step takes {slower[SHARED_PHASE]:.1f} times as long as alone in one "
-        f"shared queue and {slower[LANES_PHASE]:.1f} times in lanes; the 99th percentile of storage reads "
-        f"{reads[SHARED_PHASE]:.1f} and {reads[LANES_PHASE]:.1f} times."
+        f"Beside all other traffic an HFReduce step takes {step[SHARED_PHASE]} times as long as alone in one shared "
+        f"queue and {step[LANES_PHASE]} times in lanes; the 99th percentile of storage reads {read[SHARED_PHASE]} and "
+        f"{read[LANES_PHASE]} times."
     )
+
+
+def _ratio(together: Mapping[str, float], alone: Mapping[str, float], key: str) -> str:
+    return f"{together[key] / alone[key]:.1f}" if key in together and key in alone else "an unknown number of"
 
 
 def _rows(
@@ -257,7 +260,7 @@ def _bytes_per_s(value: float) -> str:
 
 
 def _times(value: float, alone: float) -> str:
-    return f"{value / alone:.2f} x"
+    return f"{value / alone:.2f} x" if alone else "unknown"
 
 
 def _collectives_table(
@@ -265,7 +268,7 @@ def _collectives_table(
 ) -> dict[str, Any]:
     rows = []
     for level in (level.label for level in _COLLECTIVES):
-        alone = figures[f"{level}_alone"][f"{level}.step_s"]
+        alone = figures[f"{level}_alone"].get(f"{level}.step_s", 0.0)
 
         def cells(found: Mapping[str, float], level: str = level, alone: float = alone) -> list[str]:
             algbw = found[f"{level}.algbw_Bps"]
