@@ -1,0 +1,332 @@
+"""What the isolation experiment says of a run: all numbers from rows, and no row is needed for it to say something."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+from experiments.isolation import IsolationConfig, _retransmissions, busiest_switch_port, summarize
+from experiments.registry import resolve
+from experiments.session import PhaseOutcome, Session
+from fabric.census import Conservation
+from fabric.lanes import ServiceLevel
+from fabric.results import TABLES, Phase, ResultWriter
+from topologies.load import load_fabric
+from traffic.job import Records
+
+SMALL = load_fabric("fire_flyer_2_small")
+CONFIG = cast(IsolationConfig, resolve("isolation", [])[1])
+PORTS = {str(port): port for port in SMALL.link_at}
+ALONE = ("hfreduce", "nccl", "storage", "other")
+NAMES = (*(f"{name}_alone" for name in ALONE), "shared", "lanes")
+PHASE_S = 10.0
+MIB = 2**20
+
+
+def table(name: str, rows: Sequence[Sequence[object]]) -> pd.DataFrame:
+    columns = TABLES[name]
+    return pd.DataFrame(rows, columns=list(columns)).astype(columns)
+
+
+def counted(sent: int, drops: int) -> Conservation:
+    return Conservation(
+        sent_packets=sent,
+        sent_bytes=sent * 1000,
+        switched_bytes=sent * 3000,
+        dropped_by_queues=drops,
+        dropped_by_rules=0,
+        waiting_packets=0,
+        unaccounted={},
+        unaccounted_bytes=0,
+    )
+
+
+def outcome(place: int, name: str) -> PhaseOutcome:
+    started = place * PHASE_S
+    phase = Phase(name, f"title of {name}", "lanes" if name == "lanes" else "shared", started, started + PHASE_S)
+    return PhaseOutcome(phase, Records(), counted(1000 * (place + 1), place))
+
+
+class FakeSession:
+    """Six phases of 10 s, with the rows that it is given."""
+
+    def __init__(self, **tables: pd.DataFrame) -> None:
+        self.phases = [outcome(place, name) for place, name in enumerate(NAMES)]
+        self.live = SimpleNamespace(fabric=SMALL)
+        self._tables = tables
+
+    def table(self, name: str) -> pd.DataFrame:
+        return self._tables.get(name, table(name, []))
+
+
+def collective_rows() -> list[list[object]]:
+    """Return three steps a phase: of 1 s alone, of 4 s in the shared queue, of 2 s in lanes; the middle one counts."""
+    rows: list[list[object]] = []
+    for place, name in enumerate(NAMES):
+        for level, ranks in (("hfreduce", 24), ("nccl", 8)):
+            if name in (f"{level}_alone", "shared", "lanes"):
+                time_s = {"shared": 4.0, "lanes": 2.0}.get(name, 1.0)
+                for step, spent in enumerate((0.5 * time_s, time_s, 1.5 * time_s)):
+                    started = place * PHASE_S + step
+                    rows.append([name, level, step, ranks, MIB, started, started + spent])
+    return rows
+
+
+def operation_rows() -> list[list[object]]:
+    """Return five reads, two writes and a flow in each phase that has them; together reads take longer."""
+    rows: list[list[object]] = []
+    for place, name in enumerate(NAMES):
+        started = place * PHASE_S
+        slow = {"shared": 3.0, "lanes": 1.5}.get(name, 1.0)
+        if name in ("storage_alone", "shared", "lanes"):
+            for number in range(5):
+                end = started + number + 0.1 * slow
+                rows.append([name, "storage", "read", "z0h000", "st000", 100_000, started + number, end])
+            rows += [[name, "storage", "write", "z0h000", "st000", 50_000, started, started + 0.5]] * 2
+        if name in ("other_alone", "shared", "lanes"):
+            rows.append([name, "other", "flow", "z0h000", "z0h001", 1000, started, started + 0.01 * slow])
+            rows.append([name, "other", "flow_abandoned", "z0h000", "z0h001", 1000, started, started + 9])
+    return rows
+
+
+def port_rows(backlogs: Sequence[int]) -> list[list[object]]:
+    """Return a sample in the middle of each phase."""
+    return [
+        [place * PHASE_S + 5.0, "z0l00:1", "shared", place * 1000, place, 0, backlog]
+        for place, backlog in enumerate(backlogs)
+    ]
+
+
+def full_session() -> FakeSession:
+    flows = [
+        [PHASE_S * 4 + at, "shared", "hfreduce", "z0h000", "z0h001", 0.01, retransmissions, 1000]
+        for at, retransmissions in ((0.0, 7), (1.0, 7), (2.0, 9))
+    ]
+    return FakeSession(
+        steps=table("steps", collective_rows()),
+        operations=table("operations", operation_rows()),
+        flows=table("flows", flows),
+        ports=table("ports", port_rows([0, 1024, 0, 0, 256 * 1024, 4096])),
+    )
+
+
+def summary_of(session: FakeSession) -> dict[str, Any]:
+    share = {level: 250_000.0 if level is ServiceLevel.HFREDUCE else 25_000.0 for level in ServiceLevel}
+    verification = SimpleNamespace(checked=12, lost=["chunk 3"])
+    at_port = {"shared": dict.fromkeys(ServiceLevel, 0.0), "lanes": share}
+    return summarize(cast(Session, session), CONFIG, PORTS["z0l00:1"], at_port, verification)
+
+
+SUMMARY = summary_of(full_session())
+
+
+def rows_of(summary: dict[str, Any], title: str) -> list[list[str]]:
+    (found,) = [one for one in summary["tables"] if one["title"].startswith(title)]
+    return [[str(cell) for cell in row] for row in found["rows"]]
+
+
+# The whole ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_row_of_every_table_has_a_cell_for_each_column() -> None:
+    assert [one["title"].partition(" ")[0].rstrip(":,") for one in SUMMARY["tables"]] == [
+        "Allreduce",
+        "Storage",
+        "Other",
+        "Network",
+        "Shares",
+    ]
+    for one in SUMMARY["tables"]:
+        assert one["rows"]
+        assert {len(row) for row in one["rows"]} == {len(one["columns"])}
+
+
+def test_a_summary_can_be_written_and_read(tmp_path: Any) -> None:
+    ResultWriter(tmp_path).write_json("summary.json", SUMMARY)
+    assert json.loads((tmp_path / "summary.json").read_text()) == SUMMARY
+
+
+def test_the_answer_says_what_company_costs() -> None:
+    assert SUMMARY["answer"] == (
+        "Beside all other traffic an HFReduce step takes 4.0 times as long as alone in one shared queue and 2.0 times "
+        "in lanes; the 99th percentile of storage reads 3.0 and 1.5 times."
+    )
+
+
+def test_the_ideal_is_a_full_nic() -> None:
+    nic_Bps = 20e6 / 8  # noqa: N806 - bytes a second
+    assert SUMMARY["ideal_algbw_Bps"] == pytest.approx({"hfreduce": nic_Bps / 2, "nccl": nic_Bps * 8 / 14})
+
+
+def test_writes_that_were_acknowledged_and_lost_are_told() -> None:
+    assert SUMMARY["acknowledged_writes"] == {"checked": 12, "lost": 1}
+
+
+def test_the_promised_shares_are_those_of_the_config() -> None:
+    assert SUMMARY["lane_shares"] == {name: lane.share for name, lane in CONFIG.queues.lanes.items()}
+
+
+# Numbers --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hfreduce_alone.hfreduce.step_s", 1.0),
+        ("shared.hfreduce.step_s", 4.0),
+        ("shared.hfreduce.slowest_step_s", 6.0),
+        ("lanes.hfreduce.algbw_Bps", MIB / 2),
+        ("lanes.hfreduce.busbw_Bps", MIB / 2 * 2 * 23 / 24),
+        ("lanes.nccl.busbw_Bps", MIB / 2 * 2 * 7 / 8),
+        ("lanes.nccl.steps", 3),
+        ("storage_alone.read.bandwidth_Bps", 5 * 100_000 / PHASE_S),
+        ("storage_alone.write.bandwidth_Bps", 2 * 50_000 / PHASE_S),
+        ("storage_alone.read.operations", 5),
+        ("shared.read.p99_s", 0.3),
+        ("lanes.flow.p50_s", 0.015),
+        ("lanes.flow.operations", 1),
+        ("shared.retransmissions", 2),
+        ("lanes.retransmissions", 0),
+        ("shared.drops_packets", 4),
+        ("lanes.sent_packets", 6000),
+        ("shared.deepest_queue_bytes", 256 * 1024),
+        ("lanes.deepest_queue_bytes", 4096),
+    ],
+)
+def test_a_number_comes_from_the_rows_of_its_phase(name: str, value: float) -> None:
+    assert SUMMARY["metrics"][name] == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    "name", ["storage_alone.hfreduce.step_s", "hfreduce_alone.read.p99_s", "nccl_alone.flow.p50_s"]
+)
+def test_what_did_not_play_has_no_numbers(name: str) -> None:
+    assert name not in SUMMARY["metrics"]
+
+
+def test_every_phase_has_its_network_numbers() -> None:
+    rows = rows_of(SUMMARY, "Network")
+    assert [row[0] for row in rows] == [f"title of {name}" for name in NAMES]
+    assert rows[4] == ["title of shared", "5000", "4", "0.08%", "2", "256 KiB"]
+
+
+def test_a_collective_is_told_beside_its_time_alone() -> None:
+    rows = rows_of(SUMMARY, "Allreduce")
+    assert [(row[0], row[1], row[-1]) for row in rows] == [
+        ("title of hfreduce_alone", "hfreduce", "1.00 x"),
+        ("title of shared", "hfreduce", "4.00 x"),
+        ("title of lanes", "hfreduce", "2.00 x"),
+        ("title of nccl_alone", "nccl", "1.00 x"),
+        ("title of shared", "nccl", "4.00 x"),
+        ("title of lanes", "nccl", "2.00 x"),
+    ]
+    assert rows[0][2:8] == ["1.049 MB/s", "2.010 MB/s", "84%", "1 s", "1.5 s", "3"]
+
+
+def test_storage_and_other_traffic_are_told_beside_theirs() -> None:
+    reads = [row for row in rows_of(SUMMARY, "Storage") if row[1] == "read"]
+    assert [row[3:] for row in reads] == [
+        ["100 ms", "100 ms", "100 ms", "5", "1.00 x"],
+        ["300 ms", "300 ms", "300 ms", "5", "1.00 x"],
+        ["150 ms", "150 ms", "150 ms", "5", "1.00 x"],
+    ]
+    assert [row[-1] for row in rows_of(SUMMARY, "Other")] == ["1.00 x", "3.00 x", "1.50 x"]
+
+
+def test_shares_of_the_busiest_port_are_told_by_service_level() -> None:
+    rows = {row[0]: row[1:] for row in rows_of(SUMMARY, "Shares")}
+    lanes = CONFIG.queues.lanes
+    assert rows["hfreduce"] == [f"{lanes['hfreduce'].share:.0%}", "0.0%", "10.0%"]
+    assert rows["control"] == [f"{lanes['control'].share:.0%}", "0.0%", "1.0%"]
+    assert rows["all"] == ["100%", "0.0%", "14.0%"]
+    assert len(rows) == len(ServiceLevel) + 1
+
+
+# Runs in which little happened ----------------------------------------------------------------------------------------
+
+
+def test_a_run_in_which_nothing_completed_still_says_so() -> None:
+    summary = summary_of(FakeSession())
+    assert summary["answer"] == (
+        "Beside all other traffic an HFReduce step takes an unknown number of times as long as alone in one shared "
+        "queue and an unknown number of times in lanes; the 99th percentile of storage reads an unknown number of and "
+        "an unknown number of times."
+    )
+    assert rows_of(summary, "Allreduce") == rows_of(summary, "Storage") == rows_of(summary, "Other") == []
+    assert [row[-1] for row in rows_of(summary, "Network")] == ["0 KiB"] * 6
+
+
+@pytest.mark.parametrize("phase", NAMES)
+def test_a_phase_in_which_nothing_completed_leaves_the_others_told(phase: str) -> None:
+    steps, operations = (
+        table(name, [row for row in rows if row[0] != phase])
+        for name, rows in (("steps", collective_rows()), ("operations", operation_rows()))
+    )
+    ports = table("ports", [row for row in port_rows([0] * 6) if cast(float, row[0]) // PHASE_S != NAMES.index(phase)])
+    summary = summary_of(FakeSession(steps=steps, operations=operations, ports=ports))
+    json.dumps(summary, allow_nan=False)
+    told = {row[0] for title in ("Allreduce", "Storage", "Other") for row in rows_of(summary, title)}
+    assert told == {f"title of {name}" for name in NAMES if name != phase}
+
+
+# Parts ----------------------------------------------------------------------------------------------------------------
+
+
+def sent(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
+    return table("ports", [[at, port, lane, size, 0, 0, 0] for at, port, lane, size in rows])
+
+
+def test_the_busiest_port_sends_the_most_over_all_its_lanes() -> None:
+    ports = sent(
+        *((0.0, port, lane, 1000) for port in ("z0l00:1", "z0l01:2") for lane in ("a", "b")),
+        *((9.0, "z0l00:1", lane, 1600) for lane in ("a", "b")),
+        *((9.0, "z0l01:2", lane, size) for lane, size in (("a", 2000), ("b", 1000))),
+    )
+    assert str(busiest_switch_port(ports, SMALL)) == "z0l00:1"
+
+
+def test_what_was_sent_before_the_first_sample_does_not_count() -> None:
+    ports = sent(
+        (0.0, "z0l00:1", "a", 10**9),
+        (9.0, "z0l00:1", "a", 10**9 + 5),
+        (0.0, "z0l01:2", "a", 0),
+        (9.0, "z0l01:2", "a", 6),
+    )
+    assert str(busiest_switch_port(ports, SMALL)) == "z0l01:2"
+
+
+def test_ports_of_hosts_are_no_candidates() -> None:
+    ports = sent(
+        (0.0, "z0h000:0", "a", 0), (9.0, "z0h000:0", "a", 10**9), (0.0, "ix0:1", "a", 0), (9.0, "ix0:1", "a", 1)
+    )
+    assert str(busiest_switch_port(ports, SMALL)) == "ix0:1"
+
+
+def test_a_port_is_busy_by_the_fraction_of_its_link() -> None:
+    faster = load_fabric("fire_flyer_2_small", ["uplink_rate=200 Mbit/s"])
+    uplink = next(str(link.a) for link in faster.links if link.tier.value == "uplink")
+    ports = sent((0.0, uplink, "a", 0), (9.0, uplink, "a", 5000), (0.0, "z0l01:1", "a", 0), (9.0, "z0l01:1", "a", 1000))
+    assert str(busiest_switch_port(ports, faster)) == "z0l01:1"
+
+
+def flows(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
+    return table("flows", [[at, "shared", "nccl", host, peer, 0.01, count, 0] for at, host, peer, count in rows])
+
+
+def test_retransmissions_are_what_each_connection_added() -> None:
+    rows = flows(
+        (0.0, "z0h000", "z0h001", 100),
+        (1.0, "z0h000", "z0h001", 103),
+        (0.0, "z0h000", "z0h002", 5),
+        (1.0, "z0h000", "z0h002", 6),
+    )
+    assert _retransmissions(rows) == 4
+
+
+def test_no_flows_have_no_retransmissions() -> None:
+    assert _retransmissions(flows()) == 0
