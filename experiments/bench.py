@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.table import Table
 
+from experiments.console import OUT, tell
 from experiments.isolation import IsolationConfig, hfreduce_flows, hfreduce_ranks
 from experiments.live import LiveFabric, bring_up
 from experiments.placement import link_loads
@@ -33,21 +33,15 @@ from topologies.load import load_fabric
 from traffic import metrics
 from traffic.hfreduce import HFReduceJob
 
-OUT = Console()
-ERR = Console(stderr=True)
 _FLOW_S = 8
 _STEPS = 7
-
-
-def _tell(text: str) -> None:
-    ERR.print(f"[dim]{text}[/]", highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def _up(fabric: Fabric, queues: QueueConfig, queueing: Queueing) -> Iterator[LiveFabric]:
     logs = world.RUN_DIR / "logs"
     logs.mkdir(exist_ok=True)
-    with bring_up(fabric, plan_lanes(queues, queueing), logs, _tell) as live:
+    with bring_up(fabric, plan_lanes(queues, queueing), logs, tell) as live:
         yield live
 
 
@@ -58,7 +52,7 @@ def bench_setup() -> None:
         ours = live.built_s, live.ready_s
         rules = live.plan.rule_count
         lanes = len(live.emulation.lane_plan.lanes)
-        _tell("building the same with stock Mininet, in the same world; this takes about a minute")
+        tell("building the same with stock Mininet, in the same world; this takes about a minute")
         stock_s = build_with_stock_mininet(fabric)
     size = f"{len(fabric.hosts)} hosts, {len(fabric.switches)} switches, {len(fabric.links)} links"
     table = Table("", "seconds", title=size)
@@ -74,7 +68,7 @@ def bench_links() -> None:
     fabric = load_fabric("fire_flyer_2_small")
     with _up(fabric, QueueConfig(), Queueing.LANES) as live:
         carried = [_tcp_flow(live, fabric.computes[0], fabric.computes[1]) for _ in range(3)]
-        _tell("filling every lane of each kind of link, three times")
+        tell("filling every lane of each kind of link, three times")
         found = [calibrate(live.emulation) for _ in range(3)]
     table = Table("", "promised", "measured", title=f"{fabric.name}, {live.emulation.datapath.value} datapath")
     link, goodput = (statistics.median(values) for values in zip(*carried, strict=True))
@@ -124,7 +118,7 @@ def bench_hfreduce() -> None:
     ideal = metrics.ideal_hfreduce_algbw(fabric.nic_rate_bps)
     with _up(fabric, config.queues, Queueing.SHARED) as live:
         pool = AgentPool(PRELOAD)
-        session = Session(live, pool, config.queues, config.seed, 0.05, config.congestion_controls(), _tell, _quiet)
+        session = Session(live, pool, config.queues, config.seed, 0.05, config.congestion_controls(), tell, _quiet)
         for order in ("routes", "nodes"):
             algbw, busiest = _hfreduce(session, order)
             table.add_row(order, f"{algbw / 1e6:.3f} MB/s", f"{algbw / ideal:.1%}", f"{busiest:.1f} x the data")
@@ -142,7 +136,7 @@ def _hfreduce(session: Session, order: str) -> tuple[float, float]:
     assert isinstance(config, IsolationConfig)
     ranks = hfreduce_ranks(session, config)
     job = HFReduceJob(session.stage, config.hfreduce, ranks)
-    _tell(f"HFReduce over {len(ranks)} ranks in order of {order}")
+    tell(f"HFReduce over {len(ranks)} ranks in order of {order}")
     job.start()
     steps = job.run_steps(_STEPS).steps
     job.close()

@@ -12,17 +12,15 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
+from experiments.console import ERR, OUT
 from fabric import world
 from fabric.errors import FabricError, UsageError
 from fabric.lanes import Queueing, ServiceLevel
 from fabric.model import Fabric
 from topologies.load import load_fabric, topology_path
 
-OUT = Console()
-ERR = Console(stderr=True)
 _LEVELS = {level.label: level for level in ServiceLevel}
 
 

@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from experiments.captures import captures
 from experiments.config import RunConfig
+from experiments.console import ERR, OUT, tell
 from experiments.live import bring_up
 from experiments.registry import Experiment
 from experiments.session import Session
@@ -27,8 +27,6 @@ from fabric.report import write_report
 from fabric.results import Result, ResultWriter, new_directory
 from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
 
-OUT = Console()
-ERR = Console(stderr=True)
 PRELOAD = ("traffic.hfreduce", "traffic.nccl", "traffic.background", "fabric.telemetry", *STORAGE_PRELOAD)
 _STATUS_STYLES = {Status.FAITHFUL: "bold green", Status.DEGRADED: "bold yellow", Status.INVALID: "bold red"}
 
@@ -47,13 +45,13 @@ def run_in_world(
     experiment: Experiment, config: RunConfig, resolved: dict[str, Any], directory: Path, wanted_captures: Sequence[str]
 ) -> int:
     """Play an experiment in this world, publish its directory, print its answer, and return the exit code."""
-    draft = ResultWriter(world.RUN_DIR / "result")
+    draft = ResultWriter(world.RUN_DIR / "result" / directory.name)
     try:
         verdict, summary = _play(experiment, config, resolved, draft, wanted_captures)
     except BaseException:
         _save_logs(draft, directory)
         raise
-    _tell("drawing figures")
+    tell("drawing figures")
     result = Result(draft.directory)
     write_report(result)
     publish(draft.directory, directory)
@@ -73,7 +71,7 @@ def _play(
     fabric = config.fabric()
     lanes = plan_lanes(config.queues, Queueing.SHARED)
     with ExitStack() as stack:
-        live = stack.enter_context(bring_up(fabric, lanes, draft.directory / "logs", _tell))
+        live = stack.enter_context(bring_up(fabric, lanes, draft.directory / "logs", tell))
         stack.enter_context(captures(live.emulation, wanted_captures))
         bar = stack.enter_context(_progress_bar())
         task = bar.add_task("", total=1.0)
@@ -86,15 +84,11 @@ def _play(
             seed=config.seed,
             sample_period_s=config.sample_period,
             congestion_control=config.congestion_controls(),
-            tell=_tell,
+            tell=tell,
             progress=lambda title, done: bar.update(task, description=title, completed=done),
         )
         summary = experiment.run(session, config)
         return session.write(draft, experiment.name, resolved, summary), summary
-
-
-def _tell(text: str) -> None:
-    ERR.print(f"[dim]{text}[/]", highlight=False, soft_wrap=True)
 
 
 def _progress_bar() -> Progress:

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO
 
-from rich.console import Console
 from rich.table import Table
 
 from controllers.routes import plan_static_routes
 from experiments.captures import captures
+from experiments.console import ERR, OUT
 from experiments.live import LiveFabric, bring_up
 from experiments.probe import Hop, nics_for, planned_hops, probe
 from fabric import world
@@ -29,8 +29,6 @@ from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model import Fabric, Port
 from fabric.units import format_size
 
-OUT = Console()
-ERR = Console(stderr=True)
 _MASTER_PORT = 29500  # torchrun's
 _END_S = 5.0
 
@@ -40,7 +38,7 @@ def _live(fabric: Fabric, options: argparse.Namespace) -> Iterator[LiveFabric]:
     lanes = plan_lanes(QueueConfig(), Queueing(options.queueing))
     logs = world.RUN_DIR / "logs"
     logs.mkdir()
-    with bring_up(fabric, lanes, logs, lambda text: ERR.print(f"[dim]{text}[/]", highlight=False)) as live:
+    with bring_up(fabric, lanes, logs, tell) as live:
         ERR.print(f"[dim]up in {live.ready_s:.1f} s[/]", highlight=False)
         with captures(live.emulation, getattr(options, "capture", [])):
             yield live
@@ -142,6 +140,9 @@ def _environment(fabric: Fabric, hosts: Sequence[NodeId]) -> dict[str, str]:
         "MASTER_ADDR": addresses[0],
         "MASTER_PORT": str(_MASTER_PORT),
         "OMPI_MCA_plm_rsh_agent": str(remote_shell),
+        "OMPI_MCA_orte_default_hostfile": str(hostfile),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_btl": "tcp,self",
         "OMPI_MCA_btl_tcp_if_include": "10.0.0.0/8",
         "OMPI_MCA_oob_tcp_if_include": "10.0.0.0/8",

@@ -1,0 +1,23 @@
+"""Where the command speaks: answers on stdout, progress and errors on stderr."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+
+_WIDTH_IN_FILES = 120
+"""A pipe or a file has no width of its own, and tables should not be cut for the narrowest terminal."""
+
+
+def _console(stream_is_terminal: bool, stderr: bool) -> Console:
+    return Console(stderr=stderr, width=None if stream_is_terminal else _WIDTH_IN_FILES)
+
+
+OUT = _console(sys.stdout.isatty(), stderr=False)
+ERR = _console(sys.stderr.isatty(), stderr=True)
+
+
+def tell(text: str) -> None:
+    """Say what is being done."""
+    ERR.print(f"[dim]{text}[/]", highlight=False, soft_wrap=True)
