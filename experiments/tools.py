@@ -18,7 +18,7 @@ from rich.table import Table
 
 from controllers.routes import plan_static_routes
 from experiments.captures import captures
-from experiments.console import ERR, OUT
+from experiments.console import ERR, OUT, tell
 from experiments.live import LiveFabric, bring_up
 from experiments.probe import Hop, nics_for, planned_hops, probe
 from fabric import world

@@ -15,6 +15,7 @@ import yaml
 from experiments import cli
 from experiments.cli import main
 from experiments.registry import EXPERIMENTS
+from fabric import world
 from fabric.errors import FabricError
 
 SMALL = "fire_flyer_2_small"
@@ -48,7 +49,7 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         found.append(list(arguments))
         raise EnteredError
 
-    monkeypatch.setattr(cli.world, "enter", enter)
+    monkeypatch.setattr(world, "enter", enter)
     return found
 
 
