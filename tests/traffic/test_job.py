@@ -1,0 +1,59 @@
+"""What experiments see of jobs: where they play, and rows as tables want them."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from fabric.agents import AgentPool
+from fabric.lanes import ServiceLevel
+from fabric.results import TABLES
+from topologies.load import load_fabric
+from traffic.job import Records, Stage, flow_rows
+from traffic.transport import FlowSample, TcpInfo
+
+
+def stage(controls: dict[ServiceLevel, str]) -> Stage:
+    return Stage(load_fabric("fire_flyer_2_small"), AgentPool(), lambda _: None, seed=1, congestion_control=controls)
+
+
+@pytest.mark.parametrize("level", list(ServiceLevel))
+def test_a_kind_of_traffic_without_a_congestion_control_has_cubic(level: ServiceLevel) -> None:
+    assert stage({}).congestion_control_of(level) == "cubic"
+
+
+def test_each_kind_of_traffic_has_a_congestion_control_of_its_own() -> None:
+    made = stage({ServiceLevel.STORAGE: "bbr", ServiceLevel.NCCL: "dctcp"})
+    found = [
+        made.congestion_control_of(level) for level in (ServiceLevel.STORAGE, ServiceLevel.NCCL, ServiceLevel.OTHER)
+    ]
+    assert found == ["bbr", "dctcp", "cubic"]
+
+
+def test_records_of_programs_are_put_together_in_order() -> None:
+    records = Records(steps=[{"step": 1}], flows=[{"peer": "a"}])
+    records.extend(Records(steps=[{"step": 2}], operations=[{"operation": "read"}], flows=[{"peer": "b"}]))
+    assert records == Records(
+        steps=[{"step": 1}, {"step": 2}], operations=[{"operation": "read"}], flows=[{"peer": "a"}, {"peer": "b"}]
+    )
+
+
+def test_records_do_not_share_their_rows() -> None:
+    one, other = Records(), Records()
+    one.steps.append({"step": 1})
+    assert other.steps == []
+
+
+def test_samples_of_connections_are_rows_of_the_flows_table() -> None:
+    samples = [FlowSample(5.0, "z0h001", TcpInfo(0.01, 3, 1000)), FlowSample(6.0, "z0h001", TcpInfo(0.02, 4, 2000))]
+    rows = flow_rows(samples, "lanes", ServiceLevel.HFREDUCE, "z0h000")
+    frame = pd.DataFrame(rows)
+    assert list(frame.columns) == list(TABLES["flows"])
+    assert frame.to_numpy().tolist() == [
+        [5.0, "lanes", "hfreduce", "z0h000", "z0h001", 0.01, 3, 1000],
+        [6.0, "lanes", "hfreduce", "z0h000", "z0h001", 0.02, 4, 2000],
+    ]
+
+
+def test_no_samples_are_no_rows() -> None:
+    assert flow_rows([], "lanes", ServiceLevel.HFREDUCE, "z0h000") == []

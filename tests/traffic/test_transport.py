@@ -1,0 +1,244 @@
+"""Sockets with a service level and a congestion control, on loopback; and what TCP says of them."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fabric.errors import TrafficError
+from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.netlink import Netlink
+from fabric.queues import ShapedPort, install_requests
+from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen, tcp_info
+
+LOOPBACK = "127.0.0.1"
+OPTIONS = SocketOptions(ServiceLevel.NCCL)
+
+
+@contextmanager
+def connection(options: SocketOptions = OPTIONS) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Yield both ends of a connection: the one that connected first."""
+    with listen(LOOPBACK, 0, options) as listener:
+        near = connect(LOOPBACK, port_of(listener), options, timeout_s=5)
+        far, _ = accept(listener, options, timeout_s=5)
+    with near, far:
+        yield near, far
+
+
+def port_of(sock: socket.socket) -> int:
+    return int(sock.getsockname()[1])
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind((LOOPBACK, 0))
+        return port_of(sock)
+
+
+def options_of(sock: socket.socket) -> tuple[int, bool, str]:
+    """Return a socket's TOS, whether it sends at once, and its congestion control."""
+    congestion = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
+    at_once = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+    return sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS), at_once, congestion
+
+
+@pytest.mark.parametrize("level", list(ServiceLevel))
+def test_both_ends_carry_the_service_level_from_the_first_packet(level: ServiceLevel) -> None:
+    options = SocketOptions(level, "reno")
+    with listen(LOOPBACK, 0, options) as listener:
+        assert options_of(listener) == (level.tos, True, "reno")
+    with connection(options) as (near, far):
+        assert options_of(near) == options_of(far) == (level.tos, True, "reno")
+
+
+def test_congestion_control_is_cubic_unless_asked_otherwise() -> None:
+    with connection() as (near, _):
+        assert options_of(near)[2] == "cubic"
+
+
+def test_an_unknown_congestion_control_is_told_with_those_there_are() -> None:
+    available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+    wishful = SocketOptions(ServiceLevel.STORAGE, "wishful")
+    for make in (partial(listen, LOOPBACK, 0, wishful), partial(connect, LOOPBACK, 9, wishful, timeout_s=5)):
+        with pytest.raises(TrafficError) as refused:
+            make()
+        words = f"No such file or directory; this kernel has {', '.join(available)}"
+        assert str(refused.value) == f"congestion control 'wishful' of storage: {words}"
+
+
+def test_connections_wait_as_long_as_they_need_for_data() -> None:
+    with connection() as (near, far):
+        assert near.gettimeout() is None
+        assert far.gettimeout() is None
+
+
+def test_a_connection_is_tried_until_somebody_listens() -> None:
+    port = free_port()
+
+    def listen_later() -> None:
+        time.sleep(0.2)
+        with listen(LOOPBACK, port, OPTIONS) as listener:
+            accept(listener, OPTIONS, timeout_s=5)[0].close()
+
+    later = threading.Thread(target=listen_later)
+    later.start()
+    started = time.monotonic()
+    connect(LOOPBACK, port, OPTIONS, timeout_s=10).close()
+    later.join()
+    assert time.monotonic() - started >= 0.15
+
+
+def test_a_connection_to_nobody_is_told_in_time() -> None:
+    port = free_port()
+    started = time.monotonic()
+    with pytest.raises(TrafficError) as told:
+        connect(LOOPBACK, port, OPTIONS, timeout_s=0.2)
+    assert 0.15 <= time.monotonic() - started < 3
+    words = f"{LOOPBACK}:{port}: cannot connect within 0.2 s: "
+    assert str(told.value) in (f"{words}[Errno 111] Connection refused", f"{words}timed out")
+
+
+def test_a_connection_comes_from_the_source_that_was_asked_for() -> None:
+    with listen("0.0.0.0", 0, OPTIONS) as listener:
+        port = port_of(listener)
+        with connect(LOOPBACK, port, OPTIONS, timeout_s=5, source="127.0.0.7"):
+            far, address = accept(listener, OPTIONS, timeout_s=5)
+            far.close()
+    assert address == "127.0.0.7"
+
+
+def test_a_listener_to_whom_nobody_comes_is_told() -> None:
+    with listen(LOOPBACK, 0, OPTIONS) as listener, pytest.raises(TrafficError) as told:
+        accept(listener, OPTIONS, timeout_s=0.05)
+        pytest.fail("nobody connected")
+    assert str(told.value).startswith(f"{LOOPBACK}:")
+    assert str(told.value).endswith(": nobody connected within 0.05 s")
+
+
+def test_a_port_can_be_listened_on_again_at_once() -> None:
+    with connection() as (near, far):
+        port = port_of(far)
+        near.close()
+        far.close()
+    listen(LOOPBACK, port, OPTIONS).close()
+
+
+# What TCP says --------------------------------------------------------------------------------------------------------
+
+
+def send(near: socket.socket, far: socket.socket, size: int) -> None:
+    """Send bytes and wait until they have been read and acknowledged."""
+    receiver = threading.Thread(target=lambda: far.recv(size, socket.MSG_WAITALL))
+    receiver.start()
+    near.sendall(bytes(size))
+    receiver.join()
+    time.sleep(0.05)
+
+
+def test_tcp_counts_acknowledged_bytes() -> None:
+    with connection() as (near, far):
+        before = tcp_info(near)
+        send(near, far, 300_000)
+        after = tcp_info(near)
+        assert after.bytes_acked - before.bytes_acked == 300_000
+        assert tcp_info(far).bytes_acked < 300_000, "it has sent nothing"
+        assert after.retransmissions == 0
+
+
+def test_tcp_tells_the_round_trip_time_in_seconds() -> None:
+    with connection() as (near, far):
+        send(near, far, 1000)
+        assert 0 < tcp_info(near).rtt_s < 0.5
+
+
+def test_tcp_counts_what_it_sent_again() -> None:
+    """A listener whose queue is full does not hear who connects, until somebody in the queue is accepted."""
+    with socket.socket() as listener:
+        listener.bind((LOOPBACK, 0))
+        listener.listen(0)
+        first = connect(LOOPBACK, port_of(listener), OPTIONS, timeout_s=5)
+        accepting = threading.Timer(0.5, lambda: accept(listener, OPTIONS, timeout_s=5)[0].close())
+        accepting.start()
+        with first, connect(LOOPBACK, port_of(listener), OPTIONS, timeout_s=10) as second:
+            assert tcp_info(first).retransmissions == 0
+            assert tcp_info(second).retransmissions == 1
+        accepting.join()
+
+
+@pytest.mark.root
+def test_the_round_trip_time_holds_the_time_in_queues(private_network: None) -> None:
+    """Over a link of 10 Mbit/s, where a full packet takes 1.2 ms and several wait before it."""
+    subprocess.run(["ip", "link", "set", "lo", "mtu", "1500", "gso_max_segs", "1", "up"], check=True, timeout=20)
+    queues = plan_lanes(QueueConfig(), Queueing.SHARED)
+    with Netlink() as link:
+        link.send(install_requests(ShapedPort("lo", 1, 10_000_000, 1500), queues))
+    with connection() as (near, far):
+        send(near, far, 300_000)
+        assert 0.0024 < tcp_info(near).rtt_s < 0.25
+
+
+# Samples --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_series_has_a_sample_of_each_connection_at_its_start_and_end() -> None:
+    sampler = FlowSampler(period_s=60)
+    with connection() as (near, far), connection() as (other, _):
+        sampler.track(near, "z0h001")
+        sampler.track(other, "z0h002")
+        sampler.start()
+        send(near, far, 10_000)
+        samples = sampler.stop()
+    assert [sample.peer for sample in samples] == ["z0h001", "z0h002"] * 2
+    first, last = (sample for sample in samples if sample.peer == "z0h001")
+    assert last.info.bytes_acked - first.info.bytes_acked == 10_000
+    assert last.at > first.at
+
+
+def test_samples_come_a_period_apart() -> None:
+    sampler = FlowSampler(period_s=0.05)
+    with connection() as (near, _):
+        sampler.track(near, "peer")
+        sampler.start()
+        time.sleep(0.4)
+        samples = sampler.stop()
+    gaps = [later.at - earlier.at for earlier, later in pairwise(samples[:-1])]
+    assert 3 <= len(samples) <= 11
+    assert all(gap >= 0.045 for gap in gaps)
+
+
+def test_a_series_begins_afresh() -> None:
+    sampler = FlowSampler(period_s=60)
+    with connection() as (near, _):
+        sampler.track(near, "peer")
+        for _ in range(2):
+            sampler.start()
+            time.sleep(0.05)
+            samples = sampler.stop()
+    assert len(samples) == 2
+
+
+def test_a_connection_that_is_closed_is_sampled_no_more() -> None:
+    sampler = FlowSampler(period_s=60)
+    with connection() as (near, _), connection() as (other, _):
+        sampler.track(near, "closed")
+        sampler.track(other, "open")
+        near.close()
+        sampler.start()
+        samples = sampler.stop()
+    assert {sample.peer for sample in samples} == {"open"}
+
+
+def test_a_series_that_never_began_has_a_last_sample_only() -> None:
+    sampler = FlowSampler()
+    with connection() as (near, _):
+        sampler.track(near, "peer")
+        assert [sample.peer for sample in sampler.stop()] == ["peer"]
