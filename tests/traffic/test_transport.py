@@ -60,6 +60,13 @@ def test_both_ends_carry_the_service_level_from_the_first_packet(level: ServiceL
         assert options_of(near) == options_of(far) == (level.tos, True, "reno")
 
 
+def test_who_accepts_decides_what_the_connection_carries() -> None:
+    with listen(LOOPBACK, 0, OPTIONS) as listener, connect(LOOPBACK, port_of(listener), OPTIONS, timeout_s=5):
+        far, _ = accept(listener, SocketOptions(ServiceLevel.STORAGE, "reno"), timeout_s=5)
+        with far:
+            assert options_of(far) == (ServiceLevel.STORAGE.tos, True, "reno")
+
+
 def test_congestion_control_is_cubic_unless_asked_otherwise() -> None:
     with connection() as (near, _):
         assert options_of(near)[2] == "cubic"
