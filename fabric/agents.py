@@ -71,6 +71,8 @@ class AgentHandle:
     host: str
     process: Any
     pipe: Connection
+    _failure: str = ""
+    """What the program said when it failed; kept, since several may ask."""
 
     def send(self, message: object) -> None:
         """Send a picklable message to the program. Raises TrafficError, with its last words, if it has gone."""
@@ -90,8 +92,9 @@ class AgentHandle:
         except (EOFError, ConnectionError) as error:
             self.process.join(1)
             code = self.process.exitcode
-            raise TrafficError(f"{self.name} on {self.host}: ended with {code} before {what}") from error
+            raise TrafficError(f"{self.name} on {self.host}: ended with {code} before {what}{self._failure}") from error
         if isinstance(message, Failure):
+            self._failure = f":\n{message.text}"
             raise TrafficError(f"{self.name} on {self.host}: failed before {what}:\n{message.text}")
         return message
 
@@ -100,10 +103,10 @@ class AgentHandle:
             while self.pipe.poll():
                 message = self.pipe.recv()
                 if isinstance(message, Failure):
-                    return f":\n{message.text}"
+                    self._failure = f":\n{message.text}"
         except (EOFError, ConnectionError):
-            pass  # It left none.
-        return ""
+            pass  # It has said all.
+        return self._failure
 
     def stop(self) -> None:
         """Ask the program to end; it sees StopRequested at its next receive."""

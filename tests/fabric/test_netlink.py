@@ -56,14 +56,14 @@ def answer(*command: str) -> Any:
 
 
 def queues_of(interface: str) -> dict[str, list[str]]:
-    """Return the lines that tc prints of an interface's queues, but for its name and bursts.
+    """Return the lines that tc prints of an interface's queues, but for its name, bursts and packets counted.
 
     tc rounds a burst to microseconds and thereby loses some bytes of it.
     """
     printed = {kind: run("tc", "-d", kind, "show", "dev", interface) for kind in ("qdisc", "class", "filter")}
     return {
         kind: sorted(
-            re.sub(rf" dev {interface}| c?burst \S+", "", " ".join(line.split())) for line in text.splitlines()
+            re.sub(rf" dev {interface}| c?burst \S+| direct_packets_stat \S+", "", " ".join(line.split())) for line in text.splitlines()
         )
         for kind, text in printed.items()
     }

@@ -272,14 +272,5 @@ class StorageJob:
 
     def _send(self, handles: dict[NodeId, AgentHandle], order: object) -> None:
         for handle in handles.values():
-            try:
-                with self._sending:
-                    handle.send(order)
-            except TrafficError:
-                _raise_last_words(handle)
-
-
-def _raise_last_words(handle: AgentHandle) -> None:
-    """Raise what made a program end, which is behind what it said before."""
-    while True:
-        handle.receive(START_TIMEOUT_S, "an order that it could not take")
+            with self._sending:
+                handle.send(order)
