@@ -48,7 +48,7 @@ def run_in_world(
     draft = ResultWriter(world.RUN_DIR / "result" / directory.name)
     try:
         verdict, summary = _play(experiment, config, resolved, draft, wanted_captures)
-    except BaseException:
+    except Exception:
         _save_logs(draft, directory)
         raise
     tell("drawing figures")

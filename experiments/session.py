@@ -8,13 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from importlib import metadata
 from typing import Any
 
 import pandas as pd
 
 from experiments.live import LiveFabric, Tell
+from fabric import world
 from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import Census, Conservation, conservation, take_census
@@ -54,7 +54,6 @@ class Session:
     tell: Tell
     progress: Progress
     origin: float = field(default_factory=time.monotonic)
-    started_at: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
     phases: list[PhaseOutcome] = field(default_factory=list)
     calibrations: dict[str, list[LinkCalibration]] = field(default_factory=dict)
     _frames: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
@@ -100,15 +99,14 @@ class Session:
         self._sampler.begin()
         started = time.monotonic()
         records = Records()
-        try:
-            for job in jobs:
-                job.play(name)
-            self._wait(title, started, duration_s)
-        finally:
-            for job in jobs:
-                records.extend(job.halt())
-            ended = time.monotonic()
-            self._keep_samples(self._sampler.end())
+        # Whatever is raised here ends the run: who made the jobs closes them, and no half-played phase is kept.
+        for job in jobs:
+            job.play(name)
+        self._wait(title, started, duration_s)
+        for job in jobs:
+            records.extend(job.halt())
+        ended = time.monotonic()
+        self._keep_samples(self._sampler.end())
         after = self._census = self._take_census()
         phase = Phase(name, title, self.queueing.value, started - self.origin, ended - self.origin)
         outcome = PhaseOutcome(phase, records, conservation(self.live.fabric, before, after))
@@ -179,9 +177,9 @@ class Session:
         return {
             "format_version": FORMAT_VERSION,
             "experiment": experiment,
-            "engine": "namespace",
+            "engine": world.current_engine().value,
             "seed": self.seed,
-            "started_at": self.started_at,
+            "started_at": world.started_at(),
             "command": sys.argv,
             "datapath": self.live.emulation.datapath.value,
             "scale": fabric.scale,

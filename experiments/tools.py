@@ -141,7 +141,7 @@ def _environment(fabric: Fabric, hosts: Sequence[NodeId]) -> dict[str, str]:
         "MASTER_PORT": str(_MASTER_PORT),
         "OMPI_MCA_plm_rsh_agent": str(remote_shell),
         "OMPI_MCA_orte_default_hostfile": str(hostfile),
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",  # Whoever is in a world is root.
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_btl": "tcp,self",
         "OMPI_MCA_btl_tcp_if_include": "10.0.0.0/8",

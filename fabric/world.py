@@ -1,8 +1,11 @@
-"""The ``namespace`` engine: one private world a run, on this machine's kernel, in real time.
+"""One private world a run, in either engine.
 
-A run executes itself again inside network, mount and PID namespaces of its own. Its processes, interfaces, bridges,
+``namespace``: this machine's kernel, real time, root. A run executes itself again inside network, mount and PID namespaces of its own. Its processes, interfaces, bridges,
 queues and files in /run live in them only, so the end of the process, by whatever cause, is the end of the world: the
 kernel removes everything, nothing is to be cleaned, and runs side by side cannot meet.
+
+``virtual``: a guest kernel in virtual time (:mod:`fabric.virtual`), an ordinary process of any account. The same program
+runs in it; the guest is the world.
 """
 
 from __future__ import annotations
@@ -12,16 +15,24 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
+from datetime import datetime, timezone
+from enum import Enum
 from pathlib import Path
 from typing import NoReturn
 
 from fabric import netlink
 from fabric.errors import EmulationError, UsageError
+from fabric.virtual.guest import Progress, in_guest, run_in_guest
 
 RUN_DIR = Path("/run/fabric")
 """Files of the world: Open vSwitch's, the plan, and the result until it is whole. Private, in memory."""
+TEMPORARY_DIR = RUN_DIR / "tmp"
+"""Where temporary files of the run and its programs go (TMPDIR), so that they end with the world, too."""
 _INSIDE = "FABRIC_WORLD"
+_STARTED_AT = "FABRIC_STARTED_AT"
+_TIMER_SLACK_S = 100e-6
 _MS_NOSUID_NODEV = 0x2 | 0x4
 _MS_BIND = 0x1000
 _PR_SET_PDEATHSIG = 1
@@ -30,15 +41,50 @@ _LOOPBACK_INDEX = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+class Engine(str, Enum):
+    """What a world is made of."""
+
+    NAMESPACE = "namespace"
+    VIRTUAL = "virtual"
+
+
+def current_engine() -> Engine:
+    """Return the engine of the world that this process is in, or would be in as it stands."""
+    return Engine.VIRTUAL if in_guest() else Engine.NAMESPACE
+
+
 def is_inside() -> bool:
-    """Return whether this process is a world's first."""
-    return os.environ.get(_INSIDE) == "1" and os.getpid() == 1
+    """Return whether this process is a world's first, or a guest's program."""
+    return os.environ.get(_INSIDE) == "1" and (os.getpid() == 1 or in_guest())
 
 
-def enter(arguments: Sequence[str]) -> NoReturn:
-    """Replace this process by ``python -m experiments.cli arguments`` as the first process of a new world.
+def enter(engine: Engine, arguments: Sequence[str], seed: int, keep: Sequence[Path], progress: Progress) -> NoReturn:
+    """Go on as ``python -m experiments.cli arguments`` in a new world.
 
-    Raises UsageError without root. Being replaced, not waited for, is what makes SIGKILL end everything.
+    ``seed`` fixes what a guest draws at random, ``keep`` names directories of the host that the program needs, and
+    ``progress`` is told how far virtual time is. Raises UsageError, EmulationError.
+    """
+    if engine is Engine.NAMESPACE:
+        _enter_namespaces(arguments)
+    command = [sys.executable, "-m", "experiments.cli", *arguments]
+    environment = {**os.environ, _INSIDE: "1", _STARTED_AT: started_at()}
+    raise SystemExit(run_in_guest(command, seed=seed, keep=keep, environment=environment, progress=progress))
+
+
+def started_at() -> str:
+    """Return the date and time (UTC) at which this run began; a guest has a clock, but no date, of its own."""
+    return os.environ.get(_STARTED_AT) or datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def timer_slack_s() -> float:
+    """Return how late this engine's timers may be without a link losing rate; measured lateness is in every result."""
+    return 0.0 if in_guest() else _TIMER_SLACK_S
+
+
+def _enter_namespaces(arguments: Sequence[str]) -> NoReturn:
+    """Replace this process by the first process of new namespaces.
+
+    Being replaced, not waited for, is what makes SIGKILL end everything.
     """
     if os.geteuid() != 0:
         raise UsageError("this needs root to make network namespaces; run it again with sudo")
@@ -64,16 +110,28 @@ def _die_with_sudo() -> None:
 
 
 def set_up() -> None:
-    """Make the world habitable: its own /run and /sys, loopback up. Call once, first of all."""
+    """Make the world habitable: its own /run, /sys and temporary files, loopback up. Call once, first of all.
+
+    SIGTERM then ends the process in good order (SystemExit): the first process of a PID namespace ignores what it has
+    no handler for, and ``timeout`` or a service manager would wait in vain.
+    """
     if not is_inside():
         raise EmulationError("set_up() outside a world; fabric.world.enter() makes one")
-    _mount("tmpfs", Path("/run"), "mode=755")
-    _mount("sysfs", Path("/sys"), "")
-    RUN_DIR.mkdir()
+    if current_engine() is Engine.NAMESPACE:
+        _mount("tmpfs", Path("/run"), "mode=755")
+        _mount("sysfs", Path("/sys"), "")
+    TEMPORARY_DIR.mkdir(parents=True)
+    os.environ["TMPDIR"] = str(TEMPORARY_DIR)
+    tempfile.tempdir = None  # Or what was found before would stay.
+    signal.signal(signal.SIGTERM, _terminated)
     write_sysctl("net/ipv6/conf/all/disable_ipv6", 1)
     write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
     with netlink.Netlink() as link:
         link.send([netlink.link_state(_LOOPBACK_INDEX, "lo", up=True)])
+
+
+def _terminated(number: int, _: object) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def name_hosts(addresses: dict[str, str]) -> None:
