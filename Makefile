@@ -1,11 +1,12 @@
 # sudo make run    install what is needed, then the main experiment: its table, its verdict, where the figures are
 # sudo make test   install what is needed, then all tests
 # make check       ruff and mypy --strict
+# make virtual    builds the kernel of the virtual engine
 # sudo make bench  the measurements that the README quotes
 
 BIN := .venv/bin
 
-.PHONY: setup run test check bench
+.PHONY: setup run test check bench virtual
 
 setup:
 	@tools/setup.sh
@@ -24,3 +25,6 @@ bench: setup
 	@$(BIN)/fabric bench setup
 	@$(BIN)/fabric bench links
 	@$(BIN)/fabric bench hfreduce
+
+virtual: setup
+	@$(BIN)/fabric virtual build

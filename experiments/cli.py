@@ -11,14 +11,16 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from rich.table import Table
 
-from experiments.console import ERR, OUT
+from experiments.console import ERR, OUT, tell
 from fabric import world
 from fabric.errors import FabricError, UsageError
 from fabric.lanes import Queueing, ServiceLevel
 from fabric.model import Fabric
+from fabric.virtual.guest import GuestTime
 from topologies.load import load_fabric, topology_path
 
 _LEVELS = {level.label: level for level in ServiceLevel}
@@ -90,7 +92,7 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     run = commands.add_parser("run", help="run an experiment and write its directory (root)")
     run.add_argument("experiment", metavar="EXPERIMENT|FILE")
     run.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides")
-    run.add_argument("--engine", choices=["namespace"], default="namespace")
+    _add_engine_option(run)
     run.add_argument("--seed", type=int, metavar="N")
     run.add_argument("--out", type=Path, metavar="DIR", help="the run's directory; by default a new one in results/")
     run.add_argument("--capture", action="append", default=[], metavar="PORT=FILE", help="z0l03:7=a.pcap")
@@ -103,6 +105,7 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     path.add_argument("--level", choices=list(_LEVELS), default="hfreduce")
     path.add_argument("--probe", action="store_true", help="bring the fabric up and send a packet (root)")
     path.add_argument("--json", action="store_true")
+    _add_engine_option(path)
     path.set_defaults(command=show_path)
 
     shell = commands.add_parser("shell", help="the fabric up, with Mininet's prompt (root)")
@@ -118,12 +121,24 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     execute.add_argument("--background", action="append", default=[], metavar="HOST=COMMAND", help=beside)
     execute.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun wants")
     execute.add_argument("--timeout", type=float, default=3600.0, metavar="SECONDS")
+    _add_engine_option(execute)
     execute.set_defaults(command=run_program)
 
 
     bench = commands.add_parser("bench", help="the measurements that the README quotes (root)")
     bench.add_argument("name", choices=["setup", "links", "hfreduce"])
+    _add_engine_option(bench)
     bench.set_defaults(command=run_bench)
+
+    virtual = commands.add_parser("virtual", help="the kernel of the virtual engine").add_subparsers(required=True)
+    build = virtual.add_parser("build", help="build it from the distribution's source, once")
+    build.set_defaults(command=build_kernel)
+
+
+def _add_engine_option(parser: argparse.ArgumentParser) -> None:
+    engines = [engine.value for engine in world.Engine]
+    text = "namespace: real time, root; virtual: exact, in virtual time, no root"
+    parser.add_argument("--engine", choices=engines, default="namespace", help=text)
 
 
 def _add_fabric_options(parser: argparse.ArgumentParser) -> None:
@@ -222,7 +237,8 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
     experiment, config, resolved = resolve(options.experiment, overrides)
     if not world.is_inside():
         directory = choose_directory(options.out, experiment.name)
-        world.enter([*arguments, "--out", str(directory)])
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        _enter([*arguments, "--out", str(directory)], options.engine, config.seed, [directory.parent])
     world.set_up()
     return run_in_world(experiment, config, resolved, options.out, options.capture)
 
@@ -233,7 +249,7 @@ def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
 
     if not options.probe:
         return print_path(_fabric_of(options), options)
-    _enter_world(arguments)
+    _enter_world(arguments, options.engine)
     return probe_in_world(_fabric_of(options), options)
 
 
@@ -242,7 +258,7 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
     from experiments.tools import shell_in_world
 
     fabric = _fabric_of(options)
-    _enter_world(arguments)
+    _enter_world(arguments, "namespace")
     return shell_in_world(fabric, options)
 
 
@@ -255,7 +271,7 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
         raise UsageError("no program; write it after two dashes: fabric exec TOPOLOGY HOST... -- PROGRAM")
     for host in options.hosts:
         fabric.host_named(host)
-    _enter_world(arguments)
+    _enter_world(arguments, options.engine)
     return execute_in_world(fabric, options)
 
 
@@ -263,18 +279,39 @@ def run_bench(options: argparse.Namespace, arguments: list[str]) -> int:
     """Run a benchmark."""
     from experiments.bench import run_in_world
 
-    _enter_world(arguments)
+    _enter_world(arguments, options.engine)
     return run_in_world(options.name)
+
+
+def build_kernel(options: argparse.Namespace, _: list[str]) -> int:
+    """Build the kernel of the virtual engine, unless it is built."""
+    from fabric.virtual.kernel import build
+
+    OUT.print(f"kernel: {build(tell).directory}", soft_wrap=True, highlight=False)
+    return 0
 
 
 def _fabric_of(options: argparse.Namespace) -> Fabric:
     return load_fabric(options.topology, options.overrides)
 
 
-def _enter_world(arguments: list[str]) -> None:
+def _enter_world(arguments: list[str], engine: str) -> None:
     if not world.is_inside():
-        world.enter(arguments)
+        _enter(arguments, engine, seed=1, keep=[])
     world.set_up()
+
+
+def _enter(arguments: list[str], engine: str, seed: int, keep: list[Path]) -> NoReturn:
+    """Go on in a new world, showing how virtual time passes where it does."""
+    if engine == world.Engine.NAMESPACE.value:
+        world.enter(world.Engine.NAMESPACE, arguments, seed, keep, lambda time: None)
+    with ERR.status("booting the guest") as status:
+
+        def show(time: GuestTime) -> None:
+            passed = f"virtual time {time.virtual_s:.2f} s, wall time {time.wall_s:.0f} s, ratio {time.ratio:.2f}"
+            status.update(f"[dim]{passed}[/]")
+
+        world.enter(world.Engine.VIRTUAL, arguments, seed, keep, show)
 
 
 def plot_result(options: argparse.Namespace, _: list[str]) -> int:

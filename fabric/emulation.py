@@ -53,8 +53,7 @@ _HOST_SYSCTLS = {
     "net/ipv4/tcp_rmem": "4096 131072 67108864",
     "net/ipv4/tcp_wmem": "4096 65536 67108864",
 }
-TIMER_SLACK_S = 100e-6
-"""How late this engine's timers may be without a link losing rate; measured lateness is in every result."""
+
 
 
 class _LazyShell(Node):  # type: ignore[misc]
@@ -159,7 +158,7 @@ class Emulation:
     def shaped_port(self, port: Port) -> ShapedPort:
         """Return what a port's queues are made from."""
         rate = self.fabric.link_at[port].rate_bps
-        return ShapedPort(port.interface, self.indices[port], rate, self.fabric.mtu_bytes, TIMER_SLACK_S)
+        return ShapedPort(port.interface, self.indices[port], rate, self.fabric.mtu_bytes, world.timer_slack_s())
 
     def set_lanes(self, plan: LanePlan) -> None:
         """Give every port the queues of another plan. Call it while nothing is sent: what waits is lost."""

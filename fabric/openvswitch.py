@@ -17,6 +17,7 @@ from fabric.errors import EmulationError
 from fabric.identity import NodeId
 from fabric.model import Fabric
 from fabric.preload import honest_sendmmsg
+from fabric.virtual.guest import in_guest
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 DAEMONS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl")
@@ -55,6 +56,8 @@ class Datapath(str, Enum):
 
 def find_datapath() -> Datapath:
     """Return the kernel datapath where this machine has it (loading its module if need be), else userspace."""
+    if in_guest():
+        return Datapath.KERNEL  # Built in, so that it is not among the modules.
     module = Path("/sys/module/openvswitch")
     modprobe = shutil.which("modprobe", path=os.environ.get("PATH", "") + ":" + _SBIN)
     if not module.exists() and modprobe is not None:

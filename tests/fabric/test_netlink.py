@@ -61,10 +61,9 @@ def queues_of(interface: str) -> dict[str, list[str]]:
     tc rounds a burst to microseconds and thereby loses some bytes of it.
     """
     printed = {kind: run("tc", "-d", kind, "show", "dev", interface) for kind in ("qdisc", "class", "filter")}
+    left_out = re.compile(rf" dev {interface}| c?burst \S+| direct_packets_stat \S+")
     return {
-        kind: sorted(
-            re.sub(rf" dev {interface}| c?burst \S+| direct_packets_stat \S+", "", " ".join(line.split())) for line in text.splitlines()
-        )
+        kind: sorted(left_out.sub("", " ".join(line.split())) for line in text.splitlines())
         for kind, text in printed.items()
     }
 

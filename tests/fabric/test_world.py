@@ -36,7 +36,7 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], dict
 def test_a_world_needs_root(monkeypatch: pytest.MonkeyPatch, replaced: list[object]) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(UsageError) as refused:
-        world.enter(["run", "isolation"])
+        world.enter(world.Engine.NAMESPACE, ["run", "isolation"], 1, [], print)
     assert str(refused.value) == "this needs root to make network namespaces; run it again with sudo"
     assert replaced == []
 
@@ -44,7 +44,7 @@ def test_a_world_needs_root(monkeypatch: pytest.MonkeyPatch, replaced: list[obje
 def test_a_world_needs_unshare(monkeypatch: pytest.MonkeyPatch, replaced: list[object]) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     with pytest.raises(EmulationError) as refused:
-        world.enter([])
+        world.enter(world.Engine.NAMESPACE, [], 1, [], print)
     assert str(refused.value) == "unshare is not installed; apt-get install util-linux"
     assert replaced == []
 
@@ -53,7 +53,7 @@ def test_a_run_goes_on_with_the_same_arguments_in_namespaces_that_end_with_it(
     replaced: list[tuple[str, list[str], dict[str, str]]],
 ) -> None:
     with pytest.raises(SystemExit):
-        world.enter(["exec", "a b", "--", "ls", "-l"])
+        world.enter(world.Engine.NAMESPACE, ["exec", "a b", "--", "ls", "-l"], 1, [], print)
     ((path, command, environment),) = replaced
     flags = command[1 : command.index(sys.executable)]
     assert path == command[0] == "/usr/bin/unshare"
