@@ -45,7 +45,7 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The arguments with which a world would have been entered."""
     found: list[list[str]] = []
 
-    def enter(arguments: Sequence[str]) -> None:
+    def enter(engine: world.Engine, arguments: Sequence[str], *_: object) -> None:
         found.append(list(arguments))
         raise EnteredError
 
