@@ -157,8 +157,15 @@ class Emulation:
 
     def shaped_port(self, port: Port) -> ShapedPort:
         """Return what a port's queues are made from."""
-        rate = self.fabric.link_at[port].rate_bps
-        return ShapedPort(port.interface, self.indices[port], rate, self.fabric.mtu_bytes, world.timer_slack_s())
+        link = self.fabric.link_at[port]
+        return ShapedPort(
+            interface=port.interface,
+            index=self.indices[port],
+            rate_bps=link.rate_bps,
+            mtu_bytes=self.fabric.mtu_bytes,
+            slack_s=world.timer_slack_s(),
+            delay_ns=link.delay_ns,
+        )
 
     def set_lanes(self, plan: LanePlan) -> None:
         """Give every port the queues of another plan. Call it while nothing is sent: what waits is lost."""

@@ -47,12 +47,13 @@ class Port:
 
 @dataclass(frozen=True)
 class Link:
-    """A full-duplex link of ``rate_bps`` each way between two ports."""
+    """A full-duplex link of ``rate_bps`` each way between two ports, which bits take ``delay_ns`` to pass."""
 
     a: Port
     b: Port
     rate_bps: int
     tier: Tier
+    delay_ns: int = 0
 
     @property
     def ports(self) -> tuple[Port, Port]:
@@ -228,9 +229,9 @@ class FabricBuilder:
         self._nodes.append(node)
         return node
 
-    def connect(self, a: NodeId, b: NodeId, rate_bps: int, tier: Tier) -> Link:
+    def connect(self, a: NodeId, b: NodeId, rate_bps: int, tier: Tier, delay_ns: int = 0) -> Link:
         """Join the next free ports of two nodes; parallel links are separate links."""
-        link = Link(self._take_port(a), self._take_port(b), rate_bps, tier)
+        link = Link(self._take_port(a), self._take_port(b), rate_bps, tier, delay_ns)
         self._links.append(link)
         return link
 
@@ -277,6 +278,8 @@ class FabricBuilder:
                     yield f"link {link}: host {port.node} must hang on a leaf, not on {link.other(port).node}"
             if link.rate_bps <= 0:
                 yield f"link {link}: rate {format_rate(link.rate_bps)} must be above 0"
+            if link.delay_ns < 0:
+                yield f"link {link}: delay {link.delay_ns} ns must not be below 0"
 
     def _port_faults(self) -> Iterator[str]:
         for node, used in self._next_port.items():

@@ -26,6 +26,8 @@ RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWNEIGH = 16, 18, 20, 
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER = 36, 37, 38, 40, 44
 TC_H_ROOT = 0xFFFFFFFF
 ETH_P_IP = 0x0800
+DELAY_HANDLE = 2 << 16
+_DELAYED_PACKETS = 1_000_000  # netem's own limit, far above what is under way on a link.
 IFF_UP = 1
 
 HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
@@ -125,10 +127,21 @@ def _traffic_control(index: int, handle: int, parent: int, info: int, kind: str,
     return _TCMSG.pack(0, index, handle, parent, info) + _text(1, kind) + attribute(2, options)
 
 
-def htb_root(index: int, interface: str, default_class: int) -> Request:
-    """Make HTB the root qdisc 1: of an interface; unclassified packets go to ``default_class`` (a minor number)."""
+def delay_root(index: int, interface: str, delay_ns: int) -> Request:
+    """Make netem the root qdisc 2: of an interface: what goes through 2:1 below it is late by ``delay_ns``.
+
+    The delay is TCA_NETEM_LATENCY64, in ns: the older field that ``tc`` also writes is in steps of 64 ns.
+    """
+    options = struct.pack("=IIIIII", 0, _DELAYED_PACKETS, 0, 0, 0, 0) + attribute(10, struct.pack("=q", delay_ns))
+    body = _traffic_control(index, DELAY_HANDLE, TC_H_ROOT, 0, "netem", options)
+    what = f"delaying {interface} by netem, which this kernel must have (that of the virtual engine does)"
+    return Request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, body, what)
+
+
+def htb_root(index: int, interface: str, default_class: int, parent: int = TC_H_ROOT) -> Request:
+    """Make HTB the qdisc 1: of an interface; unclassified packets go to ``default_class`` (a minor number)."""
     options = attribute(2, struct.pack("=IIIII", 3, 10, default_class, 0, 0))
-    body = _traffic_control(index, 1 << 16, TC_H_ROOT, 0, "htb", options)
+    body = _traffic_control(index, 1 << 16, parent, 0, "htb", options)
     return Request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, body, f"putting HTB on {interface}")
 
 

@@ -2,6 +2,7 @@
 
 ::
 
+    2:    netem                      only on links with a delay; 1: is then below 2:1
     1:    htb                        unclassified packets: the lane of service level "other"
     1:1   class  rate = the link's
     1:11  class  rate = share, ceiling    11: bfifo, limit in bytes      lane number 1
@@ -43,6 +44,7 @@ class ShapedPort:
     rate_bps: int
     mtu_bytes: int
     slack_s: float = 0.0
+    delay_ns: int = 0
 
     @property
     def frame_bytes(self) -> int:
@@ -61,12 +63,21 @@ def install_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
     rate = port.rate_bps / 8
     link = HtbRates(rate, rate, port.burst_bytes, port.frame_bytes, 0)
     requests = [
-        netlink.htb_root(port.index, port.interface, default),
+        *_roots(port, default),
         netlink.htb_class(port.index, port.interface, _LINK_CLASS, 0, link),
     ]
     for lane in plan.lanes:
         requests += _lane_requests(port, lane, plan)
     return requests + list(_filter_requests(port, plan))
+
+
+def _roots(port: ShapedPort, default_minor: int) -> list[Request]:
+    if not port.delay_ns:
+        return [netlink.htb_root(port.index, port.interface, default_minor)]
+    return [
+        netlink.delay_root(port.index, port.interface, port.delay_ns),
+        netlink.htb_root(port.index, port.interface, default_minor, parent=netlink.DELAY_HANDLE | 1),
+    ]
 
 
 def replace_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:

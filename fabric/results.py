@@ -113,7 +113,13 @@ def fabric_as_json(fabric: Fabric) -> dict[str, Any]:
             for node in fabric.nodes
         ],
         "links": [
-            {"a": str(link.a), "b": str(link.b), "rate_bps": link.rate_bps, "tier": link.tier.value}
+            {
+                "a": str(link.a),
+                "b": str(link.b),
+                "rate_bps": link.rate_bps,
+                "tier": link.tier.value,
+                "delay_ns": link.delay_ns,
+            }
             for link in fabric.links
         ],
     }

@@ -29,7 +29,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fabric.config import RateBps, Strict
+from fabric.config import RateBps, Strict, TimeS
 from fabric.errors import TopologyError
 from fabric.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role
 from fabric.model import Fabric, FabricBuilder, Tier
@@ -37,6 +37,7 @@ from fabric.model import Fabric, FabricBuilder, Tier
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[RateBps, Field(ge=1)]
+Delay = Annotated[TimeS, Field(ge=0, le=1)]
 
 
 class Placement(str, Enum):
@@ -52,6 +53,7 @@ class InterZoneSpec(Strict):
     switches: Count = 0
     links_per_zone: Count = 0
     rate: Rate
+    delay: Delay = 0.0
 
 
 class ZonedFatTreeSpec(Strict):
@@ -69,6 +71,8 @@ class ZonedFatTreeSpec(Strict):
     placement: Annotated[Placement, Field(strict=False)] = Placement.SPREAD
     nic_rate: Rate
     uplink_rate: Rate
+    link_delay: Delay = 0.0
+    """How long bits take to pass a link inside a zone. A kernel with netem can delay them."""
     mtu: int
     inter_zone: InterZoneSpec | None = None
     reference_nic_rate: Rate
@@ -157,7 +161,8 @@ def join_leaves_and_spines(builder: FabricBuilder, spec: ZonedFatTreeSpec) -> No
         for leaf in range(spec.leaves_per_zone):
             for spine in range(spec.spines_per_zone):
                 for _ in range(spec.uplinks_per_spine):
-                    builder.connect(_leaf(zone, leaf), _spine(zone, spine), spec.uplink_rate, Tier.UPLINK)
+                    ends = _leaf(zone, leaf), _spine(zone, spine)
+                    builder.connect(*ends, spec.uplink_rate, Tier.UPLINK, _ns(spec.link_delay))
 
 
 def join_zones(builder: FabricBuilder, spec: ZonedFatTreeSpec, free_ports: dict[int, list[int]]) -> None:
@@ -170,7 +175,8 @@ def join_zones(builder: FabricBuilder, spec: ZonedFatTreeSpec, free_ports: dict[
             leaf = free.index(max(free))
             free[leaf] -= 1
             switch = _inter_zone(index % spec.inter_zone.switches)
-            builder.connect(_leaf(zone, leaf), switch, spec.inter_zone.rate, Tier.INTER_ZONE)
+            delay_ns = _ns(spec.inter_zone.delay)
+            builder.connect(_leaf(zone, leaf), switch, spec.inter_zone.rate, Tier.INTER_ZONE, delay_ns)
 
 
 def _plug(
@@ -182,7 +188,11 @@ def _plug(
     free_ports: dict[int, list[int]],
 ) -> None:
     free_ports[zone][leaf] -= 1
-    builder.connect(node, _leaf(zone, leaf), spec.nic_rate, Tier.ACCESS)
+    builder.connect(node, _leaf(zone, leaf), spec.nic_rate, Tier.ACCESS, _ns(spec.link_delay))
+
+
+def _ns(time_s: float) -> int:
+    return round(time_s * 1e9)
 
 
 def _leaf(zone: int, index: int) -> NodeId:

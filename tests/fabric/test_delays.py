@@ -1,0 +1,60 @@
+"""Links with a delay: what is asked of the kernel, and what a topology may say."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from fabric import netlink
+from fabric.errors import ConfigError, EmulationError
+from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model import Tier
+from fabric.netlink import Netlink, attributes_of
+from fabric.queues import ShapedPort, install_requests
+from topologies.load import load_fabric
+
+LANES = plan_lanes(QueueConfig(), Queueing.LANES)
+TCMSG_BYTES = 20
+
+
+def port(delay_ns: int) -> ShapedPort:
+    return ShapedPort("z0h000-eth0", 10, 200_000_000_000, 4200, 0.0, delay_ns)
+
+
+def parent_of(request: netlink.Request) -> int:
+    return int(struct.unpack_from("=I", request.body, 12)[0])
+
+
+def test_a_delay_is_netem_at_the_root_with_the_lanes_below() -> None:
+    delay, htb, *_ = install_requests(port(5_000), LANES)
+    attributes = dict(attributes_of(delay.body, TCMSG_BYTES))
+    assert attributes[1] == b"netem\0"
+    assert dict(attributes_of(attributes[2], 24))[10] == struct.pack("=q", 5_000)
+    assert (parent_of(delay), parent_of(htb)) == (netlink.TC_H_ROOT, netlink.DELAY_HANDLE | 1)
+
+
+def test_without_a_delay_the_lanes_are_the_root() -> None:
+    assert parent_of(install_requests(port(0), LANES)[0]) == netlink.TC_H_ROOT
+
+
+def test_a_topology_gives_its_links_their_delays() -> None:
+    fabric = load_fabric("fire_flyer_2_small_200g", ["link_delay=2 us", "inter_zone.delay=30 us"])
+    assert {link.delay_ns for link in fabric.links_of_tier(Tier.INTER_ZONE)} == {30_000}
+    assert {link.delay_ns for link in fabric.links if link.tier is not Tier.INTER_ZONE} == {2_000}
+    assert fabric.scale == 1
+
+
+def test_a_delay_below_zero_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"link_delay: Input should be greater than or equal to 0 \(got -1\)"):
+        load_fabric("fire_flyer_2_small_200g", ["link_delay=-1"])
+
+
+@pytest.mark.root
+def test_a_kernel_without_netem_says_what_is_missing(private_network: None) -> None:
+    requests = install_requests(ShapedPort("lo", 1, 10**9, 4200, 0.0, 1_000), LANES)
+    with Netlink() as link:
+        try:
+            link.send(requests)
+        except EmulationError as error:
+            assert "delaying lo by netem, which this kernel must have" in str(error)
