@@ -20,7 +20,7 @@ from experiments.placement import Flow, order_ranks
 from experiments.session import PhaseOutcome, Session
 from fabric.capture import LevelCounter
 from fabric.config import TimeS
-from fabric.identity import NodeId
+from fabric.identity import NodeId, Role
 from fabric.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
 from fabric.model import Fabric, Port
 from fabric.units import format_rate, format_time
@@ -28,9 +28,10 @@ from traffic import metrics
 from traffic.background import BackgroundConfig, BackgroundJob
 from traffic.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.job import Job
-from traffic.nccl import NcclConfig, NcclJob
+from traffic.nccl import NcclConfig, NcclJob, nccl_flows, sent_fraction
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
+from traffic.trees import tree_flows
 
 QUESTION = "What do training and storage cost each other in one shared queue, and what in lanes?"
 SHARED_PHASE, LANES_PHASE = "shared", "lanes"
@@ -59,6 +60,15 @@ class IsolationConfig(RunConfig):
     nccl_nodes: Annotated[int, Field(ge=2)] = 8
     storage: StorageConfig = Field(default_factory=StorageConfig)
     background: BackgroundConfig = Field(default_factory=BackgroundConfig)
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric."""
+        yield from super().faults(fabric)
+        in_zone = len(fabric.with_role(Role.COMPUTE, zone=0))
+        if self.nccl_nodes > in_zone:
+            yield f"nccl_nodes: {self.nccl_nodes} exceeds the {in_zone} compute nodes of zone 0; only HFReduce crosses zones"
+        if not fabric.storages:
+            yield "topology.storage: 0 storage nodes, and storage is what is to be isolated; give it some"
 
 
 def run_isolation(session: Session, config: IsolationConfig) -> dict[str, Any]:
@@ -104,8 +114,8 @@ def _jobs(session: Session, config: IsolationConfig) -> Iterator[dict[ServiceLev
 
 
 def hfreduce_flows(job: HFReduceJob) -> list[Flow]:
-    """Return what HFReduce sends in a step: half of the data up and half down every edge of both trees."""
-    return [(a, b, 0.5) for tree in job.trees for edge in tree.edges() for a, b in (edge, edge[::-1])]
+    """Return what HFReduce sends in a step."""
+    return tree_flows(job.trees)
 
 
 def hfreduce_ranks(session: Session, config: IsolationConfig) -> tuple[NodeId, ...]:
@@ -118,7 +128,7 @@ def hfreduce_ranks(session: Session, config: IsolationConfig) -> tuple[NodeId, .
 def _nccl_ranks(session: Session, config: IsolationConfig) -> tuple[NodeId, ...]:
     """Return the first computes: one zone's as far as they go."""
     ranks = session.live.fabric.computes[: config.nccl_nodes]
-    return _ordered(session, config, ranks, [(rank, (rank + 1) % len(ranks), 1.0) for rank in range(len(ranks))])
+    return _ordered(session, config, ranks, nccl_flows(config.nccl.algorithm, len(ranks)))
 
 
 def _ordered(
@@ -146,7 +156,9 @@ def summarize(
     lanes = plan_lanes(config.queues, Queueing.LANES)
     ideal = {
         ServiceLevel.HFREDUCE.label: metrics.ideal_hfreduce_algbw(fabric.nic_rate_bps),
-        ServiceLevel.NCCL.label: metrics.ideal_ring_algbw(fabric.nic_rate_bps, config.nccl_nodes),
+        ServiceLevel.NCCL.label: metrics.ideal_algbw(
+            fabric.nic_rate_bps, sent_fraction(config.nccl.algorithm, config.nccl_nodes)
+        ),
     }
     figures = {outcome.phase.name: _phase_metrics(session, outcome) for outcome in session.phases}
     return {
@@ -179,7 +191,7 @@ def _phase_metrics(session: Session, outcome: PhaseOutcome) -> dict[str, float]:
         found |= _operation_metrics(operation, rows, phase.started_s, phase.ended_s)
     found["drops_packets"] = outcome.conservation.dropped_by_queues
     found["sent_packets"] = outcome.conservation.sent_packets
-    found["retransmissions"] = _retransmissions(_of_phase(session.table("flows"), phase.name))
+    found["retransmissions"] = outcome.conservation.retransmissions
     found["deepest_queue_bytes"] = _deepest_queue(session, outcome)
     return found
 
@@ -213,14 +225,6 @@ def _operation_metrics(operation: str, rows: pd.DataFrame, started_s: float, end
         f"{operation}.p999_s": latency.p999_s,
         f"{operation}.operations": latency.operations,
     }
-
-
-def _retransmissions(flows: pd.DataFrame) -> int:
-    """Return the segments sent again: the growth of each connection's counter, from 0 for those opened in the phase."""
-    if flows.empty:
-        return 0
-    connections = flows.groupby(["service_level", "host", "peer"], observed=True)["retransmissions"]
-    return int((connections.max() - connections.min()).sum())
 
 
 def _deepest_queue(session: Session, outcome: PhaseOutcome) -> int:

@@ -1,31 +1,49 @@
-"""An NCCL-like ring allreduce: reduce-scatter, then allgather, over one connection from each rank to the next.
+"""NCCL-like allreduces over TCP: the ring and the tree.
 
-The data is cut into as many segments as there are ranks. In each of the first n-1 rounds a rank sends one segment to
-the next rank and adds the one it receives to its own; then every rank owns one whole sum, and n-1 more rounds hand
-these round. A segment travels in slices, forwarded one by one, so that rounds overlap. A rank sends 2(n-1)/n of the
-size.
+The ring is a reduce-scatter, then an allgather, over one connection from each rank to the next. The data is cut into as
+many segments as there are ranks. In each of the first n-1 rounds a rank sends one segment to the next rank and adds the
+one it receives to its own; then every rank owns one whole sum, and n-1 more rounds hand these round. A segment travels
+in slices, forwarded one by one, so that rounds overlap. A rank sends 2(n-1)/n of the size.
 
-A rank is a compute node with one buffer: between nodes NCCL's rings over all GPUs of a node carry the same bytes.
+The tree is NCCL's double binary tree over the ranks in their order, whatever their zones: the schedule that HFReduce
+uses, here of one buffer a rank, so that nothing is added in the node. A rank sends up to twice the size.
+
+A rank is a compute node with one buffer: between nodes NCCL's rings and trees over all GPUs of a node carry the same
+bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from fabric.identity import NodeId
 from fabric.lanes import ServiceLevel
-from traffic.collective import AddressOf, Collective, CollectiveConfig, CollectiveJob, ElementsBytes
+from traffic.collective import AddressOf, Collective, CollectiveConfig, CollectiveJob, ElementsBytes, Schedule
 from traffic.dataset import ELEMENT_BYTES, Floats, pieces
+from traffic.hfreduce import TreeAllreduce
 from traffic.job import Stage
 from traffic.links import Edge, Handoff, Link
+from traffic.metrics import busbw_factor
+from traffic.trees import double_binary_tree, sent_fractions, tree_flows
+
+
+class Algorithm(str, Enum):
+    """Two of NCCL's algorithms, by its names (``NCCL_ALGO``)."""
+
+    RING = "ring"
+    TREE = "tree"
 
 
 class NcclConfig(CollectiveConfig):
-    """A ring allreduce of ``size`` bytes a rank, forwarded in pieces of ``slice`` (NCCL: 1 MiB at full scale)."""
+    """An allreduce of ``size`` bytes a rank, forwarded in pieces of ``slice`` (NCCL: 1 MiB at full scale)."""
 
+    algorithm: Annotated[Algorithm, Field(strict=False)] = Algorithm.RING
     slice: ElementsBytes = 32 * 1024
 
 
@@ -120,15 +138,36 @@ class RingWorker:
             self._to.send(step, number, self.result[elements])
 
 
+def sent_fraction(algorithm: Algorithm, ranks: int) -> float:
+    """Return what the busiest of two or more ranks sends in an allreduce, as a multiple of the size."""
+    if algorithm is Algorithm.TREE:
+        return max(sent_fractions(double_binary_tree(ranks)))
+    return busbw_factor("allreduce", ranks)
+
+
+def nccl_flows(algorithm: Algorithm, ranks: int) -> list[tuple[int, int, float]]:
+    """Return (from rank, to rank, multiple of the size) of all that a step sends."""
+    if algorithm is Algorithm.TREE:
+        return tree_flows(double_binary_tree(ranks))
+    return [(rank, (rank + 1) % ranks, sent_fraction(algorithm, ranks)) for rank in range(ranks)]
+
+
 class NcclJob(CollectiveJob):
-    """A ring allreduce over ``ranks`` in their order, one per compute node, in the NCCL service level."""
+    """An allreduce over ``ranks`` in their order, one per compute node, in the NCCL service level."""
 
     def __init__(
         self, stage: Stage, config: NcclConfig, ranks: Sequence[NodeId], address_of: AddressOf | None = None
     ) -> None:
-        count = len(ranks)
-        elements = config.size // ELEMENT_BYTES
-        schedule = RingAllreduce(count, elements, min(config.slice // ELEMENT_BYTES, elements))
-        sent_bytes = 2 * (count - 1) / max(count, 1) * config.size
-        ideal_s = sent_bytes * 8 / stage.fabric.nic_rate_bps
-        super().__init__(stage, Collective("NCCL", ServiceLevel.NCCL, schedule, 1, ideal_s), config, ranks, address_of)
+        ideal_s = 0.0
+        if len(ranks) > 1:  # Fewer are refused by CollectiveJob, in its words.
+            ideal_s = sent_fraction(config.algorithm, len(ranks)) * config.size * 8 / stage.fabric.nic_rate_bps
+        collective = Collective("NCCL", ServiceLevel.NCCL, _schedule(config, len(ranks)), 1, ideal_s)
+        super().__init__(stage, collective, config, ranks, address_of)
+
+
+def _schedule(config: NcclConfig, ranks: int) -> Schedule:
+    elements = config.size // ELEMENT_BYTES
+    slice_elements = min(config.slice // ELEMENT_BYTES, elements)
+    if config.algorithm is Algorithm.TREE:
+        return TreeAllreduce(double_binary_tree(ranks), elements, slice_elements)
+    return RingAllreduce(ranks, elements, slice_elements)

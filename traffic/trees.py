@@ -117,6 +117,11 @@ def sent_fractions(trees: DoubleTree) -> tuple[float, ...]:
     return tuple(edges / 2 for edges in _total_degrees(trees))
 
 
+def tree_flows(trees: DoubleTree) -> list[tuple[int, int, float]]:
+    """Return (from rank, to rank, multiple of the size) of an allreduce: half of S up and half down every edge."""
+    return [(a, b, 0.5) for tree in trees for edge in tree.edges() for a, b in (edge, edge[::-1])]
+
+
 def _total_degrees(trees: DoubleTree) -> tuple[int, ...]:
     return tuple(sum(tree.degree(rank) for tree in trees) for rank in range(trees[0].ranks))
 

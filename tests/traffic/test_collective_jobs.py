@@ -20,7 +20,7 @@ from topologies.load import load_fabric
 from traffic.collective import CollectiveJob, step_timeout_s
 from traffic.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind
 from traffic.job import Stage
-from traffic.nccl import NcclConfig, NcclJob
+from traffic.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
 from traffic.trees import crossing_pairs
 
 FABRIC = load_fabric("fire_flyer_2_small")
@@ -64,14 +64,14 @@ def nccl(stage: Stage, ranks: tuple[NodeId, ...], **config: object) -> NcclJob:
 @pytest.mark.parametrize(
     ("ranks", "size", "chunk"), [(2, 1_000_004, 65_536), (3, 100, 65_536), (5, 300_000, 10_000), (8, 262_144, 32_768)]
 )
-@pytest.mark.parametrize("kind", ["hfreduce", "nccl"])
+@pytest.mark.parametrize(("kind", "algorithm"), [("hfreduce", ""), ("nccl", "ring"), ("nccl", "tree")])
 def test_job_sums_over_ranks_and_rows_fit_the_tables(
-    stage: Stage, kind: str, ranks: int, size: int, chunk: int
+    stage: Stage, kind: str, algorithm: str, ranks: int, size: int, chunk: int
 ) -> None:
     if kind == "hfreduce":
         job: CollectiveJob = hfreduce(stage, nodes(ranks), size=size, chunk=chunk)
     else:
-        job = nccl(stage, nodes(ranks), size=size, slice=chunk)
+        job = nccl(stage, nodes(ranks), size=size, slice=chunk, algorithm=algorithm)
     with started(job):
         records = job.run_steps(3, phase="quiet")
     steps, flows = pd.DataFrame(records.steps), pd.DataFrame(records.flows)
@@ -163,8 +163,32 @@ def test_memory_cap_of_the_paper_is_scaled_with_the_fabric(stage: Stage) -> None
 def test_one_rank_is_refused(stage: Stage) -> None:
     with pytest.raises(TrafficError, match="HFReduce: 1 ranks; an allreduce needs at least 2 nodes"):
         hfreduce(stage, nodes(1))
-    with pytest.raises(TrafficError, match="NCCL: 1 ranks"):
-        nccl(stage, nodes(1))
+    for algorithm in Algorithm:
+        with pytest.raises(TrafficError, match="NCCL: 1 ranks"):
+            nccl(stage, nodes(1), algorithm=algorithm.value)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8, 12])
+@pytest.mark.parametrize("algorithm", list(Algorithm))
+def test_flows_are_all_that_is_sent_and_the_busiest_rank_sends_its_fraction(algorithm: Algorithm, ranks: int) -> None:
+    flows = nccl_flows(algorithm, ranks)
+    by_rank = [sum(share for sender, _, share in flows if sender == rank) for rank in range(ranks)]
+    assert sum(by_rank) == pytest.approx(2 * (ranks - 1))
+    assert max(by_rank) == pytest.approx(sent_fraction(algorithm, ranks))
+
+
+def test_nccl_is_a_ring_unless_a_tree_is_wanted() -> None:
+    assert checked(NcclConfig, {}, "test").algorithm is Algorithm.RING
+    assert checked(NcclConfig, {"algorithm": "tree"}, "test").algorithm is Algorithm.TREE
+    with pytest.raises(ConfigError, match="algorithm: Input should be 'ring' or 'tree'"):
+        checked(NcclConfig, {"algorithm": "nvls"}, "test")
+
+
+def test_nccl_tree_asks_for_no_more_than_its_busiest_rank_sends(stage: Stage) -> None:
+    """Twice the size at 20 Mbit/s: 2.5 MB take 2 s."""
+    job = nccl(stage, nodes(8), algorithm="tree", size=2_500_000)
+    assert job.step_timeout_s == step_timeout_s(NcclConfig(), ideal_s=2.0)
+    job.close()
 
 
 def test_job_that_has_not_started_says_so(stage: Stage) -> None:
