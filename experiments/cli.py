@@ -31,6 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     words, program = _split_at_dashes(arguments)
     options = _parser().parse_args(words)
+    if program and words[:1] != ["exec"]:
+        ERR.print("error: only fabric exec takes a program after two dashes", highlight=False)
+        return UsageError.exit_code
     options.program = program
     command: Callable[[argparse.Namespace, list[str]], int] = options.command
     try:
@@ -110,6 +113,7 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
     shell = commands.add_parser("shell", help="the fabric up, with Mininet's prompt (root)")
     _add_fabric_options(shell)
+    _add_engine_option(shell)
     shell.add_argument("--capture", action="append", default=[], metavar="PORT=FILE")
     shell.set_defaults(command=run_shell)
 
@@ -124,9 +128,9 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_engine_option(execute)
     execute.set_defaults(command=run_program)
 
-
     bench = commands.add_parser("bench", help="the measurements that the README quotes (root)")
-    bench.add_argument("name", choices=["setup", "links", "hfreduce"])
+    bench.add_argument("name", choices=["setup", "links", "hfreduce", "hops"])
+    bench.add_argument("--topology", metavar="FILE", help="of setup; by default two_hundred_hosts")
     _add_engine_option(bench)
     bench.set_defaults(command=run_bench)
 
@@ -257,8 +261,13 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
     """Bring a fabric up and show Mininet's prompt."""
     from experiments.tools import shell_in_world
 
+    if options.engine == world.Engine.VIRTUAL.value:
+        raise UsageError(
+            "a prompt needs a person, and virtual time does not wait for one: the clock would leap ahead between two "
+            "keys; use fabric exec TOPOLOGY HOST... --engine virtual -- PROGRAM, or the shell with --engine namespace"
+        )
     fabric = _fabric_of(options)
-    _enter_world(arguments, "namespace")
+    _enter_world(arguments, options.engine)
     return shell_in_world(fabric, options)
 
 
@@ -279,8 +288,10 @@ def run_bench(options: argparse.Namespace, arguments: list[str]) -> int:
     """Run a benchmark."""
     from experiments.bench import run_in_world
 
+    if options.topology is not None:
+        load_fabric(options.topology)  # Its faults are better found before a world is made.
     _enter_world(arguments, options.engine)
-    return run_in_world(options.name)
+    return run_in_world(options.name, options.topology)
 
 
 def build_kernel(options: argparse.Namespace, _: list[str]) -> int:
@@ -305,13 +316,19 @@ def _enter(arguments: list[str], engine: str, seed: int, keep: list[Path]) -> No
     """Go on in a new world, showing how virtual time passes where it does."""
     if engine == world.Engine.NAMESPACE.value:
         world.enter(world.Engine.NAMESPACE, arguments, seed, keep, lambda time: None)
+    passed = ""
     with ERR.status("booting the guest") as status:
 
         def show(time: GuestTime) -> None:
+            nonlocal passed
             passed = f"virtual time {time.virtual_s:.2f} s, wall time {time.wall_s:.0f} s, ratio {time.ratio:.2f}"
             status.update(f"[dim]{passed}[/]")
 
-        world.enter(world.Engine.VIRTUAL, arguments, seed, keep, show)
+        try:
+            world.enter(world.Engine.VIRTUAL, arguments, seed, keep, show)
+        finally:
+            if passed:
+                tell(passed)
 
 
 def plot_result(options: argparse.Namespace, _: list[str]) -> int:

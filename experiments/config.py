@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
 from fabric.config import Strict, TimeS, unknown_key
 from fabric.errors import ConfigError
-from fabric.lanes import DATA_LEVELS, QueueConfig, ServiceLevel
+from fabric.lanes import DATA_LEVELS, ETHERNET_HEADER_BYTES, QueueConfig, ServiceLevel
 from fabric.model import Fabric
 from topologies.load import fabric_of, read_topology
 from traffic.transport import DEFAULT_CONGESTION_CONTROL
@@ -41,6 +41,15 @@ class RunConfig(Strict):
     def fabric(self) -> Fabric:
         """Return the fabric of this config's topology. Raises ConfigError."""
         return fabric_of(self.topology, "topology")
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what of this config does not fit its fabric."""
+        frame_bytes = fabric.mtu_bytes + ETHERNET_HEADER_BYTES
+        limits = {f"queues.lanes.{name}.limit": lane.limit for name, lane in self.queues.lanes.items()}
+        for key, limit in {**limits, "queues.shared_limit": self.queues.shared_limit}.items():
+            if limit < frame_bytes:
+                least = f"a full frame of {frame_bytes} B, which could never be sent"
+                yield f"{key}: {limit} B is less than {least}; raise it"
 
     def congestion_controls(self) -> dict[ServiceLevel, str]:
         """Return the TCP congestion control of each service level."""

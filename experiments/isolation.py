@@ -66,7 +66,8 @@ class IsolationConfig(RunConfig):
         yield from super().faults(fabric)
         in_zone = len(fabric.with_role(Role.COMPUTE, zone=0))
         if self.nccl_nodes > in_zone:
-            yield f"nccl_nodes: {self.nccl_nodes} exceeds the {in_zone} compute nodes of zone 0; only HFReduce crosses zones"
+            limit = f"exceeds the {in_zone} compute nodes of zone 0"
+            yield f"nccl_nodes: {self.nccl_nodes} {limit}; only HFReduce crosses zones"
         if not fabric.storages:
             yield "topology.storage: 0 storage nodes, and storage is what is to be isolated; give it some"
 

@@ -72,9 +72,11 @@ def _checked_with_topology(kind: type[RunConfig], raw: dict[str, Any], source: s
     except ConfigError as error:
         faults += error.faults
     try:
-        fabric_of(raw["topology"], source)
+        fabric = fabric_of(raw["topology"], source)
     except ConfigError as error:
         faults += [f"topology: {fault}" for fault in error.faults]
+    else:
+        faults += config.faults(fabric) if config is not None else []
     if faults or config is None:
         raise ConfigError(source, faults)
     return config

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fabric import netns
 from fabric.emulation import Emulation
 from fabric.errors import EmulationError
 from fabric.identity import NodeId
@@ -46,10 +47,12 @@ class PortCount:
 
 @dataclass(frozen=True)
 class Census:
-    """The counters of every port, and the packets that each switch's rules have dropped."""
+    """The counters of every port, the packets that each switch's rules have dropped, and the segments that all hosts'
+    TCP has sent again."""
 
     ports: dict[Port, PortCount]
     dropped_by_rules: Mapping[NodeId, int]
+    retransmissions: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Conservation:
     waiting_packets: int
     unaccounted: dict[str, int]
     unaccounted_bytes: int
+    retransmissions: int = 0
 
     @property
     def unaccounted_packets(self) -> int:
@@ -83,7 +87,7 @@ def take_census(emulation: Emulation, rule_drops: Callable[[], Mapping[NodeId, i
         time.sleep(_REST_S)
         now = _count_ports(emulation)
         if now == before and not any(count.waiting_packets for count in now.values()):
-            return Census(now, rule_drops())
+            return Census(now, rule_drops(), _count_retransmissions(emulation))
         if time.monotonic() > deadline:
             busy = [str(port) for port, count in now.items() if count != before[port]]
             raise EmulationError(
@@ -104,6 +108,19 @@ def lane_counters(emulation: Emulation, counter: str = "sent_packets") -> dict[t
         for (index, lane), value in zip(keys, rows[counter].tolist(), strict=True):
             counters[by_index[index], names[lane]] = value
     return counters
+
+
+def _count_retransmissions(emulation: Emulation) -> int:
+    """Return the segments that the hosts have sent again since they were made: RetransSegs (RFC 4022) of each."""
+    return sum(_segments_sent_again(emulation.namespace_of(host)) for host in emulation.fabric.hosts)
+
+
+def _segments_sent_again(namespace: Path | None) -> int:
+    assert namespace is not None, "hosts have namespaces"
+    with netns.inside(namespace):
+        lines = Path("/proc/thread-self/net/snmp").read_text().splitlines()
+    names, values = (line.split()[1:] for line in lines if line.startswith("Tcp:"))
+    return int(dict(zip(names, values, strict=True))["RetransSegs"])
 
 
 def _ports_by_namespace(emulation: Emulation) -> Iterator[tuple[Path | None, list[Port]]]:
@@ -163,6 +180,7 @@ def conservation(fabric: Fabric, before: Census, after: Census) -> Conservation:
         waiting_packets=sum(change.waiting_packets for change in changes.values()),
         unaccounted=unaccounted,
         unaccounted_bytes=missing_bytes,
+        retransmissions=after.retransmissions - before.retransmissions,
     )
 
 

@@ -43,6 +43,8 @@ LEAST_UPTIME_S = 12.0
 handler threads and drops every first packet. Waiting costs nothing."""
 PRIVATE = (Path("/tmp"), Path("/run"), Path("/dev"))
 """What the guest has of its own instead of the host's."""
+CONTROL = Path("/run/guest")
+"""Where the guest sees its control directory, which is the host's."""
 CONTROL_DESCRIPTOR = 200
 """The control directory's in the kernel's process. The kernel mixes its command line into its random numbers, so the
 directory's name, another one in every run, must not be in it."""
@@ -133,6 +135,15 @@ def run_in_guest(
 def in_guest() -> bool:
     """Whether this process runs in a guest."""
     return os.environ.get("FABRIC_GUEST") == "1"
+
+
+def host_time_s() -> float:
+    """Return, in a guest, what the host's clock says, in seconds since 1970: for benchmarks of the guest itself.
+
+    The host dates a new file. Nothing that is to be the same in every run may depend on this.
+    """
+    with tempfile.NamedTemporaryFile(dir=CONTROL, prefix="now-") as file:
+        return Path(file.name).stat().st_ctime
 
 
 def kernel_command(kernel: KernelPaths, memory_bytes: int, parameters: Sequence[str] = ()) -> list[str]:

@@ -113,6 +113,7 @@ def test_settings_reach_the_config_and_its_topology() -> None:
     settings = [
         "seed=7",
         "topology.compute=8",
+        "nccl_nodes=4",
         "hfreduce.chunk=8 KiB",
         "queues.lanes.nccl.limit=64 KiB",
         "alone_time=1 s",
@@ -133,18 +134,28 @@ def test_another_topology_can_be_set_and_its_keys_too() -> None:
 def test_a_topology_can_be_set_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump({**SMALL, "name": "tiny", "compute": 4}))
-    _, config, _ = resolve("isolation", [f"topology={path}"])
+    _, config, _ = resolve("isolation", [f"topology={path}", "nccl_nodes=2"])
     assert (config.fabric().name, len(config.fabric().computes)) == ("tiny", 4)
 
 
 def test_a_resolved_config_can_be_run_again(tmp_path: Path) -> None:
-    _, config, resolved = resolve("isolation", ["seed=9", "topology.compute=8", "queues.shared_limit=1 MiB"])
+    _, config, resolved = resolve("isolation", ["seed=9", "topology.compute=8", "nccl_nodes=4", "queues.shared_limit=1 MiB"])
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(resolved, sort_keys=False))
     _, again, resolved_again = resolve(str(path), [])
     assert again == config
     assert resolved_again == resolved
     assert list(again.queues.lanes) == list(config.queues.lanes), "lanes are numbered as they are listed"
+
+
+def test_what_does_not_fit_the_fabric_is_told_at_once() -> None:
+    with pytest.raises(ConfigError) as refused:
+        resolve("isolation", ["nccl_nodes=13", "queues.lanes.nccl.limit=4000", "topology.storage=0"])
+    assert refused.value.faults == (
+        "queues.lanes.nccl.limit: 4000 B is less than a full frame of 4214 B, which could never be sent; raise it",
+        "nccl_nodes: 13 exceeds the 12 compute nodes of zone 0; only HFReduce crosses zones",
+        "topology.storage: 0 storage nodes, and storage is what is to be isolated; give it some",
+    )
 
 
 @pytest.mark.parametrize(

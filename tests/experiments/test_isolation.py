@@ -10,7 +10,7 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.isolation import IsolationConfig, _retransmissions, busiest_switch_port, summarize
+from experiments.isolation import IsolationConfig, busiest_switch_port, summarize
 from experiments.registry import resolve
 from experiments.session import PhaseOutcome, Session
 from fabric.census import Conservation
@@ -33,7 +33,7 @@ def table(name: str, rows: Sequence[Sequence[object]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(columns)).astype(columns)
 
 
-def counted(sent: int, drops: int) -> Conservation:
+def counted(sent: int, drops: int, retransmissions: int = 0) -> Conservation:
     return Conservation(
         sent_packets=sent,
         sent_bytes=sent * 1000,
@@ -43,13 +43,14 @@ def counted(sent: int, drops: int) -> Conservation:
         waiting_packets=0,
         unaccounted={},
         unaccounted_bytes=0,
+        retransmissions=retransmissions,
     )
 
 
 def outcome(place: int, name: str) -> PhaseOutcome:
     started = place * PHASE_S
     phase = Phase(name, f"title of {name}", "lanes" if name == "lanes" else "shared", started, started + PHASE_S)
-    return PhaseOutcome(phase, Records(), counted(1000 * (place + 1), place))
+    return PhaseOutcome(phase, Records(), counted(1000 * (place + 1), place, 2 if name == "shared" else 0))
 
 
 class FakeSession:
@@ -312,21 +313,3 @@ def test_a_port_is_busy_by_the_fraction_of_its_link() -> None:
     uplink = next(str(link.a) for link in faster.links if link.tier.value == "uplink")
     ports = sent((0.0, uplink, "a", 0), (9.0, uplink, "a", 5000), (0.0, "z0l01:1", "a", 0), (9.0, "z0l01:1", "a", 1000))
     assert str(busiest_switch_port(ports, faster)) == "z0l01:1"
-
-
-def flows(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
-    return table("flows", [[at, "shared", "nccl", host, peer, 0.01, count, 0] for at, host, peer, count in rows])
-
-
-def test_retransmissions_are_what_each_connection_added() -> None:
-    rows = flows(
-        (0.0, "z0h000", "z0h001", 100),
-        (1.0, "z0h000", "z0h001", 103),
-        (0.0, "z0h000", "z0h002", 5),
-        (1.0, "z0h000", "z0h002", 6),
-    )
-    assert _retransmissions(rows) == 4
-
-
-def test_no_flows_have_no_retransmissions() -> None:
-    assert _retransmissions(flows()) == 0

@@ -67,6 +67,10 @@ def test_what_is_sent_and_delivered_is_accounted_for() -> None:
     assert found.unaccounted_packets == 0
 
 
+def test_segments_sent_again_are_what_came_since() -> None:
+    assert change(replace(census(), retransmissions=12), replace(census(), retransmissions=5)).retransmissions == 7
+
+
 def test_both_directions_of_a_link_are_told_apart() -> None:
     found = change(
         census(host_0=both(10, 4), leaf_to_0=both(4, 10), leaf_to_1=both(10, 4), host_1=both(4, 10)),
