@@ -139,7 +139,8 @@ def test_a_topology_can_be_set_by_its_path(tmp_path: Path) -> None:
 
 
 def test_a_resolved_config_can_be_run_again(tmp_path: Path) -> None:
-    _, config, resolved = resolve("isolation", ["seed=9", "topology.compute=8", "nccl_nodes=4", "queues.shared_limit=1 MiB"])
+    settings = ["seed=9", "topology.compute=8", "nccl_nodes=4", "queues.shared_limit=1 MiB"]
+    _, config, resolved = resolve("isolation", settings)
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(resolved, sort_keys=False))
     _, again, resolved_again = resolve(str(path), [])
