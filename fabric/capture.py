@@ -21,6 +21,7 @@ from fabric.model import Fabric, Port
 _START_TIMEOUT_S = 10.0
 _ANSWER_TIMEOUT_S = 10.0
 _PCAP_HEADER_BYTES = 24
+_LAST_PACKETS_S = 0.2
 _ETH_P_ALL, _ETH_P_IP = 0x0003, 0x0800
 _PACKET_OUTGOING = 4
 _TOS_OFFSET = 15
@@ -58,6 +59,7 @@ class Capture:
         if program is None:
             raise EmulationError("tcpdump is not installed, and captures need it; apt-get install tcpdump")
         command = [*self._prefix, program, "-i", self._interface, "-w", str(self.path), "-U", "-n", "-Z", "root"]
+        command.append("--immediate-mode")  # Or packets of the last second may never reach the file.
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not self.path.exists() or self.path.stat().st_size < _PCAP_HEADER_BYTES:
@@ -68,6 +70,7 @@ class Capture:
     def stop(self) -> None:
         """End the capture; the file is whole."""
         if self._process is not None:
+            time.sleep(_LAST_PACKETS_S)
             self._process.send_signal(signal.SIGINT)
             self._process.wait(_START_TIMEOUT_S)
             self._process = None
