@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 packages="mininet openvswitch-switch iproute2 iputils-ping iperf3 tcpdump util-linux procps gcc libc6-dev
-    python3-venv python3-pip"
+    python3-venv python3-pip build-essential flex bison bc xz-utils"
 stamp=.venv/.installed
 python=/usr/bin/python3
 
@@ -13,6 +13,8 @@ missing=""
 for package in $packages; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' || missing="$missing $package"
 done
+# The source of the virtual engine's kernel; any version will do.
+ls /usr/src/linux-source-*.tar.* > /dev/null 2>&1 || missing="$missing linux-source"
 if [ -n "$missing" ]; then
     if [ "$(id -u)" -ne 0 ]; then
         echo "setup: these packages are missing and installing them needs root:$missing" >&2
