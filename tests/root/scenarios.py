@@ -1,0 +1,276 @@
+"""What is done inside a world by test_networks.py and test_jobs.py: ``scenarios.py NAME REPORT``.
+
+Each scenario brings the small fabric up and returns what it saw, as JSON; the tests judge it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import ARP, Ether
+from scapy.packet import Packet, Raw
+
+from experiments.live import LiveFabric, bring_up
+from experiments.run import PRELOAD
+from fabric import netns, world
+from fabric.agents import AgentPool
+from fabric.census import lane_counters
+from fabric.errors import TrafficError
+from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model import Port
+from topologies.load import load_fabric
+from traffic.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.job import Stage
+from traffic.storage.config import CheckpointConfig, DataloaderConfig, StorageConfig
+from traffic.storage.job import StorageJob
+
+ETH_P_ALL = 0x0003
+FRAMES = 5
+RISE_S, MEASURE_S = 2.0, 4.0
+
+
+@contextmanager
+def small_fabric() -> Iterator[LiveFabric]:
+    world.set_up()
+    logs = world.RUN_DIR / "logs"
+    logs.mkdir()
+    fabric = load_fabric("fire_flyer_2_small")
+    with bring_up(fabric, plan_lanes(QueueConfig(), Queueing.LANES), logs, print) as live:
+        yield live
+
+
+def networks() -> dict[str, Any]:
+    """Links, lanes and rules, by real TCP, UDP and frames that nobody expects."""
+    with small_fabric() as live:
+        return {
+            "strangers": {name: send_strangers(live, *sent) for name, sent in strangers(live).items()},
+            "pings": {f"{a} {b}": pings(live, a, b) for a, b in PINGS},
+            "alone": carried(live, reverse=()),
+            "against_full_lanes": carried(live, reverse=("0x60", "0x20")),
+        }
+
+
+# Frames that no rule wants.
+
+
+def strangers(live: LiveFabric) -> dict[str, tuple[str, str, Packet]]:
+    """Return, by name: a sending host, its interface, and a frame; the first is no stranger but shows that taps see."""
+    fabric = live.fabric
+    sender, receiver, far = (fabric.nics_of[fabric.host_named(name)][0] for name in ("z0h000", "z0h005", "z1h002"))
+    storage = fabric.nics_of[fabric.host_named("st000")][0]
+    known = Ether(src=sender.mac, dst=receiver.mac)
+    everybody = Ether(src=sender.mac, dst="ff:ff:ff:ff:ff:ff")
+    frames = {
+        "known": known / IP(src=sender.ip, dst=receiver.ip) / UDP(dport=9),
+        "unknown address of the fabric's network": known / IP(src=sender.ip, dst="10.0.0.200") / UDP(dport=9),
+        "unknown address elsewhere": known / IP(src=sender.ip, dst="192.0.2.1") / UDP(dport=9),
+        "IP broadcast": everybody / IP(src=sender.ip, dst="255.255.255.255") / UDP(dport=9),
+        "ARP": everybody / ARP(op="who-has", psrc=sender.ip, pdst=receiver.ip),
+        "IPv6": Ether(src=sender.mac, dst="33:33:00:00:00:01") / IPv6(src="fe80::1", dst="ff02::1") / UDP(dport=9),
+    }
+    found = {name: (sender.node.name, sender.port.interface, frame) for name, frame in frames.items()}
+    leaving = Ether(src=storage.mac, dst=far.mac) / IP(src=storage.ip, dst=far.ip) / UDP(dport=9)
+    return found | {"storage to another zone": (storage.node.name, storage.port.interface, leaving)}
+
+
+def send_strangers(live: LiveFabric, host: str, interface: str, frame: Packet) -> dict[str, Any]:
+    """Send a frame some times; return who else saw it, and what switches say they dropped."""
+    mark = os.urandom(16)
+    before = live.rule_drops()
+    with ExitStack() as stack:
+        taps = {node.name: stack.enter_context(tap(netns.netns_path(node.name))) for node in live.fabric.hosts}
+        with netns.inside(netns.netns_path(host)), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
+            sock.bind((interface, 0x0800))
+            for _ in range(FRAMES):
+                sock.send(bytes(frame / Raw(mark)))
+        time.sleep(0.5)
+        seen_by = [name for name, listening in taps.items() if name != host and saw(listening, mark)]
+    after = live.rule_drops()
+    dropped = {switch.name: after[switch] - before[switch] for switch in after if after[switch] != before[switch]}
+    return {"seen_by": seen_by, "dropped": dropped}
+
+
+@contextmanager
+def tap(namespace: Path) -> Iterator[socket.socket]:
+    with netns.inside(namespace):
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+    with sock:
+        sock.setblocking(False)
+        yield sock
+
+
+def saw(listening: socket.socket, mark: bytes) -> bool:
+    while True:
+        try:
+            if mark in listening.recv(65536):
+                return True
+        except BlockingIOError:
+            return False
+
+
+PINGS = [("z0h000", "st000.z0"), ("z1h000", "st000.z1"), ("z1h000", "st000.z0"), ("z0h000", "st000.z1")]
+
+
+def pings(live: LiveFabric, host: str, name: str) -> int:
+    """Return the answers to two pings of a name."""
+    program = ["ping", "-c", "2", "-i", "0.2", "-W", "2", name]
+    done = live.emulation.popen(live.fabric.host_named(host), program, stdout=subprocess.PIPE)
+    words = done.communicate(timeout=30)[0].decode()
+    found = re.search(r"(\d+) received", words)
+    assert found, words
+    return int(found[1])
+
+
+# A link filled by TCP.
+
+
+def carried(live: LiveFabric, reverse: Sequence[str]) -> dict[str, float]:
+    """Return, as fractions of the link, what a TCP flow in lane hfreduce gets of a host's link, and what comes back.
+
+    ``reverse`` gives the TOS of UDP floods of a whole link each, from the flow's receiver to its sender.
+    """
+    fabric = live.fabric
+    a, b = fabric.host_named("z0h000"), fabric.host_named("z0h004")
+    towards_b, towards_a = (fabric.peer(fabric.nics_of[host][0].port) for host in (b, a))
+    away_from_b = fabric.nics_of[b][0].port
+    length = str(int(RISE_S + MEASURE_S + 3))
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with ExitStack() as stack:
+        for host, port in ((b, "5201"), *((a, str(5301 + number)) for number in range(len(reverse)))):
+            server = live.emulation.popen(host, ["iperf3", "-s", "-p", port], **quiet)
+            stack.callback(server.wait, 10)
+            stack.callback(server.kill)
+        time.sleep(0.7)
+        forward = ["iperf3", "-c", "z0h004", "-S", "0x60", "-C", "cubic", "-t", length]
+        clients = [live.emulation.popen(a, forward, **quiet)]
+        for number, tos in enumerate(reverse):
+            flood = ["iperf3", "-c", "z0h000", "-p", str(5301 + number), "-u", "-b", "20M", "-l", "4000", "-S", tos]
+            clients.append(live.emulation.popen(b, [*flood, "-t", length], **quiet))
+        time.sleep(RISE_S)
+        before, dropped, started = sent(live), drops(live, away_from_b), time.monotonic()
+        time.sleep(MEASURE_S)
+        after, ended = sent(live), time.monotonic()
+        lost = drops(live, away_from_b) - dropped
+        for client in clients:
+            client.wait(30)
+    rate_bps = fabric.nic_rate_bps
+
+    def share(port: Port, lane: str | None = None) -> float:
+        keys = [key for key in after if key[0] == port and lane in (None, key[1])]
+        return sum(after[key] - before[key] for key in keys) * 8 / (ended - started) / rate_bps
+
+    return {
+        "hfreduce": share(towards_b, "hfreduce"),
+        "all": share(towards_b),
+        "back": share(towards_a),
+        "dropped_back": float(lost),
+    }
+
+
+def sent(live: LiveFabric) -> dict[tuple[Port, str], int]:
+    return lane_counters(live.emulation, "sent_bytes")
+
+
+def drops(live: LiveFabric, port: Port) -> int:
+    counters = lane_counters(live.emulation, "drops")
+    return sum(value for key, value in counters.items() if key[0] == port)
+
+
+# Jobs.
+
+
+def jobs() -> dict[str, Any]:
+    """Storage that loses a service under load, then allreduces that divide by nothing."""
+    with small_fabric() as live:
+        pool = AgentPool(PRELOAD)
+        stage = Stage(live.fabric, pool, live.emulation.namespace_of, seed=5)
+        try:
+            return {"storage": lose_a_service(stage), "sums": odd_sums(stage), "wrong_sum": wrong_sum(stage)}
+        finally:
+            pool.stop()
+
+
+def lose_a_service(stage: Stage) -> dict[str, Any]:
+    fabric = stage.fabric
+    config = StorageConfig(
+        chunk_size=64 << 10,
+        stripe=8,
+        dataloader=DataloaderConfig(depth=1, batch=2, sample_min=16 << 10, sample_max=64 << 10, file_size=2 << 20),
+        checkpoint=CheckpointConfig(share=0.5, size=512 << 10),
+    )
+    job = StorageJob(stage, config, fabric.computes[::4])
+    job.start()
+    try:
+        job.play("load")
+        time.sleep(3)
+        killed_at = time.monotonic()
+        job.kill_service(fabric.storages[1], wait_s=30)
+        published_at = time.monotonic()
+        time.sleep(4)
+        operations = job.halt().operations
+        verification = job.verify_acknowledged(timeout_s=120)
+    finally:
+        job.close()
+    return {
+        "checked": verification.checked,
+        "lost": list(verification.lost),
+        "detected_s": published_at - killed_at,
+        "before": count(operations, 0.0, killed_at),
+        "after": count(operations, published_at, float("inf")),
+    }
+
+
+def count(operations: Sequence[dict[str, Any]], from_s: float, until_s: float) -> dict[str, int]:
+    """Return how many reads and writes began and ended between two times."""
+    inside = [row["operation"] for row in operations if from_s <= row["started_s"] and row["ended_s"] <= until_s]
+    return {operation: inside.count(operation) for operation in ("read", "write")}
+
+
+def odd_job(stage: Stage) -> HFReduceJob:
+    """Return HFReduce over 5 ranks in 2 zones: 100,003 elements in chunks of 2,501."""
+    ranks = [stage.fabric.host_named(name) for name in ("z0h000", "z0h005", "z0h010", "z1h003", "z1h008")]
+    return HFReduceJob(stage, HFReduceConfig(size=4 * 100_003, chunk=4 * 2_501), ranks)
+
+
+def odd_sums(stage: Stage) -> int:
+    """Return the steps that ended; every rank verifies its whole sum in each."""
+    job = odd_job(stage)
+    job.start()
+    try:
+        return len(job.run_steps(4).steps)
+    finally:
+        job.close()
+
+
+def wrong_sum(stage: Stage) -> str:
+    """Return what is said when one number among the inputs of the ranks is not what it should be."""
+    job = odd_job(stage)
+    job.start()
+    try:
+        (series,) = Path(tempfile.gettempdir()).glob("hfreduce-*/series.f32")
+        np.memmap(series, dtype=np.float32, mode="r+")[50_000] += 1
+        job.run_steps(1)
+    except TrafficError as error:
+        return str(error)
+    finally:
+        job.close()
+    return "nothing"
+
+
+if __name__ == "__main__":
+    _, name, report = sys.argv
+    Path(report).write_text(json.dumps({"networks": networks, "jobs": jobs}[name]()))

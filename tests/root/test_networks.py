@@ -1,0 +1,56 @@
+"""The network of a world by real packets: what links carry, what lanes protect, and what is dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.root.scenarios import FRAMES, PINGS
+from tests.worlds import Command
+
+pytestmark = pytest.mark.root
+
+STRANGERS = {
+    "unknown address of the fabric's network": "z0l00",
+    "unknown address elsewhere": "z0l00",
+    "IP broadcast": "z0l00",
+    "ARP": "z0l00",
+    "IPv6": "z0l00",
+    "storage to another zone": "z0l00",
+}
+
+
+@pytest.fixture(scope="module")
+def seen(shared_command: Command) -> dict[str, Any]:
+    """What scenarios.networks() saw."""
+    return shared_command.play("networks")
+
+
+def test_a_frame_for_a_host_is_seen_by_that_host_only(seen: dict[str, Any]) -> None:
+    assert seen["strangers"]["known"] == {"seen_by": ["z0h005"], "dropped": {}}
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_unknown_traffic_reaches_nobody_and_is_counted_where_it_enters(seen: dict[str, Any], name: str) -> None:
+    assert seen["strangers"][name] == {"seen_by": [], "dropped": {STRANGERS[name]: FRAMES}}
+
+
+def test_storage_is_reached_in_its_zone_and_not_from_another(seen: dict[str, Any]) -> None:
+    assert seen["pings"] == {f"{a} {b}": 2 if a[1] == b[-1] else 0 for a, b in PINGS}
+
+
+def test_a_saturated_link_carries_its_rate(seen: dict[str, Any]) -> None:
+    """Measured at the switch's port, with headers, by one TCP flow; and no more than the rate."""
+    print(seen["alone"])
+    assert seen["alone"]["all"] == pytest.approx(1, abs=0.05)
+    assert seen["alone"]["hfreduce"] > 0.93
+
+
+def test_acknowledgements_are_not_starved_by_full_lanes(seen: dict[str, Any]) -> None:
+    """A flow keeps its link though data fills the lanes of the way back twice over, its own lane included."""
+    found = seen["against_full_lanes"]
+    print(found)
+    assert found["back"] > 0.9, "the way back was not full"
+    assert found["dropped_back"] > 100, "the way back was not full"
+    assert found["hfreduce"] > 0.9 * seen["alone"]["hfreduce"]

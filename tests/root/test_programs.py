@@ -1,0 +1,105 @@
+"""``fabric exec`` and ``fabric shell``: unmodified programs on hosts of the fabric, and captures of its ports."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from scapy.layers.inet import IP, TCP
+from scapy.utils import rdpcap
+
+from tests.worlds import SMALL, Command, nothing_left
+
+pytestmark = pytest.mark.root
+
+PROGRAM = Path(__file__).with_name("programs.py")
+_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def sent_bytes(words: str) -> dict[str, float]:
+    """Return what hosts sent in each lane, as the table at the end of ``fabric exec`` says."""
+    rows = re.findall(r"^│ (\w+) +│ ([\d.]+) (\w+) ", words, re.MULTILINE)
+    return {lane: float(size) * _UNITS[unit] for lane, size, unit in rows}
+
+
+def test_programs_find_each_other_on_several_hosts(command: Command) -> None:
+    hosts = ("z0h000", "z0h005", "z1h002")
+    with nothing_left(command):
+        done = command.run("exec", SMALL, *hosts, "--", sys.executable, str(PROGRAM))
+    assert done.returncode == 0, done.stdout + done.stderr
+    expected = [f"[{host}] {host} is {rank} of 3: the sum is 7" for rank, host in enumerate(hosts)]
+    assert sorted(done.stdout.splitlines()) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("tos", "lane"), [pytest.param("0x60", "hfreduce", id="hfreduce"), pytest.param("0x20", "storage", id="storage")]
+)
+def test_iperf3_lands_in_the_lane_that_its_dscp_says_and_captures_show_it(
+    command: Command, tos: str, lane: str
+) -> None:
+    """Some 5 MB from a host of leaf z0l00, whose port 1 is z0h000's, to one that is found by its name."""
+    program = ["iperf3", "-c", "z0h005", "-S", tos, "-t", "2", "-C", "cubic"]
+    options = ["--background", "z0h005=iperf3 -s", "--capture", "z0l00:1=port.pcap"]
+    done = command.run("exec", SMALL, "z0h000", *options, "--", *program)
+    assert done.returncode == 0, done.stdout + done.stderr
+    sent = sent_bytes(done.stderr)
+    print(sent)
+    assert sent[lane] > 1e6
+    assert sum(size for name, size in sent.items() if name != lane) < 0.1 * sent[lane]
+    assert command.processes() == []
+
+    pcap = command.here / "port.pcap"
+    assert command.files() == [pcap]
+    packets = [packet for packet in rdpcap(str(pcap)) if TCP in packet and packet[IP].dst == "10.0.0.6"]
+    data = [packet for packet in packets if packet[IP].tos == int(tos, 16)]
+    others = [packet for packet in packets if packet[IP].tos != int(tos, 16)]
+    print(f"{len(data)} packets with {tos}, {len(others)} without: iperf3's own words")
+    # The table rounds to three digits. Nothing was dropped on the way to that port, or in the capture.
+    assert sum(len(packet) for packet in data) == pytest.approx(sent[lane], rel=0.01)
+    assert sum(len(packet[TCP].payload) for packet in others) < 1e4
+    assert all(packet[IP].src == "10.0.0.1" for packet in packets)
+
+
+def test_a_program_that_fails_is_told_with_its_host(command: Command) -> None:
+    done = command.run("exec", SMALL, "z0h000", "z0h001", "--", "sh", "-c", 'echo "rank $RANK"; exit "$RANK"')
+    assert done.returncode == 1
+    assert sorted(done.stdout.splitlines()) == ["[z0h000] rank 0", "[z0h001] rank 1"]
+    (failed,) = (line for line in done.stderr.splitlines() if "ended with" in line)
+    assert failed.startswith("z0h001: ")
+    assert failed.endswith("ended with 1")
+
+
+def test_a_program_that_does_not_exist_is_told(command: Command) -> None:
+    done = command.run("exec", SMALL, "z0h003", "--", "no-such-program")
+    assert done.returncode in (1, 2)
+    assert "no-such-program" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_program_that_does_not_end_is_ended_after_the_timeout(command: Command) -> None:
+    with nothing_left(command):
+        done = command.run("exec", SMALL, "z0h003", "z0h004", "--timeout", "1", "--", "sleep", "100", timeout_s=60)
+    assert done.returncode == 1
+    assert "z0h003: 'sleep' still runs after 1 s" in done.stderr
+
+
+def test_mininets_prompt_takes_commands(command: Command) -> None:
+    with nothing_left(command):
+        typed = "nodes\nz0h000 ping -c 2 -W 5 z1h004\nst000 ip -o -4 addr\nexit\n"
+        done = command.run("shell", SMALL, typed=typed)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout + done.stderr  # Mininet answers on stderr.
+    assert "z0h011" in said
+    assert "ix1" in said
+    assert "2 packets transmitted, 2 received, 0% packet loss" in said
+    assert "10.128.0.1" in said
+
+
+def test_the_doctor_says_that_experiments_can_run_here(command: Command) -> None:
+    with nothing_left(command):
+        done = command.run("doctor", timeout_s=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "experiments can run" in done.stdout
+    assert "missing" not in done.stdout

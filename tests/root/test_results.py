@@ -1,0 +1,146 @@
+"""Whole runs: what their directories hold, what is done with them later, and a verdict that is no formality."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.worlds import Command
+
+pytestmark = pytest.mark.root
+
+SHORT = ["run", "isolation", "--seed", "7", "--set", "alone_time=2", "--set", "together_time=4"]
+# 28 hosts at 1 Gbit/s each, where userspace switching carries some hundreds of Mbit/s altogether.
+TOO_MUCH = [f"topology.{name}=1 Gbit/s" for name in ("nic_rate", "uplink_rate", "inter_zone.rate")]
+PHASES = ["hfreduce_alone", "nccl_alone", "storage_alone", "other_alone", "shared", "lanes"]
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def done(shared_command: Command) -> Done:
+    """A short run that has ended; a machine that others load may make it invalid, and it is whole all the same."""
+    ended = shared_command.run(*SHORT, "--out", "result", timeout_s=280)
+    assert ended.returncode in (0, 3), ended.stdout + ended.stderr
+    assert shared_command.processes() == []
+    return ended
+
+
+@pytest.fixture(scope="module")
+def directory(shared_command: Command, done: Done) -> Path:
+    return shared_command.here / "result"
+
+
+@pytest.fixture(scope="module")
+def manifest(directory: Path) -> dict[str, Any]:
+    return read(directory / "manifest.json")
+
+
+def read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def test_the_last_line_says_where_the_result_is(done: Done, directory: Path) -> None:
+    assert done.stdout.splitlines()[-1] == f"result: {directory}"
+
+
+def test_the_run_makes_its_directory_and_nothing_else(shared_command: Command, directory: Path) -> None:
+    assert [path for path in shared_command.files() if directory not in (path, *path.parents)] == []
+
+
+def test_the_exit_code_is_the_verdicts(done: Done, manifest: dict[str, Any]) -> None:
+    verdict = manifest["verdict"]
+    print(verdict)
+    assert verdict["status"] in ("faithful", "degraded", "invalid")
+    assert done.returncode == (3 if verdict["status"] == "invalid" else 0)
+    assert bool(verdict["reasons"]) == (verdict["status"] != "faithful")
+    assert all(reason in done.stdout for reason in verdict["reasons"])
+
+
+def test_the_manifest_says_what_was_run(manifest: dict[str, Any]) -> None:
+    assert manifest["format_version"] >= 1
+    assert (manifest["experiment"], manifest["engine"], manifest["seed"]) == ("isolation", "namespace", 7)
+    assert [phase["name"] for phase in manifest["phases"]] == PHASES
+    assert [phase["queueing"] for phase in manifest["phases"]] == [*["shared"] * 5, "lanes"]
+    lengths = [phase["ended_s"] - phase["started_s"] for phase in manifest["phases"]]
+    assert all(length >= wanted for length, wanted in zip(lengths, [2, 2, 2, 2, 4, 4], strict=True))
+    assert manifest["versions"]["mininet"]
+
+
+def test_every_packet_of_every_phase_is_accounted_for(manifest: dict[str, Any]) -> None:
+    """Unless the verdict says otherwise."""
+    assert list(manifest["conservation"]) == PHASES
+    for phase, found in manifest["conservation"].items():
+        assert found["sent_packets"] > 100
+        assert found["switched_bytes"] >= found["sent_bytes"]
+        if found["unaccounted"]:
+            reasons = [reason for reason in manifest["verdict"]["reasons"] if "unaccounted" in reason]
+            assert reasons, f"{phase}: {found['unaccounted']} unaccounted for, and the verdict is silent"
+        else:
+            assert found["unaccounted_bytes"] == 0
+
+
+def test_no_acknowledged_write_is_lost(directory: Path) -> None:
+    writes = read(directory / "summary.json")["acknowledged_writes"]
+    assert writes["checked"] > 0
+    assert writes["lost"] == 0
+
+
+def test_the_summary_answers_with_numbers_of_all_phases(directory: Path) -> None:
+    summary = read(directory / "summary.json")
+    assert "HFReduce" in summary["answer"]
+    for phase in PHASES:
+        assert summary["metrics"][f"{phase}.sent_packets"] > 100
+    for phase in ("hfreduce_alone", "shared", "lanes"):
+        assert summary["metrics"][f"{phase}.hfreduce.algbw_Bps"] > 0
+    assert all(table["rows"] for table in summary["tables"])
+
+
+def test_samples_figures_report_config_and_logs_are_all_there(directory: Path) -> None:
+    for name in ("ports", "machine", "steps", "operations", "flows"):
+        assert len(pd.read_parquet(directory / "samples" / f"{name}.parquet")) > 10, name
+    assert len(list((directory / "figures").glob("*.svg"))) >= 5
+    assert all(path.stat().st_size > 1000 for path in (directory / "figures").iterdir())
+    assert "<svg" in (directory / "report.html").read_text()
+    assert "alone_time: 2" in (directory / "config.yaml").read_text()
+    assert len(read(directory / "fabric.json")["links"]) == 72
+    assert {path.name for path in (directory / "logs").iterdir()} >= {"controller.log", "ovs-vswitchd.log"}
+
+
+def test_results_are_drawn_reported_and_compared_later(shared_command: Command, directory: Path) -> None:
+    figures = sorted(path.name for path in (directory / "figures").iterdir())
+    for path in (*(directory / "figures").iterdir(), directory / "report.html"):
+        path.unlink()
+    for arguments in (["plot", "result"], ["report", "result"], ["compare", "result", "result"]):
+        ended = shared_command.run(*arguments)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert sorted(path.name for path in (directory / "figures").iterdir()) == figures
+    assert (directory / "report.html").stat().st_size > 10_000
+
+
+def test_a_result_is_never_overwritten(shared_command: Command, directory: Path) -> None:
+    def content() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+    before = content()
+    ended = shared_command.run(*SHORT, "--out", "result", timeout_s=60)
+    assert ended.returncode == 2
+    assert "exists already" in ended.stderr
+    assert content() == before
+
+
+def test_a_run_that_asks_for_more_than_the_machine_has_is_invalid_and_says_why(command: Command) -> None:
+    settings = ["alone_time=1", "together_time=3", *TOO_MUCH]
+    options = [text for setting in settings for text in ("--set", setting)]
+    ended = command.run("run", "isolation", "--out", "result", *options, timeout_s=280)
+    print("\n".join(ended.stdout.splitlines()[-8:]))
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    verdict = read(command.here / "result" / "manifest.json")["verdict"]
+    assert verdict["status"] == "invalid"
+    assert any("of the link" in reason or "busy" in reason for reason in verdict["reasons"])
+    assert "verdict: invalid" in ended.stdout
