@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.config import RunConfig, split_topology_setting, with_whole_topology
+from experiments.hfreduce_vs_nccl import QUESTION as HFREDUCE_VS_NCCL_QUESTION
+from experiments.hfreduce_vs_nccl import HFReduceVsNcclConfig, run_hfreduce_vs_nccl
 from experiments.isolation import QUESTION as ISOLATION_QUESTION
 from experiments.isolation import IsolationConfig, run_isolation
 from experiments.session import Session
@@ -35,7 +37,10 @@ class Experiment:
 
 EXPERIMENTS = {
     experiment.name: experiment
-    for experiment in (Experiment("isolation", ISOLATION_QUESTION, IsolationConfig, run_isolation),)
+    for experiment in (
+        Experiment("isolation", ISOLATION_QUESTION, IsolationConfig, run_isolation),
+        Experiment("hfreduce_vs_nccl", HFREDUCE_VS_NCCL_QUESTION, HFReduceVsNcclConfig, run_hfreduce_vs_nccl),
+    )
 }
 
 

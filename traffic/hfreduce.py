@@ -216,7 +216,7 @@ class HFReduceJob(CollectiveJob):
     def __init__(
         self, stage: Stage, config: HFReduceConfig, ranks: Sequence[NodeId], address_of: AddressOf | None = None
     ) -> None:
-        self.trees = _trees(stage, config, ranks)
+        self.trees = trees_of(config.tree, zones_of(stage, ranks))
         cap = _node_sum_bytes_per_s(stage, config)
         elements = config.size // ELEMENT_BYTES
         schedule = TreeAllreduce(self.trees, elements, min(config.chunk // ELEMENT_BYTES, elements), cap)
@@ -226,10 +226,9 @@ class HFReduceJob(CollectiveJob):
         super().__init__(stage, collective, config, ranks, address_of)
 
 
-def _trees(stage: Stage, config: HFReduceConfig, ranks: Sequence[NodeId]) -> DoubleTree:
-    if config.tree is TreeKind.PLAIN:
-        return double_binary_tree(len(ranks))
-    return zone_aware_double_tree(zones_of(stage, ranks))
+def trees_of(kind: TreeKind, zones: Sequence[int]) -> DoubleTree:
+    """Return the trees over ranks whose zones are ``zones``."""
+    return double_binary_tree(len(zones)) if kind is TreeKind.PLAIN else zone_aware_double_tree(zones)
 
 
 def _node_sum_bytes_per_s(stage: Stage, config: HFReduceConfig) -> float | None:

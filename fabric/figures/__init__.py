@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from fabric.figures import jobs, machine, ports
+from fabric.figures import jobs, machine, ports, scaling
 from fabric.figures.style import save
 from fabric.figures.topology import draw_topology
 from fabric.results import Result
@@ -41,6 +41,12 @@ FIGURES = (
         "Collectives: a dot a step, boxes from first to third quartile, whiskers to the farthest step within 1.5 "
         "times the box. algbw as nccl-tests defines it. Dashed: the ideal of the algorithm on this fabric.",
         jobs.collective_steps,
+    ),
+    FigureSpec(
+        "scaling",
+        "Collectives over growing numbers of nodes: median algbw over the steps of a phase, a line a variant, at the "
+        "scale of the system that the fabric stands for. Shaded: what others measured.",
+        scaling.scaling,
     ),
     FigureSpec(
         "storage_latency",

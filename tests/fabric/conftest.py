@@ -173,6 +173,11 @@ def _summary(recipe: Recipe) -> dict[str, Any]:
         "answer": "With one queue, storage takes 72 % of allreduce's bandwidth; with lanes, 44 %.",
         "lane_shares": SHARES,
         "ideal_algbw_Bps": {"hfreduce": 1_250_000.0},
+        "scaling": {
+            "title": "Allreduce of 200 kB",
+            "series": [{"label": "HFReduce", "service_level": "hfreduce", "phases": [name for name, *_ in PHASES]}],
+            "bands": [{"label": "paper", "service_level": "hfreduce", "from_Bps": 6.3e9, "to_Bps": 8.1e9}],
+        },
         "metrics": recipe.metrics or {"lanes.hfreduce.algbw_Bps": 500_000.0, "shared.hfreduce.algbw_Bps": 250_000.0},
         "tables": [
             {

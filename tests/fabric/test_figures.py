@@ -183,7 +183,7 @@ def test_limits_of_the_machine_are_those_of_the_verdicts_checks(make_result: Mak
     [
         (("ports",), {"busiest_port", "queue_depth", "topology"}),
         (("flows",), set()),
-        (("steps",), {"steps"}),
+        (("steps",), {"steps", "scaling"}),
         (("operations",), {"storage_latency"}),
         (("machine",), {"machine"}),
         (tuple(TABLES), {spec.name for spec in FIGURES}),

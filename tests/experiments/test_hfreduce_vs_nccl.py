@@ -1,0 +1,227 @@
+"""What the comparison of HFReduce and NCCL says of a run: all numbers from rows, and a wrong config is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+from experiments.hfreduce_vs_nccl import (
+    CountedSteps,
+    HFReduceVsNcclConfig,
+    chosen_nodes,
+    explanation,
+    nodes_by_zone,
+    phase_name,
+    summarize,
+    variants,
+)
+from experiments.registry import resolve
+from experiments.session import Session
+from fabric.config import checked
+from fabric.errors import ConfigError
+from fabric.lanes import ServiceLevel
+from fabric.results import TABLES, ResultWriter
+from topologies.load import load_fabric
+from traffic.job import Records
+
+TRUE_RATE = load_fabric("fire_flyer_2_small_200g")
+SCALED = load_fabric("fire_flyer_2_small")
+SIZE = 186 * 2**20
+
+
+def config_of(*overrides: str) -> HFReduceVsNcclConfig:
+    return cast(HFReduceVsNcclConfig, resolve("hfreduce_vs_nccl", overrides)[1])
+
+
+CONFIG = config_of("nodes=[2,8]")
+NAMES = [phase_name(variant, count) for variant in variants(CONFIG) for count in CONFIG.nodes]
+
+
+def steps_of(speeds: dict[str, float]) -> pd.DataFrame:
+    """Return three steps a phase at its GB/s of a true-rate fabric: the middle one counts."""
+    rows = []
+    for name, speed in speeds.items():
+        level, ranks = name.partition("_")[0], int(name.rpartition("_n")[2])
+        for step, factor in enumerate((0.5, 1.0, 3.0)):
+            rows.append([name, level, step, ranks, SIZE, 1.0, 1.0 + factor * SIZE / speed / 1e9])
+    columns = TABLES["steps"]
+    return pd.DataFrame(rows, columns=list(columns)).astype(columns)
+
+
+def summary_of(speeds: dict[str, float], fabric: Any = TRUE_RATE) -> dict[str, Any]:
+    outcomes = [
+        SimpleNamespace(
+            phase=SimpleNamespace(name=name), conservation=SimpleNamespace(dropped_by_queues=place, sent_packets=100)
+        )
+        for place, name in enumerate(NAMES)
+    ]
+    session = SimpleNamespace(live=SimpleNamespace(fabric=fabric), phases=outcomes, table=lambda _: steps_of(speeds))
+    return summarize(cast(Session, session), CONFIG)
+
+
+SPEEDS = {name: 9.0 + place for place, name in enumerate(NAMES)}
+SUMMARY = summary_of(SPEEDS)
+
+
+def rows_of(summary: dict[str, Any], title: str) -> list[list[str]]:
+    (found,) = [one for one in summary["tables"] if one["title"].startswith(title)]
+    assert {len(row) for row in found["rows"]} <= {len(found["columns"])}
+    rows: list[list[str]] = found["rows"]
+    return rows
+
+
+def test_trees_and_caps_and_both_algorithms_are_played() -> None:
+    assert [variant.name for variant in variants(CONFIG)] == [
+        "hfreduce_plain",
+        "hfreduce_plain_memory",
+        "hfreduce_plain_measured",
+        "hfreduce_zone_aware",
+        "hfreduce_zone_aware_memory",
+        "hfreduce_zone_aware_measured",
+        "nccl_ring",
+        "nccl_tree",
+    ]
+
+
+def test_caps_are_those_of_the_paper() -> None:
+    caps = [host.cap_bytes_per_s for host in CONFIG.host_caps.values()]
+    assert caps == pytest.approx([320e9 / 24, 8.1e9])
+    assert checked(HFReduceVsNcclConfig, {"experiment": "x", "topology": {}}, "test").host_caps == CONFIG.host_caps
+
+
+@pytest.mark.parametrize(
+    ("count", "zones", "shares"), [(2, 2, [2, 0]), (3, 2, [3, 0]), (4, 2, [2, 2]), (5, 2, [3, 2]), (4, 1, [4])]
+)
+def test_nodes_are_of_all_zones_from_four_on(count: int, zones: int, shares: Sequence[int]) -> None:
+    assert nodes_by_zone(count, zones) == shares
+
+
+def test_chosen_nodes_are_the_first_of_each_zone() -> None:
+    assert [node.name for node in chosen_nodes(TRUE_RATE, 4)] == ["z0h000", "z0h001", "z1h000", "z1h001"]
+
+
+def test_a_summary_can_be_written_and_read(tmp_path: Any) -> None:
+    ResultWriter(tmp_path).write_json("summary.json", SUMMARY)
+    assert json.loads((tmp_path / "summary.json").read_text()) == SUMMARY
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hfreduce_plain_n2.algbw_Bps", 9e9),
+        ("hfreduce_plain_n2.steps", 3),
+        ("hfreduce_plain_n8.busbw_Bps", 10e9 * 2 * 7 / 8),
+        ("hfreduce_plain_n2.step_s", SIZE / 9e9),
+        ("hfreduce_plain_n2.ideal_algbw_Bps", 25e9),
+        ("hfreduce_plain_n8.ideal_algbw_Bps", 12.5e9),
+        ("hfreduce_plain_memory_n2.ideal_algbw_Bps", 320e9 / 24),
+        ("hfreduce_zone_aware_measured_n8.ideal_algbw_Bps", 8.1e9),
+        ("nccl_ring_n2.ideal_algbw_Bps", 25e9),
+        ("nccl_ring_n8.ideal_algbw_Bps", 25e9 * 8 / 14),
+        ("nccl_tree_n8.ideal_algbw_Bps", 12.5e9),
+        ("nccl_tree_n8.drops_packets", 15),
+    ],
+)
+def test_a_number_comes_from_the_rows_of_its_phase(name: str, value: float) -> None:
+    assert SUMMARY["metrics"][name] == pytest.approx(value)
+
+
+def test_algbw_stands_beside_its_ideal_and_the_papers() -> None:
+    rows = rows_of(SUMMARY, "algbw")
+    assert rows[0] == ["HFReduce, plain tree", "9 of 25", "10 of 12.5", "6.3-8.1"]
+    assert rows[-1] == ["NCCL, tree", "23 of 25", "24 of 12.5", "1.6-4.8"]
+
+
+def test_the_answer_is_of_the_most_nodes() -> None:
+    assert SUMMARY["answer"] == (
+        "Over 8 nodes the network alone lets HFReduce add up 16 GB/s, 18 with a host that adds up 13.3 GB/s, 20 with a "
+        "host that adds up 8.1 GB/s (paper: 6.3-8.1), an NCCL ring 22 GB/s and an NCCL tree 24 GB/s (paper: 1.6-4.8)."
+    )
+
+
+def test_a_scaled_fabric_is_told_at_full_scale() -> None:
+    summary = summary_of({name: speed / 10_000 for name, speed in SPEEDS.items()}, SCALED)
+    assert rows_of(summary, "algbw") == rows_of(SUMMARY, "algbw")
+    assert summary["metrics"]["hfreduce_plain_memory_n2.ideal_algbw_Bps"] == pytest.approx(320e9 / 24 / 10_000)
+
+
+def test_pairs_across_zones_are_those_of_the_schedule() -> None:
+    pairs = {(row[0], row[1]): row[2] for row in rows_of(SUMMARY, "Network")}
+    assert pairs["HFReduce, plain tree", "8"] == pairs["NCCL, tree", "8"] == "4"
+    assert pairs["HFReduce, zone-aware tree", "8"] == "1"
+    assert pairs["NCCL, ring", "8"] == "2"
+    assert pairs["NCCL, ring", "2"] == "0"
+
+
+def test_a_run_without_steps_says_so() -> None:
+    summary = summary_of({})
+    assert "add up an unknown number of GB/s" in summary["answer"]
+    assert rows_of(summary, "algbw")[0][1] == "none of 25"
+    assert rows_of(summary, "What") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "says"),
+    [
+        ("nccl_ring", [9.6e9, 20e9], "2.0 times the paper's best or more: not the network but hosts (PCIe, memory)"),
+        ("hfreduce_plain", [12.15e9], "1.5 times the paper's best or more: not the network but hosts (the sum"),
+        ("hfreduce_plain_memory", [10e9, 11e9], "this cap alone does not explain"),
+        ("hfreduce_plain_measured", [7e9, 8e9], "inside the paper's range: the cap explains"),
+        ("nccl_tree", [2e9, 4e9], "inside the paper's range: the network alone explains"),
+        ("nccl_tree", [1e9], "below the paper's range"),
+        ("hfreduce_plain", [7e9, 12e9], "partly inside the paper's range"),
+    ],
+)
+def test_what_the_network_explains_follows_from_the_numbers(name: str, values: list[float], says: str) -> None:
+    (variant,) = [one for one in variants(CONFIG) if one.name == name]
+    assert says in explanation(variant, values)
+
+
+def test_every_phase_is_in_the_figure_of_algbw_over_nodes() -> None:
+    assert [name for line in SUMMARY["scaling"]["series"] for name in line["phases"]] == NAMES
+    assert [band["to_Bps"] for band in SUMMARY["scaling"]["bands"]] == [8.1e9, 4.8e9]
+
+
+def test_a_phase_is_as_long_as_its_steps() -> None:
+    played: list[tuple[int, str]] = []
+
+    def run_steps(count: int, phase: str) -> Records:
+        played.append((count, phase))
+        return Records()
+
+    job = CountedSteps(cast(Any, SimpleNamespace(level=ServiceLevel.NCCL, run_steps=run_steps)), 3)
+    job.play("p")
+    assert played == []
+    job.halt()
+    assert played == [(3, "p")]
+
+
+@pytest.mark.parametrize(
+    ("setting", "fault"),
+    [
+        ("nodes=[1]", "nodes.0: Input should be greater than or equal to 2"),
+        ("nodes=[]", "nodes: List should have at least 1 item"),
+        ("nodes=8", "nodes: Input should be a valid list"),
+        ("nodes=[4, 8, 4]", "nodes: 4 more than once; name each number of nodes once"),
+        ("nodes=[26]", "nodes: 26 takes 13 compute nodes of zone 0, which has 12"),
+        ("size=1001", "size: 1001 bytes are not whole float32 elements"),
+        ("size=1 MiB", None),
+        ("size=512 KiB", "chunk: 512 KiB is more than the half of 512 KiB that a tree carries"),
+        ("slice=20 MiB", "slice: 20 MiB is more than the half of 32 MiB"),
+        ("steps=0", "steps: Input should be greater than or equal to 1"),
+        ("host_caps.Fast={}", "host_caps.Fast"),
+        ("host_caps.memory.bandwith=1", "did you mean 'host_caps.memory.bandwidth'?"),
+    ],
+)
+def test_a_config_that_would_be_silently_wrong_is_refused(setting: str, fault: str | None) -> None:
+    if fault is None:
+        config_of(setting)
+        return
+    with pytest.raises(ConfigError) as caught:
+        config_of(setting)
+    assert fault in str(caught.value)
