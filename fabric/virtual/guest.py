@@ -138,7 +138,7 @@ def in_guest() -> bool:
 
 
 def host_time_s() -> float:
-    """Return, in a guest, what the host's clock says, in seconds since 1970: for benchmarks of the guest itself.
+    """Return, in a guest, what the host's clock says, in whole seconds since 1970: for benchmarks of the guest itself.
 
     The host dates a new file. Nothing that is to be the same in every run may depend on this.
     """

@@ -1,0 +1,21 @@
+"""Run in a guest: prints, as JSON, what the kinds of links of a topology carry: ``calibrated.py TOPOLOGY``."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from experiments.live import bring_up
+from fabric import world
+from fabric.calibration import calibrate
+from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from topologies.load import load_fabric
+
+if __name__ == "__main__":
+    world.set_up()
+    logs = world.RUN_DIR / "logs"
+    logs.mkdir()
+    fabric = load_fabric(sys.argv[1])
+    with bring_up(fabric, plan_lanes(QueueConfig(), Queueing.LANES), logs, lambda text: None) as live:
+        found = calibrate(live.emulation)
+    print(json.dumps([{"kind": one.kind, "rate": one.rate_error, "share": one.worst_share_error} for one in found]))

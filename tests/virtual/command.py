@@ -1,0 +1,46 @@
+"""The ``fabric`` command with ``--engine virtual``, as any account may call it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+SMALL = "fire_flyer_2_small"
+RUN_TIMEOUT_S = 1200.0
+
+
+@dataclass(frozen=True)
+class VirtualCommand:
+    """The command with ``--engine virtual``, called in ``here``, with ``temporary`` for its temporary files."""
+
+    here: Path
+    temporary: Path
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """Start ``fabric ARGUMENTS --engine virtual``; what comes after two dashes stays behind them."""
+        words, dashes, program = _split(arguments)
+        command = [sys.executable, "-m", "experiments.cli", *words, "--engine", "virtual", *dashes, *program]
+        surroundings = os.environ | {"TMPDIR": str(self.temporary), "PYTHONPATH": str(ROOT)}
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, cwd=self.here, env=surroundings, text=True, **(pipes | options))
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run it to its end."""
+        with self.start(*arguments) as process:
+            try:
+                out, err = process.communicate(timeout=RUN_TIMEOUT_S)
+            finally:
+                process.kill()
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def _split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    place = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:place], arguments[place : place + 1], arguments[place + 1 :]

@@ -1,0 +1,134 @@
+"""The commands in virtual time, as an account without any rights may call them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fabric.virtual import kernel
+from fabric.virtual.guest import run_in_guest
+from tests.virtual.command import HERE, ROOT, SMALL, VirtualCommand
+
+
+@pytest.mark.parametrize(
+    ("hosts", "level", "switches"),
+    [
+        pytest.param(("z0h000", "z0h005"), "nccl", 3, id="across leaves"),
+        pytest.param(("z0h000", "z1h006"), "hfreduce", 7, id="across zones"),
+    ],
+)
+def test_a_packet_goes_where_the_plan_says(
+    command: VirtualCommand, hosts: tuple[str, str], level: str, switches: int
+) -> None:
+    done = command.run("path", SMALL, *hosts, "--level", level, "--probe", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["delivered"] is True
+    assert answer["seen"] == answer["planned"]
+    assert len(answer["seen"]) == 1 + switches
+    assert {hop["lane"] for hop in answer["seen"]} == {level}
+    assert list(command.temporary.iterdir()) == list(command.here.iterdir()) == []
+
+
+def test_a_lane_alone_has_the_link_and_all_lanes_have_their_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("FABRIC_WORLD", "1")
+    stdout = io.BytesIO()
+    argv = [sys.executable, str(HERE / "calibrated.py"), SMALL]
+    assert run_in_guest(argv, seed=1, stdout=stdout) == 0
+    found = json.loads(stdout.getvalue())
+    assert len(found) > 4
+    print(found)
+    for one in found:
+        assert abs(one["rate"]) < 0.003, one
+        assert one["share"] < 0.01, one
+
+
+@pytest.mark.parametrize(("program", "code"), [("exit 0", 0), ("exit 3", 1)])
+def test_the_exit_code_of_a_program_on_a_host_comes_through(command: VirtualCommand, program: str, code: int) -> None:
+    done = command.run("exec", SMALL, "z0h000", "--", "sh", "-c", f"echo on $FABRIC_HOST; {program}")
+    assert done.returncode == code, done.stderr
+    assert done.stdout == "on z0h000\n"
+    assert ("ended with 3" in done.stderr) == (code == 1)
+
+
+def test_without_a_kernel_the_error_says_how_to_get_one(
+    command: VirtualCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel of the fingerprint of other sources is no kernel: these have none."""
+    script = (
+        "import sys; from fabric.virtual import kernel; kernel._fingerprint = lambda: 'none';"
+        "from experiments.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    monkeypatch.setattr(sys, "executable", _wrapper(command.here.parent / "python", script))
+    done = command.run("path", SMALL, "z0h000", "z0h001", "--probe")
+    assert done.returncode == 1
+    assert "fabric virtual build" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def _wrapper(path: Path, script: str) -> str:
+    """Make a program that takes the place of ``python -m experiments.cli``."""
+    path.write_text(f'#!/bin/sh\nshift 2\nexec "{sys.executable}" -c "{script}" "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_prompt_is_refused_with_a_reason(command: VirtualCommand) -> None:
+    done = command.run("shell", SMALL)
+    assert done.returncode == 2
+    assert "fabric exec" in done.stderr
+
+
+def processes() -> set[int]:
+    """Return the processes of all guests of this machine, by what they run: the kernel's program."""
+    built = kernel.require().kernel.resolve()
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "exe").resolve() == built:
+                found.add(int(entry.name))
+        except OSError:
+            continue  # It has ended in the meantime, or is not ours to look at.
+    return found
+
+
+def parent_of(process: int) -> int:
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def below(ancestor: int) -> set[int]:
+    """Return those of a process's guest."""
+    ours, before = {ancestor}, 0
+    guests = processes()
+    while len(ours) > before:
+        before = len(ours)
+        ours |= {process for process in guests if parent_of(process) in ours}
+    return ours - {ancestor}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "terminated"])
+def test_a_run_that_is_ended_from_outside_leaves_nothing(command: VirtualCommand, number: signal.Signals) -> None:
+    with command.start("run", "isolation", "--out", "result") as process:
+        deadline = time.monotonic() + 120
+        while len(below(process.pid)) < 20 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        guest = below(process.pid)
+        assert len(guest) >= 20, "the run did not get far enough"
+        os.kill(process.pid, number)
+        process.communicate(timeout=60)
+    deadline = time.monotonic() + 20
+    while (guest & processes() or list(command.temporary.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not guest & processes()
+    assert list(command.temporary.iterdir()) == list(command.here.iterdir()) == []
