@@ -15,18 +15,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fabric import netns
+from fabric import netns, world
 from fabric.emulation import Emulation
 from fabric.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
 from fabric.model import Fabric, Port
 from fabric.netlink import ETH_P_IP, Netlink
 from fabric.queues import QueueReader
+from fabric.world import Engine
 
 _NOBODY = "192.0.2.1"  # RFC 5737: an address for documentation; no rule forwards it.
 _EXPERIMENTAL_PROTOCOL = 253  # RFC 3692
 _WINDOW_FRAMES = 12
 """Frames that a sender keeps queued: enough that a lane never runs dry, few enough that none is dropped."""
-_FILL_S = 0.15
+_FILL_FRACTION = 0.15
+"""What part of a window queues are given to fill before it."""
+_WINDOW_S = 1.0
+_VIRTUAL_WINDOW_FRAMES = 5000
 
 
 @dataclass(frozen=True)
@@ -61,16 +65,28 @@ def kinds_of_links(fabric: Fabric) -> dict[str, Port]:
     return kinds
 
 
-def calibrate(emulation: Emulation, window_s: float = 1.0) -> list[LinkCalibration]:
+def window_s(fabric: Fabric, engine: Engine) -> float:
+    """Return how long to measure: 1 s, hundreds of frames; in virtual time as long as 5000 frames of the slowest link.
+
+    Virtual clocks are exact, and a second of every kind of link at 200 Gbit/s is a hundred million frames.
+    """
+    if engine is not Engine.VIRTUAL:
+        return _WINDOW_S
+    slowest_bps = min(link.rate_bps for link in fabric.links)
+    return min(_WINDOW_S, _VIRTUAL_WINDOW_FRAMES * (fabric.mtu_bytes + ETHERNET_HEADER_BYTES) * 8 / slowest_bps)
+
+
+def calibrate(emulation: Emulation) -> list[LinkCalibration]:
     """Return a calibration of each kind of link under the queues that are in place.
 
-    All kinds are measured at once, in two windows of ``window_s``: long enough for hundreds of frames.
+    All kinds are measured at once, in two windows.
     """
+    window = window_s(emulation.fabric, world.current_engine())
     kinds = kinds_of_links(emulation.fabric)
     plan = emulation.lane_plan
     first = next(lane for lane in plan.lanes if not lane.is_control)
-    alone = _measure(emulation, list(kinds.values()), [first], window_s)
-    together = _measure(emulation, list(kinds.values()), list(plan.lanes), window_s)
+    alone = _measure(emulation, list(kinds.values()), [first], window)
+    together = _measure(emulation, list(kinds.values()), list(plan.lanes), window)
     return [_calibration(kind, port, emulation, alone[port], together[port]) for kind, port in kinds.items()]
 
 
@@ -100,7 +116,7 @@ def _measure(
     for feeder in feeders:
         feeder.start()
     try:
-        time.sleep(_FILL_S)
+        time.sleep(_FILL_FRACTION * window_s)
         before = {port: _sent(emulation, port) for port in ports}
         time.sleep(window_s)
         after = {port: _sent(emulation, port) for port in ports}
@@ -144,16 +160,21 @@ class _Feeder:
     _thread: threading.Thread = field(init=False)
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._feed, daemon=True)
+        # Entering a namespace waits for other processors, longer than a short window: it is over when this returns.
+        sock = _packet_socket(self.emulation.namespace_of(self.port.node), self._frame_bytes)
+        self._thread = threading.Thread(target=self._feed, args=(sock,), daemon=True)
         self._thread.start()
+
+    @property
+    def _frame_bytes(self) -> int:
+        return self.emulation.fabric.mtu_bytes + ETHERNET_HEADER_BYTES
 
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
 
-    def _feed(self) -> None:
-        mtu = self.emulation.fabric.mtu_bytes
-        frame = nobodys_frame(self.lane.levels[0], mtu)
-        with _packet_socket(self.emulation.namespace_of(self.port.node), len(frame)) as sock:
+    def _feed(self, sock: socket.socket) -> None:
+        frame = nobodys_frame(self.lane.levels[0], self.emulation.fabric.mtu_bytes)
+        with sock:
             while not self.stop.is_set():
                 try:
                     sock.sendto(frame, (self.port.interface, ETH_P_IP))
@@ -187,6 +208,6 @@ def nobodys_frame(level: ServiceLevel, mtu_bytes: int) -> bytes:
         socket.inet_aton(_NOBODY),
         socket.inet_aton(_NOBODY),
     )
-    ethernet = bytes.fromhex("02ffffffffff" "02fffffffffe") + struct.pack(">H", ETH_P_IP)
+    ethernet = bytes.fromhex("02ffffffffff02fffffffffe") + struct.pack(">H", ETH_P_IP)
     frame = ethernet + header
     return frame + b"\0" * (mtu_bytes + ETHERNET_HEADER_BYTES - len(frame))

@@ -8,22 +8,17 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from fabric import cache
 from fabric.errors import EmulationError
 
 _SOURCE = Path(__file__).with_name("honest_sendmmsg.c")
 _BUILD_TIMEOUT_S = 60
 
 
-def cache_directory() -> Path:
-    """Return where this project keeps what it builds."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "ai-fabric-emulator"
-
-
 def honest_sendmmsg() -> Path:
     """Return the library of ``honest_sendmmsg.c``, built if it is not yet. Raises EmulationError without a compiler."""
     digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]
-    library = cache_directory() / f"honest_sendmmsg-{digest}.so"
+    library = cache.own() / f"honest_sendmmsg-{digest}.so"
     if library.exists():
         return library
     compiler = shutil.which("cc")

@@ -28,12 +28,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from fabric import cache
 from fabric.errors import EmulationError
 
 HERE = Path(__file__).resolve().parent
 SOURCE_DIRECTORY = Path("/usr/src")
-SHARED_CACHE = Path("/var/cache")
-CACHE_NAME = "ai-fabric-emulator/virtual"
+CACHE_NAME = "virtual"
 CLOCK_SYMBOL = "time_travel_time"
 LAYOUT = 1
 """Raised when a kernel built by an older version of this file can no longer be used."""
@@ -135,10 +135,8 @@ class KernelPaths:
 
 
 def cache_directory() -> Path:
-    """Return where this account builds kernels: XDG_CACHE_HOME, for root a place that every account can read."""
-    if home := os.environ.get("XDG_CACHE_HOME"):
-        return Path(home) / CACHE_NAME
-    return (SHARED_CACHE if os.geteuid() == 0 else Path.home() / ".cache") / CACHE_NAME
+    """Return where this account builds kernels."""
+    return cache.own() / CACHE_NAME
 
 
 def source_archives(directory: Path = SOURCE_DIRECTORY) -> list[Path]:
@@ -161,11 +159,11 @@ def missing_packages() -> list[str]:
 def find() -> KernelPaths | None:
     """Return the kernel that :func:`build` made for this account, or root made for all; None if there is none."""
     preferred = [_name(archive) for archive in source_archives()[:1]]
-    for cache in dict.fromkeys((cache_directory(), SHARED_CACHE / CACHE_NAME)):
-        others = sorted((path.name for path in cache.glob(f"linux-*-{_fingerprint()}")), reverse=True)
+    for place in (place / CACHE_NAME for place in cache.places()):
+        others = sorted((path.name for path in place.glob(f"linux-*-{_fingerprint()}")), reverse=True)
         for name in (*preferred, *others):
-            if (cache / name / "kernel.json").is_file():
-                return KernelPaths(cache / name)
+            if (place / name / "kernel.json").is_file():
+                return KernelPaths(place / name)
     return None
 
 
@@ -183,10 +181,10 @@ def build(progress: Progress = lambda text: None, *, jobs: int | None = None) ->
     Says what it does through ``progress``. Raises EmulationError if something is missing or the build fails.
     """
     archive = _ready_to_build()
-    cache = cache_directory()
-    cache.mkdir(parents=True, exist_ok=True)
-    with _locked(cache / "lock", progress):
-        final = cache / _name(archive)
+    directory = cache_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    with _locked(directory / "lock", progress):
+        final = directory / _name(archive)
         if not (final / "kernel.json").is_file():
             _build(archive, final, progress, jobs or os.cpu_count() or 1)
     return KernelPaths(final)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fabric import cache as caches
 from fabric.errors import EmulationError
 from fabric.virtual import kernel
 
@@ -15,7 +16,7 @@ FRAGMENT = (kernel.HERE / "kernel.config").read_text()
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(kernel, "SHARED_CACHE", tmp_path / "shared")
+    monkeypatch.setattr(caches, "SHARED", tmp_path / "shared")
     monkeypatch.setattr(kernel, "source_archives", lambda: [])
     return kernel.cache_directory()
 
@@ -39,7 +40,7 @@ def test_a_complete_kernel_is_found_with_its_facts(cache: Path) -> None:
 
 
 def test_a_kernel_that_root_built_serves_every_account(cache: Path, tmp_path: Path) -> None:
-    make_kernel(tmp_path / "shared" / kernel.CACHE_NAME / f"linux-6.1-abcdef01-{kernel._fingerprint()}")
+    make_kernel(tmp_path / "shared" / caches.NAME / kernel.CACHE_NAME / f"linux-6.1-abcdef01-{kernel._fingerprint()}")
     assert kernel.find() is not None
 
 
