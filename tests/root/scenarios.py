@@ -28,10 +28,11 @@ from experiments.live import LiveFabric, bring_up
 from experiments.run import PRELOAD
 from fabric import netns, world
 from fabric.agents import AgentPool
-from fabric.census import lane_counters
 from fabric.errors import TrafficError
-from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.lanes import Lane, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model import Port
+from fabric.netlink import Netlink
+from fabric.queues import COUNTERS, QueueReader
 from topologies.load import load_fabric
 from traffic.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.job import Stage
@@ -40,7 +41,9 @@ from traffic.storage.job import StorageJob
 
 ETH_P_ALL = 0x0003
 FRAMES = 5
-RISE_S, MEASURE_S = 2.0, 4.0
+WIDE = np.dtype([(str(name), "<i8") for name in COUNTERS.names or ()])
+RISE_S, MEASURE_S = 2.0, 3.0
+FLOODS = [("z0h008", "0x0"), ("z0h004", "0x20")]
 
 
 @contextmanager
@@ -59,8 +62,8 @@ def networks() -> dict[str, Any]:
         return {
             "strangers": {name: send_strangers(live, *sent) for name, sent in strangers(live).items()},
             "pings": {f"{a} {b}": pings(live, a, b) for a, b in PINGS},
-            "alone": carried(live, reverse=()),
-            "against_full_lanes": carried(live, reverse=("0x60", "0x20")),
+            "alone": carried(live, ServiceLevel.HFREDUCE),
+            "against_full_lanes": carried(live, ServiceLevel.OTHER, FLOODS),
         }
 
 
@@ -138,56 +141,59 @@ def pings(live: LiveFabric, host: str, name: str) -> int:
 # A link filled by TCP.
 
 
-def carried(live: LiveFabric, reverse: Sequence[str]) -> dict[str, float]:
-    """Return, as fractions of the link, what a TCP flow in lane hfreduce gets of a host's link, and what comes back.
+def carried(live: LiveFabric, level: ServiceLevel, floods: Sequence[tuple[str, str]] = ()) -> dict[str, float]:
+    """Return, as fractions of the link, what a TCP flow gets of a host's link, and what comes back.
 
-    ``reverse`` gives the TOS of UDP floods of a whole link each, from the flow's receiver to its sender.
+    ``floods`` gives the host and the TOS of UDP floods of a whole link each, which all go to the flow's sender.
     """
     fabric = live.fabric
     a, b = fabric.host_named("z0h000"), fabric.host_named("z0h004")
-    towards_b, towards_a = (fabric.peer(fabric.nics_of[host][0].port) for host in (b, a))
-    away_from_b = fabric.nics_of[b][0].port
-    length = str(int(RISE_S + MEASURE_S + 3))
+    towards_a, towards_b = (fabric.peer(fabric.nics_of[host][0].port) for host in (a, b))
+    length = ["-t", str(int(RISE_S + MEASURE_S + 2))]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with ExitStack() as stack:
-        for host, port in ((b, "5201"), *((a, str(5301 + number)) for number in range(len(reverse)))):
+        for host, port in ((b, "5201"), *((a, str(5301 + number)) for number in range(len(floods)))):
             server = live.emulation.popen(host, ["iperf3", "-s", "-p", port], **quiet)
             stack.callback(server.wait, 10)
             stack.callback(server.kill)
         time.sleep(0.7)
-        forward = ["iperf3", "-c", "z0h004", "-S", "0x60", "-C", "cubic", "-t", length]
-        clients = [live.emulation.popen(a, forward, **quiet)]
-        for number, tos in enumerate(reverse):
+        for number, (host_name, tos) in enumerate(floods):
             flood = ["iperf3", "-c", "z0h000", "-p", str(5301 + number), "-u", "-b", "20M", "-l", "4000", "-S", tos]
-            clients.append(live.emulation.popen(b, [*flood, "-t", length], **quiet))
+            live.emulation.popen(fabric.host_named(host_name), [*flood, *length], **quiet)
+        forward = ["iperf3", "-c", "z0h004", "-S", str(level.tos), "-C", "cubic", *length]
+        client = live.emulation.popen(a, forward, **quiet)
         time.sleep(RISE_S)
-        before, dropped, started = sent(live), drops(live, away_from_b), time.monotonic()
+        started, before = queues_of_switches(live)
         time.sleep(MEASURE_S)
-        after, ended = sent(live), time.monotonic()
-        lost = drops(live, away_from_b) - dropped
-        for client in clients:
-            client.wait(30)
-    rate_bps = fabric.nic_rate_bps
+        ended, after = queues_of_switches(live)
+        client.wait(30)
 
-    def share(port: Port, lane: str | None = None) -> float:
-        keys = [key for key in after if key[0] == port and lane in (None, key[1])]
-        return sum(after[key] - before[key] for key in keys) * 8 / (ended - started) / rate_bps
+    def grown(counter: str, port: Port, lanes: Sequence[Lane]) -> int:
+        keys = [(live.emulation.indices[port], lane.number) for lane in lanes]
+        return sum(int(after[key][counter] - before[key][counter]) for key in keys)
 
+    lanes = live.emulation.lane_plan.lanes
+    own = [live.emulation.lane_plan.lane_of(level)]
+    capacity_bytes = fabric.nic_rate_bps / 8 * (ended - started)
     return {
-        "hfreduce": share(towards_b, "hfreduce"),
-        "all": share(towards_b),
-        "back": share(towards_a),
-        "dropped_back": float(lost),
+        "flow": grown("sent_bytes", towards_b, own) / capacity_bytes,
+        "all": grown("sent_bytes", towards_b, lanes) / capacity_bytes,
+        "back": grown("sent_bytes", towards_a, lanes) / capacity_bytes,
+        "dropped_back": float(grown("drops", towards_a, lanes)),
     }
 
 
-def sent(live: LiveFabric) -> dict[tuple[Port, str], int]:
-    return lane_counters(live.emulation, "sent_bytes")
+def queues_of_switches(live: LiveFabric) -> tuple[float, dict[tuple[int, int], Any]]:
+    """Return the counters of all queues of switches by interface and lane, and when they were read.
 
-
-def drops(live: LiveFabric, port: Port) -> int:
-    counters = lane_counters(live.emulation, "drops")
-    return sum(value for key, value in counters.items() if key[0] == port)
+    They are in one namespace: it is a matter of milliseconds, and the time is that of its middle.
+    """
+    with Netlink() as link:
+        started = time.monotonic()
+        dump = link.dump_qdiscs()
+        ended = time.monotonic()
+    keys, rows = QueueReader().read(dump)
+    return (started + ended) / 2, dict(zip(keys, rows.astype(WIDE), strict=True))
 
 
 # Jobs.
