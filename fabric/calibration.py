@@ -12,6 +12,7 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -113,17 +114,22 @@ def _measure(
     """Return what each lane of each port carries, in bit/s, while all of ``lanes`` are full."""
     stop = threading.Event()
     feeders = [_Feeder(emulation, port, lane, stop) for port in ports for lane in lanes]
-    for feeder in feeders:
-        feeder.start()
-    try:
-        time.sleep(_FILL_FRACTION * window_s)
-        before = {port: _sent(emulation, port) for port in ports}
-        time.sleep(window_s)
-        after = {port: _sent(emulation, port) for port in ports}
-    finally:
-        stop.set()
+    # Entering a namespace waits for other processors, far longer than a short window: all are entered before it.
+    with ExitStack() as stack:
+        readers = {port: stack.enter_context(Netlink(emulation.namespace_of(port.node))) for port in ports}
         for feeder in feeders:
-            feeder.join(10)
+            stack.callback(feeder.sock.close)
+        for feeder in feeders:
+            feeder.start()
+        try:
+            time.sleep(_FILL_FRACTION * window_s)
+            before = {port: _sent(emulation, port, readers[port]) for port in ports}
+            time.sleep(window_s)
+            after = {port: _sent(emulation, port, readers[port]) for port in ports}
+        finally:
+            stop.set()
+            for feeder in feeders:
+                feeder.join(10)
     return {port: _rates(before[port], after[port], lanes, emulation.lane_plan) for port in ports}
 
 
@@ -139,10 +145,9 @@ def _rates(
     }
 
 
-def _sent(emulation: Emulation, port: Port) -> tuple[float, dict[int, int]]:
-    with Netlink(emulation.namespace_of(port.node)) as link:
-        dump = link.dump_qdiscs()
-        now = time.monotonic()
+def _sent(emulation: Emulation, port: Port, reader: Netlink) -> tuple[float, dict[int, int]]:
+    dump = reader.dump_qdiscs()
+    now = time.monotonic()
     keys, counters = QueueReader().read(dump)
     wanted = emulation.indices[port]
     sent = counters["sent_bytes"].tolist()
@@ -157,29 +162,27 @@ class _Feeder:
     port: Port
     lane: Lane
     stop: threading.Event
+    sock: socket.socket = field(init=False)
     _thread: threading.Thread = field(init=False)
 
-    def start(self) -> None:
-        # Entering a namespace waits for other processors, longer than a short window: it is over when this returns.
-        sock = _packet_socket(self.emulation.namespace_of(self.port.node), self._frame_bytes)
-        self._thread = threading.Thread(target=self._feed, args=(sock,), daemon=True)
-        self._thread.start()
+    def __post_init__(self) -> None:
+        frame_bytes = self.emulation.fabric.mtu_bytes + ETHERNET_HEADER_BYTES
+        self.sock = _packet_socket(self.emulation.namespace_of(self.port.node), frame_bytes)
 
-    @property
-    def _frame_bytes(self) -> int:
-        return self.emulation.fabric.mtu_bytes + ETHERNET_HEADER_BYTES
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._feed, daemon=True)
+        self._thread.start()
 
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
 
-    def _feed(self, sock: socket.socket) -> None:
+    def _feed(self) -> None:
         frame = nobodys_frame(self.lane.levels[0], self.emulation.fabric.mtu_bytes)
-        with sock:
-            while not self.stop.is_set():
-                try:
-                    sock.sendto(frame, (self.port.interface, ETH_P_IP))
-                except (BlockingIOError, TimeoutError):
-                    continue  # The queue is full; look whether to stop, then go on.
+        while not self.stop.is_set():
+            try:
+                self.sock.sendto(frame, (self.port.interface, ETH_P_IP))
+            except (BlockingIOError, TimeoutError):
+                continue  # The queue is full; look whether to stop, then go on.
 
 
 def _packet_socket(namespace: Path | None, frame_bytes: int) -> socket.socket:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from fabric.calibration import LinkCalibration, _calibration, kinds_of_links, nobodys_frame
+from fabric.calibration import LinkCalibration, _calibration, kinds_of_links, nobodys_frame, window_s
 from fabric.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.world import Engine
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")
@@ -52,6 +53,13 @@ def test_each_kind_of_link_is_measured_in_each_direction() -> None:
 def test_links_of_another_rate_are_another_kind() -> None:
     faster = load_fabric("fire_flyer_2_small", ["uplink_rate=40 Mbit/s"])
     assert "leaf to spine at 40000000 bit/s" in kinds_of_links(faster)
+
+
+def test_a_window_is_a_second_but_in_virtual_time_no_more_than_its_frames_take() -> None:
+    true_rate = load_fabric("fire_flyer_2_small_200g")
+    assert window_s(SMALL, Engine.NAMESPACE) == window_s(true_rate, Engine.NAMESPACE) == 1.0
+    assert window_s(SMALL, Engine.VIRTUAL) == 1.0
+    assert window_s(true_rate, Engine.VIRTUAL) == pytest.approx(5000 * 4214 * 8 / 200e9)
 
 
 def promised(**lanes: LaneConfig) -> dict[str, float]:
