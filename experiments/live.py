@@ -51,6 +51,7 @@ class LiveFabric:
 @contextmanager
 def bring_up(fabric: Fabric, lanes: LanePlan, log_directory: Path, tell: Tell) -> Iterator[LiveFabric]:
     """Bring a fabric up in this world for the time of a block. Raises EmulationError or ControllerError."""
+    world.settle()
     started = time.monotonic()
     datapath = find_datapath()
     tell(
@@ -67,6 +68,7 @@ def bring_up(fabric: Fabric, lanes: LanePlan, log_directory: Path, tell: Tell) -
             tell(f"installing {plan.rule_count} rules")
             controller.wait_ready(RULES_TIMEOUT_S)
             ready_s = time.monotonic() - started
+            world.settle()
             emulation.warm_up()
             yield LiveFabric(emulation, controller, plan, built_s, ready_s)
         finally:

@@ -90,12 +90,14 @@ class Session:
             self._census = None
         if queueing.value not in self.calibrations:
             self.tell(f"calibrating every kind of link, {queueing.value} queueing")
+            world.settle()
             self.calibrations[queueing.value] = calibrate(self.live.emulation)
             self._census = None
 
     def run_phase(self, name: str, title: str, jobs: Sequence[Job], duration_s: float) -> PhaseOutcome:
         """Play jobs together for a time, and count and sample all that happens. The first job is halted first."""
         before = self._census or self._take_census()
+        world.settle()
         self._sampler.begin()
         started = time.monotonic()
         records = Records()

@@ -195,6 +195,7 @@ def guest_environment(ours: Mapping[str, str], seed: int) -> dict[str, str]:
         "FABRIC_GUEST": "1",
         "PYTHONHASHSEED": str(seed % 2**32),
         "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",  # Or the second run would start otherwise than the first.
     }
     return {**{key: value for key, value in ours.items() if not key.startswith("XDG_RUNTIME")}, **changed}
 
