@@ -55,10 +55,10 @@ class HFReduceVsNcclConfig(RunConfig):
     nodes: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] = Field(
         default_factory=lambda: [2, 4, 8, 16]
     )
-    size: ElementsBytes = 32 * 2**20
-    steps: Annotated[int, Field(ge=1)] = 2
-    chunk: ElementsBytes = 512 * 1024
-    slice: ElementsBytes = 512 * 1024
+    size: ElementsBytes = 16 * 2**20
+    steps: Annotated[int, Field(ge=1)] = 1
+    chunk: ElementsBytes = 256 * 1024
+    slice: ElementsBytes = 256 * 1024
     gpus_per_node: Annotated[int, Field(ge=1)] = 1
     host_caps: dict[CapName, HostMemoryConfig] = Field(default_factory=_default_caps)
     rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
