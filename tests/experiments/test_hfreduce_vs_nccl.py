@@ -187,18 +187,18 @@ def test_every_phase_is_in_the_figure_of_algbw_over_nodes() -> None:
     assert [band["to_Bps"] for band in SUMMARY["scaling"]["bands"]] == [8.1e9, 4.8e9]
 
 
-def test_a_phase_is_as_long_as_its_steps() -> None:
+def test_a_phase_is_as_long_as_its_steps_and_one_that_warms_up_and_is_not_told() -> None:
     played: list[tuple[int, str]] = []
 
     def run_steps(count: int, phase: str) -> Records:
         played.append((count, phase))
-        return Records()
+        return Records(steps=[{"step": number} for number in range(count)])
 
     job = CountedSteps(cast(Any, SimpleNamespace(level=ServiceLevel.NCCL, run_steps=run_steps)), 3)
     job.play("p")
     assert played == []
-    job.halt()
-    assert played == [(3, "p")]
+    assert [row["step"] for row in job.halt().steps] == [1, 2, 3]
+    assert played == [(4, "p")]
 
 
 @pytest.mark.parametrize(
