@@ -302,7 +302,8 @@ def _answer(config: HFReduceVsNcclConfig, fabric: Fabric, figures: Figures) -> s
     )
     # Less data than the paper's leaves more of a step to the filling of pipelines and of TCP's windows.
     return (
-        f"With {format_size(config.size)} over {count} nodes the network alone lets HFReduce add up {got(zone_aware)} GB/s{capped} (paper: "
+        f"With {format_size(config.size)} over {count} nodes the network alone lets HFReduce add up "
+        f"{got(zone_aware)} GB/s{capped} (paper: "
         f"{_paper_range(ServiceLevel.HFREDUCE)}), an NCCL ring {got('nccl_ring')} GB/s and an NCCL tree "
         f"{got('nccl_tree')} GB/s (paper: {_paper_range(ServiceLevel.NCCL)})."
     )

@@ -139,7 +139,8 @@ def test_algbw_stands_beside_its_ideal_and_the_papers() -> None:
 
 def test_the_answer_is_of_the_most_nodes() -> None:
     assert SUMMARY["answer"] == (
-        "With 16 MiB over 8 nodes the network alone lets HFReduce add up 16 GB/s, 18 with a host that adds up 13.3 GB/s, 20 with a "
+        "With 16 MiB over 8 nodes the network alone lets HFReduce add up "
+        "16 GB/s, 18 with a host that adds up 13.3 GB/s, 20 with a "
         "host that adds up 8.1 GB/s (paper: 6.3-8.1), an NCCL ring 22 GB/s and an NCCL tree 24 GB/s (paper: 1.6-4.8)."
     )
 
