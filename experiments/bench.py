@@ -32,7 +32,7 @@ from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import lane_counters
 from fabric.emulation import build_with_stock_mininet
 from fabric.identity import NodeId
-from fabric.lanes import ETHERNET_HEADER_BYTES, QueueConfig, Queueing, plan_lanes
+from fabric.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model import Fabric
 from fabric.virtual.guest import host_time_s
 from topologies.load import load_fabric
@@ -108,7 +108,7 @@ def bench_hops() -> None:
     sent = {key: after[key] - before[key] for key in after}
     hops = sum(count for (port, _), count in sent.items() if port.node.is_switch)
     arrived = sum(count for (port, _), count in sent.items() if port == switches[-1])
-    payload = arrived * (fabric.mtu_bytes + ETHERNET_HEADER_BYTES) * 8 * metrics.payload_fraction(fabric.mtu_bytes)
+    payload = arrived * fabric.frame_bytes * 8 * metrics.payload_fraction(fabric.mtu_bytes)
     title = f"one TCP flow at {_FAST}, MTU {fabric.mtu_bytes}, through {len(switches)} switches"
     table = Table("", "", title=title)
     table.add_row("seconds of the fabric's time a second of wall time", f"{virtual_s / wall_s:.3f}")

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from fabric.config import Strict, TimeS, unknown_key
 from fabric.errors import ConfigError
-from fabric.lanes import DATA_LEVELS, ETHERNET_HEADER_BYTES, QueueConfig, ServiceLevel
+from fabric.lanes import DATA_LEVELS, QueueConfig, ServiceLevel
 from fabric.model import Fabric
 from topologies.load import fabric_of, read_topology
 from traffic.transport import DEFAULT_CONGESTION_CONTROL
@@ -44,11 +44,10 @@ class RunConfig(Strict):
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what of this config does not fit its fabric."""
-        frame_bytes = fabric.mtu_bytes + ETHERNET_HEADER_BYTES
         limits = {f"queues.lanes.{name}.limit": lane.limit for name, lane in self.queues.lanes.items()}
         for key, limit in {**limits, "queues.shared_limit": self.queues.shared_limit}.items():
-            if limit < frame_bytes:
-                least = f"a full frame of {frame_bytes} B, which could never be sent"
+            if limit < fabric.frame_bytes:
+                least = f"a full frame of {fabric.frame_bytes} B, which could never be sent"
                 yield f"{key}: {limit} B is less than {least}; raise it"
 
     def congestion_controls(self) -> dict[ServiceLevel, str]:

@@ -19,7 +19,7 @@ from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import Census, Conservation, conservation, take_census
 from fabric.fidelity import PhaseEvidence, Verdict, judge
-from fabric.lanes import ETHERNET_HEADER_BYTES, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.openvswitch import Datapath
 from fabric.results import FORMAT_VERSION, TABLES, Phase, ResultWriter, empty_table, fabric_as_json
 from fabric.telemetry import Sampler, SamplerSetup, Series, machine_frame, ports_frame
@@ -153,10 +153,8 @@ class Session:
     def judge(self) -> Verdict:
         """Return the verdict on the run so far."""
         calibrations = [one for found in self.calibrations.values() for one in found]
-        fabric = self.live.fabric
-        slowest_bps = min(link.rate_bps for link in fabric.links)
-        frame_time_s = (fabric.mtu_bytes + ETHERNET_HEADER_BYTES) * 8 / slowest_bps
-        return judge(calibrations, [self._evidence(outcome) for outcome in self.phases], frame_time_s)
+        evidence = [self._evidence(outcome) for outcome in self.phases]
+        return judge(calibrations, evidence, self.live.fabric.frame_time_s)
 
     def _evidence(self, outcome: PhaseOutcome) -> PhaseEvidence:
         phase, machine = outcome.phase, self.table("machine")

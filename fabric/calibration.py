@@ -82,8 +82,7 @@ def window_s(fabric: Fabric, engine: Engine) -> float:
     """
     if engine is not Engine.VIRTUAL:
         return _WINDOW_S
-    slowest_bps = min(link.rate_bps for link in fabric.links)
-    return min(_WINDOW_S, _VIRTUAL_WINDOW_FRAMES * (fabric.mtu_bytes + ETHERNET_HEADER_BYTES) * 8 / slowest_bps)
+    return min(_WINDOW_S, _VIRTUAL_WINDOW_FRAMES * fabric.frame_time_s)
 
 
 def calibrate(emulation: Emulation) -> list[LinkCalibration]:

@@ -19,7 +19,6 @@ from fabric import netns
 from fabric.emulation import Emulation
 from fabric.errors import EmulationError
 from fabric.identity import NodeId
-from fabric.lanes import ETHERNET_HEADER_BYTES
 from fabric.model import Fabric, Port
 from fabric.netlink import LinkCounters, Netlink
 from fabric.queues import QueueReader
@@ -169,7 +168,7 @@ def conservation(fabric: Fabric, before: Census, after: Census) -> Conservation:
     for switch in fabric.switches:
         if lost := _missing_in_switch([changes[port] for port in fabric.ports_of[switch]], rules.get(switch, 0)):
             unaccounted[f"switch {switch}"] = lost
-            missing_bytes += abs(lost) * (fabric.mtu_bytes + ETHERNET_HEADER_BYTES)
+            missing_bytes += abs(lost) * fabric.frame_bytes
     host_ports = [port for host in fabric.hosts for port in fabric.ports_of[host]]
     return Conservation(
         sent_packets=sum(changes[port].sent_packets for port in host_ports),

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from fabric.errors import TopologyError
 from fabric.identity import NodeId, Role, mac_of_ip, nic_ip
+from fabric.lanes import ETHERNET_HEADER_BYTES
 from fabric.units import format_rate
 
 MAX_INTERFACE_NAME = 15  # Linux: IFNAMSIZ less the closing zero byte.
@@ -196,6 +197,21 @@ class Fabric:
     def nic_rate_bps(self) -> int:
         """The fastest NIC's rate."""
         return max(link.rate_bps for link in self.links_of_tier(Tier.ACCESS))
+
+    @property
+    def slowest_rate_bps(self) -> int:
+        """The slowest link's rate."""
+        return min(link.rate_bps for link in self.links)
+
+    @property
+    def frame_bytes(self) -> int:
+        """The largest frame, as the kernel counts it: without preamble, gap and FCS."""
+        return self.mtu_bytes + ETHERNET_HEADER_BYTES
+
+    @property
+    def frame_time_s(self) -> float:
+        """How long the largest frame takes on the slowest link."""
+        return self.frame_bytes * 8 / self.slowest_rate_bps
 
     @property
     def scale(self) -> float:

@@ -23,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from fabric.lanes import ETHERNET_HEADER_BYTES
+
 COLLECTIVES = ("allreduce", "reduce_scatter", "allgather", "all_to_all", "broadcast", "reduce")
-ETHERNET_HEADER_BYTES = 14
 IP_TCP_HEADER_BYTES = 52
 """IPv4 (20), TCP (20) and TCP's timestamps option (12), which Linux uses by default."""
 
