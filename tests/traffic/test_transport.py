@@ -264,9 +264,9 @@ def received_ahead(options: SocketOptions) -> int:
                 sent += near.send(bytes(65536))
             except BlockingIOError:
                 time.sleep(0.05)
-        waiting = struct.unpack("i", fcntl.ioctl(near, termios.TIOCOUTQ, bytes(4)))[0]
+        (waiting,) = struct.unpack("i", fcntl.ioctl(near, termios.TIOCOUTQ, bytes(4)))
         assert far.fileno() >= 0  # Open until here, or what it took would be lost.
-        return sent - waiting
+        return int(sent - waiting)
 
 
 @pytest.mark.parametrize("window", [32 * 1024, 128 * 1024])
