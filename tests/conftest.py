@@ -1,4 +1,8 @@
-"""What all tests share: tests marked ``root`` are skipped, with the reason, where no namespaces can be made."""
+"""What all tests share: tests marked ``root`` are skipped, with the reason, where no namespaces can be made.
+
+For tests marked ``guest`` the guest kernel is built, if this machine has none; they are skipped, with the reason, where
+it cannot be.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
+
+from fabric.virtual import kernel
 
 CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -27,7 +33,28 @@ def why_no_namespaces() -> str | None:
     return None if done.returncode == 0 else f"needs network namespaces, and they do not work here: {done.stderr}"
 
 
+def why_no_guest() -> str | None:
+    """Return why no guest can be started here, nor a kernel for it be built; None if one can."""
+    if kernel.find() is not None:
+        return None
+    if missing := kernel.missing_packages():
+        return f"no guest kernel is built, and building one needs: sudo apt-get install {' '.join(missing)}"
+    return None
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the guest kernel, if tests are to be run that need it: no test's time limit fits the minutes it takes."""
+    if session.config.option.collectonly or all(item.get_closest_marker("guest") is None for item in session.items):
+        return
+    with session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        if kernel.find() is None and why_no_guest() is None:
+            print("\nbuilding the guest kernel; this takes minutes, once")
+            kernel.build(lambda text: print(f"  {text}", flush=True))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("guest") is not None and (reason := why_no_guest()):
+        pytest.skip(reason)
     if item.get_closest_marker("root") is not None and (reason := why_no_namespaces()):
         pytest.skip(reason)
 

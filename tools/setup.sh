@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 packages="mininet openvswitch-switch iproute2 iputils-ping iperf3 tcpdump util-linux procps gcc libc6-dev
-    python3-venv python3-pip build-essential flex bison bc xz-utils"
+    python3-venv python3-pip build-essential flex bison bc xz-utils bzip2"
 stamp=.venv/.installed
 python=/usr/bin/python3
 

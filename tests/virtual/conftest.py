@@ -1,4 +1,4 @@
-"""Tests of the commands in virtual time. None needs root; the kernel is built, once, if this machine has none."""
+"""Tests of the commands in virtual time. None needs root."""
 
 from __future__ import annotations
 
@@ -6,18 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fabric.virtual import kernel
-from tests.virtual.command import HERE, VirtualCommand
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build the kernel, if tests here are to be run: no test's time limit fits the minutes that it takes."""
-    if session.config.option.collectonly or not any(HERE in item.path.parents for item in session.items):
-        return
-    with session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        if kernel.find() is None:
-            print("\nbuilding the guest kernel; this takes minutes, once")
-            kernel.build(lambda text: print(f"  {text}", flush=True))
+from tests.virtual.command import VirtualCommand
 
 
 @pytest.fixture

@@ -62,6 +62,28 @@ def test_the_newest_source_comes_first_in_either_distribution(tmp_path: Path) ->
     assert found == ["linux-source-6.12.tar.xz", "linux-source-6.8.0.tar.bz2", "linux-source-6.1.tar.xz"]
 
 
+@pytest.mark.parametrize("version", ["6.8.0", "5.15.0"])
+@pytest.mark.parametrize("linked", [True, False], ids=["linked", "in its directory only"])
+def test_the_source_of_ubuntus_package_is_found_once(tmp_path: Path, version: str, linked: bool) -> None:
+    """Beside the archive are the package's ``debian`` and ``debian.master``, with files of similar names."""
+    package = f"linux-source-{version}"
+    archive = tmp_path / package / f"{package}.tar.bz2"
+    (tmp_path / package / "debian").mkdir(parents=True)
+    (tmp_path / package / "debian" / f"{package}.install").touch()
+    archive.touch()
+    if linked:
+        (tmp_path / archive.name).symlink_to(f"{package}/{archive.name}")
+    assert kernel.source_archives(tmp_path) == [archive]
+    assert kernel._name(archive).startswith(f"linux-{version}-")
+
+
+def test_ubuntus_archive_needs_bzip2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "linux-source-6.8.0" / "linux-source-6.8.0.tar.bz2"
+    monkeypatch.setattr(kernel, "source_archives", lambda: [archive])
+    monkeypatch.setattr("shutil.which", lambda name: None if name == "bzip2" else f"/bin/{name}")
+    assert kernel.missing_packages() == ["bzip2"]
+
+
 def test_a_security_update_of_the_source_gives_another_kernel(tmp_path: Path) -> None:
     archive = tmp_path / "linux-source-6.1.tar.xz"
     archive.write_bytes(b"1")

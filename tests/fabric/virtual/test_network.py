@@ -1,4 +1,4 @@
-"""What a link of the guest does is what it was told to do. Needs no root; skips where no kernel was built."""
+"""What a link of the guest does is what it was told to do. Needs no root."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fabric.virtual import kernel
 from fabric.virtual.guest import GIB, run_in_guest
 
-pytestmark = pytest.mark.skipif(kernel.find() is None, reason="no guest kernel is built; run: fabric virtual build")
+pytestmark = pytest.mark.guest
 ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).parent / "saturated_link.py"
 
