@@ -104,7 +104,11 @@ class ControllerProcess:
         command += ["--openflow-port", str(openflow_port), "--rest-port", str(rest_port)]
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C at Mininet's prompt is for the command there.
             )
 
     def __enter__(self) -> ControllerProcess:

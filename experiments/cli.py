@@ -20,6 +20,7 @@ from fabric import world
 from fabric.errors import FabricError, UsageError
 from fabric.lanes import Queueing, ServiceLevel
 from fabric.model import Fabric
+from fabric.virtual.dialogue import Ask
 from fabric.virtual.guest import GuestTime
 from topologies.load import load_fabric, topology_path
 
@@ -111,13 +112,17 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_engine_option(path)
     path.set_defaults(command=show_path)
 
-    shell = commands.add_parser("shell", help="the fabric up, with Mininet's prompt (root)")
+    text = "the fabric up, with Mininet's prompt"
+    waits = "In virtual time the clock stands still while the prompt waits, and keys go to the prompt only."
+    shell = commands.add_parser("shell", help=f"{text} (root)", description=f"Show {text}. {waits}")
     _add_fabric_options(shell)
     _add_engine_option(shell)
     shell.add_argument("--capture", action="append", default=[], metavar="PORT=FILE")
     shell.set_defaults(command=run_shell)
 
-    execute = commands.add_parser("exec", help="an unmodified program on hosts of the fabric (root)")
+    stdin = "The program's stdin is empty (/dev/null), in either engine, and so is that of a program beside it."
+    text = "an unmodified program on hosts of the fabric (root)"
+    execute = commands.add_parser("exec", help=text, description=f"Run {text.removesuffix(' (root)')}. {stdin}")
     _add_fabric_options(execute)
     execute.add_argument("hosts", nargs="+", metavar="HOST")
     execute.add_argument("--capture", action="append", default=[], metavar="PORT=FILE")
@@ -259,15 +264,11 @@ def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
     """Bring a fabric up and show Mininet's prompt."""
+    from experiments.prompt import ask
     from experiments.tools import shell_in_world
 
-    if options.engine == world.Engine.VIRTUAL.value:
-        raise UsageError(
-            "a prompt needs a person, and virtual time does not wait for one: the clock would leap ahead between two "
-            "keys; use fabric exec TOPOLOGY HOST... --engine virtual -- PROGRAM, or the shell with --engine namespace"
-        )
     fabric = _fabric_of(options)
-    _enter_world(arguments, options.engine)
+    _enter_world(arguments, options.engine, ask)
     return shell_in_world(fabric, options)
 
 
@@ -306,14 +307,14 @@ def _fabric_of(options: argparse.Namespace) -> Fabric:
     return load_fabric(options.topology, options.overrides)
 
 
-def _enter_world(arguments: list[str], engine: str) -> None:
+def _enter_world(arguments: list[str], engine: str, ask: Ask | None = None) -> None:
     if not world.is_inside():
-        _enter(arguments, engine, seed=1, keep=[])
+        _enter(arguments, engine, seed=1, keep=[], ask=ask)
     world.set_up()
 
 
-def _enter(arguments: list[str], engine: str, seed: int, keep: list[Path]) -> NoReturn:
-    """Go on in a new world, showing how virtual time passes where it does."""
+def _enter(arguments: list[str], engine: str, seed: int, keep: list[Path], ask: Ask | None = None) -> NoReturn:
+    """Go on in a new world, showing how virtual time passes where it does, until a first line is asked for."""
     if engine == world.Engine.NAMESPACE.value:
         world.enter(world.Engine.NAMESPACE, arguments, seed, keep, lambda time: None)
     passed = ""
@@ -324,8 +325,13 @@ def _enter(arguments: list[str], engine: str, seed: int, keep: list[Path]) -> No
             passed = f"virtual time {time.virtual_s:.2f} s, wall time {time.wall_s:.0f} s, ratio {time.ratio:.2f}"
             status.update(f"[dim]{passed}[/]")
 
+        def ask_undisturbed() -> str | None:
+            status.stop()
+            assert ask is not None
+            return ask()
+
         try:
-            world.enter(world.Engine.VIRTUAL, arguments, seed, keep, show)
+            world.enter(world.Engine.VIRTUAL, arguments, seed, keep, show, ask_undisturbed if ask else None, tell)
         finally:
             if passed:
                 tell(passed)

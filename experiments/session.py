@@ -186,6 +186,7 @@ class Session:
             "experiment": experiment,
             "engine": world.current_engine().value,
             "seed": self.seed,
+            "repeatable_with": world.repeatable_with(),
             "started_at": world.started_at(),
             "command": sys.argv,
             "datapath": self.live.emulation.datapath.value,

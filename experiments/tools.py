@@ -93,6 +93,9 @@ def shell_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     """Bring the fabric up and show Mininet's prompt until it is left."""
     with _live(fabric, options) as live:
         ERR.print("Mininet's prompt; try: z0h000 ping -c 3 z0h001, nodes, net, help, exit", highlight=False)
+        if world.current_engine() is world.Engine.VIRTUAL:
+            os.environ.update(world.users_environment())  # Which the shells of nodes inherit.
+            ERR.print("virtual time stands still while the prompt waits; keys go to the prompt only", highlight=False)
         live.emulation.command_line()
     return 0
 
@@ -104,7 +107,7 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     with _live(fabric, options) as live:
         environment = _environment(fabric, hosts)
         before = lane_counters(live.emulation, "sent_bytes")
-        servers = [_start(live, host, command, os.environ | environment) for host, command in beside]
+        servers = [_start(live, host, command, world.users_environment() | environment) for host, command in beside]
         if servers:
             time.sleep(0.5)
         failed = _run_all(live, hosts[:1] if options.first_only else hosts, options, environment)
@@ -167,7 +170,9 @@ def _run_all(
         nic = live.fabric.nics_of[host][0].port.interface
         own = {"FABRIC_HOST": host.name, "FABRIC_RANK": str(rank), "RANK": str(rank), "LOCAL_RANK": "0"}
         own["GLOO_SOCKET_IFNAME"] = nic
-        running.append(_start_piped(live, host, options.program, os.environ | environment | own, len(hosts) > 1))
+        running.append(
+            _start_piped(live, host, options.program, world.users_environment() | environment | own, len(hosts) > 1)
+        )
     deadline = time.monotonic() + options.timeout
     failed = []
     for host, (process, reader) in zip(hosts, running, strict=True):

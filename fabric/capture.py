@@ -60,7 +60,11 @@ class Capture:
             raise EmulationError("tcpdump is not installed, and captures need it; apt-get install tcpdump")
         command = [*self._prefix, program, "-i", self._interface, "-w", str(self.path), "-U", "-n", "-Z", "root"]
         command.append("--immediate-mode")  # Or packets of the last second may never reach the file.
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self._process = (
+            subprocess.Popen(  # In a session of its own: Ctrl-C at Mininet's prompt is for the command there.
+                command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+            )
+        )
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not self.path.exists() or self.path.stat().st_size < _PCAP_HEADER_BYTES:
             if self._process.poll() is not None or time.monotonic() > deadline:

@@ -33,6 +33,8 @@ from fabric.model import Fabric, Link, Nic, Port
 from fabric.netlink import LinkEnd, Netlink, Request
 from fabric.openvswitch import Datapath, OpenVSwitch
 from fabric.queues import ShapedPort, install_requests, replace_requests
+from fabric.virtual.dialogue import UserOutside, take_terminal
+from fabric.virtual.guest import CONTROL, in_guest
 
 CONTROLLER_ADDRESS = "127.0.0.1"
 OPENFLOW_PORT = 6653
@@ -55,7 +57,6 @@ _HOST_SYSCTLS = {
 }
 
 
-
 class _LazyShell(Node):  # type: ignore[misc]
     """A Mininet node whose shell starts when first needed, and lives in the namespace made for the node."""
 
@@ -71,8 +72,11 @@ class _LazyShell(Node):  # type: ignore[misc]
             super().startShell()
 
     def _popen(self, cmd: list[str], **params: Any) -> Any:
-        """Start a process in the node's namespace instead of a new one (mnexec's ``-n``)."""
-        return super()._popen([*self.prefix(), *_without_mnexec_namespace(cmd)], **params)
+        """Start a process in the node's namespace, with no files but its own, without mnexec's means for either.
+
+        To close files, mnexec calls close() for every number up to the limit: a million times in a guest, for a minute.
+        """
+        return super()._popen([*self.prefix(), *_without_mnexec_options(cmd, "nc")], **{**params, "close_fds": True})
 
     def prefix(self) -> list[str]:
         """Return what to put before a command to run it in this node's network namespace."""
@@ -96,10 +100,11 @@ class _LazyShell(Node):  # type: ignore[misc]
         return super().popen(*args, **kwargs)
 
 
-def _without_mnexec_namespace(command: list[str]) -> list[str]:
-    if command[:1] == ["mnexec"] and len(command) > 1 and command[1].startswith("-") and "n" in command[1]:
-        return [command[0], command[1].replace("n", ""), *command[2:]]
-    return command
+def _without_mnexec_options(command: list[str], unwanted: str) -> list[str]:
+    if command[:1] != ["mnexec"] or not command[1:] or not command[1].startswith("-"):
+        return command
+    options = "".join(letter for letter in command[1][1:] if letter not in unwanted)
+    return [command[0], f"-{options}", *command[2:]] if options else command[2:]
 
 
 class FabricHost(_LazyShell, Host):  # type: ignore[misc]
@@ -134,6 +139,17 @@ class _BuiltInterface(Intf):  # type: ignore[misc]
 
 def _interface(node: Any, port: Port, link: _BuiltLink) -> Any:
     return _BuiltInterface(port.interface, node=node, port=port.number, link=link, moveIntfFn=lambda *_: None)
+
+
+class _PromptInGuest(CLI):  # type: ignore[misc]
+    """Mininet's command line, of a file; the host has what a terminal adds: the prompt, editing, history."""
+
+    prompt = ""
+    use_rawinput = False
+
+    @classmethod
+    def initReadline(cls) -> None:  # noqa: N802 - Mininet's name
+        """Leave the history to the host."""
 
 
 @dataclass
@@ -204,7 +220,14 @@ class Emulation:
 
     def command_line(self) -> None:
         """Show Mininet's prompt until the user leaves it."""
-        CLI(self.net)
+        if not in_guest():
+            CLI(self.net)
+            return
+        terminal = take_terminal()
+        try:
+            _PromptInGuest(self.net, stdin=UserOutside(CONTROL))
+        finally:
+            os.close(terminal)
 
 
 def emulate(fabric: Fabric, plan: LanePlan, log_directory: Path, datapath: Datapath) -> Emulation:

@@ -228,7 +228,14 @@ class OpenVSwitch:
         command = [tool(name), *arguments, f"--log-file={log}", "-vconsole:off", "-vfile:info"]
         environment = os.environ | self._environment()
         with log.open("ab") as words:
-            daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words, env=environment)
+            daemon = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=words,
+                env=environment,
+                start_new_session=True,  # Ctrl-C at Mininet's prompt is for the command there.
+            )
         self._daemons.append(daemon)
 
     def _wait_for(self, path: Path, name: str) -> None:

@@ -15,10 +15,11 @@ import ctypes
 import os
 import shutil
 import signal
+import site
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
@@ -26,7 +27,9 @@ from typing import NoReturn
 
 from fabric import netlink
 from fabric.errors import EmulationError, UsageError
-from fabric.virtual.guest import Progress, in_guest, run_in_guest
+from fabric.virtual import bytecode
+from fabric.virtual.dialogue import Ask
+from fabric.virtual.guest import CONTROL, Progress, guest_environment, in_guest, run_in_guest
 
 RUN_DIR = Path("/run/fabric")
 """Files of the world: Open vSwitch's, the plan, and the result until it is whole. Private, in memory."""
@@ -34,6 +37,9 @@ TEMPORARY_DIR = RUN_DIR / "tmp"
 """Where temporary files of the run and its programs go (TMPDIR), so that they end with the world, too."""
 _INSIDE = "FABRIC_WORLD"
 _STARTED_AT = "FABRIC_STARTED_AT"
+_USERS_ENVIRONMENT = "environment"
+_SOFTWARE = "software"
+_FIXED_ENVIRONMENT = {"HOME": "/tmp", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "dumb"}
 _TIMER_SLACK_S = 100e-6
 _MS_NOSUID_NODEV = 0x2 | 0x4
 _MS_BIND = 0x1000
@@ -63,17 +69,75 @@ def is_inside() -> bool:
     return os.environ.get(_INSIDE) == "1" and (os.getpid() == 1 or in_guest())
 
 
-def enter(engine: Engine, arguments: Sequence[str], seed: int, keep: Sequence[Path], progress: Progress) -> NoReturn:
+def enter(
+    engine: Engine,
+    arguments: Sequence[str],
+    seed: int,
+    keep: Sequence[Path],
+    progress: Progress,
+    ask: Ask | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> NoReturn:
     """Go on as ``python -m experiments.cli arguments`` in a new world.
 
-    ``seed`` fixes what a guest draws at random, ``keep`` names directories of the host that the program needs, and
-    ``progress`` is told how far virtual time is. Raises UsageError, EmulationError.
+    ``seed`` fixes what a guest draws at random, ``keep`` names directories of the host that the program needs,
+    ``progress`` is told how far virtual time is, ``ask`` returns the user's lines to a program in a guest, and
+    ``tell`` is told what is done before that starts.
+    Raises UsageError, EmulationError.
     """
     if engine is Engine.NAMESPACE:
         _enter_namespaces(arguments)
     command = [sys.executable, "-m", "experiments.cli", *arguments]
-    environment = {**os.environ, _INSIDE: "1", _STARTED_AT: started_at()}
-    raise SystemExit(run_in_guest(command, seed=seed, keep=keep, environment=environment, progress=progress))
+    compiled = bytecode.prepare(tell)
+    ended = run_in_guest(
+        command,
+        seed=seed,
+        keep=keep,
+        environment=_own_environment(),
+        progress=progress,
+        ask=ask,
+        bytecode=compiled,
+        handed={
+            _USERS_ENVIRONMENT: _encoded(guest_environment(os.environ, seed)),
+            _SOFTWARE: bytecode.fingerprint().encode(),
+        },
+    )
+    raise SystemExit(ended)
+
+
+def _own_environment() -> dict[str, str]:
+    """Return the environment of our programs in a guest: the same for everybody, but for where programs are.
+
+    Its size and content decide where memory lies and what programs read at their start, and with that, in the end, the
+    last digits of figures; under contention, the first.
+    """
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "SUDO_UID", "SUDO_GID") if name in os.environ}
+    if site.ENABLE_USER_SITE:
+        kept["PYTHONUSERBASE"] = site.getuserbase()  # It would be looked for in HOME.
+    return {**_FIXED_ENVIRONMENT, **kept, _INSIDE: "1", _STARTED_AT: started_at()}
+
+
+def repeatable_with() -> dict[str, str] | None:
+    """Return what, beside seed and config, figures of this world depend on; None where that is more than can be named.
+
+    ``software`` names the state of this project's sources, its Python and the packages beside it.
+    """
+    if current_engine() is Engine.NAMESPACE:
+        return None
+    return {"guest_kernel": os.uname().release, "software": (CONTROL / _SOFTWARE).read_text()}
+
+
+def users_environment() -> dict[str, str]:
+    """Return the environment that the user's own programs get: the user's, with what is other in this world."""
+    if current_engine() is Engine.NAMESPACE:
+        return dict(os.environ)
+    entries = os.fsdecode((CONTROL / _USERS_ENVIRONMENT).read_bytes()).split("\0")[:-1]
+    users = dict(entry.split("=", 1) for entry in entries)
+    return {**users, "TMPDIR": str(TEMPORARY_DIR), _INSIDE: "1", _STARTED_AT: started_at()}
+
+
+def _encoded(environment: dict[str, str]) -> bytes:
+    return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
 
 
 def started_at() -> str:

@@ -26,13 +26,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from pathlib import Path
 from typing import BinaryIO
 
 from fabric.errors import EmulationError, UsageError
+from fabric.virtual.dialogue import Ask, Dialogue
 from fabric.virtual.kernel import KernelPaths, require
 
 GIB = 1 << 30
@@ -48,6 +49,8 @@ CONTROL = Path("/run/guest")
 CONTROL_DESCRIPTOR = 200
 """The control directory's in the kernel's process. The kernel mixes its command line into its random numbers, so the
 directory's name, another one in every run, must not be in it."""
+BYTECODE = "bytecode"
+"""Where in it the compiled Python modules are: under one name, whoever's they are."""
 SYSTEM_PROGRAMS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 POLL_S = 0.05
 PROGRESS_S = 0.5
@@ -98,13 +101,19 @@ def run_in_guest(
     kernel: KernelPaths | None = None,
     stdout: BinaryIO | None = None,
     stderr: BinaryIO | None = None,
+    ask: Ask | None = None,
+    bytecode: Path | None = None,
+    handed: Mapping[str, bytes] | None = None,
 ) -> int:
     """Run ``argv`` as the only program of a new guest, in the current directory, and return its exit code.
 
     A program ended by a signal returns 128 and the signal's number, as in a shell. Everything the guest draws at random
     follows from ``seed``. ``keep`` names directories below ``/tmp``, ``/run`` or ``/dev`` that the program needs
     (the current directory and the Python environment are kept anyway). ``environment`` replaces our own.
-    ``console_log`` receives what the guest's kernel said.
+    ``console_log`` receives what the guest's kernel said. ``ask`` is called, in the main thread, for each line that the
+    program asks for (:mod:`fabric.virtual.dialogue`); its stdin is empty. ``bytecode`` holds compiled Python modules
+    (:mod:`fabric.virtual.bytecode`). ``handed`` are files for CONTROL, by their names: what they hold does not show
+    in the program's own memory, as its environment does.
 
     Raises EmulationError if the guest could not run the program to its end, with nothing of it left on the host.
     """
@@ -113,18 +122,32 @@ def run_in_guest(
     job = _Job(
         argv=(program, *argv[1:]),
         directory=Path.cwd(),
-        keep=directories_to_keep([*keep, Path.cwd(), *_own_directories(), Path(program).parent]),
-        environment=guest_environment(os.environ if environment is None else environment, seed),
+        keep=directories_to_keep(
+            [*keep, Path.cwd(), *_own_directories(), Path(program).parent, *([bytecode] if bytecode else [])]
+        ),
+        environment={
+            **guest_environment(os.environ if environment is None else environment, seed),
+            **({"PYTHONPYCACHEPREFIX": str(CONTROL / BYTECODE)} if bytecode else {}),
+        },
         seed=seed,
     )
-    with _control_directory() as control, _processor_of_its_own() as processor:
+    dialogue = None if ask is None else Dialogue(ask)
+    with (
+        _control_directory() as control,
+        _processor_of_its_own() as processor,
+        nullcontext() if dialogue is None else dialogue.open(control),
+    ):
         (control / "job").write_bytes(job.encoded())
+        for name, content in (handed or {}).items():
+            (control / name).write_bytes(content)
+        if bytecode is not None:
+            (control / BYTECODE).symlink_to(bytecode.resolve())
         output = _Copies(control, stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
         command = kernel_command(kernel, memory_bytes, kernel_parameters)
         watch = _Watch(limits, progress, kernel.clock_address)
         surroundings = _kernel_environment(kernel, memory_bytes, seed, processor)
         try:
-            ending = _run_kernel(command, surroundings, control, watch, output)
+            ending = _run_kernel(command, surroundings, control, watch, output, dialogue)
         finally:
             output.copy()
             if console_log is not None:
@@ -378,41 +401,59 @@ def _kernel_environment(kernel: KernelPaths, memory_bytes: int, seed: int, proce
 
 
 def _run_kernel(
-    command: Sequence[str], environment: Mapping[str, str], control: Path, watch: _Watch, output: _Copies
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    control: Path,
+    watch: _Watch,
+    output: _Copies,
+    dialogue: Dialogue | None,
 ) -> int:
     """Run the guest to its end and return how its process ended. Raises EmulationError if it must be ended instead."""
+    with _descriptor_of(control) as passed, (control / "console").open("wb") as console:
+        actual = [part.replace(f"/fd/{CONTROL_DESCRIPTOR}/", f"/fd/{passed}/") for part in command]
+        ends = () if dialogue is None else (dialogue.guest_questions.fileno(), dialogue.guest_keys.fileno())
+        if ends:
+            environment = {**environment, "GUEST_LINES": str(ends[0])}
+            actual.insert(1, f"con1=fd:{ends[1]}")
+        process = subprocess.Popen(
+            actual,
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=console,
+            env=environment,
+            cwd="/",
+            pass_fds=(passed, *ends),
+            start_new_session=True,  # Ctrl-C is ours to handle.
+        )
+    try:
+        return _attend(process, watch, output, dialogue)
+    finally:
+        process.kill()  # Its own processes end with it: host.c sees to that.
+        process.wait()
+
+
+@contextmanager
+def _descriptor_of(control: Path) -> Iterator[int]:
+    """Open the control directory as CONTROL_DESCRIPTOR, or the next one that is free."""
     descriptor = os.open(control, os.O_RDONLY | os.O_DIRECTORY)
     try:
         passed = fcntl(descriptor, F_DUPFD_CLOEXEC, CONTROL_DESCRIPTOR)
     finally:
         os.close(descriptor)
     try:
-        actual = [part.replace(f"/fd/{CONTROL_DESCRIPTOR}/", f"/fd/{passed}/") for part in command]
-        with (control / "console").open("wb") as console:
-            process = subprocess.Popen(
-                actual,
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=console,
-                env=environment,
-                cwd="/",
-                pass_fds=(passed,),
-                start_new_session=True,  # Ctrl-C is ours to handle.
-            )
+        yield passed
     finally:
         os.close(passed)
-    try:
-        return _attend(process, watch, output)
-    finally:
-        process.kill()  # Its own processes end with it: host.c sees to that.
-        process.wait()
 
 
-def _attend(process: subprocess.Popen[bytes], watch: _Watch, output: _Copies) -> int:
+def _attend(process: subprocess.Popen[bytes], watch: _Watch, output: _Copies, dialogue: Dialogue | None) -> int:
     ended = os.pidfd_open(process.pid)
+    watched = [ended] if dialogue is None else [ended, dialogue.fileno()]
     try:
-        while not select.select([ended], [], [], POLL_S)[0]:
+        while ended not in (ready := select.select(watched, [], [], POLL_S)[0]):
             output.copy()
+            if dialogue is not None and ready:
+                dialogue.answer()
             if reason := watch.look(process.pid):
                 raise EmulationError(reason)
         return process.wait()

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Loaded (LD_PRELOAD) into the guest kernel's own process on the host. It makes that process end with the one that
- * started it, end everything that runs in it, survive being stopped for a while, stay on one processor, and draw the same
- * random numbers for the same seed.
+ * started it, end everything that runs in it, survive being stopped for a while, stay on one processor, draw the same
+ * random numbers for the same seed, and stand still while the user is asked for a line (dialogue.py).
  *
  * Guest programs run as host processes that the kernel's process traces. Without PTRACE_O_EXITKILL they would run on
  * natively, with their next system call going to the host, if the kernel's process were killed.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -18,10 +19,12 @@
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define QUESTION "/next-line-of-the-user" /* dialogue.py knows this name, too. */
 #define OLD_SETOPTIONS 21 /* The numbers of the requests, without the header that declares ptrace() otherwise. */
 #define SETOPTIONS 0x4200
 #define EXITKILL 0x100000
@@ -32,6 +35,8 @@
 
 static long (*next_ptrace)(int, pid_t, void *, void *);
 static pid_t (*next_waitpid)(pid_t, int *, int);
+static ssize_t (*next_readlink)(const char *, char *, size_t);
+static int lines = -1; /* Where the user is asked, if anybody is. */
 static uint64_t state;
 static pid_t resumed; /* The guest program that runs, */
 static int resumed_by; /* and the request that made it run. */
@@ -48,6 +53,7 @@ static void fix_addresses(char **arguments)
 __attribute__((constructor)) static void prepare(int count, char **arguments)
 {
 	const char *parent = getenv("GUEST_PARENT"), *seed = getenv("GUEST_SEED"), *processor = getenv("GUEST_CPU");
+	const char *lines_from = getenv("GUEST_LINES");
 	struct rlimit files, none = { 0, 0 };
 	cpu_set_t processors;
 
@@ -58,7 +64,8 @@ __attribute__((constructor)) static void prepare(int count, char **arguments)
 		_exit(1); /* It has gone in the meantime. */
 	next_ptrace = (long (*)(int, pid_t, void *, void *))dlsym(RTLD_NEXT, "ptrace");
 	next_waitpid = (pid_t (*)(pid_t, int *, int))dlsym(RTLD_NEXT, "waitpid");
-	if (!next_ptrace || !next_waitpid)
+	next_readlink = (ssize_t (*)(const char *, char *, size_t))dlsym(RTLD_NEXT, "readlink");
+	if (!next_ptrace || !next_waitpid || !next_readlink)
 		_exit(1);
 	setrlimit(RLIMIT_CORE, &none);
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* Every file open in the guest is one open here. */
@@ -71,6 +78,7 @@ __attribute__((constructor)) static void prepare(int count, char **arguments)
 		sched_setaffinity(0, sizeof(processors), &processors);
 	}
 	state = seed ? strtoull(seed, NULL, 10) : 0;
+	lines = lines_from ? atoi(lines_from) : -1;
 }
 
 long ptrace(int request, ...)
@@ -103,6 +111,31 @@ pid_t waitpid(pid_t pid, int *status, int options)
 	       next_ptrace(resumed_by, waited, NULL, NULL) == 0)
 		waited = next_waitpid(pid, status, options);
 	return waited;
+}
+
+/* The kernel has one thread, and that waits here: all of the guest, and its clock, wait with it. */
+static ssize_t ask(char *buffer, size_t size)
+{
+	ssize_t done;
+
+	do /* The kernel's own signals interrupt either call. */
+		done = send(lines, "?", 1, MSG_NOSIGNAL);
+	while (done < 0 && errno == EINTR);
+	if (done < 0)
+		return done;
+	do
+		done = recv(lines, buffer, size, 0);
+	while (done < 0 && errno == EINTR);
+	return done;
+}
+
+ssize_t readlink(const char *path, char *buffer, size_t size)
+{
+	size_t length = strlen(path), wanted = strlen(QUESTION);
+
+	if (lines >= 0 && length >= wanted && strcmp(path + length - wanted, QUESTION) == 0)
+		return ask(buffer, size);
+	return next_readlink(path, buffer, size);
 }
 
 /* SplitMix64 (Steele, Lea, Flood 2014): nothing here is secret, everything is to be repeated. */

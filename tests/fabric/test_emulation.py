@@ -93,16 +93,19 @@ def test_a_host_with_two_nics_reaches_each_zone_over_the_nic_in_it() -> None:
 @pytest.mark.parametrize(
     ("command", "without"),
     [
-        (["mnexec", "-cdn", "bash"], ["mnexec", "-cd", "bash"]),
-        (["mnexec", "-cd", "bash"], ["mnexec", "-cd", "bash"]),
+        (["mnexec", "-cdn", "bash"], ["mnexec", "-d", "bash"]),
+        (["mnexec", "-da", "7", "ls", "-c"], ["mnexec", "-da", "7", "ls", "-c"]),
+        (["mnexec", "-c", "bash"], ["bash"]),
         (["mnexec", "net"], ["mnexec", "net"]),
         (["mnexec"], ["mnexec"]),
         (["ls", "-n"], ["ls", "-n"]),
         ([], []),
     ],
 )
-def test_mininets_programs_keep_the_namespace_that_was_made_for_them(command: list[str], without: list[str]) -> None:
-    assert emulation._without_mnexec_namespace(command) == without
+def test_mininets_programs_keep_the_namespace_made_for_them_and_close_no_files_by_themselves(
+    command: list[str], without: list[str]
+) -> None:
+    assert emulation._without_mnexec_options(command, "nc") == without
 
 
 def test_offloads_that_cannot_be_switched_off_are_told() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,17 +23,22 @@ class VirtualCommand:
     here: Path
     temporary: Path
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-        """Start ``fabric ARGUMENTS --engine virtual``; what comes after two dashes stays behind them."""
+    def start(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, **options: Any
+    ) -> subprocess.Popen[str]:
+        """Start ``fabric ARGUMENTS --engine virtual``; what comes after two dashes stays behind them.
+
+        ``environment`` adds to our own, ``options`` are Popen's.
+        """
         words, dashes, program = _split(arguments)
         command = [sys.executable, "-m", "experiments.cli", *words, "--engine", "virtual", *dashes, *program]
-        surroundings = os.environ | {"TMPDIR": str(self.temporary), "PYTHONPATH": str(ROOT)}
+        surroundings = os.environ | {"TMPDIR": str(self.temporary), "PYTHONPATH": str(ROOT), **(environment or {})}
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, cwd=self.here, env=surroundings, text=True, **(pipes | options))
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Run it to its end."""
-        with self.start(*arguments) as process:
+        with self.start(*arguments, environment=environment) as process:
             try:
                 out, err = process.communicate(timeout=RUN_TIMEOUT_S)
             finally:

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from fabric.virtual import kernel
 from fabric.virtual.guest import GIB, run_in_guest
 from tests.virtual.command import HERE, ROOT, SMALL, VirtualCommand
+from tests.virtual.guests import below, processes
+
+pytestmark = pytest.mark.guest
 
 
 @pytest.mark.parametrize(
@@ -89,42 +91,6 @@ def _wrapper(path: Path, script: str) -> str:
     path.write_text(f'#!/bin/sh\nshift 2\nexec "{sys.executable}" -c "{script}" "$@"\n')
     path.chmod(0o755)
     return str(path)
-
-
-def test_a_prompt_is_refused_with_a_reason(command: VirtualCommand) -> None:
-    done = command.run("shell", SMALL)
-    assert done.returncode == 2
-    assert "fabric exec" in done.stderr
-
-
-def processes() -> set[int]:
-    """Return the processes of all guests of this machine, by what they run: the kernel's program."""
-    built = kernel.require().kernel.resolve()
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if (entry / "exe").resolve() == built:
-                found.add(int(entry.name))
-        except OSError:
-            continue  # It has ended in the meantime, or is not ours to look at.
-    return found
-
-
-def parent_of(process: int) -> int:
-    try:
-        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
-
-
-def below(ancestor: int) -> set[int]:
-    """Return those of a process's guest."""
-    ours, before = {ancestor}, 0
-    guests = processes()
-    while len(ours) > before:
-        before = len(ours)
-        ours |= {process for process in guests if parent_of(process) in ours}
-    return ours - {ancestor}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "terminated"])

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fabric.virtual import bytecode, kernel
 from tests.virtual.command import VirtualCommand
 
-pytestmark = pytest.mark.timeout(2400)
+pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
 SHORT = ("--set", "alone_time=1", "--set", "together_time=2", "--set", "hfreduce.size=256 KiB")
 Done = tuple[subprocess.CompletedProcess[str], Path]
 
 
-def played(command: VirtualCommand, seed: int, name: str) -> Done:
-    done = command.run("run", "isolation", *SHORT, "--seed", str(seed), "--out", name)
+def played(command: VirtualCommand, seed: int, name: str, environment: Mapping[str, str] | None = None) -> Done:
+    done = command.run("run", "isolation", *SHORT, "--seed", str(seed), "--out", name, environment=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done, command.here / name
 
@@ -59,12 +62,32 @@ def test_a_run_is_believed_and_accounts_for_every_packet(first: Done) -> None:
     assert all(phase["unaccounted_bytes"] == 0 for phase in manifest["conservation"].values())
 
 
-def test_the_same_seed_gives_the_same_figures(first: Done, shared_command: VirtualCommand) -> None:
-    """Also with a longer name for its directory: nothing in the guest may depend on that."""
-    again = metrics(played(shared_command, 7, "another_name_for_the_same")[1])
+def test_the_same_seed_gives_the_same_figures_whoever_runs_it(
+    first: Done, shared_command: VirtualCommand, tmp_path: Path
+) -> None:
+    """With another home, environment and name of its directory, and without the compiled modules beside the sources.
+
+    Each of these shifts memory, and which modules are compiled also decides in which order sets are iterated.
+    """
+    other = {
+        "HOME": str(tmp_path),
+        "LANG": "de_DE.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPYCACHEPREFIX": str(tmp_path / "nothing is compiled here"),
+        "PATH": f"{tmp_path / 'another directory of programs'}:{os.environ['PATH']}",
+        "SOMETHING_LONG": "x" * 5000,
+    }
+    again = metrics(played(shared_command, 7, "another_name_for_the_same", other)[1])
     before = metrics(first[1])
     assert before.keys() == again.keys()
     assert [name for name, value in before.items() if not math.isclose(value, again[name], rel_tol=5e-5)] == []
+
+
+def test_a_result_says_what_repeats_it(first: Done) -> None:
+    assert read(first[1], "manifest.json")["repeatable_with"] == {
+        "guest_kernel": kernel.require().release,
+        "software": bytecode.fingerprint(),
+    }
 
 
 def test_another_seed_gives_others(first: Done, shared_command: VirtualCommand) -> None:

@@ -1,0 +1,30 @@
+"""The user's end of Mininet's prompt where that runs in a guest, which has no keyboard."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from experiments.console import ERR
+from fabric.virtual.dialogue import LONGEST_LINE_BYTES
+
+PROMPT = "mininet> "
+"""Mininet's own."""
+
+
+def ask() -> str | None:
+    """Return the next line of stdin, showing the prompt; None at its end. Ctrl-C begins a new line, as in Mininet."""
+    if sys.stdin.isatty():
+        import readline  # noqa: F401 - from now on input() has editing and history.
+    while True:
+        try:
+            line = input(PROMPT)
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            print("\nInterrupt")
+            continue
+        size_bytes = len(os.fsencode(line))
+        if size_bytes < LONGEST_LINE_BYTES and "\0" not in line:
+            return line
+        ERR.print(f"[red]not run:[/] a line of {size_bytes} bytes; the limit is {LONGEST_LINE_BYTES}, and none is NUL")
