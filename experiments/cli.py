@@ -21,7 +21,7 @@ from fabric.errors import FabricError, UsageError
 from fabric.lanes import Queueing, ServiceLevel
 from fabric.model import Fabric
 from fabric.virtual.dialogue import Ask
-from fabric.virtual.guest import GuestTime
+from fabric.virtual.watch import GuestTime
 from topologies.load import load_fabric, topology_path
 
 _LEVELS = {level.label: level for level in ServiceLevel}

@@ -29,7 +29,8 @@ from fabric import netlink
 from fabric.errors import EmulationError, UsageError
 from fabric.virtual import bytecode
 from fabric.virtual.dialogue import Ask
-from fabric.virtual.guest import CONTROL, Progress, guest_environment, in_guest, run_in_guest
+from fabric.virtual.guest import CONTROL, guest_environment, in_guest, run_in_guest
+from fabric.virtual.watch import Progress
 
 RUN_DIR = Path("/run/fabric")
 """Files of the world: Open vSwitch's, the plan, and the result until it is whole. Private, in memory."""

@@ -58,7 +58,7 @@ def take_terminal() -> int:
 
 
 class UserOutside:
-    """A file of the user's lines, in the guest: each is asked for when it is read, and keys between them do not come."""
+    """A file of the user's lines, in the guest: each is asked for when it is read. It has no keys between them."""
 
     def __init__(self, control: Path) -> None:
         self._control = control

@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fabric import world
 from fabric.errors import EmulationError, UsageError
 from fabric.openvswitch import tool
+from fabric.virtual import bytecode
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -128,3 +130,58 @@ def test_a_world_has_a_network_processes_and_files_of_its_own() -> None:
         assert seen["hosts"] == "127.0.0.1 localhost\n10.0.0.1 z0h000\n"
         assert Path("/etc/hosts").read_text() == hosts
     assert not Path("/run/only_here").exists()
+
+
+@pytest.fixture
+def guest(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What a guest would have been run with."""
+    found: dict[str, Any] = {}
+
+    def run_in_guest(argv: list[str], **options: Any) -> int:
+        found.update(options, argv=argv)
+        return 3
+
+    monkeypatch.setattr(world, "run_in_guest", run_in_guest)
+    monkeypatch.setattr(bytecode, "prepare", lambda tell: Path("/compiled"))
+    return found
+
+
+def test_our_programs_in_a_guest_have_an_environment_that_is_the_same_for_everybody(
+    guest: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    for home, more in (("/home/one", "x"), ("/home/another", "y" * 1000)):
+        monkeypatch.setenv("HOME", home)
+        monkeypatch.setenv("PYTHONPYCACHEPREFIX", home)
+        monkeypatch.setenv("MORE", more)
+        with pytest.raises(SystemExit) as ended:
+            world.enter(world.Engine.VIRTUAL, ["path"], 7, [], print)
+        assert ended.value.code == 3
+        environment = guest["environment"] | {"FABRIC_STARTED_AT": ""}
+        seen.append((environment, guest["bytecode"], list(guest["handed"])))
+    assert seen[0] == seen[1]
+    assert seen[0][0]["PATH"] == os.environ["PATH"]
+    assert {"HOME": "/tmp", "FABRIC_WORLD": "1"}.items() <= seen[0][0].items()
+
+
+def test_the_users_programs_in_a_guest_have_the_users_environment_with_what_is_other_there(
+    guest: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", "/home/one")
+    monkeypatch.setenv("MORE", "a=b\nc")
+    with pytest.raises(SystemExit):
+        world.enter(world.Engine.VIRTUAL, ["exec"], 7, [], print)
+    for name, content in guest["handed"].items():
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.setattr(world, "CONTROL", tmp_path)
+    monkeypatch.setattr(world, "current_engine", lambda: world.Engine.VIRTUAL)
+    found = world.users_environment()
+    assert {"HOME": "/home/one", "MORE": "a=b\nc", "PYTHONHASHSEED": "7", "FABRIC_WORLD": "1"}.items() <= found.items()
+    assert found["TMPDIR"] == str(world.TEMPORARY_DIR)
+    assert world.repeatable_with() == {"guest_kernel": os.uname().release, "software": bytecode.fingerprint()}
+
+
+def test_in_real_time_the_environment_is_the_users_and_nothing_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MORE", "x")
+    assert world.users_environment() == dict(os.environ)
+    assert world.repeatable_with() is None

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -69,6 +70,17 @@ def test_the_exit_code_of_a_program_on_a_host_comes_through(command: VirtualComm
     assert done.returncode == code, done.stderr
     assert done.stdout == "on z0h000\n"
     assert ("ended with 3" in done.stderr) == (code == 1)
+
+
+def test_a_program_has_the_users_environment_and_nothing_to_read(command: VirtualCommand) -> None:
+    program = "echo $HOME $MORE $PYTHONPYCACHEPREFIX; wc -c; readlink /proc/self/fd/0"
+    users = {"HOME": "/home/somebody", "MORE": "of it"}
+    with command.start(
+        "exec", SMALL, "z0h000", "--", "sh", "-c", program, environment=users, stdin=subprocess.PIPE
+    ) as done:
+        out, err = done.communicate("not for the program\n", timeout=240)
+    assert done.returncode == 0, err
+    assert out == "/home/somebody of it\n0\n/dev/null\n"
 
 
 def test_without_a_kernel_the_error_says_how_to_get_one(

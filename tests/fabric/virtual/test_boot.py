@@ -16,7 +16,8 @@ import pytest
 
 from fabric.errors import EmulationError
 from fabric.virtual import kernel
-from fabric.virtual.guest import GIB, GuestTime, Limits, run_in_guest
+from fabric.virtual.guest import GIB, run_in_guest
+from fabric.virtual.watch import GuestTime, Limits
 
 pytestmark = pytest.mark.guest
 

@@ -72,26 +72,6 @@ def test_a_dead_guest_is_explained(console: str, code: int, reason: str) -> None
     assert reason in guest.explain_failure(console, code, 2 << 30)
 
 
-def test_the_ratio_counts_from_the_start_of_the_program() -> None:
-    assert guest.GuestTime(virtual_s=13.0, wall_s=2.0).ratio == 0.5
-    assert guest.GuestTime(virtual_s=5.0, wall_s=2.0).ratio == 0
-
-
 def test_a_program_that_does_not_exist_is_named() -> None:
     with pytest.raises(UsageError, match="no-such-program: not found"):
         guest.run_in_guest(["no-such-program"], seed=0, kernel=KernelPaths(Path("/none")))
-
-
-def test_time_for_which_we_were_stopped_ourselves_makes_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock_s = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock_s[0])
-    monkeypatch.setattr(guest, "_read_clock_ns", lambda pid, address: 5 * 10**9)
-    watch = guest._Watch(guest.Limits(hang_s=10), None, 0)
-    clock_s[0] = 3600
-    assert watch.look(1) is None
-    reasons = []
-    for _ in range(30):
-        clock_s[0] += 0.5
-        reasons.append(watch.look(1))
-    assert "stood still at 5.000000 s for 10 s" in str(reasons[-1])
-    assert reasons[:18] == [None] * 18
