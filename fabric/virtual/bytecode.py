@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import site
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -90,7 +91,11 @@ def fingerprint() -> str:
     for source in _sources():
         status = source.stat()
         digest.update(f"{source} {status.st_size} {status.st_mtime_ns}".encode())
-    for place in sorted(path for path in map(Path, sys.path) if path.is_dir()):
+    for place in filter(Path.is_dir, map(Path, _package_directories())):
         names = sorted(entry.name for entry in place.iterdir() if entry.suffix in (".dist-info", ".egg-info"))
         digest.update(f"{place} {names}".encode())
     return digest.hexdigest()[:16]
+
+
+def _package_directories() -> list[str]:
+    return [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]

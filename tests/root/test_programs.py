@@ -10,6 +10,7 @@ import pytest
 from scapy.layers.inet import IP, TCP
 from scapy.utils import rdpcap
 
+from tests.terminal import in_terminal
 from tests.worlds import SMALL, Command, nothing_left
 
 pytestmark = pytest.mark.root
@@ -95,6 +96,18 @@ def test_mininets_prompt_takes_commands(command: Command) -> None:
     assert "ix1" in said
     assert "2 packets transmitted, 2 received, 0% packet loss" in said
     assert "10.128.0.1" in said
+
+
+def test_ctrl_c_at_mininets_prompt_is_for_the_command_there_and_not_for_the_switches(command: Command) -> None:
+    with nothing_left(command), in_terminal(lambda **options: command.start("shell", SMALL, **options)) as terminal:
+        terminal.wait_for("mininet> ")
+        terminal.type("z0h000 ping -i 0.2 z0h001\r")
+        terminal.wait_for("icmp_seq=2 ")
+        terminal.type("\x03")
+        assert "packets transmitted" in terminal.wait_for("mininet> ")
+        assert " 0% packet loss" in terminal.prompted("z0h000 ping -c 1 -W 5 z1h004")
+        terminal.type("exit\r")
+        assert terminal.process.wait(60) == 0
 
 
 def test_the_doctor_says_that_experiments_can_run_here(command: Command) -> None:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
-import select
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
+from tests.terminal import PATIENCE_S, Terminal, in_terminal
 from tests.virtual.command import SMALL, VirtualCommand
 from tests.virtual.guests import below
 
 pytestmark = pytest.mark.guest
-PATIENCE_S = 200.0
 CLOCK = "py __import__('time').monotonic()"
 
 
@@ -36,51 +32,12 @@ def test_lines_from_a_pipe_are_run_and_its_end_leaves_the_prompt(command: Virtua
     assert list(command.temporary.iterdir()) == list(command.here.iterdir()) == []
 
 
-@dataclass
-class Terminal:
-    """A terminal with the command in it."""
-
-    process: subprocess.Popen[str]
-    ours: int
-    _unread: str = field(default="")
-
-    def type(self, text: str) -> None:
-        os.write(self.ours, text.encode())
-
-    def wait_for(self, words: str) -> str:
-        """Return what was shown up to these words."""
-        deadline = time.monotonic() + PATIENCE_S
-        while words not in self._unread:
-            assert time.monotonic() < deadline, f"no {words!r} within {PATIENCE_S:g} s, only {self._unread!r}"
-            if select.select([self.ours], [], [], 1.0)[0]:
-                self._unread += os.read(self.ours, 65536).decode(errors="replace")
-        shown, _, self._unread = self._unread.partition(words)
-        return shown
-
-    def prompted(self, line: str) -> str:
-        """Type a line, and return what is shown until the next prompt."""
-        self.type(f"{line}\r")
-        return self.wait_for("mininet> ")
-
-
 @pytest.fixture
 def terminal(command: VirtualCommand) -> Iterator[Terminal]:
     """A terminal that shows a first prompt."""
-    ours, theirs = pty.openpty()
-    options: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
-    with command.start("shell", SMALL, preexec_fn=_take_terminal, **options) as process:
-        os.close(theirs)
-        try:
-            made = Terminal(process, ours)
-            made.wait_for("mininet> ")
-            yield made
-        finally:
-            process.kill()
-            os.close(ours)
-
-
-def _take_terminal() -> None:
-    os.close(os.open(os.ttyname(0), os.O_RDWR))  # The first that a session opens is its own.
+    with in_terminal(lambda **options: command.start("shell", SMALL, **options)) as made:
+        made.wait_for("mininet> ")
+        yield made
 
 
 def cpu_s(process: int) -> float:

@@ -50,6 +50,20 @@ def test_it_is_done_once_for_each_state_of_the_sources(project: Path) -> None:
     assert len(said) == 2
 
 
+def test_the_state_is_the_same_wherever_the_command_is_called_and_another_with_another_package(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tmp_path / "site-packages"
+    (packages / "numpy-2.4.0.dist-info").mkdir(parents=True)
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(packages), str(tmp_path / "none")])
+    before = bytecode.fingerprint()
+    monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
+    monkeypatch.chdir(project)
+    assert bytecode.fingerprint() == before
+    (packages / "numpy-2.4.0.dist-info").rename(packages / "numpy-2.4.1.dist-info")
+    assert bytecode.fingerprint() != before
+
+
 def test_a_project_that_cannot_be_imported_is_told_and_not_taken_for_compiled(project: Path) -> None:
     (project / "fabric" / "lanes.py").write_text("raise ValueError('no lanes')\n")
     for _ in range(2):

@@ -1,0 +1,61 @@
+"""A terminal with the command in it, as a person would use it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+PATIENCE_S = 200.0
+
+
+@dataclass
+class Terminal:
+    """A terminal with the command in it."""
+
+    process: subprocess.Popen[str]
+    ours: int
+    _unread: str = field(default="")
+
+    def type(self, text: str) -> None:
+        os.write(self.ours, text.encode())
+
+    def wait_for(self, words: str) -> str:
+        """Return what was shown up to these words."""
+        deadline = time.monotonic() + PATIENCE_S
+        while words not in self._unread:
+            assert time.monotonic() < deadline, f"no {words!r} within {PATIENCE_S:g} s, only {self._unread!r}"
+            if select.select([self.ours], [], [], 1.0)[0]:
+                self._unread += os.read(self.ours, 65536).decode(errors="replace")
+        shown, _, self._unread = self._unread.partition(words)
+        return shown
+
+    def prompted(self, line: str) -> str:
+        """Type a line, and return what is shown until the next prompt."""
+        self.type(f"{line}\r")
+        return self.wait_for("mininet> ")
+
+
+@contextmanager
+def in_terminal(start: Callable[..., subprocess.Popen[str]]) -> Iterator[Terminal]:
+    """Start a process, by Popen's options, in a new terminal for the time of a block."""
+    ours, theirs = pty.openpty()
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    with start(**streams, preexec_fn=_take_terminal) as process:
+        os.close(theirs)
+        try:
+            yield Terminal(process, ours)
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+def _take_terminal() -> None:
+    with suppress(PermissionError):
+        os.setsid()  # Unless it leads a session already.
+    os.close(os.open(os.ttyname(0), os.O_RDWR))  # The first that a session opens is its own.
