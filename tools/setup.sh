@@ -13,8 +13,8 @@ missing=""
 for package in $packages; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' || missing="$missing $package"
 done
-# The source of the virtual engine's kernel; any version will do.
-ls /usr/src/linux-source-*.tar.* > /dev/null 2>&1 || missing="$missing linux-source"
+# The source of the virtual engine's kernel; any version will do. Ubuntu has it in a directory of its own.
+ls /usr/src/linux-source-*.tar.* /usr/src/*/linux-source-*.tar.* 2> /dev/null | grep -q . || missing="$missing linux-source"
 if [ -n "$missing" ]; then
     if [ "$(id -u)" -ne 0 ]; then
         echo "setup: these packages are missing and installing them needs root:$missing" >&2
