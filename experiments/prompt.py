@@ -14,6 +14,8 @@ PROMPT = "mininet> "
 
 def ask() -> str | None:
     """Return the next line of stdin, showing the prompt; None at its end. Ctrl-C begins a new line, as in Mininet."""
+    if sys.stdin is None:
+        return None  # Closed before we came.
     if sys.stdin.isatty():
         import readline  # noqa: F401 - from now on input() has editing and history.
     while True:

@@ -49,3 +49,8 @@ def test_ctrl_c_begins_a_new_line(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setattr("builtins.input", read)
     assert prompt.ask() == "nodes"
     assert capsys.readouterr().out == "\nInterrupt\n"
+
+
+def test_without_a_stdin_there_are_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert prompt.ask() is None

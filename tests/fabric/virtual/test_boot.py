@@ -92,10 +92,10 @@ def test_files_are_written_on_the_host_as_the_account_that_runs_the_guest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run("sh", "-c", "mkdir sub; echo result > sub/file; echo gone > /tmp/other")[0] == 0
+    assert run("sh", "-c", f"mkdir sub; echo result > sub/file; echo gone > /tmp/{tmp_path.name}-of-guest")[0] == 0
     assert (tmp_path / "sub/file").read_text() == "result\n"
     assert (tmp_path / "sub/file").stat().st_uid == os.geteuid()
-    assert not Path("/tmp/other").exists()
+    assert not Path(f"/tmp/{tmp_path.name}-of-guest").exists()
 
 
 def test_the_guest_has_root_and_a_network_of_its_own() -> None:
