@@ -80,7 +80,7 @@ def _keys_beside(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]
         current = _model_in(current.model_fields[part].annotation) if _has_field(current, part) else current
         if current is None:
             return []
-    return list(current.model_fields)
+    return [field.alias or name for name, field in current.model_fields.items()]
 
 
 def _has_field(model: Any, name: Any) -> bool:

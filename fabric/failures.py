@@ -1,0 +1,246 @@
+"""Failures as config: which link, port, switch or host fails, when, for how long, how often and how badly.
+
+::
+
+    failures:
+      - {link: z0l00-z0s01, at: 2 s, for: 200 ms}                       a cut; without "for" until the end
+      - {switch: z0s00, at: 5 s, for: 1 s, repeat: {every: 3 s, times: 4}, jitter: 100 ms}
+      - {host: z0h003, at: 1 s, rate: 0.5}                              all its NICs at half their rate
+      - {link: "z0l00:3", at: 1 s, loss: 0.01}                          one frame of a hundred lost, both ways
+
+A link is named by one of its ends (``z0l00:3``) or by its nodes, with the number of the one meant if several join them
+(``z0l00-z0s01#2``). A switch or host that fails keeps its memory: its links are what is cut.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from fabric.config import Strict, TimeS
+from fabric.errors import ConfigError
+from fabric.identity import NodeId
+from fabric.model import Fabric, Link, Port, Tier
+from fabric.schedule import LinkFailure, LinkState, Schedule
+from fabric.units import format_time
+
+_TARGETS = ("link", "port", "switch", "host", "storage")
+_WORDS = {"switch": "switch", "host": "host", "storage": "storage node"}
+
+
+class RepeatConfig(Strict):
+    """Again ``every`` so often, ``times`` in all."""
+
+    every: Annotated[TimeS, Field(gt=0)]
+    times: Annotated[int, Field(ge=1)]
+
+
+class FailureConfig(Strict):
+    """One line of ``failures``: exactly one target, when, and what: a cut unless ``rate`` or ``loss`` is given.
+
+    ``jitter``: each time begins later by up to this much, drawn evenly by the seed.
+    """
+
+    link: str | None = None
+    port: str | None = None
+    switch: str | None = None
+    host: str | None = None
+    storage: str | None = None
+    at: Annotated[TimeS, Field(ge=0)]
+    duration: Annotated[TimeS, Field(gt=0)] | None = Field(default=None, alias="for")
+    repeat: RepeatConfig | None = None
+    jitter: Annotated[TimeS, Field(ge=0)] = 0.0
+    rate: Annotated[float, Field(gt=0, lt=1)] | None = None
+    loss: Annotated[float, Field(gt=0, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _verify(self) -> FailureConfig:
+        faults = list(self._faults())
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def _faults(self) -> Iterator[str]:
+        given = [name for name in _TARGETS if getattr(self, name) is not None]
+        if len(given) != 1:
+            yield f"names {' and '.join(given) or 'no target'}; give exactly one of {', '.join(_TARGETS)}"
+        if self.repeat is None or self.repeat.times == 1:
+            return
+        if self.duration is None:
+            yield "repeats what never ends; give 'for'"
+        elif self.duration + self.jitter > self.repeat.every:
+            yield (
+                f"lasts {format_time(self.duration)} and may begin {format_time(self.jitter)} late, yet repeats every "
+                f"{format_time(self.repeat.every)}, so that it overlaps itself; raise repeat.every"
+            )
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """What kind of target it has, and its name."""
+        return next((name, value) for name in _TARGETS if (value := getattr(self, name)) is not None)
+
+    @property
+    def state(self) -> LinkState:
+        """What it does to a link."""
+        if self.rate is None and self.loss is None:
+            return LinkState(up=False)
+        return LinkState(rate_fraction=self.rate or 1.0, loss_fraction=self.loss or 0.0)
+
+    def times_s(self, rng: random.Random) -> list[tuple[float, float]]:
+        """Return when it begins and ends, each time; the last never does without ``for``."""
+        every, times = (self.repeat.every, self.repeat.times) if self.repeat else (0.0, 1)
+        begins = [self.at + number * every + rng.uniform(0, self.jitter) for number in range(times)]
+        return [(begin, begin + (math.inf if self.duration is None else self.duration)) for begin in begins]
+
+
+def links_of(failure: FailureConfig, fabric: Fabric) -> tuple[Link, ...]:
+    """Return the links that a failure hits. Raises ValueError naming what the fabric does not have."""
+    kind, name = failure.target
+    if kind in ("link", "port"):
+        return (_link_named(name, fabric, by_port_only=kind == "port"),)
+    node = _node_named(name, kind, fabric)
+    return tuple(fabric.link_at[port] for port in fabric.ports_of[node])
+
+
+def _node_named(name: str, kind: str, fabric: Fabric) -> NodeId:
+    fitting = {"switch": fabric.switches, "host": fabric.hosts, "storage": fabric.storages}[kind]
+    found = next((node for node in fitting if node.name == name), None)
+    if found is None:
+        known = f"they run from {fitting[0]} to {fitting[-1]}" if fitting else f"{fabric.name} has none"
+        raise ValueError(f"{kind}: no {_WORDS[kind]} {name!r}; {known}")
+    return found
+
+
+def _link_named(name: str, fabric: Fabric, by_port_only: bool) -> Link:
+    node, colon, number = name.partition(":")
+    if colon:
+        port = next((port for port in fabric.link_at if str(port) == name), None)
+        if port is None:
+            raise ValueError(f"link: nothing is plugged into {name!r}; {_ports_of(node, fabric)}")
+        return fabric.link_at[port]
+    if by_port_only:
+        raise ValueError(f"port: {name!r} is no port; write it like {fabric.links[0].a}")
+    ends, _, number = name.partition("#")
+    a, dash, b = ends.partition("-")
+    if not dash or (number and not number.isdigit()):
+        raise ValueError(f"link: {name!r} names no link; write it like {fabric.links[0].a} or z0l00-z0s01#2")
+    return _between(a, b, int(number) if number else None, fabric)
+
+
+def _ports_of(node: str, fabric: Fabric) -> str:
+    ports: Sequence[Port] = next((ports for known, ports in fabric.ports_of.items() if known.name == node), ())
+    return f"{node} has ports {ports[0].number} to {ports[-1].number}" if ports else f"{fabric.name} has no {node!r}"
+
+
+def _between(a: str, b: str, number: int | None, fabric: Fabric) -> Link:
+    for name in (a, b):
+        if all(node.name != name for node in fabric.nodes):
+            raise ValueError(f"link: {fabric.name} has no {name!r}; look at fabric topo show")
+    found = [link for link in fabric.links if {link.a.node.name, link.b.node.name} == {a, b}]
+    if not found:
+        raise ValueError(f"link: no link joins {a} and {b}; {a} is joined to {_neighbours(a, fabric)}")
+    if number is None and len(found) > 1:
+        raise ValueError(
+            f"link: {len(found)} links join {a} and {b}; say which, from {a}-{b}#1 to {a}-{b}#{len(found)}"
+        )
+    if number is not None and not 1 <= number <= len(found):
+        raise ValueError(f"link: {a} and {b} are joined by {len(found)} links, so there is no #{number}")
+    return found[(number or 1) - 1]
+
+
+def _neighbours(name: str, fabric: Fabric) -> str:
+    node = NodeId.parse(name)
+    peers = dict.fromkeys(fabric.peer(port).node.name for port in fabric.ports_of[node])
+    return ", ".join(peers)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A failure of a link, and the place in the config that it comes from."""
+
+    key: str
+    failure: LinkFailure
+
+
+def schedule_failures(configs: Sequence[FailureConfig], fabric: Fabric, seed: int) -> Schedule:
+    """Return what a ``failures`` list comes to on a fabric. Raises ConfigError with every fault at once.
+
+    The same arguments give the same schedule; each line draws its jitter by itself.
+    """
+    faults: list[str] = []
+    placed: list[_Placed] = []
+    for number, config in enumerate(configs):
+        try:
+            placed += _placed(f"failures.{number}", config, fabric, random.Random(f"{seed}/failures/{number}"))
+        except ValueError as error:
+            faults.append(f"failures.{number}.{error}")
+    faults += _contradictions(placed)
+    if faults:
+        raise ConfigError("failures", faults)
+    return Schedule.of(one.failure for one in placed)
+
+
+def failure_faults(configs: Sequence[FailureConfig], fabric: Fabric, seed: int) -> Iterator[str]:
+    """Yield every fault of a ``failures`` list, for configs that report theirs together with others."""
+    try:
+        schedule_failures(configs, fabric, seed)
+    except ConfigError as error:
+        yield from error.faults
+
+
+def _placed(key: str, config: FailureConfig, fabric: Fabric, rng: random.Random) -> list[_Placed]:
+    links = links_of(config, fabric)
+    return [
+        _Placed(key, LinkFailure(link, began_s, ended_s, config.state))
+        for began_s, ended_s in config.times_s(rng)
+        for link in links
+    ]
+
+
+def _contradictions(placed: Sequence[_Placed]) -> Iterator[str]:
+    """Yield the pairs of lines that want one link at different rates, or cut, at the same time.
+
+    Cuts of different targets may overlap (a switch and one of its links), and so may losses; two rates cannot both be.
+    """
+    by_link: dict[Link, list[_Placed]] = defaultdict(list)
+    for one in placed:
+        by_link[one.failure.link].append(one)
+    told: set[tuple[str, str]] = set()
+    for link, found in by_link.items():
+        for one, other in itertools.combinations(found, 2):
+            if (one.key, other.key) not in told and _contradict(one.failure, other.failure):
+                told.add((one.key, other.key))
+                rates = f"{one.failure.state.rate_fraction:g} and {other.failure.state.rate_fraction:g}"
+                at = format_time(max(one.failure.began_s, other.failure.began_s))
+                yield f"{one.key} and {other.key}: {link} would have {rates} of its rate at once, from {at} on"
+
+
+def _contradict(one: LinkFailure, other: LinkFailure) -> bool:
+    rates = {one.state.rate_fraction, other.state.rate_fraction} - {1.0}
+    return len(rates) == 2 and one.began_s < other.ended_s and other.began_s < one.ended_s
+
+
+def miswire(fabric: Fabric, one: Link, other: Link) -> Fabric:
+    """Return the fabric that is really wired once somebody has exchanged the far ends of two links.
+
+    Plans made for ``fabric`` no longer fit: port ``one.a`` leads to where ``other.a`` should. Rates and tiers stay with
+    the near ends. Raises ValueError if what came of it would be no fabric.
+    """
+    if one == other or one.tier is not other.tier:
+        raise ValueError(f"{one} and {other}: choose two links of one tier")
+    if one.a.node == other.b.node or other.a.node == one.b.node:
+        raise ValueError(f"{one} and {other}: exchanging their far ends would join a node to itself; choose others")
+    if one.tier is Tier.ACCESS and one.b.node.zone != other.b.node.zone:
+        raise ValueError(f"{one} and {other}: hosts have addresses of their zone; choose links of one zone")
+    crossed = {
+        one: Link(one.a, other.b, one.rate_bps, one.tier, one.delay_ns),
+        other: Link(other.a, one.b, other.rate_bps, other.tier, other.delay_ns),
+    }
+    return replace(fabric, links=tuple(crossed.get(link, link) for link in fabric.links))

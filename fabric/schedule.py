@@ -1,0 +1,127 @@
+"""When which link of a fabric is down, slow or lossy: failures of links composed to a frozen schedule. Pure.
+
+Times are seconds since the schedule began. Failures of one link may overlap: it is down while any cut is under way, as
+slow as the slowest says, and what several losses leave is the product of what each leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from fabric.model import Link
+
+
+@dataclass(frozen=True)
+class LinkState:
+    """How a link is: whether it has carrier, what part of its rate it has, and what part of its frames it loses."""
+
+    up: bool = True
+    rate_fraction: float = 1.0
+    loss_fraction: float = 0.0
+
+    def __str__(self) -> str:
+        if not self.up:
+            return "down"
+        parts = [f"rate {self.rate_fraction:g}"] if self.rate_fraction != 1 else []
+        parts += [f"loss {self.loss_fraction:g}"] if self.loss_fraction else []
+        return ", ".join(parts) or "whole"
+
+
+WHOLE = LinkState()
+DOWN = LinkState(up=False)
+
+
+@dataclass(frozen=True)
+class LinkFailure:
+    """A link in a state from ``began_s`` until ``ended_s``, which is ``math.inf`` for a failure that stays."""
+
+    link: Link
+    began_s: float
+    ended_s: float
+    state: LinkState = DOWN
+
+
+@dataclass(frozen=True)
+class LinkEvent:
+    """From ``at_s`` on, ``link`` is in ``state``."""
+
+    at_s: float
+    link: Link
+    state: LinkState
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What happens to links, in order of time and, at one time, of links. Every event changes its link's state."""
+
+    events: tuple[LinkEvent, ...] = ()
+
+    @classmethod
+    def of(cls, failures: Iterable[LinkFailure]) -> Schedule:
+        """Return the schedule that some failures, which may overlap, come to."""
+        by_link: dict[Link, list[LinkFailure]] = defaultdict(list)
+        for failure in failures:
+            if failure.ended_s > failure.began_s:
+                by_link[failure.link].append(failure)
+        events = [event for link, found in by_link.items() for event in _events(link, found)]
+        return cls(tuple(sorted(events, key=lambda event: (event.at_s, event.link.a))))
+
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        """The links that anything happens to."""
+        return tuple(sorted({event.link for event in self.events}, key=lambda link: link.a))
+
+    @property
+    def ends_s(self) -> float:
+        """When the last event is; 0 if there is none."""
+        return self.events[-1].at_s if self.events else 0.0
+
+    def states_at(self, at_s: float) -> Mapping[Link, LinkState]:
+        """Return the state of every link that is not whole at a time; an event at that time counts."""
+        states = {event.link: event.state for event in self.events if event.at_s <= at_s}
+        return {link: state for link, state in states.items() if state != WHOLE}
+
+    def down_at(self, at_s: float) -> frozenset[Link]:
+        """Return the links without carrier at a time."""
+        return frozenset(link for link, state in self.states_at(at_s).items() if not state.up)
+
+    def intervals(self) -> tuple[LinkFailure, ...]:
+        """Return the stretches in which a link is in one state other than whole, in order of their beginning."""
+        found = [stretch for link in self.links for stretch in self._stretches(link)]
+        return tuple(sorted(found, key=lambda one: (one.began_s, one.link.a)))
+
+    def _stretches(self, link: Link) -> Iterator[LinkFailure]:
+        events = [event for event in self.events if event.link == link]
+        ends = [event.at_s for event in events[1:]] + [math.inf]
+        for event, ended_s in zip(events, ends, strict=True):
+            if event.state != WHOLE:
+                yield LinkFailure(link, event.at_s, ended_s, event.state)
+
+    def until(self, end_s: float) -> Schedule:
+        """Return what of the schedule happens before ``end_s``."""
+        return Schedule(tuple(event for event in self.events if event.at_s < end_s))
+
+
+def _events(link: Link, failures: list[LinkFailure]) -> Iterator[LinkEvent]:
+    times = {failure.began_s for failure in failures} | {failure.ended_s for failure in failures}
+    before = WHOLE
+    for at_s in sorted(times - {math.inf}):
+        state = composed([one.state for one in failures if one.began_s <= at_s < one.ended_s])
+        if state != before:
+            yield LinkEvent(at_s, link, state)
+        before = state
+
+
+def composed(states: Iterable[LinkState]) -> LinkState:
+    """Return the state of a link in which several failures are under way at once."""
+    active = tuple(states)
+    kept = math.prod(1 - state.loss_fraction for state in active)
+    rate = min((state.rate_fraction for state in active), default=1.0)
+    losses = [state.loss_fraction for state in active if state.loss_fraction]
+    # One loss alone stays the very number that was asked for: 1 - (1 - 0.01) is not 0.01 in floating point.
+    loss = losses[0] if len(losses) == 1 else 1 - kept
+    return LinkState(all(state.up for state in active), rate, loss)

@@ -1,0 +1,78 @@
+"""Schedules of failures against the plainest definition: at any time, what all failures then under way come to."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric.schedule import DOWN, WHOLE, LinkFailure, LinkState, Schedule, composed
+from topologies.load import load_fabric
+
+FABRIC = load_fabric("fire_flyer_2_small")
+LINKS = FABRIC.links[:4]
+TIMES = st.integers(0, 20).map(float)
+STATES = st.one_of(
+    st.just(DOWN),
+    st.sampled_from([0.25, 0.5]).map(lambda rate: LinkState(rate_fraction=rate)),
+    st.sampled_from([0.01, 0.5, 1.0]).map(lambda loss: LinkState(loss_fraction=loss)),
+)
+FAILURES = st.lists(
+    st.builds(LinkFailure, st.sampled_from(LINKS), TIMES, st.one_of(TIMES, st.just(math.inf)), STATES), max_size=12
+)
+
+
+def under_way(failures: list[LinkFailure], at_s: float) -> dict[object, LinkState]:
+    states = {
+        link: composed([one.state for one in failures if one.link == link and one.began_s <= at_s < one.ended_s])
+        for link in LINKS
+    }
+    return {link: state for link, state in states.items() if state != WHOLE}
+
+
+@given(FAILURES, st.integers(0, 42).map(lambda half: half / 2))
+def test_at_any_time_the_state_is_that_of_all_failures_under_way(failures: list[LinkFailure], at_s: float) -> None:
+    schedule = Schedule.of(failures)
+    assert schedule.states_at(at_s) == under_way(failures, at_s)
+    cut = {one.link for one in failures if not one.state.up and one.began_s <= at_s < one.ended_s}
+    assert schedule.down_at(at_s) == cut
+
+
+@given(FAILURES)
+def test_events_are_in_order_and_each_changes_its_link(failures: list[LinkFailure]) -> None:
+    events = Schedule.of(failures).events
+    assert [event.at_s for event in events] == sorted(event.at_s for event in events)
+    for link in LINKS:
+        states = [WHOLE, *(event.state for event in events if event.link == link)]
+        assert all(before != after for before, after in itertools.pairwise(states))
+
+
+@given(FAILURES)
+def test_intervals_say_the_same_as_events(failures: list[LinkFailure]) -> None:
+    schedule = Schedule.of(failures)
+    assert Schedule.of(schedule.intervals()) == schedule
+    assert schedule.ends_s == max((event.at_s for event in schedule.events), default=0.0)
+
+
+@given(FAILURES, st.randoms())
+def test_the_order_of_failures_does_not_matter(failures: list[LinkFailure], random: object) -> None:
+    mixed = list(failures)
+    random.shuffle(mixed)  # type: ignore[attr-defined]
+    assert Schedule.of(mixed) == Schedule.of(failures)
+
+
+def test_overlapping_cuts_are_one_and_losses_multiply() -> None:
+    link = LINKS[0]
+    two = Schedule.of([LinkFailure(link, 1, 3), LinkFailure(link, 2, 5)])
+    assert [(event.at_s, event.state) for event in two.events] == [(1, DOWN), (5, WHOLE)]
+    lossy = composed([LinkState(loss_fraction=0.5), LinkState(loss_fraction=0.5), LinkState(rate_fraction=0.5)])
+    assert (lossy.up, lossy.rate_fraction) == (True, 0.5)
+    assert lossy.loss_fraction == pytest.approx(0.75)
+
+
+def test_until_keeps_what_happens_before() -> None:
+    schedule = Schedule.of([LinkFailure(LINKS[0], 1, 3), LinkFailure(LINKS[1], 2, 5)])
+    assert [event.at_s for event in schedule.until(3).events] == [1, 2]
