@@ -27,7 +27,15 @@ from fabric.report import write_report
 from fabric.results import Result, ResultWriter, new_directory
 from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
 
-PRELOAD = ("traffic.hfreduce", "traffic.nccl", "traffic.background", "fabric.telemetry", *STORAGE_PRELOAD)
+PRELOAD = (
+    "traffic.hfreduce",
+    "traffic.nccl",
+    "traffic.background",
+    "traffic.blackout",
+    "fabric.telemetry",
+    "fabric.faults",
+    *STORAGE_PRELOAD,
+)
 _STATUS_STYLES = {Status.FAITHFUL: "bold green", Status.DEGRADED: "bold yellow", Status.INVALID: "bold red"}
 
 

@@ -6,8 +6,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import metadata
 from typing import Any
 
@@ -18,14 +19,15 @@ from fabric import world
 from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import Census, Conservation, conservation, take_census
+from fabric.faults import FaultInjector, FaultReport, LinkChange
 from fabric.fidelity import PhaseEvidence, Verdict, judge
 from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.openvswitch import Datapath
-from fabric.results import FORMAT_VERSION, TABLES, Phase, ResultWriter, empty_table, fabric_as_json
+from fabric.results import FORMAT_VERSION, TABLES, TIME_COLUMNS, Phase, ResultWriter, empty_table, fabric_as_json
+from fabric.schedule import Schedule
 from fabric.telemetry import Sampler, SamplerSetup, Series, machine_frame, ports_frame
 from traffic.job import Job, Records, Stage
 
-_TIME_COLUMNS = ("at_s", "started_s", "ended_s")
 _PROGRESS_S = 0.5
 _LIBRARIES = ("mininet", "ryu", "eventlet", "numpy", "scapy", "pandas")
 Progress = Callable[[str, float], None]
@@ -34,11 +36,12 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class PhaseOutcome:
-    """What a phase measured: its rows (times still ``time.monotonic()``) and what became of every packet."""
+    """What a phase measured: its rows and failures (times still ``time.monotonic()``) and what became of every packet."""
 
     phase: Phase
     records: Records
     conservation: Conservation
+    faults: FaultReport = field(default_factory=FaultReport)
 
 
 @dataclass
@@ -101,9 +104,17 @@ class Session:
             self.calibrations[queueing.value] = calibrate(self.live.emulation)
             self._census = None
 
-    def run_phase(self, name: str, title: str, jobs: Sequence[Job], duration_s: float) -> PhaseOutcome:
-        """Play jobs together for a time, and count and sample all that happens. The first job is halted first."""
+    def run_phase(
+        self, name: str, title: str, jobs: Sequence[Job], duration_s: float, schedule: Schedule | None = None
+    ) -> PhaseOutcome:
+        """Play jobs together for a time, and count and sample all that happens. The first job is halted first.
+
+        ``schedule``: what happens to links meanwhile, from when all jobs play. At the end of the time every link is
+        made whole, before jobs are halted, so that what they wait for comes.
+        """
         before = self._census or self._take_census()
+        if schedule is not None:
+            self._injector.prepare(schedule)
         world.settle()
         self._sampler.begin()
         started = time.monotonic()
@@ -111,17 +122,25 @@ class Session:
         # Whatever is raised here ends the run: who made the jobs closes them, and no half-played phase is kept.
         for job in jobs:
             job.play(name)
+        if schedule is not None:
+            self._injector.play(time.monotonic())
         self._wait(title, started, duration_s)
+        faults = FaultReport() if schedule is None else self._injector.restore()
         for job in jobs:
             records.extend(job.halt())
         ended = time.monotonic()
         self._keep_samples(self._sampler.end())
         after = self._census = self._take_census()
         phase = Phase(name, title, self.queueing.value, started - self.origin, ended - self.origin)
-        outcome = PhaseOutcome(phase, records, conservation(self.live.fabric, before, after))
+        outcome = PhaseOutcome(phase, records, conservation(self.live.fabric, before, after, faults), faults)
         self.phases.append(outcome)
         self._keep_records(records)
+        self._keep_rows("failures", [_failure_row(name, change) for change in faults.changes])
         return outcome
+
+    @cached_property
+    def _injector(self) -> FaultInjector:
+        return FaultInjector(self.pool, self.live.emulation)
 
     def _take_census(self) -> Census:
         return take_census(self.live.emulation, self.live.rule_drops)
@@ -140,14 +159,16 @@ class Session:
         self._keep("machine", machine_frame(series, self.origin))
 
     def _keep_records(self, records: Records) -> None:
-        for name in ("steps", "operations", "flows"):
-            rows = getattr(records, name)
-            if rows:
-                frame = pd.DataFrame(rows, columns=list(TABLES[name]))
-                for column in _TIME_COLUMNS:
-                    if column in frame:
-                        frame[column] -= self.origin
-                self._keep(name, frame)
+        for name, rows in vars(records).items():
+            self._keep_rows(name, rows)
+
+    def _keep_rows(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            frame = pd.DataFrame(rows, columns=list(TABLES[name]))
+            for column in TIME_COLUMNS:
+                if column in frame:
+                    frame[column] -= self.origin
+            self._keep(name, frame)
 
     def _keep(self, name: str, frame: pd.DataFrame) -> None:
         self._frames.setdefault(name, []).append(frame)
@@ -207,6 +228,18 @@ class Session:
             "machine": machine_facts(),
             "versions": versions(),
         }
+
+
+def _failure_row(phase: str, change: LinkChange) -> dict[str, Any]:
+    return {
+        "phase": phase,
+        "link": str(change.link),
+        **vars(change.state),
+        "due_s": change.due_s,
+        "asked_s": change.asked_s,
+        "done_s": change.done_s,
+        "waiting_packets": change.waiting_packets,
+    }
 
 
 def _calibration_as_json(one: LinkCalibration) -> dict[str, Any]:

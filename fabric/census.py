@@ -5,19 +5,24 @@ counter was lost by the emulator, not by the network emulated:
 
 - on each wire: packets (and bytes) that left a port's queues, less those that arrived at the other end;
 - in each switch: packets that arrived, less those handed to a port's queues (sent, waiting or dropped there), less
-  those that its rules dropped.
+  those that its rules dropped or that injected loss took.
+
+A link that is cut takes what waits in its queues, is on its wire, or is sent into its dead ports, and the kernel counts
+only part of that. What is missing exactly where a port was down is booked as lost in cuts, up to what the injector has
+seen there (:class:`fabric.faults.FaultReport`); one packet more, or one missing anywhere else, is unaccounted for.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fabric import netns
 from fabric.emulation import Emulation
 from fabric.errors import EmulationError
+from fabric.faults import FaultReport
 from fabric.identity import NodeId
 from fabric.model import Fabric, Port
 from fabric.netlink import LinkCounters, Netlink
@@ -60,6 +65,8 @@ class Conservation:
 
     ``sent`` is what hosts sent, ``switched`` what switches received. ``unaccounted`` names each wire or switch with its
     missing (or, negative, extra) packets. Bytes are exact on wires; one missing in a switch counts as a full frame.
+    ``lost_in_cuts`` names each wire or switch that a cut took packets from: they are missing where a port was down, and
+    no more than it can have held or been sent. ``lost_by_faults`` are the frames that injected random loss has counted.
     """
 
     sent_packets: int
@@ -71,6 +78,13 @@ class Conservation:
     unaccounted: dict[str, int]
     unaccounted_bytes: int
     retransmissions: int = 0
+    lost_in_cuts: dict[str, int] = field(default_factory=dict)
+    lost_by_faults: int = 0
+
+    @property
+    def lost_in_cuts_packets(self) -> int:
+        """Packets that went with the carrier of a link."""
+        return sum(self.lost_in_cuts.values())
 
     @property
     def unaccounted_packets(self) -> int:
@@ -154,21 +168,11 @@ def _port_count(queues: list[int], wire: LinkCounters) -> PortCount:
     return PortCount(sent_packets, sent_bytes, waiting, dropped, wire.rx_packets, wire.rx_bytes)
 
 
-def conservation(fabric: Fabric, before: Census, after: Census) -> Conservation:
-    """Return what happened between two censuses taken under the same queues."""
+def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultReport = FaultReport()) -> Conservation:  # noqa: B008
+    """Return what happened between two censuses taken under the same queues, with ``faults`` between them."""
     changes = {port: _change(before.ports[port], count) for port, count in after.ports.items()}
     rules = {node: after.dropped_by_rules[node] - before.dropped_by_rules[node] for node in after.dropped_by_rules}
-    missing_bytes = 0
-    unaccounted: dict[str, int] = {}
-    for port, link in fabric.directed_ports():
-        peer = changes[link.other(port)]
-        if lost := changes[port].sent_packets - peer.received_packets:
-            unaccounted[f"wire {port} to {link.other(port)}"] = lost
-        missing_bytes += abs(changes[port].sent_bytes - peer.received_bytes)
-    for switch in fabric.switches:
-        if lost := _missing_in_switch([changes[port] for port in fabric.ports_of[switch]], rules.get(switch, 0)):
-            unaccounted[f"switch {switch}"] = lost
-            missing_bytes += abs(lost) * fabric.frame_bytes
+    losses = [*_wire_losses(fabric, changes, faults), *_switch_losses(fabric, changes, rules, faults)]
     host_ports = [port for host in fabric.hosts for port in fabric.ports_of[host]]
     return Conservation(
         sent_packets=sum(changes[port].sent_packets for port in host_ports),
@@ -177,10 +181,54 @@ def conservation(fabric: Fabric, before: Census, after: Census) -> Conservation:
         dropped_by_queues=sum(change.dropped_packets for change in changes.values()),
         dropped_by_rules=sum(rules.values()),
         waiting_packets=sum(change.waiting_packets for change in changes.values()),
-        unaccounted=unaccounted,
-        unaccounted_bytes=missing_bytes,
+        unaccounted={loss.place: loss.unexplained for loss in losses if loss.unexplained},
+        unaccounted_bytes=sum(loss.unexplained_bytes for loss in losses),
         retransmissions=after.retransmissions - before.retransmissions,
+        lost_in_cuts={loss.place: loss.in_cuts for loss in losses if loss.in_cuts},
+        lost_by_faults=sum(faults.by_loss.values()),
     )
+
+
+@dataclass(frozen=True)
+class _Loss:
+    """Packets (and bytes) missing at a place, of which a cut there can have taken ``at_most`` so many."""
+
+    place: str
+    packets: int
+    size_bytes: int
+    at_most: int
+
+    @property
+    def in_cuts(self) -> int:
+        return max(0, min(self.packets, self.at_most))
+
+    @property
+    def unexplained(self) -> int:
+        return self.packets - self.in_cuts
+
+    @property
+    def unexplained_bytes(self) -> int:
+        """All bytes missing here, unless a cut took the packets: which of them it took, nobody knows."""
+        return 0 if self.in_cuts and not self.unexplained else abs(self.size_bytes)
+
+
+def _wire_losses(fabric: Fabric, changes: Mapping[Port, PortCount], faults: FaultReport) -> Iterator[_Loss]:
+    for port, link in fabric.directed_ports():
+        here, there = changes[port], changes[link.other(port)]
+        packets = here.sent_packets - there.received_packets
+        size_bytes = here.sent_bytes - there.received_bytes
+        yield _Loss(f"wire {port} to {link.other(port)}", packets, size_bytes, faults.on_wires.get(port, 0))
+
+
+def _switch_losses(
+    fabric: Fabric, changes: Mapping[Port, PortCount], rules: Mapping[NodeId, int], faults: FaultReport
+) -> Iterator[_Loss]:
+    for switch in fabric.switches:
+        ports = fabric.ports_of[switch]
+        counted = rules.get(switch, 0) + sum(faults.by_loss.get(port, 0) for port in ports)
+        packets = _missing_in_switch([changes[port] for port in ports], counted)
+        loss = _Loss(f"switch {switch}", packets, 0, faults.in_switches.get(switch, 0))
+        yield replace(loss, size_bytes=loss.unexplained * fabric.frame_bytes)
 
 
 def _change(before: PortCount, after: PortCount) -> PortCount:
@@ -194,6 +242,6 @@ def _change(before: PortCount, after: PortCount) -> PortCount:
     )
 
 
-def _missing_in_switch(changes: list[PortCount], dropped_by_rules: int) -> int:
+def _missing_in_switch(changes: list[PortCount], counted: int) -> int:
     received = sum(change.received_packets for change in changes)
-    return received - sum(change.offered_packets for change in changes) - dropped_by_rules
+    return received - sum(change.offered_packets for change in changes) - counted

@@ -97,7 +97,9 @@ class FailureConfig(Strict):
         """Return when it begins and ends, each time; the last never does without ``for``."""
         every, times = (self.repeat.every, self.repeat.times) if self.repeat else (0.0, 1)
         begins = [self.at + number * every + rng.uniform(0, self.jitter) for number in range(times)]
-        return [(begin, begin + (math.inf if self.duration is None else self.duration)) for begin in begins]
+        duration = math.inf if self.duration is None else self.duration
+        # To the nanosecond, or what ends at 0.1 s + 0.2 s would miss what begins at 0.3 s.
+        return [(round(begin, 9), round(begin + duration, 9)) for begin in begins]
 
 
 def links_of(failure: FailureConfig, fabric: Fabric) -> tuple[Link, ...]:

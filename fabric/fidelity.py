@@ -165,6 +165,8 @@ def conservation_checks(conservations: Sequence[Conservation]) -> list[Check]:
     places = [f"{place} ({packets})" for one in conservations for place, packets in one.unaccounted.items()]
     shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
     text = f"{lost} of {sent} packets are in no counter: {shown}" if lost else f"all {sent} packets are accounted for"
+    cut = sum(one.lost_in_cuts_packets for one in conservations)
+    text += f", {cut} of them went with the carrier of links that were cut" if cut else ""
     return [Check("unaccounted_packets_fraction", lost / max(1, sent), *UNACCOUNTED, text)]
 
 

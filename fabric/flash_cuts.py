@@ -28,7 +28,8 @@ _TABLE = Path(__file__).with_name("data") / "link_flash_cuts.csv"
 DAY_S = 86_400.0
 PAPER_LINKS = 3200
 """The links of Fire-Flyer 2 by sections III-B and VI: 2 zones x 40 leaves x 20 uplinks, about 1,200 compute NICs, 180
-storage nodes with two each, and some 40 between the zones (the last is this project's guess); so counts ``topo show fire_flyer_2``."""
+storage nodes with two each, and some 40 between the zones (the last is this project's
+guess); so counts ``topo show fire_flyer_2``."""
 _ALL_TIERS = tuple(tier.value for tier in Tier)
 
 

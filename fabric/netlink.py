@@ -123,7 +123,8 @@ def neighbour(index: int, ip: str, mac: str) -> Request:
     return Request(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, body, f"setting the neighbour {ip}")
 
 
-def _traffic_control(index: int, handle: int, parent: int, info: int, kind: str, options: bytes) -> bytes:
+def traffic_control(index: int, handle: int, parent: int, info: int, kind: str, options: bytes) -> bytes:
+    """Return the body of a message about a qdisc, class or filter: a tcmsg with its kind and options."""
     return _TCMSG.pack(0, index, handle, parent, info) + _text(1, kind) + attribute(2, options)
 
 
@@ -133,7 +134,7 @@ def delay_root(index: int, interface: str, delay_ns: int) -> Request:
     The delay is TCA_NETEM_LATENCY64, in ns: the older field that ``tc`` also writes is in steps of 64 ns.
     """
     options = struct.pack("=IIIIII", 0, _DELAYED_PACKETS, 0, 0, 0, 0) + attribute(10, struct.pack("=q", delay_ns))
-    body = _traffic_control(index, DELAY_HANDLE, TC_H_ROOT, 0, "netem", options)
+    body = traffic_control(index, DELAY_HANDLE, TC_H_ROOT, 0, "netem", options)
     what = f"delaying {interface} by netem, which this kernel must have (that of the virtual engine does)"
     return Request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, body, what)
 
@@ -141,7 +142,7 @@ def delay_root(index: int, interface: str, delay_ns: int) -> Request:
 def htb_root(index: int, interface: str, default_class: int, parent: int = TC_H_ROOT) -> Request:
     """Make HTB the qdisc 1: of an interface; unclassified packets go to ``default_class`` (a minor number)."""
     options = attribute(2, struct.pack("=IIIII", 3, 10, default_class, 0, 0))
-    body = _traffic_control(index, 1 << 16, parent, 0, "htb", options)
+    body = traffic_control(index, 1 << 16, parent, 0, "htb", options)
     return Request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, body, f"putting HTB on {interface}")
 
 
@@ -171,7 +172,7 @@ def htb_class(index: int, interface: str, minor: int, parent_minor: int, rates: 
     options = attribute(1, parameters)
     options += attribute(6, struct.pack("=Q", rate)) + attribute(7, struct.pack("=Q", ceiling))
     parent = 1 << 16 | parent_minor
-    body = _traffic_control(index, 1 << 16 | minor, parent, 0, "htb", options)
+    body = traffic_control(index, 1 << 16 | minor, parent, 0, "htb", options)
     return Request(RTM_NEWTCLASS, NLM_F_CREATE, body, f"making class 1:{minor:x} on {interface}")
 
 
@@ -185,7 +186,7 @@ def _burst_ticks(burst_bytes: float, rate: int) -> int:
 
 def byte_fifo(index: int, interface: str, major: int, parent_minor: int, limit_bytes: int) -> Request:
     """Make the drop-tail queue ``major``: of class 1:``parent_minor``, holding up to ``limit_bytes``."""
-    body = _traffic_control(index, major << 16, 1 << 16 | parent_minor, 0, "bfifo", struct.pack("=I", limit_bytes))
+    body = traffic_control(index, major << 16, 1 << 16 | parent_minor, 0, "bfifo", struct.pack("=I", limit_bytes))
     return Request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, body, f"making queue {major:x}: on {interface}")
 
 
@@ -204,7 +205,7 @@ def u32_filter(index: int, interface: str, priority: int, matches: Sequence[Matc
     selector += b"".join(struct.pack(">II", m.mask, m.value) + struct.pack("=ii", m.offset, 0) for m in matches)
     options = _u32(1, 1 << 16 | minor) + attribute(5, selector)
     info = priority << 16 | socket.htons(ETH_P_IP)
-    body = _traffic_control(index, 0, 1 << 16, info, "u32", options)
+    body = traffic_control(index, 0, 1 << 16, info, "u32", options)
     return Request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body, f"classifying to 1:{minor:x} on {interface}")
 
 
@@ -303,6 +304,17 @@ class Netlink:
     def dump_qdiscs(self) -> bytes:
         """Return every qdisc of the namespace with its counters, to be read by :mod:`fabric.queues`."""
         return self.dump(RTM_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0))
+
+    def link(self, index: int) -> LinkCounters:
+        """Return the counters of one interface. Raises EmulationError if it does not exist."""
+        self._sequence += 1
+        body = _IFINFO.pack(0, 0, index, 0, 0)
+        header = HEADER.pack(HEADER.size + len(body), RTM_GETLINK, NLM_F_REQUEST, self._sequence, 0)
+        self._socket.send(header + body)
+        ((kind, _, answer),) = _messages(self._receive(f"reading interface {index}"))
+        if kind == NLMSG_ERROR:
+            self._verify(struct.unpack_from("=i", answer)[0], f"reading interface {index}")
+        return _link_counters(answer)[1]
 
     def link_counters(self) -> dict[str, LinkCounters]:
         """Return the counters of every interface of the namespace, by name."""

@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -36,6 +37,10 @@ _IDLE_MS = 3_600_000
 _ALLOCATOR = "glibc.malloc.tcache_max=16384:glibc.malloc.tcache_count=256"
 """Each look at a port allocates room for 32 frames, and frees it again if nothing came: a frame's size is to be among
 those that the C library keeps at hand, which by default end at 1 KiB."""
+
+_COUNTER = struct.Struct("=Q")
+_MAX_INTERFACES = 1 << 16
+"""How many interfaces frames into dead ports are counted for: indices of ports are handed out from 1000 on."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -136,6 +141,18 @@ class OpenVSwitch:
     _daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
+    def _dead_port_file(self) -> Path:
+        return self.directory / "dead_port_frames"
+
+    def dead_port_frames(self, indices: Iterable[int]) -> int:
+        """Return the frames that the userspace datapath has sent into ports that were down, of these interfaces; the
+        kernel datapath counts none of them, and this returns 0."""
+        if self.datapath is not Datapath.USERSPACE:
+            return 0
+        counters = self._dead_port_file.read_bytes()
+        return sum(_COUNTER.unpack_from(counters, index * _COUNTER.size)[0] for index in indices)
+
+    @property
     def switch_pid(self) -> int:
         """The process of ovs-vswitchd."""
         return self._daemons[1].pid
@@ -143,6 +160,7 @@ class OpenVSwitch:
     def start(self) -> None:
         """Start both daemons, empty of bridges, and point every ovs-* tool of this process at them."""
         self.directory.mkdir(parents=True, exist_ok=True)
+        self._dead_port_file.write_bytes(bytes(_MAX_INTERFACES * _COUNTER.size))
         for variable in ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"):
             os.environ[variable] = str(self.directory)
         database = self.directory / "conf.db"
@@ -221,7 +239,11 @@ class OpenVSwitch:
         """Return what the daemons' C library is to know."""
         if self.datapath is Datapath.KERNEL:
             return {}
-        return {"LD_PRELOAD": str(honest_sendmmsg()), "GLIBC_TUNABLES": _ALLOCATOR}
+        return {
+            "LD_PRELOAD": str(honest_sendmmsg()),
+            "FABRIC_DEAD_PORT_FRAMES": str(self._dead_port_file),
+            "GLIBC_TUNABLES": _ALLOCATOR,
+        }
 
     def _start(self, name: str, *arguments: str) -> None:
         log = self.log_directory / f"{name}.log"

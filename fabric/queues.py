@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,10 @@ class ShapedPort:
         """The largest frame."""
         return self.mtu_bytes + ETHERNET_HEADER_BYTES
 
+    def at_fraction(self, fraction: float) -> ShapedPort:
+        """Return the same port with a part of its rate."""
+        return replace(self, rate_bps=round(self.rate_bps * fraction))
+
     @property
     def burst_bytes(self) -> float:
         """The burst of every class."""
@@ -63,15 +67,11 @@ class ShapedPort:
 def install_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
     """Return what builds a port's tree from nothing."""
     default = _minor(plan.lane_of(ServiceLevel.OTHER))
-    rate = port.rate_bps / 8
-    link = HtbRates(rate, rate, port.burst_bytes, port.frame_bytes, 0)
-    requests = [
-        *_roots(port, default),
-        netlink.htb_class(port.index, port.interface, _LINK_CLASS, 0, link),
+    fifos = [
+        netlink.byte_fifo(port.index, port.interface, _minor(lane), _minor(lane), lane.limit_bytes)
+        for lane in plan.lanes
     ]
-    for lane in plan.lanes:
-        requests += _lane_requests(port, lane, plan)
-    return requests + list(_filter_requests(port, plan))
+    return [*_roots(port, default), *rate_requests(port, plan), *fifos, *_filter_requests(port, plan)]
 
 
 def _roots(port: ShapedPort, default_minor: int) -> list[Request]:
@@ -83,6 +83,14 @@ def _roots(port: ShapedPort, default_minor: int) -> list[Request]:
     ]
 
 
+def rate_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
+    """Return what gives the classes of a port's tree another rate; what waits in it stays."""
+    rate = port.rate_bps / 8
+    link = HtbRates(rate, rate, port.burst_bytes, port.frame_bytes, 0)
+    classes = [netlink.htb_class(port.index, port.interface, _LINK_CLASS, 0, link)]
+    return classes + [_lane_class(port, lane, plan) for lane in plan.lanes]
+
+
 def replace_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
     """Return what puts another plan's tree in place of the one a port has; what waits in it is lost."""
     return [netlink.delete_root_qdisc(port.index, port.interface), *install_requests(port, plan)]
@@ -92,7 +100,7 @@ def _minor(lane: Lane) -> int:
     return _FIRST_LANE + lane.number
 
 
-def _lane_requests(port: ShapedPort, lane: Lane, plan: LanePlan) -> list[Request]:
+def _lane_class(port: ShapedPort, lane: Lane, plan: LanePlan) -> Request:
     rate = port.rate_bps / 8
     smallest = min(other.share for other in plan.lanes)
     rates = HtbRates(
@@ -103,10 +111,7 @@ def _lane_requests(port: ShapedPort, lane: Lane, plan: LanePlan) -> list[Request
         quantum_bytes=round(port.frame_bytes * lane.share / smallest),
         priority=0 if lane.is_control else 1,
     )
-    return [
-        netlink.htb_class(port.index, port.interface, _minor(lane), _LINK_CLASS, rates),
-        netlink.byte_fifo(port.index, port.interface, _minor(lane), _minor(lane), lane.limit_bytes),
-    ]
+    return netlink.htb_class(port.index, port.interface, _minor(lane), _LINK_CLASS, rates)
 
 
 def _filter_requests(port: ShapedPort, plan: LanePlan) -> Iterator[Request]:

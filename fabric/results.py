@@ -11,7 +11,7 @@
     figures/            what ``fabric plot`` draws from the above
     logs/               the controller's and Open vSwitch's words
 
-Times (``at_s``, ``started_s``, ``ended_s``) are seconds since the run's time origin. Counters are cumulative.
+Times (``at_s``, ``started_s``, ``ended_s``, ...: :data:`TIME_COLUMNS`) are seconds since the run's time origin. Counters are cumulative.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from fabric.model import Fabric
 
 FORMAT_VERSION = 1
 
+TIME_COLUMNS = ("at_s", "started_s", "ended_s", "due_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s")
+"""Columns that hold times."""
 TABLES: dict[str, dict[str, str]] = {
     # One row a port, lane and sample. ``port`` is the sending end of a direction, e.g. ``z0l03:7``.
     "ports": {
@@ -76,7 +78,8 @@ TABLES: dict[str, dict[str, str]] = {
         "ended_s": "float64",
     },
     # One row a storage operation or background flow: ``operation`` is read, write or flow; flow_abandoned, flow_failed
-    # and flow_refused are flows that did not complete.
+    # and flow_refused are flows that did not complete, read_failed and write_failed operations given up after
+    # ``retries`` more tries.
     "operations": {
         "phase": "category",
         "service_level": "category",
@@ -86,6 +89,48 @@ TABLES: dict[str, dict[str, str]] = {
         "size_bytes": "int64",
         "started_s": "float64",
         "ended_s": "float64",
+        "retries": "int64",
+    },
+    # One row a change of a link's state: when it was due, asked of the kernel and done (carrier read at both ends), what
+    # the link was from then on, and how many packets waited at both its ends shortly before.
+    "failures": {
+        "phase": "category",
+        "link": "category",
+        "up": "bool",
+        "rate_fraction": "float64",
+        "loss_fraction": "float64",
+        "due_s": "float64",
+        "asked_s": "float64",
+        "done_s": "float64",
+        "waiting_packets": "int64",
+    },
+    # One row a stretch of probes lost: when the last probe before them arrived, and the first after them.
+    "blackouts": {
+        "phase": "category",
+        "flow": "category",
+        "began_s": "float64",
+        "ended_s": "float64",
+        "lost_packets": "int64",
+    },
+    # One row a flow of probes: what became of those sent, and the longest time between two arrivals.
+    "probes": {
+        "phase": "category",
+        "flow": "category",
+        "period_s": "float64",
+        "sent_packets": "int64",
+        "lost_packets": "int64",
+        "reordered_packets": "int64",
+        "duplicated_packets": "int64",
+        "longest_gap_s": "float64",
+    },
+    # One row a collective that failed in the middle of a step and began again from the last whole one.
+    "restarts": {
+        "phase": "category",
+        "service_level": "category",
+        "step": "int64",
+        "failed_s": "float64",
+        "resumed_s": "float64",
+        "reason": "category",
     },
 }
 

@@ -330,6 +330,7 @@ class _Source:
             "size_bytes": flow.size_bytes,
             "started_s": started,
             "ended_s": ended,
+            "retries": 0,
         }
 
 

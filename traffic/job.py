@@ -60,12 +60,14 @@ class Records:
     steps: list[dict[str, Any]] = field(default_factory=list)
     operations: list[dict[str, Any]] = field(default_factory=list)
     flows: list[dict[str, Any]] = field(default_factory=list)
+    blackouts: list[dict[str, Any]] = field(default_factory=list)
+    probes: list[dict[str, Any]] = field(default_factory=list)
+    restarts: list[dict[str, Any]] = field(default_factory=list)
 
     def extend(self, other: Records) -> None:
         """Add another's rows."""
-        self.steps += other.steps
-        self.operations += other.operations
-        self.flows += other.flows
+        for name, rows in vars(other).items():
+            getattr(self, name).extend(rows)
 
 
 class Job(Protocol):

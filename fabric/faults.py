@@ -1,0 +1,370 @@
+"""Makes failures of links happen, in a process of its own, and says when each really did.
+
+- A **cut** is one netlink message that sets a switch's end down. Carrier goes on both ends at once; the kernel empties
+  both ends' queues (the peer's from its link watch, at once, since veth ends are each other's lower link); what is on
+  the wire is lost. The HTB tree, addresses, permanent neighbours and routes stay. A host's end is never set down: its
+  routes would go with it.
+- A lower **rate** changes the classes of both ends' trees in place; what waits there stays.
+- A **loss** is a BPF program on both ends (:mod:`fabric.lossy`).
+
+The process has the priority of switches, and keeps to the schedule by the absolute clock. Around each cut it reads what
+bounds the packets that the cut may have lost; :mod:`fabric.census` holds what is missing against it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+
+from fabric import world
+from fabric.agents import Agent, AgentHandle, AgentPool
+from fabric.emulation import Emulation
+from fabric.errors import EmulationError
+from fabric.identity import NodeId
+from fabric.lanes import LanePlan
+from fabric.lossy import LossProgram, remove_request
+from fabric.model import Link, Port
+from fabric.netlink import LinkCounters, Netlink, Request, link_state
+from fabric.openvswitch import SWITCH_NICENESS
+from fabric.queues import QueueReader, ShapedPort, rate_requests
+from fabric.schedule import WHOLE, LinkEvent, LinkState, Schedule
+
+_READY_TIMEOUT_S = 60.0
+_RESTORE_TIMEOUT_S = 60.0
+_LEAD_S = 0.01
+"""In real time (in virtual time reading takes none), how long before an event the process is awake, to read counters; then it sleeps on until it is due."""
+_IN_FLIGHT_PACKETS = 64
+"""A NAPI budget: what the kernel may hold of a port between its queue, the wire and whoever receives."""
+_SMALLEST_FRAME_BYTES = 60
+
+
+@dataclass(frozen=True)
+class LinkChange:
+    """One event as it went; times are ``time.monotonic()``.
+
+    ``due_s``: by the schedule; ``asked_s``: the kernel was asked; ``done_s``: it had answered, and carrier had been read
+    at both ends. ``waiting_packets``: what waited in both ends' queues shortly before.
+    """
+
+    link: Link
+    state: LinkState
+    due_s: float
+    asked_s: float
+    done_s: float
+    waiting_packets: int
+
+
+@dataclass(frozen=True)
+class FaultReport:
+    """What an injector did and what it cost at most.
+
+    ``in_switches`` and ``on_wires`` (by sending port): how many packets cuts may have lost there, at most: what waited,
+    was on the way, or arrived while a port was down. ``refused``: packets that the kernel or ovs-vswitchd has counted as
+    sent into ports of switches that were down. ``by_loss``: frames that random loss took at each port, exactly.
+    """
+
+    changes: tuple[LinkChange, ...] = ()
+    in_switches: dict[NodeId, int] = field(default_factory=dict)
+    on_wires: dict[Port, int] = field(default_factory=dict)
+    by_loss: dict[Port, int] = field(default_factory=dict)
+    refused: int = 0
+
+
+@dataclass(frozen=True)
+class _End:
+    """A link's end as the process reaches it."""
+
+    port: Port
+    namespace: Path | None
+    shaped: ShapedPort
+
+
+@dataclass(frozen=True)
+class _Setup:
+    ends: dict[Port, _End]
+    ports_of: dict[NodeId, tuple[Port, ...]]
+
+
+@dataclass(frozen=True)
+class _Prepare:
+    schedule: Schedule
+    plan: LanePlan
+
+
+@dataclass(frozen=True)
+class _Start:
+    at: float
+
+
+@dataclass(frozen=True)
+class _Restore:
+    pass
+
+
+class FaultInjector:
+    """The run's end of the process. Between :meth:`play` and :meth:`restore` links fail as a schedule says."""
+
+    def __init__(self, pool: AgentPool, emulation: Emulation) -> None:
+        self._emulation = emulation
+        fabric = emulation.fabric
+        ends = {
+            port: _End(port, emulation.namespace_of(port.node), emulation.shaped_port(port)) for port in fabric.link_at
+        }
+        setup = _Setup(ends, {switch: fabric.ports_of[switch] for switch in fabric.switches})
+        self._dead_frames = 0
+        self._agent: AgentHandle = pool.start("faults", "this world", inject, setup, None)
+        self._agent.receive(_READY_TIMEOUT_S, "word that it is ready")
+
+    def prepare(self, schedule: Schedule) -> None:
+        """Get everything ready for a schedule. Raises TrafficError, with the reason, if this kernel cannot play it."""
+        self._agent.send(_Prepare(schedule, self._emulation.lane_plan))
+        self._agent.receive(_READY_TIMEOUT_S, "word that it can play the schedule")
+
+    def play(self, started: float) -> None:
+        """Let the schedule that was prepared begin at ``started`` (``time.monotonic()``); returns at once."""
+        self._dead_frames = self._dead_port_frames()
+        self._agent.send(_Start(started))
+
+    def restore(self) -> FaultReport:
+        """End the schedule wherever it is, make every link whole, and return what happened. Raises TrafficError."""
+        self._agent.send(_Restore())
+        report = self._agent.receive(_RESTORE_TIMEOUT_S, "report of the failures")
+        assert isinstance(report, FaultReport)
+        return replace(report, refused=report.refused + self._dead_port_frames() - self._dead_frames)
+
+    def _dead_port_frames(self) -> int:
+        indices = [index for port, index in self._emulation.indices.items() if port.node.is_switch]
+        return self._emulation.switches.dead_port_frames(indices)
+
+
+def inject(agent: Agent, setup: _Setup) -> None:
+    """Be the process (a program, see :mod:`fabric.agents`)."""
+    os.setpriority(os.PRIO_PROCESS, 0, SWITCH_NICENESS)
+    world.precise_timers()
+    agent.report("ready")
+    while True:
+        order = agent.receive()
+        assert isinstance(order, _Prepare)
+        hands = _Hands(setup, order.schedule, order.plan)
+        agent.report("prepared")
+        try:
+            start = agent.receive()
+            if isinstance(start, _Start):
+                _play(agent, hands, order.schedule, start.at)
+            agent.report(hands.restored())
+        finally:
+            hands.close()
+
+
+def _play(agent: Agent, hands: _Hands, schedule: Schedule, started: float) -> None:
+    """Carry out the schedule and return when the order to restore has come."""
+    lead_s = _LEAD_S if world.current_engine() is world.Engine.NAMESPACE else 0.0
+    for at_s, events in groupby(schedule.events, lambda event: event.at_s):
+        due = started + at_s
+        if _told_to_stop(agent, due - lead_s):
+            return
+        hands.look(together := list(events))
+        if _told_to_stop(agent, due):
+            return
+        hands.apply(together, due)
+    agent.receive()
+
+
+def _told_to_stop(agent: Agent, until: float) -> bool:
+    try:
+        agent.receive(max(0.0, until - time.monotonic()))
+    except TimeoutError:
+        return False
+    return True
+
+
+class _Hands:
+    """What reaches into links: sockets in the namespaces of all links of a schedule, opened beforehand."""
+
+    def __init__(self, setup: _Setup, schedule: Schedule, plan: LanePlan) -> None:
+        self._setup = setup
+        self._plan = plan
+        self._sockets: dict[Path | None, Netlink] = {None: Netlink()}
+        for link in schedule.links:
+            for port in link.ports:
+                self._socket(port)
+        self._states: dict[Link, LinkState] = {}
+        self._programs: dict[Port, LossProgram] = {}
+        for event in schedule.events:
+            if event.state.loss_fraction:
+                self._load_programs(event.link)
+        self._changes: list[LinkChange] = []
+        self._watch = _Watch(setup, self._socket)
+        self._waiting: dict[Port, int] = {}
+
+    def _socket(self, port: Port) -> Netlink:
+        namespace = self._setup.ends[port].namespace
+        if namespace not in self._sockets:
+            self._sockets[namespace] = Netlink(namespace)
+        return self._sockets[namespace]
+
+    def _load_programs(self, link: Link) -> None:
+        for port in link.ports:
+            if port not in self._programs:
+                self._programs[port] = LossProgram()
+
+    def look(self, events: Sequence[LinkEvent]) -> None:
+        """Read what is about to be lost: call it shortly before :meth:`apply`."""
+        cut = [event.link for event in events if not event.state.up]
+        self._waiting = self._watch.waiting([port for event in events for port in event.link.ports])
+        self._watch.before_cut([link for link in cut if self._state(link).up], self._waiting)
+
+    def apply(self, events: Sequence[LinkEvent], due: float) -> None:
+        """Change links, those of one moment in one burst of messages. Raises EmulationError."""
+        batches: dict[Path | None, list[Request]] = {}
+        for event in events:
+            for port, request in self._requests(event):
+                batches.setdefault(self._setup.ends[port].namespace, []).append(request)
+        asked = time.monotonic()
+        for namespace in sorted(batches, key=str, reverse=True):  # The world's own, with all cuts, first.
+            self._sockets[namespace].send(batches[namespace])
+        for event in events:
+            self._verify_carrier(event)
+        done = time.monotonic()
+        for event in events:
+            waiting = sum(self._waiting.get(port, 0) for port in event.link.ports)
+            self._changes.append(LinkChange(event.link, event.state, due, asked, done, waiting))
+            was_up, self._states[event.link] = self._state(event.link).up, event.state
+            if event.state.up and not was_up:
+                self._watch.after_return(event.link)
+
+    def _state(self, link: Link) -> LinkState:
+        return self._states.get(link, WHOLE)
+
+    def _requests(self, event: LinkEvent) -> Iterable[tuple[Port, Request]]:
+        old, new = self._state(event.link), event.state
+        if old.rate_fraction != new.rate_fraction:
+            for port in event.link.ports:
+                shaped = self._setup.ends[port].shaped.at_fraction(new.rate_fraction)
+                yield from ((port, request) for request in rate_requests(shaped, self._plan))
+        if old.loss_fraction != new.loss_fraction:
+            for port in event.link.ports:
+                yield from ((port, request) for request in self._loss_requests(port, old, new))
+        if old.up != new.up:
+            port = switch_end(event.link)
+            shaped = self._setup.ends[port].shaped
+            yield port, link_state(shaped.index, shaped.interface, new.up)
+
+    def _loss_requests(self, port: Port, old: LinkState, new: LinkState) -> list[Request]:
+        shaped, program = self._setup.ends[port].shaped, self._programs[port]
+        program.set_fraction(new.loss_fraction)
+        if not new.loss_fraction:
+            return [remove_request(shaped.index, shaped.interface)]
+        return [] if old.loss_fraction else program.install_requests(shaped.index, shaped.interface)
+
+    def _verify_carrier(self, event: LinkEvent) -> None:
+        for port in event.link.ports:
+            carrier = self._socket(port).link(self._setup.ends[port].shaped.index).carrier
+            if carrier != event.state.up:
+                seen, wanted = ("carrier", "none") if carrier else ("no carrier", "carrier")
+                raise EmulationError(f"{port}: {seen} after its link was set {event.state}; it should have {wanted}")
+
+    def restored(self) -> FaultReport:
+        """Make every link whole and return what happened."""
+        broken = [link for link, state in self._states.items() if state != WHOLE]
+        events = [LinkEvent(0.0, link, WHOLE) for link in broken]
+        self._waiting = {}
+        self.apply(events, time.monotonic())
+        by_loss = {port: program.lost()[0] for port, program in self._programs.items()}
+        return FaultReport(
+            tuple(self._changes), self._watch.in_switches(), self._watch.on_wires(), by_loss, self._watch.refused
+        )
+
+    def close(self) -> None:
+        """Let go of all sockets and programs."""
+        for sock in self._sockets.values():
+            sock.close()
+        for program in self._programs.values():
+            program.close()
+
+
+def switch_end(link: Link) -> Port:
+    """Return the end of a link that is set down to cut it: a switch's, so that no host loses its routes."""
+    return link.b if link.b.node.is_switch else link.a
+
+
+class _Watch:
+    """Bounds, from counters, what cuts have lost: in switches with a dead port, and on the wires that were cut."""
+
+    def __init__(self, setup: _Setup, socket_of: Callable[[Port], Netlink]) -> None:
+        self._setup = setup
+        self._socket_of = socket_of
+        self._dead: dict[NodeId, set[Port]] = {}
+        self._arrived_before: dict[NodeId, int] = {}
+        self._dropped_before: dict[Port, int] = {}
+        self._switches: Counter[NodeId] = Counter()
+        self._wires: Counter[Port] = Counter()
+        self.refused = 0
+        """Packets that the kernel has counted as sent into switches' ports without carrier."""
+
+    def waiting(self, ports: Sequence[Port]) -> dict[Port, int]:
+        """Return how many packets wait in the queues of each port."""
+        found: Counter[Port] = Counter()
+        for group in _by_namespace(ports, self._setup).values():
+            keys, counters = QueueReader().read(self._socket_of(group[0]).dump_qdiscs())
+            by_index = {self._setup.ends[port].shaped.index: port for port in group}
+            for (index, _), waiting in zip(keys, counters["qlen"].tolist(), strict=True):
+                if index in by_index:
+                    found[by_index[index]] += waiting
+        return dict(found)
+
+    def before_cut(self, links: Sequence[Link], waiting: dict[Port, int]) -> None:
+        """Take counters down before links are cut."""
+        for link in links:
+            for port in link.ports:
+                end = self._setup.ends[port]
+                self._dropped_before[port] = self._counters(port).tx_dropped
+                on_the_wire = end.shaped.delay_ns * end.shaped.rate_bps // (8 * 10**9 * _SMALLEST_FRAME_BYTES)
+                self._wires[port] += _IN_FLIGHT_PACKETS + on_the_wire
+                if port.node.is_switch:
+                    self._switches[port.node] += _IN_FLIGHT_PACKETS + waiting.get(port, 0)
+                    self._begin(port)
+
+    def _begin(self, port: Port) -> None:
+        dead = self._dead.setdefault(port.node, set())
+        if not dead:
+            self._arrived_before[port.node] = self._arrived(port.node)
+        dead.add(port)
+
+    def after_return(self, link: Link) -> None:
+        """Take counters down after a link has come back."""
+        for port in link.ports:
+            dropped = self._counters(port).tx_dropped - self._dropped_before.pop(port)
+            self._wires[port] += dropped
+            if port.node.is_switch:
+                self.refused += dropped
+                dead = self._dead[port.node]
+                dead.remove(port)
+                if not dead:
+                    self._switches[port.node] += self._arrived(port.node) - self._arrived_before.pop(port.node)
+
+    def _arrived(self, switch: NodeId) -> int:
+        return sum(self._counters(port).rx_packets for port in self._setup.ports_of[switch])
+
+    def _counters(self, port: Port) -> LinkCounters:
+        return self._socket_of(port).link(self._setup.ends[port].shaped.index)
+
+    def in_switches(self) -> dict[NodeId, int]:
+        """Return the most packets that each switch may have lost."""
+        return dict(self._switches)
+
+    def on_wires(self) -> dict[Port, int]:
+        """Return the most packets that each direction of a cut link, by its sending port, may have lost."""
+        return dict(self._wires)
+
+
+def _by_namespace(ports: Sequence[Port], setup: _Setup) -> dict[Path | None, list[Port]]:
+    found: dict[Path | None, list[Port]] = {}
+    for port in ports:
+        found.setdefault(setup.ends[port].namespace, []).append(port)
+    return found

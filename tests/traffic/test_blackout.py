@@ -1,0 +1,93 @@
+"""Probes: what a list of arrivals says, against its plain meaning, and real ones over loopback."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric.agents import AgentPool
+from fabric.errors import TrafficError
+from topologies.load import load_fabric
+from traffic.blackout import Arrivals, ProbeConfig, ProbeFlow, ProbeJob, report_of
+from traffic.job import Stage
+
+PERIOD_S = 0.001
+FABRIC = load_fabric("fire_flyer_2_small")
+
+
+def arrivals(numbers: list[int], at_s: list[float] | None = None) -> Arrivals:
+    times = [number * PERIOD_S for number in numbers] if at_s is None else at_s
+    return Arrivals(np.array(numbers, np.int64), np.array(times, np.float64))
+
+
+def test_a_stretch_of_lost_probes_is_a_blackout() -> None:
+    report = report_of(arrivals([0, 1, 5, 6, 7, 9]), 10, 0.0, 0.010)
+    assert (report.sent, report.lost, report.reordered, report.duplicated) == (10, 4, 0, 0)
+    assert [(one.began_s, one.ended_s, one.lost_packets) for one in report.blackouts] == [
+        (pytest.approx(0.001), pytest.approx(0.005), 3),
+        (pytest.approx(0.007), pytest.approx(0.009), 1),
+    ]
+    assert report.longest_blackout_s == pytest.approx(0.004)
+
+
+def test_a_late_probe_is_no_blackout_but_a_gap() -> None:
+    report = report_of(arrivals([0, 1, 2], [0.0, 0.5, 0.5]), 3, 0.0, 0.003)
+    assert report.blackouts == ()
+    assert report.longest_gap_s == pytest.approx(0.5)
+
+
+def test_lost_at_the_ends_counts_from_begin_to_end() -> None:
+    report = report_of(arrivals([2, 3]), 6, 0.0, 0.006)
+    assert [(one.began_s, one.ended_s, one.lost_packets) for one in report.blackouts] == [
+        (0.0, pytest.approx(0.002), 2),
+        (pytest.approx(0.003), 0.006, 2),
+    ]
+
+
+def test_a_flow_of_which_nothing_came_is_dark_throughout() -> None:
+    report = report_of(arrivals([]), 6, 1.0, 1.006)
+    assert [(one.began_s, one.ended_s, one.lost_packets) for one in report.blackouts] == [(1.0, 1.006, 6)]
+    assert report.lost == 6
+
+
+def test_reordered_and_duplicated_probes_are_counted_once() -> None:
+    report = report_of(arrivals([0, 2, 1, 3, 3], [0.0, 0.001, 0.002, 0.003, 0.004]), 4, 0.0, 0.004)
+    assert (report.lost, report.reordered, report.duplicated, report.blackouts) == (0, 1, 1, ())
+
+
+@given(st.sets(st.integers(0, 40)), st.randoms())
+def test_blackouts_hold_exactly_the_lost_probes(numbers: set[int], random: object) -> None:
+    order = sorted(numbers)
+    random.shuffle(order)  # type: ignore[attr-defined]
+    report = report_of(arrivals(order, sorted(number * PERIOD_S for number in order)), 41, 0.0, 0.041)
+    assert report.lost == 41 - len(numbers) == sum(one.lost_packets for one in report.blackouts)
+    assert all(one.ended_s >= one.began_s for one in report.blackouts)
+
+
+def test_real_probes_over_loopback_and_a_stopped_sink(request: pytest.FixtureRequest) -> None:
+    pool = AgentPool()
+    request.addfinalizer(pool.stop)
+    a, b = FABRIC.computes[:2]
+    stage = Stage(FABRIC, pool, lambda node: None, seed=1)
+    job = ProbeJob(stage, ProbeConfig(period=0.005), [ProbeFlow(a, b)], address_of={a: "127.0.0.1", b: "127.0.0.1"})
+    job.start()
+    job.play("phase")
+    time.sleep(0.5)
+    records = job.halt()
+    (report,) = job.reports.values()
+    print(report)
+    assert 20 < report.sent < 130
+    assert (report.lost, report.duplicated, report.blackouts, records.blackouts) == (0, 0, (), [])
+    assert records.probes[0]["flow"] == "z0h000>z0h001"
+    assert 0.004 < report.longest_gap_s < 0.5
+
+
+def test_a_host_with_two_nics_takes_part_in_one_zone() -> None:
+    stage = Stage(FABRIC, AgentPool(), lambda node: None, seed=1)
+    storage, near, far = FABRIC.storages[0], FABRIC.with_role(FABRIC.computes[0].role, 0)[0], FABRIC.computes[-1]
+    with pytest.raises(TrafficError, match="st000 would speak with two zones"):
+        ProbeJob(stage, ProbeConfig(), [ProbeFlow(near, storage), ProbeFlow(far, storage)])

@@ -1,0 +1,393 @@
+"""Blackouts as flows feel them: small UDP packets at a steady pace between chosen hosts, and which of them never came.
+
+Each probe has its flow's number, its own and the time it was sent; arrivals are stamped by the receiving kernel. A
+*blackout* is a stretch of probes that were lost, from when the last before them arrived to when the first after them
+did; less one period that is how long the flow was without a network. Probes go in the lane that data cannot starve
+(Service Level "control") unless told otherwise, so what they miss is the network's doing, not a full queue's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import struct
+import threading
+import time
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from fabric import world
+from fabric.agents import Agent, AgentHandle
+from fabric.config import Strict, TimeS
+from fabric.errors import TrafficError
+from fabric.identity import NodeId
+from fabric.lanes import ServiceLevel
+from fabric.model import Nic
+from traffic.job import Halt, Play, Ready, Records, Stage
+
+START_TIMEOUT_S = 60.0
+REPORT_TIMEOUT_S = 30.0
+DRAIN_S = 0.3
+"""How long receivers listen after the last probe was sent."""
+_PROBE = struct.Struct("!IIQ")
+_SO_TIMESTAMPNS = 35  # asm-generic/socket.h: the kernel's time of arrival, CLOCK_REALTIME.
+_TIMESPEC = struct.Struct("=qq")
+_RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
+_SO_RCVBUFFORCE = 33
+_LISTEN_S = 0.1
+_SIZE_BYTES = 64
+
+
+class ProbeConfig(Strict):
+    """How often each flow sends a probe, which is the resolution of its blackouts."""
+
+    period: Annotated[TimeS, Field(gt=0)] = 1e-3
+
+
+@dataclass(frozen=True, order=True)
+class ProbeFlow:
+    """Probes from one host to another."""
+
+    source: NodeId
+    destination: NodeId
+
+    def __str__(self) -> str:
+        return f"{self.source}>{self.destination}"
+
+
+@dataclass(frozen=True)
+class Blackout:
+    """Consecutive probes that were lost; times are ``time.monotonic()``."""
+
+    began_s: float
+    ended_s: float
+    lost_packets: int
+
+    @property
+    def seconds(self) -> float:
+        """From the last arrival before to the first after: up to one period longer than the network was away."""
+        return self.ended_s - self.began_s
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What a sink got of one flow, in order of arrival: numbers, shape (n,), and times, shape (n,), monotonic seconds."""
+
+    numbers: npt.NDArray[np.int64]
+    at_s: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FlowReport:
+    """What became of a flow's probes. ``longest_gap_s``: between two arrivals, whatever the reason."""
+
+    sent: int
+    lost: int
+    reordered: int
+    duplicated: int
+    longest_gap_s: float
+    blackouts: tuple[Blackout, ...]
+
+    @property
+    def longest_blackout_s(self) -> float:
+        """The longest stretch of lost probes; 0 if none was."""
+        return max((blackout.seconds for blackout in self.blackouts), default=0.0)
+
+
+def report_of(arrivals: Arrivals, sent: int, began_s: float, ended_s: float) -> FlowReport:
+    """Return what became of the probes 0 to ``sent - 1`` of a flow that sent from ``began_s`` to ``ended_s``.
+
+    Probes lost before the first arrival or after the last count from ``began_s`` or up to ``ended_s``.
+    """
+    numbers, first = np.unique(arrivals.numbers, return_index=True)
+    came_at = arrivals.at_s[first]
+    highest_before = np.maximum.accumulate(arrivals.numbers[np.sort(first)])
+    reordered = int(np.count_nonzero(arrivals.numbers[np.sort(first)] < highest_before))
+    gaps = np.diff(np.concatenate([[began_s], np.sort(arrivals.at_s), [max(ended_s, began_s)]]))
+    return FlowReport(
+        sent=sent,
+        lost=sent - numbers.size,
+        reordered=reordered,
+        duplicated=arrivals.numbers.size - numbers.size,
+        longest_gap_s=float(gaps.max()),
+        blackouts=tuple(_blackouts(numbers, came_at, sent, began_s, ended_s)),
+    )
+
+
+def _blackouts(
+    numbers: npt.NDArray[np.int64], came_at: npt.NDArray[np.float64], sent: int, began_s: float, ended_s: float
+) -> Iterator[Blackout]:
+    around = np.concatenate([[-1], numbers, [sent]])
+    times = np.concatenate([[began_s], came_at, [ended_s]])
+    for place in np.flatnonzero(np.diff(around) > 1):
+        began = float(times[place])
+        # Where the way back is shorter than the way before, what was sent later may arrive sooner: no time without.
+        ended = max(began, float(times[place + 1]))
+        yield Blackout(began, ended, int(around[place + 1] - around[place] - 1))
+
+
+# The program in a host -----------------------------------------------------------------------------------------------
+
+Endpoint = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class HostArguments:
+    """What :func:`run_host` needs to know: its address, and the number of each flow that it sends by destination."""
+
+    address: str
+    sends: Mapping[int, str]
+    tos: int
+    period_s: float
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A host's word that its sink takes probes."""
+
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A host's word that it sends no more: probes a flow, when the first was sent and when the next would have been."""
+
+    count: int
+    began_s: float
+    ended_s: float
+
+
+@dataclass(frozen=True)
+class Collect:
+    """The order to report what arrived."""
+
+
+def run_host(agent: Agent, arguments: HostArguments) -> None:
+    """Send and receive the probes of one host until the run says stop (a program, see :mod:`fabric.agents`)."""
+    world.precise_timers()
+    with contextlib.closing(_probe_socket(arguments)) as sock:
+        agent.report(Listening(sock.getsockname()[:2]))
+        endpoints: Mapping[str, Endpoint] = agent.receive(START_TIMEOUT_S)
+        sender, sink = _Sender(sock, arguments, endpoints), _Sink(sock)
+        agent.report(Ready())
+        while True:
+            order = agent.receive()
+            if isinstance(order, Play):
+                sink.begin()
+                sender.begin()
+                agent.report(Ready())
+            elif isinstance(order, Halt):
+                agent.report(sender.end())
+            elif isinstance(order, Collect):
+                agent.report(sink.end())
+
+
+def _probe_socket(arguments: HostArguments) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, arguments.tos)
+    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    with contextlib.suppress(PermissionError):  # Without root, in tests on loopback, the default has to do.
+        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
+    sock.bind((arguments.address, 0))
+    return sock
+
+
+class _Sender:
+    """Sends a probe of every flow each period, by the absolute clock, from a thread of its own."""
+
+    def __init__(self, sock: socket.socket, arguments: HostArguments, endpoints: Mapping[str, Endpoint]) -> None:
+        self._sock = sock
+        self._period_s = arguments.period_s
+        self._flows = [(number, endpoints[host]) for number, host in arguments.sends.items()]
+        self._halting = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._sent = Sent(0, 0.0, 0.0)
+
+    def begin(self) -> None:
+        """Begin to send."""
+        self._halting.clear()
+        self._thread = threading.Thread(target=self._send_on, daemon=True)
+        self._thread.start()
+
+    def end(self) -> Sent:
+        """Send no more."""
+        self._halting.set()
+        if self._thread is not None:
+            self._thread.join(REPORT_TIMEOUT_S)
+        return self._sent
+
+    def _send_on(self) -> None:
+        began = time.monotonic()
+        for number in itertools.count():
+            if self._halting.is_set() or not self._flows:
+                self._sent = Sent(number, began, began + number * self._period_s)
+                return
+            tail = bytes(_SIZE_BYTES - _PROBE.size)
+            for flow, endpoint in self._flows:
+                probe = _PROBE.pack(flow, number, time.monotonic_ns()) + tail
+                with contextlib.suppress(OSError):  # A full queue has dropped it, and it counts as lost.
+                    self._sock.sendto(probe, endpoint)
+            time.sleep(max(0.0, began + (number + 1) * self._period_s - time.monotonic()))
+
+
+class _Sink:
+    """Notes what arrives, with the kernel's time, from a thread of its own."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, round(_LISTEN_S * 1e6)))
+        self._halting = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._found: dict[int, tuple[array[int], array[float]]] = {}
+
+    def begin(self) -> None:
+        """Begin to listen; what is still there of earlier is thrown away."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._sock.recv(_SIZE_BYTES, socket.MSG_DONTWAIT)
+        self._found = {}
+        self._halting.clear()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def end(self) -> dict[int, Arrivals]:
+        """Listen no more and return what arrived of each flow."""
+        self._halting.set()
+        if self._thread is not None:
+            self._thread.join(REPORT_TIMEOUT_S)
+        ahead_s = time.time() - time.monotonic()
+        return {
+            flow: Arrivals(np.array(numbers, np.int64), np.array(times, np.float64) - ahead_s)
+            for flow, (numbers, times) in self._found.items()
+        }
+
+    def _listen(self) -> None:
+        while not self._halting.is_set():
+            try:
+                probe, ancillary, _, _ = self._sock.recvmsg(_SIZE_BYTES, socket.CMSG_SPACE(_TIMESPEC.size))
+            except BlockingIOError:
+                continue  # Nothing came for a while; see whether it is over.
+            seconds, nanoseconds = _TIMESPEC.unpack(ancillary[0][2])
+            flow, number, _ = _PROBE.unpack_from(probe)
+            numbers, times = self._found.setdefault(flow, (array("q"), array("d")))
+            numbers.append(number)
+            times.append(seconds + nanoseconds / 1e9)
+
+
+# The job -------------------------------------------------------------------------------------------------------------
+
+
+class ProbeJob:
+    """A :class:`traffic.job.Job` of probe flows. ``reports`` has what became of each in the last phase.
+
+    ``address_of`` overrides the fabric's addresses, for tests on one machine.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        config: ProbeConfig,
+        flows: Sequence[ProbeFlow],
+        level: ServiceLevel = ServiceLevel.CONTROL,
+        address_of: Mapping[NodeId, str] | None = None,
+    ) -> None:
+        if not flows:
+            raise TrafficError("probes: no flows; name at least one pair of hosts")
+        self.level = level
+        self.flows = tuple(flows)
+        self.reports: dict[ProbeFlow, FlowReport] = {}
+        self._stage = stage
+        self._config = config
+        self._addresses = address_of or _addresses(stage, flows)
+        self._handles: dict[NodeId, AgentHandle] = {}
+        self._phase = ""
+
+    def start(self) -> None:
+        """Fork a program into each host that sends or receives. Raises TrafficError."""
+        for host in sorted({node for flow in self.flows for node in (flow.source, flow.destination)}):
+            self._handles[host] = self._fork(host)
+        endpoints = {host.name: word.endpoint for host, word in self._collect("its endpoint", START_TIMEOUT_S).items()}
+        self._order(endpoints)
+        self._collect("readiness", START_TIMEOUT_S)
+
+    def _fork(self, host: NodeId) -> AgentHandle:
+        arguments = HostArguments(
+            address=self._addresses[host],
+            sends={n: flow.destination.name for n, flow in enumerate(self.flows) if flow.source == host},
+            tos=self.level.tos,
+            period_s=self._config.period,
+        )
+        return self._stage.pool.start("probes", host.name, run_host, arguments, self._stage.namespace_of(host))
+
+    def play(self, phase: str) -> None:
+        """Begin to send; returns once every host does."""
+        self._phase = phase
+        self._order(Play(phase))
+        self._collect("begin of probes", REPORT_TIMEOUT_S)
+
+    def halt(self) -> Records:
+        """Send no more, wait for what is under way, and return rows of blackouts and flows. Raises TrafficError."""
+        self._order(Halt())
+        sent = self._collect("count of probes sent", REPORT_TIMEOUT_S)
+        time.sleep(DRAIN_S)
+        self._order(Collect())
+        found = self._collect("arrivals", REPORT_TIMEOUT_S)
+        nothing = Arrivals(np.empty(0, np.int64), np.empty(0))
+        for number, flow in enumerate(self.flows):
+            by_source: Sent = sent[flow.source]
+            arrivals = found[flow.destination].get(number, nothing)
+            self.reports[flow] = report_of(arrivals, by_source.count, by_source.began_s, by_source.ended_s)
+        return self._records()
+
+    def _records(self) -> Records:
+        records = Records()
+        for flow, report in self.reports.items():
+            row = {"phase": self._phase, "flow": str(flow)}
+            records.blackouts += [{**row, **vars(blackout)} for blackout in report.blackouts]
+            records.probes.append(
+                {
+                    **row,
+                    "period_s": self._config.period,
+                    "sent_packets": report.sent,
+                    "lost_packets": report.lost,
+                    "reordered_packets": report.reordered,
+                    "duplicated_packets": report.duplicated,
+                    "longest_gap_s": report.longest_gap_s,
+                }
+            )
+        return records
+
+    def close(self) -> None:
+        """End the programs."""
+        self._stage.pool.stop(list(self._handles.values()))
+        self._handles = {}
+
+    def _order(self, message: object) -> None:
+        for handle in self._handles.values():
+            handle.send(message)
+
+    def _collect(self, what: str, timeout_s: float) -> dict[NodeId, Any]:
+        deadline = time.monotonic() + timeout_s
+        return {
+            host: handle.receive(max(0.0, deadline - time.monotonic()), what) for host, handle in self._handles.items()
+        }
+
+
+def _addresses(stage: Stage, flows: Sequence[ProbeFlow]) -> dict[NodeId, str]:
+    """Return the address by which each host takes part: of its only NIC, or, if it has more, of the one in the zone of
+    those it speaks with. Raises TrafficError for a host with several NICs that speaks with several zones."""
+    found: dict[NodeId, Nic] = {}
+    for flow in flows:
+        for host, other in ((flow.source, flow.destination), (flow.destination, flow.source)):
+            zone = stage.fabric.nics_of[other][0].zone
+            nic = stage.fabric.nic_in_zone(host, zone) or stage.fabric.nics_of[host][0]
+            if found.setdefault(host, nic) != nic:
+                raise TrafficError(f"probes: {host} would speak with two zones by two NICs; probe them in two jobs")
+    return {host: nic.ip for host, nic in found.items()}
