@@ -36,7 +36,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class PhaseOutcome:
-    """What a phase measured: its rows and failures (times still ``time.monotonic()``) and what became of every packet."""
+    """What a phase measured: rows and failures (times still ``time.monotonic()``) and what became of each packet."""
 
     phase: Phase
     records: Records

@@ -37,7 +37,8 @@ from fabric.schedule import WHOLE, LinkEvent, LinkState, Schedule
 _READY_TIMEOUT_S = 60.0
 _RESTORE_TIMEOUT_S = 60.0
 _LEAD_S = 0.01
-"""In real time (in virtual time reading takes none), how long before an event the process is awake, to read counters; then it sleeps on until it is due."""
+"""In real time, how long before an event the process is awake, to read counters; then it sleeps on until it is due. In
+virtual time reading takes none."""
 _IN_FLIGHT_PACKETS = 64
 """A NAPI budget: what the kernel may hold of a port between its queue, the wire and whoever receives."""
 _SMALLEST_FRAME_BYTES = 60
@@ -47,8 +48,8 @@ _SMALLEST_FRAME_BYTES = 60
 class LinkChange:
     """One event as it went; times are ``time.monotonic()``.
 
-    ``due_s``: by the schedule; ``asked_s``: the kernel was asked; ``done_s``: it had answered, and carrier had been read
-    at both ends. ``waiting_packets``: what waited in both ends' queues shortly before.
+    ``due_s``: by the schedule; ``asked_s``: the kernel was asked; ``done_s``: it had answered, and carrier was read at
+    both ends. ``waiting_packets``: what waited in both ends' queues shortly before.
     """
 
     link: Link
@@ -64,7 +65,7 @@ class FaultReport:
     """What an injector did and what it cost at most.
 
     ``in_switches`` and ``on_wires`` (by sending port): how many packets cuts may have lost there, at most: what waited,
-    was on the way, or arrived while a port was down. ``refused``: packets that the kernel or ovs-vswitchd has counted as
+    was on the way, or arrived while a port was down. ``refused``: packets counted, by the kernel or in front of it, as
     sent into ports of switches that were down. ``by_loss``: frames that random loss took at each port, exactly.
     """
 

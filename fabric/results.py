@@ -11,7 +11,7 @@
     figures/            what ``fabric plot`` draws from the above
     logs/               the controller's and Open vSwitch's words
 
-Times (``at_s``, ``started_s``, ``ended_s``, ...: :data:`TIME_COLUMNS`) are seconds since the run's time origin. Counters are cumulative.
+Times (:data:`TIME_COLUMNS`) are seconds since the run's time origin. Counters are cumulative.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ TABLES: dict[str, dict[str, str]] = {
         "ended_s": "float64",
         "retries": "int64",
     },
-    # One row a change of a link's state: when it was due, asked of the kernel and done (carrier read at both ends), what
+    # One row a change of a link's state: when it was due, asked for and done (carrier read at both ends), how
     # the link was from then on, and how many packets waited at both its ends shortly before.
     "failures": {
         "phase": "category",

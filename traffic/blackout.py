@@ -78,7 +78,7 @@ class Blackout:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What a sink got of one flow, in order of arrival: numbers, shape (n,), and times, shape (n,), monotonic seconds."""
+    """What a sink got of one flow, in order of arrival: numbers and times (``time.monotonic()``), shape (n,)."""
 
     numbers: npt.NDArray[np.int64]
     at_s: npt.NDArray[np.float64]
@@ -165,6 +165,11 @@ class Sent:
 
 
 @dataclass(frozen=True)
+class Send:
+    """The order to begin to send, given once every sink listens."""
+
+
+@dataclass(frozen=True)
 class Collect:
     """The order to report what arrived."""
 
@@ -181,6 +186,8 @@ def run_host(agent: Agent, arguments: HostArguments) -> None:
             order = agent.receive()
             if isinstance(order, Play):
                 sink.begin()
+                agent.report(Ready())
+            elif isinstance(order, Send):
                 sender.begin()
                 agent.report(Ready())
             elif isinstance(order, Halt):
@@ -329,8 +336,9 @@ class ProbeJob:
     def play(self, phase: str) -> None:
         """Begin to send; returns once every host does."""
         self._phase = phase
-        self._order(Play(phase))
-        self._collect("begin of probes", REPORT_TIMEOUT_S)
+        for order in (Play(phase), Send()):
+            self._order(order)
+            self._collect("begin of probes", REPORT_TIMEOUT_S)
 
     def halt(self) -> Records:
         """Send no more, wait for what is under way, and return rows of blackouts and flows. Raises TrafficError."""
