@@ -31,7 +31,7 @@ from fabric.lanes import ServiceLevel
 from fabric.units import format_time
 from traffic.dataset import ELEMENT_BYTES, Dataset, Floats, verify
 from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
-from traffic.links import Edge, Link, PeerGoneError
+from traffic.links import Edge, Link, PeerGoneError, StalledError
 from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
 
 START_TIMEOUT_S = 60.0
@@ -55,10 +55,18 @@ ElementsBytes = Annotated[SizeBytes, Field(gt=0), AfterValidator(_whole_elements
 
 
 class CollectiveConfig(Strict):
-    """An allreduce of ``size`` bytes a rank in steps, each of which may take ``step_timeout`` (if None, derived)."""
+    """An allreduce of ``size`` bytes a rank in steps, each of which may take ``step_timeout`` (if None, derived).
+
+    ``stall_timeout``: a rank that neither sends nor receives for so long in a step fails, and with it the job; it then
+    begins again, with new programs and connections, from the step that failed. Without it such a run ends. It must be
+    longer than a step takes. TCP alone survives a cut, but it tries again after 200 ms at the earliest and each time
+    after twice as long, so what waits notices the link's return late, by up to as long as the cut (InfiniBand's
+    hardware tries again at one interval, 7 times as a rule, and then breaks the connection).
+    """
 
     size: ElementsBytes = 2 * 1024 * 1024
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = None
+    stall_timeout: Annotated[TimeS, Field(gt=0)] | None = None
 
 
 def step_timeout_s(config: CollectiveConfig, ideal_s: float) -> float:
@@ -110,6 +118,7 @@ class RankArguments:
     schedule: Schedule
     dataset: Dataset
     timeout_s: float
+    stall_s: float
 
     def name(self, rank: int) -> str:
         """Return how messages call a rank."""
@@ -144,10 +153,11 @@ class StepDone:
 
 @dataclass(frozen=True)
 class RankFailed:
-    """A rank's last word. ``is_consequence`` if another rank's end made it fail."""
+    """A rank's last word. ``is_consequence`` if another rank's end made it fail, ``is_stall`` if waiting in vain."""
 
     text: str
     is_consequence: bool
+    is_stall: bool = False
 
 
 def run_rank(agent: Agent, arguments: RankArguments) -> None:
@@ -159,7 +169,7 @@ def run_rank(agent: Agent, arguments: RankArguments) -> None:
                 open_links.callback(link[0].close)
             _carry_out_orders(agent, arguments, links)
     except TrafficError as error:
-        agent.report(RankFailed(str(error), isinstance(error, PeerGoneError)))
+        agent.report(RankFailed(str(error), isinstance(error, PeerGoneError), isinstance(error, StalledError)))
 
 
 def _connected(agent: Agent, arguments: RankArguments) -> dict[Edge, tuple[Link, socket.socket]]:
@@ -187,7 +197,7 @@ def _dial(edge: Edge, endpoint: Endpoint, arguments: RankArguments) -> socket.so
 
 def _link(edge: Edge, sock: socket.socket, arguments: RankArguments) -> Link:
     name = f"{arguments.name(arguments.rank)} with {arguments.name(edge.peer(arguments.rank))}"
-    return Link(sock, edge.channel, name, arguments.timeout_s)
+    return Link(sock, edge.channel, name, arguments.stall_s)
 
 
 def _carry_out_orders(
@@ -195,7 +205,7 @@ def _carry_out_orders(
 ) -> None:
     links = {edge: link for edge, (link, _) in connections.items()}
     inputs = arguments.dataset.inputs(arguments.rank)
-    stepper = _Stepper(arguments, links, arguments.schedule.worker(arguments.rank, links, inputs, arguments.timeout_s))
+    stepper = _Stepper(arguments, links, arguments.schedule.worker(arguments.rank, links, inputs, arguments.stall_s))
     sampler = FlowSampler()
     for edge, (_, sock) in connections.items():
         if arguments.schedule.full_duplex or edge.dialer == arguments.rank:
@@ -244,7 +254,7 @@ class _Stepper:
             return
         self._abort()
         if not failed:
-            raise TrafficError(
+            raise StalledError(
                 f"{self._name}: step {number} did not end within {self._timeout_s:g} s; raise step_timeout"
             )
         done, _ = wait(tasks, FAILURES_TIMEOUT_S)
@@ -290,7 +300,7 @@ class CollectiveJob:
     """A :class:`traffic.job.Job` that repeats an allreduce over ``ranks``, one step after another, while it plays.
 
     ``address_of`` gives a node's address on the fabric, by default its first NIC's. Steps are numbered from 0 over the
-    job's life.
+    job's life; one that stalled and was begun again keeps its number.
     """
 
     def __init__(
@@ -315,20 +325,26 @@ class CollectiveJob:
         self._next_step = 0
         self._phase = ""
         self._steps: list[dict[str, Any]] = []
+        self._restarts: list[dict[str, Any]] = []
+        self._dataset: Dataset | None = None
         self._halting = threading.Event()
         self._player: threading.Thread | None = None
         self._error: Exception | None = None
 
     def start(self) -> None:
         """Fork the ranks and connect them. Raises TrafficError naming a rank that did not come up."""
-        dataset = Dataset.write(
+        self._dataset = Dataset.write(
             Path(self._files.name),
             len(self.ranks),
             self._collective.buffers_per_rank,
             self._config.size // ELEMENT_BYTES,
             self._stage.seed,
         )
-        self._handles = [self._fork(rank, dataset) for rank in range(len(self.ranks))]
+        self._start_ranks()
+
+    def _start_ranks(self) -> None:
+        assert self._dataset is not None, "start() has written it"
+        self._handles = [self._fork(rank, self._dataset) for rank in range(len(self.ranks))]
         listening = self._collect("listening", START_TIMEOUT_S)
         self._order([message.endpoint for message in listening])
         self._collect("connections", START_TIMEOUT_S)
@@ -344,6 +360,7 @@ class CollectiveJob:
             schedule=self._collective.schedule,
             dataset=dataset,
             timeout_s=self.step_timeout_s,
+            stall_s=self._config.stall_timeout or self.step_timeout_s,
         )
         name = f"{self._collective.name} rank {rank}"
         return self._stage.pool.start(name, node.name, run_rank, arguments, self._stage.namespace_of(node))
@@ -361,7 +378,8 @@ class CollectiveJob:
         """
         self._halting.set()
         if self._player is not None:
-            self._player.join(self.step_timeout_s + REPORT_TIMEOUT_S)
+            restart_s = START_TIMEOUT_S + FAILURES_TIMEOUT_S if self._config.stall_timeout else 0.0
+            self._player.join(self.step_timeout_s + REPORT_TIMEOUT_S + restart_s)
             if self._player.is_alive():
                 raise TrafficError(self._not_ended())
             self._player = None
@@ -386,13 +404,16 @@ class CollectiveJob:
     def _begin(self, phase: str) -> None:
         if not self._handles:
             raise TrafficError(f"{self._collective.name}: has not started; call start() before play()")
-        self._phase, self._steps, self._error = phase, [], None
+        self._phase, self._steps, self._restarts, self._error = phase, [], [], None
         self._halting.clear()
-        self._order(Play(phase))
+        self._sample()
+
+    def _sample(self) -> None:
+        self._order(Play(self._phase))
         self._collect("samples begun", REPORT_TIMEOUT_S)
 
     def _finish(self) -> Records:
-        records = Records(steps=self._steps)
+        records = Records(steps=self._steps, restarts=self._restarts)
         self._order(Halt())
         for message in self._collect("rows", REPORT_TIMEOUT_S):
             records.extend(message)
@@ -401,13 +422,39 @@ class CollectiveJob:
     def _step_until_halted(self) -> None:
         try:
             while not self._halting.is_set():
-                self._step()
+                self._step_or_restart()
         except Exception as error:  # Whatever it is, halt() raises it where the experiment sees it.
             self._error = error
 
+    def _step_or_restart(self) -> None:
+        try:
+            self._step()
+        except StalledError as stall:
+            if self._config.stall_timeout is None:
+                raise
+            self._restart(str(stall))
+
+    def _restart(self, reason: str) -> None:
+        """Begin again from the last whole step, as a job does whose ranks have given up."""
+        failed = time.monotonic()
+        for handle in self._handles:
+            handle.kill()
+        self._stage.pool.stop(self._handles)
+        self._start_ranks()
+        self._sample()
+        self._restarts.append(
+            {
+                "phase": self._phase,
+                "service_level": self.level.label,
+                "step": self._next_step,
+                "failed_s": failed,
+                "resumed_s": time.monotonic(),
+                "reason": reason,
+            }
+        )
+
     def _step(self) -> None:
         number = self._next_step
-        self._next_step += 1
         self._order(StepOrder(number))
         done = self._collect(f"end of step {number}", self.step_timeout_s + REPORT_TIMEOUT_S)
         self._steps.append(
@@ -421,11 +468,12 @@ class CollectiveJob:
                 "ended_s": max(message.ended for message in done),
             }
         )
+        self._next_step += 1
 
     def _not_ended(self) -> str:
         ideal = format_time(self._collective.ideal_step_s)
         return (
-            f"{self._collective.name}: step {self._next_step - 1} did not end within {self.step_timeout_s:g} s of halt "
+            f"{self._collective.name}: step {self._next_step} did not end within {self.step_timeout_s:g} s of halt "
             f"(its ideal time is {ideal}); look for cut links or raise step_timeout"
         )
 
@@ -448,7 +496,8 @@ class CollectiveJob:
             messages.append(message)
         if failures:
             cause = min(failures, key=lambda failure: failure.is_consequence)
-            raise TrafficError(cause.text + _others(len(failures) - 1))
+            kind = StalledError if cause.is_stall else TrafficError
+            raise kind(cause.text + _others(len(failures) - 1))
         return messages
 
 

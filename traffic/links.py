@@ -21,6 +21,10 @@ class PeerGoneError(TrafficError):
     """A connection or a thread ended because another one failed: a consequence, not a cause."""
 
 
+class StalledError(TrafficError):
+    """Nothing came or went for longer than a rank waits: a dead link or rank somewhere."""
+
+
 @dataclass(frozen=True, order=True)
 class Edge:
     """A connection that ``dialer`` opens to ``listener``; ``channel`` tells parallel ones apart."""
@@ -108,10 +112,10 @@ class Link:
             words = "(step, channel, chunk, bytes)"
             raise TrafficError(f"{self._name}: received frame {found}, expected {expected} {words}")
 
-    def _stuck(self, what: str, step: int, chunk: int) -> TrafficError:
-        return TrafficError(
+    def _stuck(self, what: str, step: int, chunk: int) -> StalledError:
+        return StalledError(
             f"{self._name}: peer {what} for {self._timeout_s:g} s at step {step}, chunk {chunk}; "
-            "look for a dead route or raise step_timeout"
+            "look for a dead route or raise stall_timeout or step_timeout"
         )
 
     def _gone(self, step: int, chunk: int) -> PeerGoneError:
@@ -155,7 +159,7 @@ class Handoff:
             if not self._ready.get(timeout=self._timeout_s):
                 raise PeerGoneError(f"{self._what}: its thread failed")
         except queue.Empty as error:
-            raise TrafficError(f"{self._what}: not ready within {self._timeout_s:g} s; raise step_timeout") from error
+            raise StalledError(f"{self._what}: not ready within {self._timeout_s:g} s; raise stall_timeout or step_timeout") from error
 
     def abort(self) -> None:
         """Wake the waiting thread with PeerGoneError."""

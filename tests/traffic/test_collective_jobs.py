@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -217,3 +219,30 @@ def test_wrong_config_is_explained(config: dict[str, object], fault: str) -> Non
 def test_step_timeout_is_derived_from_the_ideal_step_unless_given() -> None:
     assert step_timeout_s(HFReduceConfig(), ideal_s=1.5) == 60 + 20 * 1.5
     assert step_timeout_s(HFReduceConfig(step_timeout=3.0), ideal_s=1.5) == 3
+
+
+def test_a_job_that_stalls_begins_again_from_its_last_whole_step(stage: Stage) -> None:
+    with started(hfreduce(stage, nodes(4), size="256 KiB", stall_timeout=1.0)) as job:
+        job.play("stopped")
+        time.sleep(0.3)
+        os.kill(job._handles[2].process.pid, signal.SIGSTOP)
+        time.sleep(5)
+        records = job.halt()
+    (restart,) = records.restarts
+    print(restart)
+    assert list(restart) == list(TABLES["restarts"])
+    numbers = [row["step"] for row in records.steps]
+    assert numbers == list(range(len(numbers)))
+    assert restart["step"] in numbers, "it did not go on"
+    (again,) = (row for row in records.steps if row["step"] == restart["step"])
+    assert again["started_s"] > restart["failed_s"]
+    assert " 1 s" in restart["reason"]
+
+
+def test_a_stall_ends_a_job_that_is_not_to_begin_again(stage: Stage) -> None:
+    with started(hfreduce(stage, nodes(3), size="256 KiB", step_timeout=1.0)) as job:
+        job.play("stopped")
+        os.kill(job._handles[2].process.pid, signal.SIGSTOP)
+        time.sleep(0.1)
+        with pytest.raises(TrafficError, match=r"for 1 s at step|within 1 s; raise"):
+            job.halt()

@@ -34,15 +34,24 @@ class ChainLost(TrafficError):  # noqa: N818 - what happened, as its callers nam
     """The last target of a chain is gone."""
 
 
+class GaveUp(TrafficError):  # noqa: N818
+    """An operation did not succeed within its time, though tried again and again: its servers are out of reach."""
+
+
 @dataclass(frozen=True)
 class Operation:
-    """One read request or one chunk write, as a client saw it; times are ``time.monotonic()``."""
+    """One read request or one chunk write, as a client saw it; times are ``time.monotonic()``.
+
+    ``retries``: how many tries before it did not succeed. One that was given up is of kind ``read_failed`` or
+    ``write_failed``, has no bytes, and its last server's name.
+    """
 
     kind: str
     server: str
     size_bytes: int
     started_s: float
     ended_s: float
+    retries: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,11 +125,13 @@ class _Retry:
         self._rng = rng
         self._give_up_at = time.monotonic() + timeout_s
         self._pause_s = _BACKOFF_FIRST_S
+        self.count = 0
 
     async def pause(self, why: str) -> None:
-        """Wait before the next try. Raises TrafficError if there is no time for one."""
+        """Wait before the next try. Raises GaveUp if there is no time for one."""
+        self.count += 1
         if time.monotonic() > self._give_up_at:
-            raise TrafficError(f"{self._what}: no success within {self._timeout_s:g} s; last: {why}")
+            raise GaveUp(f"{self._what}: no success within {self._timeout_s:g} s; last: {why}")
         await asyncio.sleep(self._pause_s * self._rng.uniform(0.5, 1.0))
         self._pause_s = min(2 * self._pause_s, _BACKOFF_LONGEST_S)
 
@@ -129,8 +140,9 @@ class _Retry:
 class StorageClient:
     """A client in a host. ``number`` tells its writes from other clients'; ``request_to_send`` comes from the config.
 
-    Every method raises ChainLost if a chain's last target is gone, and TrafficError, naming client, chunk, version and
-    server, if what was read is wrong or an operation does not succeed within ``operation_timeout``.
+    Every method raises ChainLost if a chain's last target is gone, GaveUp if an operation does not succeed within
+    ``operation_timeout``, and TrafficError, naming client, chunk, version and server, if what was read is wrong. A
+    server that did not answer in time is suspected for as long again: reads go to other replicas, if there are any.
     """
 
     name: str
@@ -153,6 +165,7 @@ class StorageClient:
         self._requests = itertools.count(self.number * _REQUESTS_PER_CLIENT + 1)
         self._in_flight = asyncio.Semaphore(limits.max_requests)
         self._in_flight_at: dict[NodeId, asyncio.Semaphore] = {}
+        self._suspected_until: dict[NodeId, float] = {}
 
     async def connect(self, services: Mapping[NodeId, tuple[str, int]], source: str, timeout_s: float = 30.0) -> None:
         """Link up with every service, from the NIC with the address ``source``. Raises TrafficError."""
@@ -210,11 +223,20 @@ class StorageClient:
             if result is not None:
                 break
             self.retries += 1
-            await retry.pause(why)
+            await self._pause(retry, why, "write", head, started)
         acknowledged = Acknowledged(extent, result.version, request)
         self.acknowledged[extent.chunk] = acknowledged
-        self.operations.append(Operation("write", head.name, extent.length, started, time.monotonic()))
+        self.operations.append(Operation("write", head.name, extent.length, started, time.monotonic(), retry.count))
         return acknowledged
+
+    async def _pause(self, retry: _Retry, why: str, kind: str, server: NodeId, started: float) -> None:
+        """Wait before the next try; note the operation as failed if there is none."""
+        try:
+            await retry.pause(why)
+        except GaveUp:
+            failed = Operation(f"{kind}_failed", server.name, 0, started, time.monotonic(), retry.count)
+            self.operations.append(failed)
+            raise
 
     async def _try_write(self, head: NodeId, io: Io, pieces: Sequence[memoryview]) -> tuple[IoResult | None, str]:
         link, timeout_s = self.links[head], self.config.client.call_timeout
@@ -238,15 +260,16 @@ class StorageClient:
         found: dict[int, ReadChunk] = {}
         what = f"{self.name}: read of {extents[0].chunk}" if extents else self.name
         retry = _Retry(what, self.config.client.operation_timeout, self._rng)
+        started = time.monotonic()
         while True:
             missing = [place for place in range(len(extents)) if place not in found]
-            whys = await _all(
-                self._read_batch(node, batch, extents, found) for node, batch in self._batches(extents, missing, server)
-            )
+            batches = self._batches(extents, missing, server)
+            whys = await _all(self._read_batch(node, batch, extents, found, retry.count) for node, batch in batches)
             if len(found) == len(extents):
                 return [found[place] for place in range(len(extents))]
             self.retries += 1
-            await retry.pause(next(why for why in whys if why))
+            why, last = next((why, node) for why, (node, _) in zip(whys, batches, strict=True) if why)
+            await self._pause(retry, why, "read", last, started)
 
     def _batches(
         self, extents: Sequence[Extent], places: Sequence[int], server: NodeId | None
@@ -260,8 +283,10 @@ class StorageClient:
 
     def _pick(self, extent: Extent) -> NodeId:
         nodes = self._targets(extent)
+        now = time.monotonic()
         reachable = [node for node in nodes if not self.links[node].lost]
-        return self._rng.choice(reachable or nodes)
+        answering = [node for node in reachable if self._suspected_until.get(node, now) <= now]
+        return self._rng.choice(answering or reachable or nodes)
 
     def _cut(self, extents: Sequence[Extent], places: Sequence[int]) -> Iterator[list[int]]:
         limits = self.config.client
@@ -278,7 +303,7 @@ class StorageClient:
             yield batch
 
     async def _read_batch(
-        self, node: NodeId, places: Sequence[int], extents: Sequence[Extent], found: dict[int, ReadChunk]
+        self, node: NodeId, places: Sequence[int], extents: Sequence[Extent], found: dict[int, ReadChunk], retries: int
     ) -> str:
         """Read a batch into ``found``; return why something is still missing, or nothing."""
         ios = [Io(e.chain, e.chunk, e.offset, e.length) for e in (extents[place] for place in places)]
@@ -287,11 +312,13 @@ class StorageClient:
             try:
                 reply = await self._call_read(self.links[node], ios)
             except (LinkLost, CallTimeout) as error:
+                self._suspected_until[node] = time.monotonic() + self.config.client.call_timeout
                 return str(error)
         if reply.status is not Status.OK:
             return self._must_pass(reply.status, node, extents[places[0]])
         if reply.payload:
-            self.operations.append(Operation("read", node.name, len(reply.payload), started, time.monotonic()))
+            now = time.monotonic()
+            self.operations.append(Operation("read", node.name, len(reply.payload), started, now, retries))
         return self._take_in(node, places, extents, reply, found)
 
     async def _call_read(self, link: Link, ios: Sequence[Io]) -> Frame:

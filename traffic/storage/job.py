@@ -189,8 +189,8 @@ class StorageJob:
     def halt(self) -> Records:
         """End the load, let what is under way end, and return its rows.
 
-        Raises TrafficError if a read was wrong, an operation did not succeed in time, a chain was lost, or a service
-        ended that :meth:`kill_service` had not ended.
+        Operations that did not succeed in time are rows, as failed. Raises TrafficError if a read was wrong, a chain
+        was lost, or a service ended that :meth:`kill_service` had not ended.
         """
         records = Records()
         self._counts = Counter()

@@ -101,10 +101,14 @@ class StorageService:
             self._tasks.spawn(self._settle(chunk))
 
     async def _settle(self, chunk: ChunkId) -> None:
-        try:
-            await self.replica.settle(chunk)
-        except Refused:
-            self.counts["unsettled"] += 1
+        """Complete a chunk's pending version, however long its successor stays out of reach."""
+        while True:
+            try:
+                await self.replica.settle(chunk)
+            except Refused:
+                self.counts["unsettled"] += 1
+            else:
+                return
 
     def rot(self, chunk: ChunkId) -> None:
         """Flip a bit in the middle of a chunk. Raises TrafficError if it is not here."""
@@ -191,7 +195,15 @@ class StorageService:
         (io,) = self._checked_ios(frame)
         pull = functools.partial(self._pull, zone, link, frame, io)
         carry_out = self.replica.write if frame.kind is Kind.WRITE else self.replica.update
-        stored = await carry_out(io, frame.table_version, pull, zone)
+        try:
+            stored = await carry_out(io, frame.table_version, pull, zone)
+        except Refused as refusal:
+            held = self.replica.held(io.chunk)
+            if refusal.status is Status.BUSY and held is not None and held.pending is not None:
+                self._tasks.spawn(
+                    self._settle(io.chunk)
+                )  # Or it could not be read here until somebody writes it again.
+            raise
         self.counts["writes" if frame.kind is Kind.WRITE else "updates"] += 1
         result = IoResult(Status.OK, stored.version, stored.request, stored.checksum, 0, stored.content.size_bytes)
         await link.reply(frame, Status.OK, result.pack())

@@ -8,12 +8,13 @@ import math
 import random
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from fabric.agents import Agent
 from fabric.lanes import ServiceLevel
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.storage.chains import Extent, FileLayout, Striping
-from traffic.storage.client import Operation, StorageClient
+from traffic.storage.client import GaveUp, Operation, StorageClient
 from traffic.storage.config import CheckpointConfig, DataloaderConfig
 from traffic.storage.orders import ClientArguments, Orders, Report, Verification, Verify
 from traffic.storage.wire import Tasks
@@ -75,7 +76,8 @@ class Load:
         config, files = self._arguments.config.dataloader, self._arguments.dataset
         while not self._stopping.is_set():
             samples = [draw_sample(config, files, self._rng) for _ in range(config.batch)]
-            await self._client.read_chunks([extent for sample in samples for extent in sample])
+            with suppress(GaveUp):  # It is among the operations, as failed; the next batch may fare better.
+                await self._client.read_chunks([extent for sample in samples for extent in sample])
 
     async def _write_on(self) -> None:
         config = self._arguments.config.checkpoint
@@ -93,7 +95,8 @@ class Load:
             for extent in left:
                 if self._stopping.is_set():
                     return
-                await self._client.write_chunk(extent)
+                with suppress(GaveUp):  # It is among the operations, as failed: this checkpoint has a hole.
+                    await self._client.write_chunk(extent)
 
         await asyncio.gather(*(writer() for _ in range(depth)))
 
@@ -163,6 +166,7 @@ def _row(operation: Operation, phase: str, host: str) -> dict[str, object]:
         "size_bytes": operation.size_bytes,
         "started_s": operation.started_s,
         "ended_s": operation.ended_s,
+        "retries": operation.retries,
     }
 
 
