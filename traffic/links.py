@@ -159,7 +159,9 @@ class Handoff:
             if not self._ready.get(timeout=self._timeout_s):
                 raise PeerGoneError(f"{self._what}: its thread failed")
         except queue.Empty as error:
-            raise StalledError(f"{self._what}: not ready within {self._timeout_s:g} s; raise stall_timeout or step_timeout") from error
+            raise StalledError(
+                f"{self._what}: not ready within {self._timeout_s:g} s; raise stall_timeout or step_timeout"
+            ) from error
 
     def abort(self) -> None:
         """Wake the waiting thread with PeerGoneError."""

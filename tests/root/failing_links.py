@@ -1,0 +1,205 @@
+"""Links that fail under traffic, done inside a world by test_failures.py: ``failing_links.py [TOPOLOGY] REPORT``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from controllers.routes import planned_path
+from experiments.live import LiveFabric, bring_up
+from experiments.run import PRELOAD
+from experiments.session import PhaseOutcome, Session
+from fabric import netns, world
+from fabric.agents import AgentPool
+from fabric.config import checked
+from fabric.failures import FailureConfig, schedule_failures
+from fabric.fidelity import conservation_checks
+from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model import Link, Nic
+from topologies.load import load_fabric
+from traffic.blackout import ProbeConfig, ProbeFlow, ProbeJob
+from traffic.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.job import Job
+from traffic.storage.config import CheckpointConfig, ClientConfig, DataloaderConfig, StorageConfig
+from traffic.storage.job import StorageJob
+
+CUT_S = 0.2
+LOSS = 0.2
+
+
+def failures(topology: str) -> dict[str, Any]:
+    """A host's link, an uplink, a spine and a storage node, each cut for 200 ms under traffic; then half a rate, and
+    a loss."""
+    world.set_up()
+    logs = world.RUN_DIR / "logs"
+    logs.mkdir()
+    lanes = plan_lanes(QueueConfig(), Queueing.LANES)
+    with bring_up(load_fabric(topology), lanes, logs, lambda text: None) as live:
+        pool = AgentPool(PRELOAD)
+        try:
+            return _failures(live, pool)
+        finally:
+            pool.stop()
+
+
+def session_of(live: LiveFabric, pool: AgentPool) -> Session:
+    return Session(live, pool, QueueConfig(), 5, 0.05, {}, print, lambda title, done: None)
+
+
+def nic(live: LiveFabric, name: str) -> Nic:
+    return live.fabric.nics_of[live.fabric.host_named(name)][0]
+
+
+def uplinks_between(live: LiveFabric, a: str, b: str) -> list[Link]:
+    """Return the links between switches that packets from one host to another take."""
+    ports = planned_path(live.plan, live.fabric, nic(live, a), nic(live, b))
+    links = dict.fromkeys(live.fabric.link_at[port] for port in ports)
+    return [link for link in links if link.a.node.is_switch and link.b.node.is_switch]
+
+
+def _failures(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
+    session = session_of(live, pool)
+    fabric, stage = live.fabric, session.stage
+    up, _ = uplinks_between(live, "z0h000", "z0h005")
+    hosts = [fabric.host_named(name) for name in ("z0h000", "z0h005", "z0h010", "z1h003")]
+    flows = [ProbeFlow(hosts[0], hosts[1]), ProbeFlow(hosts[1], hosts[0]), ProbeFlow(hosts[2], hosts[3])]
+    probes = ProbeJob(stage, ProbeConfig(period=0.002), flows)
+    storage = StorageJob(stage, storage_config(), fabric.computes[1::5])
+    reduce = HFReduceJob(stage, HFReduceConfig(size=256 << 10), hosts)
+    jobs: list[Job] = [probes, storage, reduce]
+    targets = {
+        "host": {"host": "z0h000"},
+        "uplink": {"link": f"{up.a.node}-{up.b.node}"},
+        "switch": {"switch": up.b.node.name},
+        "storage": {"storage": "st000"},
+    }
+    before = configuration(live)
+    for job in jobs:
+        job.start()
+    try:
+        cuts = {
+            name: cut(session, name, target, jobs, probes, flows[0]) | {"operations": operations(session, name)}
+            for name, target in targets.items()
+        }
+        verification = storage.verify_acknowledged(timeout_s=120)
+        rates = {fraction: step_s(session, reduce, fraction) for fraction in ("1", "0.5")}
+        lossy = loss(session, probes, flows[0])
+    finally:
+        for job in jobs:
+            job.close()
+    return {
+        "cuts": cuts,
+        "checked": verification.checked,
+        "lost": list(verification.lost),
+        "step_s": rates,
+        "loss": lossy,
+        "changed": [line for line in configuration(live) if line not in before],
+        "failures_rows": len(session.table("failures")),
+    }
+
+
+def storage_config() -> StorageConfig:
+    return StorageConfig(
+        chunk_size=64 << 10,
+        stripe=8,
+        dataloader=DataloaderConfig(depth=1, batch=2, sample_min=16 << 10, sample_max=64 << 10, file_size=2 << 20),
+        checkpoint=CheckpointConfig(share=0.5, size=512 << 10),
+        client=ClientConfig(call_timeout=2.0),
+    )
+
+
+def line(target: dict[str, str], **also: Any) -> list[FailureConfig]:
+    return [checked(FailureConfig, {**target, **also}, "test")]
+
+
+def cut(
+    session: Session, name: str, target: dict[str, str], jobs: Sequence[Job], probes: ProbeJob, flow: ProbeFlow
+) -> dict[str, Any]:
+    """Cut a target for 200 ms, one second into a phase of four; return what was seen."""
+    schedule = schedule_failures(line(target, at=1.0, **{"for": CUT_S}), session.live.fabric, 1)
+    outcome = session.run_phase(name, name, jobs, 4.0, schedule)
+    report = probes.reports[flow]
+    down, up = outcome.faults.changes[0], outcome.faults.changes[-1]
+    return {
+        "links": len(schedule.links),
+        "changes": len(outcome.faults.changes),
+        "late_s": max(change.asked_s - change.due_s for change in outcome.faults.changes),
+        "took_s": max(change.done_s - change.asked_s for change in outcome.faults.changes),
+        "down_s": up.asked_s - down.done_s,
+        "blackout_s": report.longest_blackout_s,
+        "probes": {"sent": report.sent, "lost": report.lost},
+        "after": sum(row["started_s"] > up.done_s for row in outcome.records.steps),
+        **counted(outcome),
+    }
+
+
+def counted(outcome: PhaseOutcome) -> dict[str, Any]:
+    (check,) = conservation_checks([outcome.conservation])
+    return {
+        "unaccounted": outcome.conservation.unaccounted,
+        "lost_in_cuts": outcome.conservation.lost_in_cuts,
+        "refused": outcome.faults.refused,
+        "conservation": check.status.value,
+        "sent_packets": outcome.conservation.sent_packets,
+    }
+
+
+def operations(session: Session, phase: str) -> dict[str, int]:
+    """Return how many operations a phase had by kind, and all their retries."""
+    found = session.table("operations")
+    inside = found[found["phase"] == phase]
+    return {**inside["operation"].value_counts().to_dict(), "retries": int(inside["retries"].sum())}
+
+
+def step_s(session: Session, job: HFReduceJob, fraction: str) -> float:
+    """Return the median step time with every NIC of the job at a fraction of its rate."""
+    hosts = [rank.name for rank in job.ranks] if fraction != "1" else []
+    lines = [one for host in hosts for one in line({"host": host}, at=0, rate=float(fraction))]
+    outcome = session.run_phase(f"rate {fraction}", "", [job], 5.0, schedule_failures(lines, session.live.fabric, 1))
+    steps = outcome.records.steps[1:]  # The first begins before its rate is lowered.
+    return float(np.median([step["ended_s"] - step["started_s"] for step in steps]))
+
+
+def loss(session: Session, probes: ProbeJob, flow: ProbeFlow) -> dict[str, Any]:
+    """Return what probes lost, and what was counted, on a host's link that loses a fifth of its frames, both ways."""
+    lines = line({"host": flow.source.name}, at=0.0, loss=LOSS)
+    outcome = session.run_phase("loss", "", [probes], 4.0, schedule_failures(lines, session.live.fabric, 1))
+    return {
+        "lost": sum(report.lost for report in probes.reports.values()),
+        "sent": probes.reports[flow].sent,
+        "lost_of_flow": probes.reports[flow].lost,
+        "by_loss": sum(outcome.faults.by_loss.values()),
+        **counted(outcome),
+    }
+
+
+def configuration(live: LiveFabric) -> list[str]:
+    """Return, line by line, all that restoring must bring back: queues and classes, addresses, routes, neighbours, and
+    the switches' port numbers."""
+    commands = ["tc qdisc show", "ip -br addr", "ip route", "ip neigh"]
+    found = output(["ovs-vsctl", "--columns=name,ofport,mtu", "list", "Interface"]) + output(["tc", "qdisc", "show"])
+    for port in live.fabric.link_at:
+        if port.node.is_switch:
+            found += [f"{port} {text}" for text in output(["tc", "class", "show", "dev", port.interface])]
+    for host in live.fabric.hosts:
+        with netns.inside(netns.netns_path(host.name)):
+            for command in commands:
+                found += [f"{host} {text}" for text in output(command.split())]
+            for one in live.fabric.nics_of[host]:
+                found += [f"{host} {text}" for text in output(["tc", "class", "show", "dev", one.port.interface])]
+    return found
+
+
+def output(command: Sequence[str]) -> list[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
+
+
+if __name__ == "__main__":
+    _, name, report = sys.argv
+    Path(report).write_text(json.dumps(failures(name)))
