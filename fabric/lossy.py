@@ -1,4 +1,4 @@
-"""Random loss of frames on a port, counted exactly, by a BPF program of nine instructions on its way out (clsact).
+"""Random loss of frames on a port, counted exactly, by a small BPF program on its way out (clsact).
 
 A kernel without netem has this still. A frame that is lost is taken before the port's queues, so the link carries less
 by what it loses; the sender is told nothing, as on a real wire (``TC_ACT_STOLEN``: a drop would make a host's TCP slow
@@ -22,8 +22,10 @@ _MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _PROG_LOAD = 0, 1, 2, 5
 _MAP_TYPE_ARRAY, _PROG_TYPE_SCHED_CLS = 2, 3
 _ATTRIBUTES_BYTES = 128
 _LOG_BYTES = 4096
-_STATE = struct.Struct("=QQQ")
-"""The program's memory: lose a frame if a random 32-bit number is below the first; frames and bytes lost so far."""
+_THRESHOLD = struct.Struct("=Q")
+"""The program's first memory: lose a frame if a random 32-bit number is below it."""
+_LOST = struct.Struct("=QQ")
+"""Its second, which it alone writes, so that no frame goes uncounted: frames and bytes lost so far."""
 _TC_ACT_OK, _TC_ACT_STOLEN = 0, 4
 _CLSACT, _CLSACT_HANDLE, _CLSACT_EGRESS = 0xFFFFFFF1, 0xFFFF0000, 0xFFFFFFF3
 _ETH_P_ALL = 0x0003
@@ -48,20 +50,21 @@ def _instruction(code: int, to: int = 0, source: int = 0, offset: int = 0, immed
     return struct.pack("=BBhi", code, source << 4 | to, offset, immediate)
 
 
-def _program(memory: int) -> bytes:
-    """Return the program: r6 the frame, r7 the memory."""
+def _program(threshold: int, lost: int) -> bytes:
+    """Return the program over two maps of one value: r6 the frame, r7 the threshold, r8 the counters."""
     lose = [
         _instruction(0xB7, to=1, immediate=1),  # r1 = 1
-        _instruction(0xDB, to=7, source=1, offset=8),  # frames lost += r1, atomically
+        _instruction(0xDB, to=8, source=1, offset=0),  # frames lost += r1, atomically
         _instruction(0x61, to=1, source=6, offset=0),  # r1 = length of the frame
-        _instruction(0xDB, to=7, source=1, offset=16),  # bytes lost += r1, atomically
+        _instruction(0xDB, to=8, source=1, offset=8),  # bytes lost += r1, atomically
         _instruction(0xB7, immediate=_TC_ACT_STOLEN),
         _instruction(0x95),  # exit
     ]
     return b"".join(
         [
             _instruction(0xBF, to=6, source=1),
-            _instruction(0x18, to=7, source=2, immediate=memory) + _instruction(0),  # r7 = the map's value itself
+            _instruction(0x18, to=7, source=2, immediate=threshold) + _instruction(0),  # r7 = the map's value itself
+            _instruction(0x18, to=8, source=2, immediate=lost) + _instruction(0),
             _instruction(0x85, immediate=7),  # r0 = bpf_get_prandom_u32()
             _instruction(0x79, to=1, source=7, offset=0),  # r1 = threshold
             _instruction(0x3D, source=1, offset=len(lose)),  # if r0 >= r1: pass
@@ -77,8 +80,11 @@ class LossProgram:
 
     def __init__(self) -> None:
         what = "random loss"
-        self._memory = _bpf(_MAP_CREATE, struct.pack("=IIIII", _MAP_TYPE_ARRAY, 4, _STATE.size, 1, 0), what)
-        instructions = ctypes.create_string_buffer(_program(self._memory))
+        self._threshold, self._lost = (
+            _bpf(_MAP_CREATE, struct.pack("=IIIII", _MAP_TYPE_ARRAY, 4, value.size, 1, 0), what)
+            for value in (_THRESHOLD, _LOST)
+        )
+        instructions = ctypes.create_string_buffer(_program(self._threshold, self._lost))
         licence, log = ctypes.create_string_buffer(b"Apache-2.0"), ctypes.create_string_buffer(_LOG_BYTES)
         count = (len(instructions) - 1) // 8
         pointers = ctypes.addressof(instructions), ctypes.addressof(licence)
@@ -92,18 +98,12 @@ class LossProgram:
 
     def set_fraction(self, fraction: float) -> None:
         """Lose this part of the frames from now on; what was lost stays counted."""
-        self._exchange(_MAP_UPDATE, _STATE.pack(round(fraction * 2**32), *self.lost()))
+        _exchange(_MAP_UPDATE, self._threshold, _THRESHOLD.pack(round(fraction * 2**32)))
 
     def lost(self) -> tuple[int, int]:
         """Return the frames and bytes lost so far."""
-        _, frames, size_bytes = _STATE.unpack(self._exchange(_MAP_LOOKUP, bytes(_STATE.size)))
+        frames, size_bytes = _LOST.unpack(_exchange(_MAP_LOOKUP, self._lost, bytes(_LOST.size)))
         return frames, size_bytes
-
-    def _exchange(self, command: int, value: bytes) -> bytes:
-        key, buffer = ctypes.create_string_buffer(4), ctypes.create_string_buffer(value, _STATE.size)
-        attributes = struct.pack("=IxxxxQQQ", self._memory, ctypes.addressof(key), ctypes.addressof(buffer), 0)
-        _bpf(command, attributes, "random loss")
-        return buffer.raw
 
     def install_requests(self, index: int, interface: str) -> list[Request]:
         """Return what puts the program on a port's way out."""
@@ -122,7 +122,16 @@ class LossProgram:
     def close(self) -> None:
         """Let go of it; where it is installed it stays until it is taken off."""
         os.close(self._descriptor)
-        os.close(self._memory)
+        os.close(self._threshold)
+        os.close(self._lost)
+
+
+def _exchange(command: int, memory: int, value: bytes) -> bytes:
+    """Read or write the only value of a map; return it."""
+    key, buffer = ctypes.create_string_buffer(4), ctypes.create_string_buffer(value, len(value))
+    attributes = struct.pack("=IxxxxQQQ", memory, ctypes.addressof(key), ctypes.addressof(buffer), 0)
+    _bpf(command, attributes, "random loss")
+    return buffer.raw
 
 
 def remove_request(index: int, interface: str) -> Request:

@@ -57,10 +57,11 @@ class Command:
         process = self.start(*arguments, stdin=subprocess.DEVNULL if typed is None else subprocess.PIPE)
         return _ended(process, timeout_s, typed)
 
-    def play(self, scenario: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-        """Run a scenario of ``root/scenarios.py`` as the first process of a world; return what it saw."""
+    def play(self, scenario: str, timeout_s: float = TIMEOUT_S, script: Path = SCENARIOS) -> dict[str, Any]:
+        """Run a scenario of ``script``, by default ``root/scenarios.py``, as the first process of a world; return what
+        it saw."""
         report = self.directory / "report.json"
-        command = [*_NAMESPACES, sys.executable, str(SCENARIOS), scenario, str(report)]
+        command = [*_NAMESPACES, sys.executable, str(script), scenario, str(report)]
         done = _ended(self._start(command, ROOT, world=True), timeout_s)
         assert done.returncode == 0, done.stdout + done.stderr
         seen: dict[str, Any] = json.loads(report.read_text())

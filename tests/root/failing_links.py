@@ -1,4 +1,4 @@
-"""Links that fail under traffic, done inside a world by test_failures.py: ``failing_links.py [TOPOLOGY] REPORT``."""
+"""Links that fail under traffic, inside a world of either engine: ``failing_links.py TOPOLOGY REPORT``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def failures(topology: str) -> dict[str, Any]:
 
 
 def session_of(live: LiveFabric, pool: AgentPool) -> Session:
-    return Session(live, pool, QueueConfig(), 5, 0.05, {}, print, lambda title, done: None)
+    return Session(live, pool, QueueConfig(), 5, 0.05, {}, lambda text: None, lambda title, done: None)
 
 
 def nic(live: LiveFabric, name: str) -> Nic:
@@ -154,7 +154,8 @@ def operations(session: Session, phase: str) -> dict[str, int]:
     """Return how many operations a phase had by kind, and all their retries."""
     found = session.table("operations")
     inside = found[found["phase"] == phase]
-    return {**inside["operation"].value_counts().to_dict(), "retries": int(inside["retries"].sum())}
+    kinds = inside["operation"].astype(str).tolist()
+    return {**{kind: kinds.count(kind) for kind in set(kinds)}, "retries": int(inside["retries"].sum())}
 
 
 def step_s(session: Session, job: HFReduceJob, fraction: str) -> float:

@@ -35,7 +35,7 @@ def shaped(name: str, rate_bps: int) -> list[Request]:
 def delayed(name: str, delay_ns: int) -> list[Request]:
     """TCA_NETEM_LATENCY64, in ns: what ``tc`` writes is in steps of 64 ns."""
     options = struct.pack("=IIIIII", 0, 1000, 0, 0, 0, 0) + netlink.attribute(10, struct.pack("=q", delay_ns))
-    body = netlink._traffic_control(INDEX[name], 1 << 16, netlink.TC_H_ROOT, 0, "netem", options)
+    body = netlink.traffic_control(INDEX[name], 1 << 16, netlink.TC_H_ROOT, 0, "netem", options)
     return [Request(netlink.RTM_NEWQDISC, netlink.NLM_F_CREATE | netlink.NLM_F_REPLACE, body, "adding a delay")]
 
 
