@@ -1,0 +1,95 @@
+"""What a cut and a lower rate do to real queues: a veth pair with our trees on both ends."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from fabric import world
+from fabric.faults import switch_end
+from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model import Tier
+from fabric.netlink import LinkEnd, Netlink, link_state, veth_pair
+from fabric.queues import QueueReader, ShapedPort, install_requests, rate_requests
+from topologies.load import load_fabric
+
+FABRIC = load_fabric("fire_flyer_2_small")
+PLAN = plan_lanes(QueueConfig(), Queueing.SHARED)
+ENDS = [LinkEnd("cut0", 100, "02:00:00:00:00:02"), LinkEnd("cut1", 101, "02:00:00:00:00:01")]
+FRAME = b"\x02\0\0\0\0\1\x02\0\0\0\0\2\x88\xb5" + bytes(986)
+COUNT = 100
+
+root = pytest.mark.root
+
+
+def port(end: LinkEnd, rate_bps: int = 10**5) -> ShapedPort:
+    return ShapedPort(end.interface, end.index, rate_bps, 1500)
+
+
+@pytest.fixture
+def link(private_network: None) -> Iterator[Netlink]:
+    world.write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
+    with Netlink() as netlink:
+        netlink.send([veth_pair(*ENDS, 1500)])
+        for end in ENDS:
+            netlink.send([link_state(end.index, end.interface, True), *install_requests(port(end), PLAN)])
+        yield netlink
+
+
+def fill() -> None:
+    """Send 8 s' worth of frames each way."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
+        for _ in range(COUNT):
+            for end in ENDS:
+                sock.sendto(FRAME, (end.interface, 0x88B5))
+
+
+def queues(link: Netlink) -> dict[int, tuple[int, int, int]]:
+    """Return packets sent, waiting and dropped by the queue of each end."""
+    keys, rows = QueueReader().read(link.dump_qdiscs())
+    found: dict[int, tuple[int, int, int]] = {}
+    for (index, _), row in zip(keys, rows.tolist(), strict=True):
+        sent, waiting, dropped = found.get(index, (0, 0, 0))
+        found[index] = (sent + row[1], waiting + row[2], dropped + row[4])
+    return found
+
+
+@root
+def test_a_cut_takes_carrier_and_queues_of_both_ends_at_once_and_the_trees_stay(link: Netlink) -> None:
+    fill()
+    waiting = {index: found[1] for index, found in queues(link).items()}
+    link.send([link_state(ENDS[1].index, ENDS[1].interface, False)])
+    carrier = [link.link(end.index).carrier for end in ENDS]
+    time.sleep(0.05)
+    after = queues(link)
+    print(waiting, after)
+    assert min(waiting.values()) > 50
+    assert carrier == [False, False]
+    assert [found[1:] for found in after.values()] == [(0, 0), (0, 0)], "no queue counts what a cut empties"
+    link.send([link_state(ENDS[1].index, ENDS[1].interface, True)])
+    assert all(link.link(end.index).carrier for end in ENDS)
+    fill()
+    assert all(found[1] > 50 for found in queues(link).values()), "the trees shape again"
+
+
+@root
+def test_another_rate_keeps_what_waits(link: Netlink) -> None:
+    fill()
+    link.send([request for end in ENDS for request in rate_requests(port(end, 10**6).at_fraction(0.5), PLAN)])
+    started, before = time.monotonic(), queues(link)
+    time.sleep(0.4)
+    elapsed, middle = time.monotonic() - started, queues(link)
+    carried = [(middle[end.index][0] - before[end.index][0]) * len(FRAME) * 8 / elapsed for end in ENDS]
+    print(carried)
+    assert carried == pytest.approx([0.5e6, 0.5e6], rel=0.25)
+    link.send([request for end in ENDS for request in rate_requests(port(end, 10**8), PLAN)])
+    time.sleep(0.2)
+    assert [queues(link)[end.index] for end in ENDS] == [(COUNT, 0, 0), (COUNT, 0, 0)]
+
+
+def test_it_is_a_switchs_end_that_is_set_down() -> None:
+    for tier in Tier:
+        assert all(switch_end(found).node.is_switch for found in FABRIC.links_of_tier(tier))
