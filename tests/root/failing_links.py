@@ -1,4 +1,4 @@
-"""Links that fail under traffic, inside a world of either engine: ``failing_links.py TOPOLOGY REPORT``."""
+"""Links that fail under traffic, inside a world of either engine: ``failing_links.py TOPOLOGY REPORT [PHASE_S]``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CUT_S = 0.2
 LOSS = 0.2
 
 
-def failures(topology: str) -> dict[str, Any]:
+def failures(topology: str, phase_s: float = 4.0) -> dict[str, Any]:
     """A host's link, an uplink, a spine and a storage node, each cut for 200 ms under traffic; then half a rate, and
     a loss."""
     world.set_up()
@@ -43,7 +43,7 @@ def failures(topology: str) -> dict[str, Any]:
     with bring_up(load_fabric(topology), lanes, logs, lambda text: None) as live:
         pool = AgentPool(PRELOAD)
         try:
-            return _failures(live, pool)
+            return _failures(live, pool, phase_s)
         finally:
             pool.stop()
 
@@ -63,7 +63,7 @@ def uplinks_between(live: LiveFabric, a: str, b: str) -> list[Link]:
     return [link for link in links if link.a.node.is_switch and link.b.node.is_switch]
 
 
-def _failures(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
+def _failures(live: LiveFabric, pool: AgentPool, phase_s: float) -> dict[str, Any]:
     session = session_of(live, pool)
     fabric, stage = live.fabric, session.stage
     up, _ = uplinks_between(live, "z0h000", "z0h005")
@@ -84,12 +84,13 @@ def _failures(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
         job.start()
     try:
         cuts = {
-            name: cut(session, name, target, jobs, probes, flows[0]) | {"operations": operations(session, name)}
+            name: cut(session, name, target, jobs, probes, flows[0], phase_s)
+            | {"operations": operations(session, name)}
             for name, target in targets.items()
         }
         verification = storage.verify_acknowledged(timeout_s=120)
-        rates = {fraction: step_s(session, reduce, fraction) for fraction in ("1", "0.5")}
-        lossy = loss(session, probes, flows[0])
+        rates = {fraction: step_s(session, reduce, fraction, phase_s) for fraction in ("1", "0.5")}
+        lossy = loss(session, probes, flows[0], phase_s)
     finally:
         for job in jobs:
             job.close()
@@ -119,11 +120,17 @@ def line(target: dict[str, str], **also: Any) -> list[FailureConfig]:
 
 
 def cut(
-    session: Session, name: str, target: dict[str, str], jobs: Sequence[Job], probes: ProbeJob, flow: ProbeFlow
+    session: Session,
+    name: str,
+    target: dict[str, str],
+    jobs: Sequence[Job],
+    probes: ProbeJob,
+    flow: ProbeFlow,
+    phase_s: float,
 ) -> dict[str, Any]:
-    """Cut a target for 200 ms, one second into a phase of four; return what was seen."""
-    schedule = schedule_failures(line(target, at=1.0, **{"for": CUT_S}), session.live.fabric, 1)
-    outcome = session.run_phase(name, name, jobs, 4.0, schedule)
+    """Cut a target for 200 ms, a quarter into a phase; return what was seen."""
+    schedule = schedule_failures(line(target, at=phase_s / 4, **{"for": CUT_S}), session.live.fabric, 1)
+    outcome = session.run_phase(name, name, jobs, phase_s, schedule)
     report = probes.reports[flow]
     down, up = outcome.faults.changes[0], outcome.faults.changes[-1]
     return {
@@ -158,19 +165,21 @@ def operations(session: Session, phase: str) -> dict[str, int]:
     return {**{kind: kinds.count(kind) for kind in set(kinds)}, "retries": int(inside["retries"].sum())}
 
 
-def step_s(session: Session, job: HFReduceJob, fraction: str) -> float:
+def step_s(session: Session, job: HFReduceJob, fraction: str, phase_s: float) -> float:
     """Return the median step time with every NIC of the job at a fraction of its rate."""
     hosts = [rank.name for rank in job.ranks] if fraction != "1" else []
     lines = [one for host in hosts for one in line({"host": host}, at=0, rate=float(fraction))]
-    outcome = session.run_phase(f"rate {fraction}", "", [job], 5.0, schedule_failures(lines, session.live.fabric, 1))
+    outcome = session.run_phase(
+        f"rate {fraction}", "", [job], phase_s, schedule_failures(lines, session.live.fabric, 1)
+    )
     steps = outcome.records.steps[1:]  # The first begins before its rate is lowered.
     return float(np.median([step["ended_s"] - step["started_s"] for step in steps]))
 
 
-def loss(session: Session, probes: ProbeJob, flow: ProbeFlow) -> dict[str, Any]:
+def loss(session: Session, probes: ProbeJob, flow: ProbeFlow, phase_s: float) -> dict[str, Any]:
     """Return what probes lost, and what was counted, on a host's link that loses a fifth of its frames, both ways."""
     lines = line({"host": flow.source.name}, at=0.0, loss=LOSS)
-    outcome = session.run_phase("loss", "", [probes], 4.0, schedule_failures(lines, session.live.fabric, 1))
+    outcome = session.run_phase("loss", "", [probes], phase_s, schedule_failures(lines, session.live.fabric, 1))
     return {
         "lost": sum(report.lost for report in probes.reports.values()),
         "sent": probes.reports[flow].sent,
@@ -202,5 +211,5 @@ def output(command: Sequence[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    _, name, report = sys.argv
-    Path(report).write_text(json.dumps(failures(name)))
+    _, name, report, *phase = sys.argv
+    Path(report).write_text(json.dumps(failures(name, *map(float, phase))))

@@ -134,3 +134,30 @@ def test_what_does_not_fit_the_fabric_is_told_before_anything_starts() -> None:
     assert "stripe 100 exceeds the 48 chains" in _faults(stripe=100)
     assert "replicas 5 exceed the 4 storage nodes" in _faults(replicas=5)
     assert "has no storage nodes" in _faults(overrides=("storage=0",))
+
+
+def test_a_service_out_of_reach_fails_no_run_and_reads_go_to_other_replicas(job_of: JobOf) -> None:
+    """A stopped service answers nothing, as one whose links are cut, and comes back; its connections stay."""
+    job = job_of(clients=4, client={"call_timeout": 0.3, "operation_timeout": 1.0}, **MIXED)
+    away = FABRIC.storages[1]
+    process = job._services[away].process.pid
+    job.play("cut")
+    time.sleep(0.5)
+    os.kill(process, signal.SIGSTOP)
+    stopped = time.monotonic()
+    time.sleep(3)
+    os.kill(process, signal.SIGCONT)
+    operations = pd.DataFrame(job.halt().operations)
+    meanwhile = operations[operations.started_s.between(stopped + 0.5, stopped + 2.5)]
+    reads = meanwhile[meanwhile.operation == "read"]
+    print(operations.groupby("operation").retries.agg(["size", "sum", "max"]))
+    assert len(reads) > 10
+    assert set(reads.peer) == {node.name for node in FABRIC.storages} - {away.name}
+    failed = operations[operations.operation == "write_failed"]
+    assert len(failed) > 0
+    assert (failed.retries > 1).all()
+    assert (failed.size_bytes == 0).all()
+    assert (failed.ended_s - failed.started_s > 1.0).all()
+    verification = job.verify_acknowledged(30)
+    assert verification.checked > 0
+    assert verification.lost == ()
