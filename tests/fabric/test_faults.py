@@ -34,7 +34,7 @@ def port(end: LinkEnd, rate_bps: int = 10**5) -> ShapedPort:
 def link(private_network: None) -> Iterator[Netlink]:
     world.write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
     with Netlink() as netlink:
-        netlink.send([veth_pair(*ENDS, 1500)])
+        netlink.send([veth_pair(ENDS[0], ENDS[1], 1500)])
         for end in ENDS:
             netlink.send([link_state(end.index, end.interface, True), *install_requests(port(end), PLAN)])
         yield netlink

@@ -49,7 +49,17 @@ def failures(topology: str, phase_s: float = 4.0) -> dict[str, Any]:
 
 
 def session_of(live: LiveFabric, pool: AgentPool) -> Session:
-    return Session(live, pool, QueueConfig(), 5, 0.05, {}, lambda text: None, lambda title, done: None)
+    return Session(
+        live=live,
+        pool=pool,
+        queues=QueueConfig(),
+        seed=5,
+        sample_period_s=0.05,
+        congestion_control={},
+        receive_window_bytes=None,
+        tell=lambda text: None,
+        progress=lambda title, done: None,
+    )
 
 
 def nic(live: LiveFabric, name: str) -> Nic:
