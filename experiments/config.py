@@ -9,8 +9,10 @@ from pydantic import Field, field_validator
 
 from fabric.config import SizeBytes, Strict, TimeS, unknown_key
 from fabric.errors import ConfigError
+from fabric.failures import FailureConfig, failure_faults, schedule_failures
 from fabric.lanes import DATA_LEVELS, QueueConfig, ServiceLevel
 from fabric.model import Fabric
+from fabric.schedule import Schedule
 from fabric.units import format_time
 from topologies.load import fabric_of, read_topology
 from traffic.transport import DEFAULT_CONGESTION_CONTROL
@@ -24,7 +26,7 @@ class RunConfig(Strict):
     """What every experiment has. ``topology`` is a whole one: a name or path in YAML is replaced by its content.
 
     ``receive_window`` is what a sender may have on its way on one connection; without it, the kernel's own choice,
-    which grows, differently in every kernel.
+    which grows, differently in every kernel. ``failures`` happen in every phase, at times from when all its jobs play.
     """
 
     experiment: str
@@ -34,6 +36,7 @@ class RunConfig(Strict):
     queues: QueueConfig = Field(default_factory=QueueConfig)
     congestion_control: dict[str, str] = Field(default_factory=_cubic_for_all)
     receive_window: Annotated[SizeBytes, Field(gt=0)] | None = None
+    failures: list[FailureConfig] = Field(default_factory=list)
 
     @field_validator("congestion_control")
     @classmethod
@@ -48,8 +51,13 @@ class RunConfig(Strict):
         """Return the fabric of this config's topology. Raises ConfigError."""
         return fabric_of(self.topology, "topology")
 
+    def failure_schedule(self, fabric: Fabric) -> Schedule | None:
+        """Return what happens to the fabric's links in a phase; None if nothing does. Raises ConfigError."""
+        return schedule_failures(self.failures, fabric, self.seed) if self.failures else None
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what of this config does not fit its fabric."""
+        yield from failure_faults(self.failures, fabric, self.seed)
         limits = {f"queues.lanes.{name}.limit": lane.limit for name, lane in self.queues.lanes.items()}
         for key, limit in {**limits, "queues.shared_limit": self.queues.shared_limit}.items():
             if limit < fabric.frame_bytes:

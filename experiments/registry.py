@@ -66,7 +66,7 @@ def _resolve_data(
     whole, single = split_topology_setting(overrides)
     raw = with_overrides(with_whole_topology(with_overrides(data, whole), source), single)
     config = _checked_with_topology(EXPERIMENTS[name].config, raw, source)
-    return EXPERIMENTS[name], config, config.model_dump(mode="json")
+    return EXPERIMENTS[name], config, config.model_dump(mode="json", by_alias=True)
 
 
 def _checked_with_topology(kind: type[RunConfig], raw: dict[str, Any], source: str) -> RunConfig:

@@ -95,6 +95,7 @@ def _play(
             receive_window_bytes=config.receive_window,
             tell=tell,
             progress=lambda title, done: bar.update(task, description=title, completed=done),
+            failures=config.failure_schedule(fabric),
         )
         summary = experiment.run(session, config)
         return session.write(draft, experiment.name, resolved, summary), summary

@@ -46,7 +46,8 @@ class PhaseOutcome:
 
 @dataclass
 class Session:
-    """One run. ``origin`` is its time zero (``time.monotonic()``)."""
+    """One run. ``origin`` is its time zero (``time.monotonic()``); ``failures`` happen in each phase that has no
+    schedule of its own."""
 
     live: LiveFabric
     pool: AgentPool
@@ -57,6 +58,7 @@ class Session:
     receive_window_bytes: int | None
     tell: Tell
     progress: Progress
+    failures: Schedule | None = None
     origin: float = field(default_factory=time.monotonic)
     phases: list[PhaseOutcome] = field(default_factory=list)
     calibrations: dict[str, list[LinkCalibration]] = field(default_factory=dict)
@@ -109,9 +111,10 @@ class Session:
     ) -> PhaseOutcome:
         """Play jobs together for a time, and count and sample all that happens. The first job is halted first.
 
-        ``schedule``: what happens to links meanwhile, from when all jobs play. At the end of the time every link is
-        made whole, before jobs are halted, so that what they wait for comes.
+        ``schedule``: what happens to links meanwhile, from when all jobs play; by default the run's ``failures``. At
+        its end every link is made whole, before jobs are halted, so that what they wait for comes.
         """
+        schedule = self.failures if schedule is None else schedule
         before = self._census or self._take_census()
         if schedule is not None:
             self._injector.prepare(schedule)

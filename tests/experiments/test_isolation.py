@@ -87,11 +87,11 @@ def operation_rows() -> list[list[object]]:
         if name in ("storage_alone", "shared", "lanes"):
             for number in range(5):
                 end = started + number + 0.1 * slow
-                rows.append([name, "storage", "read", "z0h000", "st000", 100_000, started + number, end])
-            rows += [[name, "storage", "write", "z0h000", "st000", 50_000, started, started + 0.5]] * 2
+                rows.append([name, "storage", "read", "z0h000", "st000", 100_000, started + number, end, 0])
+            rows += [[name, "storage", "write", "z0h000", "st000", 50_000, started, started + 0.5, 0]] * 2
         if name in ("other_alone", "shared", "lanes"):
-            rows.append([name, "other", "flow", "z0h000", "z0h001", 1000, started, started + 0.01 * slow])
-            rows.append([name, "other", "flow_abandoned", "z0h000", "z0h001", 1000, started, started + 9])
+            rows.append([name, "other", "flow", "z0h000", "z0h001", 1000, started, started + 0.01 * slow, 0])
+            rows.append([name, "other", "flow_abandoned", "z0h000", "z0h001", 1000, started, started + 9, 0])
     return rows
 
 

@@ -135,7 +135,7 @@ def _operations_table(fabric: Fabric) -> pd.DataFrame:
             took = typical * random.lognormal(0, 0.6) * (2 if operation == "write" else 1)
             at = phase["started_s"] + number / 40
             host, peer = fabric.storages[number % 4].name, fabric.computes[number % 24].name
-            rows.append((name, "storage", operation, host, peer, 65536, at, at + took))
+            rows.append((name, "storage", operation, host, peer, 65536, at, at + took, 0))
     return pd.DataFrame(rows, columns=list(TABLES["operations"]))
 
 

@@ -88,7 +88,7 @@ def test_service_level_rates_keep_parallel_connections_of_a_pair_apart() -> None
 
 
 def test_background_flows_deliver_evenly_over_their_time_however_short() -> None:
-    rows = [("p", "other", "flow", "z0h000", "z0h001", 1_000_000, 12.0, 14.0)]
+    rows = [("p", "other", "flow", "z0h000", "z0h001", 1_000_000, 12.0, 14.0, 0)]
     operations = pd.DataFrame(rows, columns=list(TABLES["operations"]))
     rates = data.service_level_rates(flows_table(), operations, PHASE)
     during = rates.by_name_bps["other"][(rates.at_s > 2.3) & (rates.at_s < 3.7)]
@@ -135,11 +135,11 @@ def test_queue_map_groups_ports_by_the_way_a_packet_takes(make_result: MakeResul
 
 def test_latencies_are_of_finished_operations_of_one_kind() -> None:
     rows = [
-        ("p", "storage", "read", "st000", "z0h000", 1, 1.0, 1.5),
-        ("p", "storage", "read", "st000", "z0h000", 1, 2.0, 2.25),
-        ("p", "storage", "read", "st000", "z0h000", 1, 3.0, float("nan")),
-        ("p", "storage", "write", "st000", "z0h000", 1, 3.0, 9.0),
-        ("q", "storage", "read", "st000", "z0h000", 1, 3.0, 9.0),
+        ("p", "storage", "read", "st000", "z0h000", 1, 1.0, 1.5, 0),
+        ("p", "storage", "read", "st000", "z0h000", 1, 2.0, 2.25, 1),
+        ("p", "storage", "read", "st000", "z0h000", 1, 3.0, float("nan"), 0),
+        ("p", "storage", "write", "st000", "z0h000", 1, 3.0, 9.0, 0),
+        ("q", "storage", "read", "st000", "z0h000", 1, 3.0, 9.0, 0),
     ]
     table = pd.DataFrame(rows, columns=list(TABLES["operations"]))
     assert data.latencies(table, "read", PHASE).tolist() == [0.25, 0.5]
