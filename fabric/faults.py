@@ -39,6 +39,8 @@ _RESTORE_TIMEOUT_S = 60.0
 _LEAD_S = 0.01
 """In real time, how long before an event the process is awake, to read counters; then it sleeps on until it is due. In
 virtual time reading takes none."""
+_POLL_S = 0.002
+"""Waiting for an order may last this much longer than asked for: poll counts in milliseconds."""
 _IN_FLIGHT_PACKETS = 64
 """A NAPI budget: what the kernel may hold of a port between its queue, the wire and whoever receives."""
 _SMALLEST_FRAME_BYTES = 60
@@ -177,9 +179,11 @@ def _play(agent: Agent, hands: _Hands, schedule: Schedule, started: float) -> No
 
 
 def _told_to_stop(agent: Agent, until: float) -> bool:
+    """Wait until a time, to the microsecond; return early, and True, if the order to restore comes."""
     try:
-        agent.receive(max(0.0, until - time.monotonic()))
+        agent.receive(max(0.0, until - _POLL_S - time.monotonic()))
     except TimeoutError:
+        time.sleep(max(0.0, until - time.monotonic()))
         return False
     return True
 

@@ -89,7 +89,8 @@ def _failures(live: LiveFabric, pool: AgentPool, phase_s: float) -> dict[str, An
         "switch": {"switch": up.b.node.name},
         "storage": {"storage": "st000"},
     }
-    before = configuration(live)
+    links = schedule_failures([one for target in targets.values() for one in line(target, at=0)], fabric, 1).links
+    before = configuration(live, links)
     for job in jobs:
         job.start()
     try:
@@ -110,7 +111,7 @@ def _failures(live: LiveFabric, pool: AgentPool, phase_s: float) -> dict[str, An
         "lost": list(verification.lost),
         "step_s": rates,
         "loss": lossy,
-        "changed": [line for line in configuration(live) if line not in before],
+        "changed": [text for text in configuration(live, links) if text not in before],
         "failures_rows": len(session.table("failures")),
     }
 
@@ -199,20 +200,18 @@ def loss(session: Session, probes: ProbeJob, flow: ProbeFlow, phase_s: float) ->
     }
 
 
-def configuration(live: LiveFabric) -> list[str]:
-    """Return, line by line, all that restoring must bring back: queues and classes, addresses, routes, neighbours, and
-    the switches' port numbers."""
-    commands = ["tc qdisc show", "ip -br addr", "ip route", "ip neigh"]
+def configuration(live: LiveFabric, links: Sequence[Link]) -> list[str]:
+    """Return, line by line, all that restoring must bring back: the switches' port numbers, the queues and classes of
+    links, and the addresses, routes and neighbours of their hosts."""
     found = output(["ovs-vsctl", "--columns=name,ofport,mtu", "list", "Interface"]) + output(["tc", "qdisc", "show"])
-    for port in live.fabric.link_at:
+    for port in (port for link in links for port in link.ports):
+        classes = ["tc", "class", "show", "dev", port.interface]
         if port.node.is_switch:
-            found += [f"{port} {text}" for text in output(["tc", "class", "show", "dev", port.interface])]
-    for host in live.fabric.hosts:
-        with netns.inside(netns.netns_path(host.name)):
-            for command in commands:
-                found += [f"{host} {text}" for text in output(command.split())]
-            for one in live.fabric.nics_of[host]:
-                found += [f"{host} {text}" for text in output(["tc", "class", "show", "dev", one.port.interface])]
+            found += [f"{port} {text}" for text in output(classes)]
+            continue
+        with netns.inside(netns.netns_path(port.node.name)):
+            for command in (classes, ["tc", "qdisc", "show"], ["ip", "addr"], ["ip", "route"], ["ip", "neigh"]):
+                found += [f"{port} {text}" for text in output(command)]
     return found
 
 
