@@ -1,4 +1,4 @@
-"""Cuts, rates and losses in virtual time, where the kernel switches: what is felt is exact, and all is accounted for."""
+"""Cuts, rates and losses in virtual time, where the kernel switches: what is felt is exact, and all accounted for."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 
 from fabric.virtual.guest import run_in_guest
 from tests.virtual.command import ROOT, SMALL
+
+pytestmark = pytest.mark.timeout(1200)
 
 SCRIPT = ROOT / "tests" / "root" / "failing_links.py"
 PHASE_S = 1.2
@@ -30,7 +32,6 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("target", ["host", "uplink", "switch"])
 def test_a_flow_is_dark_for_the_cut_and_no_longer(seen: dict[str, Any], target: str) -> None:
     """Without a repair: from the last probe before to the first after, to a probe's period and the time on its way."""
