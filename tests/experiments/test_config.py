@@ -222,7 +222,7 @@ def test_a_topology_that_cannot_be_wired_is_told_before_anything_runs() -> None:
 
 
 def test_failures_are_checked_against_the_fabric_and_come_back_as_they_were_written() -> None:
-    lines = '[{link: z0l00-z0s01, at: 1 s, for: 200 ms}, {switch: z0s09, at: 1}, {host: z0h000, at: 2, rate: 0.5}]'
+    lines = "[{link: z0l00-z0s01, at: 1 s, for: 200 ms}, {switch: z0s09, at: 1}, {host: z0h000, at: 2, rate: 0.5}]"
     with pytest.raises(ConfigError, match=r"failures\.1\.switch: no switch 'z0s09'; they run from z0l00 to ix1"):
         resolve("isolation", [f"failures={lines}"])
     _, config, resolved = resolve("isolation", [f"failures={lines.replace('z0s09', 'z0s02')}"])
