@@ -51,11 +51,6 @@ class LiveGraph:
             self._known[leaf] = Distances.of(self, leaf)
         return self._known[leaf]
 
-    @cached_property
-    def parts(self) -> list[set[NodeId]]:
-        """The switches that are still joined, largest part first."""
-        return self.parts_of(self.fabric.switches)
-
     def parts_of(self, switches: Iterable[NodeId]) -> list[set[NodeId]]:
         """Return the parts into which failures have cut some switches, largest first."""
         left = set(switches)

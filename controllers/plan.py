@@ -273,7 +273,7 @@ class RoutePlan:
         if rule.hashing is not None:
             return [port for way in self._ways[rule.dpid, rule.hashing.choice] for port in self.ways(way)]
         if rule.group is not None:
-            return [self.groups[rule.dpid][rule.group].buckets[0].port]
+            return [bucket.port for bucket in self.groups[rule.dpid][rule.group].buckets[:1]]
         return list(rule.outputs)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from controllers.detours import Detours
@@ -39,14 +40,14 @@ def plan_routes(
     Raises TopologyError if the fabric is wrong as wired: failures are no fault of it.
     """
     static = _static_plan(fabric)
+    cuts = cuts_of(fabric, down)
     waits = routing.repair is Repair.WAIT
     if waits and routing.policy is Policy.STATIC:
-        return static
+        return replace(static, cuts=cuts)
     planner = _Planner(fabric, routing, () if waits else down, moves or {}, static)
     rules = list(planner.rules())
-    return RoutePlan.of(
-        routing.policy.value, static.names, rules, planner.detours.groups if planner.detours else (), planner.cuts()
-    )
+    groups = planner.detours.groups if planner.detours else ()
+    return RoutePlan.of(routing.policy.value, static.names, rules, groups, cuts)
 
 
 @lru_cache(maxsize=4)
@@ -213,26 +214,27 @@ class _Planner:
             return Priority.PLAIN
         return Priority.LAST_HOP if purpose in _LAST_HOPS else Priority.ROUTE
 
-    # What is cut
 
-    def cuts(self) -> dict[str, Parts]:
-        """Return what failures have cut, with its parts."""
-        cuts = {"fabric": self._parts(self.graph.parts, self.fabric.nics)}
-        for zone in range(self.fabric.zones):
-            nics = [nic for nic in self.fabric.nics if nic.zone == zone]
-            if any(_is_storage(nic) for nic in nics):
-                switches = (switch for switch in self.fabric.switches if switch.zone == zone)
-                cuts[f"storage of zone {zone}"] = self._parts(self.graph.parts_of(switches), nics)
-        return {what: parts for what, parts in cuts.items() if len(parts) > 1}
+def cuts_of(fabric: Fabric, down: Collection[Link]) -> dict[str, Parts]:
+    """Return what failures have cut, the fabric or a zone's storage, each with its parts; empty if nothing is."""
+    graph = LiveGraph(fabric, down)
+    cuts = {"fabric": _parts(graph, graph.parts_of(fabric.switches), fabric.nics)}
+    for zone in range(fabric.zones):
+        nics = [nic for nic in fabric.nics if nic.zone == zone]
+        if any(_is_storage(nic) for nic in nics):
+            switches = (switch for switch in fabric.switches if switch.zone == zone)
+            cuts[f"storage of zone {zone}"] = _parts(graph, graph.parts_of(switches), nics)
+    return {what: parts for what, parts in cuts.items() if len(parts) > 1}
 
-    def _parts(self, switches: list[set[NodeId]], nics: Collection[Nic]) -> Parts:
-        """Return the addresses in each part of some switches that has any; a NIC whose own link is down is alone."""
-        alone = [(nic.ip,) for nic in nics if not self.graph.is_alive(nic.port)]
-        joined = (
-            tuple(n.ip for n in nics if self.graph.is_alive(n.port) and self.fabric.leaf_of(n) in part)
-            for part in switches
-        )
-        return (*(part for part in joined if part), *alone)
+
+def _parts(graph: LiveGraph, switches: list[set[NodeId]], nics: Collection[Nic]) -> Parts:
+    """Return the addresses in each part of some switches that has any; a NIC whose own link is down is alone."""
+    alone = [(nic.ip,) for nic in nics if not graph.is_alive(nic.port)]
+    joined = (
+        tuple(nic.ip for nic in nics if graph.is_alive(nic.port) and graph.fabric.leaf_of(nic) in part)
+        for part in switches
+    )
+    return (*(part for part in joined if part), *alone)
 
 
 def _ip(rule: FlowRule) -> str:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controllers.plan import Priority, Purpose, RoutePlan
-from controllers.routes import plan_static_routes, planned_path, port_load, spread, uplink_load
+from controllers.paths import planned_path, port_load, uplink_load
+from controllers.routes import plan_static_routes, spread
 from fabric.errors import ControllerError, TopologyError
 from fabric.identity import NodeId, Role
 from fabric.model import Fabric, Nic, Port, Tier
