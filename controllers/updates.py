@@ -57,15 +57,23 @@ def rounds_to(plan: RoutePlan, installed: Mapping[int, Installed]) -> list[Round
     """Return the rounds that bring switches from what they have to a plan; none if they have it."""
     by_round: dict[int, dict[int, Changes]] = defaultdict(dict)
     last: dict[int, Changes] = {}
+    # Parts of one plan cannot loop, so switches that have nothing else, new ones above all, need no order.
+    is_ordered = not all(_has_only(plan, dpid, has) for dpid, has in installed.items())
     for dpid, has in installed.items():
-        _add_switch(plan, dpid, has, by_round)
+        _add_switch(plan, dpid, has, by_round, is_ordered)
         gone = _leftovers(plan, dpid, has)
         if gone.count:
             last[dpid] = gone
     return [by_round[number] for number in sorted(by_round)] + ([last] if last else [])
 
 
-def _add_switch(plan: RoutePlan, dpid: int, has: Installed, by_round: dict[int, dict[int, Changes]]) -> None:
+def _has_only(plan: RoutePlan, dpid: int, has: Installed) -> bool:
+    return all(cookie in plan.cookies[dpid] for cookie in has.rules.values())
+
+
+def _add_switch(
+    plan: RoutePlan, dpid: int, has: Installed, by_round: dict[int, dict[int, Changes]], is_ordered: bool
+) -> None:
     groups = [group for number, group in plan.groups[dpid].items() if number not in has.groups]
     if groups:
         by_round[_FIRST].setdefault(dpid, Changes()).new_groups = groups
@@ -74,7 +82,7 @@ def _add_switch(plan: RoutePlan, dpid: int, has: Installed, by_round: dict[int, 
         is_new = has.rules.get(rule.key) != cookie
         gone = replaced.pop(rule.destination, []) if replaced and _is_route(rule.key) else []
         if is_new or gone:
-            changes = by_round[rule.distance or _FIRST].setdefault(dpid, Changes())
+            changes = by_round[rule.distance if rule.distance and is_ordered else _FIRST].setdefault(dpid, Changes())
             changes.rules += [rule] if is_new else []
             changes.gone_rules += gone
 
