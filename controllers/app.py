@@ -21,7 +21,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ from ryu.lib import hub
 from ryu.ofproto import ofproto_v1_3
 
 from controllers import messages
-from controllers.depths import AdaptiveLeaves
 from controllers.plan import BOUNCE_GROUP, DROP_GROUP, Purpose, RoutePlan
 from controllers.planner import plan_routes
 from controllers.questions import Questions
@@ -95,6 +94,8 @@ class RouteKeeper(RyuApp):
         """Begin to keep switches at the plan; Ryu calls it."""
         hub.spawn(self._keep)
         if self.routing.policy is Policy.ADAPTIVE:
+            from controllers.depths import AdaptiveLeaves  # Here: it needs numpy, which takes long to import.
+
             hub.spawn(AdaptiveLeaves(self).run)
         return super().start()
 

@@ -85,7 +85,9 @@ class AdaptiveLeaves:
             return {}
         try:
             found = self.keeper.questions.ask(
-                [switch.datapath], lambda d: messages.rule_statistics_request(d, drops_only=False), _STATISTICS_TIMEOUT_S
+                [switch.datapath],
+                lambda d: messages.rule_statistics_request(d, drops_only=False),
+                _STATISTICS_TIMEOUT_S,
             )
         except ControllerError as error:
             self.keeper.logger.warning("%s", error)

@@ -36,7 +36,9 @@ def hashing_of(dpid: int, ports: tuple[int, ...], seed: int, leaves_zone: bool =
 
     The choice of what leaves a zone is one of its own, since another way is searched for differently.
     """
-    return Hashing(crc32(repr((ports, leaves_zone)).encode()), crc32(struct.pack(">QI", dpid, seed)) & 0xFFFF, len(ports))
+    return Hashing(
+        crc32(repr((ports, leaves_zone)).encode()), crc32(struct.pack(">QI", dpid, seed)) & 0xFFFF, len(ports)
+    )
 
 
 def way_of(hashing: Hashing, flow: FiveTuple) -> int:

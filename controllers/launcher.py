@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m controllers.launcher", description="Keeps switches at their routes.")
+    parser = argparse.ArgumentParser(
+        prog="python -m controllers.launcher", description="Keeps switches at their routes."
+    )
     parser.add_argument("--task", type=Path, required=True, help="the fabric and its routing, as Task.save wrote them")
     parser.add_argument("--openflow-port", type=int, default=DEFAULT_OPENFLOW_PORT, help="default: %(default)s")
     parser.add_argument("--rest-port", type=int, default=DEFAULT_REST_PORT, help="default: %(default)s")

@@ -32,9 +32,7 @@ _PURPOSES = {
 _LAST_HOPS = (Purpose.DELIVER, Purpose.LEAVE_ZONE)
 
 
-def plan_routes(
-    fabric: Fabric, routing: Routing, down: Collection[Link] = (), moves: Moves | None = None
-) -> RoutePlan:
+def plan_routes(fabric: Fabric, routing: Routing, down: Collection[Link] = (), moves: Moves | None = None) -> RoutePlan:
     """Return the plan of a policy for a fabric of which some links are down.
 
     Raises TopologyError if the fabric is wrong as wired: failures are no fault of it.
@@ -192,9 +190,7 @@ class _Planner:
         for number, port in enumerate(several):
             group = self._group(switch, port, leaves_zone).number if self.detours else None
             outputs = () if self.detours else (port,)
-            yield FlowRule(
-                switch.dpid, Priority.ROUTE, Purpose.WAY, outputs=outputs, group=group, way=(choice, number)
-            )
+            yield FlowRule(switch.dpid, Priority.ROUTE, Purpose.WAY, outputs=outputs, group=group, way=(choice, number))
 
     def _hashing(self, switch: NodeId, several: tuple[int, ...], leaves_zone: bool) -> Hashing:
         return hashing_of(switch.dpid, several, self.routing.hash_seed, leaves_zone)
@@ -228,13 +224,13 @@ def cuts_of(fabric: Fabric, down: Collection[Link]) -> dict[str, Parts]:
 
 
 def _parts(graph: LiveGraph, switches: list[set[NodeId]], nics: Collection[Nic]) -> Parts:
-    """Return the addresses in each part of some switches that has any; a NIC whose own link is down is alone."""
+    """Return the addresses in each part of some switches that has any, largest first; a NIC without its link is alone."""
     alone = [(nic.ip,) for nic in nics if not graph.is_alive(nic.port)]
     joined = (
         tuple(nic.ip for nic in nics if graph.is_alive(nic.port) and graph.fabric.leaf_of(nic) in part)
         for part in switches
     )
-    return (*(part for part in joined if part), *alone)
+    return tuple(sorted((*(part for part in joined if part), *alone), key=lambda part: (-len(part), part)))
 
 
 def _ip(rule: FlowRule) -> str:

@@ -49,9 +49,7 @@ class Questions:
             if asked == dpid:
                 question.discard(dpid)
 
-    def ask(
-        self, datapaths: Iterable[Any], request: Callable[[Any], Any], timeout_s: float
-    ) -> dict[int, list[Any]]:
+    def ask(self, datapaths: Iterable[Any], request: Callable[[Any], Any], timeout_s: float) -> dict[int, list[Any]]:
         """Return the statistics of switches by DPID. Raises ControllerError naming those that stay silent."""
         return self.ask_each([(datapath, [request(datapath)]) for datapath in datapaths], timeout_s)
 

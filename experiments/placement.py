@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from controllers.plan import RoutePlan
 from controllers.paths import path_load
+from controllers.plan import RoutePlan
 from fabric.identity import NodeId
 from fabric.model import Fabric, Port
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from controllers.plan import RoutePlan
 from controllers.paths import PROBE_PORT, planned_path
+from controllers.plan import RoutePlan
 from experiments.live import LiveFabric
 from fabric import netns
 from fabric.census import lane_counters
@@ -128,9 +128,5 @@ def _send(source: Nic, destination: Nic, level: ServiceLevel, mark: bytes) -> No
 def _lane_used(
     live: LiveFabric, before: dict[tuple[Port, str], int], after: dict[tuple[Port, str], int], port: Port
 ) -> str:
-    used = [
-        lane.name
-        for lane in live.emulation.lane_plan.lanes
-        if after[port, lane.name] > before[port, lane.name]
-    ]
+    used = [lane.name for lane in live.emulation.lane_plan.lanes if after[port, lane.name] > before[port, lane.name]]
     return "+".join(used) or "none"

@@ -77,7 +77,9 @@ def print_path(fabric: Fabric, options: argparse.Namespace) -> int:
     OUT.print(_hops_table(fabric, hops, None))
     OUT.print(_choices_table(paths, load))
     for what, parts in plan.cuts.items():
-        OUT.print(f"[red]{what} is cut[/] into {len(parts)} parts of {', '.join(str(len(part)) for part in parts)} NICs")
+        OUT.print(
+            f"[red]{what} is cut[/] into {len(parts)} parts of {', '.join(str(len(part)) for part in parts)} NICs"
+        )
     return 0
 
 

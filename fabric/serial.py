@@ -15,9 +15,7 @@ def fabric_to_json(fabric: Fabric) -> dict[str, Any]:
     values = {field.name: getattr(fabric, field.name) for field in dataclasses.fields(fabric)}
     return values | {
         "nodes": [node.name for node in fabric.nodes],
-        "links": [
-            [str(link.a), str(link.b), link.rate_bps, link.tier.value, link.delay_ns] for link in fabric.links
-        ],
+        "links": [[str(link.a), str(link.b), link.rate_bps, link.tier.value, link.delay_ns] for link in fabric.links],
     }
 
 

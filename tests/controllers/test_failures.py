@@ -27,9 +27,7 @@ FABRICS = [
     tree(leaves=2, spines=1, compute=4, storage=1, exits=(2, 2)),
 ]
 ROUTINGS = [
-    Routing(policy=policy, repair=repair)
-    for policy in Policy
-    for repair in (Repair.REROUTE, Repair.FAST_FAILOVER)
+    Routing(policy=policy, repair=repair) for policy in Policy for repair in (Repair.REROUTE, Repair.FAST_FAILOVER)
 ]
 
 

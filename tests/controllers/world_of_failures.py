@@ -162,7 +162,10 @@ class Stream:
     def running(self) -> Iterator[None]:
         with listening(self.live, self.source) as out, listening(self.live, self.destination) as into:
             into.settimeout(0.5)
-            threads = [threading.Thread(target=self._send, args=(out,)), threading.Thread(target=self._take, args=(into,))]
+            threads = [
+                threading.Thread(target=self._send, args=(out,)),
+                threading.Thread(target=self._take, args=(into,)),
+            ]
             for thread in threads:
                 thread.start()
             yield
