@@ -79,7 +79,7 @@ class AdaptiveLeaves:
         return decide(depths, ports, self._carried(leaf), held, self.config)
 
     def _carried(self, leaf: NodeId) -> dict[str, int]:
-        """Return the bytes that a leaf sent up to each destination since it was last asked; it knows half a second late."""
+        """Return the bytes that a leaf sent to each destination since last asked; it knows half a second late."""
         switch = self.keeper.switches.get(leaf.dpid)
         if switch is None:
             return {}

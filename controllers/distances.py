@@ -130,7 +130,7 @@ def _levels(graph: LiveGraph, leaf: NodeId) -> dict[NodeId, int]:
 
 
 def _filled(graph: LiveGraph, known: dict[NodeId, int], may: Callable[[NodeId], bool]) -> dict[NodeId, int]:
-    """Return ``known`` distances with those of all other switches that have a way over switches that it ``may`` take."""
+    """Return ``known`` distances with those of all others that have a way over switches that it ``may`` take."""
     distances = dict(known)
     edge = [(distance, node) for node, distance in known.items()]
     heapq.heapify(edge)

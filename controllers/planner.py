@@ -203,7 +203,7 @@ class _Planner:
         return FlowRule(switch.dpid, self._priority("", plain=True), Purpose.UNREACHABLE, _ip(rule))
 
     def _priority(self, purpose: str, plain: bool) -> int:
-        """Return a route's priority: beside searches, last hops act before them, and plain routes whatever is marked."""
+        """Return a route's priority: last hops act before searches, and plain routes whatever is marked."""
         if self.detours is None:
             return Priority.ROUTE
         if plain:
@@ -224,7 +224,7 @@ def cuts_of(fabric: Fabric, down: Collection[Link]) -> dict[str, Parts]:
 
 
 def _parts(graph: LiveGraph, switches: list[set[NodeId]], nics: Collection[Nic]) -> Parts:
-    """Return the addresses in each part of some switches that has any, largest first; a NIC without its link is alone."""
+    """Return the addresses in each part of some switches, largest first; a NIC without its link is alone."""
     alone = [(nic.ip,) for nic in nics if not graph.is_alive(nic.port)]
     joined = (
         tuple(nic.ip for nic in nics if graph.is_alive(nic.port) and graph.fabric.leaf_of(nic) in part)

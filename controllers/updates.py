@@ -64,7 +64,7 @@ def rounds_to(plan: RoutePlan, installed: Mapping[int, Installed]) -> list[Round
         gone = _leftovers(plan, dpid, has)
         if gone.count:
             last[dpid] = gone
-    return [by_round[number] for number in sorted(by_round)] + ([last] if last else [])
+    return [*(by_round[number] for number in sorted(by_round)), *([last] if last else [])]
 
 
 def _has_only(plan: RoutePlan, dpid: int, has: Installed) -> bool:
@@ -89,7 +89,7 @@ def _add_switch(
 
 def _is_route(key: RuleKey) -> bool:
     """Whether a rule is a destination's route, which has one rule at a switch, whatever its priority."""
-    priority, destination, source, in_port, mark, way = key
+    _, destination, source, in_port, mark, way = key
     others = source is None and in_port is None and mark is None and way is None
     return others and destination is not None and "/" not in destination
 

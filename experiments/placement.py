@@ -54,7 +54,7 @@ def link_loads(fabric: Fabric, plan: RoutePlan, order: Sequence[NodeId], flows: 
 
 
 class _Loads:
-    """The ports on the ways between any two nodes, as indices, and the share of the flows that each is expected to get."""
+    """The ports on the ways between any two nodes, as indices, and each port's expected share of the flows."""
 
     def __init__(self, fabric: Fabric, plan: RoutePlan, nodes: Sequence[NodeId]) -> None:
         nics = {node: fabric.nics_of[node][0] for node in nodes}

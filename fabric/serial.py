@@ -20,7 +20,7 @@ def fabric_to_json(fabric: Fabric) -> dict[str, Any]:
 
 
 def fabric_from_json(data: Any, source: str) -> Fabric:
-    """Return the fabric that :func:`fabric_to_json` gave. Raises ConfigError, naming ``source``, if ``data`` is none."""
+    """Return the fabric that :func:`fabric_to_json` gave. Raises ConfigError, naming ``source``, if it is none."""
     try:
         links = tuple(_link(*values) for values in data["links"])
         nodes = tuple(NodeId.parse(name) for name in data["nodes"])

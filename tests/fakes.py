@@ -66,7 +66,7 @@ class FakeSwitch:
         candidates = [*self._index.get(packet.destination, ()), *self._index.get(None, ())]
         matching = [rule for rule in candidates if _matches(rule, in_port, packet)]
         highest = max(rule.priority for rule in matching)
-        acting = [rule for rule in matching if rule.priority == highest]
+        acting: list[FlowRule] = [rule for rule in matching if rule.priority == highest]
         assert len(acting) == 1, f"OpenFlow does not say which of {acting} acts on {packet}"
         self.packets[acting[0]] += 1
         return acting[0]

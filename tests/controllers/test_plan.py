@@ -74,7 +74,7 @@ def test_rule_of_an_unknown_switch_is_refused() -> None:
 
 
 def test_a_group_that_a_rule_names_and_nobody_has_is_refused() -> None:
-    with pytest.raises(ControllerError, match="z0l00 has no group 77, which .* names; add it"):
+    with pytest.raises(ControllerError, match=r"z0l00 has no group 77, which .* names; add it"):
         plan_of(FlowRule(LEAF, Priority.ROUTE, Purpose.UP, destination="10.0.0.1", group=77))
 
 

@@ -156,8 +156,8 @@ def verify_balance(fabric: Fabric, plan: RoutePlan) -> None:
         assert max(counts) - min(counts) <= 1, f"{node} towards {towards}: {sorted(counts)}"
 
 
-def loads_by_choice(fabric: Fabric, load: dict[Port, int]) -> dict[tuple[NodeId, object], list[int]]:
-    choices: dict[tuple[NodeId, object], list[int]] = defaultdict(list)
+def loads_by_choice(fabric: Fabric, load: dict[Port, float]) -> dict[tuple[NodeId, object], list[float]]:
+    choices: dict[tuple[NodeId, object], list[float]] = defaultdict(list)
     for port, count in load.items():
         peer = fabric.peer(port).node
         if not peer.is_switch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import select
 import socket
 import statistics
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from fabric.serial import fabric_from_json
 EVENTS, CUTS = 4, 6
 SETTLE_TIMEOUT_S = 60.0
 UDP_PORT = 4791
+QUIET_S = 1.5
 PACKET_INTERVAL_S = 0.0005
 _SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 
@@ -62,7 +65,7 @@ def settle(live: LiveFabric, down: set[Link]) -> None:
 
 
 def sequence(live: LiveFabric) -> list[dict[str, Any]]:
-    """Let random links fail and return; say what packets do, and whether a controller from nothing installs the same."""
+    """Let random links fail and return; say what packets do, and if a controller from nothing installs the same."""
     draw = random.Random(7)
     links = [link for link in live.fabric.links if link.tier is not Tier.ACCESS]
     down: set[Link] = set()
@@ -113,15 +116,12 @@ def probe_all(live: LiveFabric) -> set[tuple[str, str]]:
                 ends[a].sendto(a.ip.encode(), (b.ip, UDP_PORT))
             except OSError:
                 continue  # No route by this NIC.
-        time.sleep(0.5)
-        for b, sock in ends.items():
-            sock.setblocking(False)
-            while True:
-                try:
-                    _, (address, _) = sock.recvfrom(100)
-                except BlockingIOError:
-                    break
-                arrived.add((address, b.ip))
+        deadline_s = time.monotonic() + QUIET_S  # A slow machine's switch may be late.
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            for sock in select.select(list(ends.values()), [], [], left_s)[0]:
+                _, (address, _) = sock.recvfrom(100)
+                arrived.add((address, sock.getsockname()[0]))
+                deadline_s = time.monotonic() + QUIET_S
     return arrived
 
 
@@ -192,7 +192,7 @@ class Stream:
     def gap_s(self, at_s: float) -> float:
         """Return the longest time without a packet around a moment."""
         near = [moment for moment in self.arrived_s if at_s - 0.02 < moment < at_s + 1.5]
-        return max((b - a for a, b in zip(near, near[1:], strict=False)), default=9.9)
+        return max((b - a for a, b in pairwise(near)), default=9.9)
 
 
 def cuts(live: LiveFabric) -> dict[str, Any]:
@@ -274,4 +274,4 @@ def crash(live: LiveFabric) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], Path(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]))
