@@ -1,31 +1,32 @@
-"""The thin Ryu app: installs a saved route plan on the switches that it names, and answers for it over REST.
+"""The Ryu app: keeps every switch's rules and groups what the plan for the fabric's present state says.
 
 ==============  ========================================================================
 GET             answer
 ==============  ========================================================================
-``/state``      ready, who is expected, connected and installed, what is missing, errors
+``/state``      ready, who is expected, connected and installed, links down, what is cut, errors
+``/events``     what happened when, on the clock that all processes share (``time.monotonic()``)
 ``/rules``      packets and bytes of every rule of every switch
 ``/ports``      packets, bytes, drops and errors of every port of every switch
-``/counters``   packets and bytes that the rules which drop have dropped, by purpose
+``/counters``   packets and bytes that rules and groups which drop have dropped, by purpose
 ==============  ========================================================================
 
 Statistics are asked of the switches when a request comes, never polled; ``?timeout_s=`` limits the wait.
+A controller that comes back asks what switches have and sends only what differs: traffic and counters go on.
 """
 # Ryu has no types, so its classes and decorators are Any.
 # mypy: disable-error-code="misc, untyped-decorator"
 
 from __future__ import annotations
 
-import json
 import time
-from collections import defaultdict
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ryu import cfg
-from ryu.app.wsgi import ControllerBase, Request, Response, WSGIApplication, route
+from ryu.app.wsgi import WSGIApplication
 from ryu.base.app_manager import RyuApp
 from ryu.controller import ofp_event
 from ryu.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
@@ -33,106 +34,126 @@ from ryu.lib import hub
 from ryu.ofproto import ofproto_v1_3
 
 from controllers import messages
-from controllers.plan import RoutePlan
+from controllers.plan import BOUNCE_GROUP, DROP_GROUP, Purpose, RoutePlan
+from controllers.planner import plan_routes
+from controllers.questions import Questions
+from controllers.rest import Rest
+from controllers.routing import Policy, Repair
+from controllers.task import Task
+from controllers.updates import Installed, Round, rounds_to
 from fabric.errors import ControllerError
+from fabric.identity import NodeId
+from fabric.model import Link, Port
 
-cfg.CONF.register_opts([cfg.StrOpt("plan", help="the route plan to install")])
+cfg.CONF.register_opts([cfg.StrOpt("task", help="the fabric, and how to route in it")])
 
 UNPLANNED = "unplanned"
 """The purpose of a rule that a switch has and the plan has not."""
-DEFAULT_TIMEOUT_S = 10.0
+SWITCH_TIMEOUT_S = 30.0
+COALESCE_S = 0.002
+"""How long changes of ports are gathered: both ends of a link, or many links, report one after the other."""
+EVENTS_KEPT = 20_000
 
 
 @dataclass
 class Switch:
-    """An expected switch that is connected: installed once it answered the barrier behind its rules."""
+    """An expected switch that is connected. ``installed`` is None until it said what it has."""
 
     datapath: Any
-    barrier_xid: int
-    is_installed: bool = False
+    installed: Installed | None = None
 
 
-@dataclass
-class Question:
-    """A request for statistics to several switches, with the parts of their answers so far."""
-
-    unanswered: set[int]
-    answers: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
-    answered: Any = field(default_factory=hub.Event)
-
-    def take(self, dpid: int, part: list[Any], more_follows: bool) -> None:
-        """Add a part of one switch's answer."""
-        self.answers[dpid] += part
-        if not more_follows:
-            self.unanswered.discard(dpid)
-        if not self.unanswered:
-            self.answered.set()
-
-
-class PlanInstaller(RyuApp):
-    """Installs the plan of the option ``plan`` and knows how far it has come."""
+class RouteKeeper(RyuApp):
+    """Keeps the switches of the option ``task`` at its plan."""
 
     OFP_VERSIONS = (ofproto_v1_3.OFP_VERSION,)
     _CONTEXTS = {"wsgi": WSGIApplication}  # noqa: RUF012  (Ryu's name for what it passes to the constructor)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.plan = RoutePlan.load(Path(cfg.CONF.plan))
+        self.started_s = time.monotonic()
+        task = Task.load(Path(cfg.CONF.task))
+        self.fabric, self.routing = task.fabric, task.routing
+        self.names = {switch.dpid: switch.name for switch in self.fabric.switches}
         self.switches: dict[int, Switch] = {}
-        self.cleaned: set[int] = set()
+        self.dead_ports: dict[int, set[int]] = {}
+        self.moves: dict[tuple[NodeId, str], int] = {}
         self.unexpected: set[str] = set()
         self.errors: list[str] = []
-        self.started_s = time.monotonic()
         self.ready_after_s: float | None = None
-        self._questions: dict[tuple[int, int], Question] = {}
-        kwargs["wsgi"].register(Rest, {"installer": self})
+        self.log: deque[dict[str, Any]] = deque(maxlen=EVENTS_KEPT)
+        self.questions = Questions(self.names)
+        self.plan = self._planned(frozenset())
+        self.planned_for: tuple[frozenset[Link], dict[tuple[NodeId, str], int]] = (frozenset(), {})
+        self.settled = False
+        self._wanted = hub.Event()
+        self._links_changed = False
+        kwargs["wsgi"].register(Rest, {"keeper": self})
 
-    # Installing
+    def start(self) -> Any:
+        """Begin to keep switches at the plan; Ryu calls it."""
+        hub.spawn(self._keep)
+        if self.routing.policy is Policy.ADAPTIVE:
+            from controllers.depths import AdaptiveLeaves  # Here: it needs numpy, which takes long to import.
+
+            hub.spawn(AdaptiveLeaves(self).run)
+        return super().start()
+
+    def fail(self, text: str) -> None:
+        """Keep an error: it ends the run that waits for this controller."""
+        self.errors.append(text)
+        self.logger.error("%s", text)
+
+    def note(self, kind: str, **details: Any) -> None:
+        """Add to the log of events."""
+        self.log.append({"at_s": time.monotonic(), "kind": kind, **details})
+
+    # What switches tell
 
     @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
     def on_state_change(self, event: Any) -> None:
-        """Install a switch that connected, and forget one that is gone."""
+        """Find out what a switch that connected has, and forget one that is gone: its links are not down for that."""
         datapath = event.datapath
         if event.state == DEAD_DISPATCHER:
             self._forget(datapath)
-        elif datapath.id in self.plan.names:
-            self._install(datapath)
+        elif datapath.id in self.names:
+            self.switches[datapath.id] = switch = Switch(datapath)
+            self.dead_ports[datapath.id] = {number for number, port in datapath.ports.items() if _is_dead(port)}
+            self.note("connected", switch=self.names[datapath.id])
+            self.settled = False
+            hub.spawn(self._read, switch)
         else:
             self.unexpected.add(f"{datapath.id:#x}")
-            self.logger.warning("switch with DPID %#x is not in the plan: it gets no rules", datapath.id)
-
-    def _install(self, datapath: Any) -> None:
-        """Send all rules and a barrier in one piece: a message at a time would cost a system call each."""
-        dpid = datapath.id
-        parts = []
-        if dpid not in self.cleaned:  # A switch that comes back keeps forwarding, and its counters.
-            parts.append(messages.encoded(datapath, messages.delete_all_rules(datapath)))
-        for cookie, rule in self.plan.cookies[dpid].items():
-            parts.append(messages.encoded(datapath, messages.add_rule(datapath, rule, cookie)))
-        barrier = datapath.ofproto_parser.OFPBarrierRequest(datapath)
-        parts.append(messages.encoded(datapath, barrier))
-        self.cleaned.add(dpid)
-        self.switches[dpid] = Switch(datapath, barrier.xid)
-        datapath.send(b"".join(parts))
-        self.logger.info("%s: %d rules sent", self.plan.names[dpid], len(self.plan.cookies[dpid]))
-        hub.sleep(0)  # Let others connect and REST requests in between.
+            self.logger.warning("switch with DPID %#x is not of the fabric: it gets no rules", datapath.id)
 
     def _forget(self, datapath: Any) -> None:
         switch = self.switches.get(datapath.id)
         if switch is not None and switch.datapath is datapath:
             del self.switches[datapath.id]
-            self.logger.warning("%s: disconnected", self.plan.names[datapath.id])
+            self.questions.forget(datapath.id)
+            self.note("disconnected", switch=self.names[datapath.id])
+            self.logger.warning("%s: disconnected", self.names[datapath.id])
 
-    @set_ev_cls(ofp_event.EventOFPBarrierReply, MAIN_DISPATCHER)
-    def on_barrier_reply(self, event: Any) -> None:
-        """Count a switch as installed."""
-        switch = self.switches.get(event.msg.datapath.id)
-        if switch is None or switch.barrier_xid != event.msg.xid:
+    @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
+    def on_port_status(self, event: Any) -> None:
+        """Note a port that failed or came back, and have the plan made anew."""
+        dpid, port = event.msg.datapath.id, event.msg.desc
+        dead = self.dead_ports.get(dpid)
+        if dead is None or port.port_no > ofproto_v1_3.OFPP_MAX or (port.port_no in dead) == _is_dead(port):
             return
-        switch.is_installed = True
-        if self.is_ready and self.ready_after_s is None:
-            self.ready_after_s = time.monotonic() - self.started_s
-            self.logger.info("ready after %.3f s: %d rules", self.ready_after_s, self.plan.rule_count)
+        (dead.add if _is_dead(port) else dead.discard)(port.port_no)
+        self.note("port", switch=self.names[dpid], port=port.port_no, up=not _is_dead(port))
+        self._links_changed = True
+        self.want()
+
+    @set_ev_cls(
+        [ofp_event.EventOFPFlowStatsReply, ofp_event.EventOFPPortStatsReply, ofp_event.EventOFPBarrierReply,
+         ofp_event.EventOFPGroupDescStatsReply, ofp_event.EventOFPGroupStatsReply],
+        MAIN_DISPATCHER,
+    )  # fmt: skip
+    def on_answer(self, event: Any) -> None:
+        """Add to the answer that someone waits for."""
+        self.questions.take(event.msg)
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])
     def on_error(self, event: Any) -> None:
@@ -141,75 +162,145 @@ class PlanInstaller(RyuApp):
         dpid = message.datapath.id or 0
         kind = ofproto.ofp_error_code_to_str(message.type, message.code)
         rule = self.plan.cookies.get(dpid, {}).get(int.from_bytes(message.data[messages.COOKIE_AT], "big"))
-        text = f"{self.plan.names.get(dpid, hex(dpid))}: {kind} for {rule or 'a request'}"
-        self.errors.append(text)
-        self.logger.error("%s", text)
+        text = f"{self.names.get(dpid, hex(dpid))}: {kind} for {rule or 'a request'}"
+        self.fail(text)
+
+    # Keeping switches at the plan
+
+    def want(self) -> None:
+        """Have switches brought to the plan for what is known now."""
+        self.settled = False
+        self._wanted.set()
+
+    def links_down(self) -> frozenset[Link]:
+        """Return the links of which an end is reported dead."""
+        links = self.fabric.link_at
+        ports = (Port(s, number) for s in self.fabric.switches for number in self.dead_ports.get(s.dpid, ()))
+        return frozenset(links[port] for port in ports if port in links)
+
+    def _read(self, switch: Switch) -> None:
+        """Ask a switch for its rules and groups; delete the rules that no plan can say."""
+        datapath = switch.datapath
+        try:
+            rules = self._ask_one(datapath, lambda d: messages.rule_statistics_request(d, drops_only=False))
+            groups = {one.group_id for one in self._ask_one(datapath, messages.group_request)}
+        except ControllerError as error:
+            self.fail(str(error))
+            return
+        if not {DROP_GROUP, BOUNCE_GROUP} <= groups and self.plan.groups[datapath.id]:
+            for message in messages.common_groups(datapath):
+                datapath.send_msg(message)
+        installed = Installed(groups=groups - {DROP_GROUP, BOUNCE_GROUP})
+        for one in rules:
+            key = messages.key_of(one)
+            if key is None:
+                datapath.send_msg(messages.delete_rule(datapath, one.priority, one.match, one.table_id))
+            else:
+                installed.rules[key] = one.cookie
+        switch.installed = installed
+        self.note("read", switch=self.names[datapath.id], rules=len(rules), groups=len(groups))
+        self.want()
+
+    def _ask_one(self, datapath: Any, request: Callable[[Any], Any]) -> list[Any]:
+        return self.questions.ask([datapath], request, SWITCH_TIMEOUT_S).get(datapath.id, [])
+
+    def _keep(self) -> None:
+        """Bring the switches to the plan, again and again, as often as something changes."""
+        while True:
+            self._wanted.wait()
+            if self._links_changed:
+                hub.sleep(COALESCE_S + self.routing.sweep_delay)
+            self._wanted.clear()
+            self._links_changed = False
+            try:
+                self._settle()
+            except ControllerError as error:
+                self.fail(str(error))
+            except Exception as error:  # Whatever it is: a controller that stood still in silence would be worse.
+                self.fail(f"{type(error).__name__}: {error}")
+                raise
+
+    def _settle(self) -> None:
+        """Plan for the links as they are, and send what differs, round by round; give up if links change meanwhile."""
+        down = self.links_down()
+        if self.planned_for != (down, self.moves):
+            self.plan, self.planned_for = self._planned(down), (down, dict(self.moves))
+        rounds = rounds_to(self.plan, {d: s.installed for d, s in self.switches.items() if s.installed is not None})
+        for number, changes in enumerate(rounds, start=1):
+            self._send(changes)
+            count = sum(change.count for change in changes.values())
+            self.note("round", number=number, of=len(rounds), switches=len(changes), messages=count)
+            if self._links_changed:
+                return
+        self.settled = not self._wanted.is_set()
+        if rounds:
+            self.note("installed", rounds=len(rounds), links_down=len(down))
+        if self.is_ready and self.ready_after_s is None:
+            self.ready_after_s = time.monotonic() - self.started_s
+            self.logger.info("ready after %.3f s: %d rules", self.ready_after_s, self.plan.rule_count)
+
+    def _planned(self, down: frozenset[Link]) -> RoutePlan:
+        started_s = time.monotonic()
+        plan = plan_routes(self.fabric, self.routing, down, self.moves)
+        seconds = time.monotonic() - started_s
+        self.note("planned", seconds=seconds, links_down=len(down), rules=plan.rule_count, groups=plan.group_count)
+        return plan
+
+    def _send(self, changes: Round) -> None:
+        """Tell switches what a round says, and wait until all have confirmed it."""
+        told = [(self.switches[dpid], change) for dpid, change in changes.items() if dpid in self.switches]
+        batches = []
+        for switch, change in told:
+            datapath = switch.datapath
+            barrier = datapath.ofproto_parser.OFPBarrierRequest(datapath)
+            batches.append((datapath, [*messages.changes(datapath, change), barrier]))
+        self.questions.ask_each(batches, SWITCH_TIMEOUT_S)
+        for switch, change in told:
+            if switch.installed is not None:
+                change.apply(switch.installed)
+
+    # Answers
 
     @property
     def is_ready(self) -> bool:
-        """Whether every expected switch is connected and has all its rules."""
-        installed = sum(switch.is_installed for switch in self.switches.values())
-        return installed == len(self.plan.names) and not self.errors
+        """Whether every expected switch is connected and has what the plan for the present state says."""
+        known = sum(switch.installed is not None for switch in self.switches.values())
+        return self.settled and known == len(self.names) and not self.errors
 
     def state(self) -> dict[str, Any]:
         """Return the answer to ``/state``."""
-        installed = [switch for switch in self.switches.values() if switch.is_installed]
+        known = [dpid for dpid, switch in self.switches.items() if switch.installed is not None]
         return {
             "ready": self.is_ready,
-            "policy": self.plan.policy,
+            "policy": self.routing.policy.value,
+            "repair": self.routing.repair.value,
             "rules": self.plan.rule_count,
-            "expected": len(self.plan.names),
+            "groups": self.plan.group_count,
+            "expected": len(self.names),
             "connected": len(self.switches),
-            "installed": len(installed),
-            "missing": [name for dpid, name in self.plan.names.items() if dpid not in self.switches],
+            "installed": len(known) if self.settled else 0,
+            "missing": [name for dpid, name in self.names.items() if dpid not in self.switches],
             "unexpected": sorted(self.unexpected),
+            "links_down": sorted(str(link) for link in self.links_down()),
+            "cuts": self.plan.cuts,
             "errors": self.errors,
             "seconds": self.ready_after_s or time.monotonic() - self.started_s,
         }
 
-    # Asking switches
-
-    @set_ev_cls(ofp_event.EventOFPFlowStatsReply, MAIN_DISPATCHER)
-    def on_rule_statistics(self, event: Any) -> None:
-        """Add to the answer that someone waits for."""
-        self._take(event.msg)
-
-    @set_ev_cls(ofp_event.EventOFPPortStatsReply, MAIN_DISPATCHER)
-    def on_port_statistics(self, event: Any) -> None:
-        """Add to the answer that someone waits for."""
-        self._take(event.msg)
-
-    def _take(self, message: Any) -> None:
-        datapath = message.datapath
-        question = self._questions.get((datapath.id, message.xid))
-        if question is not None:
-            question.take(datapath.id, message.body, bool(message.flags & datapath.ofproto.OFPMPF_REPLY_MORE))
-
-    def ask(self, request: Callable[[Any], Any], timeout_s: float) -> dict[int, list[Any]]:
-        """Return every connected switch's statistics. Raises ControllerError naming those that stay silent."""
-        asked = {dpid: switch.datapath for dpid, switch in sorted(self.switches.items())}
-        question = Question(set(asked))
-        keys = []
-        for dpid, datapath in asked.items():
-            message = request(datapath)
-            keys.append((dpid, datapath.set_xid(message)))
-            self._questions[keys[-1]] = question
-            datapath.send_msg(message)
-        complete = not asked or question.answered.wait(timeout_s)
-        for key in keys:
-            del self._questions[key]
-        if not complete:
-            silent = ", ".join(self.plan.names[dpid] for dpid in sorted(question.unanswered))
-            raise ControllerError(f"no statistics from {silent} within {timeout_s:g} s; see the log of ovs-vswitchd")
-        return {dpid: question.answers[dpid] for dpid in asked}
+    def history(self) -> list[dict[str, Any]]:
+        """Return the answer to ``/events``."""
+        return list(self.log)
 
     def rules(self, timeout_s: float, drops_only: bool = False) -> dict[str, list[dict[str, Any]]]:
         """Return the counters of the rules that each switch has, by its name."""
-        answers = self.ask(lambda datapath: messages.rule_statistics_request(datapath, drops_only), timeout_s)
+        answers = self._ask(lambda datapath: messages.rule_statistics_request(datapath, drops_only), timeout_s)
         return {
-            self.plan.names[dpid]: [messages.rule_statistics(one, self._purpose(dpid, one.cookie)) for one in found]
+            self.names[dpid]: [messages.rule_statistics(one, self._purpose(dpid, one.cookie)) for one in found]
             for dpid, found in answers.items()
         }
+
+    def _ask(self, request: Callable[[Any], Any], timeout_s: float) -> dict[int, list[Any]]:
+        return self.questions.ask([s.datapath for _, s in sorted(self.switches.items())], request, timeout_s)
 
     def _purpose(self, dpid: int, cookie: int) -> str:
         rule = self.plan.cookies[dpid].get(cookie)
@@ -217,10 +308,10 @@ class PlanInstaller(RyuApp):
 
     def ports(self, timeout_s: float) -> dict[str, list[dict[str, int | None]]]:
         """Return the counters of each switch's numbered ports, by its name."""
-        answers = self.ask(messages.port_statistics_request, timeout_s)
+        answers = self._ask(messages.port_statistics_request, timeout_s)
         numbered = ofproto_v1_3.OFPP_MAX
         return {
-            self.plan.names[dpid]: [messages.port_statistics(one) for one in found if one.port_no <= numbered]
+            self.names[dpid]: [messages.port_statistics(one) for one in found if one.port_no <= numbered]
             for dpid, found in answers.items()
         }
 
@@ -230,50 +321,19 @@ class PlanInstaller(RyuApp):
         for name, rules in self.rules(timeout_s, drops_only=True).items():
             sums = dropped.setdefault(name, {})
             for rule in rules:
-                total = sums.setdefault(rule["purpose"], {"packets": 0, "bytes": 0})
-                total["packets"] += rule["packets"]
-                total["bytes"] += rule["bytes"]
+                _count(sums, rule["purpose"], rule["packets"], rule["bytes"])
+        if self.routing.repair is Repair.FAST_FAILOVER:
+            for dpid, found in self._ask(messages.drop_group_request, timeout_s).items():
+                for one in found:
+                    _count(dropped[self.names[dpid]], Purpose.DETOUR, one.packet_count, one.byte_count)
         return dropped
 
 
-class Rest(ControllerBase):
-    """The REST answers, each as JSON; 504 and a sentence if a switch does not answer."""
-
-    def __init__(self, request: Any, link: Any, data: Any, **config: Any) -> None:
-        super().__init__(request, link, data, **config)
-        self.installer: PlanInstaller = data["installer"]
-
-    @route("state", "/state", methods=["GET"])
-    def state(self, request: Request, **_: Any) -> Response:
-        """Answer at once."""
-        return _json(self.installer.state())
-
-    @route("rules", "/rules", methods=["GET"])
-    def rules(self, request: Request, **_: Any) -> Response:
-        """Ask the switches."""
-        return _asked(self.installer.rules, request)
-
-    @route("ports", "/ports", methods=["GET"])
-    def ports(self, request: Request, **_: Any) -> Response:
-        """Ask the switches."""
-        return _asked(self.installer.ports, request)
-
-    @route("counters", "/counters", methods=["GET"])
-    def counters(self, request: Request, **_: Any) -> Response:
-        """Ask the switches."""
-        return _asked(self.installer.counters, request)
+def _count(sums: dict[str, dict[str, int]], purpose: str, packets: int, size_bytes: int) -> None:
+    total = sums.setdefault(purpose, {"packets": 0, "bytes": 0})
+    total["packets"] += packets
+    total["bytes"] += size_bytes
 
 
-def _asked(ask: Callable[[float], object], request: Request) -> Response:
-    try:
-        timeout_s = float(request.params.get("timeout_s", DEFAULT_TIMEOUT_S))
-    except ValueError:
-        return _json({"error": f"timeout_s: {request.params['timeout_s']!r} is no number of seconds"}, status=400)
-    try:
-        return _json(ask(timeout_s))
-    except ControllerError as error:
-        return _json({"error": str(error)}, status=504)
-
-
-def _json(value: object, status: int = 200) -> Response:
-    return Response(content_type="application/json", text=json.dumps(value), status=status)
+def _is_dead(port: Any) -> bool:
+    return bool(port.state & ofproto_v1_3.OFPPS_LINK_DOWN or port.config & ofproto_v1_3.OFPPC_PORT_DOWN)

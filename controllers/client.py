@@ -8,12 +8,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from controllers.launcher import DEFAULT_OPENFLOW_PORT, DEFAULT_REST_PORT, HOST
-from controllers.plan import Purpose
+from controllers.plan import Parts, Purpose
 from fabric.errors import ControllerError
 
 POLL_INTERVAL_S = 0.02
@@ -24,16 +25,23 @@ NAMES_SHOWN = 8
 
 @dataclass(frozen=True)
 class ControllerState:
-    """How far the controller has come. ``seconds`` are from its start until ready, or until now."""
+    """How far the controller has come. ``seconds`` are from its start until first ready, or until now.
+
+    ``links_down`` are those of which an end is reported dead, ``cuts`` what that cuts into parts (see RoutePlan).
+    """
 
     ready: bool
     policy: str
+    repair: str
     rules: int
+    groups: int
     expected: int
     connected: int
     installed: int
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
+    links_down: tuple[str, ...]
+    cuts: Mapping[str, Parts]
     errors: tuple[str, ...]
     seconds: float
 
@@ -48,6 +56,7 @@ class RuleCounters:
     source: str | None
     in_port: int | None
     outputs: tuple[int, ...]
+    group: int | None
     purpose: str
     packets: int
     bytes: int
@@ -74,24 +83,50 @@ class PortCounters:
 
 @dataclass(frozen=True)
 class DropCounters:
-    """What one switch has dropped because no rule matched, and because storage traffic must not leave its zone."""
+    """What one switch has dropped: because no rule matched, because storage traffic must not leave its zone, and
+
+    because failures left no way: the plan says so (``unreachable``), or a search for one ended (``detour``).
+    """
 
     switch: str
     table_miss_packets: int
     table_miss_bytes: int
     guard_packets: int
     guard_bytes: int
+    unreachable_packets: int
+    unreachable_bytes: int
+    detour_packets: int
+    detour_bytes: int
+
+    @property
+    def packets(self) -> int:
+        """All of them."""
+        return self.table_miss_packets + self.guard_packets + self.unreachable_packets + self.detour_packets
+
+
+@dataclass(frozen=True)
+class ControllerEvent:
+    """What happened in the controller, and when by ``time.monotonic()``, which all processes of a world share.
+
+    ``kind`` is ``connected``, ``disconnected``, ``read`` (a switch said what it has), ``port`` (one failed or came
+    back), ``planned``, ``round`` (confirmed by its switches), ``installed`` (the last round) or ``moved``; ``details``
+    holds what belongs to it.
+    """
+
+    at_s: float
+    kind: str
+    details: Mapping[str, Any]
 
 
 class ControllerProcess:
-    """A controller that installs the plan in a file. Use as a context manager, or call :meth:`stop`.
+    """A controller that does the task in a file. Use as a context manager, or call :meth:`stop`.
 
     All that it says goes to ``log``. It listens on 127.0.0.1 of the network namespace in which it is started.
     """
 
     def __init__(
         self,
-        plan: Path,
+        task: Path,
         log: Path,
         *,
         openflow_port: int = DEFAULT_OPENFLOW_PORT,
@@ -100,11 +135,15 @@ class ControllerProcess:
         self.log = log
         self.openflow_port = openflow_port
         self.rest_port = rest_port
-        command = [sys.executable, "-m", "controllers.launcher", "--plan", str(plan)]
+        command = [sys.executable, "-m", "controllers.launcher", "--task", str(task)]
         command += ["--openflow-port", str(openflow_port), "--rest-port", str(rest_port)]
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                command,
+        self._command = command
+        self._process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as output:
+            return subprocess.Popen(
+                self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -167,8 +206,9 @@ class ControllerProcess:
     def state(self, timeout_s: float = STATE_TIMEOUT_S) -> ControllerState:
         """Return how far the controller has come. Raises ControllerError if it does not answer."""
         answer = self._get("state", timeout_s)
-        for key in ("missing", "unexpected", "errors"):
+        for key in ("missing", "unexpected", "links_down", "errors"):
             answer[key] = tuple(answer[key])
+        answer["cuts"] = {what: tuple(map(tuple, parts)) for what, parts in answer["cuts"].items()}
         return ControllerState(**answer)
 
     def rules(self, timeout_s: float = 30.0) -> list[RuleCounters]:
@@ -191,6 +231,22 @@ class ControllerProcess:
         """Return what each switch has dropped by rule, by its name; as late and as sure as :meth:`rules`."""
         return {switch: _drop_counters(switch, found) for switch, found in self._get("counters", timeout_s).items()}
 
+    def events(self, timeout_s: float = STATE_TIMEOUT_S) -> list[ControllerEvent]:
+        """Return what has happened since the controller's start, oldest first. Raises ControllerError."""
+        found = self._get("events", timeout_s)
+        return [ControllerEvent(one.pop("at_s"), one.pop("kind"), one) for one in found]
+
+    def kill(self) -> None:
+        """Let the controller crash (SIGKILL); the switches go on by their rules."""
+        self._process.kill()
+        self._process.wait(STOP_TIMEOUT_S)
+
+    def restart(self) -> None:
+        """Start the controller again after :meth:`kill` or :meth:`stop`; switches connect to it by themselves."""
+        if self._process.poll() is None:
+            raise ControllerError("the controller still runs; kill or stop it before restart()")
+        self._process = self._started()
+
     def stop(self) -> None:
         """End the controller; a second call does nothing."""
         self._process.terminate()
@@ -204,17 +260,16 @@ class ControllerProcess:
     def _see_log(self) -> str:
         return f"controller log: {self.log}"
 
-    def _get(self, what: str, timeout_s: float) -> dict[str, Any]:
+    def _get(self, what: str, timeout_s: float) -> Any:
         url = f"http://{HOST}:{self.rest_port}/{what}?timeout_s={timeout_s}"
         try:
             # The switches have timeout_s; decoding and writing their answers comes on top.
             with _OPENER.open(url, timeout=timeout_s + STATE_TIMEOUT_S) as response:
-                answer: dict[str, Any] = json.load(response)
+                return json.load(response)
         except urllib.error.HTTPError as error:
             raise ControllerError(f"/{what}: {_error_in(error)}; {self._see_log}") from error
         except OSError as error:
             raise ControllerError(f"/{what}: the controller does not answer ({error}); {self._see_log}") from error
-        return answer
 
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -232,8 +287,9 @@ def _what_is_missing(state: ControllerState | None) -> str:
 
 def _drop_counters(switch: str, found: dict[str, dict[str, int]]) -> DropCounters:
     nothing = {"packets": 0, "bytes": 0}
-    miss, guard = found.get(Purpose.TABLE_MISS, nothing), found.get(Purpose.STORAGE_GUARD, nothing)
-    return DropCounters(switch, miss["packets"], miss["bytes"], guard["packets"], guard["bytes"])
+    purposes = (Purpose.TABLE_MISS, Purpose.STORAGE_GUARD, Purpose.UNREACHABLE, Purpose.DETOUR)
+    sums = [found.get(purpose, nothing) for purpose in purposes]
+    return DropCounters(switch, *(one[unit] for one in sums for unit in ("packets", "bytes")))
 
 
 def _error_in(error: urllib.error.HTTPError) -> str:

@@ -1,4 +1,4 @@
-"""Start the controller: ``python -m controllers.launcher --plan FILE``.
+"""Start the controller: ``python -m controllers.launcher --task FILE``.
 
 The only file that touches eventlet: it patches the standard library before anything of Ryu is imported, and mends what
 Ryu 4.34 misses in eventlet 0.33 and later.
@@ -41,8 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m controllers.launcher", description="Installs a route plan.")
-    parser.add_argument("--plan", type=Path, required=True, help="the route plan, as RoutePlan.save wrote it")
+    parser = argparse.ArgumentParser(
+        prog="python -m controllers.launcher", description="Keeps switches at their routes."
+    )
+    parser.add_argument("--task", type=Path, required=True, help="the fabric and its routing, as Task.save wrote them")
     parser.add_argument("--openflow-port", type=int, default=DEFAULT_OPENFLOW_PORT, help="default: %(default)s")
     parser.add_argument("--rest-port", type=int, default=DEFAULT_REST_PORT, help="default: %(default)s")
     parser.add_argument("--log", type=Path, help="the log file; default: standard error")
@@ -62,11 +64,11 @@ def _serve(options: argparse.Namespace) -> None:
 
     for name in CHATTY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
-    import controllers.app  # noqa: F401  (declares the option "plan")
+    import controllers.app  # noqa: F401  (declares the option "task")
 
     cfg.CONF(args=[], project="ryu", default_config_files=[], default_config_dirs=[])
     for name, value in (
-        ("plan", str(options.plan)),
+        ("task", str(options.task)),
         ("ofp_listen_host", HOST),
         ("ofp_tcp_listen_port", options.openflow_port),
         ("wsapi_host", HOST),

@@ -1,26 +1,32 @@
-"""What every switch shall do, as a value: flow rules computed without a controller, saved, and installed by the app.
+"""What every switch shall do, as a value: flow rules and groups computed without a controller, installed by the app.
 
-A plan is static: no rule punts to the controller, floods or learns. Every switch has a table-miss rule that drops, so
-whatever is not planned, ARP included, is counted where it arrives.
+No rule punts to the controller, floods or learns. Every switch has a table-miss rule that drops, so whatever is not
+planned, ARP included, is counted where it arrives. Rules and groups are known by what they say (a digest is a rule's
+cookie and a group's number), so a controller that comes back can compare what a switch has with what it should have.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache, cached_property
-from pathlib import Path
-from typing import Any
+from hashlib import blake2b
 
 from fabric.errors import ControllerError
 
-FORMAT_VERSION = 1
 DROP_COOKIE_BIT = 1 << 32
 """Set in the cookie of every rule that drops, so that a switch can be asked for its drop counters alone."""
+DROP_GROUP = 1
+"""The group, present where there are groups, that drops and counts what has no live way left."""
+BOUNCE_GROUP = 2
+"""The group, present where there are groups, that sends a packet back where it came from, marked as bounced."""
+_FIRST_GROUP = 1 << 8
+_GROUPS = 0xFFFFFF00 - _FIRST_GROUP  # OpenFlow 1.3: numbers above OFPG_MAX = 0xffffff00 are reserved.
+MAIN_TABLE, WAYS_TABLE = 0, 1
+"""Packets meet the main table first; one that a rule there hashed meets the table of the ways of its hash."""
 
 
 class Priority(IntEnum):
@@ -28,6 +34,10 @@ class Priority(IntEnum):
 
     TABLE_MISS = 0
     ROUTE = 100
+    BOUNCED = 200
+    LAST_HOP = 300
+    DETOUR = 400
+    PLAIN = 500
     GUARD = 1000
 
 
@@ -39,8 +49,62 @@ class Purpose:
     DOWN = "down"
     LEAVE_ZONE = "leave zone"
     ENTER_ZONE = "enter zone"
+    WAY = "way"
+    BOUNCED = "bounced"
+    DETOUR = "detour"
     STORAGE_GUARD = "storage guard"
+    UNREACHABLE = "unreachable"
     TABLE_MISS = "table miss"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Bits of a packet's Ethernet source address, which no host reads: ``value`` where ``mask`` is 1 (48 bits each)."""
+
+    value: int
+    mask: int
+
+    def matches(self, address: int) -> bool:
+        """Whether an address carries this mark."""
+        return address & self.mask == self.value
+
+    def written(self, address: int) -> int:
+        """Return an address with this mark put on it."""
+        return address & ~self.mask | self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One choice of a group: send out of ``port``, alive while that port is, after putting ``mark`` on the packet."""
+
+    port: int
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """A fast-failover group: a packet takes the first bucket whose port is alive; else it bounces, or is dropped."""
+
+    dpid: int
+    buckets: tuple[Bucket, ...]
+    bounces: bool = False
+
+    @cached_property
+    def number(self) -> int:
+        """The group's number: a digest of what it says."""
+        return _FIRST_GROUP + _digest(repr((self.buckets, self.bounces))) % _GROUPS
+
+
+@dataclass(frozen=True, slots=True)
+class Hashing:
+    """An action: hash a packet's 5-tuple (see controllers.ecmp), and let the ways table send it one of ``ways`` ways.
+
+    ``choice`` says which set of ways, so that switches keep several.
+    """
+
+    choice: int
+    basis: int
+    ways: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +112,8 @@ class FlowRule:
     """One OpenFlow rule: packets that match all given fields leave by ``outputs`` (each gets a copy), or are dropped.
 
     ``destination`` and ``source`` are an IPv4 address or a prefix such as ``10.128.0.0/9``; None matches everything.
+    Instead of outputs a rule may have a ``group``'s number or ``hashing``. ``way`` matches a choice and a way's number,
+    in the ways table. ``distance`` is what the packet has still to go, in the planner's measure: updates go by it.
     """
 
     dpid: int
@@ -57,19 +123,56 @@ class FlowRule:
     source: str | None = None
     in_port: int | None = None
     outputs: tuple[int, ...] = ()
+    mark: Mark | None = None
+    way: tuple[int, int] | None = None
+    group: int | None = None
+    hashing: Hashing | None = None
+    distance: int = field(default=0, compare=False)
 
     @property
     def is_drop(self) -> bool:
         """Whether the packets that match are dropped."""
-        return not self.outputs
+        return not self.outputs and self.group is None and self.hashing is None
 
-    def matches(self, in_port: int, source: str, destination: str) -> bool:
-        """Return whether an IPv4 packet that came in by ``in_port`` matches."""
+    @property
+    def table(self) -> int:
+        """The table it is in."""
+        return MAIN_TABLE if self.way is None else WAYS_TABLE
+
+    @property
+    def key(self) -> RuleKey:
+        """What a switch keeps only one rule for."""
+        return self.priority, self.destination, self.source, self.in_port, self.mark, self.way
+
+    @property
+    def cookie(self) -> int:
+        """A digest of what the rule says; never 0, which is what a stranger's rule has."""
+        said = repr((int(self.priority), *self.key[1:], self.outputs, self.group, self.hashing, self.purpose))
+        digest = _digest(said) & ~DROP_COOKIE_BIT | 1
+        return digest | DROP_COOKIE_BIT if self.is_drop else digest
+
+    def matches(self, in_port: int, source: str, destination: str, address: int = 0) -> bool:
+        """Return whether an IPv4 packet that came in by ``in_port``, with that Ethernet source address, matches."""
         return (
             (self.in_port is None or self.in_port == in_port)
+            and (self.mark is None or self.mark.matches(address))
             and (self.destination is None or _is_in(destination, self.destination))
             and (self.source is None or _is_in(source, self.source))
         )
+
+
+RuleKey = tuple[int, str | None, str | None, int | None, Mark | None, tuple[int, int] | None]
+"""Priority, destination, source, port of arrival, mark and way: the match of a rule."""
+
+
+def rule_of_key(dpid: int, key: RuleKey) -> FlowRule:
+    """Return a rule that matches what ``key`` says, and drops."""
+    priority, destination, source, in_port, mark, way = key
+    return FlowRule(dpid, priority, "", destination, source, in_port, mark=mark, way=way)
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def table_miss(dpid: int) -> FlowRule:
@@ -77,115 +180,121 @@ def table_miss(dpid: int) -> FlowRule:
     return FlowRule(dpid, Priority.TABLE_MISS, Purpose.TABLE_MISS)
 
 
+Parts = tuple[tuple[str, ...], ...]
+"""The parts that something is cut into, each the addresses of the NICs in it."""
+
+
 @dataclass(frozen=True)
 class RoutePlan:
-    """The rules of every switch, by DPID, highest priority first; make one with :meth:`of`.
+    """The rules of every switch, by DPID, highest priority first, and its groups by number; make one with :meth:`of`.
 
-    ``policy`` says which planner made it; ``names`` holds the name of every DPID.
+    ``policy`` says which planner made it; ``names`` holds the name of every DPID. ``cuts`` holds what failures have cut
+    (``fabric``, or ``storage of zone 0``) with the addresses in each of its parts: empty if all that may reach each
+    other do.
     """
 
     policy: str
     names: Mapping[int, str]
     rules: Mapping[int, tuple[FlowRule, ...]]
+    groups: Mapping[int, Mapping[int, Group]]
+    cuts: Mapping[str, Parts] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, policy: str, names: Mapping[int, str], rules: Iterable[FlowRule]) -> RoutePlan:
+    def of(
+        cls,
+        policy: str,
+        names: Mapping[int, str],
+        rules: Iterable[FlowRule],
+        groups: Iterable[Group] = (),
+        cuts: Mapping[str, Parts] | None = None,
+    ) -> RoutePlan:
         """Return the plan with the rules of each switch in order.
 
-        Raises ControllerError for a rule of an unknown switch, two rules with one match and priority, and a switch
-        without a table-miss rule.
+        Raises ControllerError for a rule of an unknown switch, two rules with one match and priority, a group that a
+        rule names and nobody has, and a switch without a table-miss rule.
         """
         by_dpid: dict[int, list[FlowRule]] = {dpid: [] for dpid in sorted(names)}
         for rule in rules:
             if rule.dpid not in by_dpid:
                 raise ControllerError(f"route plan: {rule} is for DPID {rule.dpid:#x}, which no switch has; name it")
             by_dpid[rule.dpid].append(rule)
+        numbered: dict[int, dict[int, Group]] = {dpid: {} for dpid in by_dpid}
+        for group in groups:
+            numbered[group.dpid][group.number] = group
         for dpid, found in by_dpid.items():
-            _verify_rules(names[dpid], found)
+            _verify_rules(names[dpid], found, numbered[dpid])
         ordered = {dpid: tuple(sorted(found, key=_order)) for dpid, found in by_dpid.items()}
-        return cls(policy, {dpid: names[dpid] for dpid in ordered}, ordered)
+        return cls(policy, {dpid: names[dpid] for dpid in ordered}, ordered, numbered, cuts or {})
 
     @property
     def rule_count(self) -> int:
         """The rules of all switches together."""
         return sum(len(rules) for rules in self.rules.values())
 
+    @property
+    def group_count(self) -> int:
+        """The groups of all switches together, but for those that drop and bounce."""
+        return sum(len(groups) for groups in self.groups.values())
+
     @cached_property
     def cookies(self) -> dict[int, dict[int, FlowRule]]:
-        """The rule that each cookie stands for, by DPID. Cookies are never 0, which is what a stranger's rule has."""
-        return {dpid: {_cookie(at, rule): rule for at, rule in enumerate(rules)} for dpid, rules in self.rules.items()}
+        """The rule that each cookie stands for, by DPID."""
+        return {dpid: {rule.cookie: rule for rule in rules} for dpid, rules in self.rules.items()}
 
-    def lookup(self, dpid: int, in_port: int, source: str, destination: str) -> FlowRule:
-        """Return the rule that acts on an IPv4 packet at a switch; the table-miss rule if no other matches."""
+    @cached_property
+    def keys(self) -> dict[int, set[RuleKey]]:
+        """What the rules of each switch match, by DPID."""
+        return {dpid: {rule.key for rule in rules} for dpid, rules in self.rules.items()}
+
+    def lookup(self, dpid: int, in_port: int, source: str, destination: str, address: int = 0) -> FlowRule:
+        """Return the rule of the main table that acts on an IPv4 packet; the table-miss rule if no other matches.
+
+        ``address`` is its Ethernet source address, where marks are.
+        """
         exact, rest = self._index[dpid]
         candidates = exact.get(destination, []) + rest
-        return min((r for r in candidates if r.matches(in_port, source, destination)), key=_order)
+        return min((r for r in candidates if r.matches(in_port, source, destination, address)), key=_order)
 
     @cached_property
     def _index(self) -> dict[int, tuple[dict[str, list[FlowRule]], list[FlowRule]]]:
         return {dpid: _by_destination(rules) for dpid, rules in self.rules.items()}
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as plain JSON values; fields that match everything are left out."""
-        switches = {
-            self.names[dpid]: {"dpid": dpid, "rules": [_rule_to_json(rule) for rule in rules]}
-            for dpid, rules in self.rules.items()
-        }
-        return {"format_version": FORMAT_VERSION, "policy": self.policy, "switches": switches}
+    @cached_property
+    def _ways(self) -> dict[tuple[int, int], list[FlowRule]]:
+        found: dict[tuple[int, int], list[FlowRule]] = {}
+        for rules in self.rules.values():
+            for rule in rules:
+                if rule.way is not None:
+                    found.setdefault((rule.dpid, rule.way[0]), []).append(rule)
+        return {key: sorted(rules, key=lambda rule: rule.way or ()) for key, rules in found.items()}
 
-    @classmethod
-    def from_json(cls, data: Any, origin: str = "route plan") -> RoutePlan:
-        """Return the plan that :meth:`to_json` gave. Raises ControllerError, naming ``origin``, if ``data`` is none."""
-        version = data.get("format_version") if isinstance(data, dict) else None
-        if version != FORMAT_VERSION:
-            raise ControllerError(
-                f"{origin}: format_version {version} is not {FORMAT_VERSION}, which this program reads; plan again"
-            )
-        try:
-            names = {int(switch["dpid"]): name for name, switch in data["switches"].items()}
-            rules = list(_rules_from_json(data["switches"]))
-            policy = str(data["policy"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ControllerError(f"{origin}: is damaged ({type(error).__name__}: {error}); plan again") from error
-        return cls.of(policy, names, rules)
-
-    def save(self, path: Path) -> None:
-        """Write the plan to a file. Raises ControllerError if it cannot be written."""
-        try:
-            path.write_text(json.dumps(self.to_json(), separators=(",", ":")) + "\n")
-        except OSError as error:
-            raise ControllerError(f"route plan {path}: cannot be written: {error.strerror}; choose another") from error
-
-    @classmethod
-    def load(cls, path: Path) -> RoutePlan:
-        """Read the plan that :meth:`save` wrote. Raises ControllerError, naming the file, if it holds none."""
-        try:
-            data = json.loads(path.read_text())
-        except OSError as error:
-            raise ControllerError(f"route plan {path}: cannot be read: {error.strerror}; give a saved plan") from error
-        except ValueError as error:
-            raise ControllerError(f"route plan {path}: is not JSON ({error}); plan again") from error
-        return cls.from_json(data, f"route plan {path}")
+    def ways(self, rule: FlowRule) -> list[int]:
+        """Return the ports by which the packets of a rule leave while all ports are alive; several if it hashes."""
+        if rule.hashing is not None:
+            return [port for way in self._ways[rule.dpid, rule.hashing.choice] for port in self.ways(way)]
+        if rule.group is not None:
+            return [bucket.port for bucket in self.groups[rule.dpid][rule.group].buckets[:1]]
+        return list(rule.outputs)
 
 
-def _cookie(position: int, rule: FlowRule) -> int:
-    return position + 1 | (DROP_COOKIE_BIT if rule.is_drop else 0)
-
-
-def _verify_rules(name: str, rules: list[FlowRule]) -> None:
-    matches = Counter((rule.priority, rule.destination, rule.source, rule.in_port) for rule in rules)
-    if len(matches) < len(rules):
-        (priority, destination, *_), count = matches.most_common(1)[0]
+def _verify_rules(name: str, rules: list[FlowRule], groups: Mapping[int, Group]) -> None:
+    keys = Counter(rule.key for rule in rules)
+    if len(keys) < len(rules):
+        (priority, destination, *_), count = keys.most_common(1)[0]
         raise ControllerError(
             f"route plan: {name} has {count} rules of priority {priority} for {destination}; a switch keeps only one"
         )
-    if (int(Priority.TABLE_MISS), None, None, None) not in matches:
+    if table_miss(0).key not in keys:
         raise ControllerError(f"route plan: {name} has no table-miss rule; add table_miss(dpid)")
+    for rule in rules:
+        if rule.group is not None and rule.group not in groups:
+            raise ControllerError(f"route plan: {name} has no group {rule.group}, which {rule} names; add it")
 
 
-def _order(rule: FlowRule) -> tuple[int, int, int, str, int]:
+def _order(rule: FlowRule) -> tuple[object, ...]:
     address, length = _prefix_key(rule.destination)
-    return -rule.priority, address, length, rule.source or "", rule.in_port or 0
+    mark = (rule.mark.value, rule.mark.mask) if rule.mark else ()
+    return rule.table, -rule.priority, address, length, rule.source or "", rule.in_port or 0, mark, rule.way or ()
 
 
 @cache
@@ -204,34 +313,10 @@ def _by_destination(rules: Iterable[FlowRule]) -> tuple[dict[str, list[FlowRule]
     exact: dict[str, list[FlowRule]] = {}
     rest: list[FlowRule] = []
     for rule in rules:
+        if rule.way is not None:
+            continue
         if rule.destination is None or "/" in rule.destination:
             rest.append(rule)
         else:
             exact.setdefault(rule.destination, []).append(rule)
     return exact, rest
-
-
-def _rule_to_json(rule: FlowRule) -> dict[str, Any]:
-    fields = {
-        "priority": int(rule.priority),
-        "destination": rule.destination,
-        "source": rule.source,
-        "in_port": rule.in_port,
-        "outputs": list(rule.outputs),
-        "purpose": rule.purpose,
-    }
-    return {key: value for key, value in fields.items() if value is not None}
-
-
-def _rules_from_json(switches: Mapping[str, Any]) -> Iterator[FlowRule]:
-    for switch in switches.values():
-        for rule in switch["rules"]:
-            yield FlowRule(
-                dpid=int(switch["dpid"]),
-                priority=int(rule["priority"]),
-                purpose=str(rule["purpose"]),
-                destination=rule.get("destination"),
-                source=rule.get("source"),
-                in_port=rule.get("in_port"),
-                outputs=tuple(int(port) for port in rule["outputs"]),
-            )

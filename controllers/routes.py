@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from controllers.plan import FlowRule, Priority, Purpose, RoutePlan, table_miss
-from fabric.errors import ControllerError, TopologyError
+from fabric.errors import TopologyError
 from fabric.identity import NodeId, Role
 from fabric.model import Fabric, Nic, Port, Tier
 
@@ -47,41 +47,6 @@ def plan_static_routes(fabric: Fabric) -> RoutePlan:
         raise TopologyError(fabric.name, faults)
     names = {switch.dpid: switch.name for switch in fabric.switches}
     return RoutePlan.of(STATIC, names, _StaticPlanner(fabric).rules())
-
-
-def planned_path(plan: RoutePlan, fabric: Fabric, source_nic: Nic, destination_nic: Nic) -> tuple[Port, ...]:
-    """Return the ports that send a packet on its way, in order, the source's NIC first.
-
-    Raises ControllerError, naming the switch and the rule, if the packet is dropped or delivered elsewhere.
-    """
-    path = [source_nic.port]
-    while (arrived := fabric.peer(path[-1])) != destination_nic.port:
-        journey = f"{source_nic.node} ({source_nic.ip}) to {destination_nic.node} ({destination_nic.ip})"
-        if not arrived.node.is_switch:
-            raise ControllerError(f"{journey}: the plan delivers to {arrived.node}; plan again for this fabric")
-        rule = plan.lookup(arrived.node.dpid, arrived.number, source_nic.ip, destination_nic.ip)
-        if rule.is_drop:
-            raise ControllerError(f"{journey}: {arrived.node} drops it ({rule.purpose}); choose another pair")
-        if len(path) > len(fabric.switches):
-            raise ControllerError(f"{journey}: the plan loops at {arrived.node}; plan again for this fabric")
-        path.append(Port(arrived.node, rule.outputs[0]))
-    return tuple(path)
-
-
-def port_load(plan: RoutePlan, fabric: Fabric) -> dict[Port, int]:
-    """Return how many destinations each used port of each switch sends, 0 for ports that send none."""
-    load: dict[Port, int] = {}
-    for switch in fabric.switches:
-        sent = Counter(output for rule in plan.rules[switch.dpid] for output in rule.outputs)
-        load.update({port: sent[port.number] for port in fabric.ports_of[switch]})
-    return load
-
-
-def uplink_load(plan: RoutePlan, fabric: Fabric) -> dict[Port, int]:
-    """Return how many destinations each leaf sends up each of its uplinks."""
-    load = port_load(plan, fabric)
-    uplinks = {port for link in fabric.links_of_tier(Tier.UPLINK) for port in link.ports}
-    return {port: count for port, count in load.items() if port.node.role is Role.LEAF and port in uplinks}
 
 
 def spread(preferred: Sequence[Choice | None], choices: Sequence[Choice], turn: int = 0) -> list[Choice]:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 
 from rich.table import Table
 
-from controllers.routes import planned_path
+from controllers.paths import planned_path
 from experiments.console import OUT, tell
 from experiments.isolation import IsolationConfig, hfreduce_flows, hfreduce_ranks
 from experiments.live import LiveFabric, bring_up

@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from rich.table import Table
 
+from controllers.routing import Policy, Repair
 from experiments.console import ERR, OUT, tell
 from fabric import world
 from fabric.errors import FabricError, UsageError
@@ -107,6 +108,8 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     path.add_argument("source", metavar="HOST")
     path.add_argument("destination", metavar="HOST")
     path.add_argument("--level", choices=list(_LEVELS), default="hfreduce")
+    down = "plan as if the link at this port were down, e.g. z0l00:5; may be repeated"
+    path.add_argument("--down", action="append", default=[], metavar="PORT", help=down)
     path.add_argument("--probe", action="store_true", help="bring the fabric up and send a packet (root)")
     path.add_argument("--json", action="store_true")
     _add_engine_option(path)
@@ -152,6 +155,9 @@ def _add_engine_option(parser: argparse.ArgumentParser) -> None:
 
 def _add_fabric_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology", metavar="TOPOLOGY")
+    policies, repairs = [one.value for one in Policy], [one.value for one in Repair]
+    parser.add_argument("--routing", choices=policies, default="static", help="which of equal ways packets take")
+    parser.add_argument("--repair", choices=repairs, default="wait", help="what is done about a failed link")
     parser.add_argument("--queueing", choices=[queueing.value for queueing in Queueing], default="lanes")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides")
 
@@ -258,6 +264,8 @@ def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
 
     if not options.probe:
         return print_path(_fabric_of(options), options)
+    if options.down:
+        raise UsageError("--down is for the plan alone; a probe goes over links that are up: leave one of them out")
     _enter_world(arguments, options.engine)
     return probe_in_world(_fabric_of(options), options)
 

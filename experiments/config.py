@@ -7,7 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
+<<<<<<< HEAD
 from fabric.config import SizeBytes, Strict, TimeS, unknown_key
+=======
+from controllers.routing import Routing
+from fabric.config import Strict, TimeS, unknown_key
+>>>>>>> 0550d22 (The controller plans for the links as they are, reconciles, and says what happened when)
 from fabric.errors import ConfigError
 from fabric.failures import FailureConfig, failure_faults, schedule_failures
 from fabric.lanes import DATA_LEVELS, QueueConfig, ServiceLevel
@@ -34,6 +39,7 @@ class RunConfig(Strict):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
     sample_period: Annotated[TimeS, Field(gt=0, le=0.05)] = 0.05
     queues: QueueConfig = Field(default_factory=QueueConfig)
+    routing: Routing = Field(default_factory=Routing)
     congestion_control: dict[str, str] = Field(default_factory=_cubic_for_all)
     receive_window: Annotated[SizeBytes, Field(gt=0)] | None = None
     failures: list[FailureConfig] = Field(default_factory=list)

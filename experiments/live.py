@@ -10,7 +10,9 @@ from pathlib import Path
 
 from controllers.client import ControllerProcess
 from controllers.plan import RoutePlan
-from controllers.routes import plan_static_routes
+from controllers.planner import plan_routes
+from controllers.routing import Routing
+from controllers.task import Task
 from fabric import world
 from fabric.emulation import Emulation, emulate
 from fabric.identity import NodeId
@@ -25,10 +27,14 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class LiveFabric:
-    """What is up, and how long that took in seconds: until the fabric stood, and until its rules were installed."""
+    """What is up, and how long that took in seconds: until the fabric stood, and until its rules were installed.
+
+    ``plan`` is for the whole fabric: what the controller has made of it since, by failures or by adapting, it says.
+    """
 
     emulation: Emulation
     controller: ControllerProcess
+    routing: Routing
     plan: RoutePlan
     built_s: float
     ready_s: float
@@ -42,15 +48,18 @@ class LiveFabric:
         """Return the packets that each switch's rules have dropped, up to now."""
         self.emulation.switches.settle_counters()
         counters = self.controller.counters()
-        return {
-            switch: counters[switch.name].table_miss_packets + counters[switch.name].guard_packets
-            for switch in self.fabric.switches
-        }
+        return {switch: counters[switch.name].packets for switch in self.fabric.switches}
 
 
 @contextmanager
-def bring_up(fabric: Fabric, lanes: LanePlan, log_directory: Path, tell: Tell) -> Iterator[LiveFabric]:
-    """Bring a fabric up in this world for the time of a block. Raises EmulationError or ControllerError."""
+def bring_up(
+    fabric: Fabric, lanes: LanePlan, log_directory: Path, tell: Tell, routing: Routing | None = None
+) -> Iterator[LiveFabric]:
+    """Bring a fabric up in this world for the time of a block. Raises EmulationError or ControllerError.
+
+    By default packets take the static routes, and failures are waited out.
+    """
+    routing = routing or Routing()
     world.settle()
     started = time.monotonic()
     datapath = find_datapath()
@@ -58,10 +67,10 @@ def bring_up(fabric: Fabric, lanes: LanePlan, log_directory: Path, tell: Tell) -
         f"building {fabric.name}: {len(fabric.hosts)} hosts, {len(fabric.switches)} switches, "
         f"{len(fabric.links)} links, {datapath.value} datapath"
     )
-    plan = plan_static_routes(fabric)
-    plan_file = world.RUN_DIR / "plan.json"
-    plan.save(plan_file)
-    with ControllerProcess(plan_file, log_directory / "controller.log") as controller:
+    plan = plan_routes(fabric, routing)
+    task = world.RUN_DIR / "task.json"
+    Task(fabric, routing).save(task)
+    with ControllerProcess(task, log_directory / "controller.log") as controller:
         emulation = emulate(fabric, lanes, log_directory, datapath)
         try:
             built_s = time.monotonic() - started
@@ -70,6 +79,6 @@ def bring_up(fabric: Fabric, lanes: LanePlan, log_directory: Path, tell: Tell) -
             ready_s = time.monotonic() - started
             world.settle()
             emulation.warm_up()
-            yield LiveFabric(emulation, controller, plan, built_s, ready_s)
+            yield LiveFabric(emulation, controller, routing, plan, built_s, ready_s)
         finally:
             emulation.switches.stop()

@@ -1,4 +1,4 @@
-"""Which node is which rank: an order in which static routes do not collide.
+"""Which node is which rank: an order in which routes do not collide.
 
 With destination-based static routes two flows of a collective may be planned over the same uplink while others idle; no
 congestion control can mend that, a scheduler can: it knows the routes and chooses which node is which rank. The search
@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from controllers.paths import path_load
 from controllers.plan import RoutePlan
-from controllers.routes import planned_path
 from fabric.identity import NodeId
 from fabric.model import Fabric, Port
 
@@ -54,20 +54,22 @@ def link_loads(fabric: Fabric, plan: RoutePlan, order: Sequence[NodeId], flows: 
 
 
 class _Loads:
-    """The ports on the way between any two nodes, as indices."""
+    """The ports on the ways between any two nodes, as indices, and each port's expected share of the flows."""
 
     def __init__(self, fabric: Fabric, plan: RoutePlan, nodes: Sequence[NodeId]) -> None:
         nics = {node: fabric.nics_of[node][0] for node in nodes}
-        paths = {(a, b): planned_path(plan, fabric, nics[a], nics[b]) for a in nodes for b in nodes if a != b}
+        paths = {(a, b): path_load(plan, fabric, nics[a], nics[b]) for a in nodes for b in nodes if a != b}
         self.ports = sorted({port for path in paths.values() for port in path})
         places = {port: place for place, port in enumerate(self.ports)}
         self._paths = {pair: np.array([places[port] for port in path]) for pair, path in paths.items()}
+        self._shares = {pair: np.array(list(path.values())) for pair, path in paths.items()}
 
     def vector(self, order: Sequence[NodeId], flows: Sequence[Flow]) -> npt.NDArray[np.float64]:
         """Return the load of each port."""
         loads = np.zeros(len(self.ports))
         for source, destination, share in flows:
-            loads[self._paths[order[source], order[destination]]] += share
+            pair = order[source], order[destination]
+            loads[self._paths[pair]] += share * self._shares[pair]
         return loads
 
     def cost(self, order: Sequence[NodeId], flows: Sequence[Flow]) -> tuple[float, float]:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from controllers.paths import PROBE_PORT, planned_path
 from controllers.plan import RoutePlan
-from controllers.routes import planned_path
 from experiments.live import LiveFabric
 from fabric import netns
 from fabric.census import lane_counters
@@ -21,7 +21,6 @@ from fabric.model import Fabric, Nic, Port
 
 _ETH_P_ALL = 0x0003
 _OUTGOING = 4
-_PROBE_PORT = 33434  # Where traceroute probes begin.
 _WAIT_S = 1.0
 _MARK_BYTES = 16
 
@@ -118,7 +117,7 @@ def _send(source: Nic, destination: Nic, level: ServiceLevel, mark: bytes) -> No
     packet = (
         Ether(src=source.mac, dst=destination.mac)
         / IP(src=source.ip, dst=destination.ip, tos=level.tos)
-        / UDP(sport=_PROBE_PORT, dport=_PROBE_PORT)
+        / UDP(sport=PROBE_PORT, dport=PROBE_PORT)
         / Raw(mark)
     )
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
@@ -129,9 +128,5 @@ def _send(source: Nic, destination: Nic, level: ServiceLevel, mark: bytes) -> No
 def _lane_used(
     live: LiveFabric, before: dict[tuple[Port, str], int], after: dict[tuple[Port, str], int], port: Port
 ) -> str:
-    used = [
-        lane.name
-        for lane in live.emulation.lane_plan.lanes
-        if after[port, lane.name] > before[port, lane.name]
-    ]
+    used = [lane.name for lane in live.emulation.lane_plan.lanes if after[port, lane.name] > before[port, lane.name]]
     return "+".join(used) or "none"

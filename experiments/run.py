@@ -79,7 +79,7 @@ def _play(
     fabric = config.fabric()
     lanes = plan_lanes(config.queues, Queueing.SHARED)
     with ExitStack() as stack:
-        live = stack.enter_context(bring_up(fabric, lanes, draft.directory / "logs", tell))
+        live = stack.enter_context(bring_up(fabric, lanes, draft.directory / "logs", tell, config.routing))
         stack.enter_context(captures(live.emulation, wanted_captures))
         bar = stack.enter_context(_progress_bar())
         task = bar.add_task("", total=1.0)

@@ -10,13 +10,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Any
 
 from rich.table import Table
 
-from controllers.routes import plan_static_routes
+from controllers.paths import planned_paths, port_load
+from controllers.plan import RoutePlan
+from controllers.planner import plan_routes
+from controllers.routing import Routing
 from experiments.captures import captures
 from experiments.console import ERR, OUT, tell
 from experiments.live import LiveFabric, bring_up
@@ -26,9 +29,11 @@ from fabric.census import lane_counters
 from fabric.errors import TrafficError, UsageError
 from fabric.identity import NodeId
 from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
-from fabric.model import Fabric, Port
+from fabric.model import Fabric, Link, Port
 from fabric.units import format_size
 
+Path = tuple[tuple[Port, ...], float]
+"""The ports that a packet leaves by, and the share of flows that go this way."""
 _MASTER_PORT = 29500  # torchrun's
 _END_S = 5.0
 
@@ -38,10 +43,23 @@ def _live(fabric: Fabric, options: argparse.Namespace) -> Iterator[LiveFabric]:
     lanes = plan_lanes(QueueConfig(), Queueing(options.queueing))
     logs = world.RUN_DIR / "logs"
     logs.mkdir()
-    with bring_up(fabric, lanes, logs, tell) as live:
+    with bring_up(fabric, lanes, logs, tell, _routing(options)) as live:
         ERR.print(f"[dim]up in {live.ready_s:.1f} s[/]", highlight=False)
         with captures(live.emulation, getattr(options, "capture", [])):
             yield live
+
+
+def _routing(options: argparse.Namespace) -> Routing:
+    return Routing.model_validate({"policy": options.routing, "repair": options.repair})
+
+
+def _links_down(fabric: Fabric, names: Sequence[str]) -> list[Link]:
+    """Return the links plugged into the named ports. Raises UsageError for a name that is no port of the fabric."""
+    ports = {str(port): link for port, link in fabric.link_at.items()}
+    for name in names:
+        if name not in ports:
+            raise UsageError(f"--down {name}: {fabric.name} has no such port; write a port like {next(iter(ports))}")
+    return [ports[name] for name in names]
 
 
 def print_path(fabric: Fabric, options: argparse.Namespace) -> int:
@@ -49,12 +67,36 @@ def print_path(fabric: Fabric, options: argparse.Namespace) -> int:
     nics = nics_for(fabric, fabric.host_named(options.source), fabric.host_named(options.destination))
     level = ServiceLevel[options.level.upper()]
     lanes = plan_lanes(QueueConfig(), Queueing(options.queueing))
-    hops = planned_hops(plan_static_routes(fabric), fabric, lanes, nics, level)
+    plan = plan_routes(fabric, _routing(options), _links_down(fabric, options.down))
+    hops = planned_hops(plan, fabric, lanes, nics, level)
+    paths = planned_paths(plan, fabric, *nics)
+    load = port_load(plan, fabric)
     if options.json:
-        print(json.dumps({"planned": _hops_as_json(hops)}))
-    else:
-        OUT.print(_hops_table(fabric, hops, None))
+        print(json.dumps({"planned": _hops_as_json(hops), **_choices_as_json(plan, fabric, paths, load)}))
+        return 0
+    OUT.print(_hops_table(fabric, hops, None))
+    OUT.print(_choices_table(paths, load))
+    for what, parts in plan.cuts.items():
+        OUT.print(
+            f"[red]{what} is cut[/] into {len(parts)} parts of {', '.join(str(len(part)) for part in parts)} NICs"
+        )
     return 0
+
+
+def _choices_as_json(plan: RoutePlan, fabric: Fabric, paths: Sequence[Path], load: Mapping[Port, float]) -> Any:
+    return {
+        "paths": [{"ports": [str(port) for port in path], "share": share} for path, share in paths],
+        "destinations_by_port": {str(port): load[port] for port in sorted(load)},
+        "cuts": plan.cuts,
+    }
+
+
+def _choices_table(paths: Sequence[Path], load: Mapping[Port, float]) -> Table:
+    table = Table("share of flows", "path", "destinations at its busiest port", title="all planned paths")
+    for path, share in paths:
+        busiest = max((port for port in path if port in load), key=lambda port: load[port])
+        table.add_row(f"{share:.1%}", " ".join(map(str, path)), f"{load[busiest]:g} at {busiest}")
+    return table
 
 
 def probe_in_world(fabric: Fabric, options: argparse.Namespace) -> int:

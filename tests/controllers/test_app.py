@@ -1,8 +1,9 @@
-"""The app without switches: fake datapaths take its messages, and events say what switches answer."""
+"""The app without switches: fake datapaths take its messages and answer what a test has them answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,79 +16,126 @@ mend_eventlet()
 
 from ryu import cfg  # noqa: E402
 from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER  # noqa: E402
+from ryu.lib import hub  # noqa: E402
 from ryu.ofproto import ofproto_parser, ofproto_v1_3, ofproto_v1_3_parser  # noqa: E402
 
 from controllers import messages  # noqa: E402
-from controllers.app import PlanInstaller  # noqa: E402
-from controllers.plan import FlowRule, Priority, Purpose, RoutePlan, table_miss  # noqa: E402
+from controllers.app import RouteKeeper  # noqa: E402
+from controllers.detours import BOUNCED, gate_mark  # noqa: E402
+from controllers.plan import Bucket, FlowRule, Group, Hashing, Mark, Priority, Purpose, table_miss  # noqa: E402
+from controllers.routing import Repair, Routing  # noqa: E402
+from controllers.task import Task  # noqa: E402
 from fabric.errors import ControllerError  # noqa: E402
+from tests.controllers.sizes import tree  # noqa: E402
 
 ROUTE = FlowRule(1, Priority.ROUTE, Purpose.UP, destination="10.0.0.1", outputs=(3,))
 GUARD = FlowRule(1, Priority.GUARD, Purpose.STORAGE_GUARD, source="10.128.0.0/9")
-PLAN = RoutePlan.of("test", {1: "z0l00", 2: "z0s00"}, [ROUTE, GUARD, table_miss(1), table_miss(2)])
+FABRIC = tree(1, leaves=2, spines=1, compute=2, storage=0, exits=(0, 0))
+LEAF, OTHER_LEAF, SPINE = (switch.dpid for switch in FABRIC.switches)
 
 
 class FakeDatapath:
-    """Keeps what is sent to it, decoded."""
+    """Keeps what is sent to it, decoded, and answers requests with what it was told to have."""
 
     ofproto = ofproto_v1_3
     ofproto_parser = ofproto_v1_3_parser
 
-    def __init__(self, dpid: int) -> None:
+    def __init__(self, dpid: int, answer: Callable[[Any], None] | None = None) -> None:
         self.id = dpid
         self.xid = 0
+        self.ports: dict[int, Any] = {}
         self.sent: list[Any] = []
+        self.rules: list[Any] = []
+        self.is_silent = answer is None
+        self._answer = answer
 
     def set_xid(self, message: Any) -> int:
         self.xid += 1
         message.set_xid(self.xid)
         return self.xid
 
+    def send_msg(self, message: Any) -> None:
+        self.set_xid(message)
+        message.serialize()
+        self.send(bytes(message.buf))
+
     def send(self, data: bytes) -> None:
         while data:
             version, kind, length, xid = ofproto_parser.header(data)
-            if kind == self.ofproto.OFPT_BARRIER_REQUEST:  # Ryu cannot decode what only controllers send.
-                message = self.ofproto_parser.OFPBarrierRequest(self)
-                message.set_xid(xid)
+            if kind in (self.ofproto.OFPT_BARRIER_REQUEST, self.ofproto.OFPT_MULTIPART_REQUEST):
+                self.reply(kind, xid, data[8:10])  # Ryu cannot decode what only controllers send.
             else:
-                message = ofproto_parser.msg(self, version, kind, length, xid, data[:length])
-            self.sent.append(message)
+                self.sent.append(ofproto_parser.msg(self, version, kind, length, xid, data[:length]))
             data = data[length:]
 
-    def send_msg(self, message: Any) -> None:
-        message.serialize()
-        self.sent.append(message)
+    def reply(self, kind: int, xid: int, what: bytes) -> None:
+        is_rules = kind == self.ofproto.OFPT_MULTIPART_REQUEST and int.from_bytes(what, "big") == 1
+        body = self.rules if is_rules else []
+        if self._answer is not None and not self.is_silent:
+            self._answer(SimpleNamespace(msg=SimpleNamespace(datapath=self, xid=xid, body=body, flags=0)))
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Iterator[PlanInstaller]:
-    PLAN.save(tmp_path / "plan.json")
+def app(tmp_path: Path) -> Iterator[RouteKeeper]:
+    Task(FABRIC, Routing(repair=Repair.REROUTE)).save(tmp_path / "task.json")
     cfg.CONF(args=[], project="ryu", default_config_files=[], default_config_dirs=[])
-    cfg.CONF.set_override("plan", str(tmp_path / "plan.json"))
-    yield PlanInstaller(wsgi=SimpleNamespace(register=lambda *_: None))
-    cfg.CONF.clear_override("plan")
+    cfg.CONF.set_override("task", str(tmp_path / "task.json"))
+    yield RouteKeeper(wsgi=SimpleNamespace(register=lambda *_: None))
+    cfg.CONF.clear_override("task")
 
 
-def connect(app: PlanInstaller, dpid: int) -> FakeDatapath:
-    datapath = FakeDatapath(dpid)
+def connect(app: RouteKeeper, dpid: int, rules: list[Any] | None = None) -> FakeDatapath:
+    """Let a switch connect, and the app read what it has; the app's own thread does not run here."""
+    datapath = FakeDatapath(dpid, app.on_answer)
+    datapath.rules = rules or []
     app.on_state_change(SimpleNamespace(datapath=datapath, state=MAIN_DISPATCHER))
+    hub.sleep(0.01)
     return datapath
 
 
-def answer_barrier(app: PlanInstaller, datapath: FakeDatapath) -> None:
-    app.on_barrier_reply(SimpleNamespace(msg=SimpleNamespace(datapath=datapath, xid=datapath.sent[-1].xid)))
+def settle(app: RouteKeeper) -> None:
+    """Do one turn of what the app's own thread does when something is wanted."""
+    app._wanted.clear()
+    app._links_changed = False
+    app._settle()
 
 
-def kinds(datapath: FakeDatapath) -> list[str]:
-    return [type(message).__name__ for message in datapath.sent]
+def added(datapath: FakeDatapath) -> set[int]:
+    return {message.cookie for message in datapath.sent if message.command == ofproto_v1_3.OFPFC_ADD}
+
+
+def report_port(app: RouteKeeper, datapath: FakeDatapath, number: int, up: bool) -> None:
+    state = 0 if up else ofproto_v1_3.OFPPS_LINK_DOWN
+    desc = SimpleNamespace(port_no=number, state=state, config=0)
+    app.on_port_status(SimpleNamespace(msg=SimpleNamespace(datapath=datapath, desc=desc)))
+
+
+def statistics(rule: FlowRule, packets: int = 1, cookie: int | None = None) -> Any:
+    """Return what a switch says of a rule that it has."""
+    return SimpleNamespace(
+        cookie=rule.cookie if cookie is None else cookie,
+        table_id=rule.table,
+        priority=rule.priority,
+        match=messages._match(FakeDatapath(1), rule),
+        instructions=[],
+        packet_count=packets,
+        byte_count=100 * packets,
+    )
+
+
+def encoded(message: Any, datapath: FakeDatapath) -> bytes:
+    datapath.set_xid(message)
+    message.serialize()
+    return bytes(message.buf)
 
 
 def test_route_goes_over_the_wire_as_openflow_says() -> None:
     datapath = FakeDatapath(1)
-    data = messages.encoded(datapath, messages.add_rule(datapath, ROUTE, cookie=0x2A))
-    assert data.hex(" ", 4) == (
-        "040e0060 00000001"  # OpenFlow 1.3 flow-mod of 96 bytes
-        " 00000000 0000002a 00000000 00000000"  # cookie and its mask
+    data = encoded(messages.add_rule(datapath, ROUTE), datapath)
+    assert data[8:16] == ROUTE.cookie.to_bytes(8, "big")
+    assert (data[:8] + data[16:]).hex(" ", 4) == (
+        "040e0060 00000001"  # OpenFlow 1.3 flow-mod of 96 bytes; the cookie is left out
+        " 00000000 00000000"  # the cookie's mask
         " 00000000 00000064"  # table 0, add, no timeouts, priority 100
         " ffffffff 00000000 00000000 00000000"  # no buffer; out port and group are not used
         " 00010012 80000a02 08008000 18040a00 00010000 00000000"  # match: IPv4, destination 10.0.0.1
@@ -95,141 +143,181 @@ def test_route_goes_over_the_wire_as_openflow_says() -> None:
     )
 
 
-def test_prefix_is_matched_with_its_mask_and_a_drop_has_no_instruction() -> None:
+@pytest.mark.parametrize(
+    "rule",
+    [
+        ROUTE,
+        GUARD,
+        table_miss(1),
+        FlowRule(1, Priority.DETOUR, "", destination="10.1.0.0/16", in_port=4, mark=gate_mark(2, 1), group=300),
+        FlowRule(1, Priority.ROUTE, Purpose.WAY, outputs=(4,), way=(0xCAFE, 2)),
+        FlowRule(1, Priority.ROUTE, "", destination="10.0.0.1", hashing=Hashing(0xCAFE, 7, 3)),
+    ],
+)
+def test_what_a_rule_matches_comes_back_from_the_wire_as_it_was(rule: FlowRule) -> None:
     datapath = FakeDatapath(1)
-    datapath.send(messages.encoded(datapath, messages.add_rule(datapath, GUARD, cookie=1)))
-    sent = datapath.sent[0]
-    assert dict(sent.match.items()) == {"eth_type": 0x0800, "ipv4_src": ("10.128.0.0", "255.128.0.0")}
-    assert sent.instructions == []
-    assert sent.priority == Priority.GUARD
+    datapath.send(encoded(messages.add_rule(datapath, rule), datapath))
+    (sent,) = datapath.sent
+    assert messages.key_of(sent) == rule.key
+    assert sent.cookie == rule.cookie
+    assert bool(sent.instructions) != rule.is_drop
 
 
-def test_table_miss_matches_everything_in_any_protocol() -> None:
+def test_a_rule_that_no_plan_can_say_has_no_key() -> None:
+    match = ofproto_v1_3_parser.OFPMatch(eth_type=0x0800, ip_proto=6, tcp_dst=80)
+    assert messages.key_of(SimpleNamespace(match=match, priority=1, table_id=0)) is None
+
+
+@pytest.mark.parametrize(("bounces", "last"), [(True, 2), (False, 1)])
+def test_a_group_watches_its_ports_marks_and_ends(bounces: bool, last: int) -> None:
     datapath = FakeDatapath(1)
-    datapath.send(messages.encoded(datapath, messages.add_rule(datapath, table_miss(1), cookie=1)))
-    assert dict(datapath.sent[0].match.items()) == {}
-    assert datapath.sent[0].priority == 0
+    group = Group(1, (Bucket(3), Bucket(4, Mark(0x85 << 32, 0xFF << 32))), bounces)
+    sent = messages.add_group(datapath, group)
+    assert len(encoded(sent, datapath)) == 16 + (16 + 16) + (16 + 24 + 16) + (16 + 8)
+    first, second, end = sent.buckets
+    assert (sent.type, sent.group_id) == (ofproto_v1_3.OFPGT_FF, group.number)
+    assert (first.watch_port, second.watch_port, end.watch_group) == (3, 4, last)
+    load, output = second.actions
+    assert (load.dst, load.ofs_nbits, load.value, output.port) == ("eth_src", 32 << 6 | 7, 0x85, 4)
+    assert BOUNCED.mask == 1 << 39
 
 
-def test_new_switch_is_cleaned_then_gets_its_rules_then_a_barrier(app: PlanInstaller) -> None:
-    leaf = connect(app, 1)
-    assert kinds(leaf) == ["OFPFlowMod"] * 4 + ["OFPBarrierRequest"]
-    assert [message.command for message in leaf.sent[:-1]] == [ofproto_v1_3.OFPFC_DELETE, 0, 0, 0]
-    assert [message.cookie for message in leaf.sent[1:-1]] == list(PLAN.cookies[1])
+def test_new_switch_gets_its_plan(app: RouteKeeper) -> None:
+    leaf = connect(app, LEAF)
+    settle(app)
+    assert added(leaf) == set(app.plan.cookies[LEAF])
 
 
-def test_switch_that_comes_back_is_installed_again_but_not_cleaned(app: PlanInstaller) -> None:
-    first = connect(app, 1)
-    app.on_state_change(SimpleNamespace(datapath=first, state=DEAD_DISPATCHER))
-    assert app.state()["missing"] == ["z0l00", "z0s00"]
-    second = connect(app, 1)
-    assert [message.command for message in second.sent[:-1]] == [0, 0, 0]
+def test_switch_that_has_its_plan_is_left_alone(app: RouteKeeper) -> None:
+    leaf = connect(app, LEAF, [statistics(rule) for rule in app.plan.rules[LEAF]])
+    settle(app)
+    assert leaf.sent == []
 
 
-def test_late_end_of_an_old_connection_does_not_forget_the_new_one(app: PlanInstaller) -> None:
-    old = connect(app, 1)
-    connect(app, 1)
+def test_only_what_differs_is_sent_to_a_switch_that_comes_back(app: RouteKeeper) -> None:
+    kept, changed, *_ = app.plan.rules[LEAF]
+    stale = FlowRule(LEAF, Priority.ROUTE, "", destination="192.0.2.7")
+    stranger = SimpleNamespace(**vars(statistics(stale, cookie=0)))
+    stranger.match = ofproto_v1_3_parser.OFPMatch(eth_type=0x0800, ip_proto=6)
+    found = [statistics(rule) for rule in app.plan.rules[LEAF] if rule != changed]
+    leaf = connect(app, LEAF, [*found, statistics(changed, cookie=5), statistics(stale), stranger])
+    settle(app)
+    assert added(leaf) == {changed.cookie}
+    gone = [message for message in leaf.sent if message.command == ofproto_v1_3.OFPFC_DELETE_STRICT]
+    assert [dict(message.match.items()) for message in gone] == [
+        {"eth_type": 0x0800, "ip_proto": 6},
+        {"eth_type": 0x0800, "ipv4_dst": "192.0.2.7"},
+    ]
+    assert kept.cookie not in added(leaf)
+
+
+def test_late_end_of_an_old_connection_does_not_forget_the_new_one(app: RouteKeeper) -> None:
+    old = connect(app, LEAF)
+    connect(app, LEAF)
     app.on_state_change(SimpleNamespace(datapath=old, state=DEAD_DISPATCHER))
-    assert app.state()["missing"] == ["z0s00"]
+    assert app.state()["missing"] == ["z0l01", "z0s00"]
 
 
-def test_ready_only_when_every_switch_answered_its_barrier(app: PlanInstaller) -> None:
-    leaf, spine = connect(app, 1), connect(app, 2)
-    answer_barrier(app, leaf)
-    assert app.state() | {"seconds": 0} == {
-        "ready": False,
-        "policy": "test",
-        "rules": 4,
-        "expected": 2,
-        "connected": 2,
-        "installed": 1,
-        "missing": [],
-        "unexpected": [],
-        "errors": [],
-        "seconds": 0,
-    }
-    answer_barrier(app, spine)
-    assert app.state()["ready"]
+def test_ready_only_when_every_switch_confirmed(app: RouteKeeper) -> None:
+    connect(app, LEAF)
+    connect(app, OTHER_LEAF)
+    settle(app)
+    assert not app.state()["ready"]
+    connect(app, SPINE)
+    assert not app.state()["ready"]
+    settle(app)
+    state = app.state()
+    assert (state["ready"], state["expected"], state["connected"], state["missing"]) == (True, 3, 3, [])
+    assert [event["kind"] for event in app.history()].count("connected") == 3
 
 
-def test_barrier_of_an_earlier_connection_counts_for_nothing(app: PlanInstaller) -> None:
-    leaf = connect(app, 1)
-    app.on_barrier_reply(SimpleNamespace(msg=SimpleNamespace(datapath=leaf, xid=leaf.sent[-1].xid + 1)))
-    assert app.state()["installed"] == 0
+def test_a_port_that_fails_has_the_plan_made_anew_and_one_that_returns_back(app: RouteKeeper) -> None:
+    switches = [connect(app, dpid) for dpid in (LEAF, OTHER_LEAF, SPINE)]
+    settle(app)
+    whole = app.plan
+    report_port(app, switches[0], 2, up=False)
+    settle(app)
+    assert app.state()["links_down"] == ["z0l00:2--z0s00:1"]
+    assert app.state()["cuts"] == {"fabric": (("10.0.0.1",), ("10.0.0.2",))}
+    assert app.plan != whole
+    assert added(switches[0]) >= set(app.plan.cookies[LEAF])
+    report_port(app, switches[0], 2, up=True)
+    settle(app)
+    assert app.plan == whole
+    kinds = [kind for kind, _ in groupby(event["kind"] for event in app.history())]
+    assert kinds[kinds.index("port") :] == ["port", "planned", "round", "installed"] * 2
 
 
-def test_switch_outside_the_plan_gets_nothing_and_is_named(app: PlanInstaller) -> None:
+def test_a_link_is_down_as_long_as_either_end_is(app: RouteKeeper) -> None:
+    leaf, spine = connect(app, LEAF), connect(app, SPINE)
+    report_port(app, leaf, 2, up=False)
+    report_port(app, spine, 1, up=False)
+    report_port(app, leaf, 2, up=True)
+    assert len(app.links_down()) == 1
+    report_port(app, spine, 1, up=True)
+    assert not app.links_down()
+
+
+def test_a_switch_that_disconnects_is_no_failure_of_its_links(app: RouteKeeper) -> None:
+    spine = connect(app, SPINE)
+    app.on_state_change(SimpleNamespace(datapath=spine, state=DEAD_DISPATCHER))
+    assert not app.links_down()
+
+
+def test_switch_outside_the_fabric_gets_nothing_and_is_named(app: RouteKeeper) -> None:
     stranger = connect(app, 0x99)
     assert stranger.sent == []
     assert app.state()["unexpected"] == ["0x99"]
 
 
-def test_rejected_rule_is_named_and_nothing_is_ready(app: PlanInstaller) -> None:
-    leaf, spine = connect(app, 1), connect(app, 2)
-    answer_barrier(app, leaf)
-    answer_barrier(app, spine)
-    rejected = messages.encoded(leaf, messages.add_rule(leaf, ROUTE, list(PLAN.cookies[1])[1]))
+def test_rejected_rule_is_named_and_nothing_is_ready(app: RouteKeeper) -> None:
+    leaf, *_ = (connect(app, dpid) for dpid in (LEAF, OTHER_LEAF, SPINE))
+    rejected = encoded(messages.add_rule(leaf, app.plan.rules[LEAF][0]), leaf)
     error = ofproto_v1_3_parser.OFPErrorMsg(
         leaf, ofproto_v1_3.OFPET_FLOW_MOD_FAILED, ofproto_v1_3.OFPFMFC_TABLE_FULL, rejected[:64]
     )
     app.on_error(SimpleNamespace(msg=error))
+    settle(app)
     (text,) = app.state()["errors"]
-    assert text.startswith("z0l00: OFPFMFC_TABLE_FULL(1) for FlowRule(dpid=1, priority=100, purpose='up'")
+    assert text.startswith(f"z0l00: OFPFMFC_TABLE_FULL(1) for FlowRule(dpid={LEAF}, priority=")
     assert not app.state()["ready"]
 
 
-def test_silent_switches_are_named(app: PlanInstaller) -> None:
-    connect(app, 1)
-    with pytest.raises(ControllerError, match=r"no statistics from z0l00 within 0\.01 s"):
+def test_silent_switches_are_named(app: RouteKeeper) -> None:
+    connect(app, LEAF).is_silent = True
+    with pytest.raises(ControllerError, match=r"no answer from z0l00 within 0\.01 s"):
         app.counters(timeout_s=0.01)
 
 
-def test_answer_that_breaks_off_is_no_answer(app: PlanInstaller, monkeypatch: pytest.MonkeyPatch) -> None:
-    leaf = connect(app, 1)
+def test_answer_that_breaks_off_is_no_answer(app: RouteKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaf = connect(app, LEAF)
 
-    def answer_half(request: Any) -> None:
-        part = SimpleNamespace(datapath=leaf, xid=request.xid, body=[], flags=ofproto_v1_3.OFPMPF_REPLY_MORE)
-        app.on_port_statistics(SimpleNamespace(msg=part))
+    def answer_half(_: int, xid: int, __: bytes) -> None:
+        part = SimpleNamespace(datapath=leaf, xid=xid, body=[], flags=ofproto_v1_3.OFPMPF_REPLY_MORE)
+        app.on_answer(SimpleNamespace(msg=part))
 
-    monkeypatch.setattr(leaf, "send_msg", answer_half)
-    with pytest.raises(ControllerError, match="no statistics from z0l00"):
+    monkeypatch.setattr(leaf, "reply", answer_half)
+    with pytest.raises(ControllerError, match="no answer from z0l00"):
         app.ports(timeout_s=0.01)
 
 
 def test_counters_sum_drops_by_purpose_over_all_parts_of_an_answer(
-    app: PlanInstaller, monkeypatch: pytest.MonkeyPatch
+    app: RouteKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leaf = connect(app, 1)
-    cookies = {rule.purpose: cookie for cookie, rule in PLAN.cookies[1].items()}
-    parts = [[(Purpose.STORAGE_GUARD, 2)], [(Purpose.STORAGE_GUARD, 1), (Purpose.TABLE_MISS, 5)]]
+    leaf = connect(app, LEAF)
+    miss = next(rule for rule in app.plan.rules[LEAF] if rule.purpose == Purpose.TABLE_MISS)
 
-    def send_and_answer(request: Any) -> None:
-        assert request.cookie == request.cookie_mask != 0
-        for part in parts:
-            body = [_statistics(cookies[purpose], packets) for purpose, packets in part]
-            more = ofproto_v1_3.OFPMPF_REPLY_MORE if part is not parts[-1] else 0
-            reply = SimpleNamespace(datapath=leaf, xid=request.xid, body=body, flags=more)
-            app.on_rule_statistics(SimpleNamespace(msg=reply))
+    def answer_in_parts(_: int, xid: int, __: bytes) -> None:
+        for packets, more in ((2, ofproto_v1_3.OFPMPF_REPLY_MORE), (3, 0)):
+            part = SimpleNamespace(datapath=leaf, xid=xid, body=[statistics(miss, packets)], flags=more)
+            app.on_answer(SimpleNamespace(msg=part))
 
-    monkeypatch.setattr(leaf, "send_msg", send_and_answer)
-    assert app.counters(timeout_s=1) == {
-        "z0l00": {"storage guard": {"packets": 3, "bytes": 300}, "table miss": {"packets": 5, "bytes": 500}}
-    }
+    monkeypatch.setattr(leaf, "reply", answer_in_parts)
+    assert app.counters(timeout_s=1) == {"z0l00": {"table miss": {"packets": 5, "bytes": 500}}}
 
 
-def _statistics(cookie: int, packets: int) -> Any:
-    return SimpleNamespace(
-        cookie=cookie,
-        priority=0,
-        match=ofproto_v1_3_parser.OFPMatch(),
-        instructions=[],
-        packet_count=packets,
-        byte_count=100 * packets,
-    )
-
-
-def test_rule_that_is_not_in_the_plan_is_called_unplanned(app: PlanInstaller) -> None:
-    assert messages.rule_statistics(_statistics(0, 1), app._purpose(1, 0))["purpose"] == "unplanned"
+def test_rule_that_is_not_in_the_plan_is_called_unplanned(app: RouteKeeper) -> None:
+    assert messages.rule_statistics(statistics(ROUTE), app._purpose(LEAF, 0))["purpose"] == "unplanned"
 
 
 def test_counter_that_a_switch_has_not_is_none() -> None:

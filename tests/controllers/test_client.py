@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from controllers.client import ControllerProcess
-from controllers.plan import RoutePlan, table_miss
-from fabric.errors import ControllerError
+from controllers.routing import Repair, Routing
+from controllers.task import Task
+from fabric.errors import ControllerError, FabricError
+from tests.controllers.sizes import tree
 
-NAMES = {number: f"z0l{number:02d}" for number in range(1, 13)}
+FABRIC = tree(1, leaves=10, spines=2, compute=2, storage=0, exits=(0, 0))
 
 
 def free_port() -> int:
@@ -23,21 +25,21 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Path:
-    path = tmp_path / "plan.json"
-    RoutePlan.of("test", NAMES, [table_miss(dpid) for dpid in NAMES]).save(path)
+def task(tmp_path: Path) -> Path:
+    path = tmp_path / "task.json"
+    Task(FABRIC, Routing(repair=Repair.REROUTE)).save(path)
     return path
 
 
-def started(plan: Path, tmp_path: Path, openflow_port: int | None = None) -> ControllerProcess:
+def started(task: Path, tmp_path: Path, openflow_port: int | None = None) -> ControllerProcess:
     return ControllerProcess(
-        plan, tmp_path / "controller.log", openflow_port=openflow_port or free_port(), rest_port=free_port()
+        task, tmp_path / "controller.log", openflow_port=openflow_port or free_port(), rest_port=free_port()
     )
 
 
 @pytest.fixture
-def controller(plan: Path, tmp_path: Path) -> Iterator[ControllerProcess]:
-    with started(plan, tmp_path) as process:
+def controller(task: Path, tmp_path: Path) -> Iterator[ControllerProcess]:
+    with started(task, tmp_path) as process:
         yield process
 
 
@@ -45,32 +47,36 @@ def test_controller_answers_soon_after_its_start(controller: ControllerProcess) 
     started_s = time.monotonic()
     state = controller.wait_listening(timeout_s=20)
     assert time.monotonic() - started_s < 5, "measured 0.4 s on an idle core"
-    assert (state.ready, state.policy, state.expected, state.connected) == (False, "test", 12, 0)
-    assert state.missing == tuple(NAMES.values())
+    assert (state.ready, state.policy, state.expected, state.connected) == (False, "static", 12, 0)
+    assert state.missing == tuple(switch.name for switch in FABRIC.switches)
     assert controller.rules() == []
     assert controller.ports() == []
     assert controller.counters() == {}
+    assert (state.repair, state.links_down, state.cuts) == ("reroute", (), {})
+    (planned,) = controller.events()
+    assert planned.kind == "planned"
+    assert started_s < planned.at_s < time.monotonic()
 
 
 def test_missing_switches_and_the_log_are_named(controller: ControllerProcess) -> None:
     controller.wait_listening(timeout_s=20)
-    expected = r"12 of 12 switches not connected \(z0l01, z0l02, .*, …\) after 0.1 s; controller log: .*controller\.log"
+    expected = r"12 of 12 switches not connected \(z0l00, z0l01, .*, …\) after 0.1 s; controller log: .*controller\.log"
     with pytest.raises(ControllerError, match=expected):
         controller.wait_ready(timeout_s=0.1)
 
 
-def test_unreadable_plan_ends_the_controller_with_its_reason(tmp_path: Path) -> None:
+def test_unreadable_task_ends_the_controller_with_its_reason(tmp_path: Path) -> None:
     with started(tmp_path / "none.json", tmp_path) as controller:
-        expected = r"the controller ended with code 1: route plan .*none\.json: cannot be read"
+        expected = r"the controller ended with code 1: task .*none\.json: cannot be read"
         with pytest.raises(ControllerError, match=expected):
             controller.wait_ready(timeout_s=20)
 
 
-def test_taken_port_ends_the_controller_with_its_reason(plan: Path, tmp_path: Path) -> None:
+def test_taken_port_ends_the_controller_with_its_reason(task: Path, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with started(plan, tmp_path, taken.getsockname()[1]) as controller:
+        with started(task, tmp_path, taken.getsockname()[1]) as controller:
             expected = r"the controller ended with code 1: port 127\.0\.0\.1:\d+: Address already in use"
             with pytest.raises(ControllerError, match=expected):
                 controller.wait_ready(timeout_s=20)
@@ -86,3 +92,33 @@ def test_stopped_controller_answers_no_more(controller: ControllerProcess) -> No
 
 def test_openflow_target_is_what_a_bridge_takes(controller: ControllerProcess) -> None:
     assert controller.target == f"tcp:127.0.0.1:{controller.openflow_port}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "holds no fabric and routing"),
+        ('{"fabric": {}, "routing": {}}', r"holds no fabric \(KeyError: 'links'\)"),
+    ],
+)
+def test_file_that_is_no_task_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "task.json"
+    path.write_text(text)
+    with pytest.raises(FabricError, match=rf"task .*task\.json: {message}"):
+        Task.load(path)
+
+
+def test_task_survives_a_file(task: Path) -> None:
+    assert Task.load(task) == Task(FABRIC, Routing(repair=Repair.REROUTE))
+
+
+def test_a_killed_controller_starts_again(controller: ControllerProcess) -> None:
+    controller.wait_listening(timeout_s=20)
+    first = controller.pid
+    with pytest.raises(ControllerError, match="still runs; kill or stop it"):
+        controller.restart()
+    controller.kill()
+    controller.restart()
+    controller.wait_listening(timeout_s=20)
+    assert controller.pid != first

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import json
+import dataclasses
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from controllers.plan import DROP_COOKIE_BIT, FlowRule, Priority, Purpose, RoutePlan, table_miss
+from controllers.plan import DROP_COOKIE_BIT, Bucket, FlowRule, Group, Mark, Priority, Purpose, RoutePlan, table_miss
 from controllers.routes import plan_static_routes
 from fabric.errors import ControllerError
 from topologies.load import load_fabric
@@ -44,17 +43,6 @@ def test_lookup_takes_the_highest_priority_that_matches(
     assert plan_of(ROUTE, GUARD, FROM_PORT).lookup(LEAF, in_port, source, destination) == acting
 
 
-def test_plan_survives_a_file(tmp_path: Path) -> None:
-    plan = plan_static_routes(load_fabric("fire_flyer_2_small"))
-    plan.save(tmp_path / "plan.json")
-    assert RoutePlan.load(tmp_path / "plan.json") == plan
-
-
-def test_every_field_survives_json() -> None:
-    plan = plan_of(ROUTE, GUARD, FROM_PORT)
-    assert RoutePlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
-
-
 def test_cookies_tell_rules_and_drops_apart() -> None:
     cookies = plan_of(ROUTE, GUARD).cookies[LEAF]
     assert len(cookies) == 3
@@ -85,37 +73,27 @@ def test_rule_of_an_unknown_switch_is_refused() -> None:
         plan_of(table_miss(5))
 
 
+def test_a_group_that_a_rule_names_and_nobody_has_is_refused() -> None:
+    with pytest.raises(ControllerError, match=r"z0l00 has no group 77, which .* names; add it"):
+        plan_of(FlowRule(LEAF, Priority.ROUTE, Purpose.UP, destination="10.0.0.1", group=77))
+
+
+def test_a_digest_says_what_a_rule_says_and_not_how_far_it_is() -> None:
+    assert dataclasses.replace(ROUTE, distance=4).cookie == ROUTE.cookie
+    others = [dataclasses.replace(ROUTE, outputs=(2,)), dataclasses.replace(ROUTE, mark=Mark(1, 1)), FROM_PORT, GUARD]
+    assert len({rule.cookie for rule in (ROUTE, *others)}) == 5
+
+
+def test_groups_that_say_the_same_have_one_number() -> None:
+    group = Group(LEAF, (Bucket(1), Bucket(2, Mark(1, 1))))
+    assert group.number == Group(LEAF, (Bucket(1), Bucket(2, Mark(1, 1)))).number
+    assert len({group.number, Group(LEAF, group.buckets, bounces=True).number, Group(LEAF, (Bucket(1),)).number}) == 3
+
+
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", r"plan\.json: is not JSON"),
-        ("[]", r"plan\.json: format_version None is not 1"),
-        ('{"format_version": 2}', r"plan\.json: format_version 2 is not 1"),
-        ('{"format_version": 1, "policy": "static"}', r"plan\.json: is damaged \(KeyError: 'switches'\)"),
-        (
-            '{"format_version": 1, "policy": "x", "switches": {"z0l00": {"dpid": 1, "rules": [{"priority": 0}]}}}',
-            r"plan\.json: is damaged \(KeyError: 'purpose'\)",
-        ),
-    ],
+    "module",
+    ["controllers.plan", "controllers.planner", "controllers.paths", "controllers.adaptive", "controllers.client"],
 )
-def test_file_that_is_no_plan_is_named(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text(text)
-    with pytest.raises(ControllerError, match=message):
-        RoutePlan.load(path)
-
-
-def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ControllerError, match=r"none\.json: cannot be read: No such file"):
-        RoutePlan.load(tmp_path / "none.json")
-
-
-def test_unwritable_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ControllerError, match=r"plan\.json: cannot be written: No such file"):
-        plan_of().save(tmp_path / "missing" / "plan.json")
-
-
-@pytest.mark.parametrize("module", ["controllers.plan", "controllers.routes", "controllers.client"])
 def test_planning_and_asking_import_neither_ryu_nor_mininet(module: str) -> None:
     code = f"import sys, {module}; print(sorted({{'ryu', 'eventlet', 'mininet'}} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controllers.paths import planned_path, port_load, uplink_load
 from controllers.plan import Priority, Purpose, RoutePlan
-from controllers.routes import plan_static_routes, planned_path, port_load, spread, uplink_load
+from controllers.routes import plan_static_routes, spread
 from fabric.errors import ControllerError, TopologyError
 from fabric.identity import NodeId, Role
 from fabric.model import Fabric, Nic, Port, Tier
@@ -155,8 +156,8 @@ def verify_balance(fabric: Fabric, plan: RoutePlan) -> None:
         assert max(counts) - min(counts) <= 1, f"{node} towards {towards}: {sorted(counts)}"
 
 
-def loads_by_choice(fabric: Fabric, load: dict[Port, int]) -> dict[tuple[NodeId, object], list[int]]:
-    choices: dict[tuple[NodeId, object], list[int]] = defaultdict(list)
+def loads_by_choice(fabric: Fabric, load: dict[Port, float]) -> dict[tuple[NodeId, object], list[float]]:
+    choices: dict[tuple[NodeId, object], list[float]] = defaultdict(list)
     for port, count in load.items():
         peer = fabric.peer(port).node
         if not peer.is_switch:
@@ -297,7 +298,6 @@ def test_path_of_a_pair_that_must_not_reach_names_who_drops_it() -> None:
         planned_path(plan, fabric, compute, storage)
 
 
-
 def with_route(plan: RoutePlan, switch: NodeId, destination: str, output: int) -> RoutePlan:
     """Return the plan with one switch's way to one destination changed."""
     rules = tuple(
@@ -326,7 +326,6 @@ def test_path_of_a_plan_that_loops_names_where() -> None:
 
 def wishes(choices: int) -> st.SearchStrategy[tuple[int, list[int | None]]]:
     return st.tuples(st.just(choices), st.lists(st.one_of(st.none(), st.integers(0, choices - 1)), max_size=23))
-
 
 
 @given(st.integers(1, 5).flatmap(wishes), st.integers(0, 7))

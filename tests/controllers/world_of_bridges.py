@@ -19,7 +19,10 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from controllers.client import ControllerProcess, ControllerState
-from controllers.routes import plan_static_routes, planned_path
+from controllers.paths import planned_path
+from controllers.routes import plan_static_routes
+from controllers.routing import Routing
+from controllers.task import Task
 from fabric.identity import NodeId, Role
 from fabric.model import Fabric, Nic, Port
 from topologies.load import load_fabric
@@ -34,10 +37,10 @@ def main(report: Path) -> None:
     fabric = load_fabric("fire_flyer_2_small")
     plan = plan_static_routes(fabric)
     start_open_vswitch()
-    plan.save(RUN / "plan.json")
+    Task(fabric, Routing()).save(RUN / "task.json")
     add_bridges(fabric)
     run("ovs-ofctl", "-O", "OpenFlow13", "add-flow", "z0l00", STALE_RULE)
-    with ControllerProcess(RUN / "plan.json", RUN / "controller.log") as controller:
+    with ControllerProcess(RUN / "task.json", RUN / "controller.log") as controller:
         controller.wait_listening(timeout_s=20)
         started_s = time.monotonic()
         connect(fabric, controller.target)

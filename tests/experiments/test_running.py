@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -171,5 +172,11 @@ def test_a_path_that_was_not_taken_is_shown_as_nowhere() -> None:
 
 def test_the_options_of_a_path_are_those_that_the_command_gives(capsys: pytest.CaptureFixture[str]) -> None:
     options = argparse.Namespace(source="z0h000", destination="z0h004", level="other", queueing="lanes", json=True)
+    vars(options).update(routing="ecmp", repair="reroute", down=["z0l00:5"])
     assert tools.print_path(SMALL, options) == 0
-    assert '"lane": "other"' in capsys.readouterr().out
+    answer = json.loads(capsys.readouterr().out)
+    assert {hop["lane"] for hop in answer["planned"]} == {"other"}
+    assert [path["share"] for path in answer["paths"]] == [1.0]
+    assert answer["destinations_by_port"]["z0l00:5"] == 0
+    assert answer["destinations_by_port"]["z0l00:6"] > 0
+    assert answer["cuts"] == {}

@@ -1,0 +1,105 @@
+"""The adaptive policy at work: reads the queues of all uplinks, asks leaves what they carry, and moves destinations."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import Counter
+from typing import Any
+
+from ryu.lib import hub
+
+from controllers import messages
+from controllers.adaptive import decide
+from controllers.plan import Purpose
+from fabric.errors import ControllerError
+from fabric.identity import NodeId, Role
+from fabric.model import Port
+from fabric.netlink import Netlink
+from fabric.queues import QueueReader
+
+_STATISTICS_TIMEOUT_S = 5.0
+
+
+class AdaptiveLeaves:
+    """Every leaf's uplinks and the destinations that leave by them. ``keeper`` is the app, which moves them."""
+
+    def __init__(self, keeper: Any) -> None:
+        self.keeper = keeper
+        self.config = keeper.routing.adaptive
+        fabric = keeper.fabric
+        self._uplinks: dict[NodeId, list[Port]] = {
+            leaf: [port for port in fabric.ports_of[leaf] if fabric.peer(port).node.role is Role.SPINE]
+            for leaf in fabric.with_role(Role.LEAF)
+        }
+        self._indices: dict[int, Port] = {}
+        self._seen_bytes: dict[tuple[NodeId, str], int] = {}
+        self._moved_s: dict[tuple[NodeId, str], float] = {}
+
+    def run(self) -> None:
+        """Look at the queues once a period, on an absolute timetable."""
+        reader = QueueReader()
+        next_s = time.monotonic()
+        with Netlink() as link:
+            while True:
+                next_s = max(next_s + self.config.period, time.monotonic())
+                hub.sleep(next_s - time.monotonic())
+                if self.keeper.settled:
+                    self._look(self._depths(reader, link.dump_qdiscs()))
+
+    def _depths(self, reader: QueueReader, dump: bytes) -> Counter[Port]:
+        """Return the bytes that wait at each port of a leaf towards a spine."""
+        depths: Counter[Port] = Counter()
+        keys, counters = reader.read(dump)
+        if len(self._indices) == 0:
+            self._indices = _interface_indices([port for ports in self._uplinks.values() for port in ports])
+        for (index, _), backlog in zip(keys, counters["backlog_bytes"].tolist(), strict=True):
+            if index in self._indices:
+                depths[self._indices[index]] += backlog
+        return depths
+
+    def _look(self, depths: Counter[Port]) -> None:
+        moves: dict[tuple[NodeId, str], int] = {}
+        for leaf, uplinks in self._uplinks.items():
+            own = {port.number: depths[port] for port in uplinks}
+            if max(own.values()) - min(own.values()) >= self.config.threshold:
+                moves.update(((leaf, ip), port) for ip, port in self._decided(leaf, own).items())
+        if moves:
+            now_s = time.monotonic()
+            self._moved_s.update(dict.fromkeys(moves, now_s))
+            self.keeper.moves.update(moves)
+            self.keeper.note("moved", moves=[[leaf.name, ip, port] for (leaf, ip), port in moves.items()])
+            self.keeper.want()
+
+    def _decided(self, leaf: NodeId, depths: dict[int, int]) -> dict[str, int]:
+        rules = self.keeper.plan.rules[leaf.dpid]
+        ports = {rule.destination: self.keeper.plan.ways(rule)[0] for rule in rules if rule.purpose == Purpose.UP}
+        since_s = time.monotonic() - self.config.hold
+        held = [ip for ip in ports if self._moved_s.get((leaf, ip), since_s) > since_s]
+        return decide(depths, ports, self._carried(leaf), held, self.config)
+
+    def _carried(self, leaf: NodeId) -> dict[str, int]:
+        """Return the bytes that a leaf sent to each destination since last asked; it knows half a second late."""
+        switch = self.keeper.switches.get(leaf.dpid)
+        if switch is None:
+            return {}
+        try:
+            found = self.keeper.questions.ask(
+                [switch.datapath],
+                lambda d: messages.rule_statistics_request(d, drops_only=False),
+                _STATISTICS_TIMEOUT_S,
+            )
+        except ControllerError as error:
+            self.keeper.logger.warning("%s", error)
+            return {}
+        carried = {}
+        for one in found[leaf.dpid]:
+            key = messages.key_of(one)
+            if key is not None and key[1] is not None:
+                carried[key[1]] = one.byte_count - self._seen_bytes.get((leaf, key[1]), 0)
+                self._seen_bytes[leaf, key[1]] = one.byte_count
+        return carried
+
+
+def _interface_indices(ports: list[Port]) -> dict[int, Port]:
+    return {socket.if_nametoindex(port.interface): port for port in ports}

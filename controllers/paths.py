@@ -1,0 +1,100 @@
+"""Where packets go by a plan, and how much each port carries by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from controllers.ecmp import UDP, FiveTuple, way_of
+from controllers.plan import FlowRule, RoutePlan
+from fabric.errors import ControllerError
+from fabric.identity import Role
+from fabric.model import Fabric, Nic, Port, Tier
+
+PROBE_PORT = 33434
+"""The UDP port that probes come from and go to: where traceroute's begin."""
+
+
+def probe_flow(source_nic: Nic, destination_nic: Nic) -> FiveTuple:
+    """Return the 5-tuple of a probe."""
+    return FiveTuple(source_nic.ip, destination_nic.ip, UDP, PROBE_PORT, PROBE_PORT)
+
+
+def planned_path(
+    plan: RoutePlan, fabric: Fabric, source_nic: Nic, destination_nic: Nic, flow: FiveTuple | None = None
+) -> tuple[Port, ...]:
+    """Return the ports that send a packet on its way, in order, the source's NIC first.
+
+    ``flow`` (by default a probe's) decides where the plan hashes. Raises ControllerError, naming the switch and the
+    rule, if the packet is dropped or delivered elsewhere.
+    """
+    flow = flow or probe_flow(source_nic, destination_nic)
+    path = [source_nic.port]
+    while (arrived := fabric.peer(path[-1])) != destination_nic.port:
+        rule = _rule_at(plan, fabric, path, source_nic, destination_nic)
+        ways = plan.ways(rule)
+        path.append(Port(arrived.node, ways[way_of(rule.hashing, flow) if rule.hashing else 0]))
+    return tuple(path)
+
+
+def planned_paths(
+    plan: RoutePlan, fabric: Fabric, source_nic: Nic, destination_nic: Nic
+) -> list[tuple[tuple[Port, ...], float]]:
+    """Return every path that the plan's hashes may choose, each with its share of flows; errors as planned_path's."""
+
+    def on(path: list[Port], share: float) -> Iterator[tuple[tuple[Port, ...], float]]:
+        arrived = fabric.peer(path[-1])
+        if arrived == destination_nic.port:
+            yield tuple(path), share
+            return
+        ways = plan.ways(_rule_at(plan, fabric, path, source_nic, destination_nic))
+        for port in ways:
+            yield from on([*path, Port(arrived.node, port)], share / len(ways))
+
+    return list(on([source_nic.port], 1.0))
+
+
+def _rule_at(plan: RoutePlan, fabric: Fabric, path: list[Port], source_nic: Nic, destination_nic: Nic) -> FlowRule:
+    """Return the rule that acts on a packet at the end of its path so far."""
+    arrived = fabric.peer(path[-1])
+    journey = f"{source_nic.node} ({source_nic.ip}) to {destination_nic.node} ({destination_nic.ip})"
+    if not arrived.node.is_switch:
+        raise ControllerError(f"{journey}: the plan delivers to {arrived.node}; plan again for this fabric")
+    rule = plan.lookup(arrived.node.dpid, arrived.number, source_nic.ip, destination_nic.ip)
+    if rule.is_drop:
+        raise ControllerError(f"{journey}: {arrived.node} drops it ({rule.purpose}); choose another pair")
+    if len(path) > len(fabric.switches):
+        raise ControllerError(f"{journey}: the plan loops at {arrived.node}; plan again for this fabric")
+    return rule
+
+
+def path_load(plan: RoutePlan, fabric: Fabric, source_nic: Nic, destination_nic: Nic) -> dict[Port, float]:
+    """Return the share of a pair's flows that each port is expected to send."""
+    load: dict[Port, float] = {}
+    for path, share in planned_paths(plan, fabric, source_nic, destination_nic):
+        for port in path:
+            load[port] = load.get(port, 0.0) + share
+    return load
+
+
+def port_load(plan: RoutePlan, fabric: Fabric) -> dict[Port, float]:
+    """Return how many destinations each used port of each switch sends, 0 for ports that send none.
+
+    A destination that is hashed over several ports counts for each by its share.
+    """
+    load: dict[Port, float] = {}
+    for switch in fabric.switches:
+        shares: dict[int, float] = {}
+        for rule in plan.rules[switch.dpid]:
+            if rule.destination is not None and "/" not in rule.destination and rule.in_port is None:
+                ways = plan.ways(rule)
+                for port in ways:
+                    shares[port] = shares.get(port, 0) + 1 / len(ways)
+        load.update({port: shares.get(port.number, 0) for port in fabric.ports_of[switch]})
+    return load
+
+
+def uplink_load(plan: RoutePlan, fabric: Fabric) -> dict[Port, float]:
+    """Return how many destinations each leaf sends up each of its uplinks."""
+    load = port_load(plan, fabric)
+    uplinks = {port for link in fabric.links_of_tier(Tier.UPLINK) for port in link.ports}
+    return {port: count for port, count in load.items() if port.node.role is Role.LEAF and port in uplinks}

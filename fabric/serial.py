@@ -1,0 +1,40 @@
+"""A fabric as JSON and back, for processes that need the whole of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from fabric.errors import ConfigError
+from fabric.identity import NodeId
+from fabric.model import Fabric, Link, Port, Tier
+
+
+def fabric_to_json(fabric: Fabric) -> dict[str, Any]:
+    """Return a fabric as plain JSON values, from which :func:`fabric_from_json` makes an equal one."""
+    values = {field.name: getattr(fabric, field.name) for field in dataclasses.fields(fabric)}
+    return values | {
+        "nodes": [node.name for node in fabric.nodes],
+        "links": [[str(link.a), str(link.b), link.rate_bps, link.tier.value, link.delay_ns] for link in fabric.links],
+    }
+
+
+def fabric_from_json(data: Any, source: str) -> Fabric:
+    """Return the fabric that :func:`fabric_to_json` gave. Raises ConfigError, naming ``source``, if it is none."""
+    try:
+        links = tuple(_link(*values) for values in data["links"])
+        nodes = tuple(NodeId.parse(name) for name in data["nodes"])
+        return Fabric(**{**data, "nodes": nodes, "links": links})
+    except (KeyError, TypeError, ValueError) as error:
+        fault = f"holds no fabric ({type(error).__name__}: {error}); write it anew with fabric_to_json"
+        raise ConfigError(source, [fault]) from error
+
+
+def port_named(name: str) -> Port:
+    """Return the port that ``z0l03:7`` means. Raises ValueError if it is no port's name."""
+    node, _, number = name.partition(":")
+    return Port(NodeId.parse(node), int(number))
+
+
+def _link(a: str, b: str, rate_bps: int, tier: str, delay_ns: int) -> Link:
+    return Link(port_named(a), port_named(b), rate_bps, Tier(tier), delay_ns)

@@ -1,0 +1,277 @@
+"""Run by test_real_failures.py in private namespaces: a small fabric on real Open vSwitch, whose links are cut."""
+
+from __future__ import annotations
+
+import json
+import random
+import select
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from controllers.paths import planned_path
+from controllers.routing import Policy, Repair, Routing
+from experiments.live import LiveFabric, bring_up
+from fabric import netlink, netns, world
+from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model import Fabric, Link, Nic, Port, Tier
+from fabric.netlink import Netlink
+from fabric.openvswitch import tool
+from fabric.serial import fabric_from_json
+
+EVENTS, CUTS = 4, 6
+SETTLE_TIMEOUT_S = 60.0
+UDP_PORT = 4791
+QUIET_S = 1.5
+PACKET_INTERVAL_S = 0.0005
+_SO_RCVBUFFORCE = 33  # asm-generic/socket.h
+
+
+def main(what: str, policy: str, repair: str, report: Path) -> None:
+    fabric = fabric_from_json(json.loads((report.parent / "fabric.json").read_text()), "test")
+    world.set_up()
+    logs = report.parent / "logs"
+    logs.mkdir()
+    routing = Routing(policy=Policy(policy), repair=Repair(repair))
+    with bring_up(fabric, plan_lanes(QueueConfig(), Queueing.SHARED), logs, print, routing) as live:
+        play: Callable[[LiveFabric], Any] = {"sequence": sequence, "cuts": cuts, "crash": crash}[what]
+        report.write_text(json.dumps(play(live)))
+
+
+def set_link(live: LiveFabric, link: Link, up: bool) -> float:
+    """Set a switch's end of a link down or up, and return when."""
+    port = link.a if link.a.node.is_switch else link.b
+    with Netlink() as kernel:
+        at_s = time.monotonic()
+        kernel.send([netlink.link_state(live.emulation.indices[port], port.interface, up)])
+    return at_s
+
+
+def settle(live: LiveFabric, down: set[Link]) -> None:
+    """Wait until the controller knows which links are down, and has switches at its plan for that."""
+    wanted = tuple(sorted(str(link) for link in down))
+    deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
+    while (state := live.controller.state()).links_down != wanted or not state.ready:
+        assert time.monotonic() < deadline_s, f"not settled with {wanted}: {state}"
+        time.sleep(0.01)
+
+
+def sequence(live: LiveFabric) -> list[dict[str, Any]]:
+    """Let random links fail and return; say what packets do, and if a controller from nothing installs the same."""
+    draw = random.Random(7)
+    links = [link for link in live.fabric.links if link.tier is not Tier.ACCESS]
+    down: set[Link] = set()
+    seen = []
+    for event in range(EVENTS):
+        changed = draw.sample(links, 2) if event < EVENTS - 1 else list(down)
+        for link in changed:
+            set_link(live, link, up=link in down)
+            down ^= {link}
+        settle(live, down)
+        arrived = probe_all(live)
+        installed = dump(live)
+        live.controller.kill()
+        wipe(live)
+        live.controller.restart()
+        live.controller.wait_ready(SETTLE_TIMEOUT_S)
+        settle(live, down)
+        fresh = dump(live)
+        stale = [line for name in installed for line in set(installed[name]) ^ set(fresh[name])]
+        lines = sum(map(len, installed.values()))
+        seen.append({"down": sorted(map(str, down)), "stale": stale, "lines": lines, "arrived": sorted(arrived)})
+    return seen
+
+
+def pairs(fabric: Fabric) -> list[tuple[Nic, Nic]]:
+    return [(a, b) for a in fabric.nics for b in fabric.nics if a.node != b.node]
+
+
+@contextmanager
+def listening(live: LiveFabric, nic: Nic) -> Iterator[socket.socket]:
+    """A socket that takes what arrives for a NIC."""
+    with netns.inside(netns.netns_path(nic.node.name)):
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.bind((nic.ip, UDP_PORT))
+    sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 1 << 24)  # A slow machine's receiver may be late.
+    with sock:
+        yield sock
+
+
+def probe_all(live: LiveFabric) -> set[tuple[str, str]]:
+    """Send a packet between every two NICs, out of the source's, and return the addresses between which it arrived."""
+    arrived = set()
+    with ExitStack() as stack:
+        ends = {nic: stack.enter_context(listening(live, nic)) for nic in live.fabric.nics}
+        for a, b in pairs(live.fabric):
+            ends[a].setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, a.port.interface.encode())
+            try:
+                ends[a].sendto(a.ip.encode(), (b.ip, UDP_PORT))
+            except OSError:
+                continue  # No route by this NIC.
+        deadline_s = time.monotonic() + QUIET_S  # A slow machine's switch may be late.
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            for sock in select.select(list(ends.values()), [], [], left_s)[0]:
+                _, (address, _) = sock.recvfrom(100)
+                arrived.add((address, sock.getsockname()[0]))
+                deadline_s = time.monotonic() + QUIET_S
+    return arrived
+
+
+def ofctl(*arguments: str) -> str:
+    command = [tool("ovs-ofctl"), "-O", "OpenFlow13", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
+
+
+def dump(live: LiveFabric) -> dict[str, list[str]]:
+    """Return every rule and group of every switch, as Open vSwitch says them."""
+    return {
+        switch.name: sorted(
+            " ".join(line.split())
+            for what in (["dump-flows", "--no-stats"], ["dump-groups"])
+            for line in ofctl(*what, switch.name).splitlines()
+            if "_reply" not in line and "reply (" not in line
+        )
+        for switch in live.fabric.switches
+    }
+
+
+def wipe(live: LiveFabric) -> None:
+    for switch in live.fabric.switches:
+        ofctl("del-flows", switch.name)
+        ofctl("del-groups", switch.name)
+
+
+class Stream:
+    """Packets at a steady rate between two hosts, and when each arrived."""
+
+    def __init__(self, live: LiveFabric, source: Nic, destination: Nic) -> None:
+        self.live, self.source, self.destination = live, source, destination
+        self.sent = 0
+        self.arrived_s: list[float] = []
+        self._ended = False
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with listening(self.live, self.source) as out, listening(self.live, self.destination) as into:
+            into.settimeout(0.5)
+            threads = [
+                threading.Thread(target=self._send, args=(out,)),
+                threading.Thread(target=self._take, args=(into,)),
+            ]
+            for thread in threads:
+                thread.start()
+            yield
+            self._ended = True
+            for thread in threads:
+                thread.join(5)
+
+    def _send(self, out: socket.socket) -> None:
+        next_s = time.monotonic()
+        while not self._ended:
+            out.sendto(b"x", (self.destination.ip, UDP_PORT))
+            self.sent += 1
+            next_s = max(next_s + PACKET_INTERVAL_S, time.monotonic() - 0.01)
+            time.sleep(max(0.0, next_s - time.monotonic()))
+
+    def _take(self, into: socket.socket) -> None:
+        while True:
+            try:
+                into.recv(100)
+            except TimeoutError:
+                return
+            self.arrived_s.append(time.monotonic())
+
+    def gap_s(self, at_s: float) -> float:
+        """Return the longest time without a packet around a moment."""
+        near = [moment for moment in self.arrived_s if at_s - 0.02 < moment < at_s + 1.5]
+        return max((b - a for a, b in pairwise(near)), default=9.9)
+
+
+def cuts(live: LiveFabric) -> dict[str, Any]:
+    """Cut the links of a path, one after the other, under a stream of packets: how long does nothing arrive?
+
+    Where switches repair by themselves, the controller is dead meanwhile.
+    """
+    alone = live.routing.repair is Repair.FAST_FAILOVER
+    if alone:
+        live.controller.kill()
+    source, destination = live.fabric.nic_at_ip["10.0.0.1"], live.fabric.nic_at_ip["10.0.0.2"]
+    path = planned_path(live.plan, live.fabric, source, destination)
+    links = [live.fabric.link_at[port] for port in path[1:-1]]
+    gaps: dict[str, list[float]] = {str(link): [] for link in links}
+    parts: list[dict[str, float]] = []
+    for _ in range(CUTS // 2):
+        for link in links:
+            stream = Stream(live, source, destination)
+            with stream.running():
+                time.sleep(0.3)
+                at_s = set_link(live, link, up=False)
+                if not alone:
+                    settle(live, {link})
+                    parts.append(times_after(live, at_s))
+                time.sleep(1.0)
+            gaps[str(link)].append(stream.gap_s(at_s))
+            set_link(live, link, up=True)
+            time.sleep(0.5)
+            if not alone:
+                settle(live, set())
+    medians = {key: statistics.median(part[key] for part in parts) for key in (parts[0] if parts else ())}
+    return {"gaps_s": gaps, "controller_s": medians}
+
+
+def times_after(live: LiveFabric, at_s: float) -> dict[str, float]:
+    """Return how long after a cut the controller heard of it, planned, and had the rules in place."""
+    events = [event for event in live.controller.events() if event.at_s > at_s]
+    first = {kind: next(event.at_s - at_s for event in events if event.kind == kind) for kind in ("port", "planned")}
+    return {**first, "installed": max(event.at_s for event in events if event.kind == "installed") - at_s}
+
+
+def crash(live: LiveFabric) -> dict[str, Any]:
+    """Kill the controller under a stream, cut and mend a link it does not see, start it again: what was disturbed?"""
+    source, destination = live.fabric.nic_at_ip["10.0.0.1"], live.fabric.nic_at_ip["10.0.0.2"]
+    used = {live.fabric.link_at[port] for port in planned_path(live.plan, live.fabric, source, destination)}
+    unused = next(link for link in live.fabric.links if link.tier is Tier.UPLINK and link not in used)
+    before = dump(live)
+    stream = Stream(live, source, destination)
+    with stream.running():
+        time.sleep(0.5)
+        live.controller.kill()
+        set_link(live, unused, up=False)
+        time.sleep(0.5)
+        live.controller.restart()
+        settle_after_restart = time.monotonic()
+        live.controller.wait_ready(SETTLE_TIMEOUT_S)
+        settle(live, {unused})
+        ready_s = time.monotonic() - settle_after_restart
+        events = live.controller.events()
+        time.sleep(0.5)
+    set_link(live, unused, up=True)
+    settle(live, set())
+    live.emulation.switches.settle_counters()
+    counted = [
+        rule.packets for rule in live.controller.rules()
+        if rule.switch == live.fabric.leaf_of(source).name and rule.destination == destination.ip
+    ]  # fmt: skip
+    return {
+        "sent": stream.sent,
+        "arrived": len(stream.arrived_s),
+        "counted": max(counted),
+        "ready_s": ready_s,
+        "read": sum(event.details["rules"] for event in events if event.kind == "read"),
+        "messages": sum(event.details["messages"] for event in events if event.kind == "round"),
+        "rules": live.plan.rule_count,
+        "same_after": dump(live) == before,
+        "port": str(Port(unused.a.node, unused.a.number)),
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]))
