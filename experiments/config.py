@@ -7,12 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-<<<<<<< HEAD
-from fabric.config import SizeBytes, Strict, TimeS, unknown_key
-=======
 from controllers.routing import Routing
-from fabric.config import Strict, TimeS, unknown_key
->>>>>>> 0550d22 (The controller plans for the links as they are, reconciles, and says what happened when)
+from fabric.config import SizeBytes, Strict, TimeS, unknown_key
 from fabric.errors import ConfigError
 from fabric.lanes import DATA_LEVELS, QueueConfig, ServiceLevel
 from fabric.model import Fabric
