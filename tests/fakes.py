@@ -196,7 +196,7 @@ def _is_in(address: str, prefix: str) -> bool:
 
 
 def reachable(fabric: Fabric, down: Collection[Link], source: Nic, destination: Nic) -> bool:
-    """Whether any live path that storage's guard allows joins two NICs: a plain search, not the planner's notions."""
+    """Whether a live path that storage may take, if it is storage's, joins two NICs: by a plain search."""
     stays = is_storage(source) or is_storage(destination)
     if stays and source.zone != destination.zone:
         return False
