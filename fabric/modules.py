@@ -1,7 +1,7 @@
 """The project's kernel modules: built once for each kernel and version of the source, found again, loaded.
 
-The sources are in ``fabric/kernel``. ``fabric virtual build`` builds them for the guest. On a host they are built against
-the headers of the kernel that runs, if it takes modules at all.
+The sources are in ``fabric/kernel``. ``fabric virtual build`` builds them for the guest. On a host they are built
+against the headers of the kernel that runs, if it takes modules at all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MakeCommand = Callable[[Path], Sequence[str]]
 
 
 def find(kernel: str, module: str = VL) -> Path | None:
-    """Return a module built from the source as it is for ``kernel`` (any name, as given to build); None: there is none."""
+    """Return a module built for ``kernel`` (as build was told) from the source as it is; None: there is none."""
     for place in cache.places():
         path = place / CACHE_NAME / _name(kernel) / f"{module}.ko"
         if path.is_file():

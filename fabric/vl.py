@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum, IntEnum
 
 from fabric import netlink
@@ -265,7 +265,9 @@ def parse(payload: bytes) -> PortStats:
     """Return the port of a TCA_STATS_APP payload. Raises EmulationError as :func:`read`."""
     version, index, peer, lanes, waits, all_waits, mode, packets, link_bytes, now_ns = _PORT_STATS.unpack_from(payload)
     if version != VERSION:
-        raise EmulationError(f"the module sch_vl speaks version {version}, this program {VERSION}; load the matching one")
+        raise EmulationError(
+            f"the module sch_vl speaks version {version}, this program {VERSION}; load the matching one"
+        )
     if waits < all_waits:
         raise EmulationError(f"interface {index}: only {waits} of {all_waits} waits fitted into the kernel's answer")
     starts_at = _PORT_STATS.size + lanes * _LANE_STATS.size
@@ -278,4 +280,6 @@ def parse(payload: bytes) -> PortStats:
 def _lane(values: tuple[int, ...]) -> LaneStats:
     dropped_bytes = dict(zip(Cause, values[5:11], strict=True))
     dropped_packets = dict(zip(Cause, values[11:17], strict=True))
-    return LaneStats(*values[:5], dropped_bytes, dropped_packets, *values[17:])
+    names = [field.name for field in fields(LaneStats)]
+    before, after = zip(names[:5], values[:5], strict=True), zip(names[7:], values[17:], strict=True)
+    return LaneStats(dropped_bytes=dropped_bytes, dropped_packets=dropped_packets, **dict(before), **dict(after))

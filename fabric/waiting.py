@@ -1,4 +1,4 @@
-"""Which lane of which port waits for which, from one look at all ports of a lossless fabric: congestion trees, deadlock.
+"""Which lane of which port waits for which in a lossless fabric, from one look at all ports: congestion, deadlock.
 
 A lane that is stalled waits for room in the input buffer at the other end of its link. What is in that buffer waits in
 lanes of that switch's own ports, which may be stalled in turn. A tree of such waits has its roots in ports that are

@@ -9,16 +9,16 @@
  * vl_port.h has the sending side, vl_options.h and vl_stats.h what is said over netlink.
  */
 #include <linux/errno.h>
-#include <linux/hashtable.h>
-#include <linux/icmp.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/skbuff.h>
 #include <linux/slab.h>
+#include <linux/tcp.h>
 #include <linux/version.h>
 #include <net/dsfield.h>
+#include <net/ip.h>
 #include <net/netlink.h>
 #include <net/pkt_sched.h>
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
@@ -31,17 +31,30 @@
 #include "vl_port.h"
 #include "vl_stats.h"
 
-#define VL_SHORT_BYTES 80	/* A TCP segment without data is at most this long, less one byte, with its IP header. */
 #define VL_LATE_NS 200000	/* A frame that came here from a port of ours later than this was held by something. */
 
 /* --- Lanes --- */
+
+/*
+ * Whether a segment carries no data and does not end its connection. One with data, however short, must not overtake
+ * the data before it: TCP would take that for loss.
+ */
+static bool vl_is_bare_segment(struct sk_buff *frame, const struct iphdr *ip)
+{
+	struct tcphdr buffer;
+	const struct tcphdr *tcp;
+
+	if (ip->protocol != IPPROTO_TCP || ip_is_fragment(ip))
+		return false;
+	tcp = skb_header_pointer(frame, skb_network_offset(frame) + ip->ihl * 4, sizeof(buffer), &buffer);
+	return tcp && !tcp->fin && ntohs(ip->tot_len) == (ip->ihl + tcp->doff) * 4;
+}
 
 static bool vl_is_control(struct sk_buff *frame)
 {
 	const struct iphdr *ip = ip_hdr(frame);
 
-	return ip->protocol == IPPROTO_ICMP ||
-	       (ip->protocol == IPPROTO_TCP && ntohs(ip->tot_len) < VL_SHORT_BYTES);
+	return ip->protocol == IPPROTO_ICMP || vl_is_bare_segment(frame, ip);
 }
 
 static u8 vl_lane_of(const struct vl_config *config, struct sk_buff *frame)
@@ -142,8 +155,11 @@ static int vl_enqueue_segments(struct sk_buff *frame, struct Qdisc *sch, struct 
 	int taken = 0;
 
 	segment = skb_gso_segment(frame, netif_skb_features(frame) & ~NETIF_F_GSO_MASK);
-	if (IS_ERR_OR_NULL(segment))
-		return qdisc_drop(frame, sch, to_free);
+	if (IS_ERR_OR_NULL(segment)) {
+		u8 lane = vl_lane_of(&((struct vl_sched *)qdisc_priv(sch))->config, frame);
+
+		return vl_refuse(frame, sch, NULL, lane, VL_DROP_NO_MEMORY, to_free);
+	}
 	skb_list_walk_safe(segment, segment, next) {
 		skb_mark_not_on_list(segment);
 		qdisc_skb_cb(segment)->pkt_len = segment->len;

@@ -38,7 +38,7 @@ enum {			/* TCA_OPTIONS; a change must bring all of them again */
 struct vl_port_options {
 	__u32 version;
 	__u8 mode;
-	__u8 control_lane;	/* of ICMP and of TCP segments without data; VL_NO_LANE: as their DSCP says */
+	__u8 control_lane;	/* of ICMP and of TCP segments without data or FIN; VL_NO_LANE: as their DSCP says */
 	__u8 high_limit;	/* in VL_HIGH_LIMIT_BYTES */
 	__u8 reserved;
 	__u64 rate_bps;

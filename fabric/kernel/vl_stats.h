@@ -128,16 +128,13 @@ static int vl_dump_stats(struct Qdisc *sch, struct gnet_dump *dump)
 	size_t fixed = sizeof(struct vl_port_stats) + hweight32(q->config.lanes) * sizeof(struct vl_lane_stats);
 	struct vl_port_stats *answer = kvmalloc(fixed + VL_WAITS * sizeof(struct vl_wait), GFP_KERNEL);
 	int error = -1, fitting;
+	void *waits;
 
 	if (!answer)
 		return -1;
 	sch_tree_lock(sch);
-	answer->all_waits = 0;
-	{
-		void *waits = vl_fill(sch, answer);
-
-		answer->all_waits = vl_collect_waits(q, waits);
-	}
+	waits = vl_fill(sch, answer);
+	answer->all_waits = vl_collect_waits(q, waits);
 	sch_tree_unlock(sch);
 	fitting = vl_room_for_waits(dump, fixed, answer->all_waits);
 	if (fitting >= 0) {

@@ -140,7 +140,9 @@ class KernelPaths:
         """Return a module of the project for this kernel. Raises EmulationError if it is not built."""
         path = modules.find(self.directory.name, name)
         if path is None:
-            raise EmulationError(f"the module {name} is not built for the guest kernel; build it with: fabric virtual build")
+            raise EmulationError(
+                f"the module {name} is not built for the guest kernel; build it with: fabric virtual build"
+            )
         return path
 
     def _facts(self) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from fabric import netlink, vl
 from fabric.netlink import HtbRates
@@ -20,7 +21,7 @@ def chain() -> Lab:
     for host in "ab":
         lab.add_host(host)
     nodes = ["a", "x", "y", "z", "b"]
-    for one, other in zip(nodes, nodes[1:], strict=False):
+    for one, other in pairwise(nodes):
         lab.link(one, other, labs.one_lane(RATE_BPS, delay_ns=500, return_ns=500))
     lab.give_addresses()
     rules = {}

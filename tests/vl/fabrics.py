@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from fabric import vl
 from tests.vl.lab import Lab, flood
@@ -104,7 +105,7 @@ def goodputs(lab: Lab, flows: Sequence[Flow], warm_up_s: float, duration_s: floa
 
 def retransmissions(host: str, lab: Lab) -> int:
     """Return how many TCP segments a host has sent again."""
-    with lab.inside(host), open("/proc/thread-self/net/snmp") as file:
+    with lab.inside(host), Path("/proc/thread-self/net/snmp").open() as file:
         names, values = (line.split() for line in file if line.startswith("Tcp:"))
     return int(values[names.index("RetransSegs")])
 

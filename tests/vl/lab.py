@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from fabric import modules, netlink, netns, vl
@@ -36,9 +36,7 @@ def load_module() -> None:
 
 def one_lane(rate_bps: int, *, credit_bytes: int = CREDIT_BYTES, delay_ns: int = 0, return_ns: int = 0) -> vl.Port:
     """Return a port with a single lane and credits."""
-    return vl.Port(
-        rate_bps, {0: vl.LaneBuffer(credit_bytes=credit_bytes)}, delay_ns=delay_ns, return_ns=return_ns
-    )
+    return vl.Port(rate_bps, {0: vl.LaneBuffer(credit_bytes=credit_bytes)}, delay_ns=delay_ns, return_ns=return_ns)
 
 
 @dataclass(frozen=True)
@@ -81,8 +79,10 @@ class Lab:
     def link(self, a: str, b: str, port: vl.Port, reverse: vl.Port | None = None) -> None:
         """Join two nodes by a link with interfaces named ``a-b`` and ``b-a``; ``reverse`` is the port of ``b``."""
         names = (f"{a}-{b}", f"{b}-{a}")
-        ends = [self.interfaces.get(name) or Interface(name, 1000 + len(self.interfaces) + i, node)
-            for i, (name, node) in enumerate(zip(names, (a, b), strict=True))]
+        ends = [
+            self.interfaces.get(name) or Interface(name, 1000 + len(self.interfaces) + i, node)
+            for i, (name, node) in enumerate(zip(names, (a, b), strict=True))
+        ]
         made = [LinkEnd(end.name, end.index, end.mac, self._namespaces.get(end.node)) for end in ends]
         self.socket_of("").send([netlink.veth_pair(made[0], made[1], MTU_BYTES)])
         for end, options in zip(ends, (port, reverse or port), strict=True):
@@ -162,7 +162,19 @@ class Lab:
             commands += ["--", "add-br", bridge, "--", "set", "Bridge", bridge, "fail_mode=secure"]
             for end in self.interfaces.values():
                 if end.node == bridge:
-                    commands += ["--", "add-port", bridge, end.name, "--", "set", "Port", end.name, "qos=@noop", "--", "set"]
+                    commands += [
+                        "--",
+                        "add-port",
+                        bridge,
+                        end.name,
+                        "--",
+                        "set",
+                        "Port",
+                        end.name,
+                        "qos=@noop",
+                        "--",
+                        "set",
+                    ]
                     commands += ["Interface", end.name, f"ofport_request={end.index - 999}", f"mtu_request={MTU_BYTES}"]
         ovs.transact(*commands)
         numbers = {end.name: end.index - 999 for end in self.interfaces.values()}
@@ -197,10 +209,8 @@ def two_hosts(port: vl.Port, reverse: vl.Port | None = None) -> Lab:
     return lab
 
 
-
-
 def goodput_bps(lab: Lab, source: str, target: str, size_bytes: int) -> float:
-    """Return the rate of full frames, in bit/s, at which a TCP connection carries that much, its first fifth left out."""
+    """Return the rate of frames, in bit/s, of a TCP connection that carries so much, its first fifth left out."""
     with lab.inside(target):
         listener = socket.create_server((lab.ip(target), 5001))
     child = os.fork()

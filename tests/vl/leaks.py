@@ -8,7 +8,6 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from fabric import modules, netlink, vl
 from fabric.netlink import Request
@@ -113,7 +112,7 @@ def unloaded(lab: Lab) -> bool:
     for end in lab.interfaces.values():
         lab.socket_of(end.node).send([netlink.delete_root_qdisc(end.index, end.name)])
     time.sleep(0.1)
-    return ctypes.CDLL(None).syscall(_DELETE_MODULE, modules.VL.encode(), os.O_NONBLOCK) == 0
+    return int(ctypes.CDLL(None).syscall(_DELETE_MODULE, modules.VL.encode(), os.O_NONBLOCK)) == 0
 
 
 def _flooded(dscp: int) -> tuple[Lab, int]:
@@ -130,7 +129,7 @@ def _disturbed(lab: Lab, disturb: Callable[[int], None]) -> tuple[Lab, int]:
     """Disturb a lab a thousand times, while both hosts flood; also return how often both ports of the switch held
     frames at that moment, of the hundred times that this is looked at."""
     sinks = [lab.udp(host) for host in "ab"]
-    floods = [labs.flood(lab, *ends, 10**6, pause_s=5e-6) for ends in ("ab", "ba")]
+    floods = [labs.flood(lab, a, b, 10**6, pause_s=5e-6) for a, b in (("a", "b"), ("b", "a"))]
     worked = 0
     for i in range(TIMES):
         time.sleep(17.3e-6)

@@ -8,7 +8,6 @@ import time
 from contextlib import suppress
 
 from fabric import netlink, vl
-
 from tests.vl import lab as labs
 
 
@@ -70,7 +69,11 @@ def shares(rate_bps: int, weights: list[int], sizes: list[int], high: bool) -> d
     sink.close()
     sent = {lane: after.lanes[lane].sent_bytes - before.lanes[lane].sent_bytes for lane in lanes}
     elapsed_ns = after.now_ns - before.now_ns
-    return {"sent": list(sent.values()), "rate": sum(sent.values()) * 8e9 / elapsed_ns, "dropped": after.dropped_bytes()}
+    return {
+        "sent": list(sent.values()),
+        "rate": sum(sent.values()) * 8e9 / elapsed_ns,
+        "dropped": after.dropped_bytes(),
+    }
 
 
 def blocked_sender(datagrams: int) -> dict[str, float]:
@@ -102,7 +105,12 @@ def large_frames() -> dict[str, object]:
     lab.change("a-b", labs.one_lane(10_000_000_000, credit_bytes=1000))
     os.waitpid(labs.flood(lab, "a", "b", 10), 0)
     after = lab.stats()["a-b"].lanes[0]
-    return {"rate": rate_bps, "unhurt": unhurt, "too_big": after.dropped_packets[vl.Cause.TOO_BIG], "backlog": after.backlog_bytes}
+    return {
+        "rate": rate_bps,
+        "unhurt": unhurt,
+        "too_big": after.dropped_packets[vl.Cause.TOO_BIG],
+        "backlog": after.backlog_bytes,
+    }
 
 
 def credits_bound(credit_bytes: int, delay_ns: int, return_ns: int) -> float:
