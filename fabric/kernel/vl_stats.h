@@ -13,20 +13,18 @@
 #define VL_WAITS 512		/* pairs of an input buffer and a lane, at most, in one answer */
 
 
+/* Adds to the wait of a pair of lanes; `count` goes on when there is no room for another one, so that this shows. */
 static void vl_add_wait(struct vl_wait *waits, u32 *count, const struct vl_record *input, u32 index, u8 lane)
 {
-	struct vl_wait *wait;
+	struct vl_wait *end = waits + min_t(u32, *count, VL_WAITS), *wait;
 
-	for (wait = waits; wait < waits + *count; wait++)
+	for (wait = waits; wait < end; wait++)
 		if (wait->input_index == index && wait->input_lane == input->lane && wait->lane == lane)
 			break;
-	if (wait == waits + *count) {
-		if (*count == VL_WAITS)
-			return;
+	if (wait == end && (*count)++ < VL_WAITS)
 		*wait = (struct vl_wait){ .input_index = index, .input_lane = input->lane, .lane = lane };
-		++*count;
-	}
-	wait->bytes += input->bytes;
+	if (wait < waits + VL_WAITS)
+		wait->bytes += input->bytes;
 }
 
 /* Finds whose input buffers the frames are in that wait in this port. */
@@ -136,7 +134,7 @@ static int vl_dump_stats(struct Qdisc *sch, struct gnet_dump *dump)
 	waits = vl_fill(sch, answer);
 	answer->all_waits = vl_collect_waits(q, waits);
 	sch_tree_unlock(sch);
-	fitting = vl_room_for_waits(dump, fixed, answer->all_waits);
+	fitting = vl_room_for_waits(dump, fixed, min_t(u32, answer->all_waits, VL_WAITS));
 	if (fitting >= 0) {
 		answer->waits = fitting;
 		dump->compat_xstats = 0;	/* Once is enough. */

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fabric import modules
-from fabric.virtual import kernel
 from tests.vl.guest import measured
 
-pytestmark = pytest.mark.skipif(
-    kernel.find() is None or modules.find(kernel.require().directory.name) is None,
-    reason="no guest kernel with the module sch_vl is built; run: fabric virtual build",
-)
 GBPS = 10**9
 FRAME_BYTES = 4214
 GOODPUT = 4148 / 4214
