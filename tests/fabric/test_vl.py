@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric import netlink, vl
+from fabric.errors import EmulationError, UsageError
+from fabric.vl import Cause, Entry, FlowControl, LaneBuffer, Port
+
+PORT = Port(10**9, {0: LaneBuffer(limit_bytes=1, credit_bytes=65536, xoff_bytes=2, xon_bytes=1)})
+
+
+def test_options_are_laid_out_as_the_kernel_reads_them() -> None:
+    port = replace(
+        PORT, lane_of_dscp={8: 1}, low=[Entry(0, 3), Entry(1, 255)], control_lane=15, delay_ns=5, return_ns=6
+    )
+    port = replace(port, buffers={0: LaneBuffer(1, 2, 4, 3, 5), 1: LaneBuffer(credit_bytes=9)})
+    found = dict(netlink.attributes_of(vl.options(port), 0))
+    assert found[1] == struct.pack("=IBBBxQQQ", 1, 1, 15, 255, 10**9, 5, 6)
+    assert found[2] == bytes(8) + b"\1" + bytes(55)
+    assert (found[3], found[4]) == (b"", bytes([0, 3, 1, 255]))
+    assert len(found[5]) == 16 * 24
+    assert found[5][:48] == struct.pack("=12I", 1, 2, 4, 3, 5, 0, 0, 9, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rate_bps": 0}, r"rate 0 bit/s must be above 0"),
+        ({"delay_ns": -1}, r"delay -1 ns must be between 0 and 1000000000"),
+        ({"return_ns": 2 * 10**9}, r"return time 2000000000 ns"),
+        ({"high_limit": 256}, r"limit of high priority 256"),
+        ({"lane_of_dscp": {64: 0}}, r"DSCP 64"),
+        ({"lane_of_dscp": {1: 3}}, r"lane 3 is in no arbitration table .*; lane 3: credit_bytes must be above 0"),
+        ({"default_lane": 16}, r"lane 16 does not exist"),
+        ({"low": [Entry(15, 1)]}, r"low priority table has lane 15"),
+        ({"low": [Entry(0, 0)]}, r"lane 0 has weight 0; weights are 1 to 255"),
+        ({"low": [Entry(0, 1)] * 65}, r"65 entries, more than 64"),
+        ({"buffers": {}}, r"lane 0: credit_bytes must be above 0"),
+        ({"buffers": {}, "flow_control": FlowControl.LOSSY}, r"lane 0: limit_bytes must be above 0"),
+        (
+            {"buffers": {0: LaneBuffer(xoff_bytes=1, xon_bytes=2)}, "flow_control": FlowControl.PFC},
+            r"xon_bytes 2 must not be above xoff_bytes 1",
+        ),
+        ({"buffers": {0: LaneBuffer(credit_bytes=2**31)}}, r"sizes must be between 0 and 2147483647"),
+    ],
+)
+def test_options_that_cannot_work_are_refused_with_the_value_and_the_limit(
+    changes: dict[str, object], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        vl.options(replace(PORT, **changes))  # type: ignore[arg-type]
+
+
+def test_the_management_lane_needs_neither_an_entry_nor_credits() -> None:
+    vl.options(replace(PORT, control_lane=vl.MANAGEMENT_LANE, lane_of_dscp={48: vl.MANAGEMENT_LANE}))
+
+
+def answer(*, version: int = 1, waits: int = 2, all_waits: int = 2) -> bytes:
+    port = struct.pack("=8IQQ", version, 7, 8, 2, waits, all_waits, 2, 3, 4, 5)
+    lanes = b"".join(struct.pack("=II22Q", lane, *range(100 * lane, 100 * lane + 23)) for lane in (1, 15))
+    held = [struct.pack("=IBBHQ", 70 + i, i, 1, 0, 1000 * i) for i in range(waits)]
+    return port + lanes + b"".join(held)
+
+
+def test_statistics_are_read_field_by_field() -> None:
+    found = vl.parse(answer())
+    assert (found.index, found.peer_index, found.flow_control) == (7, 8, FlowControl.PFC)
+    assert (found.link_packets, found.link_bytes, found.now_ns) == (3, 4, 5)
+    assert list(found.lanes) == [1, 15]
+    lane = found.lanes[1]
+    assert (lane.backlog_packets, lane.backlog_bytes, lane.sent_bytes, lane.sent_packets) == (100, 101, 102, 103)
+    assert lane.dropped_bytes == {cause: 104 + cause for cause in Cause}
+    assert lane.dropped_packets == {cause: 110 + cause for cause in Cause}
+    assert (lane.stalls, lane.stalled_ns, lane.stalled_since_ns, lane.buffer_bytes) == (116, 117, 118, 119)
+    assert (lane.used_bytes, lane.buffered_bytes, lane.most_buffered_bytes) == (120, 121, 122)
+    assert found.waits == (vl.Wait(70, 0, 1, 0), vl.Wait(71, 1, 1, 1000))
+    assert found.dropped_bytes(Cause.LIMIT) == 104 + 1504
+
+
+def test_a_module_of_another_version_is_not_believed() -> None:
+    with pytest.raises(EmulationError, match="speaks version 2, this program 1"):
+        vl.parse(answer(version=2))
+
+
+def test_waits_that_are_missing_from_an_answer_are_not_ignored() -> None:
+    with pytest.raises(EmulationError, match="interface 7: only 1 of 2 waits"):
+        vl.parse(answer(waits=1))
+
+
+@given(st.binary(max_size=20), st.booleans())
+def test_other_qdiscs_in_a_dump_are_passed_over(noise: bytes, first: bool) -> None:
+    def message(kind: bytes, payload: bytes) -> bytes:
+        stats = netlink.attribute(7, netlink.attribute(4, payload))
+        body = bytes(20) + netlink.attribute(1, kind) + stats
+        return netlink.HEADER.pack(netlink.HEADER.size + len(body), netlink.RTM_NEWQDISC, 0, 0, 0) + body
+
+    ours, other = message(b"vl\0", answer()), message(b"htb\0", noise)
+    assert list(vl.read(other + ours if first else ours + other)) == [7]

@@ -1,0 +1,25 @@
+"""Tests of the qdisc in virtual time. None needs root; kernel and module are built, once, if this machine has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fabric import modules
+from fabric.virtual import kernel
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build what is missing, if tests here are to be run: no test's time limit fits the minutes that it may take."""
+    if session.config.option.collectonly or not any(HERE in item.path.parents for item in session.items):
+        return
+    with session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        found = kernel.find()
+        if found is None:
+            print("\nbuilding the guest kernel; this takes minutes, once")
+            kernel.build(lambda text: print(f"  {text}", flush=True))
+        else:
+            modules.build(found.directory.name, found.module_command)

@@ -1,0 +1,166 @@
+"""The qdisc ``vl`` does what a port of a lossless fabric does. Runs in guests; needs no root."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.vl.guest import measured
+
+GBPS = 10**9
+FRAME_BYTES = 4214
+GOODPUT = 4148 / 4214
+"""Of TCP's payload in frames."""
+VICTIM, SENDERS = 0, slice(1, 4)
+CHECKED = ("slub_debug=FZPU",)
+"""The kernel then finds use of freed memory, and says where."""
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "size_bytes"),
+    [(GBPS, 20_000_000), (10 * GBPS, 50_000_000), (200 * GBPS, 200_000_000)],
+    ids=["1 Gbit/s", "10 Gbit/s", "200 Gbit/s"],
+)
+def test_a_saturated_link_carries_its_rate(rate_bps: int, size_bytes: int) -> None:
+    assert measured("links", "rate", rate_bps, size_bytes) == pytest.approx(rate_bps, rel=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "delay_ns", "payload_bytes"),
+    [(GBPS, 0, 100), (GBPS, 5000, 4000), (200 * GBPS, 1000, 4172)],
+)
+def test_a_lone_frame_takes_its_time_on_the_wire_and_the_delay_to_the_nanosecond(
+    rate_bps: int, delay_ns: int, payload_bytes: int
+) -> None:
+    one_way_ns = (payload_bytes + 42) * 8 * 10**9 // rate_bps + delay_ns
+    # Each of the two programs, and the one that measures, reads the clock, at 1 ns a time.
+    assert measured("links", "latency", rate_bps, delay_ns, payload_bytes) == [pytest.approx(2 * one_way_ns, abs=4)] * 5
+
+
+@pytest.mark.parametrize(
+    ("weights", "payload_bytes"),
+    [([128, 64, 32], [4172, 4172, 4172]), ([40, 35, 15, 5], [4172, 1000, 100, 4172])],
+    ids=["equal frames", "frames of many sizes"],
+)
+def test_lanes_share_a_link_by_their_weights(weights: list[int], payload_bytes: list[int]) -> None:
+    found = measured("links", "shares", 10 * GBPS, weights, payload_bytes, False)
+    shares = [sent / sum(found["sent"]) for sent in found["sent"]]
+    assert shares == pytest.approx([weight / sum(weights) for weight in weights], rel=0.01)
+    assert found["rate"] == pytest.approx(10 * GBPS, rel=0.001)
+    assert found["dropped"] == 0
+
+
+def test_high_priority_leaves_one_frame_to_the_others_after_its_limit() -> None:
+    """With a limit of 4 KB, which a frame of 4,214 bytes uses up, high and low priority alternate."""
+    found = measured("links", "shares", 10 * GBPS, [128, 64, 64], [4172] * 3, True)
+    shares = [sent / sum(found["sent"]) for sent in found["sent"]]
+    assert shares == pytest.approx([0.5, 0.25, 0.25], rel=0.01)
+
+
+def test_too_few_credits_limit_the_rate_to_what_they_are_over_the_time_they_are_away() -> None:
+    delay_ns, return_ns = 2000, 3000
+    loop_ns = FRAME_BYTES * 8 / 10 + delay_ns + return_ns
+    rate_bps = measured("links", "credits_bound", 2 * FRAME_BYTES, delay_ns, return_ns)
+    assert rate_bps == pytest.approx(2 * FRAME_BYTES * 8e9 / loop_ns, rel=0.001)
+
+
+def test_a_flooding_program_is_kept_waiting_and_nothing_is_lost() -> None:
+    found = measured("links", "blocked_sender", 3000)
+    assert found["received"] == 3000
+    assert found["dropped_bytes"] == 0
+    assert found["kept_s"] == pytest.approx(3000 * FRAME_BYTES * 8 / GBPS, rel=0.01)
+
+
+def test_super_packets_are_cut_and_what_no_credit_is_enough_for_is_dropped_not_stalled() -> None:
+    found = measured("links", "large_frames")
+    assert found["rate"] == pytest.approx(10 * GBPS, rel=0.001)
+    assert (found["unhurt"], found["too_big"], found["backlog"]) == (0, 10, 0)
+
+
+@pytest.mark.parametrize("host_bps", [GBPS, 200 * GBPS], ids=["1 Gbit/s", "200 Gbit/s"])
+class TestHeadOfLine:
+    """Three senders on two leaves to one host, and a victim on one of the leaves to that host's neighbour."""
+
+    def test_in_one_lane_the_victim_gets_no_more_than_those_that_it_stands_behind(self, host_bps: int) -> None:
+        """Credits give both leaves the same rate into the congested one, where the host takes the rate of a link from
+        three of four flows: x = victim + s1 = s2 + s3 and s1 + s2 + s3 = 1, so all get a third."""
+        found = measured("fabrics", "head_of_line", "one lane", host_bps, 4 * host_bps)
+        assert found["goodput_bps"] == pytest.approx([host_bps * GOODPUT / 3] * 4, rel=0.01)
+        self.assert_lossless(found)
+
+    def test_in_its_own_lane_the_victim_has_its_link(self, host_bps: int) -> None:
+        found = measured("fabrics", "head_of_line", "own lane", host_bps, 4 * host_bps)
+        assert found["goodput_bps"][VICTIM] == pytest.approx(host_bps * GOODPUT, rel=0.01)
+        assert sum(found["goodput_bps"][SENDERS]) == pytest.approx(host_bps * GOODPUT, rel=0.01)
+        self.assert_lossless(found)
+
+    def test_without_flow_control_the_victim_has_its_link_and_the_others_lose_frames(self, host_bps: int) -> None:
+        found = measured("fabrics", "head_of_line", "lossy", host_bps, 4 * host_bps)
+        assert found["goodput_bps"][VICTIM] == pytest.approx(host_bps * GOODPUT, rel=0.02)
+        assert found["dropped_bytes"] > 0
+        assert found["retransmissions"] > 0
+        assert found["stalled"] == []
+
+    @staticmethod
+    def assert_lossless(found: dict[str, object]) -> None:
+        assert (found["dropped_bytes"], found["retransmissions"]) == (0, 0)
+        assert 32 * 1024 < int(str(found["most_buffered_bytes"])) <= 64 * 1024
+        assert {"sp-l3", "l1-sp", "l2-sp", "s1-l1"} <= set(map(str, found["stalled"]))  # type: ignore[call-overload]
+
+
+NEEDED_HEADROOM_BYTES = 2 * 2000 * 10 // 8 + 2 * FRAME_BYTES
+"""What comes after a stop was decided on: what 10 Gbit/s are in the delay there and back, and a frame at each end."""
+
+
+def test_pfc_with_headroom_for_what_is_under_way_loses_nothing() -> None:
+    found = measured("fabrics", "pfc", NEEDED_HEADROOM_BYTES)
+    assert (found["headroom_drops"], found["other_drops"]) == (0, 0)
+    assert found["rate"] == pytest.approx(10 * GBPS, rel=0.01)
+    assert 64 * 1024 < found["most_buffered_bytes"] <= 64 * 1024 + NEEDED_HEADROOM_BYTES
+    assert found["stops"] > 0
+
+
+def test_pfc_with_too_little_headroom_drops_and_says_so() -> None:
+    found = measured("fabrics", "pfc", FRAME_BYTES)
+    assert found["headroom_drops"] > 0
+    assert found["other_drops"] == 0
+
+
+@pytest.mark.parametrize(
+    "fault", ["dropped by a rule", "consumed by the switch's own stack", "cloned", "shown to the controller"]
+)
+def test_frames_that_end_in_the_switch_give_their_credits_back(fault: str) -> None:
+    found = measured("leaks", "injected", fault, kernel_parameters=CHECKED)
+    assert_nothing_leaked(found)
+    assert found["before"] == 3000
+    assert found["dropped_packets"] == {}
+
+
+@pytest.mark.parametrize("fault", ["link flaps", "queues replaced", "interface deleted"])
+def test_links_and_queues_that_go_away_under_load_lose_no_credit(fault: str) -> None:
+    """``before``: how often, of a hundred looks, frames were on both links of the switch when the fault came."""
+    found = measured("leaks", "injected", fault, kernel_parameters=CHECKED)
+    assert_nothing_leaked(found)
+    assert found["before"] > 30
+    if fault == "link flaps":
+        assert {f"{name} LINK_DOWN" for name in ("a-s", "s-a", "b-s", "s-b")} == set(found["dropped_packets"])
+
+
+def assert_nothing_leaked(found: dict[str, object]) -> None:
+    zeros = dict.fromkeys(("a-s", "s-a", "b-s", "s-b"), 0)
+    assert (found["used_bytes"], found["buffered_bytes"], found["backlog_bytes"]) == (zeros, zeros, 0)
+    assert 0 < int(str(found["most_buffered_bytes"])) <= 32 * 1024
+    assert found["rate"] == pytest.approx(10 * GBPS, rel=1e-4)
+    assert found["unloaded"], "the module is still in use: a record was lost"
+
+
+def test_a_deadlock_is_reported_with_the_ports_of_its_cycle() -> None:
+    found = measured("rings", "flooded", 3)
+    assert [sorted(cycle) for cycle in found["cycles"]] == [["r1-r2 lane 0", "r2-r3 lane 0", "r3-r1 lane 0"]]
+    assert (found["sent_since"], found["dropped_bytes"]) == (0, 0)
+    assert {"h1-r1", "h2-r2", "h3-r3"} < set(found["stalled"])
+
+
+def test_a_ring_that_is_merely_busy_is_no_deadlock() -> None:
+    found = measured("rings", "flooded", 1)
+    assert found["cycles"] == []
+    assert found["sent_since"] > 0
