@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.allreduce_variants import HFReduceVsNcclConfig
 from experiments.config import RunConfig, split_topology_setting, with_whole_topology
 from experiments.hfreduce_vs_nccl import QUESTION as HFREDUCE_VS_NCCL_QUESTION
-from experiments.hfreduce_vs_nccl import HFReduceVsNcclConfig, run_hfreduce_vs_nccl
+from experiments.hfreduce_vs_nccl import run_hfreduce_vs_nccl
 from experiments.isolation import QUESTION as ISOLATION_QUESTION
 from experiments.isolation import IsolationConfig, run_isolation
 from experiments.session import Session

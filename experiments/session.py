@@ -36,11 +36,13 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class PhaseOutcome:
-    """What a phase measured: rows and failures (times still ``time.monotonic()``) and what became of each packet."""
+    """What a phase measured: rows and failures (times still ``time.monotonic()``), what became of each packet, and its
+    rows of the ``machine`` table, of which the last one ends with the sample after its end."""
 
     phase: Phase
     records: Records
     conservation: Conservation
+    machine: pd.DataFrame
     faults: FaultReport = field(default_factory=FaultReport)
 
 
@@ -132,10 +134,10 @@ class Session:
         for job in jobs:
             records.extend(job.halt())
         ended = time.monotonic()
-        self._keep_samples(self._sampler.end())
+        machine = self._keep_samples(self._sampler.end())
         after = self._census = self._take_census()
         phase = Phase(name, title, self.queueing.value, started - self.origin, ended - self.origin)
-        outcome = PhaseOutcome(phase, records, conservation(self.live.fabric, before, after, faults), faults)
+        outcome = PhaseOutcome(phase, records, conservation(self.live.fabric, before, after, faults), machine, faults)
         self.phases.append(outcome)
         self._keep_records(records)
         self._keep_rows("failures", [_failure_row(name, change) for change in faults.changes])
@@ -154,12 +156,14 @@ class Session:
             time.sleep(min(_PROGRESS_S, duration_s - elapsed))
         self.progress(title, 1.0)
 
-    def _keep_samples(self, series: Series) -> None:
+    def _keep_samples(self, series: Series) -> pd.DataFrame:
         emulation, fabric = self.live.emulation, self.live.fabric
         numbers = {host: number for number, host in enumerate(fabric.hosts, start=1)}
         ports = {(numbers.get(port.node, 0), index): port for port, index in emulation.indices.items()}
         self._keep("ports", ports_frame(series, ports, emulation.lane_plan, self.origin))
-        self._keep("machine", machine_frame(series, self.origin))
+        machine = machine_frame(series, self.origin)
+        self._keep("machine", machine)
+        return machine
 
     def _keep_records(self, records: Records) -> None:
         for name, rows in vars(records).items():
@@ -184,13 +188,12 @@ class Session:
     def judge(self) -> Verdict:
         """Return the verdict on the run so far."""
         calibrations = [one for found in self.calibrations.values() for one in found]
-        evidence = [self._evidence(outcome) for outcome in self.phases]
-        return judge(calibrations, evidence, self.live.fabric.frame_time_s)
-
-    def _evidence(self, outcome: PhaseOutcome) -> PhaseEvidence:
-        phase, machine = outcome.phase, self.table("machine")
-        inside = machine[machine["at_s"].between(phase.started_s, phase.ended_s)]
-        return PhaseEvidence(phase.name, outcome.conservation, inside, phase.ended_s - phase.started_s)
+        evidence = [
+            PhaseEvidence(one.phase.name, one.conservation, one.machine, one.phase.ended_s - one.phase.started_s)
+            for one in self.phases
+        ]
+        is_virtual = world.current_engine() is world.Engine.VIRTUAL
+        return judge(calibrations, evidence, self.live.fabric.frame_time_s, is_virtual=is_virtual)
 
     def write(self, writer: ResultWriter, experiment: str, config: dict[str, Any], summary: dict[str, Any]) -> Verdict:
         """Write the run's files and return its verdict."""

@@ -30,6 +30,7 @@ from fabric.queues import QueueReader
 
 _REST_TIMEOUT_S = 20.0
 _REST_S = 0.2
+_SHORT_OF_MEMORY = ("RcvPruned", "OfoPruned", "TCPRcvQDrop", "TCPBacklogDrop", "TCPMemoryPressures")
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,20 @@ class PortCount:
 
 
 @dataclass(frozen=True)
+class TcpCount:
+    """Segments sent again, and how often memory was short: arrived data dropped, or all told to do with less."""
+
+    retransmissions: int = 0
+    short_of_memory: int = 0
+
+
+@dataclass(frozen=True)
 class Census:
-    """The counters of every port, the packets that each switch's rules have dropped, and the segments that all hosts'
-    TCP has sent again."""
+    """The counters of every port, the packets that each switch's rules have dropped, and what all hosts' TCP counts."""
 
     ports: dict[Port, PortCount]
     dropped_by_rules: Mapping[NodeId, int]
-    retransmissions: int = 0
+    tcp: TcpCount = TcpCount()
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,7 @@ class Conservation:
     retransmissions: int = 0
     lost_in_cuts: dict[str, int] = field(default_factory=dict)
     lost_by_faults: int = 0
+    tcp_short_of_memory: int = 0
 
     @property
     def lost_in_cuts_packets(self) -> int:
@@ -100,7 +109,7 @@ def take_census(emulation: Emulation, rule_drops: Callable[[], Mapping[NodeId, i
         time.sleep(_REST_S)
         now = _count_ports(emulation)
         if now == before and not any(count.waiting_packets for count in now.values()):
-            return Census(now, rule_drops(), _count_retransmissions(emulation))
+            return Census(now, rule_drops(), _count_tcp(emulation))
         if time.monotonic() > deadline:
             busy = [str(port) for port, count in now.items() if count != before[port]]
             raise EmulationError(
@@ -123,17 +132,24 @@ def lane_counters(emulation: Emulation, counter: str = "sent_packets") -> dict[t
     return counters
 
 
-def _count_retransmissions(emulation: Emulation) -> int:
-    """Return the segments that the hosts have sent again since they were made: RetransSegs (RFC 4022) of each."""
-    return sum(_segments_sent_again(emulation.namespace_of(host)) for host in emulation.fabric.hosts)
+def _count_tcp(emulation: Emulation) -> TcpCount:
+    counts = [_tcp_of(emulation.namespace_of(host)) for host in emulation.fabric.hosts]
+    return TcpCount(sum(one.retransmissions for one in counts), sum(one.short_of_memory for one in counts))
 
 
-def _segments_sent_again(namespace: Path | None) -> int:
+def _tcp_of(namespace: Path | None) -> TcpCount:
+    """Return the counters of a host since it was made (RFC 4022 and Linux' own, ``net/ipv4/proc.c``)."""
     assert namespace is not None, "hosts have namespaces"
     with netns.inside(namespace):
-        lines = Path("/proc/thread-self/net/snmp").read_text().splitlines()
-    names, values = (line.split()[1:] for line in lines if line.startswith("Tcp:"))
-    return int(dict(zip(names, values, strict=True))["RetransSegs"])
+        basic = _snmp_values("snmp", "Tcp:")
+        extended = _snmp_values("netstat", "TcpExt:")
+    return TcpCount(basic["RetransSegs"], sum(extended.get(name, 0) for name in _SHORT_OF_MEMORY))
+
+
+def _snmp_values(file: str, group: str) -> dict[str, int]:
+    lines = Path(f"/proc/thread-self/net/{file}").read_text().splitlines()
+    names, values = (line.split()[1:] for line in lines if line.startswith(group))
+    return dict(zip(names, map(int, values), strict=True))
 
 
 def _ports_by_namespace(emulation: Emulation) -> Iterator[tuple[Path | None, list[Port]]]:
@@ -183,9 +199,10 @@ def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultRep
         waiting_packets=sum(change.waiting_packets for change in changes.values()),
         unaccounted={loss.place: loss.unexplained for loss in losses if loss.unexplained},
         unaccounted_bytes=sum(loss.unexplained_bytes for loss in losses),
-        retransmissions=after.retransmissions - before.retransmissions,
+        retransmissions=after.tcp.retransmissions - before.tcp.retransmissions,
         lost_in_cuts={loss.place: loss.in_cuts for loss in losses if loss.in_cuts},
         lost_by_faults=sum(faults.by_loss.values()),
+        tcp_short_of_memory=after.tcp.short_of_memory - before.tcp.short_of_memory,
     )
 
 

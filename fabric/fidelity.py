@@ -12,6 +12,11 @@ and forwards delays a frame by the frame's own time on the wire, and so may this
 that frames take, two to three times their size (9,024 bytes for one of 4,214, 768 for an acknowledgement of 66): hence
 3 frame times. Lateness: 5 ms is three full frames at 20 Mbit/s; later switches blur what queues and round-trip times
 show. Hosts may be later: their programs wait for whole chunks of data, and send and receive buffers bridge the gap.
+Memory: data that arrived and that a host's TCP dropped for want of memory is no loss in the network emulated, and
+hosts of the system emulated do not share their memory.
+
+In virtual time no core is ever busy for long, since time stands still while anything computes: how busy they were says
+nothing there and is not checked. All else can go wrong there, too, memory above all: all hosts share the guest's.
 """
 
 from __future__ import annotations
@@ -43,6 +48,8 @@ EXIT_CODE_INVALID = 3
 RATE_ERROR = (0.02, 0.05)
 SHARE_ERROR = (0.05, 0.10)
 UNACCOUNTED = (0.0, 1e-4)
+SHORT_OF_MEMORY = (0.0, 10.0)
+BUSY_CHECK = "cpu_busy_fraction"
 BUSY_CPU = (0.95, 0.99)
 SWITCHING_FRAME_TIMES = (3.0, 15.0)
 LATENESS_S = (0.005, 0.025)
@@ -127,11 +134,14 @@ def judge(
     phases: Sequence[PhaseEvidence],
     frame_time_s: float,
     warnings: Iterable[str] = (),
+    is_virtual: bool = False,
 ) -> Verdict:
     """Return the verdict on a run. ``frame_time_s``: how long the largest frame takes on the slowest link."""
     checks = [*calibration_checks(calibrations), *conservation_checks([phase.conservation for phase in phases])]
     checks += switching_checks(phases, frame_time_s)
-    checks += machine_checks(pd.concat([phase.machine for phase in phases]) if phases else pd.DataFrame())
+    checks += [*sample_checks(phases), *memory_checks([phase.conservation for phase in phases])]
+    on_machine = machine_checks(pd.concat([phase.machine for phase in phases]) if phases else pd.DataFrame())
+    checks += [check for check in on_machine if not (is_virtual and check.name == BUSY_CHECK)]
     checks += [Check("warning", 1, 0, 1, warning) for warning in warnings]
     return Verdict(tuple(checks))
 
@@ -183,17 +193,33 @@ def switching_checks(phases: Sequence[PhaseEvidence], frame_time_s: float) -> li
     return [Check("switching_frame_times", delay / frame_time_s, *SWITCHING_FRAME_TIMES, text)]
 
 
+def sample_checks(phases: Sequence[PhaseEvidence]) -> list[Check]:
+    """Return whether the machine was sampled in every phase."""
+    missing = [phase.name for phase in phases if phase.machine.empty]
+    if phases and not missing:
+        return [Check("machine_samples", 0, 0, 0, "the machine was sampled in every phase")]
+    where = f" in {len(missing)} of {len(phases)} phases ({missing[0]} first)" if missing else ""
+    return [Check("machine_samples", 1, 0, 0, f"no samples of the machine{where}: nothing says whether it kept up")]
+
+
+def memory_checks(conservations: Sequence[Conservation]) -> list[Check]:
+    """Return whether TCP had the memory to keep what arrived and to keep windows open."""
+    short = sum(one.tcp_short_of_memory for one in conservations)
+    text = f"TCP was short of memory {short} times: it dropped what had arrived, or windows shrank; give the guest more"
+    return [Check("tcp_short_of_memory", short, *SHORT_OF_MEMORY, text)]
+
+
 def machine_checks(machine: pd.DataFrame) -> list[Check]:
-    """Return whether the machine kept up, second by second."""
+    """Return whether the machine kept up, second by second; nothing without samples."""
     if machine.empty:
-        return [Check("machine_samples", 1, 0, 0, "no samples of the machine: nothing says whether it kept up")]
+        return []
     seconds = machine.groupby((machine["at_s"] // _WINDOW_S).astype(int))
     busy = float(np.quantile(seconds["cpu_busy_fraction"].mean(), _BUSY_QUANTILE))
     late = float(np.quantile(machine["lateness_s"], _LATE_QUANTILE))
     host_late = float(np.quantile(machine["host_lateness_s"], _LATE_QUANTILE))
     drops = int(machine["softnet_drops"].iloc[-1] - machine["softnet_drops"].iloc[0])
     return [
-        Check("cpu_busy_fraction", busy, *BUSY_CPU, f"all cores are {busy:.0%} busy in one second of ten"),
+        Check(BUSY_CHECK, busy, *BUSY_CPU, f"all cores are {busy:.0%} busy in one second of ten"),
         Check("lateness_p99_s", late, *LATENESS_S, f"one wake-up of a hundred is {late * 1e3:.1f} ms late or more"),
         Check(
             "host_lateness_p99_s",

@@ -83,8 +83,9 @@ class Sampler:
         self._agent.receive(_ANSWER_TIMEOUT_S, "word that it is ready")
 
     def begin(self) -> None:
-        """Begin a series."""
+        """Begin a series; returns once its first sample is taken, so that even the shortest one has two."""
         self._agent.send("begin")
+        self._agent.receive(_ANSWER_TIMEOUT_S, "word that it has begun")
 
     def end(self) -> Series:
         """End the series and return it."""
@@ -152,7 +153,7 @@ def _series(
     start = time.monotonic()
     while True:
         due = start + len(rows) * setup.period_s
-        ended = agent.pipe.poll(max(0.0, due - time.monotonic()))
+        ended = bool(rows) and agent.pipe.poll(max(0.0, due - time.monotonic()))
         lateness_s = 0.0 if ended else time.monotonic() - due
         machine.append((time.monotonic(), lateness_s, *sample_machine()))
         found, counters = _queue_sample(sources)
@@ -161,6 +162,8 @@ def _series(
         if found != keys:
             raise EmulationError("queues changed during a series of samples; end the series before set_lanes()")
         rows.append(counters)
+        if len(rows) == 1:
+            agent.report("begun")
         if ended:
             agent.receive(_ANSWER_TIMEOUT_S)
             return Series(keys, np.stack(rows), np.array(machine, MACHINE))
@@ -213,9 +216,7 @@ def softnet_drops() -> int:
         return sum(int(line.split()[1], 16) for line in file)
 
 
-def ports_frame(
-    series: Series, ports: Mapping[tuple[int, int], Port], plan: LanePlan, origin: float
-) -> pd.DataFrame:
+def ports_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: LanePlan, origin: float) -> pd.DataFrame:
     """Return a series as rows of the ``ports`` table; ``ports`` maps (namespace number, interface index) to a port."""
     names = {lane.number: lane.name for lane in plan.lanes}
     columns = [place for place, (number, index, _) in enumerate(series.keys) if (number, index) in ports]

@@ -2,8 +2,11 @@
 
 A collective is a :class:`Schedule`, a pure value: which ranks are connected, and what one rank does in a step. The
 program :func:`run_rank` wires a rank accordingly and carries out steps as the run orders them; :class:`CollectiveJob`
-is the run's end. Every rank checks its whole result at every step. Steps are ordered over pipes, so the fabric carries
-only the collective's own bytes.
+is the run's end. Steps are ordered over pipes, so the fabric carries only the collective's own bytes.
+
+Every rank checks every element of its result in every step, piece by piece as it is finished, and then uses the
+piece's memory again: a rank needs memory for what is under way, not for all of its data. To touch memory for the first
+time takes a guest in virtual time longer than packets do.
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
-import numpy as np
 from pydantic import AfterValidator, Field
 
 from fabric.agents import Agent, AgentHandle
@@ -29,7 +31,7 @@ from fabric.errors import TrafficError
 from fabric.identity import NodeId
 from fabric.lanes import ServiceLevel
 from fabric.units import format_time
-from traffic.dataset import ELEMENT_BYTES, Dataset, Floats, verify
+from traffic.dataset import ELEMENT_BYTES, Buffer, Dataset, Floats, SumCheck
 from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
 from traffic.links import Edge, Link, PeerGoneError, StalledError
 from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
@@ -40,6 +42,8 @@ FAILURES_TIMEOUT_S = 2.0
 """How long the job listens for more failures after the first, to name the cause rather than a consequence."""
 BASE_STEP_TIMEOUT_S = 60.0
 """What a step may take beyond its share of the network: link cuts and TCP's retransmission timeouts."""
+WARM_UP_ELEMENTS = 4 * 2**20 // ELEMENT_BYTES
+"""How much warms a collective up. At 200 Gbit/s, a connection's windows are open after a few hundred KiB."""
 IDEAL_STEPS_TIMEOUT = 20
 """How many times the ideal step time a step may take: an allreduce with a twentieth of its NIC still ends."""
 
@@ -79,10 +83,12 @@ def step_timeout_s(config: CollectiveConfig, ideal_s: float) -> float:
 _HELLO = struct.Struct("!II")
 
 
-class Worker(Protocol):
-    """One rank's part in a collective. ``result`` has shape (elements,) and is whole once all tasks of a step end."""
+Finished = Callable[[slice, Floats], None]
+"""Is given each piece of a rank's result, whichever comes first. Its memory is used again once this returns."""
 
-    result: Floats
+
+class Worker(Protocol):
+    """One rank's part in a collective."""
 
     def tasks(self, step: int) -> Sequence[Callable[[], None]]:
         """Return what the rank's threads do in a step, always equally many; each raises TrafficError if it fails."""
@@ -99,11 +105,28 @@ class Schedule(Protocol):
         """Every connection, sorted."""
 
     @property
+    def elements(self) -> int:
+        """How many are added up."""
+
+    @property
     def full_duplex(self) -> bool:
         """Whether both ends of a connection send data, or the dialer only."""
 
-    def worker(self, rank: int, links: Mapping[Edge, Link], inputs: Sequence[Floats], timeout_s: float) -> Worker:
-        """Return a rank's part, over its links and input buffers."""
+    def shortened(self, elements: int) -> Schedule:
+        """Return the same collective, over the same connections, of the first ``elements``, if it has more."""
+
+    def worker(self, seat: Seat, finished: Finished) -> Worker:
+        """Return a rank's part; it gives its result to ``finished``, piece by piece."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A rank's place in a collective: its connections, its input buffers, how long it waits for others in a step."""
+
+    rank: int
+    links: Mapping[Edge, Link]
+    inputs: Sequence[Buffer]
+    timeout_s: float
 
 
 @dataclass(frozen=True)
@@ -137,9 +160,10 @@ class Listening:
 
 @dataclass(frozen=True)
 class StepOrder:
-    """The order to carry out one step."""
+    """The order to carry out one step, of the whole size or, to warm up, of its first few MiB."""
 
     step: int
+    warms_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -204,8 +228,7 @@ def _carry_out_orders(
     agent: Agent, arguments: RankArguments, connections: Mapping[Edge, tuple[Link, socket.socket]]
 ) -> None:
     links = {edge: link for edge, (link, _) in connections.items()}
-    inputs = arguments.dataset.inputs(arguments.rank)
-    stepper = _Stepper(arguments, links, arguments.schedule.worker(arguments.rank, links, inputs, arguments.stall_s))
+    stepper = _Stepper(arguments, links)
     sampler = FlowSampler()
     for edge, (_, sock) in connections.items():
         if arguments.schedule.full_duplex or edge.dialer == arguments.rank:
@@ -220,39 +243,45 @@ def _carry_out_orders(
                 sampler.start()
                 agent.report(Ready())
             elif isinstance(order, StepOrder):
-                agent.report(stepper.step(order.step))
+                agent.report(stepper.step(order))
             elif isinstance(order, Halt):
                 rows = flow_rows(sampler.stop(), phase, arguments.options.level, agent.host)
                 agent.report(Records(flows=rows))
 
 
 class _Stepper:
-    """Carries out steps of a rank: times them, checks the sum, and poisons the result for the next one."""
+    """Carries out steps of a rank, times them and checks their sums."""
 
-    def __init__(self, arguments: RankArguments, links: Mapping[Edge, Link], worker: Worker) -> None:
+    def __init__(self, arguments: RankArguments, links: Mapping[Edge, Link]) -> None:
         self._name = arguments.name(arguments.rank)
         self._timeout_s = arguments.timeout_s
-        self._expected = arguments.dataset.expected()
         self._links = links
-        self._worker = worker
-        self._worker.result.fill(np.nan)
-        self._threads = ThreadPoolExecutor(max_workers=len(worker.tasks(0)))
+        inputs, expected = arguments.dataset.inputs(arguments.rank), arguments.dataset.expected()
+        self._seat = Seat(arguments.rank, links, inputs, arguments.stall_s)
+        whole = arguments.schedule
+        self._parts = [self._part(schedule, expected) for schedule in (whole, whole.shortened(WARM_UP_ELEMENTS))]
+        self._threads = ThreadPoolExecutor(max_workers=len(self._parts[0][0].tasks(0)))
 
-    def step(self, number: int) -> StepDone:
+    def _part(self, schedule: Schedule, expected: Buffer) -> tuple[Worker, SumCheck]:
+        check = SumCheck(expected, schedule.elements)
+        return schedule.worker(self._seat, check.piece), check
+
+    def step(self, order: StepOrder) -> StepDone:
         """Carry out one step. Raises TrafficError if it fails, takes too long or the sum is wrong."""
+        worker, check = self._parts[order.warms_up]
+        check.begin(f"{self._name}, step {order.step}")
         started = time.monotonic()
-        self._await([self._threads.submit(task) for task in self._worker.tasks(number)], number)
+        self._await([self._threads.submit(task) for task in worker.tasks(order.step)], worker, order.step)
         ended = time.monotonic()
-        verify(self._worker.result, self._expected, f"{self._name}, step {number}")
-        self._worker.result.fill(np.nan)
-        return StepDone(number, started, ended)
+        check.end()
+        return StepDone(order.step, started, ended)
 
-    def _await(self, tasks: list[Future[None]], number: int) -> None:
+    def _await(self, tasks: list[Future[None]], worker: Worker, number: int) -> None:
         done, unfinished = wait(tasks, self._timeout_s, FIRST_EXCEPTION)
         failed = [task for task in done if task.exception() is not None]
         if not failed and not unfinished:
             return
-        self._abort()
+        self._abort(worker)
         if not failed:
             raise StalledError(
                 f"{self._name}: step {number} did not end within {self._timeout_s:g} s; raise step_timeout"
@@ -261,14 +290,15 @@ class _Stepper:
         errors = [error for task in done if (error := task.exception()) is not None]
         raise min(errors, key=lambda error: isinstance(error, PeerGoneError))
 
-    def _abort(self) -> None:
+    def _abort(self, *workers: Worker) -> None:
         for link in self._links.values():
             link.abort()
-        self._worker.abort()
+        for worker in workers:
+            worker.abort()
 
     def close(self) -> None:
         """End the threads."""
-        self._abort()
+        self._abort(*(worker for worker, _ in self._parts))
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
@@ -394,6 +424,13 @@ class CollectiveJob:
             self._step()
         return self._finish()
 
+    def warm_up(self) -> None:
+        """Carry out a short step that no row tells of: in it TCP opens its windows. Its sum is checked like any other.
+
+        Raises TrafficError as :meth:`halt` does.
+        """
+        self._order_step(warms_up=True)
+
     def close(self) -> None:
         """End the ranks and remove the data."""
         self._halting.set()
@@ -454,21 +491,25 @@ class CollectiveJob:
         )
 
     def _step(self) -> None:
-        number = self._next_step
-        self._order(StepOrder(number))
-        done = self._collect(f"end of step {number}", self.step_timeout_s + REPORT_TIMEOUT_S)
+        done = self._order_step()
         self._steps.append(
             {
                 "phase": self._phase,
                 "service_level": self.level.label,
-                "step": number,
+                "step": done[0].step,
                 "ranks": len(self.ranks),
                 "size_bytes": self._config.size,
                 "started_s": min(message.started for message in done),
                 "ended_s": max(message.ended for message in done),
             }
         )
+
+    def _order_step(self, warms_up: bool = False) -> list[StepDone]:
+        number = self._next_step
+        self._order(StepOrder(number, warms_up))
+        done: list[StepDone] = self._collect(f"end of step {number}", self.step_timeout_s + REPORT_TIMEOUT_S)
         self._next_step += 1
+        return done
 
     def _not_ended(self) -> str:
         ideal = format_time(self._collective.ideal_step_s)

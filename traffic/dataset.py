@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +17,38 @@ Floats = npt.NDArray[np.float32]
 ELEMENT_BYTES = 4
 
 
+class Buffer(Protocol):
+    """Elements to be read piece by piece; an array is one."""
+
+    def __getitem__(self, piece: slice, /) -> Floats:
+        """Return the elements from ``piece.start`` to ``piece.stop``, read-only."""
+
+
+@dataclass(frozen=True)
+class PeriodicBuffer:
+    """A buffer of any length that repeats ``period`` from its element ``first`` on."""
+
+    period: Floats
+    first: int
+
+    def __getitem__(self, piece: slice, /) -> Floats:
+        """Return a view, or a copy where the piece goes past the period's end."""
+        start = (piece.start + self.first) % len(self.period)
+        stop = start + piece.stop - piece.start
+        if stop <= len(self.period):
+            return self.period[start:stop]
+        wrapped: Floats = np.take(self.period, np.arange(start, stop), mode="wrap")
+        return wrapped
+
+
 @dataclass(frozen=True)
 class Dataset:
     """The input buffers of all ranks and their expected sum, as two files that every rank maps.
 
-    Values are whole numbers, so that float32 sums are exact in any order. Each buffer is a window of ``elements`` into
-    one random series, a place further than the last one's: 24 nodes of 8 GPUs then share one buffer's memory, and no
-    two buffers, chunks or elements can stand in for one another unnoticed.
+    Values are whole numbers, so that float32 sums are exact in any order. All buffers are one random series, each begun
+    a place further than the last one, so no two can stand in for one another unnoticed: 24 nodes of 8 GPUs share one
+    buffer's memory. The series repeats after 480 kB, so a large allreduce touches no more memory than that; its period
+    is a prime number of elements, so that all chunks of a buffer differ, whatever their size.
     """
 
     directory: Path
@@ -32,6 +58,7 @@ class Dataset:
 
     _LARGEST_VALUE = 1023
     _EXACT_FLOAT32 = 2**24
+    _LONGEST_PERIOD = 120_011
 
     @classmethod
     def write(cls, directory: Path, ranks: int, buffers_per_rank: int, elements: int, seed: int) -> Dataset:
@@ -40,8 +67,9 @@ class Dataset:
         if buffers * cls._LARGEST_VALUE >= cls._EXACT_FLOAT32:
             limit = cls._EXACT_FLOAT32 // cls._LARGEST_VALUE
             raise TrafficError(f"{buffers} buffers: float32 sums are exact up to {limit}; use fewer ranks or GPUs")
-        series = np.random.default_rng(seed).integers(0, cls._LARGEST_VALUE, elements + buffers - 1, endpoint=True)
-        running = np.concatenate([[0], np.cumsum(series)])
+        period = min(elements + buffers - 1, cls._LONGEST_PERIOD)
+        series = np.random.default_rng(seed).integers(0, cls._LARGEST_VALUE, period, endpoint=True)
+        running = np.concatenate([[0], np.cumsum(np.concatenate([series, series[: buffers - 1]]))])
         dataset = cls(directory, ranks, buffers_per_rank, elements)
         series.astype(np.float32).tofile(dataset._series_path)
         (running[buffers:] - running[:-buffers]).astype(np.float32).tofile(dataset._expected_path)
@@ -55,31 +83,58 @@ class Dataset:
     def _expected_path(self) -> Path:
         return self.directory / "expected.f32"
 
-    def inputs(self, rank: int) -> tuple[Floats, ...]:
-        """Return a rank's buffers, ``buffers_per_rank`` of shape (elements,), read-only."""
+    def inputs(self, rank: int) -> tuple[Buffer, ...]:
+        """Return a rank's buffers, ``buffers_per_rank`` of ``elements`` each."""
         series = _mapped(self._series_path)
         first = rank * self.buffers_per_rank
-        return tuple(series[start : start + self.elements] for start in range(first, first + self.buffers_per_rank))
+        return tuple(PeriodicBuffer(series, start) for start in range(first, first + self.buffers_per_rank))
 
-    def expected(self) -> Floats:
-        """Return the sum of all buffers of all ranks, of shape (elements,), read-only."""
-        return _mapped(self._expected_path)
+    def expected(self) -> Buffer:
+        """Return the sum of all buffers of all ranks, of ``elements``."""
+        return PeriodicBuffer(_mapped(self._expected_path), 0)
 
 
 def _mapped(path: Path) -> Floats:
     return np.asarray(np.memmap(path, dtype=np.float32, mode="r"))
 
 
-def verify(result: Floats, expected: Floats, who: str) -> None:
-    """Raise TrafficError naming ``who`` and the first element of ``result`` that is not as expected."""
-    if np.array_equal(result, expected):
-        return
-    wrong = np.flatnonzero(result != expected)
-    first = int(wrong[0])
-    raise TrafficError(
-        f"{who}: element {first} of {len(expected)} is {result[first]:g}, expected {expected[first]:g} "
-        f"({len(wrong)} wrong elements); the sum is not to be trusted"
-    )
+class SumCheck:
+    """Compares a rank's result with the expected sum, every element of it, as its pieces are finished."""
+
+    def __init__(self, expected: Buffer, elements: int) -> None:
+        self._expected = expected
+        self._elements = elements
+        self._who = ""
+        self._checked: list[tuple[int, int]] = []
+
+    def begin(self, who: str) -> None:
+        """Begin a result, which messages will call ``who``."""
+        self._who = who
+        self._checked = []
+
+    def piece(self, piece: slice, found: Floats) -> None:
+        """Check a piece. Raises TrafficError naming its first element that is not as expected."""
+        expected = self._expected[piece]
+        if not np.array_equal(found, expected):
+            wrong = np.flatnonzero(found != expected)
+            first = int(wrong[0])
+            raise TrafficError(
+                f"{self._who}: element {piece.start + first} of {self._elements} is {found[first]:g}, expected "
+                f"{expected[first]:g} ({len(wrong)} wrong elements in its chunk); the sum is not to be trusted"
+            )
+        self._checked.append((piece.start, piece.stop))
+
+    def end(self) -> None:
+        """Raise TrafficError unless every element was checked, and once."""
+        reached = 0
+        for start, stop in sorted(self._checked):
+            if start != reached:
+                break
+            reached = stop
+        if reached != self._elements or sum(stop - start for start, stop in self._checked) != self._elements:
+            raise TrafficError(
+                f"{self._who}: the result from element {reached} of {self._elements} on did not come, or came twice"
+            )
 
 
 def pieces(start: int, stop: int, length: int) -> Iterator[slice]:

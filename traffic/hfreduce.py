@@ -2,9 +2,9 @@
 
 A rank is a compute node. In the node the buffers of its GPUs are added chunk by chunk into host memory (the paper's
 Algorithm 1, here numpy on buffers that stand for the GPUs'). Between nodes chunks travel up both trees, added on the
-way, and back down (Algorithm 2). All stages overlap, each in threads of its own: one for the node's sum, and for each
-tree one that reduces and one that broadcasts. Each tree carries half of the data over one full-duplex connection per
-edge.
+way, and back down (Algorithm 2). Each tree carries half of the data over one full-duplex connection per edge, and has
+two threads: one that adds up the node's chunk and its children's and sends the sum up, and one that hands the result
+down.
 
 The paper's last stage, the copy back to the GPUs, is not carried out: no byte of it crosses the fabric.
 """
@@ -12,9 +12,10 @@ The paper's last stage, the copy back to the GPUs, is not carried out: no byte o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -23,10 +24,19 @@ from pydantic import Field
 from fabric.config import SizeBytes, Strict
 from fabric.identity import NodeId
 from fabric.lanes import ServiceLevel
-from traffic.collective import AddressOf, Collective, CollectiveConfig, CollectiveJob, ElementsBytes, zones_of
+from traffic.collective import (
+    AddressOf,
+    Collective,
+    CollectiveConfig,
+    CollectiveJob,
+    ElementsBytes,
+    Finished,
+    Seat,
+    zones_of,
+)
 from traffic.dataset import ELEMENT_BYTES, Floats, pieces
 from traffic.job import Stage
-from traffic.links import Edge, Handoff, Link
+from traffic.links import Edge, Handoff, Slots
 from traffic.trees import DoubleTree, double_binary_tree, sent_fractions, zone_aware_double_tree
 
 
@@ -88,120 +98,115 @@ class TreeAllreduce:
         start, stop = ((0, half), (half, self.elements))[channel]
         return tuple(pieces(start, stop, self.chunk_elements))
 
-    def worker(self, rank: int, links: Mapping[Edge, Link], inputs: Sequence[Floats], timeout_s: float) -> TreeWorker:
+    def summed_bytes(self, channel: int) -> list[int]:
+        """Return, for each chunk of a tree, how much a node has summed up with it: chunks of both trees in turn."""
+        chunks = [self.chunks(0), self.chunks(1)]
+        total = 0
+        found = []
+        for place in range(len(chunks[0])):
+            for number, of_tree in enumerate(chunks):
+                if place < len(of_tree):
+                    total += (of_tree[place].stop - of_tree[place].start) * ELEMENT_BYTES
+                    if number == channel:
+                        found.append(total)
+        return found
+
+    def shortened(self, elements: int) -> TreeAllreduce:
+        """Return the same trees with the first ``elements``."""
+        return replace(self, elements=min(elements, self.elements))
+
+    def worker(self, seat: Seat, finished: Finished) -> TreeWorker:
         """Return a rank's part."""
-        return TreeWorker(self, rank, links, inputs, timeout_s)
+        return TreeWorker(self, seat, finished)
 
 
 class TreeWorker:
-    """A rank's part in :class:`TreeAllreduce`: the sum in the node, and each tree's reduce and broadcast."""
+    """A rank's part in :class:`TreeAllreduce`: each tree's reduce and broadcast."""
 
-    def __init__(
-        self, schedule: TreeAllreduce, rank: int, links: Mapping[Edge, Link], inputs: Sequence[Floats], timeout_s: float
-    ) -> None:
-        self.result: Floats = np.empty(schedule.elements, np.float32)
-        self._inputs = inputs
-        self._host: Floats = np.empty(schedule.elements, np.float32)
-        self._node_sum_bytes_per_s = schedule.node_sum_bytes_per_s
-        self._branches = tuple(
-            _Branch(schedule, channel, rank, links, self._host, self.result, timeout_s) for channel in range(2)
-        )
+    def __init__(self, schedule: TreeAllreduce, seat: Seat, finished: Finished) -> None:
+        self._branches = tuple(_Branch(schedule, channel, seat, finished) for channel in range(2))
 
     def tasks(self, step: int) -> Sequence[Callable[[], None]]:
-        """Return the step's five tasks."""
-        tasks: list[Callable[[], None]] = [self._sum_in_node]
-        for branch in self._branches:
-            tasks += [branch.reducing(step), branch.broadcasting(step)]
-        return tasks
+        """Return the step's four tasks."""
+        started = time.monotonic()
+        return [
+            task
+            for branch in self._branches
+            for task in (partial(branch.reduce, step, started), partial(branch.broadcast, step))
+        ]
 
     def abort(self) -> None:
         """Wake every thread that waits for another of this rank."""
         for branch in self._branches:
-            branch.summed.abort()
-            branch.reduced.abort()
-
-    def _sum_in_node(self) -> None:
-        """Add the GPUs' buffers chunk by chunk, the trees in turn, no faster than the host's memory."""
-        started = time.monotonic()
-        made_bytes = 0
-        for place in range(len(self._branches[0].chunks)):
-            for branch in self._branches:
-                if place >= len(branch.chunks):
-                    continue
-                part = self._host[branch.chunks[place]]
-                self._add_inputs(branch.chunks[place], part)
-                made_bytes += part.nbytes
-                if self._node_sum_bytes_per_s is not None:
-                    _sleep_until(started + made_bytes / self._node_sum_bytes_per_s)
-                branch.summed.done()
-
-    def _add_inputs(self, chunk: slice, out: Floats) -> None:
-        first, *others = self._inputs
-        if not others:
-            out[:] = first[chunk]
-            return
-        np.add(first[chunk], others[0][chunk], out=out)
-        for buffer in others[1:]:
-            np.add(out, buffer[chunk], out=out)
+            branch.abort()
 
 
 class _Branch:
     """A rank's place in one of the two trees."""
 
-    def __init__(
-        self,
-        schedule: TreeAllreduce,
-        channel: int,
-        rank: int,
-        links: Mapping[Edge, Link],
-        host: Floats,
-        result: Floats,
-        timeout_s: float,
-    ) -> None:
-        tree = schedule.trees[channel]
+    def __init__(self, schedule: TreeAllreduce, channel: int, seat: Seat, finished: Finished) -> None:
+        tree, rank = schedule.trees[channel], seat.rank
         parent = tree.parent[rank]
-        self.chunks = schedule.chunks(channel)
-        self.summed = Handoff(f"rank {rank}, tree {channel}: sum in the node", timeout_s)
-        self.reduced = Handoff(f"rank {rank}, tree {channel}: sum at the root", timeout_s)
-        self._up = None if parent is None else links[Edge(channel, rank, parent)]
-        self._down = [links[Edge(channel, child, rank)] for child in tree.children[rank]]
-        self._host = host
-        self._result = result
-        self._received: Floats = np.empty(min(schedule.chunk_elements, schedule.elements), np.float32)
+        self._chunks = schedule.chunks(channel)
+        self._node_sum_bytes_per_s = schedule.node_sum_bytes_per_s
+        self._summed_bytes = schedule.summed_bytes(channel)
+        self._up = None if parent is None else seat.links[Edge(channel, rank, parent)]
+        self._down = [seat.links[Edge(channel, child, rank)] for child in tree.children[rank]]
+        self._inputs = seat.inputs
+        self._finished = finished
+        self._slots = Slots(min(schedule.chunk_elements, schedule.elements))
+        self._at_root = Handoff(f"rank {rank}, tree {channel}: sum at the root", seat.timeout_s)
 
-    def reducing(self, step: int) -> Callable[[], None]:
-        """Return the task that adds the children's chunks to the node's and sends the sum up; the root keeps it."""
+    def abort(self) -> None:
+        """Wake the thread that broadcasts."""
+        self._at_root.abort()
 
-        def reduce() -> None:
-            for number, chunk in enumerate(self.chunks):
-                self.summed.wait()
-                part = self._host[chunk]
-                received = self._received[: len(part)]
-                for child in self._down:
-                    child.receive(step, number, received)
-                    np.add(part, received, out=part)
-                if self._up is not None:
-                    self._up.send(step, number, part)
-                else:
-                    self._result[chunk] = part
-                    self.reduced.done()
+    def reduce(self, step: int, started: float) -> None:
+        """Add the node's and the children's chunks and send the sum up; the root hands it to :meth:`broadcast`."""
+        received = self._slots.take()
+        for number, chunk in enumerate(self._chunks):
+            slot = self._slots.take()
+            part = slot[: chunk.stop - chunk.start]
+            self._await_node_sum(number, started)
+            terms = [buffer[chunk] for buffer in self._inputs]
+            total = terms[0] if len(terms) == 1 and self._up is not None else _sum_into(part, terms)
+            for child in self._down:
+                child.receive(step, number, received[: len(part)])
+                total = np.add(total, received[: len(part)], out=part)
+            if self._up is None:
+                self._at_root.put(slot)
+            else:
+                self._up.send(step, number, total)
+                self._slots.give_back(slot)
+        self._slots.give_back(received)
 
-        return reduce
+    def _await_node_sum(self, number: int, started: float) -> None:
+        """Wait until the host's memory can have delivered the sum of a chunk."""
+        if self._node_sum_bytes_per_s is not None:
+            _sleep_until(started + self._summed_bytes[number] / self._node_sum_bytes_per_s)
 
-    def broadcasting(self, step: int) -> Callable[[], None]:
-        """Return the task that takes the sum from above and hands it to the children."""
+    def broadcast(self, step: int) -> None:
+        """Take the sum from above and hand it to the children."""
+        for number, chunk in enumerate(self._chunks):
+            slot = self._at_root.get() if self._up is None else self._slots.take()
+            part = slot[: chunk.stop - chunk.start]
+            if self._up is not None:
+                self._up.receive(step, number, part)
+            for child in self._down:
+                child.send(step, number, part)
+            self._finished(chunk, part)
+            self._slots.give_back(slot)
 
-        def broadcast() -> None:
-            for number, chunk in enumerate(self.chunks):
-                part = self._result[chunk]
-                if self._up is not None:
-                    self._up.receive(step, number, part)
-                else:
-                    self.reduced.wait()
-                for child in self._down:
-                    child.send(step, number, part)
 
-        return broadcast
+def _sum_into(out: Floats, terms: Sequence[Floats]) -> Floats:
+    first, *others = terms
+    if not others:
+        out[:] = first
+        return out
+    np.add(first, others[0], out=out)
+    for term in others[1:]:
+        np.add(out, term, out=out)
+    return out
 
 
 def _sleep_until(deadline: float) -> None:

@@ -13,6 +13,8 @@ import socket
 import struct
 from dataclasses import dataclass
 
+import numpy as np
+
 from fabric.errors import TrafficError
 from traffic.dataset import Floats
 
@@ -39,7 +41,7 @@ class Edge:
 
 
 _HEADER = struct.Struct("!IIII")
-_LOW_WATER_BYTES = 32 * 1024
+_LOW_WATER_BYTES = 256 * 1024
 
 
 class Link:
@@ -142,27 +144,48 @@ def _advanced(views: list[memoryview], done: int) -> list[memoryview]:
 
 
 class Handoff:
-    """How one thread of a rank tells another that the next piece is ready."""
+    """How one thread of a rank hands the next piece to another."""
 
     def __init__(self, what: str, timeout_s: float) -> None:
         self._what = what
         self._timeout_s = timeout_s
-        self._ready: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[Floats | None] = queue.SimpleQueue()
 
-    def done(self) -> None:
-        """Say that one more piece is ready."""
-        self._ready.put(True)
+    def put(self, piece: Floats) -> None:
+        """Hand over one more piece."""
+        self._ready.put(piece)
 
-    def wait(self) -> None:
+    def get(self) -> Floats:
         """Wait for one more piece. Raises PeerGoneError if it will not come, TrafficError if it takes too long."""
         try:
-            if not self._ready.get(timeout=self._timeout_s):
-                raise PeerGoneError(f"{self._what}: its thread failed")
+            piece = self._ready.get(timeout=self._timeout_s)
         except queue.Empty as error:
             raise StalledError(
                 f"{self._what}: not ready within {self._timeout_s:g} s; raise stall_timeout or step_timeout"
             ) from error
+        if piece is None:
+            raise PeerGoneError(f"{self._what}: its thread failed")
+        return piece
 
     def abort(self) -> None:
         """Wake the waiting thread with PeerGoneError."""
-        self._ready.put(False)
+        self._ready.put(None)
+
+
+class Slots:
+    """Memory for pieces on their way between two threads of a rank, made when first needed and used again and again."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._free: queue.SimpleQueue[Floats] = queue.SimpleQueue()
+
+    def take(self) -> Floats:
+        """Return memory for a piece, of shape (length,)."""
+        try:
+            return self._free.get_nowait()
+        except queue.Empty:
+            return np.empty(self._length, np.float32)
+
+    def give_back(self, slot: Floats) -> None:
+        """Say that a slot is no longer used."""
+        self._free.put(slot)

@@ -14,8 +14,8 @@ bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated
 
@@ -24,11 +24,20 @@ from pydantic import Field
 
 from fabric.identity import NodeId
 from fabric.lanes import ServiceLevel
-from traffic.collective import AddressOf, Collective, CollectiveConfig, CollectiveJob, ElementsBytes, Schedule
-from traffic.dataset import ELEMENT_BYTES, Floats, pieces
+from traffic.collective import (
+    AddressOf,
+    Collective,
+    CollectiveConfig,
+    CollectiveJob,
+    ElementsBytes,
+    Finished,
+    Schedule,
+    Seat,
+)
+from traffic.dataset import ELEMENT_BYTES, pieces
 from traffic.hfreduce import TreeAllreduce
 from traffic.job import Stage
-from traffic.links import Edge, Handoff, Link
+from traffic.links import Edge, Handoff, Slots
 from traffic.metrics import busbw_factor
 from traffic.trees import double_binary_tree, sent_fractions, tree_flows
 
@@ -79,26 +88,31 @@ class RingAllreduce:
         """Return what a rank sends in a round: its own segment first, then what it received in the round before."""
         return self.slices((rank - round_number) % self.ranks)
 
-    def worker(self, rank: int, links: Mapping[Edge, Link], inputs: Sequence[Floats], timeout_s: float) -> RingWorker:
+    def shortened(self, elements: int) -> RingAllreduce:
+        """Return the same ring of the first ``elements``."""
+        return replace(self, elements=min(elements, self.elements))
+
+    def worker(self, seat: Seat, finished: Finished) -> RingWorker:
         """Return a rank's part."""
-        return RingWorker(self, rank, links, inputs, timeout_s)
+        return RingWorker(self, seat, finished)
 
 
 class RingWorker:
-    """A rank's part in :class:`RingAllreduce`: one thread receives and adds, one sends."""
+    """A rank's part in :class:`RingAllreduce`: one thread receives and adds, one sends.
 
-    def __init__(
-        self, schedule: RingAllreduce, rank: int, links: Mapping[Edge, Link], inputs: Sequence[Floats], timeout_s: float
-    ) -> None:
-        (self._own,) = inputs
-        self.result: Floats = np.empty(schedule.elements, np.float32)
+    What was received and waits to be sent, over all ranks of the ring, is never more than the size of the data.
+    """
+
+    def __init__(self, schedule: RingAllreduce, seat: Seat, finished: Finished) -> None:
+        (self._own,) = seat.inputs
+        self._finished = finished
         self._schedule = schedule
-        self._rank = rank
-        self._before = (rank - 1) % schedule.ranks
-        self._from = links[Edge(0, self._before, rank)]
-        self._to = links[Edge(0, rank, (rank + 1) % schedule.ranks)]
-        self._received: Floats = np.empty(min(schedule.slice_elements, schedule.elements), np.float32)
-        self._forward = Handoff(f"rank {rank}: slice to forward", timeout_s)
+        self._rank = seat.rank
+        self._before = (seat.rank - 1) % schedule.ranks
+        self._from = seat.links[Edge(0, self._before, seat.rank)]
+        self._to = seat.links[Edge(0, seat.rank, (seat.rank + 1) % schedule.ranks)]
+        self._slots = Slots(min(schedule.slice_elements, schedule.elements))
+        self._forward = Handoff(f"rank {seat.rank}: slice to forward", seat.timeout_s)
 
     def tasks(self, step: int) -> Sequence[Callable[[], None]]:
         """Return the step's two tasks."""
@@ -119,23 +133,27 @@ class RingWorker:
     def _receive(self, step: int) -> None:
         rounds = self._schedule.rounds
         for number, round_number, elements in self._frames(self._before):
-            part = self.result[elements]
+            slot = self._slots.take()
+            part = slot[: elements.stop - elements.start]
+            self._from.receive(step, number, part)
             if round_number < rounds // 2:
-                received = self._received[: len(part)]
-                self._from.receive(step, number, received)
-                np.add(self._own[elements], received, out=part)
-            else:
-                self._from.receive(step, number, part)
+                np.add(self._own[elements], part, out=part)
+            # The sum is whole here after the first half's last round, and elsewhere when it comes round in the second.
+            if round_number >= rounds // 2 - 1:
+                self._finished(elements, part)
             if round_number < rounds - 1:
-                self._forward.done()
+                self._forward.put(slot)
+            else:
+                self._slots.give_back(slot)
 
     def _send(self, step: int) -> None:
         for number, round_number, elements in self._frames(self._rank):
             if round_number == 0:
                 self._to.send(step, number, self._own[elements])
                 continue
-            self._forward.wait()
-            self._to.send(step, number, self.result[elements])
+            slot = self._forward.get()
+            self._to.send(step, number, slot[: elements.stop - elements.start])
+            self._slots.give_back(slot)
 
 
 def sent_fraction(algorithm: Algorithm, ranks: int) -> float:

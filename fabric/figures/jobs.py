@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from fabric.figures.style import LEVEL_ORDER, framed, level_colour, phase_label,
 from fabric.results import Phase, Result
 from fabric.units import format_time
 
+_MOST_INCHES = 8.0
+"""What all rows of steps may take, unless their boxes would touch."""
+_TWO_LINES_INCHES = 0.35
 _OPERATIONS = {"read": "Storage reads", "write": "Storage writes"}
 
 
@@ -72,29 +76,49 @@ def collective_steps(result: Result) -> Figure | None:
     if not phases:
         return None
     ideals = {str(level): float(value) for level, value in result.summary.get("ideal_algbw_Bps", {}).items()}
-    height = 1.5 + 0.5 * len(phases) * max(1, len(levels) * 0.7)
-    with framed(result, "Steps of collectives", 11.0, height) as (figure, body):
+    row_inches = _row_inches(table, phases)
+    with framed(result, "Steps of collectives", 11.0, 1.5 + row_inches * len(phases)) as (figure, body):
         bandwidth, duration = body.subplots(1, 2, sharey=True)
-        for number, level in enumerate(levels):
-            offset = (number - (len(levels) - 1) / 2) * 0.8 / len(levels)
-            _draw_level(bandwidth, duration, table, level, phases, offset, 0.6 / len(levels))
-        _finish_steps(bandwidth, duration, phases, levels, ideals, result.scale)
+        unit = _unit(table)
+        for row, phase in enumerate(phases):
+            _draw_phase(bandwidth, duration, table, phase, row, unit)
+        _finish_steps(bandwidth, duration, levels, ideals, result.scale, unit)
+        _label_rows(bandwidth, phases, row_inches)
         handles = _step_legend(levels, ideals)
         body.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return figure
 
 
-def _draw_level(
-    bandwidth: Axes, duration: Axes, table: pd.DataFrame, level: str, phases: list[Phase], offset: float, width: float
-) -> None:
-    for row, phase in enumerate(phases):
+Unit = tuple[float, str]
+"""Of bandwidths: how many bytes a second, and its name."""
+
+
+def _unit(table: pd.DataFrame) -> Unit:
+    fastest = (table["size_bytes"] / (table["ended_s"] - table["started_s"])).max()
+    return (1e9, "GB/s") if fastest >= 1e9 else (1e6, "MB/s")
+
+
+def _levels_of(table: pd.DataFrame, phase: Phase) -> list[str]:
+    return present(table[table["phase"] == phase.name], "service_level", LEVEL_ORDER)
+
+
+def _row_inches(table: pd.DataFrame, phases: list[Phase]) -> float:
+    """Return how high a phase's row is: two lines of label and all its boxes; less, down to one line, if many are."""
+    boxes = max(len(_levels_of(table, phase)) for phase in phases)
+    return min(max(0.5, 0.35 * boxes), max(0.2 * boxes, _MOST_INCHES / len(phases)))
+
+
+def _draw_phase(bandwidth: Axes, duration: Axes, table: pd.DataFrame, phase: Phase, row: int, unit: Unit) -> None:
+    """Draw a phase's boxes, one a service level, within its row."""
+    levels = _levels_of(table, phase)
+    for number, level in enumerate(levels):
+        at, width = row + (number - (len(levels) - 1) / 2) * 0.8 / len(levels), 0.6 / len(levels)
         taken, algbw = step_times(table, level, phase)
-        if len(taken):
-            _draw_box(bandwidth, algbw / 1e6, row + offset, width, level, "{:.3g} MB/s")
-            _draw_box(duration, taken, row + offset, width, level, "{:.3g} s")
+        _draw_box(bandwidth, algbw / unit[0], at, width, level, lambda value: f"{value:.3g} {unit[1]}")
+        _draw_box(duration, taken, at, width, level, format_time)
 
 
-def _draw_box(panel: Axes, values: Floats, at: float, width: float, level: str, text: str) -> None:
+def _draw_box(panel: Axes, values: Floats, at: float, width: float, level: str, text: Callable[[float], str]) -> None:
     colour = level_colour(level)
     panel.boxplot(
         [values], positions=[at], widths=width, orientation="horizontal", showfliers=False, manage_ticks=False,
@@ -105,28 +129,37 @@ def _draw_box(panel: Axes, values: Floats, at: float, width: float, level: str, 
     spread = at + width * 0.35 * np.sin(np.arange(len(values)) * 2.4)
     panel.plot(values, spread, ".", color=colour, markersize=2.5, alpha=0.5)
     panel.annotate(
-        text.format(np.median(values)), (float(values.max()), at), (6, 0), textcoords="offset points",
+        text(float(np.median(values))), (float(values.max()), at), (6, 0), textcoords="offset points",
         va="center", fontsize=7, color="#222222",
     )  # fmt: skip
 
 
 def _finish_steps(
-    bandwidth: Axes, duration: Axes, phases: list[Phase], levels: list[str], ideals: dict[str, float], scale: float
+    bandwidth: Axes, duration: Axes, levels: list[str], ideals: dict[str, float], scale: float, unit: Unit
 ) -> None:
-    bandwidth.set_yticks(range(len(phases)), [phase_label(phase, 30) for phase in phases])
-    bandwidth.set_ylim(len(phases) - 0.4, -0.6)
-    bandwidth.set_xlabel("algbw = size / time, MB/s (number: median)")
-    duration.set_xlabel("time of a step, s (number: median)")
+    bandwidth.set_xlabel(f"algbw = size / time, {unit[1]} (number: median)")
+    duration.set_xlabel("time of a step (number: median)")
+    duration.xaxis.set_major_formatter(lambda value, _: format_time(value))
     for level in levels:
         if level in ideals:
-            bandwidth.axvline(ideals[level] / 1e6, color=level_colour(level), linestyle="--", linewidth=1)
+            bandwidth.axvline(ideals[level] / unit[0], color=level_colour(level), linestyle="--", linewidth=1)
     for panel in (bandwidth, duration):
         panel.set_xlim(0, panel.get_xlim()[1] * 1.16)
         panel.grid(visible=False, axis="y")
     if scale != 1:
-        top = bandwidth.secondary_xaxis("top", functions=times(scale / 1e3))
+        top = bandwidth.secondary_xaxis("top", functions=times(scale * unit[0] / 1e9))
         top.set_xlabel(f"times {scale:,.10g}: GB/s")
         bandwidth.spines["top"].set_visible(True)
+
+
+def _label_rows(panel: Axes, phases: list[Phase], row_inches: float) -> None:
+    """Name each row; in low ones on one line and without the queueing, which the footer names."""
+    if row_inches >= _TWO_LINES_INCHES:
+        labels = [phase_label(phase, 30) for phase in phases]
+    else:
+        labels = [phase.title for phase in phases]
+    panel.set_yticks(range(len(phases)), labels, fontsize=9 if row_inches >= _TWO_LINES_INCHES else 7.5)
+    panel.set_ylim(len(phases) - 0.4, -0.6)
 
 
 def _step_legend(levels: list[str], ideals: dict[str, float]) -> list[Line2D]:

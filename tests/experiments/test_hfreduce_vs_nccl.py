@@ -10,16 +10,8 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.hfreduce_vs_nccl import (
-    CountedSteps,
-    HFReduceVsNcclConfig,
-    chosen_nodes,
-    explanation,
-    nodes_by_zone,
-    phase_name,
-    summarize,
-    variants,
-)
+from experiments.allreduce_variants import HFReduceVsNcclConfig, chosen_nodes, nodes_by_zone, phase_name, variants
+from experiments.hfreduce_vs_nccl import CountedSteps, explanation, summarize
 from experiments.registry import resolve
 from experiments.session import Session
 from fabric.config import checked
@@ -56,12 +48,14 @@ def steps_of(speeds: dict[str, float]) -> pd.DataFrame:
 def summary_of(speeds: dict[str, float], fabric: Any = TRUE_RATE) -> dict[str, Any]:
     outcomes = [
         SimpleNamespace(
-            phase=SimpleNamespace(name=name), conservation=SimpleNamespace(dropped_by_queues=place, sent_packets=100)
+            phase=SimpleNamespace(name=name),
+            conservation=SimpleNamespace(dropped_by_queues=place, sent_packets=12345, retransmissions=2 * place),
         )
         for place, name in enumerate(NAMES)
     ]
     session = SimpleNamespace(live=SimpleNamespace(fabric=fabric), phases=outcomes, table=lambda _: steps_of(speeds))
-    return summarize(cast(Session, session), CONFIG)
+    crowding = {name: 1 + place / 10 for place, name in enumerate(NAMES)}
+    return summarize(cast(Session, session), CONFIG, crowding)
 
 
 SPEEDS = {name: 9.0 + place for place, name in enumerate(NAMES)}
@@ -117,29 +111,38 @@ def test_a_summary_can_be_written_and_read(tmp_path: Any) -> None:
         ("hfreduce_plain_n2.steps", 3),
         ("hfreduce_plain_n8.busbw_Bps", 10e9 * 2 * 7 / 8),
         ("hfreduce_plain_n2.step_s", SIZE / 9e9),
-        ("hfreduce_plain_n2.ideal_algbw_Bps", 25e9),
-        ("hfreduce_plain_n8.ideal_algbw_Bps", 12.5e9),
-        ("hfreduce_plain_memory_n2.ideal_algbw_Bps", 320e9 / 24),
-        ("hfreduce_zone_aware_measured_n8.ideal_algbw_Bps", 8.1e9),
-        ("nccl_ring_n2.ideal_algbw_Bps", 25e9),
-        ("nccl_ring_n8.ideal_algbw_Bps", 25e9 * 8 / 14),
-        ("nccl_tree_n8.ideal_algbw_Bps", 12.5e9),
+        ("hfreduce_plain_n2.network_ideal_Bps", 25e9),
+        ("hfreduce_plain_n8.network_ideal_Bps", 12.5e9),
+        ("hfreduce_plain_memory_n2.network_ideal_Bps", 25e9),
+        ("nccl_ring_n2.network_ideal_Bps", 25e9),
+        ("nccl_ring_n8.network_ideal_Bps", 25e9 * 8 / 14),
+        ("nccl_tree_n8.network_ideal_Bps", 12.5e9),
         ("nccl_tree_n8.drops_packets", 15),
+        ("nccl_tree_n8.retransmissions", 30),
+        ("nccl_tree_n8.busiest_link_of_nic", 2.5),
     ],
 )
 def test_a_number_comes_from_the_rows_of_its_phase(name: str, value: float) -> None:
     assert SUMMARY["metrics"][name] == pytest.approx(value)
 
 
-def test_algbw_stands_beside_its_ideal_and_the_papers() -> None:
+def test_algbw_stands_beside_its_share_of_the_limit_and_the_papers() -> None:
     rows = rows_of(SUMMARY, "algbw")
-    assert rows[0] == ["HFReduce, plain tree", "9 of 25", "10 of 12.5", "6.3-8.1"]
-    assert rows[-1] == ["NCCL, tree", "23 of 25", "24 of 12.5", "1.6-4.8"]
+    assert rows[0] == ["HFReduce, plain tree", "9 (36%)", "10 (80%)", "6.3-8.1"]
+    assert rows[1] == ["HFReduce, plain tree, host memory 13.3 GB/s", "11 (82%)", "12 (96%)", "6.3-8.1"]
+    assert rows[-1] == ["NCCL, tree", "23 (92%)", "24 (192%)", "1.6-4.8"]
+
+
+def test_what_is_explained_is_of_the_most_nodes_with_all_that_it_follows_from() -> None:
+    rows = rows_of(SUMMARY, "What the network alone explains, and what it does not: 8 nodes")
+    assert rows[2][:6] == ["HFReduce, plain tree, host measured 8.1 GB/s", "14", "12.5", "112%", "8.1", "6.3-8.1"]
+    assert rows[-2][:6] == ["NCCL, ring", "22", "14.3", "154%", "none", "1.6-4.8"]
+    assert rows[-2][6].startswith("the network allows 4.6 times the paper's best")
 
 
 def test_the_answer_is_of_the_most_nodes() -> None:
     assert SUMMARY["answer"] == (
-        "With 16 MiB over 8 nodes the network alone lets HFReduce add up "
+        "With 186 MiB over 8 nodes the network alone lets HFReduce add up "
         "16 GB/s, 18 with a host that adds up 13.3 GB/s, 20 with a "
         "host that adds up 8.1 GB/s (paper: 6.3-8.1), an NCCL ring 22 GB/s and an NCCL tree 24 GB/s (paper: 1.6-4.8)."
     )
@@ -148,7 +151,8 @@ def test_the_answer_is_of_the_most_nodes() -> None:
 def test_a_scaled_fabric_is_told_at_full_scale() -> None:
     summary = summary_of({name: speed / 10_000 for name, speed in SPEEDS.items()}, SCALED)
     assert rows_of(summary, "algbw") == rows_of(SUMMARY, "algbw")
-    assert summary["metrics"]["hfreduce_plain_memory_n2.ideal_algbw_Bps"] == pytest.approx(320e9 / 24 / 10_000)
+    assert rows_of(summary, "What") == rows_of(SUMMARY, "What")
+    assert summary["metrics"]["hfreduce_plain_n8.network_ideal_Bps"] == pytest.approx(12.5e9 / 10_000)
 
 
 def test_pairs_across_zones_are_those_of_the_schedule() -> None:
@@ -159,36 +163,71 @@ def test_pairs_across_zones_are_those_of_the_schedule() -> None:
     assert pairs["NCCL, ring", "2"] == "0"
 
 
+def test_drops_retransmissions_and_the_busiest_link_are_told_of_each_phase() -> None:
+    assert rows_of(SUMMARY, "Network")[-1] == ["NCCL, tree", "8", "4", "2.50", "12,345", "15", "30"]
+
+
 def test_a_run_without_steps_says_so() -> None:
     summary = summary_of({})
     assert "add up an unknown number of GB/s" in summary["answer"]
-    assert rows_of(summary, "algbw")[0][1] == "none of 25"
+    assert rows_of(summary, "algbw")[0][1] == "none"
     assert rows_of(summary, "What") == []
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "says"),
+    ("name", "gigabytes", "ideal", "cap", "says"),
     [
-        ("nccl_ring", [9.6e9, 20e9], "2.0 times the paper's best or more: not the network but hosts (PCIe, memory)"),
-        ("hfreduce_plain", [12.15e9], "1.5 times the paper's best or more: not the network but hosts (the sum"),
-        ("hfreduce_plain_memory", [10e9, 11e9], "this cap alone does not explain"),
-        ("hfreduce_plain_measured", [7e9, 8e9], "inside the paper's range: the cap explains"),
-        ("nccl_tree", [2e9, 4e9], "inside the paper's range: the network alone explains"),
-        ("nccl_tree", [1e9], "below the paper's range"),
-        ("hfreduce_plain", [7e9, 12e9], "partly inside the paper's range"),
+        (
+            "nccl_ring",
+            9.6,
+            14.3,
+            None,
+            "the network allows 2.0 times the paper's best: hosts (PCIe, memory, kernels) set",
+        ),
+        (
+            "hfreduce_plain",
+            12.15,
+            12.5,
+            None,
+            "the network allows 1.5 times the paper's best: hosts (the sum in the node",
+        ),
+        ("hfreduce_plain_memory", 12.15, 12.5, 13.3, "the network, which ends below this cap, allows 1.5 times"),
+        (
+            "hfreduce_plain_memory",
+            12.15,
+            25.0,
+            13.5,
+            "carries 90% of what this host adds up: 1.5 times the paper's best",
+        ),
+        (
+            "hfreduce_plain_measured",
+            7.29,
+            12.5,
+            8.1,
+            "carries 90% of what this host adds up: with such hosts it explains",
+        ),
+        ("hfreduce_plain_measured", 4.05, 12.5, 8.1, "carries 50% of what this host adds up: too little"),
+        ("nccl_tree", 3.0, 12.5, None, "inside the paper's range: the network alone explains"),
+        ("nccl_tree", 1.0, 12.5, None, "below the paper's range"),
     ],
 )
-def test_what_the_network_explains_follows_from_the_numbers(name: str, values: list[float], says: str) -> None:
+def test_what_the_network_explains_follows_from_the_numbers(
+    name: str, gigabytes: float, ideal: float, cap: float | None, says: str
+) -> None:
     (variant,) = [one for one in variants(CONFIG) if one.name == name]
-    assert says in explanation(variant, values)
+    assert says in explanation(variant, gigabytes * 1e9, ideal * 1e9, None if cap is None else cap * 1e9)
 
 
 def test_every_phase_is_in_the_figure_of_algbw_over_nodes() -> None:
     assert [name for line in SUMMARY["scaling"]["series"] for name in line["phases"]] == NAMES
     assert [band["to_Bps"] for band in SUMMARY["scaling"]["bands"]] == [8.1e9, 4.8e9]
+    assert [cap["label"] for cap in SUMMARY["scaling"]["caps"]] == [
+        "host cap, memory: 13.3 GB/s",
+        "host cap, measured: 8.1 GB/s",
+    ]
 
 
-def test_a_phase_is_as_long_as_its_steps_and_one_that_warms_up_and_is_not_told() -> None:
+def test_a_phase_is_as_long_as_its_steps() -> None:
     played: list[tuple[int, str]] = []
 
     def run_steps(count: int, phase: str) -> Records:
@@ -198,8 +237,8 @@ def test_a_phase_is_as_long_as_its_steps_and_one_that_warms_up_and_is_not_told()
     job = CountedSteps(cast(Any, SimpleNamespace(level=ServiceLevel.NCCL, run_steps=run_steps)), 3)
     job.play("p")
     assert played == []
-    assert [row["step"] for row in job.halt().steps] == [1, 2, 3]
-    assert played == [(4, "p")]
+    assert [row["step"] for row in job.halt().steps] == [0, 1, 2]
+    assert played == [(3, "p")]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +252,7 @@ def test_a_phase_is_as_long_as_its_steps_and_one_that_warms_up_and_is_not_told()
         ("size=1001", "size: 1001 bytes are not whole float32 elements"),
         ("size=1 MiB", None),
         ("size=256 KiB", "chunk: 256 KiB is more than the half of 256 KiB that a tree carries"),
-        ("slice=20 MiB", "slice: 20 MiB is more than the half of 16 MiB"),
+        ("slice=100 MiB", "slice: 100 MiB is more than the half of 186 MiB"),
         ("steps=0", "steps: Input should be greater than or equal to 1"),
         ("host_caps.Fast={}", "host_caps.Fast"),
         ("host_caps.memory.bandwith=1", "did you mean 'host_caps.memory.bandwidth'?"),

@@ -15,7 +15,7 @@ from experiments.registry import resolve
 from experiments.session import PhaseOutcome, Session
 from fabric.census import Conservation
 from fabric.lanes import ServiceLevel
-from fabric.results import TABLES, Phase, ResultWriter
+from fabric.results import TABLES, Phase, ResultWriter, empty_table
 from topologies.load import load_fabric
 from traffic.job import Records
 
@@ -50,7 +50,9 @@ def counted(sent: int, drops: int, retransmissions: int = 0) -> Conservation:
 def outcome(place: int, name: str) -> PhaseOutcome:
     started = place * PHASE_S
     phase = Phase(name, f"title of {name}", "lanes" if name == "lanes" else "shared", started, started + PHASE_S)
-    return PhaseOutcome(phase, Records(), counted(1000 * (place + 1), place, 2 if name == "shared" else 0))
+    return PhaseOutcome(
+        phase, Records(), counted(1000 * (place + 1), place, 2 if name == "shared" else 0), empty_table("machine")
+    )
 
 
 class FakeSession:

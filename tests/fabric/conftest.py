@@ -178,6 +178,7 @@ def _summary(recipe: Recipe) -> dict[str, Any]:
             "title": "Allreduce of 200 kB",
             "series": [{"label": "HFReduce", "service_level": "hfreduce", "phases": [name for name, *_ in PHASES]}],
             "bands": [{"label": "paper", "service_level": "hfreduce", "from_Bps": 6.3e9, "to_Bps": 8.1e9}],
+            "caps": [{"label": "host's memory: 13.3 GB/s", "algbw_Bps": 13.3e9}],
         },
         "metrics": recipe.metrics or {"lanes.hfreduce.algbw_Bps": 500_000.0, "shared.hfreduce.algbw_Bps": 250_000.0},
         "tables": [

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fabric.census import Census, Conservation, PortCount, conservation
+from fabric.census import Census, Conservation, PortCount, TcpCount, conservation
 from fabric.identity import NodeId, Role
 from fabric.model import Fabric, FabricBuilder, Port, Tier
 
@@ -67,8 +67,9 @@ def test_what_is_sent_and_delivered_is_accounted_for() -> None:
     assert found.unaccounted_packets == 0
 
 
-def test_segments_sent_again_are_what_came_since() -> None:
-    assert change(replace(census(), retransmissions=12), replace(census(), retransmissions=5)).retransmissions == 7
+def test_what_tcp_counts_is_what_came_since() -> None:
+    found = change(replace(census(), tcp=TcpCount(12, 4)), replace(census(), tcp=TcpCount(5, 1)))
+    assert (found.retransmissions, found.tcp_short_of_memory) == (7, 3)
 
 
 def test_both_directions_of_a_link_are_told_apart() -> None:

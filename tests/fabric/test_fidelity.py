@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -20,6 +21,7 @@ from fabric.fidelity import (
     conservation_checks,
     judge,
     machine_checks,
+    memory_checks,
     switching_checks,
 )
 from fabric.results import TABLES
@@ -241,11 +243,33 @@ def test_a_phase_in_which_nothing_was_sent_waits_for_nothing() -> None:
     assert found.value == 0
 
 
-def test_a_phase_too_short_for_a_sample_leaves_a_verdict_that_can_be_written() -> None:
+def test_a_phase_without_a_sample_makes_the_run_invalid() -> None:
     short = PhaseEvidence("short", counted(1000), machine(samples=0), 0.01)
     verdict = judge([calibration()], [short, phase()], FRAME_TIME_S)
-    assert verdict.status is FAITHFUL
+    assert verdict.reasons == [
+        "invalid: no samples of the machine in 1 of 2 phases (short first): nothing says whether it kept up"
+    ]
     json.dumps(verdict.as_json(), allow_nan=False)
+
+
+def test_one_sample_a_phase_is_enough() -> None:
+    verdict = judge([calibration()], [PhaseEvidence("short", counted(1000), machine(samples=1), 0.01)], FRAME_TIME_S)
+    assert verdict.status is FAITHFUL
+
+
+def test_in_virtual_time_busy_cores_say_nothing_and_all_else_counts() -> None:
+    busy = PhaseEvidence("busy", counted(1000), machine(cpu_busy_fraction=1.0), 10.0)
+    assert judge([calibration()], [busy], FRAME_TIME_S).status is INVALID
+    verdict = judge([calibration()], [busy], FRAME_TIME_S, is_virtual=True)
+    assert verdict.status is FAITHFUL
+    late = PhaseEvidence("late", counted(1000), machine(cpu_busy_fraction=1.0, lateness_s=0.5), 10.0)
+    assert judge([calibration()], [late], FRAME_TIME_S, is_virtual=True).status is INVALID
+
+
+@pytest.mark.parametrize(("times", "status"), [(0, FAITHFUL), (1, DEGRADED), (11, INVALID)])
+def test_tcp_short_of_memory_is_noticed(times: int, status: Status) -> None:
+    (found,) = memory_checks([replace(counted(1000), tcp_short_of_memory=times), counted(1000)])
+    assert found.status is status
 
 
 def test_without_phases_nothing_can_be_believed() -> None:
@@ -303,9 +327,3 @@ def test_frames_that_the_kernel_dropped_during_the_run_are_noticed(drops: list[i
     found = named(machine_checks(machine(softnet_drops=drops)), "softnet_drops")
     assert found.status is status
     assert found.text == f"the kernel's input queues dropped {drops[-1] - drops[0]} frames"
-
-
-def test_without_samples_nothing_can_be_believed() -> None:
-    (found,) = machine_checks(machine(samples=0))
-    assert found.status is INVALID
-    assert found.text == "no samples of the machine: nothing says whether it kept up"

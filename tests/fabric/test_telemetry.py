@@ -175,6 +175,18 @@ def test_a_series_has_a_sample_a_period_from_begin_to_end(sampler: Sampler) -> N
 
 
 @pytest.mark.root
+def test_a_series_that_ends_as_it_begins_has_a_sample_of_each(sampler: Sampler) -> None:
+    for _ in range(3):
+        sampler.begin()
+        begun = time.monotonic()
+        taken = sampler.end()
+        # A busy machine may let a period pass in between; never is there less than one sample of each.
+        assert len(taken.machine) >= 2
+        assert taken.machine["at"][0] <= begun <= taken.machine["at"][-1]
+        assert len(machine_frame(taken, origin=0.0)) == len(taken.machine) - 1
+
+
+@pytest.mark.root
 def test_queues_that_change_within_a_series_are_told(sampler: Sampler) -> None:
     sampler.begin()
     with Netlink() as link:

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric.errors import TrafficError
-from traffic.collective import Schedule, Worker
-from traffic.dataset import Dataset, Floats, pieces, verify
+from traffic.collective import Schedule, Seat, Worker
+from traffic.dataset import Buffer, Dataset, Floats, SumCheck, pieces
 from traffic.hfreduce import TreeAllreduce
 from traffic.links import Edge, Link
 from traffic.nccl import RingAllreduce
@@ -33,23 +34,33 @@ def connected(schedule: Schedule, ranks: int) -> list[dict[Edge, Link]]:
     return links
 
 
-def allreduce(schedule: Schedule, inputs: Sequence[Sequence[Floats]], steps: int = 1) -> list[Floats]:
+def allreduce(schedule: Schedule, inputs: Sequence[Sequence[Buffer]], steps: int = 1) -> list[Floats]:
     """Return every rank's result after some steps, each begun with a result of NaN."""
+    ranks = range(len(inputs))
     links = connected(schedule, len(inputs))
-    workers = [schedule.worker(rank, links[rank], inputs[rank], TIMEOUT_S) for rank in range(len(inputs))]
+    results: list[Floats] = [np.empty(schedule.elements, np.float32) for _ in ranks]
+    workers = [
+        schedule.worker(Seat(rank, links[rank], inputs[rank], TIMEOUT_S), partial(_copy, results[rank]))
+        for rank in ranks
+    ]
     try:
         with ThreadPoolExecutor(5 * len(inputs)) as threads:
             for step in range(steps):
+                for result in results:
+                    result.fill(np.nan)
                 _step(workers, step, threads)
     finally:
         for link in (link for of_rank in links for link in of_rank.values()):
             link.close()
-    return [worker.result for worker in workers]
+    return results
+
+
+def _copy(result: Floats, piece: slice, found: Floats) -> None:
+    assert np.isnan(result[piece]).all(), "a piece came twice"
+    result[piece] = found
 
 
 def _step(workers: Sequence[Worker], step: int, threads: ThreadPoolExecutor) -> None:
-    for worker in workers:
-        worker.result.fill(np.nan)
     tasks: list[Callable[[], None]] = [task for worker in workers for task in worker.tasks(step)]
     for future in [threads.submit(task) for task in tasks]:
         future.result(TIMEOUT_S)
@@ -112,12 +123,61 @@ def test_node_sum_is_no_faster_than_the_memory_allows() -> None:
     assert 0.1 <= time.monotonic() - started < 0.5
 
 
-def test_dataset_expects_the_sum_of_its_buffers(tmp_path: Path) -> None:
-    dataset = Dataset.write(tmp_path, ranks=5, buffers_per_rank=3, elements=1001, seed=1)
-    buffers = [buffer for rank in range(5) for buffer in dataset.inputs(rank)]
+@pytest.mark.parametrize("elements", [1, 14, 1001])
+def test_dataset_expects_the_sum_of_its_buffers(tmp_path: Path, elements: int) -> None:
+    dataset = Dataset.write(tmp_path, ranks=5, buffers_per_rank=3, elements=elements, seed=1)
+    whole = slice(0, elements)
+    buffers = [buffer[whole] for rank in range(5) for buffer in dataset.inputs(rank)]
     assert len(buffers) == 15
-    assert np.array_equal(dataset.expected(), np.sum(buffers, axis=0))
-    assert len({buffer.tobytes() for buffer in buffers}) == 15
+    assert np.array_equal(dataset.expected()[whole], np.sum(buffers, axis=0))
+    if elements > 1:
+        assert len({buffer.tobytes() for buffer in buffers}) == 15
+
+
+def test_dataset_larger_than_its_memory_has_the_right_sum_everywhere_and_no_chunk_twice(tmp_path: Path) -> None:
+    elements, chunk = 3_000_000, 2**14
+    dataset = Dataset.write(tmp_path, ranks=2, buffers_per_rank=2, elements=elements, seed=1)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < elements
+    buffers = [buffer for rank in range(2) for buffer in dataset.inputs(rank)]
+    seen: list[set[bytes]] = [set() for _ in buffers]
+    for piece in pieces(0, elements, chunk):
+        parts = [buffer[piece] for buffer in buffers]
+        assert np.array_equal(dataset.expected()[piece], np.sum(parts, axis=0))
+        assert len({part.tobytes() for part in parts}) == len(buffers)
+        for chunks, part in zip(seen, parts, strict=True):
+            chunks.add(part.tobytes())
+    assert {len(chunks) for chunks in seen} == {-(-elements // chunk)}
+
+
+def test_an_allreduce_larger_than_its_datasets_memory_is_right(tmp_path: Path) -> None:
+    elements, ranks = 400_000, 3
+    dataset = Dataset.write(tmp_path, ranks, 1, elements, seed=1)
+    inputs = [dataset.inputs(rank) for rank in range(ranks)]
+    expected = dataset.expected()[slice(0, elements)]
+    for schedule in (TreeAllreduce(double_binary_tree(ranks), elements, 30_000), RingAllreduce(ranks, elements, 7000)):
+        for result in allreduce(schedule, inputs):
+            assert np.array_equal(result, expected)
+
+
+@pytest.mark.parametrize("kind", ["tree", "ring"])
+def test_a_shortened_collective_sums_the_first_elements_over_the_same_connections(kind: str) -> None:
+    whole: Schedule = TreeAllreduce(double_binary_tree(4), 1000, 64)
+    if kind == "ring":
+        whole = RingAllreduce(4, 1000, 64)
+    short = whole.shortened(130)
+    assert (short.elements, short.edges) == (130, whole.edges)
+    assert whole.shortened(5000) == whole
+    inputs = random_inputs(4, 1, 1000)
+    expected = np.sum([buffer[:130] for of_rank in inputs for buffer in of_rank], axis=0)
+    for result in allreduce(short, inputs):
+        assert np.array_equal(result, expected)
+
+
+def test_both_trees_get_the_nodes_sum_in_turn() -> None:
+    """Elements of the first: 20, 20, 11; of the second: 20, 20, 10."""
+    schedule = TreeAllreduce(double_binary_tree(2), 101, 20)
+    assert schedule.summed_bytes(0) == [80, 240, 364]
+    assert schedule.summed_bytes(1) == [160, 320, 404]
 
 
 def test_dataset_whose_sums_would_not_be_exact_is_refused(tmp_path: Path) -> None:
@@ -125,13 +185,40 @@ def test_dataset_whose_sums_would_not_be_exact_is_refused(tmp_path: Path) -> Non
         Dataset.write(tmp_path, ranks=2500, buffers_per_rank=8, elements=1, seed=1)
 
 
+def checked_pieces(*found: tuple[int, Floats]) -> SumCheck:
+    """Return a check of a result of 0 to 5 that was told of some pieces."""
+    check = SumCheck(np.arange(6, dtype=np.float32), 6)
+    check.begin("rank 3")
+    for start, piece in found:
+        check.piece(slice(start, start + len(piece)), piece)
+    return check
+
+
+def floats(*values: float) -> Floats:
+    return np.array(values, np.float32)
+
+
 def test_wrong_element_is_named_with_its_rank() -> None:
-    expected = np.arange(6, dtype=np.float32)
-    result = expected.copy()
-    verify(result, expected, "rank 3")
-    result[4:] = np.nan, 7
-    with pytest.raises(TrafficError, match=r"rank 3: element 4 of 6 is nan, expected 4 \(2 wrong elements\)"):
-        verify(result, expected, "rank 3")
+    checked_pieces((2, floats(2, 3, 4, 5)), (0, floats(0, 1))).end()
+    with pytest.raises(
+        TrafficError, match=r"rank 3: element 4 of 6 is nan, expected 4 \(2 wrong elements in its chunk"
+    ):
+        checked_pieces((2, floats(2, 3, np.nan, 7)))
+
+
+@pytest.mark.parametrize(
+    ("found", "element"),
+    [
+        ([], 0),
+        ([(0, floats(0, 1, 2))], 3),
+        ([(3, floats(3, 4, 5))], 0),
+        ([(0, floats(0, 1, 2)), (3, floats(3, 4, 5)), (3, floats(3, 4, 5))], 6),
+        ([(0, floats(0, 1, 2)), (2, floats(2, 3, 4, 5))], 3),
+    ],
+)
+def test_a_result_that_did_not_come_whole_is_noticed(found: list[tuple[int, Floats]], element: int) -> None:
+    with pytest.raises(TrafficError, match=f"rank 3: the result from element {element} of 6 on did not come, or"):
+        checked_pieces(*found).end()
 
 
 def test_pieces_cover_a_stretch_without_gaps() -> None:

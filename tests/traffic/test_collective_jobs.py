@@ -26,7 +26,7 @@ from traffic.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fracti
 from traffic.trees import crossing_pairs
 
 FABRIC = load_fabric("fire_flyer_2_small")
-NodesToJob = Callable[[Stage, "tuple[NodeId, ...]"], CollectiveJob]
+NodesToJob = Callable[..., CollectiveJob]
 
 
 def loopback(_: NodeId) -> str:
@@ -128,15 +128,24 @@ def test_tree_kind_decides_how_many_pairs_cross_zones(stage: Stage, kind: TreeKi
 
 @pytest.mark.parametrize("make", [hfreduce, nccl])
 def test_wrong_sum_is_caught_with_its_first_wrong_element(stage: Stage, make: NodesToJob) -> None:
-    with started(make(stage, nodes(3))) as job:
+    with started(make(stage, nodes(3), size=480_000)) as job:
         job.run_steps(1)
         spoil(job, element=100_000)
         job.play("spoilt")
         time.sleep(0.2)
         with pytest.raises(
-            TrafficError, match=r"rank \d \(z\dh\d{3}\), step 1: element 100000 of 524288 is \d+, expected"
+            TrafficError, match=r"rank \d \(z\dh\d{3}\), step 1: element 100000 of 120000 is \d+, expected"
         ):
             job.halt()
+
+
+def test_warming_up_is_checked_and_no_row_tells_of_it(stage: Stage) -> None:
+    with started(nccl(stage, nodes(3), size="8 MiB")) as job:
+        job.warm_up()
+        assert [row["step"] for row in job.run_steps(1).steps] == [1]
+        spoil(job, element=0)
+        with pytest.raises(TrafficError, match=r"step 2: element \d+ of 1048576 is \d+, expected"):
+            job.warm_up()
 
 
 def spoil(job: CollectiveJob, element: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from fabric.errors import TrafficError
 from traffic.dataset import Floats
-from traffic.links import Handoff, Link, PeerGoneError
+from traffic.links import Handoff, Link, PeerGoneError, Slots
 
 
 def floats(count: int) -> Floats:
@@ -105,12 +105,25 @@ def test_abort_wakes_our_own_receiver(links: tuple[Link, Link]) -> None:
         ours.receive(3, 7, floats(10))
 
 
-def test_handoff_passes_pieces_on_and_names_what_does_not_come() -> None:
+def test_handoff_passes_pieces_on_in_order_and_names_what_does_not_come() -> None:
     handoff = Handoff("rank 2: sum", 0.05)
-    handoff.done()
-    handoff.wait()
+    first, second = floats(1), floats(2)
+    handoff.put(first)
+    handoff.put(second)
+    assert handoff.get() is first
+    assert handoff.get() is second
     with pytest.raises(TrafficError, match=r"rank 2: sum: not ready within 0\.05 s"):
-        handoff.wait()
+        handoff.get()
     handoff.abort()
     with pytest.raises(PeerGoneError):
-        handoff.wait()
+        handoff.get()
+
+
+def test_a_slot_is_used_again_only_when_it_was_given_back() -> None:
+    slots = Slots(5)
+    first, second = slots.take(), slots.take()
+    assert first is not second
+    assert first.shape == (5,)
+    slots.give_back(first)
+    assert slots.take() is first
+    assert slots.take() is not second

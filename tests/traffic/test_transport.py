@@ -274,4 +274,3 @@ def test_a_receive_window_is_what_a_peer_may_send_ahead(window: int) -> None:
     ahead = received_ahead(SocketOptions(ServiceLevel.NCCL, receive_window_bytes=window))
     print(f"window {window} B, taken {ahead} B")
     assert 0.7 * window < ahead <= 2.2 * window  # Newer kernels offer nearly all of the buffer to large packets.
-
