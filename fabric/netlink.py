@@ -132,7 +132,7 @@ def traffic_control(index: int, handle: int, parent: int, info: int, kind: str, 
 
 def qdisc_body(index: int, handle: int, parent: int, kind: str, options: bytes) -> bytes:
     """Return the body of a message about a qdisc of that kind, with its options."""
-    return _traffic_control(index, handle, parent, 0, kind, options)
+    return traffic_control(index, handle, parent, 0, kind, options)
 
 
 def delay_root(index: int, interface: str, delay_ns: int) -> Request:
@@ -329,7 +329,7 @@ class Netlink:
         body = _IFINFO.pack(0, 0, index, 0, 0)
         header = HEADER.pack(HEADER.size + len(body), RTM_GETLINK, NLM_F_REQUEST, self._sequence, 0)
         self._socket.send(header + body)
-        ((kind, _, answer),) = _messages(self._receive(f"reading interface {index}"))
+        ((kind, _, answer),) = messages(self._receive(f"reading interface {index}"))
         if kind == NLMSG_ERROR:
             self._verify(struct.unpack_from("=i", answer)[0], f"reading interface {index}")
         return _link_counters(answer)[1]
