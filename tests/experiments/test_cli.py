@@ -351,7 +351,9 @@ def test_exec_takes_its_program_into_the_world(entered: list[list[str]]) -> None
 def test_a_path_is_told_port_by_port(capsys: pytest.CaptureFixture[str], entered: list[object]) -> None:
     shown = answer(capsys, "path", SMALL, "z0h000", "z0h004")
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if "│" in line]
-    assert rows == [["z0h000:0", "z0l00:1", "hfreduce"], ["z0l00:2", "z0h004:0", "hfreduce"]]
+    hops = [["z0h000:0", "z0l00:1", "hfreduce"], ["z0l00:2", "z0h004:0", "hfreduce"]]
+    share_and_load = ["100.0%", "z0h000:0 z0l00:2", "1 at z0l00:2"]
+    assert rows == [*hops, share_and_load]
     assert entered == []
 
 

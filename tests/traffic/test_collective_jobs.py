@@ -230,12 +230,19 @@ def test_step_timeout_is_derived_from_the_ideal_step_unless_given() -> None:
     assert step_timeout_s(HFReduceConfig(step_timeout=3.0), ideal_s=1.5) == 3
 
 
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"no {what} within {timeout_s:g} s"
+        time.sleep(0.05)
+
+
 def test_a_job_that_stalls_begins_again_from_its_last_whole_step(stage: Stage) -> None:
     with started(hfreduce(stage, nodes(4), size="256 KiB", stall_timeout=1.0)) as job:
         job.play("stopped")
         time.sleep(0.3)
         os.kill(job._handles[2].process.pid, signal.SIGSTOP)
-        time.sleep(5)
+        wait_until(lambda: bool(job._restarts) and job._next_step > job._restarts[0]["step"], "a step after a restart")
         records = job.halt()
     (restart,) = records.restarts
     print(restart)
