@@ -27,8 +27,6 @@
 
 #include "sch_vl.h"
 
-#define VL_BUCKET_BITS 12
-
 struct vl_record {
 	union {
 		struct hlist_node in_table;	/* buffered, */
@@ -68,12 +66,6 @@ struct vl_link {
 	struct list_head leaving, returning, arrivals;
 };
 
-struct vl_bucket {
-	spinlock_t lock;
-	struct hlist_head records;
-};
-
-static struct vl_bucket vl_buckets[1 << VL_BUCKET_BITS];
 static struct kmem_cache *vl_records;
 
 static void vl_link_put(struct vl_link *link)
@@ -311,45 +303,6 @@ static void vl_take(struct vl_link *link, struct vl_record *record, u64 arrival_
 	}
 }
 
-static struct vl_bucket *vl_bucket_of(const struct sk_buff *frame)
-{
-	return &vl_buckets[hash_ptr(frame, VL_BUCKET_BITS)];
-}
-
-static struct vl_record *vl_unlist(struct sk_buff *frame)
-{
-	struct vl_bucket *bucket = vl_bucket_of(frame);
-	struct vl_record *record;
-	unsigned long flags;
-
-	spin_lock_irqsave(&bucket->lock, flags);
-	hlist_for_each_entry(record, &bucket->records, in_table)
-		if (record->frame == frame)
-			break;
-	if (record)
-		hlist_del(&record->in_table);
-	spin_unlock_irqrestore(&bucket->lock, flags);
-	return record;
-}
-
-/* The frame is freed, or becomes a socket's. */
-static void vl_frame_gone(struct sk_buff *frame)
-{
-	struct vl_record *record = vl_unlist(frame);
-
-	if (!WARN_ON_ONCE(!record))
-		vl_release(record, ktime_get_ns());
-}
-
-/* Takes a frame's record over from the frame; NULL: it has none. */
-static struct vl_record *vl_take_over(struct sk_buff *frame)
-{
-	if (frame->destructor != vl_frame_gone)
-		return NULL;
-	frame->destructor = NULL;
-	return vl_unlist(frame);
-}
-
 /* A frame arrives. Returns false if there is no room for it. */
 static bool vl_arrive(struct vl_record *record, u64 now_ns)
 {
@@ -368,19 +321,6 @@ static bool vl_arrive(struct vl_record *record, u64 now_ns)
 	}
 	spin_unlock_irqrestore(&link->lock, flags);
 	return fits;
-}
-
-/* Lets a frame carry its record through the other end. */
-static void vl_hand_over(struct vl_record *record, struct sk_buff *frame)
-{
-	struct vl_bucket *bucket = vl_bucket_of(frame);
-	unsigned long flags;
-
-	record->frame = frame;
-	frame->destructor = vl_frame_gone;
-	spin_lock_irqsave(&bucket->lock, flags);
-	hlist_add_head(&record->in_table, &bucket->records);
-	spin_unlock_irqrestore(&bucket->lock, flags);
 }
 
 /* Ends a link with its qdisc; what is still at the other end no longer counts. */
@@ -405,12 +345,6 @@ static void vl_link_end(struct vl_link *link)
 
 static int vl_link_module_init(void)
 {
-	size_t i;
-
-	for (i = 0; i < ARRAY_SIZE(vl_buckets); i++) {
-		spin_lock_init(&vl_buckets[i].lock);
-		INIT_HLIST_HEAD(&vl_buckets[i].records);
-	}
 	vl_records = kmem_cache_create("vl_record", sizeof(struct vl_record), 0, 0, NULL);
 	return vl_records ? 0 : -ENOMEM;
 }
