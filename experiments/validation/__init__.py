@@ -1,6 +1,6 @@
-"""What ``fabric validate`` computes: pairs and rounds, what they should reach, and which links are to blame. Pure.
+"""What ``fabric validate`` does.
 
-::
+Pure::
 
     findings       a fault, a test's outcome
     links          faults from the wiring seen and the directions measured
@@ -8,4 +8,11 @@
     expectations   what flows should reach, alone and all at once
     blame          links that explain pairs that fell short
     injection      what --fault asks for
+
+On a live fabric::
+
+    validator      the tests in their order
+    bench          what tests share: the fabric, its routes, programs, and whether the machine kept up
+    link_tests     state, wiring, speed and loss
+    load_tests     pairs, all-to-all, storage
 """

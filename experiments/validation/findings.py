@@ -52,6 +52,7 @@ class Outcome(str, Enum):
 
     PASSED = "passed"
     FAILED = "failed"
+    UNDECIDED = "undecided"
     NOT_RUN = "not run"
 
 
@@ -89,3 +90,9 @@ def tested(
 def not_run(name: str, reason: str) -> TestResult:
     """Return the result of a test that was not run."""
     return TestResult(name, Outcome.NOT_RUN, (reason,))
+
+
+def undecided(name: str, measured: Iterable[str], late: str, figures: dict[str, float]) -> TestResult:
+    """Return the result of a test in which something seems wrong, while the machine was too late to tell."""
+    lines = (*measured, f"this machine was too busy to tell: {late}")
+    return TestResult(name, Outcome.UNDECIDED, lines, (), tuple(figures.items()))

@@ -67,9 +67,14 @@ def _misplaced(fabric: Fabric, port: Port, arrived: Port | None) -> Fault:
     return Fault(FaultKind.WIRING, link.ports, str(link), where, f"at {fabric.peer(port)}")
 
 
+def rate_fraction(fabric: Fabric, measured: DirectionMeasurement) -> float:
+    """Return what part of its rate a direction carries."""
+    return measured.rate_bps / fabric.link_at[measured.sender].rate_bps
+
+
 def is_short(fabric: Fabric, measured: DirectionMeasurement, tolerance: float) -> bool:
     """Return whether a direction carries less of its rate than the tolerance leaves."""
-    return measured.rate_bps < (1 - tolerance) * fabric.link_at[measured.sender].rate_bps
+    return rate_fraction(fabric, measured) < 1 - tolerance
 
 
 def suspects(fabric: Fabric, found: Iterable[DirectionMeasurement], tolerance: float) -> list[DirectionMeasurement]:
