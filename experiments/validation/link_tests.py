@@ -60,7 +60,7 @@ class LinkTests:
         """Fill every direction of every link that carries anything, to where it really leads."""
         if not self._peers:
             return not_run(LINKS, "no link carries anything")
-        found = []
+        found: list[DirectionMeasurement] = []
         for one in measure_links(self._emulation, self._peers, self._plan):
             if len(found) % _TOLD_EVERY == 0:
                 self._bench.tell(f"filling links: {len(found)} of {len(self._peers)} directions")
