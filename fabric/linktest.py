@@ -36,7 +36,7 @@ CARRIED_FRAMES_S = 30_000
 """Real time: how many frames a second this is sure to send, to see, and to have switches drop. Userspace switching and
 veth pass 90,000 and more on two cores (``fabric bench hops``)."""
 _WINDOW_S, _FILL_S = 1.0, 0.2
-_VIRTUAL_WINDOW_FRAMES, _VIRTUAL_FILL_FRAMES = 2000, 200
+_VIRTUAL_WINDOW_FRAMES, _VIRTUAL_FILL_FRAMES = 1000, 100
 _QUEUED_FRAMES, _VIRTUAL_QUEUED_FRAMES = 45, 12
 """Frames that are kept queued. In real time 75 ms of a 20 Mbit/s link: this process may have to wait for a core."""
 _PORTS_AT_ONCE = 256

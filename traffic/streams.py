@@ -30,6 +30,8 @@ CONNECT_TIMEOUT_S = 5.0
 _START_TIMEOUT_S = 60.0
 _PATIENCE_S = 60.0
 _PIECE_BYTES = 1 << 16
+_LOW_WATER_BYTES = 1 << 13
+"""What must have arrived before a receiver wakes: to wake for every frame costs a guest most of its time."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 s.
 
 Flow = tuple[Nic, Nic]
@@ -147,6 +149,7 @@ class _Host:
         self._piece, self._buffer = bytes(_PIECE_BYTES), bytearray(_PIECE_BYTES)
         self._received: dict[_Way, int] = {}
         self._open: list[socket.socket] = []
+        self._receiving: list[tuple[socket.socket, _Way]] = []
         for listener in listeners:
             self._selector.register(listener, selectors.EVENT_READ, self._accept)
         for sock in sending:
@@ -161,15 +164,19 @@ class _Host:
     def stream(self, order: _Stream) -> dict[_Way, int]:
         """Send and receive until the window is over; return the bytes received in it, by way."""
         while (now := time.monotonic()) < order.until_s:
-            for key, _ in self._selector.select(order.until_s - now):
+            ready = self._selector.select(order.until_s - now)
+            counts = time.monotonic() >= order.from_s
+            for key, _ in ready:
                 sock = key.fileobj
                 assert isinstance(sock, socket.socket)
                 if key.data == self._accept:
                     self._accept(sock)
                 elif key.data is None:
                     self._send(sock)
-                else:
-                    self._receive(sock, key.data, order)
+                elif not self._receive(sock, key.data, counts):
+                    self._selector.unregister(sock)
+        for sock, way in self._receiving:
+            self._receive(sock, way)  # What has arrived since it was last looked at.
         for sock in self._open:
             sock.close()
         self._selector.close()
@@ -177,7 +184,10 @@ class _Host:
 
     def _accept(self, listener: socket.socket) -> None:
         sock, source = accept(listener, self._options, _START_TIMEOUT_S)
-        self._take(sock, selectors.EVENT_READ, (source, listener.getsockname()[0]))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _LOW_WATER_BYTES)
+        way = (source, listener.getsockname()[0])
+        self._take(sock, selectors.EVENT_READ, way)
+        self._receiving.append((sock, way))
 
     def _send(self, sock: socket.socket) -> None:
         try:
@@ -187,14 +197,14 @@ class _Host:
         except ConnectionError:
             self._selector.unregister(sock)  # Its receiver was done a moment earlier.
 
-    def _receive(self, sock: socket.socket, way: _Way, order: _Stream) -> None:
+    def _receive(self, sock: socket.socket, way: _Way, counts: bool = True) -> bool:
+        """Take what has arrived; return whether there may be more to come."""
         try:
             size = sock.recv_into(self._buffer)
         except BlockingIOError:
-            return
+            return True
         except ConnectionError:
-            size = 0
-        if not size:
-            self._selector.unregister(sock)
-        elif order.from_s <= time.monotonic() < order.until_s:
+            return False
+        if counts:
             self._received[way] = self._received.get(way, 0) + size
+        return size > 0

@@ -46,7 +46,7 @@ class Times:
     storage_s: float
 
 
-_FRAMES = Times(100, 250, 300, 1500, 2400)
+_FRAMES = Times(60, 150, 200, 800, 1200)
 _LEAST_S = Times(0.15, 0.4, 0.5, 2.5, 4.0)
 
 

@@ -61,7 +61,7 @@ class AllToAllTest:
             f"{total_bps / bound_bps:.0%}",
             f"slowest {slowest[0].port} to {slowest[1].port}: {format_rate(goodput[slowest])}",
             f"{kept.dropped_by_queues:,} of {kept.sent_packets:,} packets dropped by queues, "
-            f"{kept.unaccounted_packets} lost without a counter",
+            f"{kept.unaccounted_packets} lost without a counter{self._explanation(kept)}",
         ]
         figures = {"fraction_of_bound": total_bps / bound_bps, "unaccounted_packets": kept.unaccounted_packets}
         faults = [*self._vanished(kept), *self._too_little(total_bps / bound_bps)]
@@ -83,6 +83,10 @@ class AllToAllTest:
         for place, packets in kept.unaccounted.items():
             if place not in explained and abs(packets) > UNACCOUNTED[1] * kept.sent_packets:
                 yield Fault(FaultKind.CONSERVATION, (), place, f"{packets} packets", "every packet in a counter")
+
+    def _explanation(self, kept: Conservation) -> str:
+        explained = kept.unaccounted and self._lossy_places().issuperset(kept.unaccounted)
+        return ", all where a link loses frames as said above" if explained else ""
 
     def _lossy_places(self) -> set[str]:
         """Return the places, as :mod:`fabric.census` names them, where links that are known to be faulty may lose
