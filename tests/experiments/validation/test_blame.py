@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.routes import plan_static_routes, planned_path
+from controllers.paths import planned_path
+from controllers.routes import plan_static_routes
 from experiments.validation.blame import PairResult, blame, blame_fault, unexplained
 from experiments.validation.rounds import nic_pairs
 from fabric.model import Port
@@ -22,7 +23,8 @@ USED = sorted({port for path in PATHS.values() for port in path})
 
 def results(slow: set[Port]) -> tuple[list[PairResult], list[PairResult]]:
     """Return short and good pairs where some ports are slow."""
-    short, good = [], []
+    short: list[PairResult] = []
+    good: list[PairResult] = []
     for pair, path in PATHS.items():
         is_short = not slow.isdisjoint(path)
         (short if is_short else good).append(PairResult(pair, path, 5e6 if is_short else 19e6, 19e6))

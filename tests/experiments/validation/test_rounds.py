@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controllers.plan import RoutePlan
-from controllers.routes import plan_static_routes, planned_path
+from controllers.paths import planned_path
+from controllers.routes import plan_static_routes
 from experiments.validation.expectations import busiest_flows, fair_goodputs_bps, goodput_bps
 from experiments.validation.rounds import Pair, Path, all_to_all, nic_pairs, rounds, sample
 from fabric.identity import Role
