@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.plan import RoutePlan
 from controllers.paths import planned_path
+from controllers.plan import RoutePlan
 from controllers.routes import plan_static_routes
 from experiments.validation.expectations import busiest_flows, fair_goodputs_bps, goodput_bps
 from experiments.validation.rounds import Pair, Path, all_to_all, nic_pairs, rounds, sample
