@@ -8,8 +8,9 @@ import pytest
 
 from tests.virtual.command import VirtualCommand
 
-SIZES = ("zones=1", "leaves_per_zone=2", "spines_per_zone=1", "compute=2", "storage=1", "switch_ports=6")
-TINY = ["fire_flyer_2_small_200g", *(word for size in SIZES for word in ("--set", size))]
+SIZES = ("leaves_per_zone=1", "spines_per_zone=1", "compute=4", "storage=1", "switch_ports=6")
+EXITS = ("inter_zone.switches=1", "inter_zone.links_per_zone=1")
+TINY = ["fire_flyer_2_small_200g", *(word for size in (*SIZES, *EXITS) for word in ("--set", size))]
 
 
 def test_a_fabric_in_order_passes_every_test_at_its_true_rate(command: VirtualCommand) -> None:
@@ -25,11 +26,11 @@ def test_a_fabric_in_order_passes_every_test_at_its_true_rate(command: VirtualCo
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind"), [("link z0l00:3 rate 0.5", "too slow"), ("link z0l00:3 loss 0.01", "loses frames")]
+    ("fault", "kind"), [("link z0l00-z0s00 rate 0.5", "too slow"), ("link z0l00-z0s00 loss 0.01", "loses frames")]
 )
 def test_one_fault_is_found_and_nothing_else(command: VirtualCommand, fault: str, kind: str) -> None:
     done = command.run("validate", *TINY, "--quick", "--json", "--fault", fault)
     print(done.stdout)
     (found,) = json.loads(done.stdout)["faults"]
-    assert (found["kind"], found["name"]) == (kind, "z0l00:3--z0s00:1")
+    assert (found["kind"], found["name"]) == (kind, "z0l00:4--z0s00:1")
     assert done.returncode == 1
