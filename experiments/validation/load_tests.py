@@ -127,7 +127,9 @@ class StorageTest:
         if not fabric.storages or not fabric.computes:
             return not_run(STORAGE, f"{fabric.name} has no storage nodes or no compute nodes")
         self._bench.tell(f"storage: {len(fabric.computes)} clients read and write")
-        job = StorageJob(self._bench.stage(), _STRESS, fabric.computes)
+        # A fabric with one storage node has room for one replica only.
+        config = _STRESS.model_copy(update={"replicas": min(_STRESS.replicas, len(fabric.storages))})
+        job = StorageJob(self._bench.stage(), config, fabric.computes)
         try:
             job.start()
             found = self._play(job)
