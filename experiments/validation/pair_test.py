@@ -20,6 +20,8 @@ PAIRS = "pairwise bandwidth"
 _TOLERANCE = {Engine.NAMESPACE: 0.2, Engine.VIRTUAL: 0.1}
 """What a TCP flow alone on its path may fall short by. In real time programs that wait for a core cost it that."""
 _LEAST_WINDOW_BYTES = 128 << 10
+_RAMP_ROUND_TRIPS = 20
+"""More than slow start takes to fill any path: it doubles in each."""
 _MOST_AGAIN = 100
 _TOLD_EVERY = 5
 
@@ -57,7 +59,8 @@ class PairTest:
 
     def _play(self, streams: Streams, pairs: Sequence[tuple[Pair, Path]]) -> list[PairResult]:
         times = self._bench.times
-        goodput = streams.run([pair for pair, _ in pairs], times.pair_ramp_s, times.pair_s)
+        ramp_s = max(times.pair_ramp_s, _RAMP_ROUND_TRIPS * self._fabric.round_trip_s)
+        goodput = streams.run([pair for pair, _ in pairs], ramp_s, times.pair_s)
         time.sleep(2 * self._window_bytes * 8 / self._fabric.slowest_rate_bps)  # Until what waited is gone.
         return [PairResult(pair, path, goodput[pair], goodput_bps(self._fabric, path)) for pair, path in pairs]
 
