@@ -136,6 +136,7 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_engine_option(execute)
     execute.set_defaults(command=run_program)
 
+    _add_validate(commands)
     bench = commands.add_parser("bench", help="the measurements that the README quotes (root)")
     bench.add_argument("name", choices=["setup", "links", "hfreduce", "hops"])
     bench.add_argument("--topology", metavar="FILE", help="of setup; by default two_hundred_hosts")
@@ -145,6 +146,19 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     virtual = commands.add_parser("virtual", help="the kernel of the virtual engine").add_subparsers(required=True)
     build = virtual.add_parser("build", help="build it from the distribution's source, once")
     build.set_defaults(command=build_kernel)
+
+
+def _add_validate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    validate = commands.add_parser("validate", help="is the fabric in order? links, bandwidth, storage; 1 if not")
+    _add_fabric_options(validate)
+    validate.add_argument("--quick", action="store_true", help="links only: state, wiring, speed and loss")
+    beyond = "how many pairs of NICs to measure at most; of more, a sample (default: 1000)"
+    validate.add_argument("--pairs", type=int, default=1000, metavar="N", help=beyond)
+    faulty = 'inject "link NAME rate 0.5", "link NAME loss 0.01", "link NAME down" or "miswired NAME NAME"'
+    validate.add_argument("--fault", action="append", default=[], metavar="TEXT", help=faulty)
+    validate.add_argument("--json", action="store_true")
+    _add_engine_option(validate)
+    validate.set_defaults(command=run_validation)
 
 
 def _add_engine_option(parser: argparse.ArgumentParser) -> None:
@@ -291,6 +305,16 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
         fabric.host_named(host)
     _enter_world(arguments, options.engine)
     return execute_in_world(fabric, options)
+
+
+def run_validation(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Test a fabric; 1 if something is wrong with it."""
+    from experiments.validate import check_options, validate_in_world
+
+    fabric = _fabric_of(options)
+    check_options(fabric, options)
+    _enter_world(arguments, options.engine)
+    return validate_in_world(fabric, options)
 
 
 def run_bench(options: argparse.Namespace, arguments: list[str]) -> int:

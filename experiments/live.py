@@ -53,11 +53,18 @@ class LiveFabric:
 
 @contextmanager
 def bring_up(
-    fabric: Fabric, lanes: LanePlan, log_directory: Path, tell: Tell, routing: Routing | None = None
+    fabric: Fabric,
+    lanes: LanePlan,
+    log_directory: Path,
+    tell: Tell,
+    routing: Routing | None = None,
+    wired: Fabric | None = None,
 ) -> Iterator[LiveFabric]:
     """Bring a fabric up in this world for the time of a block. Raises EmulationError or ControllerError.
 
     By default packets take the static routes, and failures are waited out.
+
+    Routes are planned for ``fabric``; what is built is ``wired``, where somebody has plugged cables in wrongly.
     """
     routing = routing or Routing()
     world.settle()
@@ -71,7 +78,7 @@ def bring_up(
     task = world.RUN_DIR / "task.json"
     Task(fabric, routing).save(task)
     with ControllerProcess(task, log_directory / "controller.log") as controller:
-        emulation = emulate(fabric, lanes, log_directory, datapath)
+        emulation = emulate(wired or fabric, lanes, log_directory, datapath)
         try:
             built_s = time.monotonic() - started
             tell(f"installing {plan.rule_count} rules")

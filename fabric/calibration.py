@@ -7,21 +7,18 @@ at the other end drops and counts them.
 
 from __future__ import annotations
 
-import contextlib
-import math
-import select
 import socket
 import struct
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
-from fabric import netns, world
+from fabric import world
 from fabric.emulation import Emulation
+from fabric.feeding import Feeder
 from fabric.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
-from fabric.model import Fabric, Link, Port
+from fabric.model import Fabric, Port
 from fabric.netlink import ETH_P_IP, Netlink
 from fabric.queues import QueueReader
 from fabric.world import Engine
@@ -30,13 +27,6 @@ _NOBODY = "192.0.2.1"  # RFC 5737: an address for documentation; no rule forward
 _EXPERIMENTAL_PROTOCOL = 253  # RFC 3692
 _WINDOW_FRAMES = 12
 """Frames that a sender keeps queued: enough that a lane never runs dry, few enough that none is dropped."""
-_TURN_FRAMES_S = 5e-6
-_TURN_S = 4e-6
-"""A link with a delay (netem) takes frames off their socket's account at once, so that no socket is ever full. There
-lanes are fed by the clock: each turn, frames for a little longer than the turn. In virtual time the feeder must sleep
-between turns, or no timer of a queue would ever fire."""
-_TIMER_SLACK = Path("/proc/self/timerslack_ns")
-_SO_SNDBUFFORCE = 32  # asm-generic/socket.h
 _FILL_FRACTION = 0.15
 """What part of a window queues are given to fill before it."""
 _WINDOW_S = 1.0
@@ -123,11 +113,13 @@ def _measure(
     # Entering a namespace waits for other processors, far longer than a short window: all are entered before it.
     with ExitStack() as stack:
         readers = {port: stack.enter_context(Netlink(emulation.namespace_of(port.node))) for port in ports}
-        feeder = _Feeder(emulation.fabric.mtu_bytes)
+        feeder = Feeder()
         stack.callback(feeder.close)
         for port in ports:
             for lane in lanes:
-                feeder.add(emulation.namespace_of(port.node), port, lane, emulation.fabric.link_at[port])
+                frame = nobodys_frame(lane.levels[0], emulation.fabric.mtu_bytes)
+                link = emulation.fabric.link_at[port]
+                feeder.add(emulation.namespace_of(port.node), port, link, frame, ETH_P_IP, _WINDOW_FRAMES)
         feeder.feed(_FILL_FRACTION * window_s)
         before = {port: _sent(emulation, port, readers[port]) for port in ports}
         feeder.feed(window_s)
@@ -154,58 +146,6 @@ def _sent(emulation: Emulation, port: Port, reader: Netlink) -> tuple[float, dic
     wanted = emulation.indices[port]
     sent = counters["sent_bytes"].tolist()
     return now, {lane: value for (index, lane), value in zip(keys, sent, strict=True) if index == wanted}
-
-
-class _Feeder:
-    """Keeps lanes of ports full, all from one thread: of several, one can keep the interpreter from the others."""
-
-    def __init__(self, mtu_bytes: int) -> None:
-        self._mtu_bytes = mtu_bytes
-        self._lanes: dict[int, tuple[socket.socket, bytes, tuple[str, int], int]] = {}
-        self._writable = select.poll()
-        self._by_clock = False
-
-    def add(self, namespace: Path | None, port: Port, lane: Lane, link: Link) -> None:
-        """Take a lane of a port to those that are kept full."""
-        frame = nobodys_frame(lane.levels[0], self._mtu_bytes)
-        frames = max(_WINDOW_FRAMES, math.ceil(_TURN_FRAMES_S * link.rate_bps / 8 / len(frame)))
-        sock = _packet_socket(namespace, frames * len(frame))
-        self._lanes[sock.fileno()] = (sock, frame, (port.interface, ETH_P_IP), frames)
-        self._writable.register(sock, select.POLLOUT)
-        self._by_clock = self._by_clock or link.delay_ns > 0
-
-    def feed(self, duration_s: float) -> None:
-        """Keep all lanes full for a time."""
-        if self._by_clock:
-            _TIMER_SLACK.write_text("1")  # In ns; by default sleeps may last 50 us longer.
-        end = time.monotonic() + duration_s
-        while (left_s := end - time.monotonic()) > 0:
-            for number, _ in self._writable.poll(0 if self._by_clock else left_s * 1000):
-                self._fill(*self._lanes[number])
-            if self._by_clock:
-                time.sleep(_TURN_S)
-
-    @staticmethod
-    def _fill(sock: socket.socket, frame: bytes, address: tuple[str, int], frames: int) -> None:
-        with contextlib.suppress(BlockingIOError):  # Its window is full.
-            for _ in range(frames):
-                sock.sendto(frame, address)
-
-    def close(self) -> None:
-        """Feed no more."""
-        for sock, *_ in self._lanes.values():
-            sock.close()
-
-
-def _packet_socket(namespace: Path | None, window_bytes: int) -> socket.socket:
-    """Return a socket that takes no more while its window of frames is queued, so that the port paces the sender."""
-    if namespace is not None:
-        with netns.inside(namespace):
-            return _packet_socket(None, window_bytes)
-    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, window_bytes)
-    sock.setblocking(False)
-    return sock
 
 
 def nobodys_frame(level: ServiceLevel, mtu_bytes: int) -> bytes:

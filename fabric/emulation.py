@@ -27,7 +27,7 @@ from mininet.node import Host, Node, OVSSwitch
 
 from fabric import netlink, netns, world
 from fabric.errors import EmulationError
-from fabric.identity import STORAGE_ADDRESS_OFFSET, NodeId, Role
+from fabric.identity import STORAGE_ADDRESS_OFFSET, NodeId
 from fabric.lanes import LanePlan
 from fabric.model import Fabric, Link, Nic, Port
 from fabric.netlink import LinkEnd, Netlink, Request
@@ -207,7 +207,7 @@ class Emulation:
         """
         for host in self.fabric.hosts:
             with netns.inside(netns.netns_path(host.name)):
-                _greet(self.fabric.nics_of[host], self.fabric.nics)
+                _greet(self.fabric, host)
         time.sleep(_WARM_UP_S)
         if self.datapath is Datapath.USERSPACE:
             ports = sum(len(self.fabric.ports_of[switch]) for switch in self.fabric.switches)
@@ -271,18 +271,13 @@ def _names(fabric: Fabric) -> dict[str, str]:
     return names | {f"{nic.node}.z{nic.zone}": nic.ip for nic in fabric.nics if len(fabric.nics_of[nic.node]) > 1}
 
 
-def _greet(nics: Sequence[Nic], others: Sequence[Nic]) -> None:
-    for nic in nics:
+def _greet(fabric: Fabric, host: NodeId) -> None:
+    for nic in fabric.nics_of[host]:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.bind((nic.ip, 0))
-            for other in others:
-                if other.node != nic.node and _may_reach(nic, other):
+            for other in fabric.nics:
+                if fabric.reaches(nic, other):
                     sock.sendto(b"", (other.ip, _DISCARD_PORT))
-
-
-def _may_reach(nic: Nic, other: Nic) -> bool:
-    """Whether packets between two NICs have a way: storage NICs speak only within their zone."""
-    return nic.zone == other.zone or Role.STORAGE not in (nic.node.role, other.node.role)
 
 
 def _number_interfaces(fabric: Fabric) -> dict[Port, int]:

@@ -174,6 +174,13 @@ class Fabric:
         """Return the host's NIC in ``zone``, or None if it has none there."""
         return next((nic for nic in self.nics_of[host] if nic.zone == zone), None)
 
+    @staticmethod
+    def reaches(nic: Nic, other: Nic) -> bool:
+        """Return whether packets between two NICs of different hosts have a way: storage NICs speak only within their
+        zone."""
+        speak = nic.zone == other.zone or Role.STORAGE not in (nic.node.role, other.node.role)
+        return nic.node != other.node and speak
+
     def leaf_of(self, nic: Nic) -> NodeId:
         """Return the leaf that a NIC is plugged into."""
         return self.peer(nic.port).node

@@ -30,6 +30,7 @@ COMMANDS = (
     "path",
     "shell",
     "exec",
+    "validate",
     "plot",
     "report",
     "compare",
@@ -417,3 +418,20 @@ def test_the_doctor_says_whether_experiments_can_run(
     shown = capsys.readouterr().out
     assert ("experiments can run\n" if ready else "experiments cannot run yet\n") in shown
     assert "a [detail]" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--fault", "slow link"], "says no fault"),
+        (["--fault", "link z9l00-z0s00 down"], "has no 'z9l00'"),
+        (["--pairs", "0"], "--pairs 0"),
+        (["--set", "nic_rate=200 Gbit/s"], "--engine virtual"),
+    ],
+)
+def test_validate_refuses_what_cannot_be_before_it_makes_a_world(
+    arguments: list[str], words: str, entered: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", SMALL, *arguments]) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert entered == []

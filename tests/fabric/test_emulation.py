@@ -41,24 +41,6 @@ def test_hosts_are_found_by_name_and_dual_homed_ones_by_zone_too() -> None:
     assert len(names) == len(SMALL.hosts) + 2 * len(SMALL.storages)
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "may"),
-    [
-        (("z0h000", 0), ("z0h001", 0), True),
-        (("z0h000", 0), ("z1h000", 1), True),
-        (("z0h000", 0), ("st000", 0), True),
-        (("z0h000", 0), ("st000", 1), False),
-        (("st000", 1), ("st001", 1), True),
-        (("st000", 0), ("st001", 1), False),
-    ],
-)
-def test_storage_speaks_only_within_its_zone(a: tuple[str, int], b: tuple[str, int], may: bool) -> None:
-    one, other = (SMALL.nic_in_zone(NodeId.parse(name), zone) for name, zone in (a, b))
-    assert one is not None
-    assert other is not None
-    assert emulation._may_reach(one, other) is emulation._may_reach(other, one) is may
-
-
 def requests_of(name: str) -> list[str]:
     host = NodeId.parse(name)
     nics = SMALL.nics_of[host]

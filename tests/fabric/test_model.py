@@ -218,3 +218,21 @@ def test_the_scale_is_the_ratio_of_the_nics() -> None:
 def test_interfaces_are_named_as_mininet_does() -> None:
     assert Port(node("z0l03"), 7).interface == "z0l03-eth7"
     assert all(len(port.interface) <= 15 for port in load_fabric("fire_flyer_2").link_at)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "may"),
+    [
+        (("z0h000", 0), ("z0h001", 0), True),
+        (("z0h000", 0), ("z1h000", 1), True),
+        (("z0h000", 0), ("st000", 0), True),
+        (("z0h000", 0), ("st000", 1), False),
+        (("st000", 1), ("st001", 1), True),
+        (("st000", 0), ("st001", 1), False),
+    ],
+)
+def test_storage_speaks_only_within_its_zone(a: tuple[str, int], b: tuple[str, int], may: bool) -> None:
+    one, other = (SMALL.nic_in_zone(NodeId.parse(name), zone) for name, zone in (a, b))
+    assert one is not None
+    assert other is not None
+    assert SMALL.reaches(one, other) is SMALL.reaches(other, one) is may

@@ -1,0 +1,125 @@
+"""``fabric validate``: is a fabric in order? Every test a row, every fault a line with the link's both ends.
+
+After the validator that Fire-Flyer 2 runs weekly on its network: state and speed of links, and stress of storage
+bandwidth (arXiv 2408.14158v2, section VII).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.table import Table
+
+from experiments.console import OUT, tell
+from experiments.live import LiveFabric, bring_up
+from experiments.validation.bench import Bench, Settings
+from experiments.validation.findings import Fault, Outcome, TestResult
+from experiments.validation.injection import Injection, read_faults
+from experiments.validation.validator import validate
+from fabric import world
+from fabric.agents import AgentPool
+from fabric.errors import UsageError
+from fabric.faults import FaultInjector
+from fabric.fidelity import EXIT_CODE_INVALID
+from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.linktest import link_test_plan
+from fabric.model import Fabric
+from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
+from traffic.streams import PRELOAD as STREAMS_PRELOAD
+
+_STYLES = {
+    Outcome.PASSED: "green",
+    Outcome.FAILED: "bold red",
+    Outcome.UNDECIDED: "bold yellow",
+    Outcome.NOT_RUN: "yellow",
+}
+_APPLIED_S = 0.5
+
+
+def check_options(fabric: Fabric, options: argparse.Namespace) -> None:
+    """Raise UsageError or ConfigError for what cannot be asked of a fabric, before a world is made."""
+    read_faults(options.fault, fabric)
+    link_test_plan(fabric, world.Engine(options.engine))
+    if options.pairs < 1:
+        raise UsageError(f"--pairs {options.pairs}: must be 1 or more")
+
+
+def validate_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
+    """Bring the fabric up with the faults asked for, test it, and print what was found.
+
+    Returns 1 if that were faults; 3 if there were none, but the machine was too busy to tell of something.
+    """
+    injection = read_faults(options.fault, fabric)
+    lanes = plan_lanes(QueueConfig(), Queueing(options.queueing))
+    logs = world.RUN_DIR / "logs"
+    logs.mkdir()
+    settings = Settings(quick=options.quick, most_pairs=options.pairs)
+    with bring_up(fabric, lanes, logs, tell, wired=injection.wired) as live:
+        pool = AgentPool([*STREAMS_PRELOAD, *STORAGE_PRELOAD, "fabric.faults", "fabric.telemetry"])
+        try:
+            with _injected(live, pool, injection):
+                started = time.monotonic()
+                results = list(validate(Bench(live, fabric, pool, settings, tell)))
+                elapsed_s = time.monotonic() - started
+        finally:
+            pool.stop()
+    _print(fabric, results, elapsed_s, options.json)
+    if _faults(results):
+        return 1
+    return EXIT_CODE_INVALID if any(one.outcome is Outcome.UNDECIDED for one in results) else 0
+
+
+@contextmanager
+def _injected(live: LiveFabric, pool: AgentPool, injection: Injection) -> Iterator[None]:
+    """Let links be slow, lossy or down for the time of a block."""
+    if not injection.states:
+        yield
+        return
+    tell("injecting: " + "; ".join(f"{link} {state}" for link, state in injection.states))
+    injector = FaultInjector(pool, live.emulation)
+    injector.prepare(injection.schedule)
+    injector.play(time.monotonic())
+    time.sleep(_APPLIED_S)
+    yield
+    injector.restore()
+
+
+def _faults(results: Sequence[TestResult]) -> list[Fault]:
+    return [fault for result in results for fault in result.faults]
+
+
+def _print(fabric: Fabric, results: Sequence[TestResult], elapsed_s: float, as_json: bool) -> None:
+    faults = _faults(results)
+    if as_json:
+        answer = {
+            "topology": fabric.name,
+            "engine": world.current_engine().value,
+            "in_order": not faults and all(result.outcome is not Outcome.UNDECIDED for result in results),
+            "elapsed_s": elapsed_s,
+            "tests": [result.as_json() for result in results],
+            "faults": [fault.as_json() for fault in faults],
+        }
+        print(json.dumps(answer, indent=1))
+        return
+    table = Table("test", "result", "measured", title=f"{fabric.name}, {elapsed_s:.3g} s", show_lines=True)
+    for result in results:
+        style = _STYLES[result.outcome]
+        table.add_row(result.name, f"[{style}]{result.outcome.value}[/]", "\n".join(result.measured))
+    OUT.print(table)
+    for fault in faults:
+        OUT.print(f"fault: {fault}", style="red", markup=False, highlight=False, soft_wrap=True)
+    OUT.print(_sum(results, faults), highlight=False, soft_wrap=True)
+
+
+def _sum(results: Sequence[TestResult], faults: Sequence[Fault]) -> str:
+    if faults:
+        return f"[bold red]{len(faults)} fault{'s' if len(faults) > 1 else ''}[/]"
+    for outcome in (Outcome.UNDECIDED, Outcome.NOT_RUN):
+        names = [result.name for result in results if result.outcome is outcome]
+        if names:
+            return f"nothing wrong, as far as tested; {outcome.value}: {', '.join(names)}"
+    return "[bold green]in order[/]"

@@ -1,0 +1,40 @@
+"""What TCP flows should reach on a fabric in order: alone on their paths, and sharing links fairly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from experiments.validation.rounds import Path
+from fabric.model import Fabric
+from traffic.metrics import payload_fraction
+
+
+def goodput_bps(fabric: Fabric, path: Path) -> float:
+    """Return what one flow that has its path to itself delivers: the slowest link's rate, less headers."""
+    return min(fabric.link_at[port].rate_bps for port in path) * payload_fraction(fabric.mtu_bytes)
+
+
+def fair_goodputs_bps(fabric: Fabric, paths: Sequence[Path]) -> list[float]:
+    """Return what each flow delivers when all send at once and share every link max-min fairly.
+
+    Progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2): all rise together; who meets a full link stays.
+    """
+    left = {port: float(fabric.link_at[port].rate_bps) for path in paths for port in path}
+    rates = [0.0] * len(paths)
+    rising = set(range(len(paths)))
+    while rising:
+        users = Counter(port for flow in rising for port in paths[flow])
+        step = min(left[port] / count for port, count in users.items())
+        for port, count in users.items():
+            left[port] -= step * count
+        full = {port for port in users if left[port] <= 1e-9 * fabric.link_at[port].rate_bps}
+        for flow in rising:
+            rates[flow] += step
+        rising = {flow for flow in rising if full.isdisjoint(paths[flow])}
+    return [rate * payload_fraction(fabric.mtu_bytes) for rate in rates]
+
+
+def busiest_flows(paths: Sequence[Path]) -> int:
+    """Return how many flows the busiest link carries."""
+    return max(Counter(port for path in paths for port in path).values())

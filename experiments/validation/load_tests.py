@@ -1,0 +1,199 @@
+"""The whole fabric under load: every compute NIC to every other at once, and storage's clients without a pause."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from experiments.validation.bench import Bench
+from experiments.validation.blame import links_of
+from experiments.validation.expectations import busiest_flows, fair_goodputs_bps
+from experiments.validation.findings import Fault, FaultKind, TestResult, not_run, tested, undecided
+from experiments.validation.rounds import Pair, all_to_all
+from fabric.census import Conservation, conservation, lane_counters, take_census
+from fabric.errors import TrafficError
+from fabric.fidelity import UNACCOUNTED
+from fabric.lanes import ServiceLevel
+from fabric.model import Port
+from fabric.units import format_rate, format_size
+from traffic.storage.config import CheckpointConfig, DataloaderConfig, StorageConfig
+from traffic.storage.job import StorageJob
+from traffic.storage.orders import Verification
+from traffic.streams import Streams
+
+ALL_TO_ALL, STORAGE = "all-to-all", "storage stress"
+_LEAST_ALL_TO_ALL, _LEAST_STORAGE = 0.5, 0.25
+"""What part of its bound a fabric in order reaches at the very least: TCP's losses, and storage's uneven demand, cost
+some of it; a link of half the rate is found by other tests."""
+_MOST_FLOWS = 2000
+_WINDOW_BYTES = 32 << 10
+_STRESS = StorageConfig(
+    chunk_size=128 << 10,
+    dataloader=DataloaderConfig(share=1.0, depth=2, batch=2, sample_min=16 << 10, sample_max=128 << 10),
+    checkpoint=CheckpointConfig(share=1.0, size=1 << 20, depth=2),
+)
+"""Every client reads and writes at once."""
+
+
+class AllToAllTest:
+    """Every compute NIC to every other at once."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def run(self) -> TestResult:
+        """Let them send, and hold what they deliver against fair shares of the planned paths."""
+        fabric = self._bench.fabric
+        nics = [nic for node in fabric.computes for nic in fabric.nics_of[node]]
+        if len(nics) < 2:
+            return not_run(ALL_TO_ALL, f"{fabric.name} has fewer than two compute NICs")
+        flows, each = all_to_all(nics, _MOST_FLOWS)
+        paths = [self._bench.path(flow) for flow in flows]
+        self._bench.tell(f"all-to-all: {len(flows)} flows at once")
+        goodput, kept = self._play(flows)
+        total_bps, bound_bps = sum(goodput.values()), sum(fair_goodputs_bps(fabric, paths))
+        slowest = min(flows, key=lambda flow: goodput[flow])
+        others = "every other" if each == len(nics) - 1 else f"{each} others each, evenly spread,"
+        lines = [
+            f"{len(nics)} compute NICs to {others} at once: {len(flows)} flows, {busiest_flows(paths)} on one link",
+            f"{format_rate(total_bps)} of {format_rate(bound_bps)}, the fair shares of planned paths: "
+            f"{total_bps / bound_bps:.0%}",
+            f"slowest {slowest[0].port} to {slowest[1].port}: {format_rate(goodput[slowest])}",
+            f"{kept.dropped_by_queues:,} of {kept.sent_packets:,} packets dropped by queues, "
+            f"{kept.unaccounted_packets} lost without a counter{self._explanation(kept)}",
+        ]
+        figures = {"fraction_of_bound": total_bps / bound_bps, "unaccounted_packets": kept.unaccounted_packets}
+        faults = [*self._vanished(kept), *self._too_little(total_bps / bound_bps)]
+        return _unless_late(self._bench, tested(ALL_TO_ALL, lines, faults, figures))
+
+    def _play(self, flows: Sequence[Pair]) -> tuple[dict[Pair, float], Conservation]:
+        bench = self._bench
+        streams = Streams(bench.stage(_WINDOW_BYTES), ServiceLevel.NCCL)
+        before = take_census(bench.live.emulation, bench.live.rule_drops)
+        streams.start()
+        with bench.watched():
+            goodput = streams.run(flows, bench.times.all_ramp_s, bench.times.all_s)
+        streams.close()
+        after = take_census(bench.live.emulation, bench.live.rule_drops)
+        return goodput, conservation(bench.fabric, before, after)
+
+    def _vanished(self, kept: Conservation) -> Iterator[Fault]:
+        explained = self._lossy_places()
+        for place, packets in kept.unaccounted.items():
+            if place not in explained and abs(packets) > UNACCOUNTED[1] * kept.sent_packets:
+                yield Fault(FaultKind.CONSERVATION, (), place, f"{packets} packets", "every packet in a counter")
+
+    def _explanation(self, kept: Conservation) -> str:
+        explained = kept.unaccounted and self._lossy_places().issuperset(kept.unaccounted)
+        return ", all where a link loses frames as said above" if explained else ""
+
+    def _lossy_places(self) -> set[str]:
+        """Return the places, as :mod:`fabric.census` names them, where links that are known to be faulty may lose
+        frames: in the switch that sends, or on the wire."""
+        links = links_of(self._bench.fabric, self._bench.faults)
+        wires = {f"wire {port} to {link.other(port)}" for link in links for port in link.ports}
+        return wires | {f"switch {port.node}" for link in links for port in link.ports}
+
+    def _too_little(self, reached: float) -> Iterator[Fault]:
+        if reached < _LEAST_ALL_TO_ALL and not self._bench.faults:
+            expected = f"{_LEAST_ALL_TO_ALL:.0%} of it at least"
+            yield Fault(FaultKind.BANDWIDTH, (), ALL_TO_ALL, f"{reached:.0%} of fair shares", expected)
+
+
+@dataclass(frozen=True)
+class _Stress:
+    """What clients and NICs of storage did: bytes read and written, operations given up, and what part of the NICs'
+    rate was used each way."""
+
+    read_bytes: int
+    written_bytes: int
+    given_up: int
+    out: float
+    into: float
+    verified: Verification
+
+
+class StorageTest:
+    """All compute nodes read and write without a pause."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._nics = [nic.port for node in bench.fabric.storages for nic in bench.fabric.nics_of[node]]
+
+    def run(self) -> TestResult:
+        """Let them, then read back all that was acknowledged."""
+        fabric = self._bench.fabric
+        if not fabric.storages or not fabric.computes:
+            return not_run(STORAGE, f"{fabric.name} has no storage nodes or no compute nodes")
+        self._bench.tell(f"storage: {len(fabric.computes)} clients read and write")
+        # A fabric with one storage node has room for one replica only.
+        config = _STRESS.model_copy(update={"replicas": min(_STRESS.replicas, len(fabric.storages))})
+        job = StorageJob(self._bench.stage(), config, fabric.computes)
+        try:
+            job.start()
+            found = self._play(job)
+        except TrafficError as error:
+            words = str(error).strip().splitlines()
+            fault = Fault(FaultKind.STORAGE, (), STORAGE, f"{words[0]} {words[-1]}", "right answers, in time")
+            return _unless_late(self._bench, tested(STORAGE, ["ended by an error"], [fault]))
+        finally:
+            job.close()
+        return self._result(found)
+
+    def _play(self, job: StorageJob) -> _Stress:
+        with self._bench.watched():
+            before, began = self._sent_bytes(), time.monotonic()
+            job.play("stress")
+            time.sleep(self._bench.times.storage_s)
+            after, elapsed_s = self._sent_bytes(), time.monotonic() - began
+            rows = job.halt().operations
+        self._bench.tell("storage: reading back what was acknowledged")
+        verified = job.verify_acknowledged()
+        size = {kind: sum(row["size_bytes"] for row in rows if row["operation"] == kind) for kind in ("read", "write")}
+        given_up = sum(row["operation"].endswith("_failed") for row in rows)
+        rate_bps = sum(self._bench.fabric.link_at[port].rate_bps for port in self._nics)
+        used = [(late - early) * 8 / elapsed_s / rate_bps for early, late in zip(before, after, strict=True)]
+        return _Stress(size["read"], size["write"], given_up, used[0], used[1], verified)
+
+    def _sent_bytes(self) -> tuple[int, int]:
+        """Return what storage NICs have sent, and what was sent to them."""
+        counters = lane_counters(self._bench.live.emulation, "sent_bytes")
+        peers: set[Port] = {self._bench.fabric.peer(port) for port in self._nics}
+        out = sum(sent for (port, _), sent in counters.items() if port in set(self._nics))
+        return out, sum(sent for (port, _), sent in counters.items() if port in peers)
+
+    def _result(self, found: _Stress) -> TestResult:
+        clients, verified = len(self._bench.fabric.computes), found.verified
+        lines = [
+            f"{clients} clients read {format_size(found.read_bytes)}, wrote {format_size(found.written_bytes)}; "
+            f"all verified; {found.given_up} operations given up",
+            f"storage NICs used: {found.out:.0%} of their rate out, {found.into:.0%} in",
+            f"{verified.checked:,} replicas of acknowledged writes read back, {len(verified.lost)} lost",
+        ]
+        figures = {"fraction_out": found.out, "fraction_in": found.into, "given_up": found.given_up}
+        if verified.lost:
+            return tested(STORAGE, lines, self._lost(verified), figures)
+        return _unless_late(self._bench, tested(STORAGE, lines, self._too_little(found), figures))
+
+    @staticmethod
+    def _lost(verified: Verification) -> Iterator[Fault]:
+        for line in verified.lost:
+            yield Fault(FaultKind.STORAGE, (), STORAGE, f"an acknowledged write was lost: {line}", "none lost")
+
+    def _too_little(self, found: _Stress) -> Iterator[Fault]:
+        if self._bench.faults:
+            return  # They explain it.
+        if found.given_up:
+            yield Fault(FaultKind.STORAGE, (), STORAGE, f"{found.given_up} operations given up", "none")
+        if max(found.out, found.into) < _LEAST_STORAGE:
+            measured = f"storage NICs carry {found.out:.0%} of their rate out, {found.into:.0%} in"
+            yield Fault(FaultKind.STORAGE, (), STORAGE, measured, f"{_LEAST_STORAGE:.0%} one way at least")
+
+
+def _unless_late(bench: Bench, result: TestResult) -> TestResult:
+    """Return a result without its faults if they may be the machine's."""
+    if not result.faults or not bench.late:
+        return result
+    seeming = [f"seems wrong: {fault}" for fault in result.faults]
+    return undecided(result.name, [*result.measured, *seeming], bench.late, dict(result.figures))

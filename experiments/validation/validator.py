@@ -1,0 +1,49 @@
+"""The validator's tests in the order in which an operator would mend things.
+
+Where cables are wrong, what travels over them says nothing, so the bandwidth tests are not run; what slow or lossy
+links explain is not reported again. What looks wrong is measured again, with less beside it, before it is called a
+fault; and if the machine was late each time, nothing is said of it.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Iterator
+
+from experiments.validation.bench import Bench
+from experiments.validation.findings import FaultKind, TestResult, not_run
+from experiments.validation.link_tests import LinkTests
+from experiments.validation.load_tests import ALL_TO_ALL, STORAGE, AllToAllTest, StorageTest
+from experiments.validation.pair_test import PAIRS, PairTest
+
+
+def validate(bench: Bench) -> Iterator[TestResult]:
+    """Yield the result of each test as it ends. Raises EmulationError or TrafficError if one cannot be made."""
+    _allow_open_files()
+    links = LinkTests(bench)
+    loads = {PAIRS: PairTest(bench).run, ALL_TO_ALL: AllToAllTest(bench).run, STORAGE: StorageTest(bench).run}
+    for test in (links.state, links.wiring, links.links):
+        yield _noted(bench, test)
+    for name, test in loads.items():
+        reason = _reason_not_to_load(bench)
+        yield not_run(name, reason) if reason else _noted(bench, test)
+
+
+def _noted(bench: Bench, test: Callable[[], TestResult]) -> TestResult:
+    result = test()
+    bench.faults += result.faults
+    return result
+
+
+def _reason_not_to_load(bench: Bench) -> str:
+    if bench.settings.quick:
+        return "--quick"
+    if any(fault.kind in (FaultKind.STATE, FaultKind.WIRING) for fault in bench.faults):
+        return "routes are planned for other wiring than this; mend the links first"
+    return ""
+
+
+def _allow_open_files() -> None:
+    """Let this process have a socket in every host at once, as far as it may."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,0 +1,115 @@
+"""Frames put straight into ports' queues, as fast as the ports take them: what measurements of links are made with."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import select
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabric import netns
+from fabric.errors import EmulationError
+from fabric.model import Link, Port
+
+_TURN_FRAMES_S = 5e-6
+_TURN_S = 4e-6
+"""A link with a delay (netem) takes frames off their socket's account at once, so that no socket is ever full. There
+ports are fed by the clock: each turn, frames for a little longer than the turn. In virtual time the feeder must sleep
+between turns, or no timer of a queue would ever fire."""
+_TIMER_SLACK = Path("/proc/self/timerslack_ns")
+_SO_SNDBUFFORCE = 32  # asm-generic/socket.h
+
+
+@dataclass
+class Feed:
+    """Frames for one port: ``window_frames`` are kept queued, ``sent`` counts what the port has taken so far."""
+
+    port: Port
+    frame: bytes
+    ethertype: int
+    window_frames: int
+    sock: socket.socket
+    sent: int = 0
+
+    def fill(self, most: int) -> None:
+        """Send until the window is full, or ``most`` frames."""
+        address = (self.port.interface, self.ethertype)
+        with contextlib.suppress(BlockingIOError):  # Its window is full.
+            for _ in range(most):
+                self.sock.sendto(self.frame, address)
+                self.sent += 1
+
+
+class Feeder:
+    """Keeps ports full, all from one thread: of several, one can keep the interpreter from the others."""
+
+    def __init__(self) -> None:
+        self._feeds: dict[int, Feed] = {}
+        self._writable = select.poll()
+        self._by_clock = False
+
+    def add(
+        self, namespace: Path | None, port: Port, link: Link, frame: bytes, ethertype: int, window_frames: int
+    ) -> Feed:
+        """Take a port to those that are kept full, and return what it is fed."""
+        window = max(window_frames, math.ceil(_TURN_FRAMES_S * link.rate_bps / 8 / len(frame)))
+        feed = Feed(port, frame, ethertype, window, _packet_socket(namespace, window * len(frame)))
+        self._feeds[feed.sock.fileno()] = feed
+        self._writable.register(feed.sock, select.POLLOUT)
+        self._by_clock = self._by_clock or link.delay_ns > 0
+        return feed
+
+    def feed(self, duration_s: float) -> None:
+        """Keep all ports full for a time."""
+        end = time.monotonic() + duration_s
+        self._prepare()
+        while (left_s := end - time.monotonic()) > 0:
+            for feed in self._ready(left_s):
+                feed.fill(feed.window_frames)
+
+    def feed_frames(self, count: int, timeout_s: float) -> None:
+        """Send so many more frames into each port. Raises EmulationError naming those that do not take them in time."""
+        end = time.monotonic() + timeout_s
+        self._prepare()
+        goals = {feed.port: feed.sent + count for feed in self._feeds.values()}
+        while goals and (left_s := end - time.monotonic()) > 0:
+            for feed in self._ready(left_s):
+                feed.fill(min(feed.window_frames, goals[feed.port] - feed.sent))
+                if feed.sent == goals[feed.port]:
+                    self._writable.unregister(feed.sock)  # Or it would be ready for ever.
+                    del goals[feed.port]
+        for feed in self._feeds.values():
+            self._writable.register(feed.sock, select.POLLOUT)
+        if goals:
+            names = ", ".join(map(str, goals))
+            raise EmulationError(f"{names}: did not take {count} frames within {timeout_s:g} s; look at their queues")
+
+    def _prepare(self) -> None:
+        if self._by_clock:
+            _TIMER_SLACK.write_text("1")  # In ns; by default sleeps may last 50 us longer.
+
+    def _ready(self, timeout_s: float) -> list[Feed]:
+        """Return the feeds with room in their windows, once there are some or the time is over."""
+        if self._by_clock:
+            time.sleep(_TURN_S)
+        found = self._writable.poll(0 if self._by_clock else timeout_s * 1000)
+        return [self._feeds[number] for number, _ in found]
+
+    def close(self) -> None:
+        """Feed no more."""
+        for feed in self._feeds.values():
+            feed.sock.close()
+
+
+def _packet_socket(namespace: Path | None, window_bytes: int) -> socket.socket:
+    """Return a socket that takes no more while its window of frames is queued, so that the port paces the sender."""
+    if namespace is not None:
+        with netns.inside(namespace):
+            return _packet_socket(None, window_bytes)
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, window_bytes)
+    sock.setblocking(False)
+    return sock
