@@ -507,9 +507,14 @@ class CollectiveJob:
     def _order_step(self, warms_up: bool = False) -> list[StepDone]:
         number = self._next_step
         self._order(StepOrder(number, warms_up))
-        done: list[StepDone] = self._collect(f"end of step {number}", self.step_timeout_s + REPORT_TIMEOUT_S)
+        done: list[StepDone] = self._collect(f"end of step {number}", self._step_patience_s() + REPORT_TIMEOUT_S)
         self._next_step += 1
         return done
+
+    def _step_patience_s(self) -> float:
+        """Return how long a step may take: a rank that stalls says so itself, unless it is the one that has stopped."""
+        stall_s = self._config.stall_timeout
+        return self.step_timeout_s if stall_s is None else min(self.step_timeout_s, 2 * stall_s)
 
     def _not_ended(self) -> str:
         ideal = format_time(self._collective.ideal_step_s)
@@ -552,4 +557,4 @@ def _next_message(handle: AgentHandle, deadline: float, what: str, is_first: boo
         return handle.receive(max(0.0, deadline - time.monotonic()), what)
     except TrafficError as error:
         is_silence = time.monotonic() >= deadline
-        return RankFailed(str(error), is_consequence=is_silence and not is_first)
+        return RankFailed(str(error), is_consequence=is_silence and not is_first, is_stall=is_silence)

@@ -252,7 +252,8 @@ def test_a_job_that_stalls_begins_again_from_its_last_whole_step(stage: Stage) -
     assert restart["step"] in numbers, "it did not go on"
     (again,) = (row for row in records.steps if row["step"] == restart["step"])
     assert again["started_s"] > restart["failed_s"]
-    assert " 1 s" in restart["reason"]
+    # Either another rank waited in vain, or the stopped one had only to say that it was done.
+    assert "for 1 s" in restart["reason"] or "within 1 s" in restart["reason"] or "no end of step" in restart["reason"]
 
 
 def test_a_stall_ends_a_job_that_is_not_to_begin_again(stage: Stage) -> None:
