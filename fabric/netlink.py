@@ -19,7 +19,7 @@ from types import TracebackType
 from fabric import netns
 from fabric.errors import EmulationError
 
-NLMSG_ERROR, NLMSG_DONE = 2, 3
+NLMSG_NOOP, NLMSG_ERROR, NLMSG_DONE = 1, 2, 3
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWNEIGH = 16, 18, 20, 24, 28
@@ -36,6 +36,8 @@ _TCMSG = struct.Struct("=BxxxiIII")
 _RATESPEC = struct.Struct("=BBHhHI")
 _BURST_BYTES = 24 * 1024  # Small enough for a socket buffer's default size, answers included.
 _ACK_TIMEOUT_S = 10.0
+_SOL_NETLINK, _CAP_ACK, _EXT_ACK = 270, 10, 11
+_REASON_START = 4 + HEADER.size  # After the error and the header of the request; its body is left out (CAP_ACK).
 _MAX_U32 = 0xFFFFFFFF
 _TICK_NS = 64  # What HTB counts burst sizes in (PSCHED_SHIFT 6).
 _ETHERNET = 1  # TC_LINKLAYER_ETHERNET: HTB computes from the rate and needs no rate table.
@@ -125,6 +127,11 @@ def neighbour(index: int, ip: str, mac: str) -> Request:
 
 def _traffic_control(index: int, handle: int, parent: int, info: int, kind: str, options: bytes) -> bytes:
     return _TCMSG.pack(0, index, handle, parent, info) + _text(1, kind) + attribute(2, options)
+
+
+def qdisc_body(index: int, handle: int, parent: int, kind: str, options: bytes) -> bytes:
+    """Return the body of a message about a qdisc of that kind, with its options."""
+    return _traffic_control(index, handle, parent, 0, kind, options)
 
 
 def delay_root(index: int, interface: str, delay_ns: int) -> Request:
@@ -224,11 +231,14 @@ class Netlink:
             with netns.inside(namespace):
                 self._socket = self._open()
         self._sequence = 0
+        self._may_dump = False
 
     @staticmethod
     def _open() -> socket.socket:
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 1024 * 1024)
+        for option in (_CAP_ACK, _EXT_ACK):
+            sock.setsockopt(_SOL_NETLINK, option, 1)
         sock.settimeout(_ACK_TIMEOUT_S)
         sock.bind((0, 0))
         return sock
@@ -268,10 +278,10 @@ class Netlink:
         self._socket.send(b"".join(parts))
         answered = 0
         while answered < len(burst):
-            for kind, sequence, body in _messages(self._receive(burst[answered].what)):
+            for kind, sequence, body in messages(self._receive(burst[answered].what)):
                 if kind == NLMSG_ERROR:
                     answered += 1
-                    self._verify(struct.unpack_from("=i", body)[0], burst[sequence - first].what)
+                    self._verify(body, burst[sequence - first].what)
 
     def _receive(self, what: str) -> bytes:
         try:
@@ -280,13 +290,21 @@ class Netlink:
             raise EmulationError(f"{what}: the kernel did not answer within {_ACK_TIMEOUT_S:g} s") from error
 
     @staticmethod
-    def _verify(code: int, what: str) -> None:
+    def _verify(answer: bytes, what: str) -> None:
+        (code,) = struct.unpack_from("=i", answer)
         if code:
             name = errno.errorcode.get(-code, str(-code))
-            raise EmulationError(f"{what}: the kernel refused: {os.strerror(-code)} ({name})")
+            words = dict(attributes_of(answer, _REASON_START)).get(1, b"").rstrip(b"\0").decode(errors="replace")
+            reason = f"{os.strerror(-code)} ({name})" + (f": {words}" if words else "")
+            raise EmulationError(f"{what}: the kernel refused: {reason}")
 
     def dump(self, kind: int, body: bytes) -> bytes:
         """Return the answer to a dump request as it came: messages back to back, the closing one left out."""
+        if not self._may_dump:
+            # The kernel takes a socket that has not received anything yet for one that reads 4 KB at a time, and leaves
+            # out of a dump, without a word, what does not fit into that.
+            self._send_burst([Request(NLMSG_NOOP, 0, b"", "opening a socket for dumps")])
+            self._may_dump = True
         self._sequence += 1
         header = HEADER.pack(HEADER.size + len(body), kind, NLM_F_REQUEST | NLM_F_DUMP, self._sequence, 0)
         self._socket.send(header + body)
@@ -307,7 +325,7 @@ class Netlink:
     def link_counters(self) -> dict[str, LinkCounters]:
         """Return the counters of every interface of the namespace, by name."""
         answer = self.dump(RTM_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0))
-        return dict(_link_counters(body) for _, _, body in _messages(answer))
+        return dict(_link_counters(body) for _, _, body in messages(answer))
 
 
 @dataclass(frozen=True)
@@ -341,7 +359,8 @@ def attributes_of(body: bytes, start: int) -> Iterator[tuple[int, bytes]]:
         offset += (length + 3) & ~3
 
 
-def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the messages of an answer: type, sequence number and body."""
     offset = 0
     while offset + HEADER.size <= len(data):
         length, kind, _, sequence, _ = HEADER.unpack_from(data, offset)
@@ -355,7 +374,7 @@ def _end_of_dump(data: bytes) -> int | None:
     while offset + HEADER.size <= len(data):
         length, kind, *_ = HEADER.unpack_from(data, offset)
         if kind == NLMSG_ERROR:
-            Netlink._verify(struct.unpack_from("=i", data, offset + HEADER.size)[0], "dump")
+            Netlink._verify(data[offset + HEADER.size : offset + length], "dump")
         if kind in (NLMSG_DONE, NLMSG_ERROR):
             return offset
         offset += (length + 3) & ~3

@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric import cache
+from fabric import cache, modules
 from fabric.errors import EmulationError
 
 HERE = Path(__file__).resolve().parent
@@ -129,6 +129,13 @@ class KernelPaths:
         """Return the command that builds the kernel modules of ``directory``."""
         return ["make", "-C", str(self.tree), "ARCH=um", f"M={directory}", "modules"]
 
+    def module(self, name: str) -> Path:
+        """Return a module of the project for this kernel. Raises EmulationError if it is not built."""
+        path = modules.find(self.directory.name, name)
+        if path is None:
+            raise EmulationError(f"the module {name} is not built for the guest kernel; build it with: fabric virtual build")
+        return path
+
     def _facts(self) -> dict[str, object]:
         facts: dict[str, object] = json.loads((self.directory / "kernel.json").read_text())
         return facts
@@ -187,7 +194,9 @@ def build(progress: Progress = lambda text: None, *, jobs: int | None = None) ->
         final = directory / _name(archive)
         if not (final / "kernel.json").is_file():
             _build(archive, final, progress, jobs or os.cpu_count() or 1)
-    return KernelPaths(final)
+    built = KernelPaths(final)
+    modules.build(final.name, built.module_command)
+    return built
 
 
 def lacking_options(fragment: str, config: str) -> list[str]:

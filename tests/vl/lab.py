@@ -1,0 +1,181 @@
+"""Hosts, links and Open vSwitch bridges in a guest, every end of a link a port with virtual lanes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fabric import modules, netlink, netns, vl
+from fabric.netlink import LinkEnd, Netlink
+from fabric.openvswitch import Datapath, OpenVSwitch
+from fabric.virtual import kernel
+
+MTU_BYTES = 4200
+FRAME_BYTES = MTU_BYTES + 14
+PAYLOAD_BYTES = MTU_BYTES - 20 - 8
+"""Of a UDP datagram that makes a full frame."""
+SEGMENT_BYTES = MTU_BYTES - 20 - 20 - 12
+"""What a full TCP segment carries beside its headers and timestamps."""
+CREDIT_BYTES = 256 * 1024
+
+
+def load_module() -> None:
+    """Make the qdisc known to this kernel."""
+    modules.load(kernel.require().module(modules.VL))
+
+
+def one_lane(rate_bps: int, *, credit_bytes: int = CREDIT_BYTES, delay_ns: int = 0, return_ns: int = 0) -> vl.Port:
+    """Return a port with a single lane and credits."""
+    return vl.Port(
+        rate_bps, {0: vl.LaneBuffer(credit_bytes=credit_bytes)}, delay_ns=delay_ns, return_ns=return_ns
+    )
+
+
+@dataclass(frozen=True)
+class Interface:
+    """An end of a link."""
+
+    name: str
+    index: int
+    node: str
+
+    @property
+    def mac(self) -> str:
+        """Its address."""
+        return f"02:00:00:00:{self.index >> 8:02x}:{self.index & 255:02x}"
+
+
+class Lab:
+    """What is built; hosts are namespaces, switches are bridges in the guest's own namespace."""
+
+    def __init__(self) -> None:
+        self.hosts: list[str] = []
+        self.switches: list[str] = []
+        self.interfaces: dict[str, Interface] = {}
+        self.ports: dict[str, vl.Port] = {}
+        self._sockets: dict[str, Netlink] = {"": Netlink()}
+        self._namespaces: dict[str, int] = {}
+
+    def add_host(self, name: str) -> None:
+        """Make a host."""
+        with netns.created(name):
+            pass
+        self.hosts.append(name)
+        self._namespaces[name] = os.open(netns.netns_path(name), os.O_RDONLY)
+        self._sockets[name] = Netlink(netns.netns_path(name))
+
+    def socket_of(self, node: str) -> Netlink:
+        """Return the netlink socket of a host, or for a switch the guest's own."""
+        return self._sockets.get(node, self._sockets[""])
+
+    def link(self, a: str, b: str, port: vl.Port, reverse: vl.Port | None = None) -> None:
+        """Join two nodes by a link with interfaces named ``a-b`` and ``b-a``; ``reverse`` is the port of ``b``."""
+        names = (f"{a}-{b}", f"{b}-{a}")
+        ends = [Interface(name, 1000 + len(self.interfaces) + i, node) for i, (name, node) in enumerate(zip(names, (a, b), strict=True))]
+        made = [LinkEnd(end.name, end.index, end.mac, self._namespaces.get(end.node)) for end in ends]
+        self.socket_of("").send([netlink.veth_pair(made[0], made[1], MTU_BYTES)])
+        for end, options in zip(ends, (port, reverse or port), strict=True):
+            self.interfaces[end.name] = end
+            self.install(end.name, options)
+            self.set_up(end.name, True)
+
+    def install(self, name: str, port: vl.Port) -> None:
+        """Put the qdisc on an interface, in place of what it has."""
+        end = self.interfaces[name]
+        self.ports[name] = port
+        self.socket_of(end.node).send([vl.install(end.index, name, port)])
+
+    def change(self, name: str, port: vl.Port) -> None:
+        """Change the options of an interface's qdisc."""
+        end = self.interfaces[name]
+        self.ports[name] = port
+        self.socket_of(end.node).send([vl.change(end.index, name, port)])
+
+    def set_up(self, name: str, up: bool) -> None:
+        """Set an interface up or down."""
+        end = self.interfaces[name]
+        self.socket_of(end.node).send([netlink.link_state(end.index, name, up)])
+
+    def ip(self, host: str) -> str:
+        """Return a host's address."""
+        return f"10.0.0.{self.hosts.index(host) + 1}"
+
+    def give_addresses(self) -> None:
+        """Give every host its address, on its only interface, and all others' in its neighbour table."""
+        own = {end.node: end for end in self.interfaces.values() if end.node in self.hosts}
+        for host, end in own.items():
+            requests = [netlink.address(end.index, end.name, self.ip(host), 24)]
+            requests += [
+                netlink.neighbour(end.index, self.ip(other), own[other].mac) for other in self.hosts if other != host
+            ]
+            self.socket_of(host).send(requests)
+
+    @contextmanager
+    def inside(self, host: str) -> Iterator[None]:
+        """Open sockets of a host."""
+        with netns.inside(netns.netns_path(host)):
+            yield
+
+    def stats(self) -> dict[str, vl.PortStats]:
+        """Return the state of every port, by the name of its interface."""
+        found = {}
+        for node in ("", *self.hosts):
+            by_index = vl.read(self._sockets[node].dump_qdiscs())
+            for end in self.interfaces.values():
+                if self.socket_of(end.node) is self._sockets[node] and end.index in by_index:
+                    found[end.name] = by_index[end.index]
+        return found
+
+    def switch(self, rules: Mapping[str, list[str]]) -> None:
+        """Make every key of ``rules`` a bridge with the ports that start with its name, and give it its rules.
+
+        In rules, ``{s-h}`` stands for the port number of the interface s-h.
+        """
+        ovs = OpenVSwitch(Path("/run/ovs"), Path("/run/ovs"), Datapath.KERNEL)
+        ovs.start()
+        commands = ["--id=@noop", "create", "QoS", "type=linux-noop"]
+        for bridge in rules:
+            commands += ["--", "add-br", bridge, "--", "set", "Bridge", bridge, "fail_mode=secure"]
+            for end in self.interfaces.values():
+                if end.node == bridge:
+                    commands += ["--", "add-port", bridge, end.name, "--", "set", "Port", end.name, "qos=@noop", "--", "set"]
+                    commands += ["Interface", end.name, f"ofport_request={end.index - 999}", f"mtu_request={MTU_BYTES}"]
+        ovs.transact(*commands)
+        numbers = {end.name: end.index - 999 for end in self.interfaces.values()}
+        for bridge, lines in rules.items():
+            self.set_rules(bridge, [line.format_map(numbers) for line in lines])
+        for name, port in self.ports.items():  # Open vSwitch may have touched them.
+            self.install(name, port)
+
+    @staticmethod
+    def set_rules(bridge: str, lines: list[str]) -> None:
+        """Replace a bridge's rules."""
+        text = "".join(line + "\n" for line in lines)
+        command = ["ovs-ofctl", "replace-flows", bridge, "-"]
+        subprocess.run(command, input=text, text=True, check=True, timeout=60, capture_output=True)
+
+    def udp(self, host: str, *, tos: int = 0) -> socket.socket:
+        """Return a datagram socket of a host, bound to port 5000."""
+        with self.inside(host):
+            made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+        made.bind((self.ip(host), 5000))
+        return made
+
+
+def two_hosts(port: vl.Port, reverse: vl.Port | None = None) -> Lab:
+    """Return two hosts, a and b, with a link."""
+    lab = Lab()
+    lab.add_host("a")
+    lab.add_host("b")
+    lab.link("a", "b", port, reverse)
+    lab.give_addresses()
+    return lab
+
+
