@@ -1,7 +1,7 @@
 # sudo make run    install what is needed, then the main experiment: its table, its verdict, where the figures are
 # sudo make test   install what is needed, then all tests
 # make check       ruff and mypy --strict
-# make virtual    builds the kernel of the virtual engine
+# make virtual     builds the kernel of the virtual engine
 # sudo make bench  the measurements that the README quotes
 
 BIN := .venv/bin
@@ -25,6 +25,7 @@ bench: setup
 	@$(BIN)/fabric bench setup
 	@$(BIN)/fabric bench links
 	@$(BIN)/fabric bench hfreduce
+	@$(BIN)/fabric bench hops
 
 virtual: setup
 	@$(BIN)/fabric virtual build

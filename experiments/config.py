@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from fabric.config import Strict, TimeS, unknown_key
+from fabric.config import SizeBytes, Strict, TimeS, unknown_key
 from fabric.errors import ConfigError
 from fabric.lanes import DATA_LEVELS, QueueConfig, ServiceLevel
 from fabric.model import Fabric
+from fabric.units import format_time
 from topologies.load import fabric_of, read_topology
 from traffic.transport import DEFAULT_CONGESTION_CONTROL
 
@@ -20,7 +21,11 @@ def _cubic_for_all() -> dict[str, str]:
 
 
 class RunConfig(Strict):
-    """What every experiment has. ``topology`` is a whole one: a name or path in YAML is replaced by its content."""
+    """What every experiment has. ``topology`` is a whole one: a name or path in YAML is replaced by its content.
+
+    ``receive_window`` is what a sender may have on its way on one connection; without it, the kernel's own choice,
+    which grows, differently in every kernel.
+    """
 
     experiment: str
     topology: dict[str, Any]
@@ -28,6 +33,7 @@ class RunConfig(Strict):
     sample_period: Annotated[TimeS, Field(gt=0, le=0.05)] = 0.05
     queues: QueueConfig = Field(default_factory=QueueConfig)
     congestion_control: dict[str, str] = Field(default_factory=_cubic_for_all)
+    receive_window: Annotated[SizeBytes, Field(gt=0)] | None = None
 
     @field_validator("congestion_control")
     @classmethod
@@ -49,6 +55,10 @@ class RunConfig(Strict):
             if limit < fabric.frame_bytes:
                 least = f"a full frame of {fabric.frame_bytes} B, which could never be sent"
                 yield f"{key}: {limit} B is less than {least}; raise it"
+        needed = round(fabric.nic_rate_bps / 8 * fabric.round_trip_s)
+        if self.receive_window is not None and self.receive_window < needed:
+            least = f"what a NIC sends in a round trip of {format_time(fabric.round_trip_s)}, {needed} B"
+            yield f"receive_window: {self.receive_window} B is less than {least}; raise it"
 
     def congestion_controls(self) -> dict[ServiceLevel, str]:
         """Return the TCP congestion control of each service level."""

@@ -84,6 +84,7 @@ def _play(
             seed=config.seed,
             sample_period_s=config.sample_period,
             congestion_control=config.congestion_controls(),
+            receive_window_bytes=config.receive_window,
             tell=tell,
             progress=lambda title, done: bar.update(task, description=title, completed=done),
         )

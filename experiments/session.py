@@ -51,6 +51,7 @@ class Session:
     seed: int
     sample_period_s: float
     congestion_control: dict[ServiceLevel, str]
+    receive_window_bytes: int | None
     tell: Tell
     progress: Progress
     origin: float = field(default_factory=time.monotonic)
@@ -75,8 +76,14 @@ class Session:
     @property
     def stage(self) -> Stage:
         """Where this run's jobs play."""
-        emulation = self.live.emulation
-        return Stage(self.live.fabric, self.pool, emulation.namespace_of, self.seed, self.congestion_control)
+        return Stage(
+            fabric=self.live.fabric,
+            pool=self.pool,
+            namespace_of=self.live.emulation.namespace_of,
+            seed=self.seed,
+            congestion_control=self.congestion_control,
+            receive_window_bytes=self.receive_window_bytes,
+        )
 
     @property
     def queueing(self) -> Queueing:
@@ -192,7 +199,9 @@ class Session:
             "conservation": {outcome.phase.name: vars(outcome.conservation) for outcome in self.phases},
             "setup": {"built_s": self.live.built_s, "ready_s": self.live.ready_s},
             "congestion_control": {
-                level.label: self.stage.congestion_control_of(level) for level in ServiceLevel if level.value < 6
+                level.label: self.stage.socket_options(level).congestion_control
+                for level in ServiceLevel
+                if level.value < 6
             },
             "machine": machine_facts(),
             "versions": versions(),

@@ -12,9 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from fabric.errors import UsageError
+from fabric.fidelity import Status
+from fabric.promise import promised
 from fabric.results import Result
 from fabric.units import format_rate, format_size, format_time
+from fabric.world import Engine
 
+EXACT_ENGINE = Engine.VIRTUAL.value
 _FORMATS: dict[str, Callable[[float], str]] = {
     "_bps": format_rate,
     "_Bps": lambda value: f"{value / 1e6:.4g} MB/s",
@@ -26,21 +30,27 @@ _FORMATS: dict[str, Callable[[float], str]] = {
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A metric over the runs; None where a run has none, or where the first run's is missing or zero."""
+    """A metric over the runs; None where a run has none, or where the first run's is missing or zero.
+
+    ``broken`` says of each run whether its verdict promises more than the metric holds beside the exact run.
+    """
 
     name: str
     values: tuple[float | None, ...]
     differences: tuple[float | None, ...]
+    broken: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Metrics of several runs of one experiment; ``warnings`` say what else differs between the runs."""
+    """Metrics of several runs of one experiment; ``warnings`` say what else differs between the runs, ``notes`` which
+    of them keep what their verdict promises."""
 
     experiment: str
     runs: tuple[str, ...]
     rows: tuple[MetricRow, ...]
     warnings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the comparison as JSON holds it."""
@@ -52,17 +62,22 @@ class Comparison:
                 row.name: {"values": list(row.values), "difference_to_first": list(row.differences)}
                 for row in self.rows
             },
+            "broken_promises": {
+                run: [row.name for row in self.rows if row.broken[number]] for number, run in enumerate(self.runs)
+            },
         }
 
     def table(self) -> RenderableType:
         """Return the comparison as a table for the terminal, warnings below."""
-        table = Table(title=self.experiment, title_justify="left", caption="in brackets: relative to the first run")
+        caption = "in brackets: relative to the first run; !: further from the exact run than faithful promises"
+        table = Table(title=self.experiment, title_justify="left", caption=caption)
         table.add_column("metric", overflow="fold")
         for run in self.runs:
             table.add_column(run, justify="right", overflow="fold")
         for row in self.rows:
             table.add_row(row.name, *(_cell(row, number) for number in range(len(row.values))))
-        return Group(table, *(Text(f"warning: {warning}", style="yellow") for warning in self.warnings))
+        warnings = (Text(f"warning: {warning}", style="yellow") for warning in self.warnings)
+        return Group(table, *warnings, *map(Text, self.notes))
 
 
 def compare(results: Sequence[Result]) -> Comparison:
@@ -74,11 +89,13 @@ def compare(results: Sequence[Result]) -> Comparison:
         raise UsageError(f"compare: got {len(results)} result, needs at least 2; give more directories")
     _refuse_other_experiments(results)
     names = dict.fromkeys(name for result in results for name in _metrics(result))
+    rows = tuple(_row(name, results) for name in names)
     return Comparison(
         experiment=str(results[0].manifest["experiment"]),
         runs=_labels(results),
-        rows=tuple(_row(name, results) for name in names),
+        rows=rows,
         warnings=tuple(_warnings(results)),
+        notes=tuple(_promises(results, rows)),
     )
 
 
@@ -104,7 +121,38 @@ def _labels(results: Sequence[Result]) -> tuple[str, ...]:
 
 def _row(name: str, results: Sequence[Result]) -> MetricRow:
     values = tuple(_metrics(result).get(name) for result in results)
-    return MetricRow(name, values, tuple(_difference(value, values[0]) for value in values))
+    differences = tuple(_difference(value, values[0]) for value in values)
+    return MetricRow(name, values, differences, tuple(_is_broken(name, result, results) for result in results))
+
+
+def _is_exact(result: Result) -> bool:
+    return result.manifest.get("engine") == EXACT_ENGINE
+
+
+def _is_held(result: Result, exact: Result | None) -> bool:
+    """Whether there is an exact run to hold a faithful one to: of the same fabric, which says its rates, too."""
+    is_faithful = result.verdict["status"] == Status.FAITHFUL.value
+    return exact is not None and is_faithful and not _is_exact(result) and result.fabric == exact.fabric
+
+
+def _is_broken(name: str, result: Result, results: Sequence[Result]) -> bool:
+    exact = next(filter(_is_exact, results), None)
+    tolerance = promised(name)
+    if exact is None or tolerance is None or not _is_held(result, exact):
+        return False
+    difference = _difference(_metrics(result).get(name), _metrics(exact).get(name))
+    return difference is not None and abs(difference) > tolerance
+
+
+def _promises(results: Sequence[Result], rows: Sequence[MetricRow]) -> Iterator[str]:
+    """Yield what came of each faithful run's promise, if there is an exact run."""
+    exact = next(filter(_is_exact, results), None)
+    count = sum(promised(row.name) is not None for row in rows)
+    for number, (label, result) in enumerate(zip(_labels(results), results, strict=True)):
+        if _is_held(result, exact):
+            broken = [row.name for row in rows if row.broken[number]]
+            kept = f"{label}: {count - len(broken)} of {count} metrics are as near to the exact run as it promises"
+            yield kept + (f"; not {', '.join(broken)}" if broken else "")
 
 
 def _difference(value: float | None, first: float | None) -> float | None:
@@ -142,5 +190,5 @@ def _cell(row: MetricRow, number: int) -> str:
     value, difference = row.values[number], row.differences[number]
     if value is None:
         return "-"
-    text = format_metric(row.name, value)
+    text = format_metric(row.name, value) + (" !" if row.broken[number] else "")
     return text if number == 0 or difference is None else f"{text} ({difference:+.1%})"

@@ -214,6 +214,17 @@ class Fabric:
         return self.frame_bytes * 8 / self.slowest_rate_bps
 
     @property
+    def round_trip_s(self) -> float:
+        """How long the largest frame takes over the longest route while all is idle, and its acknowledgement back."""
+        crosses = bool(self.links_of_tier(Tier.INTER_ZONE))
+        hops = {Tier.ACCESS: 2, Tier.UPLINK: 4 if crosses else 2, Tier.INTER_ZONE: 2 if crosses else 0}
+        return sum(count * self._worst_hop_s(tier) for tier, count in hops.items() if count)
+
+    def _worst_hop_s(self, tier: Tier) -> float:
+        links = self.links_of_tier(tier)
+        return max((self.frame_bytes * 8 / link.rate_bps + 2 * link.delay_ns / 1e9 for link in links), default=0.0)
+
+    @property
     def scale(self) -> float:
         """How many times slower this fabric's NICs are than the system's that it stands for; 1 is true scale."""
         return self.reference_nic_rate_bps / self.nic_rate_bps

@@ -8,8 +8,8 @@
     1:11  class  rate = share, ceiling    11: bfifo, limit in bytes      lane number 1
     1:12  class  ...                      12: bfifo                      lane number 2
 
-Filters: with a control lane, pure TCP ACKs (IP packets shorter than 80 bytes) and ICMP go there first, so that the data
-of one lane cannot starve the acknowledgements of another; then the DSCP decides. Rates count Ethernet frames without
+Filters: with a control lane, TCP segments without data and ICMP go there first, so that the data of one lane cannot
+starve the acknowledgements of another; then the DSCP decides. Rates count Ethernet frames without
 preamble, gap and FCS, as the kernel does.
 """
 
@@ -29,8 +29,11 @@ from fabric.netlink import HtbRates, Match, Request
 _LINK_CLASS = 0x1
 _FIRST_LANE = 0x10
 _MAX_LANES = 0xEF
+_IP_HEADER_BYTES = 20
 _TOS_WORD, _LENGTH_WORD, _PROTOCOL_WORD = 0, 0, 8
+_TCP_OFFSET_WORD = _IP_HEADER_BYTES + 12  # With the flags.
 _TCP, _ICMP = 6, 1
+_FIN = 0x01
 BURST_FRAMES = 2
 """A class may send this many frames back to back; fewer and a late timer costs rate, more and shares get coarse."""
 
@@ -119,12 +122,20 @@ def _filter_requests(port: ShapedPort, plan: LanePlan) -> Iterator[Request]:
 
 _IS_TCP = Match(_PROTOCOL_WORD, 0xFF << 16, _TCP << 16)
 _IS_ICMP = Match(_PROTOCOL_WORD, 0xFF << 16, _ICMP << 16)
-# A segment without data has 40 to 80 bytes by its options; u32 compares masks, so the range is cut in two.
-_CONTROL_MATCHES = (
-    [_IS_TCP, Match(_LENGTH_WORD, 0xFFC0, 0)],
-    [_IS_TCP, Match(_LENGTH_WORD, 0xFFF0, 0x40)],
-    [_IS_ICMP],
-)
+
+
+def _segment_without_data(tcp_header_words: int) -> list[Match]:
+    """Return what only segments with such a header, and nothing behind it, match; not those that end a connection.
+
+    A segment with data, however short, and a FIN must not overtake the data before them: TCP would take that for loss.
+    """
+    length = _IP_HEADER_BYTES + 4 * tcp_header_words
+    is_that_long = Match(_LENGTH_WORD, 0x0F00FFFF, _IP_HEADER_BYTES // 4 << 24 | length)
+    ends_there = Match(_TCP_OFFSET_WORD, 0xF << 28 | _FIN << 16, tcp_header_words << 28)
+    return [is_that_long, _IS_TCP, ends_there]
+
+
+_CONTROL_MATCHES = (*(_segment_without_data(words) for words in range(5, 16)), [_IS_ICMP])
 
 # Where the fields of a queue's counters are within its message, found once a layout.
 _TCMSG_START = netlink.HEADER.size

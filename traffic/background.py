@@ -411,7 +411,7 @@ class BackgroundJob:
             place=place,
             hosts=tuple(host.name for host in self.hosts),
             address=self._address_of(node),
-            options=SocketOptions(self.level, self._stage.congestion_control_of(self.level)),
+            options=self._stage.socket_options(self.level),
             config=self._config,
             nic_rate_bps=self._stage.fabric.link_at[nic.port].rate_bps,
             seed=self._stage.seed,

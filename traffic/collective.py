@@ -340,7 +340,7 @@ class CollectiveJob:
             rank=rank,
             hosts=tuple(node.name for node in self.ranks),
             address=self._address_of(node),
-            options=SocketOptions(self.level, self._stage.congestion_control_of(self.level)),
+            options=self._stage.socket_options(self.level),
             schedule=self._collective.schedule,
             dataset=dataset,
             timeout_s=self.step_timeout_s,

@@ -16,7 +16,7 @@ from fabric.agents import AgentPool
 from fabric.identity import NodeId
 from fabric.lanes import ServiceLevel
 from fabric.model import Fabric
-from traffic.transport import DEFAULT_CONGESTION_CONTROL, FlowSample
+from traffic.transport import DEFAULT_CONGESTION_CONTROL, FlowSample, SocketOptions
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,12 @@ class Stage:
     namespace_of: Callable[[NodeId], Path | None]
     seed: int
     congestion_control: dict[ServiceLevel, str] = field(default_factory=dict)
+    receive_window_bytes: int | None = None
 
-    def congestion_control_of(self, level: ServiceLevel) -> str:
-        """Return the TCP congestion control of a service level; cubic unless configured."""
-        return self.congestion_control.get(level, DEFAULT_CONGESTION_CONTROL)
+    def socket_options(self, level: ServiceLevel) -> SocketOptions:
+        """Return what every socket of a service level carries; its congestion control is cubic unless configured."""
+        congestion_control = self.congestion_control.get(level, DEFAULT_CONGESTION_CONTROL)
+        return SocketOptions(level, congestion_control, self.receive_window_bytes)
 
 
 @dataclass(frozen=True)

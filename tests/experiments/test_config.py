@@ -55,6 +55,16 @@ def test_a_fault_of_a_config_is_told_with_its_path(data: dict[str, Any], fault: 
     assert faults_of(**data) == [fault]
 
 
+def test_a_receive_window_that_cannot_fill_a_link_is_refused() -> None:
+    small = checked(RunConfig, {"experiment": "isolation", "topology": SMALL, "receive_window": "32 KiB"}, "test")
+    (fault,) = small.faults(small.fabric())
+    assert fault == (
+        "receive_window: 32768 B is less than what a NIC sends in a round trip of 13.5 ms, 33712 B; raise it"
+    )
+    enough = small.model_copy(update={"receive_window": 64 * 1024})
+    assert list(enough.faults(enough.fabric())) == []
+
+
 def test_congestion_control_is_cubic_for_all_data_unless_set() -> None:
     config = checked(RunConfig, {"experiment": "isolation", "topology": SMALL}, "test")
     assert config.congestion_controls() == {level: "cubic" for level in ServiceLevel if level.value < 6}

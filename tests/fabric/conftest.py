@@ -52,6 +52,7 @@ class Recipe:
     fabric: str = "fire_flyer_2_small"
     experiment: str = "storage_interference"
     seed: int = 7
+    engine: str = "namespace"
     verdict: dict[str, Any] = field(default_factory=lambda: {"status": "faithful", "reasons": []})
     metrics: dict[str, float] | None = None
     without: tuple[str, ...] = ()
@@ -158,7 +159,7 @@ def _manifest(recipe: Recipe) -> dict[str, Any]:
     return {
         "format_version": recipe.format_version,
         "experiment": recipe.experiment,
-        "engine": "namespace",
+        "engine": recipe.engine,
         "seed": recipe.seed,
         "verdict": {**recipe.verdict, "checks": CHECKS},
         "phases": phase_records(),

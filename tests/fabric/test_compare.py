@@ -81,3 +81,34 @@ def test_table_shows_values_with_units_differences_and_warnings(make_result: Mak
 )
 def test_the_end_of_a_metrics_name_says_its_unit(name: str, value: float, text: str) -> None:
     assert format_metric(name, value) == text
+
+
+PROMISED = {"a.algbw_Bps": 1e6, "a.p99_s": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "broken"),
+    [
+        (1.09, "faithful", False),
+        (1.11, "faithful", True),
+        (0.89, "faithful", True),
+        (0.5, "degraded", False),  # It promises nothing.
+    ],
+)
+def test_a_faithful_run_is_held_to_the_exact_one(
+    make_result: MakeResult, change: float, verdict: str, broken: bool
+) -> None:
+    exact = make_result(metrics=PROMISED, engine="virtual", without=("ports", "flows"))
+    metrics = {"a.algbw_Bps": 1e6 * change, "a.p99_s": 9.0}
+    real = make_result(metrics=metrics, verdict={"status": verdict, "reasons": []}, without=("ports", "flows"))
+    for order in ([real, exact], [exact, real]):
+        found = compare(order)
+        kept = "" if verdict == "degraded" else f"{1 - broken} of 1 metrics are as near to the exact run as it promises"
+        ending = "; not a.algbw_Bps" if broken else ""
+        assert [note.partition(": ")[2] for note in found.notes] == ([kept + ending] if kept else [])
+        assert sum(map(len, found.as_json()["broken_promises"].values())) == broken
+
+
+def test_runs_in_real_time_alone_are_held_to_nothing(make_result: MakeResult) -> None:
+    runs = [make_result(metrics={"a.algbw_Bps": value}, without=("ports", "flows")) for value in (1e6, 2e6)]
+    assert compare(runs).notes == ()

@@ -19,13 +19,14 @@ def stage(controls: dict[ServiceLevel, str]) -> Stage:
 
 @pytest.mark.parametrize("level", list(ServiceLevel))
 def test_a_kind_of_traffic_without_a_congestion_control_has_cubic(level: ServiceLevel) -> None:
-    assert stage({}).congestion_control_of(level) == "cubic"
+    assert stage({}).socket_options(level).congestion_control == "cubic"
 
 
 def test_each_kind_of_traffic_has_a_congestion_control_of_its_own() -> None:
     made = stage({ServiceLevel.STORAGE: "bbr", ServiceLevel.NCCL: "dctcp"})
     found = [
-        made.congestion_control_of(level) for level in (ServiceLevel.STORAGE, ServiceLevel.NCCL, ServiceLevel.OTHER)
+        made.socket_options(level).congestion_control
+        for level in (ServiceLevel.STORAGE, ServiceLevel.NCCL, ServiceLevel.OTHER)
     ]
     assert found == ["bbr", "dctcp", "cubic"]
 

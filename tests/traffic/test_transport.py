@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import socket
+import struct
 import subprocess
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -249,3 +252,26 @@ def test_a_series_that_never_began_has_a_last_sample_only() -> None:
     with connection() as (near, _):
         sampler.track(near, "peer")
         assert [sample.peer for sample in sampler.stop()] == ["peer"]
+
+
+def received_ahead(options: SocketOptions) -> int:
+    """Return how many bytes a peer takes whose program reads nothing, while the sender sends all it can."""
+    with connection(options) as (near, far):
+        near.setblocking(False)
+        sent, deadline = 0, time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            try:
+                sent += near.send(bytes(65536))
+            except BlockingIOError:
+                time.sleep(0.05)
+        (waiting,) = struct.unpack("i", fcntl.ioctl(near, termios.TIOCOUTQ, bytes(4)))
+        assert far.fileno() >= 0  # Open until here, or what it took would be lost.
+        return int(sent - waiting)
+
+
+@pytest.mark.parametrize("window", [32 * 1024, 128 * 1024])
+def test_a_receive_window_is_what_a_peer_may_send_ahead(window: int) -> None:
+    ahead = received_ahead(SocketOptions(ServiceLevel.NCCL, receive_window_bytes=window))
+    print(f"window {window} B, taken {ahead} B")
+    assert 0.7 * window < ahead <= 2.2 * window  # Newer kernels offer nearly all of the buffer to large packets.
+

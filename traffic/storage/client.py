@@ -22,7 +22,7 @@ from traffic.storage.config import StorageConfig
 from traffic.storage.messages import Frame, Io, IoResult, Kind, Status, pack_all, parse_number, parse_results
 from traffic.storage.payload import Recipe, checksum_of
 from traffic.storage.wire import CallTimeout, Link, LinkLost, Party, Tasks, dial
-from traffic.transport import DEFAULT_CONGESTION_CONTROL, SocketOptions
+from traffic.transport import SocketOptions
 
 T = TypeVar("T")
 _REQUESTS_PER_CLIENT = 1 << 32
@@ -139,7 +139,7 @@ class StorageClient:
     config: StorageConfig
     tasks: Tasks
     seed: int = 0
-    congestion_control: str = DEFAULT_CONGESTION_CONTROL
+    options: SocketOptions = field(default_factory=lambda: SocketOptions(ServiceLevel.STORAGE))
     operations: list[Operation] = field(default_factory=list)
     acknowledged: dict[ChunkId, Acknowledged] = field(default_factory=dict)
     links: dict[NodeId, Link] = field(default_factory=dict)
@@ -148,8 +148,7 @@ class StorageClient:
     def __post_init__(self) -> None:
         limits = self.config.client
         self.gate = SenderGate(self.config.request_to_send)
-        options = SocketOptions(ServiceLevel.STORAGE, self.congestion_control)
-        self.party = Party(self.name, self._answer, options, self.tasks)
+        self.party = Party(self.name, self._answer, self.options, self.tasks)
         self._rng = random.Random(f"{self.seed}/{self.name}")
         self._requests = itertools.count(self.number * _REQUESTS_PER_CLIENT + 1)
         self._in_flight = asyncio.Semaphore(limits.max_requests)

@@ -154,7 +154,7 @@ class StorageJob:
             config=self.config,
             table=self._first_table,
             preloaded=self.dataset,
-            congestion_control=self.stage.congestion_control_of(self.level),
+            options=self.stage.socket_options(self.level),
         )
         return self.stage.pool.start(
             "storage service", node.name, run_service, arguments, self.stage.namespace_of(node)
@@ -175,7 +175,7 @@ class StorageJob:
             # From the other end: others than the readers, as far as the shares allow.
             writes=client in chosen(self.clients[::-1], self.config.checkpoint.share),
             seed=self.stage.seed,
-            congestion_control=self.stage.congestion_control_of(self.level),
+            options=self.stage.socket_options(self.level),
         )
         return self.stage.pool.start(
             "storage client", client.name, run_client, arguments, self.stage.namespace_of(client)

@@ -13,6 +13,7 @@ from traffic.job import Records
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping
 from traffic.storage.config import StorageConfig
 from traffic.storage.wire import Tasks
+from traffic.transport import SocketOptions
 
 Address = tuple[str, int]
 T = TypeVar("T")
@@ -27,7 +28,7 @@ class ServiceArguments:
     config: StorageConfig
     table: ChainTable
     preloaded: tuple[FileLayout, ...]
-    congestion_control: str
+    options: SocketOptions
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class ClientArguments:
     reads: bool
     writes: bool
     seed: int
-    congestion_control: str
+    options: SocketOptions
 
 
 @dataclass(frozen=True)

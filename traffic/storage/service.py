@@ -228,7 +228,7 @@ def run_service(agent: Agent, arguments: ServiceArguments) -> None:
 
 async def _run(agent: Agent, arguments: ServiceArguments) -> None:
     tasks = Tasks()
-    options = SocketOptions(ServiceLevel.STORAGE, arguments.congestion_control)
+    options = arguments.options
     service = StorageService(arguments.node, arguments.table, arguments.config, options, tasks)
     orders = Orders(agent, tasks, service.adopt)
     service.replica.preload(extents_on(arguments.node, arguments.table, arguments.preloaded))

@@ -119,7 +119,7 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
         arguments.config,
         tasks,
         arguments.seed,
-        arguments.congestion_control,
+        arguments.options,
     )
     orders = Orders(agent, tasks, client.adopt)
     await orders.unless_failed(client.connect(arguments.services, arguments.source))
