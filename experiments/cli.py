@@ -16,7 +16,7 @@ from typing import NoReturn
 from rich.table import Table
 
 from experiments.console import ERR, OUT, tell
-from fabric import world
+from fabric import lossless, world
 from fabric.errors import FabricError, UsageError
 from fabric.lanes import Queueing, ServiceLevel
 from fabric.model import Fabric
@@ -147,7 +147,9 @@ def _add_engine_option(parser: argparse.ArgumentParser) -> None:
 
 def _add_fabric_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology", metavar="TOPOLOGY")
-    parser.add_argument("--queueing", choices=[queueing.value for queueing in Queueing], default="lanes")
+    queueings = [queueing.value for queueing in Queueing]
+    text = "one queue a port, or lanes; lossless: by credits, in the virtual engine or with the kernel datapath"
+    parser.add_argument("--queueing", choices=queueings, default="lanes", help=text)
     parser.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides")
 
 
@@ -240,6 +242,7 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
     overrides = [*options.overrides, *([f"seed={options.seed}"] if options.seed is not None else [])]
     experiment, config, resolved = resolve(options.experiment, overrides)
     if not world.is_inside():
+        lossless.require(world.Engine(options.engine), *config.queueings_played)
         directory = choose_directory(options.out, experiment.name)
         directory.parent.mkdir(parents=True, exist_ok=True)
         _enter([*arguments, "--out", str(directory)], options.engine, config.seed, [directory.parent])
@@ -253,6 +256,7 @@ def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
 
     if not options.probe:
         return print_path(_fabric_of(options), options)
+    _require_queueing(options)
     _enter_world(arguments, options.engine)
     return probe_in_world(_fabric_of(options), options)
 
@@ -267,6 +271,7 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
             "keys; use fabric exec TOPOLOGY HOST... --engine virtual -- PROGRAM, or the shell with --engine namespace"
         )
     fabric = _fabric_of(options)
+    _require_queueing(options)
     _enter_world(arguments, options.engine)
     return shell_in_world(fabric, options)
 
@@ -280,6 +285,7 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
         raise UsageError("no program; write it after two dashes: fabric exec TOPOLOGY HOST... -- PROGRAM")
     for host in options.hosts:
         fabric.host_named(host)
+    _require_queueing(options)
     _enter_world(arguments, options.engine)
     return execute_in_world(fabric, options)
 
@@ -304,6 +310,12 @@ def build_kernel(options: argparse.Namespace, _: list[str]) -> int:
 
 def _fabric_of(options: argparse.Namespace) -> Fabric:
     return load_fabric(options.topology, options.overrides)
+
+
+def _require_queueing(options: argparse.Namespace) -> None:
+    """Refuse, before a world is made, a queueing that cannot run in it. In a world, that has been asked."""
+    if not world.is_inside():
+        lossless.require(world.Engine(options.engine), Queueing(options.queueing))
 
 
 def _enter_world(arguments: list[str], engine: str) -> None:

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
+from fabric import lossless
 from fabric.config import SizeBytes, Strict, TimeS, unknown_key
 from fabric.errors import ConfigError
-from fabric.lanes import DATA_LEVELS, QueueConfig, ServiceLevel
+from fabric.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
 from fabric.model import Fabric
 from fabric.units import format_time
 from topologies.load import fabric_of, read_topology
@@ -48,8 +49,15 @@ class RunConfig(Strict):
         """Return the fabric of this config's topology. Raises ConfigError."""
         return fabric_of(self.topology, "topology")
 
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """The queueings that a run plays, the first first."""
+        return (Queueing.SHARED,)
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what of this config does not fit its fabric."""
+        for queueing in self.queueings_played:
+            yield from lossless.faults(self.queues, queueing, fabric)
         limits = {f"queues.lanes.{name}.limit": lane.limit for name, lane in self.queues.lanes.items()}
         for key, limit in {**limits, "queues.shared_limit": self.queues.shared_limit}.items():
             if limit < fabric.frame_bytes:

@@ -60,6 +60,7 @@ class HFReduceVsNcclConfig(RunConfig):
     chunk: ElementsBytes = 256 * 1024
     slice: ElementsBytes = 256 * 1024
     gpus_per_node: Annotated[int, Field(ge=1)] = 1
+    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.SHARED
     host_caps: dict[CapName, HostMemoryConfig] = Field(default_factory=_default_caps)
     rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = None
@@ -81,6 +82,11 @@ class HFReduceVsNcclConfig(RunConfig):
                     "carries, so nothing would be pipelined; lower it or raise size"
                 )
         return self
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """The one."""
+        return (self.queueing,)
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
@@ -201,7 +207,7 @@ class CountedSteps:
 
 def run_hfreduce_vs_nccl(session: Session, config: HFReduceVsNcclConfig) -> dict[str, Any]:
     """Play every variant over every number of nodes and return the summary."""
-    session.use_queueing(Queueing.SHARED)
+    session.use_queueing(config.queueing)
     for count in config.nodes:
         nodes = chosen_nodes(session.live.fabric, count)
         for variant in variants(config):

@@ -22,12 +22,12 @@ from fabric import world
 from fabric.agents import AgentPool
 from fabric.errors import ResultError, UsageError
 from fabric.fidelity import EXIT_CODE_INVALID, Status, Verdict
-from fabric.lanes import Queueing, plan_lanes
+from fabric.lanes import plan_lanes
 from fabric.report import write_report
 from fabric.results import Result, ResultWriter, new_directory
 from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
 
-PRELOAD = ("traffic.hfreduce", "traffic.nccl", "traffic.background", "fabric.telemetry", *STORAGE_PRELOAD)
+PRELOAD = ("traffic.hfreduce", "traffic.nccl", "traffic.background", "traffic.streams", "fabric.telemetry", *STORAGE_PRELOAD)
 _STATUS_STYLES = {Status.FAITHFUL: "bold green", Status.DEGRADED: "bold yellow", Status.INVALID: "bold red"}
 
 
@@ -69,7 +69,7 @@ def _play(
     wanted_captures: Sequence[str],
 ) -> tuple[Verdict, dict[str, Any]]:
     fabric = config.fabric()
-    lanes = plan_lanes(config.queues, Queueing.SHARED)
+    lanes = plan_lanes(config.queues, config.queueings_played[0])
     with ExitStack() as stack:
         live = stack.enter_context(bring_up(fabric, lanes, draft.directory / "logs", tell))
         stack.enter_context(captures(live.emulation, wanted_captures))

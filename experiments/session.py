@@ -18,11 +18,21 @@ from fabric import world
 from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import Census, Conservation, conservation, take_census
+from fabric.deadlock import LONGEST_STALL_FRAMES
+from fabric.errors import EmulationError, FabricError
 from fabric.fidelity import PhaseEvidence, Verdict, judge
 from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.openvswitch import Datapath
 from fabric.results import FORMAT_VERSION, TABLES, Phase, ResultWriter, empty_table, fabric_as_json
-from fabric.telemetry import Sampler, SamplerSetup, Series, machine_frame, ports_frame
+from fabric.telemetry import (
+    Sampler,
+    SamplerSetup,
+    Series,
+    machine_frame,
+    ports_frame,
+    stalls_frame,
+    waits_frame,
+)
 from traffic.job import Job, Records, Stage
 
 _TIME_COLUMNS = ("at_s", "started_s", "ended_s")
@@ -70,6 +80,7 @@ class Session:
             switch_pid=emulation.switches.switch_pid,
             has_input_queues=emulation.datapath is Datapath.USERSPACE,
             period_s=self.sample_period_s,
+            deadlock_after_s=LONGEST_STALL_FRAMES * self.live.fabric.frame_time_s,
         )
         self._sampler = Sampler(self.pool, setup)
 
@@ -109,11 +120,16 @@ class Session:
         started = time.monotonic()
         records = Records()
         # Whatever is raised here ends the run: who made the jobs closes them, and no half-played phase is kept.
-        for job in jobs:
-            job.play(name)
-        self._wait(title, started, duration_s)
-        for job in jobs:
-            records.extend(job.halt())
+        try:
+            for job in jobs:
+                job.play(name)
+            self._wait(title, started, duration_s)
+            for job in jobs:
+                records.extend(job.halt())
+        except FabricError:
+            self._verify_no_deadlock()  # It would be the cause of whatever a job says.
+            raise
+        self._verify_no_deadlock()
         ended = time.monotonic()
         self._keep_samples(self._sampler.end())
         after = self._census = self._take_census()
@@ -129,14 +145,31 @@ class Session:
     def _wait(self, title: str, started: float, duration_s: float) -> None:
         while (elapsed := time.monotonic() - started) < duration_s:
             self.progress(title, elapsed / duration_s)
+            self._verify_no_deadlock()
             time.sleep(min(_PROGRESS_S, duration_s - elapsed))
         self.progress(title, 1.0)
+
+    def _verify_no_deadlock(self) -> None:
+        """Raise EmulationError naming the ports that wait for each other, if there are any."""
+        circle = self._sampler.deadlock()
+        if circle is None:
+            return
+        emulation = self.live.emulation
+        ports = {index: port for port, index in emulation.indices.items() if port.node.is_switch}
+        lanes = {lane.number: lane.name for lane in emulation.lane_plan.lanes}
+        named = [f"{ports[index]} (lane {lanes[number]})" for index, number in circle]
+        raise EmulationError(
+            f"deadlock: {' waits for '.join([*named, named[0]])}; a lossless fabric needs routes without circles, or "
+            "lanes that break them"
+        )
 
     def _keep_samples(self, series: Series) -> None:
         emulation, fabric = self.live.emulation, self.live.fabric
         numbers = {host: number for number, host in enumerate(fabric.hosts, start=1)}
         ports = {(numbers.get(port.node, 0), index): port for port, index in emulation.indices.items()}
         self._keep("ports", ports_frame(series, ports, emulation.lane_plan, self.origin))
+        self._keep("stalls", stalls_frame(series, ports, emulation.lane_plan, self.origin))
+        self._keep("waits", waits_frame(series, ports, emulation.lane_plan, self.origin))
         self._keep("machine", machine_frame(series, self.origin))
 
     def _keep_records(self, records: Records) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from fabric import netns, world
 from fabric.emulation import Emulation
-from fabric.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
+from fabric.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, Queueing, ServiceLevel
 from fabric.model import Fabric, Link, Port
 from fabric.netlink import ETH_P_IP, Netlink
 from fabric.queues import QueueReader
@@ -32,7 +32,7 @@ _WINDOW_FRAMES = 12
 """Frames that a sender keeps queued: enough that a lane never runs dry, few enough that none is dropped."""
 _TURN_FRAMES_S = 5e-6
 _TURN_S = 4e-6
-"""A link with a delay (netem) takes frames off their socket's account at once, so that no socket is ever full. There
+"""A link with a delay by netem takes frames off their socket's account at once, so that no socket is ever full. There
 lanes are fed by the clock: each turn, frames for a little longer than the turn. In virtual time the feeder must sleep
 between turns, or no timer of a queue would ever fire."""
 _TIMER_SLACK = Path("/proc/self/timerslack_ns")
@@ -93,9 +93,9 @@ def calibrate(emulation: Emulation) -> list[LinkCalibration]:
     window = window_s(emulation.fabric, world.current_engine())
     kinds = kinds_of_links(emulation.fabric)
     plan = emulation.lane_plan
-    first = next(lane for lane in plan.lanes if not lane.is_control)
+    first = next(lane for lane in plan.with_share if not lane.is_control)
     alone = _measure(emulation, list(kinds.values()), [first], window)
-    together = _measure(emulation, list(kinds.values()), list(plan.lanes), window)
+    together = _measure(emulation, list(kinds.values()), list(plan.with_share), window)
     return [_calibration(kind, port, emulation, alone[port], together[port]) for kind, port in kinds.items()]
 
 
@@ -103,7 +103,6 @@ def _calibration(
     kind: str, port: Port, emulation: Emulation, alone: dict[str, float], together: dict[str, float]
 ) -> LinkCalibration:
     rate_bps = emulation.fabric.link_at[port].rate_bps
-    total = sum(lane.share for lane in emulation.lane_plan.lanes)
     return LinkCalibration(
         kind=kind,
         port=str(port),
@@ -111,8 +110,7 @@ def _calibration(
         lane_alone_bps=sum(alone.values()),
         all_lanes_bps=sum(together.values()),
         shares={name: bps / rate_bps for name, bps in together.items()},
-        # What no lane is promised is lent in proportion to the shares.
-        promised_shares={lane.name: min(lane.ceiling, lane.share / total) for lane in emulation.lane_plan.lanes},
+        promised_shares=emulation.lane_plan.promised_shares(emulation.fabric.frame_bytes),
     )
 
 
@@ -123,7 +121,7 @@ def _measure(
     # Entering a namespace waits for other processors, far longer than a short window: all are entered before it.
     with ExitStack() as stack:
         readers = {port: stack.enter_context(Netlink(emulation.namespace_of(port.node))) for port in ports}
-        feeder = _Feeder(emulation.fabric.mtu_bytes)
+        feeder = _Feeder(emulation.fabric.mtu_bytes, emulation.lane_plan.queueing)
         stack.callback(feeder.close)
         for port in ports:
             for lane in lanes:
@@ -159,8 +157,9 @@ def _sent(emulation: Emulation, port: Port, reader: Netlink) -> tuple[float, dic
 class _Feeder:
     """Keeps lanes of ports full, all from one thread: of several, one can keep the interpreter from the others."""
 
-    def __init__(self, mtu_bytes: int) -> None:
+    def __init__(self, mtu_bytes: int, queueing: Queueing) -> None:
         self._mtu_bytes = mtu_bytes
+        self._is_lossless = queueing.is_lossless
         self._lanes: dict[int, tuple[socket.socket, bytes, tuple[str, int], int]] = {}
         self._writable = select.poll()
         self._by_clock = False
@@ -172,7 +171,7 @@ class _Feeder:
         sock = _packet_socket(namespace, frames * len(frame))
         self._lanes[sock.fileno()] = (sock, frame, (port.interface, ETH_P_IP), frames)
         self._writable.register(sock, select.POLLOUT)
-        self._by_clock = self._by_clock or link.delay_ns > 0
+        self._by_clock = self._by_clock or (link.delay_ns > 0 and not self._is_lossless)
 
     def feed(self, duration_s: float) -> None:
         """Keep all lanes full for a time."""

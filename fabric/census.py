@@ -11,11 +11,12 @@ counter was lost by the emulator, not by the network emulated:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from fabric import netns
+from fabric import netns, vl
 from fabric.emulation import Emulation
 from fabric.errors import EmulationError
 from fabric.identity import NodeId
@@ -37,6 +38,8 @@ class PortCount:
     dropped_packets: int
     received_packets: int
     received_bytes: int
+    dropped_by_cause: Mapping[str, int] = field(default_factory=dict)
+    """What makes up ``dropped_packets``, where queues tell: see :class:`fabric.vl.Cause`."""
 
     @property
     def offered_packets(self) -> int:
@@ -71,6 +74,7 @@ class Conservation:
     unaccounted: dict[str, int]
     unaccounted_bytes: int
     retransmissions: int = 0
+    dropped_by_cause: dict[str, int] = field(default_factory=dict)
 
     @property
     def unaccounted_packets(self) -> int:
@@ -140,7 +144,10 @@ def _count_ports(emulation: Emulation) -> dict[Port, PortCount]:
 
 def _count(link: Netlink, ports: list[Port], emulation: Emulation) -> dict[Port, PortCount]:
     wires = link.link_counters()
-    keys, counters = QueueReader().read(link.dump_qdiscs())
+    dump = link.dump_qdiscs()
+    if lossless := vl.read(dump):
+        return {port: _vl_count(lossless[emulation.indices[port]], wires[port.interface]) for port in ports}
+    keys, counters = QueueReader().read(dump)
     sums: dict[int, list[int]] = {}
     for (index, _), row in zip(keys, counters.tolist(), strict=True):
         total = sums.setdefault(index, [0, 0, 0, 0])
@@ -152,6 +159,20 @@ def _count(link: Netlink, ports: list[Port], emulation: Emulation) -> dict[Port,
 def _port_count(queues: list[int], wire: LinkCounters) -> PortCount:
     sent_packets, sent_bytes, waiting, dropped = queues
     return PortCount(sent_packets, sent_bytes, waiting, dropped, wire.rx_packets, wire.rx_bytes)
+
+
+def _vl_count(port: vl.PortStats, wire: LinkCounters) -> PortCount:
+    lanes = port.lanes.values()
+    causes = {cause.name.lower(): sum(lane.dropped_packets[cause] for lane in lanes) for cause in vl.Cause}
+    return PortCount(
+        sent_packets=sum(lane.sent_packets for lane in lanes),
+        sent_bytes=sum(lane.sent_bytes for lane in lanes),
+        waiting_packets=port.link_packets + sum(lane.backlog_packets for lane in lanes),
+        dropped_packets=sum(causes.values()),
+        received_packets=wire.rx_packets,
+        received_bytes=wire.rx_bytes,
+        dropped_by_cause=causes,
+    )
 
 
 def conservation(fabric: Fabric, before: Census, after: Census) -> Conservation:
@@ -180,6 +201,7 @@ def conservation(fabric: Fabric, before: Census, after: Census) -> Conservation:
         unaccounted=unaccounted,
         unaccounted_bytes=missing_bytes,
         retransmissions=after.retransmissions - before.retransmissions,
+        dropped_by_cause=_sum_of_causes(changes.values()),
     )
 
 
@@ -191,7 +213,15 @@ def _change(before: PortCount, after: PortCount) -> PortCount:
         after.dropped_packets - before.dropped_packets,
         after.received_packets - before.received_packets,
         after.received_bytes - before.received_bytes,
+        {cause: count - before.dropped_by_cause.get(cause, 0) for cause, count in after.dropped_by_cause.items()},
     )
+
+
+def _sum_of_causes(changes: Iterable[PortCount]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for change in changes:
+        total.update(change.dropped_by_cause)
+    return {cause: count for cause, count in total.items() if count}
 
 
 def _missing_in_switch(changes: list[PortCount], dropped_by_rules: int) -> int:

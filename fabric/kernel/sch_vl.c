@@ -19,8 +19,10 @@
 #include <linux/netdevice.h>
 #include <linux/skbuff.h>
 #include <linux/slab.h>
+#include <linux/tcp.h>
 #include <linux/version.h>
 #include <net/dsfield.h>
+#include <net/ip.h>
 #include <net/netlink.h>
 #include <net/pkt_sched.h>
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
@@ -31,7 +33,6 @@
 #include "vl_arbiter.h"
 #include "vl_link.h"
 
-#define VL_SHORT_BYTES 80	/* A TCP segment without data is at most this long, less one byte, with its IP header. */
 #define VL_LATE_NS 200000	/* A frame that came here from a port of ours later than this was held by something. */
 #define VL_WAITS 512		/* pairs of an input buffer and a lane, at most, in one answer */
 
@@ -78,12 +79,22 @@ static struct vl_frame *vl_frame_of(const struct sk_buff *frame)
 
 /* --- Lanes --- */
 
+/*
+ * ICMP and TCP segments without data. A segment with data, however short, and a FIN must not overtake the data before
+ * them: TCP would take that for loss.
+ */
 static bool vl_is_control(struct sk_buff *frame)
 {
-	const struct iphdr *ip = ip_hdr(frame);
+	unsigned int ip_bytes = ip_hdr(frame)->ihl * 4;
+	const struct tcphdr *tcp;
 
-	return ip->protocol == IPPROTO_ICMP ||
-	       (ip->protocol == IPPROTO_TCP && ntohs(ip->tot_len) < VL_SHORT_BYTES);
+	if (ip_hdr(frame)->protocol == IPPROTO_ICMP)
+		return true;
+	if (ip_hdr(frame)->protocol != IPPROTO_TCP || ip_is_fragment(ip_hdr(frame)) ||
+	    !pskb_network_may_pull(frame, ip_bytes + sizeof(*tcp)))
+		return false;
+	tcp = (const struct tcphdr *)(skb_network_header(frame) + ip_bytes);
+	return !tcp->fin && ntohs(ip_hdr(frame)->tot_len) == ip_bytes + tcp->doff * 4;
 }
 
 static u8 vl_lane_of(const struct vl_config *config, struct sk_buff *frame)
