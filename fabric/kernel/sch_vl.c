@@ -462,7 +462,7 @@ static void vl_reset(struct Qdisc *sch)
 
 	if (!q->link)
 		return;
-	vl_purge(sch, netif_carrier_ok(device) && (device->flags & IFF_UP) ? VL_DROP_RESET : VL_DROP_LINK_DOWN);
+	vl_purge(sch, netif_carrier_ok(device) && netif_running(device) ? VL_DROP_RESET : VL_DROP_LINK_DOWN);
 	hrtimer_cancel(&q->link->timer);
 }
 
