@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fabric import vl
-from tests.vl.lab import CREDIT_BYTES, Lab
+from tests.vl.lab import Lab, flood
 
 VICTIM_DSCP = 8
 LEAF_OF = {"v": "l1", "s1": "l1", "s2": "l2", "s3": "l2", "d": "l3", "n": "l3"}
@@ -124,4 +124,33 @@ def head_of_line(queueing: str, host_bps: int, uplink_bps: int) -> dict[str, obj
         "retransmissions": sum(retransmissions(host, lab) for host in LEAF_OF),
         "most_buffered_bytes": max(lane.most_buffered_bytes for lane in lanes),
         "stalled": sorted(name for name, port in stats.items() if any(lane.stalls for lane in port.lanes.values())),
+    }
+
+
+def pfc(headroom_bytes: int) -> dict[str, object]:
+    """Let two hosts flood a third through a switch that stops them by PFC; return what got through and what did not."""
+    rate_bps, delay_ns = 10_000_000_000, 2000
+    buffer = vl.LaneBuffer(xoff_bytes=64 * 1024, xon_bytes=32 * 1024, headroom_bytes=headroom_bytes)
+    port = vl.Port(rate_bps, {0: buffer}, vl.FlowControl.PFC, delay_ns=delay_ns, return_ns=delay_ns)
+    lab = Lab()
+    for host in "abc":
+        lab.add_host(host)
+        lab.link(host, "s", port)
+    lab.give_addresses()
+    lab.switch({"s": [f"ip,nw_dst={lab.ip(host)},actions=output:{{s-{host}}}" for host in "abc"]})
+    sink = lab.udp("c")
+    for host in "ab":
+        flood(lab, host, "c", 10**9)
+    time.sleep(0.001)
+    before = lab.stats()["s-c"]
+    time.sleep(0.002)
+    stats = lab.stats()
+    sink.close()
+    sent_bytes = stats["s-c"].lanes[0].sent_bytes - before.lanes[0].sent_bytes
+    return {
+        "rate": sent_bytes * 8e9 / (stats["s-c"].now_ns - before.now_ns),
+        "stops": stats["a-s"].lanes[0].stalls,
+        "headroom_drops": sum(each.dropped_bytes(vl.Cause.HEADROOM) for each in stats.values()),
+        "other_drops": sum(each.dropped_bytes(*(set(vl.Cause) - {vl.Cause.HEADROOM})) for each in stats.values()),
+        "most_buffered_bytes": stats["a-s"].lanes[0].most_buffered_bytes,
     }

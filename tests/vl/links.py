@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import time
+from contextlib import suppress
 
-from fabric import vl
+from fabric import netlink, vl
 
 from tests.vl import lab as labs
 
@@ -70,3 +71,41 @@ def shares(rate_bps: int, weights: list[int], sizes: list[int], high: bool) -> d
     sent = {lane: after.lanes[lane].sent_bytes - before.lanes[lane].sent_bytes for lane in lanes}
     elapsed_ns = after.now_ns - before.now_ns
     return {"sent": list(sent.values()), "rate": sum(sent.values()) * 8e9 / elapsed_ns, "dropped": after.dropped_bytes()}
+
+
+def blocked_sender(datagrams: int) -> dict[str, float]:
+    """Flood through a slow link; return how long the sender was kept, in s, and what was lost on the way."""
+    lab = labs.two_hosts(labs.one_lane(1_000_000_000, credit_bytes=32 * 1024))
+    sink = lab.udp("b")
+    sink.setsockopt(socket.SOL_SOCKET, 33, 2**30)  # SO_RCVBUFFORCE
+    started_s = time.monotonic()
+    os.waitpid(labs.flood(lab, "a", "b", datagrams), 0)
+    kept_s = time.monotonic() - started_s
+    time.sleep(0.1)
+    sink.setblocking(False)
+    got = 0
+    with suppress(BlockingIOError):
+        while sink.recv(65536):
+            got += 1
+    return {"kept_s": kept_s, "received": got, "dropped_bytes": sum(p.dropped_bytes() for p in lab.stats().values())}
+
+
+def large_frames() -> dict[str, object]:
+    """Send super-packets of TCP over a link with little credit, then datagrams that no credit is enough for."""
+    lab = labs.two_hosts(labs.one_lane(10_000_000_000, credit_bytes=2 * labs.FRAME_BYTES))
+    for name in ("a-b", "b-a"):
+        end = lab.interfaces[name]
+        body = netlink._IFINFO.pack(0, 0, end.index, 0, 0) + netlink._u32(40, 65535)
+        lab.socket_of(end.node).send([netlink.Request(netlink.RTM_NEWLINK, 0, body, "letting segments be large")])
+    rate_bps = labs.goodput_bps(lab, "a", "b", 10_000_000)
+    unhurt = lab.stats()["a-b"].dropped_bytes()
+    lab.change("a-b", labs.one_lane(10_000_000_000, credit_bytes=1000))
+    os.waitpid(labs.flood(lab, "a", "b", 10), 0)
+    after = lab.stats()["a-b"].lanes[0]
+    return {"rate": rate_bps, "unhurt": unhurt, "too_big": after.dropped_packets[vl.Cause.TOO_BIG], "backlog": after.backlog_bytes}
+
+
+def credits_bound(credit_bytes: int, delay_ns: int, return_ns: int) -> float:
+    """Return the rate of a link whose credits, not its rate, are the limit."""
+    port = labs.one_lane(10_000_000_000, credit_bytes=credit_bytes, delay_ns=delay_ns, return_ns=return_ns)
+    return labs.goodput_bps(labs.two_hosts(port), "a", "b", 20_000_000)
