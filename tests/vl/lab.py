@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fabric import modules, netlink, netns, vl
-from fabric.netlink import LinkEnd, Netlink
+from fabric.netlink import LinkEnd, Netlink, Request
 from fabric.openvswitch import Datapath, OpenVSwitch
 from fabric.virtual import kernel
 
+RTM_DELLINK = 17
+_PR_SET_TIMERSLACK = 29
 MTU_BYTES = 4200
 FRAME_BYTES = MTU_BYTES + 14
 PAYLOAD_BYTES = MTU_BYTES - 20 - 8
@@ -26,7 +29,8 @@ CREDIT_BYTES = 256 * 1024
 
 
 def load_module() -> None:
-    """Make the qdisc known to this kernel."""
+    """Make the qdisc known to this kernel, and sleeps exact (by default they last up to 50 us longer)."""
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
     modules.load(kernel.require().module(modules.VL))
 
 
@@ -77,7 +81,8 @@ class Lab:
     def link(self, a: str, b: str, port: vl.Port, reverse: vl.Port | None = None) -> None:
         """Join two nodes by a link with interfaces named ``a-b`` and ``b-a``; ``reverse`` is the port of ``b``."""
         names = (f"{a}-{b}", f"{b}-{a}")
-        ends = [Interface(name, 1000 + len(self.interfaces) + i, node) for i, (name, node) in enumerate(zip(names, (a, b), strict=True))]
+        ends = [self.interfaces.get(name) or Interface(name, 1000 + len(self.interfaces) + i, node)
+            for i, (name, node) in enumerate(zip(names, (a, b), strict=True))]
         made = [LinkEnd(end.name, end.index, end.mac, self._namespaces.get(end.node)) for end in ends]
         self.socket_of("").send([netlink.veth_pair(made[0], made[1], MTU_BYTES)])
         for end, options in zip(ends, (port, reverse or port), strict=True):
@@ -106,15 +111,28 @@ class Lab:
         """Return a host's address."""
         return f"10.0.0.{self.hosts.index(host) + 1}"
 
-    def give_addresses(self) -> None:
-        """Give every host its address, on its only interface, and all others' in its neighbour table."""
-        own = {end.node: end for end in self.interfaces.values() if end.node in self.hosts}
-        for host, end in own.items():
-            requests = [netlink.address(end.index, end.name, self.ip(host), 24)]
-            requests += [
-                netlink.neighbour(end.index, self.ip(other), own[other].mac) for other in self.hosts if other != host
-            ]
-            self.socket_of(host).send(requests)
+    def give_addresses(self, hosts: Sequence[str] = ()) -> None:
+        """Give every host (or these) its address, on its only interface, and all others' in its neighbour table."""
+        for host in hosts or self.hosts:
+            end = self._only_interface(host)
+            self.socket_of(host).send([netlink.address(end.index, end.name, self.ip(host), 24)])
+            self.give_neighbours(host)
+
+    def give_neighbours(self, host: str) -> None:
+        """Fill a host's neighbour table."""
+        own = self._only_interface(host)
+        others = {other: self._only_interface(other) for other in self.hosts if other != host}
+        requests = [netlink.neighbour(own.index, self.ip(other), end.mac) for other, end in others.items()]
+        self.socket_of(host).send(requests)
+
+    def _only_interface(self, host: str) -> Interface:
+        return next(end for end in self.interfaces.values() if end.node == host)
+
+    def unlink(self, a: str, b: str) -> None:
+        """Delete a link."""
+        end = self.interfaces[f"{a}-{b}"]
+        body = netlink._IFINFO.pack(0, 0, end.index, 0, 0)
+        self.socket_of(end.node).send([Request(RTM_DELLINK, 0, body, f"deleting {end.name}")])
 
     @contextmanager
     def inside(self, host: str) -> Iterator[None]:
@@ -179,3 +197,47 @@ def two_hosts(port: vl.Port, reverse: vl.Port | None = None) -> Lab:
     return lab
 
 
+
+
+def goodput_bps(lab: Lab, source: str, target: str, size_bytes: int) -> float:
+    """Return the rate of full frames, in bit/s, at which a TCP connection carries that much, its first fifth left out."""
+    with lab.inside(target):
+        listener = socket.create_server((lab.ip(target), 5001))
+    child = os.fork()
+    if child == 0:
+        with lab.inside(source):
+            sender = socket.create_connection((lab.ip(target), 5001))
+        for _ in range(size_bytes // 1_000_000):
+            sender.sendall(bytes(1_000_000))
+        sender.close()
+        os._exit(0)
+    connection, _ = listener.accept()
+    listener.close()
+    connection.settimeout(10)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(262_144, size_bytes // 100))
+    buffer, moments, got = bytearray(1 << 20), [], 0
+    while part := connection.recv_into(buffer):
+        got += part
+        moments.append((time.monotonic_ns(), got))
+    os.waitpid(child, 0)
+    first_ns, first_bytes = next(moment for moment in moments if moment[1] > size_bytes / 5)
+    last_ns, last_bytes = moments[-1]
+    return (last_bytes - first_bytes) * 8e9 / (last_ns - first_ns) * FRAME_BYTES / SEGMENT_BYTES
+
+
+def flood(lab: Lab, source: str, target: str, datagrams: int, *, tos: int = 0, pause_s: float = 0) -> int:
+    """Fork a process that sends full datagrams as fast as its socket takes them, or after a pause each; return its
+    number. Without a pause, a host whose link is down has sent, and lost, all of them at once."""
+    child = os.fork()
+    if child == 0:
+        with lab.inside(source):
+            sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+        data, address = bytes(PAYLOAD_BYTES), (lab.ip(target), 5000)
+        for _ in range(datagrams):
+            with suppress(OSError):  # No interface, no carrier: what is sent then is lost before it comes to us.
+                sender.sendto(data, address)
+            if pause_s:
+                time.sleep(pause_s)
+        os._exit(0)
+    return child

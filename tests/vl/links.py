@@ -5,26 +5,107 @@ from __future__ import annotations
 import os
 import socket
 import time
+from contextlib import suppress
+
+from fabric import netlink, vl
 
 from tests.vl import lab as labs
-from tests.vl.lab import FRAME_BYTES, SEGMENT_BYTES
 
 
 def rate(rate_bps: int, size_bytes: int) -> float:
     """Return the rate, in bit/s, at which frames of one TCP connection come."""
-    lab = labs.two_hosts(labs.one_lane(rate_bps))
-    with lab.inside("b"):
-        listener = socket.create_server((lab.ip("b"), 5000))
+    return labs.goodput_bps(labs.two_hosts(labs.one_lane(rate_bps)), "a", "b", size_bytes)
+
+
+def latency(rate_bps: int, delay_ns: int, payload_bytes: int) -> list[int]:
+    """Return, in ns, how long datagrams that are alone take there and back again."""
+    lab = labs.two_hosts(labs.one_lane(rate_bps, delay_ns=delay_ns))
+    a, b = lab.udp("a"), lab.udp("b")
     if os.fork() == 0:
-        with lab.inside("a"), socket.create_connection((lab.ip("b"), 5000)) as connection:
-            connection.sendall(bytes(size_bytes))
+        for _ in range(5):
+            data, address = b.recvfrom(65536)
+            b.sendto(data, address)
         os._exit(0)
-    connection, _ = listener.accept()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(262_144, size_bytes // 100))
-    buffer, moments, got = bytearray(1 << 20), [], 0
-    while part := connection.recv_into(buffer):
-        got += part
-        moments.append((time.monotonic_ns(), got))
-    first_ns, first_bytes = next(moment for moment in moments if moment[1] > size_bytes / 5)
-    last_ns, last_bytes = moments[-1]
-    return (last_bytes - first_bytes) * 8e9 / (last_ns - first_ns) * FRAME_BYTES / SEGMENT_BYTES
+    found = []
+    for _ in range(5):
+        time.sleep(0.01)
+        sent_ns = time.monotonic_ns()
+        a.sendto(bytes(payload_bytes), (lab.ip("b"), 5000))
+        a.recv(65536)
+        found.append(time.monotonic_ns() - sent_ns)
+    return found
+
+
+def shares(rate_bps: int, weights: list[int], sizes: list[int], high: bool) -> dict[str, object]:
+    """Flood a link from one socket a lane, by datagrams of ``sizes`` bytes; return what each lane had of it.
+
+    Lane i has weight i and DSCP 8 (i + 1). With ``high``, lane 0 is of high priority instead, limited to 4 KB.
+    """
+    lanes = range(len(weights))
+    entries = [vl.Entry(lane, weight) for lane, weight in zip(lanes, weights, strict=True)]
+    port = vl.Port(
+        rate_bps,
+        {lane: vl.LaneBuffer(credit_bytes=labs.CREDIT_BYTES) for lane in lanes},
+        low=entries[1:] if high else entries,
+        high=entries[:1] if high else (),
+        high_limit=1,
+        lane_of_dscp={8 * (lane + 1): lane for lane in lanes},
+    )
+    lab = labs.two_hosts(port)
+    sink = lab.udp("b")
+    stop_s = time.monotonic() + 0.02 * 10**10 / rate_bps
+    for lane, size in zip(lanes, sizes, strict=True):
+        if os.fork() == 0:
+            with lab.inside("a"):
+                flood = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            flood.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 32 * (lane + 1))
+            while time.monotonic() < stop_s:
+                flood.sendto(bytes(size), (lab.ip("b"), 5000))
+            os._exit(0)
+    half_s = (stop_s + time.monotonic()) / 2
+    time.sleep(half_s - time.monotonic())
+    before = lab.stats()["a-b"]
+    time.sleep(stop_s - time.monotonic() - 1e-6)
+    after = lab.stats()["a-b"]
+    sink.close()
+    sent = {lane: after.lanes[lane].sent_bytes - before.lanes[lane].sent_bytes for lane in lanes}
+    elapsed_ns = after.now_ns - before.now_ns
+    return {"sent": list(sent.values()), "rate": sum(sent.values()) * 8e9 / elapsed_ns, "dropped": after.dropped_bytes()}
+
+
+def blocked_sender(datagrams: int) -> dict[str, float]:
+    """Flood through a slow link; return how long the sender was kept, in s, and what was lost on the way."""
+    lab = labs.two_hosts(labs.one_lane(1_000_000_000, credit_bytes=32 * 1024))
+    sink = lab.udp("b")
+    sink.setsockopt(socket.SOL_SOCKET, 33, 2**30)  # SO_RCVBUFFORCE
+    started_s = time.monotonic()
+    os.waitpid(labs.flood(lab, "a", "b", datagrams), 0)
+    kept_s = time.monotonic() - started_s
+    time.sleep(0.1)
+    sink.setblocking(False)
+    got = 0
+    with suppress(BlockingIOError):
+        while sink.recv(65536):
+            got += 1
+    return {"kept_s": kept_s, "received": got, "dropped_bytes": sum(p.dropped_bytes() for p in lab.stats().values())}
+
+
+def large_frames() -> dict[str, object]:
+    """Send super-packets of TCP over a link with little credit, then datagrams that no credit is enough for."""
+    lab = labs.two_hosts(labs.one_lane(10_000_000_000, credit_bytes=2 * labs.FRAME_BYTES))
+    for name in ("a-b", "b-a"):
+        end = lab.interfaces[name]
+        body = netlink._IFINFO.pack(0, 0, end.index, 0, 0) + netlink._u32(40, 65535)
+        lab.socket_of(end.node).send([netlink.Request(netlink.RTM_NEWLINK, 0, body, "letting segments be large")])
+    rate_bps = labs.goodput_bps(lab, "a", "b", 10_000_000)
+    unhurt = lab.stats()["a-b"].dropped_bytes()
+    lab.change("a-b", labs.one_lane(10_000_000_000, credit_bytes=1000))
+    os.waitpid(labs.flood(lab, "a", "b", 10), 0)
+    after = lab.stats()["a-b"].lanes[0]
+    return {"rate": rate_bps, "unhurt": unhurt, "too_big": after.dropped_packets[vl.Cause.TOO_BIG], "backlog": after.backlog_bytes}
+
+
+def credits_bound(credit_bytes: int, delay_ns: int, return_ns: int) -> float:
+    """Return the rate of a link whose credits, not its rate, are the limit."""
+    port = labs.one_lane(10_000_000_000, credit_bytes=credit_bytes, delay_ns=delay_ns, return_ns=return_ns)
+    return labs.goodput_bps(labs.two_hosts(port), "a", "b", 20_000_000)

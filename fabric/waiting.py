@@ -1,0 +1,102 @@
+"""Which lane of which port waits for which, from one look at all ports of a lossless fabric: congestion trees, deadlock.
+
+A lane that is stalled waits for room in the input buffer at the other end of its link. What is in that buffer waits in
+lanes of that switch's own ports, which may be stalled in turn. A tree of such waits has its roots in ports that are
+merely busy. A cycle that nothing can break is a deadlock: InfiniBand's routes must not allow any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fabric.vl import PortStats
+
+
+@dataclass(frozen=True, order=True)
+class PortLane:
+    """A lane of a port, which is named by its interface."""
+
+    port: str
+    lane: int
+
+    def __str__(self) -> str:
+        return f"{self.port} lane {self.lane}"
+
+
+@dataclass(frozen=True)
+class PortView:
+    """A port at one moment: of which node, what interface is at the other end of its link, and its statistics."""
+
+    node: str
+    peer: str
+    stats: PortStats
+
+
+Waits = dict[PortLane, dict[PortLane, int]]
+"""For each stalled lane, the lanes in which what it waits for waits, with the bytes in each."""
+
+
+def waits(ports: Mapping[str, PortView]) -> Waits:
+    """Return who waits for whom; ``ports`` are those of all nodes by interface name, seen at one moment.
+
+    A stalled lane whose way is cleared already (all of it is under way) waits for nobody.
+    """
+    name_of = {(view.node, view.stats.index): name for name, view in ports.items()}
+    found: Waits = {lane: {} for lane in _stalled(ports)}
+    for name, view in ports.items():
+        for wait in view.stats.waits:
+            entered = name_of.get((view.node, wait.input_index))
+            if entered is None:
+                continue  # It came by an interface that is no more.
+            waiting = PortLane(ports[entered].peer, wait.input_lane)
+            if waiting in found:
+                found[waiting][PortLane(name, wait.lane)] = wait.bytes
+    return found
+
+
+def deadlocks(ports: Mapping[str, PortView]) -> list[tuple[PortLane, ...]]:
+    """Return the cycles in which each lane waits for the next and the last for the first, and which nothing can end.
+
+    That is certain, not guessed from how long it has lasted: all that takes room at the other end of such a lane waits
+    in lanes that are deadlocked, too, and no news of room is under way to any of them.
+    """
+    graph = waits(ports)
+    stuck = {lane for lane, holders in graph.items() if holders and sum(holders.values()) == _taken(ports, lane)}
+    while free := {lane for lane in stuck if not stuck.issuperset(graph[lane])}:
+        stuck -= free
+    return _cycles({lane: sorted(graph[lane]) for lane in sorted(stuck)})
+
+
+def describe(cycle: tuple[PortLane, ...]) -> str:
+    """Return a deadlock in words."""
+    around = " -> ".join(map(str, (*cycle, cycle[0])))
+    return f"deadlock: {around}, each waiting for room that only the next can make; these routes need more lanes"
+
+
+def _stalled(ports: Mapping[str, PortView]) -> list[PortLane]:
+    return [
+        PortLane(name, lane.lane)
+        for name, view in ports.items()
+        for lane in view.stats.lanes.values()
+        if lane.stalled_since_ns
+    ]
+
+
+def _taken(ports: Mapping[str, PortView], lane: PortLane) -> int:
+    return ports[lane.port].stats.lanes[lane.lane].used_bytes
+
+
+def _cycles(graph: Mapping[PortLane, list[PortLane]]) -> list[tuple[PortLane, ...]]:
+    """Return cycles without a common lane; every lane of ``graph`` has a successor in it."""
+    cycles, seen = [], set[PortLane]()
+    for start in graph:
+        path: list[PortLane] = []
+        lane = start
+        while lane not in seen:
+            seen.add(lane)
+            path.append(lane)
+            lane = graph[lane][0]
+        if lane in path:
+            cycles.append(tuple(path[path.index(lane) :]))
+    return cycles
