@@ -50,6 +50,11 @@ class RunConfig(Strict):
         return fabric_of(self.topology, "topology")
 
     @property
+    def sampled_every_s(self) -> float:
+        """How often a run samples."""
+        return self.sample_period
+
+    @property
     def queueings_played(self) -> tuple[Queueing, ...]:
         """The queueings that a run plays, the first first."""
         return (Queueing.SHARED,)

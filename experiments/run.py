@@ -27,7 +27,14 @@ from fabric.report import write_report
 from fabric.results import Result, ResultWriter, new_directory
 from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
 
-PRELOAD = ("traffic.hfreduce", "traffic.nccl", "traffic.background", "traffic.streams", "fabric.telemetry", *STORAGE_PRELOAD)
+PRELOAD = (
+    "traffic.hfreduce",
+    "traffic.nccl",
+    "traffic.background",
+    "traffic.streams",
+    "fabric.telemetry",
+    *STORAGE_PRELOAD,
+)
 _STATUS_STYLES = {Status.FAITHFUL: "bold green", Status.DEGRADED: "bold yellow", Status.INVALID: "bold red"}
 
 
@@ -82,7 +89,7 @@ def _play(
             pool=pool,
             queues=config.queues,
             seed=config.seed,
-            sample_period_s=config.sample_period,
+            sample_period_s=config.sampled_every_s,
             congestion_control=config.congestion_controls(),
             receive_window_bytes=config.receive_window,
             tell=tell,

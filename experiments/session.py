@@ -18,8 +18,7 @@ from fabric import world
 from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import Census, Conservation, conservation, take_census
-from fabric.deadlock import LONGEST_STALL_FRAMES
-from fabric.errors import EmulationError, FabricError
+from fabric.errors import FabricError
 from fabric.fidelity import PhaseEvidence, Verdict, judge
 from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.openvswitch import Datapath
@@ -33,6 +32,7 @@ from fabric.telemetry import (
     stalls_frame,
     waits_frame,
 )
+from fabric.watchdog import LONGEST_STALL_FRAMES, switch_ports
 from traffic.job import Job, Records, Stage
 
 _TIME_COLUMNS = ("at_s", "started_s", "ended_s")
@@ -80,7 +80,8 @@ class Session:
             switch_pid=emulation.switches.switch_pid,
             has_input_queues=emulation.datapath is Datapath.USERSPACE,
             period_s=self.sample_period_s,
-            deadlock_after_s=LONGEST_STALL_FRAMES * self.live.fabric.frame_time_s,
+            watched=switch_ports(self.live.fabric, emulation.indices),
+            longest_stall_s=LONGEST_STALL_FRAMES * self.live.fabric.frame_time_s,
         )
         self._sampler = Sampler(self.pool, setup)
 
@@ -127,9 +128,9 @@ class Session:
             for job in jobs:
                 records.extend(job.halt())
         except FabricError:
-            self._verify_no_deadlock()  # It would be the cause of whatever a job says.
+            self._sampler.verify_no_deadlock()  # It would be the cause of whatever a job says.
             raise
-        self._verify_no_deadlock()
+        self._sampler.verify_no_deadlock()
         ended = time.monotonic()
         self._keep_samples(self._sampler.end())
         after = self._census = self._take_census()
@@ -145,23 +146,9 @@ class Session:
     def _wait(self, title: str, started: float, duration_s: float) -> None:
         while (elapsed := time.monotonic() - started) < duration_s:
             self.progress(title, elapsed / duration_s)
-            self._verify_no_deadlock()
+            self._sampler.verify_no_deadlock()
             time.sleep(min(_PROGRESS_S, duration_s - elapsed))
         self.progress(title, 1.0)
-
-    def _verify_no_deadlock(self) -> None:
-        """Raise EmulationError naming the ports that wait for each other, if there are any."""
-        circle = self._sampler.deadlock()
-        if circle is None:
-            return
-        emulation = self.live.emulation
-        ports = {index: port for port, index in emulation.indices.items() if port.node.is_switch}
-        lanes = {lane.number: lane.name for lane in emulation.lane_plan.lanes}
-        named = [f"{ports[index]} (lane {lanes[number]})" for index, number in circle]
-        raise EmulationError(
-            f"deadlock: {' waits for '.join([*named, named[0]])}; a lossless fabric needs routes without circles, or "
-            "lanes that break them"
-        )
 
     def _keep_samples(self, series: Series) -> None:
         emulation, fabric = self.live.emulation, self.live.fabric

@@ -55,7 +55,6 @@ _HOST_SYSCTLS = {
 }
 
 
-
 class _LazyShell(Node):  # type: ignore[misc]
     """A Mininet node whose shell starts when first needed, and lives in the namespace made for the node."""
 

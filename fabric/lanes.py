@@ -92,15 +92,15 @@ class Queueing(str, Enum):
         return self in (Queueing.LANES, Queueing.LOSSLESS_LANES)
 
     @property
-    def title(self) -> str:
-        """What figures and tables call it, after "in"."""
-        titles = {
+    def words(self) -> str:
+        """What tables call it, after "in"."""
+        words = {
             Queueing.SHARED: "one shared queue",
             Queueing.LANES: "lanes",
             Queueing.LOSSLESS: "one lossless lane",
             Queueing.LOSSLESS_LANES: "lossless lanes",
         }
-        return titles[self]
+        return words[self]
 
 
 class FlowControl(str, Enum):

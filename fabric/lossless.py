@@ -118,9 +118,7 @@ def _buffer(plan: LanePlan, lane: Lane) -> vl.LaneBuffer:
         return vl.LaneBuffer()
     if plan.flow_control is FlowControl.CREDIT:
         return vl.LaneBuffer(credit_bytes=lane.buffer.credits)
-    return vl.LaneBuffer(
-        xoff_bytes=lane.buffer.xoff, xon_bytes=lane.buffer.xon, headroom_bytes=lane.buffer.headroom
-    )
+    return vl.LaneBuffer(xoff_bytes=lane.buffer.xoff, xon_bytes=lane.buffer.xon, headroom_bytes=lane.buffer.headroom)
 
 
 # What a fabric's links need ------------------------------------------------------------------------------------------

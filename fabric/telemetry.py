@@ -23,7 +23,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from fabric.agents import Agent, AgentHandle, AgentPool
-from fabric.deadlock import LaneOf, find_deadlock
 from fabric.errors import EmulationError
 from fabric.lanes import LanePlan
 from fabric.model import Port
@@ -32,6 +31,7 @@ from fabric.openvswitch import SWITCH_NICENESS, InputQueues
 from fabric.queues import COUNTERS, QueueReader, QueueSample
 from fabric.results import TABLES, empty_table
 from fabric.vl_samples import WAITS, VlSample
+from fabric.watchdog import SwitchPort, Watchdog
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _CORES = os.cpu_count() or 1
@@ -73,8 +73,9 @@ class SamplerSetup:
     switch_pid: int
     has_input_queues: bool
     period_s: float
-    deadlock_after_s: float = 1.0
-    """How long lanes that wait for each other in a circle stand still before that is reported."""
+    watched: Mapping[int, SwitchPort] = field(default_factory=dict)
+    longest_stall_s: float = 1.0
+    """What the watchdog of the first namespace, the switches', is to know."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,9 @@ class Series:
 
 @dataclass(frozen=True)
 class Deadlock:
-    """Word that lanes of switches' ports, by interface index and lane number, wait for each other in a circle."""
+    """Word of a deadlock, which says which ports wait for each other."""
 
-    circle: list[LaneOf]
+    text: str
 
 
 class Sampler:
@@ -118,13 +119,12 @@ class Sampler:
         assert isinstance(series, Series)
         return series
 
-    def deadlock(self) -> list[LaneOf] | None:
-        """Return the circle of a deadlock in the series so far; None: there is none."""
-        if not self._agent.pipe.poll():
-            return None
-        word = self._agent.receive(_ANSWER_TIMEOUT_S, "word of a deadlock")
-        assert isinstance(word, Deadlock)
-        return word.circle
+    def verify_no_deadlock(self) -> None:
+        """Raise EmulationError naming the ports if there is a deadlock in the series so far."""
+        if self._agent.pipe.poll():
+            word = self._agent.receive(_ANSWER_TIMEOUT_S, "word of a deadlock")
+            assert isinstance(word, Deadlock)
+            raise EmulationError(word.text)
 
 
 def sample(agent: Agent, setup: SamplerSetup) -> None:
@@ -179,7 +179,8 @@ def _series(
     sources: Sequence[tuple[int, Netlink, QueueReader]],
     sample_machine: Callable[[], tuple[float | int, ...]],
 ) -> Series:
-    taken = _Taken(agent, setup.deadlock_after_s)
+    taken = _Taken()
+    watchdog = Watchdog(setup.watched, setup.longest_stall_s)
     machine: list[tuple[float | int, ...]] = []
     start = time.monotonic()
     while True:
@@ -187,7 +188,11 @@ def _series(
         ended = agent.pipe.poll(max(0.0, due - time.monotonic()))
         lateness_s = 0.0 if ended else time.monotonic() - due
         machine.append((time.monotonic(), lateness_s, *sample_machine()))
-        taken.add(machine[-1][0], [(number, reader.sample(link.dump_qdiscs())) for number, link, reader in sources])
+        dumps = [link.dump_qdiscs() for _, link, _ in sources]
+        found = [(number, reader.sample(dump)) for (number, _, reader), dump in zip(sources, dumps, strict=True)]
+        taken.add(machine[-1][0], found)
+        if found and (first := found[0][1].lossless) and (deadlock := watchdog.look(first, dumps[0])):
+            agent.report(Deadlock(deadlock))
         if ended:
             agent.receive(_ANSWER_TIMEOUT_S)
             return taken.series(np.array(machine, MACHINE))
@@ -197,10 +202,7 @@ def _series(
 class _Taken:
     """The samples of a series so far."""
 
-    def __init__(self, agent: Agent, deadlock_after_s: float) -> None:
-        self._agent = agent
-        self._deadlock_after_ns = round(deadlock_after_s * 1e9)
-        self._is_deadlocked = False
+    def __init__(self) -> None:
         self._keys: list[QueueKey] = []
         self._counters: list[npt.NDArray[np.void]] = []
         self._stalls: list[npt.NDArray[np.void]] = []
@@ -218,16 +220,6 @@ class _Taken:
         if lossless:
             self._stalls.append(_joined([_stalls_of(sample) for _, sample in lossless], STALLS))
             self._waits += [_waits_of(at, number, sample) for number, sample in lossless if len(sample.waits)]
-            self._watch(lossless)
-
-    def _watch(self, lossless: Sequence[tuple[int, VlSample]]) -> None:
-        """Tell, once, of a deadlock; switches are all in the first namespace, and only they pass frames on."""
-        number, sample = lossless[0]
-        if number == 0 and not self._is_deadlocked:
-            circle = find_deadlock(sample, self._deadlock_after_ns)
-            if circle is not None:
-                self._is_deadlocked = True
-                self._agent.report(Deadlock(circle))
 
     def series(self, machine: npt.NDArray[np.void]) -> Series:
         """Return all of it."""
@@ -288,9 +280,7 @@ def softnet_drops() -> int:
         return sum(int(line.split()[1], 16) for line in file)
 
 
-def ports_frame(
-    series: Series, ports: Mapping[tuple[int, int], Port], plan: LanePlan, origin: float
-) -> pd.DataFrame:
+def ports_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: LanePlan, origin: float) -> pd.DataFrame:
     """Return a series as rows of the ``ports`` table; ``ports`` maps (namespace number, interface index) to a port."""
     names = {lane.number: lane.name for lane in plan.lanes}
     columns = [place for place, (number, index, _) in enumerate(series.keys) if (number, index) in ports]
@@ -313,9 +303,7 @@ def ports_frame(
     )
 
 
-def stalls_frame(
-    series: Series, ports: Mapping[tuple[int, int], Port], plan: LanePlan, origin: float
-) -> pd.DataFrame:
+def stalls_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: LanePlan, origin: float) -> pd.DataFrame:
     """Return a series of lossless queues as rows of the ``stalls`` table; no rows for others."""
     if series.stalls is None:
         return empty_table("stalls")

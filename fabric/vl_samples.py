@@ -50,12 +50,8 @@ LANES = np.dtype(
     ]
 )
 """The fields of :class:`fabric.vl.LaneStats`."""
-_WAIT = np.dtype(
-    [("input_index", "<u4"), ("input_lane", "u1"), ("lane", "u1"), ("reserved", "<u2"), ("bytes", "<u8")]
-)
-WAITS = np.dtype(
-    [("index", "<u4"), ("lane", "<u4"), ("input_index", "<u4"), ("input_lane", "<u4"), ("bytes", "<u8")]
-)
+_WAIT = np.dtype([("input_index", "<u4"), ("input_lane", "u1"), ("lane", "u1"), ("reserved", "<u2"), ("bytes", "<u8")])
+WAITS = np.dtype([("index", "<u4"), ("lane", "<u4"), ("input_index", "<u4"), ("input_lane", "<u4"), ("bytes", "<u8")])
 """``bytes`` in the input buffer of lane ``input_lane`` of the interface ``input_index`` wait in ``lane`` of the port
 ``index``. Lanes by the numbers of :class:`fabric.lanes.Lane`."""
 _START = netlink.HEADER.size + 20  # The header and struct tcmsg.
@@ -180,9 +176,7 @@ def _verify(ports: npt.NDArray[np.void]) -> None:
         )
     for port in ports[ports["waits"] < ports["all_waits"]]:
         told, there = int(port["waits"]), int(port["all_waits"])
-        raise EmulationError(
-            f"interface {port['index']}: only {told} of {there} waits fitted into the kernel's answer"
-        )
+        raise EmulationError(f"interface {port['index']}: only {told} of {there} waits fitted into the kernel's answer")
 
 
 def _waits(data: Any, ports: npt.NDArray[np.void], starts: npt.NDArray[np.intp]) -> npt.NDArray[np.void]:

@@ -1,0 +1,226 @@
+"""Long-running senders: TCP connections that never run dry, and what of each arrives in a stretch of time.
+
+Each stream has a program at either end. In a phase, the source connects at a moment drawn at random, sends without a
+pause until the phase's end and closes; the sink reads all that comes, and counts what it reads in the measured part of
+the phase, between its first and its last reading there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fabric.agents import Agent, AgentHandle
+from fabric.errors import TrafficError
+from fabric.identity import NodeId
+from fabric.lanes import ServiceLevel
+from traffic.job import Ready, Records, Stage, flow_rows
+from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
+
+OPERATION = "stream"
+"""What rows of the ``operations`` table call them."""
+START_TIMEOUT_S = 60.0
+CONNECT_TIMEOUT_S = 10.0
+DRAIN_TIMEOUT_S = 60.0
+_LEAD_S = 0.001
+"""How long orders take to reach all programs, at most; in virtual time that is no time."""
+_BLOCK = bytes(256 * 1024)
+_READ_BYTES = 256 * 1024
+_LEAST_READ_BYTES = 32 * 1024
+_FLOW_SAMPLES = 50
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A connection that never runs dry."""
+
+    source: NodeId
+    sink: NodeId
+    level: ServiceLevel
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """When a phase is measured, and how far apart its streams begin, in seconds: they start within ``spread_s``."""
+
+    warm_up_s: float
+    measured_s: float
+    spread_s: float
+
+    @property
+    def duration_s(self) -> float:
+        """All of a phase."""
+        return self.warm_up_s + self.measured_s
+
+
+@dataclass(frozen=True)
+class Window:
+    """The order to play a phase: when to begin, and the part that is measured (``time.monotonic()``)."""
+
+    phase: str
+    starts: float
+    measured_from: float
+    ends: float
+
+
+@dataclass(frozen=True)
+class SinkArguments:
+    """What :func:`run_sink` needs to know."""
+
+    address: str
+    options: SocketOptions
+
+
+@dataclass(frozen=True)
+class SourceArguments:
+    """What :func:`run_source` needs to know: ``peer`` is the sink's name, ``endpoint`` where it listens."""
+
+    address: str
+    host: str
+    peer: str
+    endpoint: tuple[str, int]
+    options: SocketOptions
+
+
+@dataclass(frozen=True)
+class Received:
+    """What a sink read between two of its readings: bytes, and when (``time.monotonic()``)."""
+
+    size_bytes: int
+    started_s: float
+    ended_s: float
+
+
+def run_sink(agent: Agent, arguments: SinkArguments) -> None:
+    """Be the sink of one stream until the run says stop (a program, see :mod:`fabric.agents`)."""
+    with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
+        agent.report(listener.getsockname()[:2])
+        while True:
+            window: Window = agent.receive()
+            timeout_s = window.starts - time.monotonic() + CONNECT_TIMEOUT_S
+            sock, _ = accept(listener, arguments.options, timeout_s)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _LEAST_READ_BYTES)
+            with contextlib.closing(sock):
+                agent.report(_read_on(sock, window))
+
+
+def _read_on(sock: socket.socket, window: Window) -> Received:
+    buffer = bytearray(_READ_BYTES)
+    total = 0
+    first: tuple[float, int] | None = None
+    last = (window.measured_from, 0)
+    while size := sock.recv_into(buffer):
+        total += size
+        now = time.monotonic()
+        if now >= window.measured_from and first is None:
+            first = last = now, total
+        elif now <= window.ends:
+            last = now, total
+    if first is None:
+        raise TrafficError("a stream ended before the measured part of its phase")
+    return Received(last[1] - first[1], first[0], last[0])
+
+
+def run_source(agent: Agent, arguments: SourceArguments) -> None:
+    """Be the source of one stream until the run says stop (a program, see :mod:`fabric.agents`)."""
+    agent.report(Ready())
+    while True:
+        window: Window = agent.receive()
+        time.sleep(max(0.0, window.starts - time.monotonic()))
+        sampler = FlowSampler((window.ends - window.starts) / _FLOW_SAMPLES)
+        with contextlib.closing(
+            connect(*arguments.endpoint, arguments.options, CONNECT_TIMEOUT_S, source=arguments.address)
+        ) as sock:
+            sampler.track(sock, arguments.peer)
+            sampler.start()
+            while time.monotonic() < window.ends:
+                sock.sendall(_BLOCK)
+            samples = sampler.stop()
+            sock.shutdown(socket.SHUT_WR)
+        agent.report(flow_rows(samples, window.phase, arguments.options.level, arguments.host))
+
+
+class StreamsJob:
+    """A :class:`traffic.job.Job` of streams. ``timetable`` is of each phase."""
+
+    def __init__(self, stage: Stage, streams: Sequence[Stream], timetable: Timetable) -> None:
+        self.level = streams[0].level
+        self.streams = tuple(streams)
+        self._stage = stage
+        self._timetable = timetable
+        self._random = np.random.default_rng([stage.seed, len(streams)])
+        self._sinks: list[AgentHandle] = []
+        self._sources: list[AgentHandle] = []
+        self._phase = ""
+
+    def start(self) -> None:
+        """Fork all programs. Raises TrafficError naming a host that failed."""
+        self._sinks = [self._fork_sink(stream) for stream in self.streams]
+        for stream, sink in zip(self.streams, self._sinks, strict=True):
+            self._sources.append(self._fork_source(stream, sink.receive(START_TIMEOUT_S, "word that it listens")))
+        for source in self._sources:
+            source.receive(START_TIMEOUT_S, "readiness")
+
+    def _address(self, node: NodeId) -> str:
+        return self._stage.fabric.nics_of[node][0].ip
+
+    def _fork_sink(self, stream: Stream) -> AgentHandle:
+        arguments = SinkArguments(self._address(stream.sink), self._stage.socket_options(stream.level))
+        namespace = self._stage.namespace_of(stream.sink)
+        return self._stage.pool.start("sink of a stream", stream.sink.name, run_sink, arguments, namespace)
+
+    def _fork_source(self, stream: Stream, endpoint: tuple[str, int]) -> AgentHandle:
+        arguments = SourceArguments(
+            address=self._address(stream.source),
+            host=stream.source.name,
+            peer=stream.sink.name,
+            endpoint=endpoint,
+            options=self._stage.socket_options(stream.level),
+        )
+        namespace = self._stage.namespace_of(stream.source)
+        return self._stage.pool.start("source of a stream", stream.source.name, run_source, arguments, namespace)
+
+    def play(self, phase: str) -> None:
+        """Begin all streams; returns at once."""
+        self._phase = phase
+        begins = time.monotonic() + _LEAD_S
+        measured_from = begins + self._timetable.warm_up_s
+        for source, sink in zip(self._sources, self._sinks, strict=True):
+            starts = begins + float(self._random.uniform(0, self._timetable.spread_s))
+            window = Window(phase, starts, measured_from, begins + self._timetable.duration_s)
+            sink.send(window)
+            source.send(window)
+
+    def halt(self) -> Records:
+        """Wait for the streams' end and return a row of each. Raises TrafficError if a program failed."""
+        records = Records()
+        deadline = time.monotonic() + self._timetable.duration_s + DRAIN_TIMEOUT_S
+        for source in self._sources:
+            records.flows += source.receive(max(0.0, deadline - time.monotonic()), "end of a stream")
+        for stream, sink in zip(self.streams, self._sinks, strict=True):
+            received = sink.receive(max(0.0, deadline - time.monotonic()), "what was received of a stream")
+            records.operations.append(self._row(stream, received))
+        return records
+
+    def _row(self, stream: Stream, received: Received) -> dict[str, Any]:
+        return {
+            "phase": self._phase,
+            "service_level": stream.level.label,
+            "operation": OPERATION,
+            "host": stream.source.name,
+            "peer": stream.sink.name,
+            "size_bytes": received.size_bytes,
+            "started_s": received.started_s,
+            "ended_s": received.ended_s,
+        }
+
+    def close(self) -> None:
+        """End the programs."""
+        self._stage.pool.stop([*self._sources, *self._sinks])
+        self._sources, self._sinks = [], []
