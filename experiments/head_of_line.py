@@ -17,8 +17,8 @@ import pandas as pd
 from pydantic import Field, field_validator
 
 from experiments.config import RunConfig
-from experiments.isolation import stall_metrics
 from experiments.session import PhaseOutcome, Session
+from experiments.stalls import stall_metrics
 from fabric.config import TimeS
 from fabric.lanes import Queueing, ServiceLevel
 from fabric.model import Fabric

@@ -1,8 +1,9 @@
 """Do lanes keep training, storage and other traffic out of each other's way?
 
 Phases on one fabric: HFReduce, NCCL, storage and other traffic each alone, in the first queueing of ``queueings``; then
-all at once in each of them: one shared queue a port, lanes, and the same two without losses. The same jobs and the same seeds play in all phases, so a phase differs from another in its
-company and its queues only. Fire-Flyer 2 maps each kind to a Virtual Lane with a share (arXiv 2408.14158v2, VI-A1).
+all at once in each of them: one shared queue a port, lanes, and the same two without losses. The same jobs and the same
+seeds play in all phases, so a phase differs from another in its company and its queues only. Fire-Flyer 2 maps each
+kind to a Virtual Lane with a share (arXiv 2408.14158v2, VI-A1).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pydantic import Field, field_validator
 from experiments.config import RunConfig
 from experiments.placement import Flow, order_ranks
 from experiments.session import PhaseOutcome, Session
+from experiments.stalls import stall_metrics, stalls_tables
 from fabric.capture import LevelCounter
 from fabric.config import TimeS
 from fabric.identity import NodeId, Role
@@ -176,6 +178,7 @@ def summarize(
         ),
     }
     figures = {outcome.phase.name: _phase_metrics(session, outcome) for outcome in session.phases}
+    titles = {outcome.phase.name: outcome.phase.title for outcome in session.phases}
     return {
         "title": "Isolation: training, storage and other traffic on one fabric",
         "answer": _answer(config, figures),
@@ -187,7 +190,7 @@ def summarize(
             _storage_table(session, figures),
             _background_table(session, figures),
             _network_table(session, figures),
-            *_stalls_tables(session, figures),
+            *stalls_tables(titles, figures),
             _shares_table(session, config, port, at_port),
         ],
         "side_by_side": _side_by_side(config, figures),
@@ -252,6 +255,7 @@ def _deepest_queue(session: Session, outcome: PhaseOutcome) -> int:
 
 def _answer(config: IsolationConfig, figures: Mapping[str, Mapping[str, float]]) -> str:
     """Return the finding in a sentence."""
+    queueings = config.queueings
 
     def ratios(alone: str, key: str) -> list[str]:
         return [_ratio(figures[queueing.value], figures[alone], key) for queueing in config.queueings]
@@ -360,39 +364,6 @@ def _network_table(session: Session, figures: Mapping[str, Mapping[str, float]])
 
     columns = ["phase", "packets sent", "dropped by queues", "of packets", "retransmissions", "deepest queue"]
     return {"title": "Network", "columns": columns, "rows": _rows(session, figures, "drops_packets", cells)}
-
-
-def stall_metrics(stalls: pd.DataFrame, outcome: PhaseOutcome) -> dict[str, float]:
-    """Return what lossless lanes of a phase tell, summed over all ports; nothing of other phases.
-
-    ``stalled_s`` adds up all lanes of all ports; ``most_stalled_fraction`` is of the lane that stood still longest.
-    """
-    phase = outcome.phase
-    rows = stalls[stalls["at_s"].between(phase.started_s, phase.ended_s)]
-    if rows.empty:
-        return {}
-    series = rows.groupby(["port", "lane"], observed=True)
-    grown = series[["stalls", "stalled_ns"]].max() - series[["stalls", "stalled_ns"]].min()
-    return {
-        "stalls": int(grown["stalls"].sum()),
-        "stalled_s": float(grown["stalled_ns"].sum()) / 1e9,
-        "most_stalled_fraction": float(grown["stalled_ns"].max()) / 1e9 / (phase.ended_s - phase.started_s),
-        "most_buffered_bytes": int(rows["buffered_bytes"].max()),
-    }
-
-
-def _stalls_tables(session: Session, figures: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
-    """Return the table of what waited for room, if queues of the run were lossless."""
-
-    def cells(found: Mapping[str, float]) -> list[str]:
-        stalled = f"{found['stalled_s']:.3g} s"
-        fullest = f"{found['most_buffered_bytes'] / 1024:.0f} KiB"
-        return [f"{found['stalls']:.0f}", stalled, f"{found['most_stalled_fraction']:.0%}", fullest]
-
-    rows = _rows(session, figures, "stalls", cells)
-    columns = ["phase", "stalls", "stalled, all lanes of all ports", "the most stalled lane", "fullest input buffer"]
-    note = "stalled: the link was free, a frame waited, and there was no room at the other end"
-    return [{"title": "Waiting for room", "columns": columns, "rows": rows, "note": note}] if rows else []
 
 
 _COMPARED = (

@@ -31,9 +31,9 @@ _EXPERIMENTAL_PROTOCOL = 253  # RFC 3692
 _WINDOW_FRAMES = 12
 """Frames that a sender keeps queued: enough that a lane never runs dry, few enough that none is dropped."""
 _TURN_FRAMES_S = 5e-6
-_TURN_S = 4e-6
+_TURN_FRACTION = 0.8
 """A link with a delay by netem takes frames off their socket's account at once, so that no socket is ever full. There
-lanes are fed by the clock: each turn, frames for a little longer than the turn. In virtual time the feeder must sleep
+lanes are fed by the clock: each turn, frames for a quarter longer than the turn. In virtual time the feeder must sleep
 between turns, or no timer of a queue would ever fire."""
 _TIMER_SLACK = Path("/proc/self/timerslack_ns")
 _SO_SNDBUFFORCE = 32  # asm-generic/socket.h
@@ -163,11 +163,13 @@ class _Feeder:
         self._lanes: dict[int, tuple[socket.socket, bytes, tuple[str, int], int]] = {}
         self._writable = select.poll()
         self._by_clock = False
+        self._turn_s = math.inf
 
     def add(self, namespace: Path | None, port: Port, lane: Lane, link: Link) -> None:
         """Take a lane of a port to those that are kept full."""
         frame = nobodys_frame(lane.levels[0], self._mtu_bytes)
         frames = max(_WINDOW_FRAMES, math.ceil(_TURN_FRAMES_S * link.rate_bps / 8 / len(frame)))
+        self._turn_s = min(self._turn_s, _TURN_FRACTION * frames * len(frame) * 8 / link.rate_bps)
         sock = _packet_socket(namespace, frames * len(frame))
         self._lanes[sock.fileno()] = (sock, frame, (port.interface, ETH_P_IP), frames)
         self._writable.register(sock, select.POLLOUT)
@@ -182,7 +184,7 @@ class _Feeder:
             for number, _ in self._writable.poll(0 if self._by_clock else left_s * 1000):
                 self._fill(*self._lanes[number])
             if self._by_clock:
-                time.sleep(_TURN_S)
+                time.sleep(self._turn_s)
 
     @staticmethod
     def _fill(sock: socket.socket, frame: bytes, address: tuple[str, int], frames: int) -> None:

@@ -330,16 +330,20 @@ def waits_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: Lan
     found = pd.DataFrame(
         {
             "at_s": waits["at"] - origin,
-            "port": [port_names.get(key) for key in zip(waits["namespace"].tolist(), waits["index"].tolist())],
+            "port": [port_names.get(key) for key in _places(waits, "index")],
             "lane": [lane_names.get(lane) for lane in waits["lane"].tolist()],
             "input_port": [
-                port_names.get(key) for key in zip(waits["namespace"].tolist(), waits["input_index"].tolist())
+                port_names.get(key) for key in _places(waits, "input_index")
             ],
             "input_lane": [lane_names.get(lane) for lane in waits["input_lane"].tolist()],
             "waiting_bytes": waits["bytes"].astype(np.int64),
         }
     )
     return found.astype(TABLES["waits"])
+
+
+def _places(waits: npt.NDArray[np.void], index: str) -> list[tuple[int, int]]:
+    return list(zip(waits["namespace"].tolist(), waits[index].tolist(), strict=True))
 
 
 def _tiled(names: Sequence[str], times: int) -> pd.Categorical:

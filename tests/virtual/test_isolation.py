@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fabric.results import TABLES
 from tests.virtual.command import VirtualCommand
 
 pytestmark = pytest.mark.timeout(2400)
@@ -43,7 +44,7 @@ def test_a_run_writes_its_whole_directory_on_the_host(first: Done, shared_comman
     names = {path.name for path in directory.iterdir()}
     assert {"config.yaml", "fabric.json", "manifest.json", "summary.json", "report.html", "figures", "logs"} <= names
     tables = {path.name for path in (directory / "samples").iterdir()}
-    assert tables == {f"{table}.parquet" for table in ("steps", "operations", "flows", "ports", "machine")}
+    assert tables == {f"{table}.parquet" for table in TABLES}
     assert list(shared_command.temporary.iterdir()) == []
     assert f"result: {directory}" in done.stdout
     assert "wall time" in done.stderr
