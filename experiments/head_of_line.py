@@ -59,8 +59,8 @@ class HeadOfLineConfig(RunConfig):
         default_factory=lambda: list(Queueing)
     )
     repeats: Annotated[int, Field(ge=1)] = 3
-    warm_up: Duration = 1.0
-    measured: Duration = 1.0
+    warm_up: Duration = 0.5
+    measured: Duration = 0.5
     start_spread: Annotated[TimeS, Field(ge=0)] = 0.005
     time_scale: Annotated[float, Field(gt=0, strict=False)] = 1.0
 

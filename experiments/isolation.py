@@ -255,7 +255,6 @@ def _deepest_queue(session: Session, outcome: PhaseOutcome) -> int:
 
 def _answer(config: IsolationConfig, figures: Mapping[str, Mapping[str, float]]) -> str:
     """Return the finding in a sentence."""
-    queueings = config.queueings
 
     def ratios(alone: str, key: str) -> list[str]:
         return [_ratio(figures[queueing.value], figures[alone], key) for queueing in config.queueings]

@@ -332,9 +332,7 @@ def waits_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: Lan
             "at_s": waits["at"] - origin,
             "port": [port_names.get(key) for key in _places(waits, "index")],
             "lane": [lane_names.get(lane) for lane in waits["lane"].tolist()],
-            "input_port": [
-                port_names.get(key) for key in _places(waits, "input_index")
-            ],
+            "input_port": [port_names.get(key) for key in _places(waits, "input_index")],
             "input_lane": [lane_names.get(lane) for lane in waits["input_lane"].tolist()],
             "waiting_bytes": waits["bytes"].astype(np.int64),
         }

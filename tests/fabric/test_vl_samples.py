@@ -15,7 +15,7 @@ from tests.fabric.vl_dumps import lane, message, other_qdisc, port
 
 _COUNT = st.integers(0, 2**40)
 _LANE = st.fixed_dictionaries(
-    {name: _COUNT for name in ("sent_bytes", "sent_packets", "stalls", "stalled_ns", "buffered_bytes", "used_bytes")}
+    dict.fromkeys(("sent_bytes", "sent_packets", "stalls", "stalled_ns", "buffered_bytes", "used_bytes"), _COUNT)
     | {"backlog_packets": st.integers(0, 10**6), "backlog_bytes": st.integers(0, 2**31), "drops": st.integers(0, 9)}
 )
 _WAITS = st.lists(st.builds(Wait, st.integers(1, 9), st.integers(0, 15), st.integers(0, 15), _COUNT), max_size=5)
