@@ -15,7 +15,7 @@ from experiments.placement import Flow
 from experiments.session import Session
 from fabric.config import TimeS
 from fabric.identity import NodeId, Role
-from fabric.lanes import ServiceLevel
+from fabric.lanes import Queueing, ServiceLevel
 from fabric.model import Fabric
 from fabric.units import format_size
 from traffic import metrics
@@ -53,6 +53,12 @@ class HFReduceVsNcclConfig(RunConfig):
     host_caps: dict[CapName, HostMemoryConfig] = Field(default_factory=_default_caps)
     rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = None
+    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.SHARED
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """The one."""
+        return (self.queueing,)
 
     @field_validator("nodes")
     @classmethod

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from controllers.routing import Policy, Repair
 from experiments.console import ERR, OUT, tell
-from fabric import world
+from fabric import lossless, world
 from fabric.errors import FabricError, UsageError
 from fabric.lanes import Queueing, ServiceLevel
 from fabric.model import Fabric
@@ -172,7 +172,9 @@ def _add_fabric_options(parser: argparse.ArgumentParser) -> None:
     policies, repairs = [one.value for one in Policy], [one.value for one in Repair]
     parser.add_argument("--routing", choices=policies, default="static", help="which of equal ways packets take")
     parser.add_argument("--repair", choices=repairs, default="wait", help="what is done about a failed link")
-    parser.add_argument("--queueing", choices=[queueing.value for queueing in Queueing], default="lanes")
+    queueings = [queueing.value for queueing in Queueing]
+    text = "one queue a port, or lanes; lossless: by credits, in the virtual engine or with the kernel datapath"
+    parser.add_argument("--queueing", choices=queueings, default="lanes", help=text)
     parser.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides")
 
 
@@ -265,6 +267,7 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
     overrides = [*options.overrides, *([f"seed={options.seed}"] if options.seed is not None else [])]
     experiment, config, resolved = resolve(options.experiment, overrides)
     if not world.is_inside():
+        lossless.require(world.Engine(options.engine), *config.queueings_played)
         directory = choose_directory(options.out, experiment.name)
         directory.parent.mkdir(parents=True, exist_ok=True)
         _enter([*arguments, "--out", str(directory)], options.engine, config.seed, [directory.parent])
@@ -280,6 +283,7 @@ def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
         return print_path(_fabric_of(options), options)
     if options.down:
         raise UsageError("--down is for the plan alone; a probe goes over links that are up: leave one of them out")
+    _require_queueing(options)
     _enter_world(arguments, options.engine)
     return probe_in_world(_fabric_of(options), options)
 
@@ -290,6 +294,7 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
     from experiments.tools import shell_in_world
 
     fabric = _fabric_of(options)
+    _require_queueing(options)
     _enter_world(arguments, options.engine, ask)
     return shell_in_world(fabric, options)
 
@@ -303,6 +308,7 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
         raise UsageError("no program; write it after two dashes: fabric exec TOPOLOGY HOST... -- PROGRAM")
     for host in options.hosts:
         fabric.host_named(host)
+    _require_queueing(options)
     _enter_world(arguments, options.engine)
     return execute_in_world(fabric, options)
 
@@ -337,6 +343,12 @@ def build_kernel(options: argparse.Namespace, _: list[str]) -> int:
 
 def _fabric_of(options: argparse.Namespace) -> Fabric:
     return load_fabric(options.topology, options.overrides)
+
+
+def _require_queueing(options: argparse.Namespace) -> None:
+    """Refuse, before a world is made, a queueing that cannot run in it. In a world, that has been asked."""
+    if not world.is_inside():
+        lossless.require(world.Engine(options.engine), Queueing(options.queueing))
 
 
 def _enter_world(arguments: list[str], engine: str, ask: Ask | None = None) -> None:

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from controllers.routing import Routing
+from fabric import lossless
 from fabric.config import SizeBytes, Strict, TimeS, unknown_key
 from fabric.errors import ConfigError
 from fabric.failures import FailureConfig, failure_faults, schedule_failures
-from fabric.lanes import DATA_LEVELS, QueueConfig, ServiceLevel
+from fabric.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
 from fabric.model import Fabric
 from fabric.schedule import Schedule
 from fabric.units import format_time
@@ -53,6 +54,16 @@ class RunConfig(Strict):
         """Return the fabric of this config's topology. Raises ConfigError."""
         return fabric_of(self.topology, "topology")
 
+    @property
+    def sampled_every_s(self) -> float:
+        """How often a run samples."""
+        return self.sample_period
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """The queueings that a run plays, the first first."""
+        return (Queueing.SHARED,)
+
     def failure_schedule(self, fabric: Fabric) -> Schedule | None:
         """Return what happens to the fabric's links in a phase; None if nothing does. Raises ConfigError."""
         return schedule_failures(self.failures, fabric, self.seed) if self.failures else None
@@ -60,6 +71,8 @@ class RunConfig(Strict):
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what of this config does not fit its fabric."""
         yield from failure_faults(self.failures, fabric, self.seed)
+        for queueing in self.queueings_played:
+            yield from lossless.faults(self.queues, queueing, fabric)
         limits = {f"queues.lanes.{name}.limit": lane.limit for name, lane in self.queues.lanes.items()}
         for key, limit in {**limits, "queues.shared_limit": self.queues.shared_limit}.items():
             if limit < fabric.frame_bytes:

@@ -30,7 +30,7 @@ from experiments.isolation import RankOrder
 from experiments.placement import link_loads, order_ranks
 from experiments.session import PhaseOutcome, Session
 from fabric.identity import NodeId
-from fabric.lanes import Queueing, ServiceLevel
+from fabric.lanes import ServiceLevel
 from fabric.model import Fabric
 from fabric.units import format_size
 from traffic import metrics
@@ -67,7 +67,7 @@ class CountedSteps:
 
 def run_hfreduce_vs_nccl(session: Session, config: HFReduceVsNcclConfig) -> dict[str, Any]:
     """Play every variant over every number of nodes and return the summary."""
-    session.use_queueing(Queueing.SHARED)
+    session.use_queueing(config.queueing)
     crowding: dict[str, float] = {}
     for count in config.nodes:
         nodes = chosen_nodes(session.live.fabric, count)

@@ -1,8 +1,9 @@
 """Do lanes keep training, storage and other traffic out of each other's way?
 
-Six phases on one fabric: HFReduce, NCCL, storage and other traffic each alone; all at once in one shared queue a port;
-all at once in lanes. The same jobs and the same seeds play in all phases, so a phase differs from another in its
-company and its queues only. Fire-Flyer 2 maps each kind to a Virtual Lane with a share (arXiv 2408.14158v2, VI-A1).
+Phases on one fabric: HFReduce, NCCL, storage and other traffic each alone, in the first queueing of ``queueings``; then
+all at once in each of them: one shared queue a port, lanes, and the same two without losses. The same jobs and the same
+seeds play in all phases, so a phase differs from another in its company and its queues only. Fire-Flyer 2 maps each
+kind to a Virtual Lane with a share (arXiv 2408.14158v2, VI-A1).
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from enum import Enum
 from typing import Annotated, Any
 
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from experiments.config import RunConfig
 from experiments.placement import Flow, order_ranks
 from experiments.session import PhaseOutcome, Session
+from experiments.stalls import stall_metrics, stalls_tables
 from fabric.capture import LevelCounter
 from fabric.config import TimeS
 from fabric.identity import NodeId, Role
@@ -34,9 +36,7 @@ from traffic.storage.job import StorageJob
 from traffic.trees import tree_flows
 
 QUESTION = "What do training and storage cost each other in one shared queue, and what in lanes?"
-SHARED_PHASE, LANES_PHASE = "shared", "lanes"
 _COLLECTIVES = (ServiceLevel.HFREDUCE, ServiceLevel.NCCL)
-_TOGETHER = {SHARED_PHASE: "all in one shared queue", LANES_PHASE: "all in lanes"}
 Duration = Annotated[TimeS, Field(gt=0)]
 Shares = dict[str, dict[ServiceLevel, float]]
 """Bytes a second of each service level at the busiest port, by phase."""
@@ -52,6 +52,9 @@ class RankOrder(str, Enum):
 class IsolationConfig(RunConfig):
     """The jobs and how long they play."""
 
+    queueings: Annotated[list[Annotated[Queueing, Field(strict=False)]], Field(min_length=1)] = Field(
+        default_factory=lambda: [Queueing.SHARED, Queueing.LANES]
+    )
     alone_time: Duration = 8.0
     together_time: Duration = 30.0
     hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
@@ -60,6 +63,18 @@ class IsolationConfig(RunConfig):
     nccl_nodes: Annotated[int, Field(ge=2)] = 8
     storage: StorageConfig = Field(default_factory=StorageConfig)
     background: BackgroundConfig = Field(default_factory=BackgroundConfig)
+
+    @field_validator("queueings")
+    @classmethod
+    def _verify_queueings(cls, value: list[Queueing]) -> list[Queueing]:
+        if len(set(value)) < len(value):
+            raise ValueError("a queueing is named more than once; name each once")
+        return value
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """Those in which all play at once; each alone plays in the first."""
+        return tuple(self.queueings)
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
@@ -73,21 +88,22 @@ class IsolationConfig(RunConfig):
 
 
 def run_isolation(session: Session, config: IsolationConfig) -> dict[str, Any]:
-    """Play the six phases and return the summary."""
+    """Play all phases and return the summary."""
     with _jobs(session, config) as jobs:
-        session.use_queueing(Queueing.SHARED)
+        session.use_queueing(config.queueings[0])
         for job in jobs.values():
             name = job.level.label
             session.run_phase(f"{name}_alone", f"{name} alone", [job], config.alone_time)
         port = busiest_switch_port(session.table("ports"), session.live.fabric)
         counter = LevelCounter(session.pool, [port])
         at_port: Shares = {}
-        for phase, queueing in ((SHARED_PHASE, Queueing.SHARED), (LANES_PHASE, Queueing.LANES)):
+        for queueing in config.queueings:
             session.use_queueing(queueing)
             counter.read()
-            outcome = session.run_phase(phase, _TOGETHER[phase], list(jobs.values()), config.together_time)
+            title = f"all in {queueing.words}"
+            outcome = session.run_phase(queueing.value, title, list(jobs.values()), config.together_time)
             elapsed = outcome.phase.ended_s - outcome.phase.started_s
-            at_port[phase] = {level: size / elapsed for level, size in counter.read()[port].items()}
+            at_port[queueing.value] = {level: size / elapsed for level, size in counter.read()[port].items()}
         verification = jobs[ServiceLevel.STORAGE].verify_acknowledged()
     return summarize(session, config, port, at_port, verification)
 
@@ -162,9 +178,10 @@ def summarize(
         ),
     }
     figures = {outcome.phase.name: _phase_metrics(session, outcome) for outcome in session.phases}
+    titles = {outcome.phase.name: outcome.phase.title for outcome in session.phases}
     return {
         "title": "Isolation: training, storage and other traffic on one fabric",
-        "answer": _answer(figures),
+        "answer": _answer(config, figures),
         "lane_shares": {lane.name: lane.share for lane in lanes.lanes},
         "ideal_algbw_Bps": ideal,
         "metrics": {f"{phase}.{name}": value for phase, found in figures.items() for name, value in found.items()},
@@ -173,8 +190,10 @@ def summarize(
             _storage_table(session, figures),
             _background_table(session, figures),
             _network_table(session, figures),
+            *stalls_tables(titles, figures),
             _shares_table(session, config, port, at_port),
         ],
+        "side_by_side": _side_by_side(config, figures),
         "acknowledged_writes": {"checked": verification.checked, "lost": len(verification.lost)},
     }
 
@@ -194,7 +213,7 @@ def _phase_metrics(session: Session, outcome: PhaseOutcome) -> dict[str, float]:
     found["sent_packets"] = outcome.conservation.sent_packets
     found["retransmissions"] = outcome.conservation.retransmissions
     found["deepest_queue_bytes"] = _deepest_queue(session, outcome)
-    return found
+    return found | stall_metrics(session.table("stalls"), outcome)
 
 
 def _of_phase(table: pd.DataFrame, phase: str) -> pd.DataFrame:
@@ -234,15 +253,23 @@ def _deepest_queue(session: Session, outcome: PhaseOutcome) -> int:
     return int(ports.loc[inside, "backlog_bytes"].max()) if inside.any() else 0
 
 
-def _answer(figures: Mapping[str, Mapping[str, float]]) -> str:
+def _answer(config: IsolationConfig, figures: Mapping[str, Mapping[str, float]]) -> str:
     """Return the finding in a sentence."""
-    step = {phase: _ratio(figures[phase], figures["hfreduce_alone"], "hfreduce.step_s") for phase in _TOGETHER}
-    read = {phase: _ratio(figures[phase], figures["storage_alone"], "read.p99_s") for phase in _TOGETHER}
+
+    def ratios(alone: str, key: str) -> list[str]:
+        return [_ratio(figures[queueing.value], figures[alone], key) for queueing in config.queueings]
+
+    steps = ratios("hfreduce_alone", "hfreduce.step_s")
+    told = [f"{step} times in {queueing.words}" for step, queueing in zip(steps, config.queueings, strict=True)]
+    told[0] = f"{steps[0]} times as long as alone in {config.queueings[0].words}"
     return (
-        f"Beside all other traffic an HFReduce step takes {step[SHARED_PHASE]} times as long as alone in one shared "
-        f"queue and {step[LANES_PHASE]} times in lanes; the 99th percentile of storage reads {read[SHARED_PHASE]} and "
-        f"{read[LANES_PHASE]} times."
+        f"Beside all other traffic an HFReduce step takes {_listed(told)}; the 99th percentile of storage reads "
+        f"{_listed(ratios('storage_alone', 'read.p99_s'))} times."
     )
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
 
 
 def _ratio(together: Mapping[str, float], alone: Mapping[str, float], key: str) -> str:
@@ -338,18 +365,39 @@ def _network_table(session: Session, figures: Mapping[str, Mapping[str, float]])
     return {"title": "Network", "columns": columns, "rows": _rows(session, figures, "drops_packets", cells)}
 
 
+_COMPARED = (
+    ("HFReduce, algbw", "hfreduce.algbw_Bps", "hfreduce_alone"),
+    ("NCCL, algbw", "nccl.algbw_Bps", "nccl_alone"),
+    ("storage reads, bandwidth", "read.bandwidth_Bps", "storage_alone"),
+    ("storage reads, p99", "read.p99_s", "storage_alone"),
+    ("other flows, p99", "flow.p99_s", "other_alone"),
+)
+
+
+def _side_by_side(config: IsolationConfig, figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """Return what the figure of all queueings side by side shows: each measure of a phase over that alone."""
+    phases = [queueing.value for queueing in config.queueings]
+    panels = []
+    for title, key, alone in _COMPARED:
+        base = figures[alone].get(key)
+        if base and all(key in figures[phase] for phase in phases):
+            panels.append({"title": title, "values": [figures[phase][key] / base for phase in phases]})
+    drops = [figures[phase]["drops_packets"] for phase in phases]
+    return {"unit": "times alone", "queueings": phases, "panels": panels, "drops_packets": drops}
+
+
 def _shares_table(session: Session, config: IsolationConfig, port: Port, at_port: Shares) -> dict[str, Any]:
     rate = session.live.fabric.link_at[port].rate_bps
     lanes = plan_lanes(config.queues, Queueing.LANES)
     rows = []
     for level in (*DATA_LEVELS, ServiceLevel.CONTROL):
-        got = [f"{at_port[phase][level] * 8 / rate:.1%}" for phase in _TOGETHER]
+        got = [f"{shares[level] * 8 / rate:.1%}" for shares in at_port.values()]
         rows.append([level.label, f"{lanes.lane_of(level).share:.0%}", *got])
-    totals = [f"{sum(at_port[phase].values()) * 8 / rate:.1%}" for phase in _TOGETHER]
+    totals = [f"{sum(shares.values()) * 8 / rate:.1%}" for shares in at_port.values()]
     rows.append(["all", "100%", *totals])
     return {
         "title": f"Shares of the busiest port, {port} ({format_rate(rate)})",
-        "columns": ["service level", "share wanted", "got, shared queue", "got, lanes"],
+        "columns": ["service level", "share wanted", *(f"got, {Queueing(phase).words}" for phase in at_port)],
         "rows": rows,
         "note": "by DSCP, so acknowledgements count with their kind; what a lane does not use, others may borrow",
     }

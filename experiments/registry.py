@@ -9,6 +9,8 @@ from typing import Any
 
 from experiments.allreduce_variants import HFReduceVsNcclConfig
 from experiments.config import RunConfig, split_topology_setting, with_whole_topology
+from experiments.head_of_line import QUESTION as HEAD_OF_LINE_QUESTION
+from experiments.head_of_line import HeadOfLineConfig, run_head_of_line
 from experiments.hfreduce_vs_nccl import QUESTION as HFREDUCE_VS_NCCL_QUESTION
 from experiments.hfreduce_vs_nccl import run_hfreduce_vs_nccl
 from experiments.isolation import QUESTION as ISOLATION_QUESTION
@@ -39,6 +41,7 @@ class Experiment:
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
+        Experiment("head_of_line", HEAD_OF_LINE_QUESTION, HeadOfLineConfig, run_head_of_line),
         Experiment("isolation", ISOLATION_QUESTION, IsolationConfig, run_isolation),
         Experiment("hfreduce_vs_nccl", HFREDUCE_VS_NCCL_QUESTION, HFReduceVsNcclConfig, run_hfreduce_vs_nccl),
     )

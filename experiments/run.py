@@ -22,7 +22,7 @@ from fabric import world
 from fabric.agents import AgentPool
 from fabric.errors import ResultError, UsageError
 from fabric.fidelity import EXIT_CODE_INVALID, Status, Verdict
-from fabric.lanes import Queueing, plan_lanes
+from fabric.lanes import plan_lanes
 from fabric.report import write_report
 from fabric.results import Result, ResultWriter, new_directory
 from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
@@ -32,6 +32,7 @@ PRELOAD = (
     "traffic.nccl",
     "traffic.background",
     "traffic.blackout",
+    "traffic.streams",
     "fabric.telemetry",
     "fabric.faults",
     *STORAGE_PRELOAD,
@@ -77,7 +78,7 @@ def _play(
     wanted_captures: Sequence[str],
 ) -> tuple[Verdict, dict[str, Any]]:
     fabric = config.fabric()
-    lanes = plan_lanes(config.queues, Queueing.SHARED)
+    lanes = plan_lanes(config.queues, config.queueings_played[0])
     with ExitStack() as stack:
         live = stack.enter_context(bring_up(fabric, lanes, draft.directory / "logs", tell, config.routing))
         stack.enter_context(captures(live.emulation, wanted_captures))
@@ -90,7 +91,7 @@ def _play(
             pool=pool,
             queues=config.queues,
             seed=config.seed,
-            sample_period_s=config.sample_period,
+            sample_period_s=config.sampled_every_s,
             congestion_control=config.congestion_controls(),
             receive_window_bytes=config.receive_window,
             tell=tell,

@@ -19,13 +19,23 @@ from fabric import world
 from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import Census, Conservation, conservation, take_census
+from fabric.errors import FabricError
 from fabric.faults import FaultInjector, FaultReport, LinkChange
 from fabric.fidelity import PhaseEvidence, Verdict, judge
 from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.openvswitch import Datapath
 from fabric.results import FORMAT_VERSION, TABLES, TIME_COLUMNS, Phase, ResultWriter, empty_table, fabric_as_json
 from fabric.schedule import Schedule
-from fabric.telemetry import Sampler, SamplerSetup, Series, machine_frame, ports_frame
+from fabric.telemetry import (
+    Sampler,
+    SamplerSetup,
+    Series,
+    machine_frame,
+    ports_frame,
+    stalls_frame,
+    waits_frame,
+)
+from fabric.watchdog import LONGEST_STALL_FRAMES, switch_ports
 from traffic.job import Job, Records, Stage
 
 _PROGRESS_S = 0.5
@@ -77,6 +87,8 @@ class Session:
             switch_pid=emulation.switches.switch_pid,
             has_input_queues=emulation.datapath is Datapath.USERSPACE,
             period_s=self.sample_period_s,
+            watched=switch_ports(self.live.fabric, emulation.indices),
+            longest_stall_s=LONGEST_STALL_FRAMES * self.live.fabric.frame_time_s,
         )
         self._sampler = Sampler(self.pool, setup)
 
@@ -125,14 +137,19 @@ class Session:
         started = time.monotonic()
         records = Records()
         # Whatever is raised here ends the run: who made the jobs closes them, and no half-played phase is kept.
-        for job in jobs:
-            job.play(name)
-        if schedule is not None:
-            self._injector.play(time.monotonic())
-        self._wait(title, started, duration_s)
-        faults = FaultReport() if schedule is None else self._injector.restore()
-        for job in jobs:
-            records.extend(job.halt())
+        try:
+            for job in jobs:
+                job.play(name)
+            if schedule is not None:
+                self._injector.play(time.monotonic())
+            self._wait(title, started, duration_s)
+            faults = FaultReport() if schedule is None else self._injector.restore()
+            for job in jobs:
+                records.extend(job.halt())
+        except FabricError:
+            self._sampler.verify_no_deadlock()  # It would be the cause of whatever a job says.
+            raise
+        self._sampler.verify_no_deadlock()
         ended = time.monotonic()
         machine = self._keep_samples(self._sampler.end())
         after = self._census = self._take_census()
@@ -153,6 +170,7 @@ class Session:
     def _wait(self, title: str, started: float, duration_s: float) -> None:
         while (elapsed := time.monotonic() - started) < duration_s:
             self.progress(title, elapsed / duration_s)
+            self._sampler.verify_no_deadlock()
             time.sleep(min(_PROGRESS_S, duration_s - elapsed))
         self.progress(title, 1.0)
 
@@ -161,6 +179,8 @@ class Session:
         numbers = {host: number for number, host in enumerate(fabric.hosts, start=1)}
         ports = {(numbers.get(port.node, 0), index): port for port, index in emulation.indices.items()}
         self._keep("ports", ports_frame(series, ports, emulation.lane_plan, self.origin))
+        self._keep("stalls", stalls_frame(series, ports, emulation.lane_plan, self.origin))
+        self._keep("waits", waits_frame(series, ports, emulation.lane_plan, self.origin))
         machine = machine_frame(series, self.origin)
         self._keep("machine", machine)
         return machine

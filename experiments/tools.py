@@ -24,7 +24,7 @@ from experiments.captures import captures
 from experiments.console import ERR, OUT, tell
 from experiments.live import LiveFabric, bring_up
 from experiments.probe import Hop, nics_for, planned_hops, probe
-from fabric import world
+from fabric import lossless, world
 from fabric.census import lane_counters
 from fabric.errors import TrafficError, UsageError
 from fabric.identity import NodeId
@@ -40,7 +40,9 @@ _END_S = 5.0
 
 @contextmanager
 def _live(fabric: Fabric, options: argparse.Namespace) -> Iterator[LiveFabric]:
-    lanes = plan_lanes(QueueConfig(), Queueing(options.queueing))
+    queues, queueing = QueueConfig(), Queueing(options.queueing)
+    lossless.require_fitting(queues, queueing, fabric)
+    lanes = plan_lanes(queues, queueing)
     logs = world.RUN_DIR / "logs"
     logs.mkdir()
     with bring_up(fabric, lanes, logs, tell, _routing(options)) as live:

@@ -28,8 +28,8 @@ from fabric.fidelity import EXIT_CODE_INVALID
 from fabric.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.linktest import link_test_plan
 from fabric.model import Fabric
+from traffic.rounds import PRELOAD as STREAMS_PRELOAD
 from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
-from traffic.streams import PRELOAD as STREAMS_PRELOAD
 
 _STYLES = {
     Outcome.PASSED: "green",

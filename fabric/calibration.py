@@ -83,9 +83,9 @@ def calibrate(emulation: Emulation) -> list[LinkCalibration]:
     window = window_s(emulation.fabric, world.current_engine())
     kinds = kinds_of_links(emulation.fabric)
     plan = emulation.lane_plan
-    first = next(lane for lane in plan.lanes if not lane.is_control)
+    first = next(lane for lane in plan.with_share if not lane.is_control)
     alone = _measure(emulation, list(kinds.values()), [first], window)
-    together = _measure(emulation, list(kinds.values()), list(plan.lanes), window)
+    together = _measure(emulation, list(kinds.values()), list(plan.with_share), window)
     return [_calibration(kind, port, emulation, alone[port], together[port]) for kind, port in kinds.items()]
 
 
@@ -93,7 +93,6 @@ def _calibration(
     kind: str, port: Port, emulation: Emulation, alone: dict[str, float], together: dict[str, float]
 ) -> LinkCalibration:
     rate_bps = emulation.fabric.link_at[port].rate_bps
-    total = sum(lane.share for lane in emulation.lane_plan.lanes)
     return LinkCalibration(
         kind=kind,
         port=str(port),
@@ -101,8 +100,7 @@ def _calibration(
         lane_alone_bps=sum(alone.values()),
         all_lanes_bps=sum(together.values()),
         shares={name: bps / rate_bps for name, bps in together.items()},
-        # What no lane is promised is lent in proportion to the shares.
-        promised_shares={lane.name: min(lane.ceiling, lane.share / total) for lane in emulation.lane_plan.lanes},
+        promised_shares=emulation.lane_plan.promised_shares(emulation.fabric.frame_bytes),
     )
 
 
@@ -113,7 +111,7 @@ def _measure(
     # Entering a namespace waits for other processors, far longer than a short window: all are entered before it.
     with ExitStack() as stack:
         readers = {port: stack.enter_context(Netlink(emulation.namespace_of(port.node))) for port in ports}
-        feeder = Feeder()
+        feeder = Feeder(emulation.lane_plan.queueing)
         stack.callback(feeder.close)
         for port in ports:
             for lane in lanes:

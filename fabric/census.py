@@ -15,11 +15,12 @@ seen there (:class:`fabric.faults.FaultReport`); one packet more, or one missing
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fabric import netns
+from fabric import netns, vl
 from fabric.emulation import Emulation
 from fabric.errors import EmulationError
 from fabric.faults import FaultReport
@@ -43,6 +44,8 @@ class PortCount:
     dropped_packets: int
     received_packets: int
     received_bytes: int
+    dropped_by_cause: Mapping[str, int] = field(default_factory=dict)
+    """What makes up ``dropped_packets``, where queues tell: see :class:`fabric.vl.Cause`."""
 
     @property
     def offered_packets(self) -> int:
@@ -89,6 +92,7 @@ class Conservation:
     lost_in_cuts: dict[str, int] = field(default_factory=dict)
     lost_by_faults: int = 0
     tcp_short_of_memory: int = 0
+    dropped_by_cause: dict[str, int] = field(default_factory=dict)
 
     @property
     def lost_in_cuts_packets(self) -> int:
@@ -170,7 +174,10 @@ def _count_ports(emulation: Emulation) -> dict[Port, PortCount]:
 
 def _count(link: Netlink, ports: list[Port], emulation: Emulation) -> dict[Port, PortCount]:
     wires = link.link_counters()
-    keys, counters = QueueReader().read(link.dump_qdiscs())
+    dump = link.dump_qdiscs()
+    if lossless := vl.read(dump):
+        return {port: _vl_count(lossless[emulation.indices[port]], wires[port.interface]) for port in ports}
+    keys, counters = QueueReader().read(dump)
     sums: dict[int, list[int]] = {}
     for (index, _), row in zip(keys, counters.tolist(), strict=True):
         total = sums.setdefault(index, [0, 0, 0, 0])
@@ -182,6 +189,20 @@ def _count(link: Netlink, ports: list[Port], emulation: Emulation) -> dict[Port,
 def _port_count(queues: list[int], wire: LinkCounters) -> PortCount:
     sent_packets, sent_bytes, waiting, dropped = queues
     return PortCount(sent_packets, sent_bytes, waiting, dropped, wire.rx_packets, wire.rx_bytes)
+
+
+def _vl_count(port: vl.PortStats, wire: LinkCounters) -> PortCount:
+    lanes = port.lanes.values()
+    causes = {cause.name.lower(): sum(lane.dropped_packets[cause] for lane in lanes) for cause in vl.Cause}
+    return PortCount(
+        sent_packets=sum(lane.sent_packets for lane in lanes),
+        sent_bytes=sum(lane.sent_bytes for lane in lanes),
+        waiting_packets=port.link_packets + sum(lane.backlog_packets for lane in lanes),
+        dropped_packets=sum(causes.values()),
+        received_packets=wire.rx_packets,
+        received_bytes=wire.rx_bytes,
+        dropped_by_cause=causes,
+    )
 
 
 def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultReport = FaultReport()) -> Conservation:  # noqa: B008
@@ -203,6 +224,7 @@ def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultRep
         lost_in_cuts={loss.place: loss.in_cuts for loss in losses if loss.in_cuts},
         lost_by_faults=sum(faults.by_loss.values()),
         tcp_short_of_memory=after.tcp.short_of_memory - before.tcp.short_of_memory,
+        dropped_by_cause=_sum_of_causes(changes.values()),
     )
 
 
@@ -256,7 +278,15 @@ def _change(before: PortCount, after: PortCount) -> PortCount:
         after.dropped_packets - before.dropped_packets,
         after.received_packets - before.received_packets,
         after.received_bytes - before.received_bytes,
+        {cause: count - before.dropped_by_cause.get(cause, 0) for cause, count in after.dropped_by_cause.items()},
     )
+
+
+def _sum_of_causes(changes: Iterable[PortCount]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for change in changes:
+        total.update(change.dropped_by_cause)
+    return {cause: count for cause, count in total.items() if count}
 
 
 def _missing_in_switch(changes: list[PortCount], counted: int) -> int:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fabric import lossless
 from fabric.openvswitch import DAEMONS, SCHEMA, Datapath, find_datapath
+from fabric.world import Engine
 
 _SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"
 _MEMORY_BYTES = 2 * 2**30
@@ -92,6 +94,13 @@ def _datapath() -> Iterator[Finding]:
     yield Finding("Open vSwitch datapath", True, False, detail)
 
 
+def _lossless() -> Iterator[Finding]:
+    for engine, remedy in ((Engine.NAMESPACE, "--engine virtual"), (Engine.VIRTUAL, "fabric virtual build")):
+        reason = lossless.why_not(engine)
+        subject = f"lossless queueing, {engine.value} engine"
+        yield Finding(subject, reason is None, False, reason or "can run", remedy if reason else "")
+
+
 def _congestion_control() -> Iterator[Finding]:
     available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
     good = "cubic" in available
@@ -112,6 +121,7 @@ _LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _modules,
     _namespaces,
     _datapath,
+    _lossless,
     _congestion_control,
     _resources,
 )

@@ -25,7 +25,7 @@ from mininet.link import Link as MininetLink
 from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch
 
-from fabric import netlink, netns, world
+from fabric import lossless, netlink, netns, world
 from fabric.errors import EmulationError
 from fabric.identity import STORAGE_ADDRESS_OFFSET, NodeId
 from fabric.lanes import LanePlan
@@ -189,6 +189,8 @@ class Emulation:
         self.lane_plan = plan
 
     def _send_to_ports(self, plan: LanePlan, replace: bool) -> None:
+        if plan.queueing.is_lossless:
+            lossless.provide()
         make = replace_requests if replace else install_requests
         by_node = {node: self._requests(ports, plan, make) for node, ports in self.fabric.ports_of.items()}
         with Netlink() as link:

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from fabric import netns
 from fabric.errors import EmulationError
+from fabric.lanes import Queueing
 from fabric.model import Link, Port
 
 _TURN_FRAMES_S = 5e-6
-_TURN_S = 4e-6
-"""A link with a delay (netem) takes frames off their socket's account at once, so that no socket is ever full. There
-ports are fed by the clock: each turn, frames for a little longer than the turn. In virtual time the feeder must sleep
+_TURN_FRACTION = 0.8
+"""A link with a delay by netem takes frames off their socket's account at once, so that no socket is ever full. There
+ports are fed by the clock: each turn, frames for a quarter longer than the turn. In virtual time the feeder must sleep
 between turns, or no timer of a queue would ever fire."""
 _TIMER_SLACK = Path("/proc/self/timerslack_ns")
 _SO_SNDBUFFORCE = 32  # asm-generic/socket.h
@@ -46,20 +47,23 @@ class Feed:
 class Feeder:
     """Keeps ports full, all from one thread: of several, one can keep the interpreter from the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, queueing: Queueing) -> None:
+        self._is_lossless = queueing.is_lossless
         self._feeds: dict[int, Feed] = {}
         self._writable = select.poll()
         self._by_clock = False
+        self._turn_s = math.inf
 
     def add(
         self, namespace: Path | None, port: Port, link: Link, frame: bytes, ethertype: int, window_frames: int
     ) -> Feed:
         """Take a port to those that are kept full, and return what it is fed."""
         window = max(window_frames, math.ceil(_TURN_FRAMES_S * link.rate_bps / 8 / len(frame)))
+        self._turn_s = min(self._turn_s, _TURN_FRACTION * window * len(frame) * 8 / link.rate_bps)
         feed = Feed(port, frame, ethertype, window, _packet_socket(namespace, window * len(frame)))
         self._feeds[feed.sock.fileno()] = feed
         self._writable.register(feed.sock, select.POLLOUT)
-        self._by_clock = self._by_clock or link.delay_ns > 0
+        self._by_clock = self._by_clock or (link.delay_ns > 0 and not self._is_lossless)
         return feed
 
     def feed(self, duration_s: float) -> None:
@@ -94,7 +98,7 @@ class Feeder:
     def _ready(self, timeout_s: float) -> list[Feed]:
         """Return the feeds with room in their windows, once there are some or the time is over."""
         if self._by_clock:
-            time.sleep(_TURN_S)
+            time.sleep(self._turn_s)
         found = self._writable.poll(0 if self._by_clock else timeout_s * 1000)
         return [self._feeds[number] for number, _ in found]
 

@@ -4,10 +4,16 @@ InfiniBand's words: a packet carries a Service Level (SL); a port maps it to a V
 of the link. Here the DSCP of an IP packet carries the SL, as class selector ``SL << 3``, and every port of the fabric,
 of hosts and of switches alike, has one queue per lane. Shares are of the link's rate; a lane may borrow what others
 leave idle up to its ceiling. The paper gives no shares (arXiv 2408.14158, VI-A1): they are config.
+
+In a lossless fabric a lane may send only while the input buffer at the other end of its link has room: by InfiniBand's
+credits, or by PFC, which RoCE fabrics have in their place. There shares are weights of InfiniBand's arbitration, the
+lane of control messages is in its table of high priority, and the management lane (VL 15) goes before all and is never
+subject to flow control.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -15,11 +21,19 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from fabric.config import SizeBytes, Strict
+from fabric.config import SizeBytes, Strict, TimeS
 
 ETHERNET_HEADER_BYTES = 14
 CONTROL = "control"
 SHARED = "shared"
+LOSSLESS = "lossless"
+MANAGEMENT = "management"
+MANAGEMENT_NUMBER = 16
+"""The place of VL 15: a lane's number is that of its VL and one."""
+MANAGEMENT_DSCP = 56
+"""Class selector 7, network control (RFC 4594): what data can never block."""
+HIGH_LIMIT_BYTES = 4096
+"""What the control lane may send between two frames of data, rounded up to frames: 62 acknowledgements."""
 
 
 class ServiceLevel(Enum):
@@ -57,19 +71,78 @@ DATA_LEVELS = (ServiceLevel.HFREDUCE, ServiceLevel.NCCL, ServiceLevel.STORAGE, S
 
 
 class Queueing(str, Enum):
-    """How a port queues: ``shared`` is one queue for all, ``lanes`` is one for each Virtual Lane."""
+    """How a port queues: all in one queue or in lanes, and what does not fit is dropped, or else not sent (lossless).
+
+    ``lossless`` has one data lane for everything, acknowledgements included, as InfiniBand's travel with data.
+    """
 
     SHARED = "shared"
     LANES = "lanes"
+    LOSSLESS = "lossless"
+    LOSSLESS_LANES = "lossless_lanes"
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether a lane that has no room at the other end of its link waits."""
+        return self in (Queueing.LOSSLESS, Queueing.LOSSLESS_LANES)
+
+    @property
+    def has_lanes(self) -> bool:
+        """Whether kinds of traffic wait apart."""
+        return self in (Queueing.LANES, Queueing.LOSSLESS_LANES)
+
+    @property
+    def words(self) -> str:
+        """What tables call it, after "in"."""
+        words = {
+            Queueing.SHARED: "one shared queue",
+            Queueing.LANES: "lanes",
+            Queueing.LOSSLESS: "one lossless lane",
+            Queueing.LOSSLESS_LANES: "lossless lanes",
+        }
+        return words[self]
 
 
-class LaneConfig(Strict):
-    """One Virtual Lane. ``share`` and ``ceiling`` are fractions of the link; ``limit`` is how much may wait."""
+class FlowControl(str, Enum):
+    """How the other end of a link keeps a lane from sending what it has no room for."""
+
+    CREDIT = "credit"
+    PFC = "pfc"
+
+
+class InputBuffer(Strict):
+    """A lane's input buffer at the other end of a link, in lossless queueing.
+
+    By credits it holds ``credits``. By PFC it stops the lane above ``xoff``, lets it go on at ``xon``, and has room for
+    ``headroom`` above ``xoff``, for what comes until the sender has heard. InfiniBand switches have tens of KB a port
+    and lane. 64 KiB cover the round trip of 2 us of a link of 200 Gbit/s (50,000 B) and three frames of 4,214 B; PFC
+    needs the same below xon, not to run dry, and again above xoff, not to overflow. What a link needs is checked.
+    """
+
+    credits: Annotated[SizeBytes, Field(gt=0)] = 64 * 1024
+    xoff: Annotated[SizeBytes, Field(gt=0)] = 96 * 1024
+    xon: Annotated[SizeBytes, Field(gt=0)] = 64 * 1024
+    headroom: Annotated[SizeBytes, Field(gt=0)] = 64 * 1024
+
+    @model_validator(mode="after")
+    def _verify_order(self) -> InputBuffer:
+        if self.xon > self.xoff:
+            raise ValueError(f"xon {self.xon} B is above xoff {self.xoff} B, and the lane would never stop; lower it")
+        return self
+
+
+class LaneConfig(InputBuffer):
+    """One Virtual Lane. ``share`` and ``ceiling`` are fractions of the link; ``limit`` is how much may wait (lossy)."""
 
     share: Annotated[float, Field(gt=0, le=1)]
     ceiling: Annotated[float, Field(gt=0, le=1)] = 1.0
     limit: Annotated[SizeBytes, Field(gt=0)] = 256 * 1024
     service_levels: list[str]
+
+    @property
+    def buffer(self) -> InputBuffer:
+        """Its input buffer alone."""
+        return InputBuffer(credits=self.credits, xoff=self.xoff, xon=self.xon, headroom=self.headroom)
 
 
 def _default_lanes() -> dict[str, LaneConfig]:
@@ -86,10 +159,17 @@ def _default_lanes() -> dict[str, LaneConfig]:
 
 
 class QueueConfig(Strict):
-    """The queues of every port: the lanes of ``lanes`` queueing, and the one byte limit of ``shared`` queueing."""
+    """The queues of every port: the lanes of ``lanes`` and ``lossless_lanes`` queueing, the byte limit of ``shared``
+    queueing, and the input buffer of the one lane of ``lossless`` queueing.
+
+    ``return_time`` is how long the news of room at the other end takes back; without it, as long as bits of that link.
+    """
 
     lanes: dict[str, LaneConfig] = Field(default_factory=_default_lanes)
     shared_limit: Annotated[SizeBytes, Field(gt=0)] = 1024 * 1024
+    shared_buffer: InputBuffer = Field(default_factory=InputBuffer)
+    flow_control: Annotated[FlowControl, Field(strict=False)] = FlowControl.CREDIT
+    return_time: Annotated[TimeS, Field(ge=0, le=1)] | None = None
 
     @model_validator(mode="after")
     def _verify(self) -> QueueConfig:
@@ -119,7 +199,10 @@ class QueueConfig(Strict):
 
 @dataclass(frozen=True)
 class Lane:
-    """A queue of a port: its name, its place in the port's tree (from 1), and its rates as fractions of the link."""
+    """A queue of a port: its name, its place in the port's tree (from 1), and its rates as fractions of the link.
+
+    A share of 0 is the management lane's, which takes what it needs. ``buffer`` is for lossless queueing only.
+    """
 
     name: str
     number: int
@@ -127,6 +210,7 @@ class Lane:
     ceiling: float
     limit_bytes: int
     levels: tuple[ServiceLevel, ...]
+    buffer: InputBuffer | None = None
 
     @property
     def is_control(self) -> bool:
@@ -136,10 +220,15 @@ class Lane:
 
 @dataclass(frozen=True)
 class LanePlan:
-    """The queues that every port has under one queueing, in order of their numbers."""
+    """The queues that every port has under one queueing, in order of their numbers.
+
+    ``flow_control`` and ``return_ns`` (None: each link's delay) are for lossless queueing only.
+    """
 
     queueing: Queueing
     lanes: tuple[Lane, ...]
+    flow_control: FlowControl = FlowControl.CREDIT
+    return_ns: int | None = None
 
     def lane_of(self, level: ServiceLevel) -> Lane:
         """Return the lane in which a service level waits."""
@@ -149,14 +238,56 @@ class LanePlan:
         """Return the lane of that name. Raises KeyError if there is none."""
         return {lane.name: lane for lane in self.lanes}[name]
 
+    @property
+    def control(self) -> Lane | None:
+        """The lane of control messages alone, if there is one."""
+        return next((lane for lane in self.lanes if lane.is_control), None)
+
+    @property
+    def with_share(self) -> tuple[Lane, ...]:
+        """The lanes that compete for the link: all but the management lane."""
+        return tuple(lane for lane in self.lanes if lane.share > 0)
+
+    def promised_shares(self, frame_bytes: int) -> dict[str, float]:
+        """Return each lane's fraction of the link while all are full with frames of that size.
+
+        What no lane is promised is lent in proportion to the shares. In lossless lanes, control goes first, by
+        HIGH_LIMIT_BYTES between two frames of the others, which have the rest by their shares.
+        """
+        if not self.queueing.is_lossless or self.control is None:
+            total = sum(lane.share for lane in self.with_share)
+            return {lane.name: min(lane.ceiling, lane.share / total) for lane in self.with_share}
+        first = math.ceil(HIGH_LIMIT_BYTES / frame_bytes)
+        total = sum(lane.share for lane in self.with_share if not lane.is_control) * (first + 1)
+        return {lane.name: first / (first + 1) if lane.is_control else lane.share / total for lane in self.with_share}
+
 
 def plan_lanes(config: QueueConfig, queueing: Queueing) -> LanePlan:
     """Return the queues of a port: one for all service levels, or those of ``config.lanes``."""
-    if queueing is Queueing.SHARED:
-        return LanePlan(queueing, (Lane(SHARED, 1, 1.0, 1.0, config.shared_limit, tuple(ServiceLevel)),))
+    lanes = _lanes(config) if queueing.has_lanes else (_only_lane(config, queueing),)
+    if not queueing.is_lossless:
+        return LanePlan(queueing, lanes)
+    management = Lane(MANAGEMENT, MANAGEMENT_NUMBER, 0.0, 1.0, 0, ())
+    return_ns = None if config.return_time is None else round(config.return_time * 1e9)
+    return LanePlan(queueing, (*lanes, management), config.flow_control, return_ns)
+
+
+def _only_lane(config: QueueConfig, queueing: Queueing) -> Lane:
+    name = LOSSLESS if queueing.is_lossless else SHARED
+    return Lane(name, 1, 1.0, 1.0, config.shared_limit, tuple(ServiceLevel), config.shared_buffer)
+
+
+def _lanes(config: QueueConfig) -> tuple[Lane, ...]:
     by_label = {level.label: level for level in ServiceLevel}
-    lanes = (
-        Lane(name, number, lane.share, lane.ceiling, lane.limit, tuple(by_label[text] for text in lane.service_levels))
+    return tuple(
+        Lane(
+            name,
+            number,
+            lane.share,
+            lane.ceiling,
+            lane.limit,
+            tuple(by_label[text] for text in lane.service_levels),
+            lane.buffer,
+        )
         for number, (name, lane) in enumerate(config.lanes.items(), start=1)
     )
-    return LanePlan(queueing, tuple(lanes))

@@ -175,7 +175,7 @@ class _Bench:
 
     def feeder(self, ports: Sequence[Port], frame_bytes: int, window_frames: int) -> Feeder:
         """Return what feeds some ports with frames of a size, of which a window fits in half of the port's queue."""
-        feeder = Feeder()
+        feeder = Feeder(self._emulation.lane_plan.queueing)
         self._stack.callback(feeder.close)
         frame = measuring_frame(frame_bytes)
         window = max(1, min(window_frames, _limit_bytes(self._emulation.lane_plan) * 3 // 4 // frame_bytes))

@@ -301,6 +301,11 @@ class Netlink:
 
     def dump(self, kind: int, body: bytes) -> bytes:
         """Return the answer to a dump request as it came: messages back to back, the closing one left out."""
+        if not self._may_dump:
+            # The kernel takes a socket that has not received anything yet for one that reads 4 KB at a time, and leaves
+            # out of a dump, without a word, what does not fit into that.
+            self._send_burst([Request(NLMSG_NOOP, 0, b"", "opening a socket for dumps")])
+            self._may_dump = True
         self._sequence += 1
         header = HEADER.pack(HEADER.size + len(body), kind, NLM_F_REQUEST | NLM_F_DUMP, self._sequence, 0)
         self._socket.send(header + body)

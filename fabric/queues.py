@@ -11,6 +11,8 @@
 Filters: with a control lane, TCP segments without data and ICMP go there first, so that the data of one lane cannot
 starve the acknowledgements of another; then the DSCP decides. Rates count Ethernet frames without
 preamble, gap and FCS, as the kernel does.
+
+Lossless queueing has a ``vl`` as its only qdisc in place of all this (:mod:`fabric.lossless`), with the delay in it.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fabric import netlink
+from fabric import netlink, vl
 from fabric.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
+from fabric.lossless import vl_port
 from fabric.netlink import HtbRates, Match, Request
+from fabric.vl_samples import VlReader, VlSample
 
 _LINK_CLASS = 0x1
 _FIRST_LANE = 0x10
@@ -66,6 +70,8 @@ class ShapedPort:
 
 def install_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
     """Return what builds a port's tree from nothing."""
+    if plan.queueing.is_lossless:
+        return [vl.install(port.index, port.interface, vl_port(plan, port.rate_bps, port.delay_ns))]
     default = _minor(plan.lane_of(ServiceLevel.OTHER))
     fifos = [
         netlink.byte_fifo(port.index, port.interface, _minor(lane), _minor(lane), lane.limit_bytes)
@@ -115,10 +121,9 @@ def _lane_class(port: ShapedPort, lane: Lane, plan: LanePlan) -> Request:
 
 
 def _filter_requests(port: ShapedPort, plan: LanePlan) -> Iterator[Request]:
-    control = next((lane for lane in plan.lanes if lane.is_control), None)
-    if control is not None:
+    if plan.control is not None:
         for matches in _CONTROL_MATCHES:
-            yield netlink.u32_filter(port.index, port.interface, 1, matches, _minor(control))
+            yield netlink.u32_filter(port.index, port.interface, 1, matches, _minor(plan.control))
     for lane in plan.lanes:
         for level in lane.levels:
             match = Match(_TOS_WORD, 0xFC << 16, level.tos << 16)
@@ -163,6 +168,15 @@ class _Layout:
     fields: dict[str, npt.NDArray[np.intp]]
 
 
+@dataclass(frozen=True)
+class QueueSample:
+    """The (interface index, lane number) of each lane queue, their COUNTERS, and what else lossless ports tell."""
+
+    keys: list[tuple[int, int]]
+    counters: npt.NDArray[np.void]
+    lossless: VlSample | None = None
+
+
 class QueueReader:
     """Reads lane counters out of qdisc dumps.
 
@@ -173,18 +187,36 @@ class QueueReader:
     def __init__(self) -> None:
         self._layout: _Layout | None = None
         self._length = -1
+        self._vl = VlReader()
 
     def read(self, dump: bytes) -> tuple[list[tuple[int, int]], npt.NDArray[np.void]]:
         """Return the (interface index, lane number) of each lane queue in a dump, and their COUNTERS."""
+        sample = self.sample(dump)
+        return sample.keys, sample.counters
+
+    def sample(self, dump: bytes) -> QueueSample:
+        """Return all that the ports of a dump tell. Raises EmulationError as :mod:`fabric.vl` does."""
         data = np.frombuffer(dump, dtype=np.uint8)
         layout = self._layout
         if layout is None or len(dump) != self._length or not np.array_equal(data[layout.identities], layout.expected):
+            if (found := self._vl.read(dump)) is not None:
+                self._layout = None
+                return QueueSample(found.keys, _counters(found), found)
             layout = self._layout = _find_layout(dump)
             self._length = len(dump)
         counters = np.zeros(len(layout.keys), COUNTERS)
         for name, places in layout.fields.items():
             counters[name] = data[places].view(COUNTERS[name])[:, 0]
-        return layout.keys, counters
+        return QueueSample(layout.keys, counters)
+
+
+def _counters(sample: VlSample) -> npt.NDArray[np.void]:
+    counters = np.zeros(len(sample.keys), COUNTERS)
+    for name in ("sent_bytes", "sent_packets", "backlog_bytes"):
+        counters[name] = sample.lanes[name]
+    counters["qlen"] = sample.lanes["backlog_packets"]
+    counters["drops"] = sample.lanes["dropped_packets"].sum(axis=1)
+    return counters
 
 
 def _find_layout(dump: bytes) -> _Layout:

@@ -44,6 +44,28 @@ TABLES: dict[str, dict[str, str]] = {
         "drops_packets": "int64",
         "backlog_bytes": "int64",
     },
+    # One row a port, lane and sample of lossless queues. ``stalls``: how often the frame in front found no room at the
+    # other end of the link; ``stalled_ns``: how long the link was free, a frame waited and there was no room. The other
+    # end's input buffer: what is in it, and the most that ever was.
+    "stalls": {
+        "at_s": "float64",
+        "port": "category",
+        "lane": "category",
+        "stalls": "int64",
+        "stalled_ns": "int64",
+        "buffered_bytes": "int64",
+        "most_buffered_bytes": "int64",
+    },
+    # One row a sample and pair of an input buffer and a lane of a port that wait: ``waiting_bytes`` in the buffer of
+    # ``input_lane`` of ``input_port`` are there until ``lane`` of ``port``, of the same switch, has sent them.
+    "waits": {
+        "at_s": "float64",
+        "port": "category",
+        "lane": "category",
+        "input_port": "category",
+        "input_lane": "category",
+        "waiting_bytes": "int64",
+    },
     # One row a sample. Fractions are of all cores (cpu_*) or of one core (switch_cpu_fraction), since the last sample.
     # Lateness of wake-ups: at the priority of switches, and the worst since the last sample at that of programs. The
     # input queue: memory of all frames that the userspace switches have not taken up yet.

@@ -14,8 +14,9 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,10 @@ from fabric.lanes import LanePlan
 from fabric.model import Port
 from fabric.netlink import Netlink
 from fabric.openvswitch import SWITCH_NICENESS, InputQueues
-from fabric.queues import COUNTERS, QueueReader
+from fabric.queues import COUNTERS, QueueReader, QueueSample
+from fabric.results import TABLES, empty_table
+from fabric.vl_samples import WAITS, VlSample
+from fabric.watchdog import SwitchPort, Watchdog
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _CORES = os.cpu_count() or 1
@@ -49,6 +53,11 @@ MACHINE = np.dtype(
 ovs-vswitchd since boot, the worst lateness of hosts since the last sample in seconds, memory in bytes of the frames
 that wait to be switched, frames that the kernel's input queues dropped since boot."""
 
+STALLS = np.dtype([(name, "i8") for name in ("stalls", "stalled_ns", "buffered_bytes", "most_buffered_bytes")])
+"""What lossless lanes tell beside COUNTERS, see :class:`fabric.vl.LaneStats`."""
+SAMPLED_WAITS = np.dtype([("at", "f8"), ("namespace", "i4"), *((name, WAITS[name]) for name in WAITS.names or ())])
+"""Waits of all samples: ``time.monotonic()``, number of the namespace, and the fields of WAITS."""
+
 QueueKey = tuple[int, int, int]
 """A lane's queue: number of its namespace, interface index, lane number."""
 
@@ -64,15 +73,30 @@ class SamplerSetup:
     switch_pid: int
     has_input_queues: bool
     period_s: float
+    watched: Mapping[int, SwitchPort] = field(default_factory=dict)
+    longest_stall_s: float = 1.0
+    """What the watchdog of the first namespace, the switches', is to know."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """What was sampled between begin and end: counters of each queue (samples x keys) and of the machine (samples)."""
+    """What was sampled between begin and end: counters of each queue (samples x keys) and of the machine (samples).
+
+    ``stalls`` (STALLS, samples x keys) is None where queues are not lossless; ``waits`` is as SAMPLED_WAITS says.
+    """
 
     keys: list[QueueKey]
     counters: npt.NDArray[np.void]
     machine: npt.NDArray[np.void]
+    stalls: npt.NDArray[np.void] | None = None
+    waits: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, SAMPLED_WAITS))
+
+
+@dataclass(frozen=True)
+class Deadlock:
+    """Word of a deadlock, which says which ports wait for each other."""
+
+    text: str
 
 
 class Sampler:
@@ -88,11 +112,20 @@ class Sampler:
         self._agent.receive(_ANSWER_TIMEOUT_S, "word that it has begun")
 
     def end(self) -> Series:
-        """End the series and return it."""
+        """End the series and return it. A deadlock in it is to be asked for before."""
         self._agent.send("end")
         series = self._agent.receive(_ANSWER_TIMEOUT_S, "series of samples")
+        while isinstance(series, Deadlock):
+            series = self._agent.receive(_ANSWER_TIMEOUT_S, "series of samples")
         assert isinstance(series, Series)
         return series
+
+    def verify_no_deadlock(self) -> None:
+        """Raise EmulationError naming the ports if there is a deadlock in the series so far."""
+        if self._agent.pipe.poll():
+            word = self._agent.receive(_ANSWER_TIMEOUT_S, "word of a deadlock")
+            assert isinstance(word, Deadlock)
+            raise EmulationError(word.text)
 
 
 def sample(agent: Agent, setup: SamplerSetup) -> None:
@@ -147,45 +180,79 @@ def _series(
     sources: Sequence[tuple[int, Netlink, QueueReader]],
     sample_machine: Callable[[], tuple[float | int, ...]],
 ) -> Series:
-    keys: list[QueueKey] = []
-    rows: list[npt.NDArray[np.void]] = []
-    machine = []
+    taken = _Taken()
+    watchdog = Watchdog(setup.watched, setup.longest_stall_s)
+    machine: list[tuple[float | int, ...]] = []
     start = time.monotonic()
     while True:
-        due = start + len(rows) * setup.period_s
-        ended = bool(rows) and agent.pipe.poll(max(0.0, due - time.monotonic()))
+        due = start + len(machine) * setup.period_s
+        ended = bool(machine) and agent.pipe.poll(max(0.0, due - time.monotonic()))
         lateness_s = 0.0 if ended else time.monotonic() - due
         machine.append((time.monotonic(), lateness_s, *sample_machine()))
-        found, counters = _queue_sample(sources)
-        if not rows:
-            keys = found
-        if found != keys:
-            raise EmulationError("queues changed during a series of samples; end the series before set_lanes()")
-        rows.append(counters)
-        if len(rows) == 1:
+        dumps = [link.dump_qdiscs() for _, link, _ in sources]
+        found = [(number, reader.sample(dump)) for (number, _, reader), dump in zip(sources, dumps, strict=True)]
+        taken.add(machine[-1][0], found)
+        if len(machine) == 1:
             agent.report("begun")
+        if found and (first := found[0][1].lossless) and (deadlock := watchdog.look(first, dumps[0])):
+            agent.report(Deadlock(deadlock))
         if ended:
             agent.receive(_ANSWER_TIMEOUT_S)
-            return Series(keys, np.stack(rows), np.array(machine, MACHINE))
-        start += _skipped(start + len(rows) * setup.period_s, setup.period_s)
+            return taken.series(np.array(machine, MACHINE))
+        start += _skipped(start + len(machine) * setup.period_s, setup.period_s)
+
+
+class _Taken:
+    """The samples of a series so far."""
+
+    def __init__(self) -> None:
+        self._keys: list[QueueKey] = []
+        self._counters: list[npt.NDArray[np.void]] = []
+        self._stalls: list[npt.NDArray[np.void]] = []
+        self._waits: list[npt.NDArray[np.void]] = []
+
+    def add(self, at: float, found: Sequence[tuple[int, QueueSample]]) -> None:
+        """Take a sample of all namespaces. Raises EmulationError if queues are not what they were."""
+        keys = [(number, index, lane) for number, sample in found for index, lane in sample.keys]
+        if not self._counters:
+            self._keys = keys
+        if keys != self._keys:
+            raise EmulationError("queues changed during a series of samples; end the series before set_lanes()")
+        self._counters.append(_joined([sample.counters for _, sample in found], COUNTERS))
+        lossless = [(number, sample.lossless) for number, sample in found if sample.lossless is not None]
+        if lossless:
+            self._stalls.append(_joined([_stalls_of(sample) for _, sample in lossless], STALLS))
+            self._waits += [_waits_of(at, number, sample) for number, sample in lossless if len(sample.waits)]
+
+    def series(self, machine: npt.NDArray[np.void]) -> Series:
+        """Return all of it."""
+        stalls = np.stack(self._stalls) if self._stalls else None
+        return Series(self._keys, np.stack(self._counters), machine, stalls, _joined(self._waits, SAMPLED_WAITS))
+
+
+def _joined(parts: Sequence[npt.NDArray[np.void]], kind: np.dtype[Any]) -> npt.NDArray[np.void]:
+    return np.concatenate(parts) if parts else np.zeros(0, kind)
+
+
+def _stalls_of(sample: VlSample) -> npt.NDArray[np.void]:
+    rows = np.zeros(len(sample.keys), STALLS)
+    for name in STALLS.names or ():
+        rows[name] = sample.lanes[name]
+    return rows
+
+
+def _waits_of(at: float, namespace: int, sample: VlSample) -> npt.NDArray[np.void]:
+    rows = np.zeros(len(sample.waits), SAMPLED_WAITS)
+    rows["at"], rows["namespace"] = at, namespace
+    for name in WAITS.names or ():
+        rows[name] = sample.waits[name]
+    return rows
 
 
 def _skipped(due: float, period_s: float) -> float:
     """Return by how much to move the timetable when it cannot be caught up with: whole periods, 0 if it can."""
     behind = time.monotonic() - due
     return 0.0 if behind < period_s else (behind // period_s) * period_s
-
-
-def _queue_sample(
-    sources: Sequence[tuple[int, Netlink, QueueReader]],
-) -> tuple[list[QueueKey], npt.NDArray[np.void]]:
-    keys: list[QueueKey] = []
-    parts = []
-    for number, link, reader in sources:
-        found, counters = reader.read(link.dump_qdiscs())
-        keys += [(number, index, lane) for index, lane in found]
-        parts.append(counters)
-    return keys, np.concatenate(parts) if parts else np.zeros(0, COUNTERS)
 
 
 def _machine_sample(switch_pid: int, hosts: HostLateness, inputs: InputQueues | None) -> tuple[float | int, ...]:
@@ -237,6 +304,47 @@ def ports_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: Lan
             "backlog_bytes": flat["backlog_bytes"].astype(np.int64),
         }
     )
+
+
+def stalls_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: LanePlan, origin: float) -> pd.DataFrame:
+    """Return a series of lossless queues as rows of the ``stalls`` table; no rows for others."""
+    if series.stalls is None:
+        return empty_table("stalls")
+    names = {lane.number: lane.name for lane in plan.lanes}
+    columns = [place for place, (number, index, _) in enumerate(series.keys) if (number, index) in ports]
+    keys = [series.keys[place] for place in columns]
+    flat = series.stalls[:, columns].reshape(-1)
+    samples = len(series.stalls)
+    return pd.DataFrame(
+        {
+            "at_s": np.repeat(series.machine["at"] - origin, len(keys)),
+            "port": _tiled([str(ports[number, index]) for number, index, _ in keys], samples),
+            "lane": _tiled([names[lane] for _, _, lane in keys], samples),
+            **{name: flat[name] for name in STALLS.names or ()},
+        }
+    )
+
+
+def waits_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: LanePlan, origin: float) -> pd.DataFrame:
+    """Return a series as rows of the ``waits`` table."""
+    waits = series.waits
+    port_names = {key: str(port) for key, port in ports.items()}
+    lane_names = {lane.number: lane.name for lane in plan.lanes}
+    found = pd.DataFrame(
+        {
+            "at_s": waits["at"] - origin,
+            "port": [port_names.get(key) for key in _places(waits, "index")],
+            "lane": [lane_names.get(lane) for lane in waits["lane"].tolist()],
+            "input_port": [port_names.get(key) for key in _places(waits, "input_index")],
+            "input_lane": [lane_names.get(lane) for lane in waits["input_lane"].tolist()],
+            "waiting_bytes": waits["bytes"].astype(np.int64),
+        }
+    )
+    return found.astype(TABLES["waits"])
+
+
+def _places(waits: npt.NDArray[np.void], index: str) -> list[tuple[int, int]]:
+    return list(zip(waits["namespace"].tolist(), waits[index].tolist(), strict=True))
 
 
 def _tiled(names: Sequence[str], times: int) -> pd.Categorical:

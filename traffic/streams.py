@@ -1,210 +1,226 @@
-"""TCP streams between NICs for a time, as many at once as asked for, and what each delivered in a window of it.
+"""Long-running senders: TCP connections that never run dry, and what of each arrives in a stretch of time.
 
-A program in every host listens on each of its NICs. For every round it opens the connections that it is told to, sends
-zeros until the window is over, and counts what arrives in it; then all connections are reset, so that nothing of a
-round is left in the next.
+Each stream has a program at either end. In a phase, the source connects at a moment drawn at random, sends without a
+pause until the phase's end and closes; the sink reads all that comes, and counts what it reads in the measured part of
+the phase, between its first and its last reading there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import selectors
 import socket
-import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from fabric.agents import Agent, AgentHandle
 from fabric.errors import TrafficError
 from fabric.identity import NodeId
 from fabric.lanes import ServiceLevel
-from fabric.model import Nic
-from traffic.job import Ready, Stage
-from traffic.transport import SocketOptions, accept, connect, listen
+from traffic.job import Ready, Records, Stage, flow_rows
+from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
 
-PRELOAD = ("traffic.streams",)
-"""For :class:`fabric.agents.AgentPool`: what the programs import."""
-CONNECT_TIMEOUT_S = 5.0
-"""Long enough for three SYNs to be lost and sent again (after 1 s, then 2 s)."""
-_START_TIMEOUT_S = 60.0
-_PATIENCE_S = 60.0
-_PIECE_BYTES = 1 << 16
-_LOW_WATER_BYTES = 1 << 13
-"""What must have arrived before a receiver wakes: to wake for every frame costs a guest most of its time."""
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 s.
-
-Flow = tuple[Nic, Nic]
-"""Who sends, and to whom."""
-_Way = tuple[str, str]
-"""A flow by its addresses."""
+OPERATION = "stream"
+"""What rows of the ``operations`` table call them."""
+START_TIMEOUT_S = 60.0
+CONNECT_TIMEOUT_S = 10.0
+DRAIN_TIMEOUT_S = 60.0
+_LEAD_S = 0.001
+"""How long orders take to reach all programs, at most; in virtual time that is no time."""
+_BLOCK = bytes(256 * 1024)
+_READ_BYTES = 256 * 1024
+_LEAST_READ_BYTES = 32 * 1024
+_FLOW_SAMPLES = 50
 
 
 @dataclass(frozen=True)
-class _Arguments:
-    addresses: tuple[str, ...]
+class Stream:
+    """A connection that never runs dry."""
+
+    source: NodeId
+    sink: NodeId
+    level: ServiceLevel
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """When a phase is measured, and how far apart its streams begin, in seconds: they start within ``spread_s``."""
+
+    warm_up_s: float
+    measured_s: float
+    spread_s: float
+
+    @property
+    def duration_s(self) -> float:
+        """All of a phase."""
+        return self.warm_up_s + self.measured_s
+
+
+@dataclass(frozen=True)
+class Window:
+    """The order to play a phase: when to begin, and the part that is measured (``time.monotonic()``)."""
+
+    phase: str
+    starts: float
+    measured_from: float
+    ends: float
+
+
+@dataclass(frozen=True)
+class SinkArguments:
+    """What :func:`run_sink` needs to know."""
+
+    address: str
     options: SocketOptions
 
 
 @dataclass(frozen=True)
-class _Connect:
-    """The order to open connections: ways, each with the port that listens."""
+class SourceArguments:
+    """What :func:`run_source` needs to know: ``peer`` is the sink's name, ``endpoint`` where it listens."""
 
-    ways: tuple[tuple[_Way, int], ...]
+    address: str
+    host: str
+    peer: str
+    endpoint: tuple[str, int]
+    options: SocketOptions
 
 
 @dataclass(frozen=True)
-class _Stream:
-    """The order to send until ``until_s`` and to count what arrives from ``from_s`` on (``time.monotonic()``)."""
+class Received:
+    """What a sink read between two of its readings: bytes, and when (``time.monotonic()``)."""
 
-    from_s: float
-    until_s: float
+    size_bytes: int
+    started_s: float
+    ended_s: float
 
 
-class Streams:
-    """The run's end: programs in all hosts of a stage, which stream as :meth:`run` says."""
+def run_sink(agent: Agent, arguments: SinkArguments) -> None:
+    """Be the sink of one stream until the run says stop (a program, see :mod:`fabric.agents`)."""
+    with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
+        agent.report(listener.getsockname()[:2])
+        while True:
+            window: Window = agent.receive()
+            timeout_s = window.starts - time.monotonic() + CONNECT_TIMEOUT_S
+            sock, _ = accept(listener, arguments.options, timeout_s)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _LEAST_READ_BYTES)
+            with contextlib.closing(sock):
+                agent.report(_read_on(sock, window))
 
-    def __init__(self, stage: Stage, level: ServiceLevel) -> None:
+
+def _read_on(sock: socket.socket, window: Window) -> Received:
+    buffer = bytearray(_READ_BYTES)
+    total = 0
+    first: tuple[float, int] | None = None
+    last = (window.measured_from, 0)
+    while size := sock.recv_into(buffer):
+        total += size
+        now = time.monotonic()
+        if now >= window.measured_from and first is None:
+            first = last = now, total
+        elif now <= window.ends:
+            last = now, total
+    if first is None:
+        raise TrafficError("a stream ended before the measured part of its phase")
+    return Received(last[1] - first[1], first[0], last[0])
+
+
+def run_source(agent: Agent, arguments: SourceArguments) -> None:
+    """Be the source of one stream until the run says stop (a program, see :mod:`fabric.agents`)."""
+    agent.report(Ready())
+    while True:
+        window: Window = agent.receive()
+        time.sleep(max(0.0, window.starts - time.monotonic()))
+        sampler = FlowSampler((window.ends - window.starts) / _FLOW_SAMPLES)
+        with contextlib.closing(
+            connect(*arguments.endpoint, arguments.options, CONNECT_TIMEOUT_S, source=arguments.address)
+        ) as sock:
+            sampler.track(sock, arguments.peer)
+            sampler.start()
+            while time.monotonic() < window.ends:
+                sock.sendall(_BLOCK)
+            samples = sampler.stop()
+            sock.shutdown(socket.SHUT_WR)
+        agent.report(flow_rows(samples, window.phase, arguments.options.level, arguments.host))
+
+
+class StreamsJob:
+    """A :class:`traffic.job.Job` of streams. ``timetable`` is of each phase."""
+
+    def __init__(self, stage: Stage, streams: Sequence[Stream], timetable: Timetable) -> None:
+        self.level = streams[0].level
+        self.streams = tuple(streams)
         self._stage = stage
-        self._options = stage.socket_options(level)
-        self._agents: dict[NodeId, AgentHandle] = {}
-        self._ports: dict[str, int] = {}
+        self._timetable = timetable
+        self._random = np.random.default_rng([stage.seed, len(streams)])
+        self._sinks: list[AgentHandle] = []
+        self._sources: list[AgentHandle] = []
+        self._phase = ""
 
     def start(self) -> None:
-        """Fork the programs. Raises TrafficError."""
-        stage = self._stage
-        for host in stage.fabric.hosts:
-            arguments = _Arguments(tuple(nic.ip for nic in stage.fabric.nics_of[host]), self._options)
-            self._agents[host] = stage.pool.start(
-                "streams", host.name, run_streams, arguments, stage.namespace_of(host)
-            )
-        for agent in self._agents.values():
-            self._ports |= agent.receive(_START_TIMEOUT_S, "the ports it listens on")
+        """Fork all programs. Raises TrafficError naming a host that failed."""
+        self._sinks = [self._fork_sink(stream) for stream in self.streams]
+        for stream, sink in zip(self.streams, self._sinks, strict=True):
+            self._sources.append(self._fork_source(stream, sink.receive(START_TIMEOUT_S, "word that it listens")))
+        for source in self._sources:
+            source.receive(START_TIMEOUT_S, "readiness")
 
-    def run(self, flows: Sequence[Flow], ramp_s: float, window_s: float) -> dict[Flow, float]:
-        """Let flows send at once, and return what each delivered in bit/s in the window after ``ramp_s``.
+    def _address(self, node: NodeId) -> str:
+        return self._stage.fabric.nics_of[node][0].ip
 
-        A flow that does not get a connection in 5 s delivers 0. Raises TrafficError if a program fails.
-        """
-        ways = {(source.ip, destination.ip): (source, destination) for source, destination in flows}
-        hosts = dict.fromkeys(nic.node for flow in flows for nic in flow)
-        self._connect(flows)
-        from_s = time.monotonic() + ramp_s
-        for host in hosts:
-            self._agents[host].send(_Stream(from_s, from_s + window_s))
-        received: dict[_Way, int] = {}
-        for host in hosts:
-            received |= self._agents[host].receive(ramp_s + window_s + _PATIENCE_S, "what it received")
-        return {flow: received.get(way, 0) * 8 / window_s for way, flow in ways.items()}
+    def _fork_sink(self, stream: Stream) -> AgentHandle:
+        arguments = SinkArguments(self._address(stream.sink), self._stage.socket_options(stream.level))
+        namespace = self._stage.namespace_of(stream.sink)
+        return self._stage.pool.start("sink of a stream", stream.sink.name, run_sink, arguments, namespace)
 
-    def _connect(self, flows: Sequence[Flow]) -> None:
-        by_host: dict[NodeId, list[tuple[_Way, int]]] = {}
-        for source, destination in flows:
-            way = (source.ip, destination.ip), self._ports[destination.ip]
-            by_host.setdefault(source.node, []).append(way)
-        for host, ways in by_host.items():
-            self._agents[host].send(_Connect(tuple(ways)))
-        for host, ways in by_host.items():
-            patience_s = CONNECT_TIMEOUT_S * len(ways) + _PATIENCE_S
-            self._agents[host].receive(patience_s, "word that it has its connections")
+    def _fork_source(self, stream: Stream, endpoint: tuple[str, int]) -> AgentHandle:
+        arguments = SourceArguments(
+            address=self._address(stream.source),
+            host=stream.source.name,
+            peer=stream.sink.name,
+            endpoint=endpoint,
+            options=self._stage.socket_options(stream.level),
+        )
+        namespace = self._stage.namespace_of(stream.source)
+        return self._stage.pool.start("source of a stream", stream.source.name, run_source, arguments, namespace)
+
+    def play(self, phase: str) -> None:
+        """Begin all streams; returns at once."""
+        self._phase = phase
+        begins = time.monotonic() + _LEAD_S
+        measured_from = begins + self._timetable.warm_up_s
+        for source, sink in zip(self._sources, self._sinks, strict=True):
+            starts = begins + float(self._random.uniform(0, self._timetable.spread_s))
+            window = Window(phase, starts, measured_from, begins + self._timetable.duration_s)
+            sink.send(window)
+            source.send(window)
+
+    def halt(self) -> Records:
+        """Wait for the streams' end and return a row of each. Raises TrafficError if a program failed."""
+        records = Records()
+        deadline = time.monotonic() + self._timetable.duration_s + DRAIN_TIMEOUT_S
+        for source in self._sources:
+            records.flows += source.receive(max(0.0, deadline - time.monotonic()), "end of a stream")
+        for stream, sink in zip(self.streams, self._sinks, strict=True):
+            received = sink.receive(max(0.0, deadline - time.monotonic()), "what was received of a stream")
+            records.operations.append(self._row(stream, received))
+        return records
+
+    def _row(self, stream: Stream, received: Received) -> dict[str, Any]:
+        return {
+            "phase": self._phase,
+            "service_level": stream.level.label,
+            "operation": OPERATION,
+            "host": stream.source.name,
+            "peer": stream.sink.name,
+            "size_bytes": received.size_bytes,
+            "started_s": received.started_s,
+            "ended_s": received.ended_s,
+        }
 
     def close(self) -> None:
         """End the programs."""
-        self._stage.pool.stop([*self._agents.values()])
-        self._agents.clear()
-
-
-def run_streams(agent: Agent, arguments: _Arguments) -> None:
-    """Be the program in a host (see :mod:`fabric.agents`)."""
-    listeners = [listen(address, 0, arguments.options) for address in arguments.addresses]
-    agent.report({listener.getsockname()[0]: listener.getsockname()[1] for listener in listeners})
-    sending: list[socket.socket] = []
-    while True:
-        order = agent.receive()
-        if isinstance(order, _Connect):
-            sending = _connected(order, arguments.options)
-            agent.report(Ready())
-        elif isinstance(order, _Stream):
-            agent.report(_Host(listeners, sending, arguments.options).stream(order))
-            sending = []
-
-
-def _connected(order: _Connect, options: SocketOptions) -> list[socket.socket]:
-    """Return the connections that came about; a way that does not carry a SYN has none."""
-    found = []
-    for (source, destination), port in order.ways:
-        with contextlib.suppress(TrafficError):
-            found.append(connect(destination, port, options, CONNECT_TIMEOUT_S, source))
-    return found
-
-
-class _Host:
-    """One host in one round."""
-
-    def __init__(
-        self, listeners: Sequence[socket.socket], sending: Sequence[socket.socket], options: SocketOptions
-    ) -> None:
-        self._options = options
-        self._selector = selectors.DefaultSelector()
-        self._piece, self._buffer = bytes(_PIECE_BYTES), bytearray(_PIECE_BYTES)
-        self._received: dict[_Way, int] = {}
-        self._open: list[socket.socket] = []
-        self._receiving: list[tuple[socket.socket, _Way]] = []
-        for listener in listeners:
-            self._selector.register(listener, selectors.EVENT_READ, self._accept)
-        for sock in sending:
-            self._take(sock, selectors.EVENT_WRITE)
-
-    def _take(self, sock: socket.socket, event: int, way: _Way | None = None) -> None:
-        sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        self._selector.register(sock, event, way)
-        self._open.append(sock)
-
-    def stream(self, order: _Stream) -> dict[_Way, int]:
-        """Send and receive until the window is over; return the bytes received in it, by way."""
-        while (now := time.monotonic()) < order.until_s:
-            ready = self._selector.select(order.until_s - now)
-            counts = time.monotonic() >= order.from_s
-            for key, _ in ready:
-                sock = key.fileobj
-                assert isinstance(sock, socket.socket)
-                if key.data == self._accept:
-                    self._accept(sock)
-                elif key.data is None:
-                    self._send(sock)
-                elif not self._receive(sock, key.data, counts):
-                    self._selector.unregister(sock)
-        for sock, way in self._receiving:
-            self._receive(sock, way)  # What has arrived since it was last looked at.
-        for sock in self._open:
-            sock.close()
-        self._selector.close()
-        return self._received
-
-    def _accept(self, listener: socket.socket) -> None:
-        sock, source = accept(listener, self._options, _START_TIMEOUT_S)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _LOW_WATER_BYTES)
-        way = (source, listener.getsockname()[0])
-        self._take(sock, selectors.EVENT_READ, way)
-        self._receiving.append((sock, way))
-
-    def _send(self, sock: socket.socket) -> None:
-        try:
-            sock.send(self._piece)
-        except BlockingIOError:
-            return
-        except ConnectionError:
-            self._selector.unregister(sock)  # Its receiver was done a moment earlier.
-
-    def _receive(self, sock: socket.socket, way: _Way, counts: bool = True) -> bool:
-        """Take what has arrived; return whether there may be more to come."""
-        try:
-            size = sock.recv_into(self._buffer)
-        except BlockingIOError:
-            return True
-        except ConnectionError:
-            return False
-        if counts:
-            self._received[way] = self._received.get(way, 0) + size
-        return size > 0
+        self._stage.pool.stop([*self._sources, *self._sinks])
+        self._sources, self._sinks = [], []

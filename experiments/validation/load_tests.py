@@ -17,10 +17,10 @@ from fabric.fidelity import UNACCOUNTED
 from fabric.lanes import ServiceLevel
 from fabric.model import Port
 from fabric.units import format_rate, format_size
+from traffic.rounds import Streams
 from traffic.storage.config import CheckpointConfig, DataloaderConfig, StorageConfig
 from traffic.storage.job import StorageJob
 from traffic.storage.orders import Verification
-from traffic.streams import Streams
 
 ALL_TO_ALL, STORAGE = "all-to-all", "storage stress"
 _LEAST_ALL_TO_ALL, _LEAST_STORAGE = 0.5, 0.25

@@ -14,7 +14,7 @@ from experiments.validation.rounds import Pair, Path, nic_pairs, rounds, sample
 from fabric.lanes import ServiceLevel
 from fabric.units import format_rate
 from fabric.world import Engine
-from traffic.streams import Streams
+from traffic.rounds import Streams
 
 PAIRS = "pairwise bandwidth"
 _TOLERANCE = {Engine.NAMESPACE: 0.2, Engine.VIRTUAL: 0.1}

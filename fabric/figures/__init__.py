@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from fabric.figures import jobs, machine, ports, scaling
+from fabric.figures import jobs, machine, ports, scaling, side_by_side
 from fabric.figures.style import save
 from fabric.figures.topology import draw_topology
 from fabric.results import Result
@@ -35,6 +35,11 @@ FIGURES = (
         "What each lane sent at the one port that was used most over all phases. Dashed: the lane's configured share, "
         "which it may exceed by what others leave idle.",
         ports.port_throughput,
+    ),
+    FigureSpec(
+        "side_by_side",
+        "The same traffic in every queueing that was played, a bar each. Black marks: what theory says, where it does.",
+        side_by_side.side_by_side,
     ),
     FigureSpec(
         "steps",

@@ -34,7 +34,7 @@ from fabric.figures.style import (
     phase_label,
     times,
 )
-from fabric.lanes import SHARED, Queueing
+from fabric.lanes import LOSSLESS, SHARED, Queueing
 from fabric.results import Phase, Result
 from fabric.units import format_rate
 
@@ -112,7 +112,7 @@ def _draw_shares(panel: Axes, phase: Phase, rates: Rates, shares: dict[str, floa
 
 
 def _lanes_with_share(phase: Phase, rates: Rates, shares: dict[str, float]) -> list[str]:
-    return [name for name in _ordered(rates) if name in shares and phase.queueing == Queueing.LANES.value]
+    return [name for name in _ordered(rates) if name in shares and Queueing(phase.queueing).has_lanes]
 
 
 def _add_fraction_axis(panel: Axes, rate_bps: float, named: bool) -> None:
@@ -126,7 +126,7 @@ def _add_fraction_axis(panel: Axes, rate_bps: float, named: bool) -> None:
 def _add_legend(body: SubFigure, panels: list[tuple[Phase, Rates]], shares: bool) -> None:
     names = {name for _, rates in panels for name in rates.by_name_bps}
     ordered = [name for name in LEVEL_ORDER if name in names] + sorted(names - set(LEVEL_ORDER))
-    labels = {SHARED: "shared (one queue for all)"}
+    labels = {SHARED: "shared (one queue for all)", LOSSLESS: "lossless (one lane for all)"}
     handles = [Line2D([], [], color=level_colour(name), label=labels.get(name, name)) for name in ordered]
     if shares:
         handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=0.9, label="configured share"))

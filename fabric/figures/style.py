@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure, SubFigure
 
-from fabric.lanes import SHARED
+from fabric.lanes import LOSSLESS, MANAGEMENT, SHARED
 from fabric.results import Phase, Result
 from fabric.units import format_rate
 
@@ -25,6 +25,8 @@ LEVEL_COLOURS = {
     "other": "#CC79A7",
     "control": "#56B4E9",
     SHARED: "#222222",
+    LOSSLESS: "#8C6D31",
+    MANAGEMENT: "#999999",
 }
 LEVEL_ORDER = tuple(LEVEL_COLOURS)
 VERDICT_COLOURS = {"faithful": "#00755A", "degraded": "#B86E00", "invalid": "#C44A00"}

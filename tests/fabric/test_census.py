@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -35,11 +36,11 @@ def census(rule_drops: int = 0, **counts: PortCount) -> Census:
     return Census({port: counts.get(name, NOTHING) for name, port in ports.items()}, {LEAF: rule_drops})
 
 
-def sent(packets: int, **also: int) -> PortCount:
+def sent(packets: int, **also: Any) -> PortCount:
     return replace(NOTHING, sent_packets=packets, sent_bytes=packets * 100, **also)
 
 
-def received(packets: int, **also: int) -> PortCount:
+def received(packets: int, **also: Any) -> PortCount:
     return replace(NOTHING, received_packets=packets, received_bytes=packets * 100, **also)
 
 
@@ -175,3 +176,12 @@ def test_what_a_port_was_offered_was_sent_waits_or_was_dropped(port: Port) -> No
     assert (
         replace(NOTHING, sent_packets=5, waiting_packets=2, dropped_packets=1, received_packets=99).offered_packets == 8
     )
+
+
+def test_drops_are_told_by_their_causes() -> None:
+    before = census(host_0=sent(0, dropped_by_cause={"headroom": 2, "limit": 1}))
+    after = census(
+        host_0=sent(0, dropped_packets=1, dropped_by_cause={"headroom": 3, "limit": 1}),
+        leaf_to_1=sent(0, dropped_packets=4, dropped_by_cause={"headroom": 0, "limit": 0, "too_big": 4}),
+    )
+    assert change(after, before).dropped_by_cause == {"headroom": 1, "too_big": 4}

@@ -1,0 +1,63 @@
+"""The figure of one experiment in several queueings, side by side: a panel a measure, a bar a queueing.
+
+``side_by_side`` of a summary has ``unit``, ``queueings``, ``panels`` (``title``, ``values`` and, if theory says
+something, ``theory``, each in the order of the queueings) and ``drops_packets``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fabric.figures.style import GREY, framed, panel_grid
+from fabric.lanes import Queueing
+from fabric.results import Result
+
+_COLUMNS = 3
+_COLOURS = {
+    Queueing.SHARED: "#999999",
+    Queueing.LANES: "#56B4E9",
+    Queueing.LOSSLESS: "#D55E00",
+    Queueing.LOSSLESS_LANES: "#009E73",
+}
+
+
+def side_by_side(result: Result) -> Figure | None:
+    """Return the figure; None if the run's summary compares no queueings."""
+    found = result.summary.get("side_by_side")
+    if not found or not found["panels"]:
+        return None
+    queueings = [Queueing(name) for name in found["queueings"]]
+    panels = [*found["panels"], {"title": "packets dropped by queues", "values": found["drops_packets"]}]
+    rows = -(-len(panels) // _COLUMNS)
+    with framed(result, "All queueings side by side", 11.0, 0.55 + (0.75 + 0.27 * len(queueings)) * rows) as (
+        figure,
+        body,
+    ):
+        for number, (axes, panel) in enumerate(zip(panel_grid(body, len(panels), _COLUMNS), panels, strict=True)):
+            _draw(axes, panel, queueings, named=number % _COLUMNS == 0)
+            if panel is not panels[-1]:
+                axes.set_xlabel(found["unit"], fontsize=8)
+        if any("theory" in panel for panel in panels):
+            theory = Line2D([], [], color="#222222", marker="|", linestyle="", markersize=11, label="in theory")
+            body.legend(handles=[theory], loc="outside lower center")
+    return figure
+
+
+def _draw(axes: Axes, panel: dict[str, Any], queueings: list[Queueing], named: bool) -> None:
+    places = range(len(queueings))
+    values = panel["values"]
+    axes.barh(places, values, color=[_COLOURS[queueing] for queueing in queueings], height=0.7)
+    for place, value in zip(places, values, strict=True):
+        axes.annotate(f"{value:,.3g}" if value < 1000 else f"{value:,.0f}", (value, place), (3, 0),
+                      textcoords="offset points", va="center", fontsize=7.5, color=GREY)  # fmt: skip
+    if "theory" in panel:
+        axes.plot(panel["theory"], places, color="#222222", marker="|", linestyle="", markersize=13)
+    axes.set_yticks(places, [queueing.value for queueing in queueings] if named else [""] * len(queueings))
+    axes.set_xlim(0, 1.18 * max([*values, *panel.get("theory", []), 1e-9]))
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_title(panel["title"])

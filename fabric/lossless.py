@@ -1,0 +1,184 @@
+"""Lossless queueing: what makes every port a ``vl``, which buffers its links need, and where it can run.
+
+Its queues are those of the project's own kernel module (:mod:`fabric.modules`), which have the link's delay in them.
+Frames must stay in the kernel from port to port: a switch that takes them into a process of its own and sends copies
+would let go of what they hold of an input buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fabric import modules, vl
+from fabric.errors import ConfigError, EmulationError, UsageError
+from fabric.lanes import (
+    HIGH_LIMIT_BYTES,
+    MANAGEMENT_DSCP,
+    FlowControl,
+    InputBuffer,
+    Lane,
+    LanePlan,
+    QueueConfig,
+    Queueing,
+    ServiceLevel,
+    plan_lanes,
+)
+from fabric.model import Fabric, Link
+from fabric.openvswitch import Datapath, find_datapath
+from fabric.units import format_rate, format_time
+from fabric.virtual import kernel
+from fabric.virtual.guest import in_guest
+from fabric.world import Engine, current_engine
+
+_MOST_WEIGHT = 255
+_FRAMES_IN_LOOP = 3
+"""A frame holds room from the moment that it is begun to be sent until it has left the other end: two frames' times and
+the way there and back; one more, since room comes in whole frames."""
+_FRAMES_AFTER_STOP = 2
+"""One was begun when the word to stop came, one was just arriving when it was given."""
+
+
+# Where it can run ----------------------------------------------------------------------------------------------------
+
+
+def why_not(engine: Engine) -> str | None:
+    """Return why lossless queueing cannot run in an engine on this machine, with what would mend it; None: it can."""
+    if engine is Engine.VIRTUAL or in_guest():
+        built = kernel.find()
+        if built is None or modules.find(built.directory.name) is None:
+            return "the guest kernel's modules are not built; build them with: fabric virtual build"
+        return None
+    if reason := modules.why_not_on_host():
+        return reason
+    if find_datapath() is not Datapath.KERNEL:
+        return (
+            "Open vSwitch switches in userspace here, where frames lose what they hold of input buffers; "
+            "use the virtual engine (--engine virtual), or a kernel with the module openvswitch"
+        )
+    return None
+
+
+def require(engine: Engine, *queueings: Queueing) -> None:
+    """Raise UsageError with the reason if one of these queueings cannot run in an engine on this machine."""
+    lossless = [queueing.value for queueing in queueings if queueing.is_lossless]
+    if lossless and (reason := why_not(engine)):
+        raise UsageError(f"queueing {', '.join(lossless)} cannot run here: {reason}")
+
+
+def provide() -> None:
+    """Make the qdisc known to the kernel of this world, building its module if need be. Raises EmulationError."""
+    if modules.is_loaded():
+        return
+    if current_engine() is Engine.VIRTUAL:
+        modules.load(kernel.require().module(modules.VL))
+        return
+    modules.build(modules.host_kernel(), modules.host_make_command)
+    path = modules.find(modules.host_kernel())
+    if path is None:
+        raise EmulationError(f"the module {modules.VL} was built and is not found; is the cache being cleaned?")
+    modules.load(path)
+
+
+# What a port is ------------------------------------------------------------------------------------------------------
+
+
+def vl_number(lane: Lane) -> int:
+    """Return the number of a lane's VL."""
+    return lane.number - 1
+
+
+def vl_port(plan: LanePlan, rate_bps: int, delay_ns: int) -> vl.Port:
+    """Return the port of a link under a lossless plan."""
+    control = plan.control
+    lane_of_dscp = {level.dscp: vl_number(lane) for lane in plan.lanes for level in lane.levels}
+    return vl.Port(
+        rate_bps=rate_bps,
+        buffers={vl_number(lane): _buffer(plan, lane) for lane in plan.lanes},
+        flow_control=vl.FlowControl[plan.flow_control.name],
+        low=[vl.Entry(vl_number(lane), weight) for lane, weight in weights(plan).items()],
+        high=[] if control is None else [vl.Entry(vl_number(control), 1)],
+        high_limit=HIGH_LIMIT_BYTES // vl.HIGH_LIMIT_BYTES,
+        lane_of_dscp=lane_of_dscp | {MANAGEMENT_DSCP: vl.MANAGEMENT_LANE},
+        default_lane=vl_number(plan.lane_of(ServiceLevel.OTHER)),
+        control_lane=None if control is None else vl_number(control),
+        delay_ns=delay_ns,
+        return_ns=delay_ns if plan.return_ns is None else plan.return_ns,
+    )
+
+
+def weights(plan: LanePlan) -> dict[Lane, int]:
+    """Return the weight of each lane of low priority: as its share is to the largest, which has 255."""
+    lanes = [lane for lane in plan.with_share if not lane.is_control]
+    largest = max(lane.share for lane in lanes)
+    return {lane: round(_MOST_WEIGHT * lane.share / largest) for lane in lanes}
+
+
+def _buffer(plan: LanePlan, lane: Lane) -> vl.LaneBuffer:
+    if lane.buffer is None:
+        return vl.LaneBuffer()
+    if plan.flow_control is FlowControl.CREDIT:
+        return vl.LaneBuffer(credit_bytes=lane.buffer.credits)
+    return vl.LaneBuffer(xoff_bytes=lane.buffer.xoff, xon_bytes=lane.buffer.xon, headroom_bytes=lane.buffer.headroom)
+
+
+# What a fabric's links need ------------------------------------------------------------------------------------------
+
+
+def faults(config: QueueConfig, queueing: Queueing, fabric: Fabric) -> Iterator[str]:
+    """Yield what of a config cannot be, or would cost a link its rate or lose frames, in a lossless queueing."""
+    if not queueing.is_lossless:
+        return
+    if queueing.has_lanes:
+        yield from _lane_faults(config)
+    plan = plan_lanes(config, queueing)
+    worst = max(fabric.links, key=lambda link: loop_bytes(link, plan))
+    for lane in plan.with_share:
+        assert lane.buffer is not None, "plan_lanes gives every lane with a share one"
+        key = f"queues.lanes.{lane.name}" if queueing.has_lanes else "queues.shared_buffer"
+        for name, size, least in _least(plan, lane.buffer, worst, fabric.frame_bytes):
+            if size < least:
+                yield f"{key}.{name}: {size} B is less than {least} B, {_why(plan, worst, fabric)}; raise it"
+
+
+def require_fitting(config: QueueConfig, queueing: Queueing, fabric: Fabric) -> None:
+    """Raise ConfigError with every fault."""
+    if found := list(faults(config, queueing, fabric)):
+        raise ConfigError(fabric.name, found)
+
+
+def loop_bytes(link: Link, plan: LanePlan) -> int:
+    """Return what a link sends while a bit goes there and the news of room comes back."""
+    return_ns = link.delay_ns if plan.return_ns is None else plan.return_ns
+    return -(-link.rate_bps * (link.delay_ns + return_ns) // (8 * 10**9))
+
+
+def _least(plan: LanePlan, buffer: InputBuffer, link: Link, frame_bytes: int) -> list[tuple[str, int, int]]:
+    """Return key, size and least size of each part of a buffer that flow control uses."""
+    loop = loop_bytes(link, plan)
+    full_rate = _FRAMES_IN_LOOP * frame_bytes + loop
+    if plan.flow_control is FlowControl.CREDIT:
+        return [("credits", buffer.credits, full_rate)]
+    headroom = _FRAMES_AFTER_STOP * frame_bytes + loop
+    return [("xon", buffer.xon, full_rate), ("headroom", buffer.headroom, headroom)]
+
+
+def _why(plan: LanePlan, link: Link, fabric: Fabric) -> str:
+    return_ns = link.delay_ns if plan.return_ns is None else plan.return_ns
+    round_trip = format_time((link.delay_ns + return_ns) / 1e9)
+    return (
+        f"which a link of {format_rate(link.rate_bps)} needs for its round trip of {round_trip} "
+        f"and some frames of {fabric.frame_bytes} B"
+    )
+
+
+def _lane_faults(config: QueueConfig) -> Iterator[str]:
+    if len(config.lanes) > vl.DATA_LANES:
+        yield f"queues.lanes: {len(config.lanes)} lanes exceed InfiniBand's {vl.DATA_LANES} for data; use fewer"
+    plan = plan_lanes(config, Queueing.LOSSLESS_LANES)
+    for lane, weight in weights(plan).items():
+        if weight < 1:
+            least = f"less than 1/{2 * _MOST_WEIGHT} of the largest, which no weight expresses"
+            yield f"queues.lanes.{lane.name}.share: {lane.share} is {least}; raise it"
+    for lane in plan.with_share:
+        if lane.ceiling < 1:
+            yield f"queues.lanes.{lane.name}.ceiling: InfiniBand's arbitration knows none; take it away"

@@ -1,0 +1,54 @@
+"""A watch for deadlocks of a lossless fabric, at little cost: it looks only when lanes have stood still for long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fabric import vl
+from fabric.model import Fabric, Port
+from fabric.vl_samples import VlSample
+from fabric.waiting import PortView, deadlocks, describe
+
+LONGEST_STALL_FRAMES = 1000
+"""How long, in full frames of the slowest link, two lanes must have stood still before it is worth to look."""
+
+
+@dataclass(frozen=True)
+class SwitchPort:
+    """A port of a switch, and the interface at the other end of its link."""
+
+    interface: str
+    node: str
+    peer: str
+
+
+def switch_ports(fabric: Fabric, indices: Mapping[Port, int]) -> dict[int, SwitchPort]:
+    """Return all ports that can be part of a deadlock, by interface index: hosts pass nothing on."""
+    return {
+        indices[port]: SwitchPort(port.interface, port.node.name, link.other(port).interface)
+        for port, link in fabric.directed_ports()
+        if port.node.is_switch
+    }
+
+
+class Watchdog:
+    """Looks at the samples of all switches' ports, and tells of a deadlock once."""
+
+    def __init__(self, ports: Mapping[int, SwitchPort], longest_stall_s: float) -> None:
+        self._ports = ports
+        self._longest_stall_ns = round(longest_stall_s * 1e9)
+        self._has_told = False
+
+    def look(self, sample: VlSample, dump: bytes) -> str | None:
+        """Return a deadlock in words; None: there is none, or it has been told. ``sample`` was read from ``dump``."""
+        since = sample.lanes["stalled_since_ns"].astype("i8")
+        if self._has_told or ((since > 0) & (since <= sample.now_ns - self._longest_stall_ns)).sum() < 2:
+            return None
+        found = deadlocks(self._views(dump))
+        self._has_told = bool(found)
+        return describe(found[0]) if found else None
+
+    def _views(self, dump: bytes) -> dict[str, PortView]:
+        ports = ((self._ports[index], stats) for index, stats in vl.read(dump).items() if index in self._ports)
+        return {port.interface: PortView(port.node, port.peer, stats) for port, stats in ports}

@@ -1,0 +1,152 @@
+"""What head_of_line says of a run, and what theory says of it: numbers from rows, shares from full buffers."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+from experiments.head_of_line import (
+    PARTS,
+    VICTIM,
+    HeadOfLineConfig,
+    closed_form_bps,
+    goodput_fraction,
+    phase_name,
+    summarize,
+)
+from experiments.registry import resolve
+from experiments.session import PhaseOutcome, Session
+from fabric.census import Conservation
+from fabric.errors import ConfigError
+from fabric.lanes import Queueing
+from fabric.results import TABLES, Phase
+from topologies.load import load_fabric
+from traffic.job import Records
+
+FABRIC = load_fabric("head_of_line")
+CONFIG = cast(HeadOfLineConfig, resolve("head_of_line", [])[1])
+PHASES = [(queueing, number) for queueing in Queueing for number in (1, 2, 3)]
+C = 1e9
+
+
+def table(name: str, rows: list[list[object]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=list(TABLES[name])).astype(TABLES[name])
+
+
+def victim_bps(queueing: Queueing, number: int) -> float:
+    return (330e6 if queueing is Queueing.LOSSLESS else 980e6) + number * 1e6
+
+
+class FakeSession:
+    """Three repeats of 1 s of each queueing."""
+
+    def __init__(self) -> None:
+        self.live = SimpleNamespace(fabric=FABRIC)
+        self.phases = [self._outcome(at, *phase) for at, phase in enumerate(PHASES)]
+
+    def _outcome(self, at: int, queueing: Queueing, number: int) -> PhaseOutcome:
+        drops = 0 if queueing.is_lossless else 7 * number
+        counted = Conservation(100, 100, 100, drops, 0, 0, {}, 0, retransmissions=drops)
+        phase = Phase(phase_name(queueing, number), "title", queueing.value, float(at), at + 1.0)
+        return PhaseOutcome(phase, Records(), counted, pd.DataFrame())
+
+    def table(self, name: str) -> pd.DataFrame:
+        rows: list[list[object]] = []
+        for at, (queueing, number) in enumerate(PHASES):
+            if name == "operations":
+                for part in PARTS:
+                    rate = victim_bps(queueing, number) if part.name == VICTIM else 300e6
+                    hosts = [FABRIC.computes[place].name for place in (part.source, part.sink)]
+                    size = round(rate / 8 * 0.5)
+                    level = part.level.label
+                    rows.append([phase_name(queueing, number), level, "stream", *hosts, size, at, at + 0.5])
+            elif name == "stalls" and queueing.is_lossless:
+                port = str(FABRIC.nics_of[FABRIC.computes[3]][0].port)
+                rows += [
+                    [at + 0.1, port, "hfreduce", 1, 0, 0, 0],
+                    [at + 0.9, port, "hfreduce", 9, 5 * 10**8, 4096, 5000],
+                ]
+                rows += [[at + 0.1, "z0l00:1", "storage", 0, 0, 0, 0], [at + 0.9, "z0l00:1", "storage", 5, 10**8, 1, 1]]
+        return table(name, rows)
+
+
+SUMMARY: dict[str, Any] = summarize(cast(Session, FakeSession()), CONFIG)
+
+
+def test_no_port_in_theory_carries_more_than_its_link() -> None:
+    for queueing in Queueing:
+        shares = closed_form_bps(queueing, C)
+        into_host = sum(rate for name, rate in shares.items() if name != VICTIM)
+        assert into_host == pytest.approx(C), "the port to the host of the three is full"
+        assert max(shares.values()) <= C
+
+
+def test_in_theory_both_uplinks_carry_the_same_to_a_full_port_without_losses() -> None:
+    first = [PARTS[0].name, PARTS[1].name]
+    second = [PARTS[2].name, PARTS[3].name]
+    one_lane = closed_form_bps(Queueing.LOSSLESS, C)
+    assert sum(one_lane[name] for name in first) == pytest.approx(sum(one_lane[name] for name in second))
+    apart = closed_form_bps(Queueing.LOSSLESS_LANES, C)
+    assert apart[PARTS[1].name] == pytest.approx(sum(apart[name] for name in second))
+
+
+def test_only_one_lossless_lane_costs_the_victim() -> None:
+    shares = {queueing: closed_form_bps(queueing, C)[VICTIM] for queueing in Queueing}
+    assert shares.pop(Queueing.LOSSLESS) == pytest.approx(C / 3)
+    assert set(shares.values()) == {C}
+
+
+def test_the_parts_are_where_the_question_has_them() -> None:
+    def leaf(place: int) -> str:
+        return FABRIC.leaf_of(FABRIC.nics_of[FABRIC.computes[place]][0]).name
+
+    victim, beside, *others = PARTS
+    assert leaf(victim.source) == leaf(beside.source) != leaf(others[0].source) == leaf(others[1].source)
+    assert leaf(victim.sink) == leaf(beside.sink) not in {leaf(part.source) for part in PARTS}
+    assert victim.sink != beside.sink == others[0].sink == others[1].sink
+    assert victim.level is not beside.level
+
+
+def test_goodput_is_what_headers_leave() -> None:
+    assert goodput_fraction(FABRIC) == pytest.approx(4148 / 4214)
+
+
+def test_a_rate_is_what_a_stream_delivered_over_its_time() -> None:
+    assert SUMMARY["metrics"]["lossless_2.victim_bps"] == pytest.approx(332e6)
+    assert SUMMARY["metrics"]["shared_3.drops_packets"] == 21
+    assert SUMMARY["metrics"]["lossless_1.victim_stalled_fraction"] == pytest.approx(0.5)
+    assert "shared_1.stalls" not in SUMMARY["metrics"]
+
+
+def test_the_tables_tell_medians_with_their_spread() -> None:
+    throughput, network = (found["rows"] for found in SUMMARY["tables"])
+    assert len(throughput) == len(Queueing) * len(PARTS)
+    assert throughput[8][:4] == ["one lossless lane", "victim", "332 (331-333)", "328"]
+    assert network[0] == ["one shared queue", "14", "14", "", "", "", ""]
+    assert network[2] == ["one lossless lane", "0", "0", "13", "50%", "50%", "4.0 KiB"]
+
+
+def test_the_answer_names_each_queueing_and_its_theory() -> None:
+    assert "332 Mbit/s in one lossless lane (in theory 328 Mbit/s)" in SUMMARY["answer"]
+    json.dumps(SUMMARY, allow_nan=False)
+
+
+def test_a_fabric_of_another_shape_is_refused() -> None:
+    with pytest.raises(ConfigError, match="this needs 6 at 3 leaves with 1 spine"):
+        resolve("head_of_line", ["topology=fire_flyer_2_small"])
+
+
+def test_a_queueing_named_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="named more than once"):
+        resolve("head_of_line", ["queueings=[shared, shared]"])
+
+
+def test_times_scale_with_rates() -> None:
+    fast = cast(HeadOfLineConfig, resolve("head_of_line", ["topology=head_of_line_200g", "time_scale=0.005"])[1])
+    assert fast.timetable.duration_s == pytest.approx(CONFIG.timetable.duration_s / 200)
+    assert fast.sampled_every_s == pytest.approx(CONFIG.sampled_every_s / 200)
+    assert fast.fabric().round_trip_s == pytest.approx(CONFIG.fabric().round_trip_s / 200)

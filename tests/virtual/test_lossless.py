@@ -1,0 +1,78 @@
+"""Lossless queueing in virtual time: head_of_line in all queueings, and a fabric that is believed in each of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.virtual.command import SMALL, VirtualCommand
+
+pytestmark = pytest.mark.timeout(2400)
+SHORT = ("--set", "topology=head_of_line_200g", "--set", "time_scale=0.002", "--set", "repeats=1")
+
+
+@pytest.fixture(scope="module")
+def played(shared_command: VirtualCommand) -> Path:
+    """The directory of a short run."""
+    done = shared_command.run("run", "head_of_line", *SHORT, "--out", "result")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return shared_command.here / "result"
+
+
+def read(directory: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((directory / name).read_text())
+    return found
+
+
+def test_a_flow_is_blocked_by_a_port_that_it_does_not_use_in_one_lossless_lane_alone(played: Path) -> None:
+    metrics = read(played, "summary.json")["metrics"]
+    victim = {name.split("_1.")[0]: value for name, value in metrics.items() if name.endswith("victim_bps")}
+    print(victim)
+    assert victim.pop("lossless") < 120e9
+    assert all(value > 185e9 for value in victim.values()), victim
+
+
+def test_nothing_is_dropped_by_credits_and_every_packet_is_accounted_for(played: Path) -> None:
+    conservation = read(played, "manifest.json")["conservation"]
+    for phase in ("lossless_1", "lossless_lanes_1"):
+        assert conservation[phase]["dropped_by_queues"] == 0
+        assert conservation[phase]["dropped_by_cause"] == {}
+        assert conservation[phase]["retransmissions"] == 0
+    assert all(one["unaccounted_bytes"] == 0 and not one["unaccounted"] for one in conservation.values())
+    assert conservation["shared_1"]["dropped_by_queues"] > 0
+
+
+def test_links_keep_their_rate_and_lanes_their_shares_in_every_queueing(played: Path) -> None:
+    calibration = read(played, "manifest.json")["calibration"]
+    assert set(calibration) == {"shared", "lanes", "lossless", "lossless_lanes"}
+    for found in calibration.values():
+        for one in found:
+            assert abs(one["rate_error"]) < 0.003, one
+            assert one["worst_share_error"] < 0.01, one
+
+
+def test_input_buffers_hold_no_more_than_the_credits(played: Path) -> None:
+    stalls = pd.read_parquet(played / "samples" / "stalls.parquet")
+    assert 32 * 1024 < stalls["most_buffered_bytes"].max() <= 64 * 1024
+    assert stalls["stalled_ns"].max() > 0
+
+
+def test_the_way_to_the_full_port_waits_for_it(played: Path) -> None:
+    """In one lane, what came over the uplinks to the spine waits in its port to the leaf of the full host."""
+    waits = pd.read_parquet(played / "samples" / "waits.parquet")
+    at_spine = waits[waits["port"].str.startswith("z0s00:") & (waits["lane"] == "lossless")]
+    assert set(at_spine["input_port"]) >= {"z0s00:1", "z0s00:2"}
+    assert set(at_spine["port"]) == {"z0s00:3"}
+
+
+@pytest.mark.parametrize("queueing", ["lossless", "lossless_lanes"])
+def test_a_packet_goes_where_the_plan_says(command: VirtualCommand, queueing: str) -> None:
+    arguments = ("z0h001", "z1h006", "--level", "nccl", "--queueing", queueing, "--probe", "--json")
+    done = command.run("path", SMALL, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    answer = json.loads(done.stdout)
+    assert {hop["lane"] for hop in answer["seen"]} == {"nccl" if queueing == "lossless_lanes" else "lossless"}

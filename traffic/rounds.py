@@ -1,0 +1,210 @@
+"""TCP streams between NICs for a time, as many at once as asked for, and what each delivered in a window of it.
+
+A program in every host listens on each of its NICs. For every round it opens the connections that it is told to, sends
+zeros until the window is over, and counts what arrives in it; then all connections are reset, so that nothing of a
+round is left in the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fabric.agents import Agent, AgentHandle
+from fabric.errors import TrafficError
+from fabric.identity import NodeId
+from fabric.lanes import ServiceLevel
+from fabric.model import Nic
+from traffic.job import Ready, Stage
+from traffic.transport import SocketOptions, accept, connect, listen
+
+PRELOAD = ("traffic.rounds",)
+"""For :class:`fabric.agents.AgentPool`: what the programs import."""
+CONNECT_TIMEOUT_S = 5.0
+"""Long enough for three SYNs to be lost and sent again (after 1 s, then 2 s)."""
+_START_TIMEOUT_S = 60.0
+_PATIENCE_S = 60.0
+_PIECE_BYTES = 1 << 16
+_LOW_WATER_BYTES = 1 << 13
+"""What must have arrived before a receiver wakes: to wake for every frame costs a guest most of its time."""
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 s.
+
+Flow = tuple[Nic, Nic]
+"""Who sends, and to whom."""
+_Way = tuple[str, str]
+"""A flow by its addresses."""
+
+
+@dataclass(frozen=True)
+class _Arguments:
+    addresses: tuple[str, ...]
+    options: SocketOptions
+
+
+@dataclass(frozen=True)
+class _Connect:
+    """The order to open connections: ways, each with the port that listens."""
+
+    ways: tuple[tuple[_Way, int], ...]
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """The order to send until ``until_s`` and to count what arrives from ``from_s`` on (``time.monotonic()``)."""
+
+    from_s: float
+    until_s: float
+
+
+class Streams:
+    """The run's end: programs in all hosts of a stage, which stream as :meth:`run` says."""
+
+    def __init__(self, stage: Stage, level: ServiceLevel) -> None:
+        self._stage = stage
+        self._options = stage.socket_options(level)
+        self._agents: dict[NodeId, AgentHandle] = {}
+        self._ports: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Fork the programs. Raises TrafficError."""
+        stage = self._stage
+        for host in stage.fabric.hosts:
+            arguments = _Arguments(tuple(nic.ip for nic in stage.fabric.nics_of[host]), self._options)
+            self._agents[host] = stage.pool.start(
+                "streams", host.name, run_streams, arguments, stage.namespace_of(host)
+            )
+        for agent in self._agents.values():
+            self._ports |= agent.receive(_START_TIMEOUT_S, "the ports it listens on")
+
+    def run(self, flows: Sequence[Flow], ramp_s: float, window_s: float) -> dict[Flow, float]:
+        """Let flows send at once, and return what each delivered in bit/s in the window after ``ramp_s``.
+
+        A flow that does not get a connection in 5 s delivers 0. Raises TrafficError if a program fails.
+        """
+        ways = {(source.ip, destination.ip): (source, destination) for source, destination in flows}
+        hosts = dict.fromkeys(nic.node for flow in flows for nic in flow)
+        self._connect(flows)
+        from_s = time.monotonic() + ramp_s
+        for host in hosts:
+            self._agents[host].send(_Stream(from_s, from_s + window_s))
+        received: dict[_Way, int] = {}
+        for host in hosts:
+            received |= self._agents[host].receive(ramp_s + window_s + _PATIENCE_S, "what it received")
+        return {flow: received.get(way, 0) * 8 / window_s for way, flow in ways.items()}
+
+    def _connect(self, flows: Sequence[Flow]) -> None:
+        by_host: dict[NodeId, list[tuple[_Way, int]]] = {}
+        for source, destination in flows:
+            way = (source.ip, destination.ip), self._ports[destination.ip]
+            by_host.setdefault(source.node, []).append(way)
+        for host, ways in by_host.items():
+            self._agents[host].send(_Connect(tuple(ways)))
+        for host, ways in by_host.items():
+            patience_s = CONNECT_TIMEOUT_S * len(ways) + _PATIENCE_S
+            self._agents[host].receive(patience_s, "word that it has its connections")
+
+    def close(self) -> None:
+        """End the programs."""
+        self._stage.pool.stop([*self._agents.values()])
+        self._agents.clear()
+
+
+def run_streams(agent: Agent, arguments: _Arguments) -> None:
+    """Be the program in a host (see :mod:`fabric.agents`)."""
+    listeners = [listen(address, 0, arguments.options) for address in arguments.addresses]
+    agent.report({listener.getsockname()[0]: listener.getsockname()[1] for listener in listeners})
+    sending: list[socket.socket] = []
+    while True:
+        order = agent.receive()
+        if isinstance(order, _Connect):
+            sending = _connected(order, arguments.options)
+            agent.report(Ready())
+        elif isinstance(order, _Stream):
+            agent.report(_Host(listeners, sending, arguments.options).stream(order))
+            sending = []
+
+
+def _connected(order: _Connect, options: SocketOptions) -> list[socket.socket]:
+    """Return the connections that came about; a way that does not carry a SYN has none."""
+    found = []
+    for (source, destination), port in order.ways:
+        with contextlib.suppress(TrafficError):
+            found.append(connect(destination, port, options, CONNECT_TIMEOUT_S, source))
+    return found
+
+
+class _Host:
+    """One host in one round."""
+
+    def __init__(
+        self, listeners: Sequence[socket.socket], sending: Sequence[socket.socket], options: SocketOptions
+    ) -> None:
+        self._options = options
+        self._selector = selectors.DefaultSelector()
+        self._piece, self._buffer = bytes(_PIECE_BYTES), bytearray(_PIECE_BYTES)
+        self._received: dict[_Way, int] = {}
+        self._open: list[socket.socket] = []
+        self._receiving: list[tuple[socket.socket, _Way]] = []
+        for listener in listeners:
+            self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        for sock in sending:
+            self._take(sock, selectors.EVENT_WRITE)
+
+    def _take(self, sock: socket.socket, event: int, way: _Way | None = None) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self._selector.register(sock, event, way)
+        self._open.append(sock)
+
+    def stream(self, order: _Stream) -> dict[_Way, int]:
+        """Send and receive until the window is over; return the bytes received in it, by way."""
+        while (now := time.monotonic()) < order.until_s:
+            ready = self._selector.select(order.until_s - now)
+            counts = time.monotonic() >= order.from_s
+            for key, _ in ready:
+                sock = key.fileobj
+                assert isinstance(sock, socket.socket)
+                if key.data == self._accept:
+                    self._accept(sock)
+                elif key.data is None:
+                    self._send(sock)
+                elif not self._receive(sock, key.data, counts):
+                    self._selector.unregister(sock)
+        for sock, way in self._receiving:
+            self._receive(sock, way)  # What has arrived since it was last looked at.
+        for sock in self._open:
+            sock.close()
+        self._selector.close()
+        return self._received
+
+    def _accept(self, listener: socket.socket) -> None:
+        sock, source = accept(listener, self._options, _START_TIMEOUT_S)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _LOW_WATER_BYTES)
+        way = (source, listener.getsockname()[0])
+        self._take(sock, selectors.EVENT_READ, way)
+        self._receiving.append((sock, way))
+
+    def _send(self, sock: socket.socket) -> None:
+        try:
+            sock.send(self._piece)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            self._selector.unregister(sock)  # Its receiver was done a moment earlier.
+
+    def _receive(self, sock: socket.socket, way: _Way, counts: bool = True) -> bool:
+        """Take what has arrived; return whether there may be more to come."""
+        try:
+            size = sock.recv_into(self._buffer)
+        except BlockingIOError:
+            return True
+        except ConnectionError:
+            return False
+        if counts:
+            self._received[way] = self._received.get(way, 0) + size
+        return size > 0
