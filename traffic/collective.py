@@ -102,15 +102,11 @@ class Schedule(Protocol):
 
     @property
     def edges(self) -> tuple[Edge, ...]:
-        """Every connection, sorted."""
+        """Every connection, sorted. Data goes from the dialer to the listener only."""
 
     @property
     def elements(self) -> int:
         """How many are added up."""
-
-    @property
-    def full_duplex(self) -> bool:
-        """Whether both ends of a connection send data, or the dialer only."""
 
     def shortened(self, elements: int) -> Schedule:
         """Return the same collective, over the same connections, of the first ``elements``, if it has more."""
@@ -231,7 +227,7 @@ def _carry_out_orders(
     stepper = _Stepper(arguments, links)
     sampler = FlowSampler()
     for edge, (_, sock) in connections.items():
-        if arguments.schedule.full_duplex or edge.dialer == arguments.rank:
+        if edge.dialer == arguments.rank:
             sampler.track(sock, arguments.hosts[edge.peer(arguments.rank)])
     phase = ""
     agent.report(Ready())

@@ -73,6 +73,9 @@ class HFReduceConfig(CollectiveConfig):
     host_memory: HostMemoryConfig | None = None
 
 
+_TREES = 2
+
+
 @dataclass(frozen=True)
 class TreeAllreduce:
     """HFReduce as a schedule. ``node_sum_bytes_per_s`` caps the output of the node's sum; None leaves it to the CPU."""
@@ -83,14 +86,15 @@ class TreeAllreduce:
     node_sum_bytes_per_s: float | None = None
 
     @property
-    def full_duplex(self) -> bool:
-        """Sums go up and results go down every edge."""
-        return True
-
-    @property
     def edges(self) -> tuple[Edge, ...]:
-        """A connection for every edge of both trees; children dial."""
-        return tuple(sorted(Edge(channel, *edge) for channel, tree in enumerate(self.trees) for edge in tree.edges()))
+        """Two connections for every edge of both trees: for sums on their way up, and for results on their way down.
+
+        With data both ways on one, acknowledgements in a lane of their own would overtake it, and what it says itself
+        of the other way would be so old when it comes that TCP drops it (RFC 5961, 5.2).
+        """
+        ways = [(channel, *edge) for channel, tree in enumerate(self.trees) for edge in tree.edges()]
+        up = [_upward(channel, child, parent) for channel, child, parent in ways]
+        return tuple(sorted(up + [_downward(channel, parent, child) for channel, child, parent in ways]))
 
     def chunks(self, channel: int) -> tuple[slice, ...]:
         """Return the elements of each chunk that a tree carries: the first carries the first half, rounded up."""
@@ -118,6 +122,14 @@ class TreeAllreduce:
     def worker(self, seat: Seat, finished: Finished) -> TreeWorker:
         """Return a rank's part."""
         return TreeWorker(self, seat, finished)
+
+
+def _upward(channel: int, child: int, parent: int) -> Edge:
+    return Edge(channel, child, parent)
+
+
+def _downward(channel: int, parent: int, child: int) -> Edge:
+    return Edge(_TREES + channel, parent, child)
 
 
 class TreeWorker:
@@ -150,8 +162,11 @@ class _Branch:
         self._chunks = schedule.chunks(channel)
         self._node_sum_bytes_per_s = schedule.node_sum_bytes_per_s
         self._summed_bytes = schedule.summed_bytes(channel)
-        self._up = None if parent is None else seat.links[Edge(channel, rank, parent)]
-        self._down = [seat.links[Edge(channel, child, rank)] for child in tree.children[rank]]
+        children = tree.children[rank]
+        self._to_parent = None if parent is None else seat.links[_upward(channel, rank, parent)]
+        self._from_parent = None if parent is None else seat.links[_downward(channel, parent, rank)]
+        self._from_children = [seat.links[_upward(channel, child, rank)] for child in children]
+        self._to_children = [seat.links[_downward(channel, rank, child)] for child in children]
         self._inputs = seat.inputs
         self._finished = finished
         self._slots = Slots(min(schedule.chunk_elements, schedule.elements))
@@ -169,14 +184,14 @@ class _Branch:
             part = slot[: chunk.stop - chunk.start]
             self._await_node_sum(number, started)
             terms = [buffer[chunk] for buffer in self._inputs]
-            total = terms[0] if len(terms) == 1 and self._up is not None else _sum_into(part, terms)
-            for child in self._down:
+            total = terms[0] if len(terms) == 1 and self._to_parent is not None else _sum_into(part, terms)
+            for child in self._from_children:
                 child.receive(step, number, received[: len(part)])
                 total = np.add(total, received[: len(part)], out=part)
-            if self._up is None:
+            if self._to_parent is None:
                 self._at_root.put(slot)
             else:
-                self._up.send(step, number, total)
+                self._to_parent.send(step, number, total)
                 self._slots.give_back(slot)
         self._slots.give_back(received)
 
@@ -188,11 +203,11 @@ class _Branch:
     def broadcast(self, step: int) -> None:
         """Take the sum from above and hand it to the children."""
         for number, chunk in enumerate(self._chunks):
-            slot = self._at_root.get() if self._up is None else self._slots.take()
+            slot = self._at_root.get() if self._from_parent is None else self._slots.take()
             part = slot[: chunk.stop - chunk.start]
-            if self._up is not None:
-                self._up.receive(step, number, part)
-            for child in self._down:
+            if self._from_parent is not None:
+                self._from_parent.receive(step, number, part)
+            for child in self._to_children:
                 child.send(step, number, part)
             self._finished(chunk, part)
             self._slots.give_back(slot)

@@ -65,11 +65,6 @@ class RingAllreduce:
     slice_elements: int
 
     @property
-    def full_duplex(self) -> bool:
-        """Data goes round the ring one way."""
-        return False
-
-    @property
     def edges(self) -> tuple[Edge, ...]:
         """A connection from each rank to the next."""
         return tuple(Edge(0, rank, (rank + 1) % self.ranks) for rank in range(self.ranks))

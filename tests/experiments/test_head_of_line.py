@@ -63,7 +63,7 @@ class FakeSession:
                     hosts = [FABRIC.computes[place].name for place in (part.source, part.sink)]
                     size = round(rate / 8 * 0.5)
                     level = part.level.label
-                    rows.append([phase_name(queueing, number), level, "stream", *hosts, size, at, at + 0.5])
+                    rows.append([phase_name(queueing, number), level, "stream", *hosts, size, at, at + 0.5, 0])
             elif name == "stalls" and queueing.is_lossless:
                 port = str(FABRIC.nics_of[FABRIC.computes[3]][0].port)
                 rows += [
