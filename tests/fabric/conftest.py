@@ -180,6 +180,12 @@ def _summary(recipe: Recipe) -> dict[str, Any]:
             "bands": [{"label": "paper", "service_level": "hfreduce", "from_Bps": 6.3e9, "to_Bps": 8.1e9}],
             "caps": [{"label": "host's memory: 13.3 GB/s", "algbw_Bps": 13.3e9}],
         },
+        "side_by_side": {
+            "unit": "times alone",
+            "queueings": ["shared", "lossless_lanes"],
+            "panels": [{"title": "allreduce", "values": [0.5, 0.25], "theory": [0.5, 0.3]}],
+            "drops_packets": [2125, 0],
+        },
         "metrics": recipe.metrics or {"lanes.hfreduce.algbw_Bps": 500_000.0, "shared.hfreduce.algbw_Bps": 250_000.0},
         "tables": [
             {

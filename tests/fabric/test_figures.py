@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
 
 from fabric.errors import ResultError, UsageError
-from fabric.figures import FIGURES, data, draw_all, draw_topology, topology
+from fabric.figures import FIGURES, data, draw_all, draw_topology, side_by_side, topology
 from fabric.figures.machine import verdict_limits
 from fabric.figures.style import provenance
 from fabric.results import TABLES, Phase, Result, empty_table, fabric_as_json
@@ -186,7 +187,7 @@ def test_limits_of_the_machine_are_those_of_the_verdicts_checks(make_result: Mak
         (("steps",), {"steps", "scaling"}),
         (("operations",), {"storage_latency"}),
         (("machine",), {"machine"}),
-        (tuple(TABLES), {spec.name for spec in FIGURES}),
+        (tuple(TABLES), {spec.name for spec in FIGURES} - {"side_by_side"}),
     ],
 )
 def test_figures_without_samples_are_left_out(
@@ -195,6 +196,16 @@ def test_figures_without_samples_are_left_out(
     result = make_result(without=without)
     drawn = {spec.name for spec in FIGURES if spec.draw(result) is not None}
     assert drawn == {spec.name for spec in FIGURES} - missing
+
+
+def test_queueings_are_set_side_by_side_only_where_a_summary_does(make_result: MakeResult) -> None:
+    result = make_result()
+    figure = side_by_side.side_by_side(result)
+    assert figure is not None
+    shown = [text.get_text() for axes in figure.findobj(Axes) for text in axes.texts]
+    assert shown == ["0.5", "0.25", "2,125", "0"]
+    del result.summary["side_by_side"]
+    assert side_by_side.side_by_side(result) is None
 
 
 def test_every_figure_says_topology_scale_queueing_and_seed(drawn_result: Result) -> None:
