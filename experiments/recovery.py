@@ -1,7 +1,7 @@
 """What a cut did, put together from the tables of a phase: who noticed when, and what flows, steps and operations felt.
 
-A cut's *window* reaches from when the kernel was asked for it to when it was asked for the next: what was felt in it
-is the cut's.
+A cut's *window* reaches from when the kernel was asked for it to when it was asked for the next: what ended in it is
+the cut's.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def lost_by_flow(window: Window, blackouts: pd.DataFrame, period_s: float) -> di
     A stretch of n lost probes means that the network was away for n periods, give or take one. One that began earlier,
     since probes were sent late, counts from the cut.
     """
-    inside = blackouts[(blackouts["ended_s"] > window.asked_s) & (blackouts["ended_s"] <= window.ends_s)]
+    inside = _ended_in(window, blackouts)
     found = {}
     for flow, rows in inside.groupby("flow", observed=True):
         began = rows["began_s"].clip(lower=window.asked_s - period_s)
@@ -163,14 +163,18 @@ def repair_times(window: Window, controller: pd.DataFrame) -> dict[str, float]:
     return times
 
 
+def _ended_in(window: Window, rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[(rows["ended_s"] > window.asked_s) & (rows["ended_s"] <= window.ends_s)]
+
+
 def longest_step_s(window: Window, steps: pd.DataFrame) -> float:
-    """Return the time of the longest step that was under way in a window; NaN if none was."""
-    inside = steps[(steps["ended_s"] > window.asked_s) & (steps["started_s"] < window.ends_s)]
+    """Return the time of the longest step that ended in a window; NaN if none did."""
+    inside = _ended_in(window, steps)
     return float((inside["ended_s"] - inside["started_s"]).max()) if len(inside) else math.nan
 
 
 def _slowest(window: Window, operations: pd.DataFrame) -> dict[str, float | int]:
-    inside = operations[(operations["ended_s"] > window.asked_s) & (operations["started_s"] < window.ends_s)]
+    inside = _ended_in(window, operations)
     taken = inside["ended_s"] - inside["started_s"]
     slowest = {kind: taken[inside["operation"].isin([kind, f"{kind}_failed"])].max() for kind in ("read", "write")}
     return {

@@ -114,10 +114,12 @@ def blackouts(result: Result) -> Figure | None:
         for panel, duration_s in zip(panels, durations, strict=True):
             _draw_blackouts(panel, flows[flows["duration_s"] == duration_s], colours, least_s)
             panel.axvline(duration_s, color="#C44A00", linewidth=1, alpha=0.6)
+            panel.set_xlim(right=max(panel.get_xlim()[1], 1.5 * duration_s))
             panel.set_title(f"cuts of {format_time(duration_s)} (line: the link is back)")
         panels[0].set_ylabel("fraction of flows")
-        styles = [Line2D([], [], color=GREY, linestyle=style, label=label) for style, label in _kinds(flows)]
-        _policy_legend(body, colours, styles)
+        kinds = _kinds(flows)
+        styles = [Line2D([], [], color=GREY, linestyle=style, label=label) for style, label in kinds]
+        _policy_legend(body, colours, styles if len(kinds) > 1 else ())
     return figure
 
 
