@@ -25,7 +25,7 @@ from experiments.session import PhaseOutcome, Session
 from experiments.year import Spans, hits, lost_fraction, overlapping_fraction, rate_per_s, spans, work_done
 from experiments.year_tables import Played, PlayedYear, summarize
 from fabric.config import Strict, TimeS
-from fabric.errors import ConfigError
+from fabric.errors import ConfigError, TrafficError
 from fabric.flash_cuts import FlashCutReplay, flash_cut_days, flash_cut_replay
 from fabric.identity import NodeId, Role
 from fabric.lanes import Queueing, ServiceLevel
@@ -157,7 +157,7 @@ def run_flash_cut_year(session: Session, config: FlashCutYearConfig) -> dict[str
     played: list[PlayedYear] = []
     with _playing(session, config) as jobs:
         outcome = session.run_phase(UNDISTURBED, "nothing is cut", jobs.all, config.undisturbed_time)
-        calm = _calm(session, jobs, outcome)
+        calm = _calm(session, jobs, outcome, config.undisturbed_time)
         for name, routing in config.policies.items():
             session.use_routing(routing, name)
             for duration_s in config.durations:
@@ -184,13 +184,21 @@ def _playing(session: Session, config: FlashCutYearConfig) -> Iterator[_Jobs]:
         yield jobs
 
 
-def _calm(session: Session, jobs: _Jobs, outcome: PhaseOutcome) -> _Calm:
+def _calm(session: Session, jobs: _Jobs, outcome: PhaseOutcome, seconds: float) -> _Calm:
+    """Return what a phase of some seconds had while all jobs played: from the last one's first step until they halt.
+
+    Raises TrafficError if that is no time.
+    """
     phase = outcome.phase
     steps = [job.steps(session.origin) for job in jobs.training]
+    from_s = max(found[0, 1] if len(found) else phase.ended_s for found in steps)
+    to_s = phase.started_s + seconds
+    if from_s >= to_s:
+        raise TrafficError(f"phase {phase.name}: no job ended two steps within {seconds:g} s; raise undisturbed_time")
     return _Calm(
-        tuple(rate_per_s(found, phase.started_s, phase.ended_s) for found in steps),
+        tuple(rate_per_s(found, from_s, to_s) for found in steps),
         tuple(float((found[:, 1] - found[:, 0]).max()) for found in steps),
-        _storage_bytes_per_s(session, phase.name, phase.started_s, phase.ended_s),
+        _storage_bytes_per_s(session, phase.name, from_s, to_s),
     )
 
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator
 
 from fabric.figures.data import Floats, present
 from fabric.figures.style import GREY, framed
@@ -78,6 +79,7 @@ def _draw_steps(panel: Axes, cuts: pd.DataFrame, steps: pd.DataFrame, colours: d
                 linewidth=0.9, color=colours[str(routing)], alpha=0.8,
             )  # fmt: skip
     panel.set_yscale("log")
+    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     panel.yaxis.set_minor_formatter(lambda value, _: "")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from controllers.planner import plan_routes
@@ -74,7 +76,7 @@ def test_cuts_take_places_in_turn_and_never_overlap() -> None:
     assert [cut.target.place for cut in cuts] == list(Place) * 3
     assert [cuts[place].target for place in (0, 4, 8)] == [*targets[Place.HOST_LINK], targets[Place.HOST_LINK][0]]
     assert cuts[0].at_s >= 0.5
-    for cut, following in zip(cuts, cuts[1:], strict=False):
+    for cut, following in pairwise(cuts):
         assert 1.0 <= following.at_s - cut.ends_s <= 1.25 + 1e-9
     assert plan_cuts(targets, 3, 0.2, 1.0, 0.5, 2) != cuts
     schedule = cut_schedule(cuts)
