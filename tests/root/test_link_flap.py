@@ -22,7 +22,7 @@ TINY = (
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    command = Command(tmp_path_factory.mktemp("flap") / "it")
+    command = Command(tmp_path_factory.mktemp("flap"))
     done = command.run("run", "link_flap", *TINY, "--out", "flap")
     # 3: played to its end, but the machine was too busy for its times to be believed; those here are coarse.
     assert done.returncode in (0, 3), done.stdout + done.stderr
