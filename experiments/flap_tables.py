@@ -62,15 +62,15 @@ class Group:
 
     def metrics(self) -> dict[str, float]:
         """Return its numbers; what nothing measured has none."""
-        blackouts = self.flows["blackout_s"]
+        blackouts, stalls = self.flows["blackout_s"], self.cuts["stall_s"].dropna()
         found = {
             "cuts": float(len(self.cuts)),
             "crossing_flows": float(len(self.flows)),
             "blackout_p50_s": blackouts.median(),
             "blackout_p90_s": blackouts.quantile(0.9),
             "blackout_max_s": blackouts.max(),
-            "stall_p50_s": self.cuts["stall_s"].median(),
-            "stall_max_s": self.cuts["stall_s"].max(),
+            "stall_p50_s": stalls.median(),
+            "stall_max_s": stalls.max(),
             "slowest_read_s": self.cuts["slowest_read_s"].max(),
             "slowest_write_s": self.cuts["slowest_write_s"].max(),
             "retries": float(self.cuts["retries"].sum()),
@@ -195,7 +195,7 @@ def _tcp_table(found: Sequence[Group]) -> Iterator[dict[str, Any]]:
     rows = []
     for group in found:
         away_s = group.flows.groupby(["phase", "cut"], observed=True)["blackout_s"].max().median()
-        stall_s = group.cuts["stall_s"].median()
+        stall_s = group.cuts["stall_s"].dropna().median()
         if not math.isnan(stall_s):
             words = [group.routing, group.place.words, format_time(group.duration_s)]
             rows.append([*words, time_text(away_s), time_text(stall_s), time_text(stall_s - away_s)])
