@@ -153,12 +153,14 @@ class Session:
         started = time.monotonic()
         records = Records()
         # Whatever is raised here ends the run: who made the jobs closes them, and no half-played phase is kept.
+        begun = started
         try:
             for job in jobs:
                 job.play(name)
             if schedule is not None:
-                self._injector.play(time.monotonic())
-            self._wait(title, started, duration_s)
+                begun = time.monotonic()  # Or the end of the schedule would not be played.
+                self._injector.play(begun)
+            self._wait(title, begun, duration_s)
             faults = FaultReport() if schedule is None else self._injector.restore()
             for job in jobs:
                 records.extend(job.halt())

@@ -26,6 +26,7 @@ PLACES = {
 }
 _PARTS = {"port_s": "to port status", "planned_s": "to plan", "installed_s": "to rules in place"}
 _PART_COLOURS = ("#56B4E9", "#0072B2", "#CC79A7")
+_THROUGH_COLOUR = "#bbbbbb"
 _BEFORE_S = 1.0
 
 
@@ -167,17 +168,18 @@ def repair_parts(result: Result) -> Figure | None:
         labels = [f"{routing}, {PLACES.get(str(place), place)} ({len(rows)})" for (routing, place), rows in bars]
         panel.set_yticks(range(len(bars)), labels)
         panel.set_ylim(len(bars) - 0.4, -0.6)
-        panel.set_xlim(left=0)
+        panel.set_xlim(0, 1.22 * panel.get_xlim()[1])
         panel.grid(visible=False, axis="y")
         panel.xaxis.set_major_formatter(lambda value, _: format_time(value))
         panel.set_xlabel("time since the cut, medians (in brackets: cuts)")
         handles: list[Patch | Line2D] = [
             Patch(color=colour, label=label) for colour, label in zip(_PART_COLOURS, _PARTS.values(), strict=True)
         ]
+        handles.append(Patch(color=_THROUGH_COLOUR, label="to first packets"))
         through = Line2D(
             [], [], color="#222222", marker="D", linestyle="", markersize=5, label="all flows through"
         )  # fmt: skip
-        body.legend(handles=[*handles, through], loc="outside lower center", ncols=4)
+        body.legend(handles=[*handles, through], loc="outside lower center", ncols=5)
     return figure
 
 
@@ -187,9 +189,12 @@ def _draw_parts(panel: Axes, row: int, cuts: pd.DataFrame) -> None:
     for part, colour in zip(np.median(np.diff(times, axis=1), axis=0), _PART_COLOURS, strict=True):
         panel.barh(row, part, left=left, height=0.6, color=colour)
         left += float(part)
+    text, end = f"rules {format_time(left)}", left
     through = (cuts["packet_s"] - cuts["asked_s"]).dropna()
-    ends = [left]
     if len(through):
-        ends.append(float(through.median()))
-        panel.plot(ends[-1], row, "D", color="#222222", markersize=5, markeredgecolor="white", zorder=3, clip_on=False)
-    panel.annotate(format_time(left), (max(ends), row), (7, 0), textcoords="offset points", va="center", fontsize=7)
+        middle = float(through.median())
+        end = max(left, middle)
+        text += f", through {format_time(middle)}"
+        panel.barh(row, end - left, left=left, height=0.6, color=_THROUGH_COLOUR)
+        panel.plot(middle, row, "D", color="#222222", markersize=5, markeredgecolor="white", zorder=3, clip_on=False)
+    panel.annotate(text, (end, row), (7, 0), textcoords="offset points", va="center", fontsize=7)
