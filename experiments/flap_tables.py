@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from controllers.routing import Routing
+from controllers.routing import Repair, Routing
 from experiments.cuts import Place
 from experiments.recovery import PARTS, parts_s
 from fabric.results import Phase
@@ -237,8 +237,9 @@ def _answer(
 ) -> str:
     """Return the findings in sentences."""
     sentences = [_blackout_sentence(name, found) for name in policies]
-    sentences += [_repair_sentence(name, metrics) for name in policies]
-    sentences += [_stall_sentence(found)]
+    by_controller = [name for name, routing in policies.items() if routing.repair is Repair.REROUTE]
+    sentences += [_repair_sentence(name, metrics) for name in by_controller]
+    sentences += [_stall_sentence(found, metrics)]
     if written is not None:
         sentences.append(f"Of {written.checked} acknowledged writes {len(written.lost)} were lost.")
     sentences.append(f"Blackouts are known to {format_time(period_s)}.")
@@ -272,15 +273,23 @@ def _repair_sentence(routing: str, metrics: Mapping[str, float]) -> str:
     return f"{routing}'s parts: {parts}; sum {time_text(known[-1])} (medians)."
 
 
-def _stall_sentence(found: Sequence[Group]) -> str:
-    """Return what TCP hides: cuts that black flows out for less than its timeout, and what steps lose to them."""
-    short = [group for group in found if len(group.flows) and group.flows["blackout_s"].max() < LEAST_TIMEOUT_S]
-    stalls = [group.cuts["stall_s"] for group in short]
-    if not stalls or pd.concat(stalls).isna().all():
+def _stall_sentence(found: Sequence[Group], metrics: Mapping[str, float]) -> str:
+    """Return what steps lose to cuts: to those that outlast TCP's least timeout, and to those that do not."""
+    by_kind: dict[bool, list[pd.Series[float]]] = {True: [], False: []}
+    for group in found:
+        away_s = group.flows.groupby(["phase", "cut"], observed=True)["blackout_s"].max()
+        by_kind[bool(away_s.median() < LEAST_TIMEOUT_S)].append(group.cuts["stall_s"].dropna())
+    words = {
+        True: f"blackouts below TCP's least timeout ({time_text(LEAST_TIMEOUT_S)})",
+        False: "longer ones, which outlast one of its timers or more",
+    }
+    parts = []
+    for kind, stalls in by_kind.items():
+        together = pd.concat(stalls) if stalls else pd.Series(dtype="float64")
+        if len(together):
+            middle, worst = time_text(float(together.median())), time_text(float(together.max()))
+            parts.append(f"behind {words[kind]} for {middle} at the median and {worst} at worst")
+    if not parts:
         return ""
-    together = pd.concat(stalls).dropna()
-    return (
-        f"Behind blackouts below TCP's least timeout ({time_text(LEAST_TIMEOUT_S)}) a step stalls for "
-        f"{time_text(float(together.median()))} at the median and {time_text(float(together.max()))} at worst: what "
-        "training feels of these is TCP waiting for its timer, not the repair."
-    )
+    noise = time_text(metrics.get("undisturbed.stall_s", math.nan))
+    return f"A step stalls {'; '.join(parts)}; with nothing cut the longest exceeds the median by {noise}."

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from controllers.planner import plan_routes
-from controllers.routing import Routing
+from controllers.routing import Repair, Routing
 from experiments.cuts import Cut, Place, choose_targets, crossed_links
 from experiments.flap_tables import WrittenBack, summarize
 from experiments.recovery import Felt, cut_tables, parts_s, windows
@@ -158,7 +158,7 @@ class FakeSession:
 
 
 def test_the_summary_says_blackouts_parts_stalls_and_losses() -> None:
-    summary = summarize(FakeSession(), {"reroute": Routing()}, PERIOD_S, WrittenBack(7, ("one",)))
+    summary = summarize(FakeSession(), {"reroute": Routing(repair=Repair.REROUTE)}, PERIOD_S, WrittenBack(7, ("one",)))
     metrics = summary["metrics"]
     assert metrics["reroute.leaf_spine.200ms.cuts"] == 2
     assert metrics["reroute.leaf_spine.200ms.crossing_flows"] == 3
@@ -169,6 +169,8 @@ def test_the_summary_says_blackouts_parts_stalls_and_losses() -> None:
     assert summary["acknowledged_writes"] == {"checked": 7, "lost": 1}
     assert "Of 7 acknowledged writes 1 were lost." in summary["answer"]
     assert "4 ms to port status + 12 ms to planned + 6 ms to rules in place" in summary["answer"]
+    stalls = "A step stalls behind blackouts below TCP's least timeout (200 ms) for 600 ms at the median and 800 ms at"
+    assert stalls in summary["answer"]
     titles = [described["title"] for described in summary["tables"]]
     assert "What TCP adds to a blackout" in titles
     (failed,) = (one for one in summary["tables"] if one["title"] == "What failed")
