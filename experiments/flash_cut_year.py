@@ -20,7 +20,7 @@ from pydantic import Field
 from controllers.routing import Routing
 from experiments.config import RunConfig
 from experiments.cuts import covering_flows, crossed_links
-from experiments.link_flap import Duration, PolicyName, policy_faults
+from experiments.link_flap import Duration, PolicyName, own_cuts_faults, policy_faults
 from experiments.session import PhaseOutcome, Session
 from experiments.year import Spans, hits, lost_fraction, overlapping_fraction, rate_per_s, spans, work_done
 from experiments.year_tables import Played, PlayedYear, summarize
@@ -76,6 +76,7 @@ class FlashCutYearConfig(RunConfig):
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
         yield from policy_faults(self.policies)
+        yield from own_cuts_faults(self)
         try:
             self.year.replay(min(self.durations)).links(fabric)
         except (ConfigError, ValueError) as error:

@@ -83,6 +83,7 @@ class LinkFlapConfig(RunConfig):
         """Yield what does not fit the fabric, or cannot be compared."""
         yield from super().faults(fabric)
         yield from policy_faults(self.policies)
+        yield from own_cuts_faults(self)
         shortest = min(self.durations)
         if shortest < 2 * self.probes.period:
             limit = f"a cut of {format_time(shortest)} would fall between two probes"
@@ -101,6 +102,14 @@ def policy_faults(policies: Mapping[str, Routing]) -> Iterator[str]:
         if routing.policy is not Policy.STATIC:
             why = "routes by more than the destination, so that no plan says which flows a cut hits"
             yield f"policies.{name}.policy: {routing.policy.value} {why}; use static"
+
+
+def own_cuts_faults(config: RunConfig) -> Iterator[str]:
+    """Yield what would be cut beside what the experiment cuts."""
+    if config.failures:
+        yield f"failures: {config.experiment} cuts links by itself, and compares with when nothing is cut; remove them"
+    if config.routing != Routing():
+        yield f"routing: {config.experiment} compares its own policies; write it under policies"
 
 
 def targets_of(config: LinkFlapConfig, fabric: Fabric, crossed: Crossed) -> dict[Place, tuple[Target, ...]]:

@@ -87,6 +87,8 @@ def test_the_config_plays_the_papers_year() -> None:
     [
         ("policies={a: {policy: ecmp}}", "policies.a.policy: ecmp routes by more than the destination"),
         ("jobs_per_zone=7", "jobs_per_zone: 7 jobs of 2 nodes or more exceed the 12 computes of zone 0"),
+        ("failures=[{host: z0h000, at: 1 s, for: 1 s}]", "failures: flash_cut_year cuts links by itself"),
+        ("routing.repair=reroute", "routing: flash_cut_year compares its own policies"),
         ("year.tiers=[core]", "'core': no such tier"),
     ],
 )
