@@ -187,7 +187,7 @@ class RouteKeeper(RyuApp):
         except ControllerError as error:
             self.fail(str(error))
             return
-        if not {DROP_GROUP, BOUNCE_GROUP} <= groups and self.plan.groups[datapath.id]:
+        if not {DROP_GROUP, BOUNCE_GROUP} <= groups and self.routing.repair is not Repair.WAIT:
             for message in messages.common_groups(datapath):
                 datapath.send_msg(message)
         installed = Installed(groups=groups - {DROP_GROUP, BOUNCE_GROUP})
@@ -321,11 +321,14 @@ class RouteKeeper(RyuApp):
         for name, rules in self.rules(timeout_s, drops_only=True).items():
             sums = dropped.setdefault(name, {})
             for rule in rules:
-                _count(sums, rule["purpose"], rule["packets"], rule["bytes"])
-        if self.routing.repair is Repair.FAST_FAILOVER:
+                if rule["purpose"] != Purpose.UNREACHABLE:  # The group has counted these.
+                    _count(sums, rule["purpose"], rule["packets"], rule["bytes"])
+        if self.routing.repair is not Repair.WAIT:
+            searches = self.routing.repair is Repair.FAST_FAILOVER
+            purpose = Purpose.DETOUR if searches else Purpose.UNREACHABLE
             for dpid, found in self._ask(messages.drop_group_request, timeout_s).items():
                 for one in found:
-                    _count(dropped[self.names[dpid]], Purpose.DETOUR, one.packet_count, one.byte_count)
+                    _count(dropped[self.names[dpid]], purpose, one.packet_count, one.byte_count)
         return dropped
 
 

@@ -19,6 +19,7 @@ from controllers.plan import (
     Group,
     Hashing,
     Mark,
+    Purpose,
     RuleKey,
     rule_of_key,
 )
@@ -39,7 +40,11 @@ UNSUPPORTED_COUNTER = 2**64 - 1
 
 
 def add_rule(datapath: Any, rule: FlowRule) -> Any:
-    """Return the message that adds a rule; a rule of the same match and priority keeps its counters."""
+    """Return the message that adds a rule; a rule of the same match and priority keeps its counters.
+
+    What drops for want of a way does so in the group that drops: such a rule goes when its link returns, and its
+    counters with it, while the group stays and has counted.
+    """
     return datapath.ofproto_parser.OFPFlowMod(
         datapath,
         cookie=rule.cookie,
@@ -53,6 +58,8 @@ def add_rule(datapath: Any, rule: FlowRule) -> Any:
 def _instructions(datapath: Any, rule: FlowRule) -> list[Any]:
     parser, ofproto = datapath.ofproto_parser, datapath.ofproto
     actions = [parser.OFPActionOutput(port) for port in rule.outputs]
+    if rule.purpose == Purpose.UNREACHABLE:
+        actions.append(parser.OFPActionGroup(DROP_GROUP))
     if rule.group is not None:
         actions.append(parser.OFPActionGroup(rule.group))
     if rule.hashing is not None:

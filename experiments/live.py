@@ -25,15 +25,17 @@ Tell = Callable[[str], None]
 """Says to the user what is being done."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class LiveFabric:
     """What is up, and how long that took in seconds: until the fabric stood, and until its rules were installed.
 
     ``plan`` is for the whole fabric: what the controller has made of it since, by failures or by adapting, it says.
+    ``task`` is the file that tells the controller what to do.
     """
 
     emulation: Emulation
     controller: ControllerProcess
+    task: Path
     routing: Routing
     plan: RoutePlan
     built_s: float
@@ -43,6 +45,18 @@ class LiveFabric:
     def fabric(self) -> Fabric:
         """The fabric."""
         return self.emulation.fabric
+
+    def use_routing(self, routing: Routing) -> None:
+        """Route by another policy from now on: the controller starts anew and sends switches what differs.
+
+        Returns once every switch has what the new plan says. Raises ControllerError if that takes too long.
+        """
+        plan = plan_routes(self.fabric, routing)
+        Task(self.fabric, routing).save(self.task)
+        self.controller.stop()
+        self.controller.restart()
+        self.controller.wait_ready(RULES_TIMEOUT_S)
+        self.routing, self.plan = routing, plan
 
     def rule_drops(self) -> Mapping[NodeId, int]:
         """Return the packets that each switch's rules have dropped, up to now."""
@@ -86,6 +100,6 @@ def bring_up(
             ready_s = time.monotonic() - started
             world.settle()
             emulation.warm_up()
-            yield LiveFabric(emulation, controller, routing, plan, built_s, ready_s)
+            yield LiveFabric(emulation, controller, task, routing, plan, built_s, ready_s)
         finally:
             emulation.switches.stop()

@@ -9,12 +9,16 @@ from typing import Any
 
 from experiments.allreduce_variants import HFReduceVsNcclConfig
 from experiments.config import RunConfig, split_topology_setting, with_whole_topology
+from experiments.flash_cut_year import QUESTION as FLASH_CUT_YEAR_QUESTION
+from experiments.flash_cut_year import FlashCutYearConfig, run_flash_cut_year
 from experiments.head_of_line import QUESTION as HEAD_OF_LINE_QUESTION
 from experiments.head_of_line import HeadOfLineConfig, run_head_of_line
 from experiments.hfreduce_vs_nccl import QUESTION as HFREDUCE_VS_NCCL_QUESTION
 from experiments.hfreduce_vs_nccl import run_hfreduce_vs_nccl
 from experiments.isolation import QUESTION as ISOLATION_QUESTION
 from experiments.isolation import IsolationConfig, run_isolation
+from experiments.link_flap import QUESTION as LINK_FLAP_QUESTION
+from experiments.link_flap import LinkFlapConfig, run_link_flap
 from experiments.session import Session
 from fabric.config import checked, read_yaml, unknown_key, with_overrides
 from fabric.errors import ConfigError
@@ -44,6 +48,8 @@ EXPERIMENTS = {
         Experiment("head_of_line", HEAD_OF_LINE_QUESTION, HeadOfLineConfig, run_head_of_line),
         Experiment("isolation", ISOLATION_QUESTION, IsolationConfig, run_isolation),
         Experiment("hfreduce_vs_nccl", HFREDUCE_VS_NCCL_QUESTION, HFReduceVsNcclConfig, run_hfreduce_vs_nccl),
+        Experiment("link_flap", LINK_FLAP_QUESTION, LinkFlapConfig, run_link_flap),
+        Experiment("flash_cut_year", FLASH_CUT_YEAR_QUESTION, FlashCutYearConfig, run_flash_cut_year),
     )
 }
 

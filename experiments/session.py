@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from controllers.routing import Routing
 from experiments.live import LiveFabric, Tell
 from fabric import world
 from fabric.agents import AgentPool
@@ -76,6 +78,7 @@ class Session:
     calibrations: dict[str, list[LinkCalibration]] = field(default_factory=dict)
     _frames: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
     _sampler: Sampler = field(init=False)
+    routing_label: str = field(init=False)
     _census: Census | None = None
 
     def __post_init__(self) -> None:
@@ -91,6 +94,7 @@ class Session:
             longest_stall_s=LONGEST_STALL_FRAMES * self.live.fabric.frame_time_s,
         )
         self._sampler = Sampler(self.pool, setup)
+        self.routing_label = self.live.routing.name
 
     @property
     def stage(self) -> Stage:
@@ -120,6 +124,18 @@ class Session:
             self.calibrations[queueing.value] = calibrate(self.live.emulation)
             self._census = None
 
+    def use_routing(self, routing: Routing, label: str | None = None) -> None:
+        """Route by another policy from now on, unless it is in use. Raises ControllerError.
+
+        ``label`` is how phases call it, by default the names of its policies.
+        """
+        self.routing_label = label or routing.name
+        if routing != self.live.routing:
+            self.tell(f"routing: {self.routing_label}")
+            world.settle()
+            self.live.use_routing(routing)
+            self._census = None
+
     def run_phase(
         self, name: str, title: str, jobs: Sequence[Job], duration_s: float, schedule: Schedule | None = None
     ) -> PhaseOutcome:
@@ -137,12 +153,14 @@ class Session:
         started = time.monotonic()
         records = Records()
         # Whatever is raised here ends the run: who made the jobs closes them, and no half-played phase is kept.
+        begun = started
         try:
             for job in jobs:
                 job.play(name)
             if schedule is not None:
-                self._injector.play(time.monotonic())
-            self._wait(title, started, duration_s)
+                begun = time.monotonic()  # Or the end of the schedule would not be played.
+                self._injector.play(begun)
+            self._wait(title, begun, duration_s)
             faults = FaultReport() if schedule is None else self._injector.restore()
             for job in jobs:
                 records.extend(job.halt())
@@ -153,12 +171,22 @@ class Session:
         ended = time.monotonic()
         machine = self._keep_samples(self._sampler.end())
         after = self._census = self._take_census()
-        phase = Phase(name, title, self.queueing.value, started - self.origin, ended - self.origin)
+        phase = Phase(name, title, self.queueing.value, started - self.origin, ended - self.origin, self.routing_label)
         outcome = PhaseOutcome(phase, records, conservation(self.live.fabric, before, after, faults), machine, faults)
         self.phases.append(outcome)
         self._keep_records(records)
-        self._keep_rows("failures", [_failure_row(name, change) for change in faults.changes])
+        if schedule is not None:
+            self._keep_rows("failures", [_failure_row(name, change) for change in faults.changes])
+            self._keep_rows("controller", self._controller_rows(name, started))
         return outcome
+
+    def _controller_rows(self, phase: str, started: float) -> list[dict[str, Any]]:
+        """Return what the controller did since a phase began."""
+        events = [event for event in self.live.controller.events() if event.at_s >= started]
+        return [
+            {"phase": phase, "at_s": event.at_s, "kind": event.kind, "details": json.dumps(dict(event.details))}
+            for event in events
+        ]
 
     @cached_property
     def _injector(self) -> FaultInjector:
@@ -196,6 +224,10 @@ class Session:
                 if column in frame:
                     frame[column] -= self.origin
             self._keep(name, frame)
+
+    def keep_frame(self, name: str, frame: pd.DataFrame) -> None:
+        """Add rows, whose times are already seconds of the run, to a table."""
+        self._keep(name, frame)
 
     def _keep(self, name: str, frame: pd.DataFrame) -> None:
         self._frames.setdefault(name, []).append(frame)

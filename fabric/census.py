@@ -10,6 +10,7 @@ counter was lost by the emulator, not by the network emulated:
 A link that is cut takes what waits in its queues, is on its wire, or is sent into its dead ports, and the kernel counts
 only part of that. What is missing exactly where a port was down is booked as lost in cuts, up to what the injector has
 seen there (:class:`fabric.faults.FaultReport`); one packet more, or one missing anywhere else, is unaccounted for.
+Where rules change meanwhile, what they say they dropped bounds what they did: it may include what older rules sent.
 """
 
 from __future__ import annotations
@@ -264,8 +265,12 @@ def _switch_losses(
 ) -> Iterator[_Loss]:
     for switch in fabric.switches:
         ports = fabric.ports_of[switch]
-        counted = rules.get(switch, 0) + sum(faults.by_loss.get(port, 0) for port in ports)
-        packets = _missing_in_switch([changes[port] for port in ports], counted)
+        by_loss = sum(faults.by_loss.get(port, 0) for port in ports)
+        packets = _missing_in_switch([changes[port] for port in ports], by_loss)
+        by_rules = rules.get(switch, 0)
+        # Open vSwitch credits packets of the last moments before a rule changed to the new one: what it says a rule
+        # has dropped since may include what the old one had sent on. So beside failures it is a bound.
+        packets -= min(by_rules, max(0, packets)) if faults.changes else by_rules
         loss = _Loss(f"switch {switch}", packets, 0, faults.in_switches.get(switch, 0))
         yield replace(loss, size_bytes=loss.unexplained * fabric.frame_bytes)
 

@@ -31,7 +31,10 @@ from fabric.model import Fabric
 
 FORMAT_VERSION = 1
 
-TIME_COLUMNS = ("at_s", "started_s", "ended_s", "due_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s")
+TIME_COLUMNS = (
+    "at_s", "started_s", "ended_s", "due_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s", "carrier_s",
+    "returned_s", "port_s", "planned_s", "installed_s", "packet_s",
+)  # fmt: skip
 """Columns that hold times."""
 TABLES: dict[str, dict[str, str]] = {
     # One row a port, lane and sample. ``port`` is the sending end of a direction, e.g. ``z0l03:7``.
@@ -154,18 +157,73 @@ TABLES: dict[str, dict[str, str]] = {
         "resumed_s": "float64",
         "reason": "category",
     },
+    # One row something that the controller did while links failed: what, and its details as JSON.
+    "controller": {
+        "phase": "category",
+        "at_s": "float64",
+        "kind": "category",
+        "details": "category",
+    },
+    # One row a cut of a link or switch, and what was felt of it. The kernel was asked for it (asked) and had done it at
+    # both ends (carrier); the controller heard of it (port), had planned anew (planned), and switches had confirmed all
+    # rules (installed); every flow of probes that crosses it was through again (packet); the link was back (returned).
+    # What did not happen is NaN. ``stall_s``: the longest step until the next cut, less the undisturbed median.
+    "cuts": {
+        "phase": "category",
+        "routing": "category",
+        "cut": "int64",
+        "place": "category",
+        "target": "category",
+        "duration_s": "float64",
+        "asked_s": "float64",
+        "carrier_s": "float64",
+        "port_s": "float64",
+        "planned_s": "float64",
+        "installed_s": "float64",
+        "packet_s": "float64",
+        "returned_s": "float64",
+        "flows": "int64",
+        "stall_s": "float64",
+        "slowest_read_s": "float64",
+        "slowest_write_s": "float64",
+        "retries": "int64",
+    },
+    # One row a cut and flow of probes that crosses it by the plan, or that lost some: how long it had no network.
+    "cut_flows": {
+        "phase": "category",
+        "routing": "category",
+        "cut": "int64",
+        "place": "category",
+        "flow": "category",
+        "crosses": "bool",
+        "blackout_s": "float64",
+        "lost_packets": "int64",
+    },
+    # One row a day of a replayed year: its cuts, what part of an undisturbed day's training it lacks, and how long all
+    # flows of probes together had no network.
+    "days": {
+        "phase": "category",
+        "routing": "category",
+        "duration_s": "float64",
+        "day": "int64",
+        "cuts": "int64",
+        "goodput_lost": "float64",
+        "blackout_s": "float64",
+    },
 }
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of a run under one queueing with one set of traffic; figures and tables speak of phases by name."""
+    """A stretch of a run under one queueing and routing with one set of traffic; figures and tables speak of phases by
+    name."""
 
     name: str
     title: str
     queueing: str
     started_s: float
     ended_s: float
+    routing: str = ""
 
 
 def fabric_as_json(fabric: Fabric) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from fabric.figures import jobs, machine, ports, scaling, side_by_side
+from fabric.figures import cuts, jobs, machine, ports, scaling, side_by_side, year
 from fabric.figures.style import save
 from fabric.figures.topology import draw_topology
 from fabric.results import Result
@@ -52,6 +52,31 @@ FIGURES = (
         "Collectives over growing numbers of nodes: median algbw over the steps of a phase, a line a variant, at the "
         "scale of the system that the fabric stands for. Shaded: what others measured.",
         scaling.scaling,
+    ),
+    FigureSpec(
+        "steps_around_cuts",
+        "Steps of an allreduce by when they ended, every cut at 0 and one line a cut; shaded: the link is down. "
+        "Dashed: the median step of the phase without cuts.",
+        cuts.steps_around_cuts,
+    ),
+    FigureSpec(
+        "blackouts",
+        "Cumulative distribution of how long flows of probes that cross a cut had no network, on a logarithmic axis. "
+        "Dotted: cuts of a host's only link, which no route leads round.",
+        cuts.blackouts,
+    ),
+    FigureSpec(
+        "repair_parts",
+        "What the controller took to repair a cut, part by part, medians over the cuts that it repaired before the "
+        "link came back. Diamond: all flows that cross the cut were through again; before the end of the bar where "
+        "switches repair by themselves, or had rules before they confirmed them.",
+        cuts.repair_parts,
+    ),
+    FigureSpec(
+        "calendar",
+        "Every day of the replayed year, a column a week: its cuts, and what part of an undisturbed day's training it "
+        "lacks, by policy and duration of cuts. Days are compressed, cuts are not.",
+        year.calendar,
     ),
     FigureSpec(
         "storage_latency",

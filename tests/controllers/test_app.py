@@ -22,7 +22,18 @@ from ryu.ofproto import ofproto_parser, ofproto_v1_3, ofproto_v1_3_parser  # noq
 from controllers import messages  # noqa: E402
 from controllers.app import RouteKeeper  # noqa: E402
 from controllers.detours import BOUNCED, gate_mark  # noqa: E402
-from controllers.plan import Bucket, FlowRule, Group, Hashing, Mark, Priority, Purpose, table_miss  # noqa: E402
+from controllers.plan import (  # noqa: E402
+    BOUNCE_GROUP,
+    DROP_GROUP,
+    Bucket,
+    FlowRule,
+    Group,
+    Hashing,
+    Mark,
+    Priority,
+    Purpose,
+    table_miss,
+)
 from controllers.routing import Repair, Routing  # noqa: E402
 from controllers.task import Task  # noqa: E402
 from fabric.errors import ControllerError  # noqa: E402
@@ -46,6 +57,7 @@ class FakeDatapath:
         self.ports: dict[int, Any] = {}
         self.sent: list[Any] = []
         self.rules: list[Any] = []
+        self.groups: list[int] = []
         self.is_silent = answer is None
         self._answer = answer
 
@@ -64,6 +76,8 @@ class FakeDatapath:
             version, kind, length, xid = ofproto_parser.header(data)
             if kind in (self.ofproto.OFPT_BARRIER_REQUEST, self.ofproto.OFPT_MULTIPART_REQUEST):
                 self.reply(kind, xid, data[8:10])  # Ryu cannot decode what only controllers send.
+            elif kind == self.ofproto.OFPT_GROUP_MOD:
+                self.groups.append(int.from_bytes(data[12:16], "big"))
             else:
                 self.sent.append(ofproto_parser.msg(self, version, kind, length, xid, data[:length]))
             data = data[length:]
@@ -186,6 +200,7 @@ def test_new_switch_gets_its_plan(app: RouteKeeper) -> None:
     leaf = connect(app, LEAF)
     settle(app)
     assert added(leaf) == set(app.plan.cookies[LEAF])
+    assert leaf.groups == [DROP_GROUP, BOUNCE_GROUP]
 
 
 def test_switch_that_has_its_plan_is_left_alone(app: RouteKeeper) -> None:
@@ -305,15 +320,27 @@ def test_counters_sum_drops_by_purpose_over_all_parts_of_an_answer(
     app: RouteKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leaf = connect(app, LEAF)
+    report_port(app, leaf, 2, up=False)
+    settle(app)
     miss = next(rule for rule in app.plan.rules[LEAF] if rule.purpose == Purpose.TABLE_MISS)
+    no_way = next(rule for rule in app.plan.rules[LEAF] if rule.purpose == Purpose.UNREACHABLE)
 
-    def answer_in_parts(_: int, xid: int, __: bytes) -> None:
+    def answer_in_parts(_: int, xid: int, what: bytes) -> None:
+        of_groups = int.from_bytes(what, "big") == ofproto_v1_3.OFPMP_GROUP
         for packets, more in ((2, ofproto_v1_3.OFPMPF_REPLY_MORE), (3, 0)):
-            part = SimpleNamespace(datapath=leaf, xid=xid, body=[statistics(miss, packets)], flags=more)
+            counted = SimpleNamespace(packet_count=10 * packets, byte_count=1000 * packets)
+            body = [counted] if of_groups else [statistics(miss, packets), statistics(no_way, packets=7)]
+            part = SimpleNamespace(datapath=leaf, xid=xid, body=body, flags=more)
             app.on_answer(SimpleNamespace(msg=part))
 
     monkeypatch.setattr(leaf, "reply", answer_in_parts)
-    assert app.counters(timeout_s=1) == {"z0l00": {"table miss": {"packets": 5, "bytes": 500}}}
+    assert app.counters(timeout_s=1) == {
+        "z0l00": {
+            "table miss": {"packets": 5, "bytes": 500},
+            # Of the group: the rule goes, and its counter with it, when the link is back.
+            "unreachable": {"packets": 50, "bytes": 5000},
+        }
+    }
 
 
 def test_rule_that_is_not_in_the_plan_is_called_unplanned(app: RouteKeeper) -> None:

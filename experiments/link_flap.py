@@ -1,0 +1,223 @@
+"""What does a link that flaps cost training and storage, and which repair makes it small?
+
+The same cuts of the same links, under the same jobs on one fabric, once for each repair policy. Probe flows that cross
+what is cut say how long the network was away; the controller's log says who knew what when; steps of an allreduce and
+operations of storage say what was felt of it. What TCP adds (it tries again after 200 ms at the earliest, then after
+twice as long each time) shows as the difference between a blackout and the stall of a step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints
+
+from controllers.planner import plan_routes
+from controllers.routing import Policy, Routing
+from experiments.config import RunConfig
+from experiments.cuts import (
+    Crossed,
+    Cut,
+    Place,
+    Target,
+    choose_flows,
+    choose_targets,
+    crossed_links,
+    crossing,
+    cut_schedule,
+    plan_cuts,
+)
+from experiments.flap_tables import WrittenBack, summarize
+from experiments.placement import order_ranks
+from experiments.recovery import Felt, cut_tables, windows
+from experiments.session import PhaseOutcome, Session
+from fabric.config import TimeS
+from fabric.errors import ConfigError
+from fabric.lanes import Queueing, ServiceLevel
+from fabric.model import Fabric
+from fabric.units import format_time
+from traffic.blackout import ProbeConfig, ProbeFlow, ProbeJob
+from traffic.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.job import Job
+from traffic.storage.config import StorageConfig
+from traffic.storage.job import StorageJob
+from traffic.trees import tree_flows
+
+QUESTION = "What does a link that flaps cost training and storage, and which repair makes it small?"
+UNDISTURBED = "undisturbed"
+Duration = Annotated[TimeS, Field(gt=0)]
+PolicyName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+class Load(str, Enum):
+    """What plays beside the probes."""
+
+    HFREDUCE = "hfreduce"
+    STORAGE = "storage"
+
+
+class LinkFlapConfig(RunConfig):
+    """``cuts`` of every place, each of every duration, under every policy; ``gap`` is from a link's return to the next
+    cut. Of each place up to ``targets`` links or switches are cut in turn, drawn by the seed; ``flows`` probe flows or
+    more cross each."""
+
+    policies: Annotated[dict[PolicyName, Routing], Field(min_length=1)]
+    durations: Annotated[list[Duration], Field(min_length=1)]
+    places: Annotated[list[Annotated[Place, Field(strict=False)]], Field(min_length=1)]
+    cuts: Annotated[int, Field(ge=1)] = 1
+    targets: Annotated[int, Field(ge=1)] = 4
+    flows: Annotated[int, Field(ge=1)] = 2
+    gap: Duration = 2.0
+    undisturbed_time: Duration = 8.0
+    loads: list[Annotated[Load, Field(strict=False)]] = Field(default_factory=lambda: list(Load))
+    probes: ProbeConfig = Field(default_factory=ProbeConfig)
+    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
+    storage: StorageConfig = Field(default_factory=StorageConfig)
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric, or cannot be compared."""
+        yield from super().faults(fabric)
+        yield from policy_faults(self.policies)
+        yield from own_cuts_faults(self)
+        shortest = min(self.durations)
+        if shortest < 2 * self.probes.period:
+            limit = f"a cut of {format_time(shortest)} would fall between two probes"
+            yield f"probes.period: {format_time(self.probes.period)} is too long: {limit}; lower it"
+        if Load.STORAGE in self.loads and not fabric.storages:
+            yield "loads: storage, yet the topology has no storage nodes; give it some, or remove storage"
+        try:
+            targets_of(self, fabric, crossed_links(fabric, plan_routes(fabric, Routing())))
+        except ConfigError as error:
+            yield from error.faults
+
+
+def policy_faults(policies: Mapping[str, Routing]) -> Iterator[str]:
+    """Yield the policies under which nobody could say which flows a cut hits."""
+    for name, routing in policies.items():
+        if routing.policy is not Policy.STATIC:
+            why = "routes by more than the destination, so that no plan says which flows a cut hits"
+            yield f"policies.{name}.policy: {routing.policy.value} {why}; use static"
+
+
+def own_cuts_faults(config: RunConfig) -> Iterator[str]:
+    """Yield what would be cut beside what the experiment cuts."""
+    if config.failures:
+        yield f"failures: {config.experiment} cuts links by itself, and compares with when nothing is cut; remove them"
+    if config.routing != Routing():
+        yield f"routing: {config.experiment} compares its own policies; write it under policies"
+
+
+def targets_of(config: LinkFlapConfig, fabric: Fabric, crossed: Crossed) -> dict[Place, tuple[Target, ...]]:
+    """Return what is cut of each place. Raises ConfigError."""
+    return {place: choose_targets(fabric, crossed, place, config.targets, config.seed) for place in config.places}
+
+
+@dataclass(frozen=True)
+class _Jobs:
+    """The traffic of a run; what its config leaves out is None."""
+
+    probes: ProbeJob
+    hfreduce: HFReduceJob | None
+    storage: StorageJob | None
+
+    @property
+    def all(self) -> list[Job]:
+        """Those that play; the collective is halted first."""
+        return [job for job in (self.hfreduce, self.storage, self.probes) if job is not None]
+
+
+def run_link_flap(session: Session, config: LinkFlapConfig) -> dict[str, Any]:
+    """Play an undisturbed phase, then one for each policy and duration; return the summary."""
+    session.use_queueing(Queueing.LANES)
+    first = next(iter(config.policies))
+    session.use_routing(config.policies[first], first)
+    crossed = crossed_links(session.live.fabric, session.live.plan)
+    targets = targets_of(config, session.live.fabric, crossed)
+    flows = choose_flows(crossed, [target for found in targets.values() for target in found], config.flows)
+    with _playing(session, config, flows) as jobs:
+        session.run_phase(UNDISTURBED, "nothing is cut", jobs.all, config.undisturbed_time)
+        for name, routing in config.policies.items():
+            session.use_routing(routing, name)
+            for duration_s in config.durations:
+                _cut_phase(session, config, jobs, targets, duration_s)
+        written = _written(jobs)
+    return summarize(session, config.policies, config.probes.period, written)
+
+
+def _written(jobs: _Jobs) -> WrittenBack | None:
+    if jobs.storage is None:
+        return None
+    verification = jobs.storage.verify_acknowledged()
+    return WrittenBack(verification.checked, tuple(verification.lost))
+
+
+def _cut_phase(
+    session: Session,
+    config: LinkFlapConfig,
+    jobs: _Jobs,
+    targets: Mapping[Place, Sequence[Target]],
+    duration_s: float,
+) -> None:
+    """Play the cuts of one duration under the routing in use, and keep what each did."""
+    lead_s = min(0.5, config.gap)
+    cuts = plan_cuts(targets, config.cuts, duration_s, config.gap, lead_s, config.seed)
+    label = session.routing_label
+    outcome = session.run_phase(
+        f"{label}_{duration_s * 1e3:g}ms",
+        f"{label}: cuts of {format_time(duration_s)}",
+        jobs.all,
+        cuts[-1].ends_s + config.gap,
+        cut_schedule(cuts),
+    )
+    keep_cuts(session, outcome, cuts, jobs.probes.flows, config.probes.period)
+
+
+def keep_cuts(
+    session: Session, outcome: PhaseOutcome, cuts: Sequence[Cut], flows: Sequence[ProbeFlow], period_s: float
+) -> None:
+    """Add what the cuts of a phase did to the tables of the run."""
+    live, phase = session.live, outcome.phase
+    crossed = crossed_links(live.fabric, live.plan)
+    felt = felt_in(session, phase.name)
+    found = windows(cuts, felt.failures, phase)
+    by_cut = {cut.number: crossing(crossed, flows, cut.target) for cut in cuts}
+    cut_rows, flow_rows = cut_tables(phase, found, felt, by_cut, period_s)
+    session.keep_frame("cuts", cut_rows)
+    session.keep_frame("cut_flows", flow_rows)
+
+
+def felt_in(session: Session, phase: str) -> Felt:
+    """Return the tables of a phase, and the median step of the undisturbed one."""
+    names = ("failures", "controller", "blackouts", "steps", "operations")
+    tables = {name: session.table(name) for name in names}
+    steps = tables["steps"]
+    calm = steps[steps["phase"] == UNDISTURBED]
+    median = float((calm["ended_s"] - calm["started_s"]).median()) if len(calm) else math.nan
+    return Felt(**{name: table[table["phase"] == phase] for name, table in tables.items()}, undisturbed_step_s=median)
+
+
+@contextmanager
+def _playing(session: Session, config: LinkFlapConfig, flows: Sequence[ProbeFlow]) -> Iterator[_Jobs]:
+    """Start the jobs for the time of a block."""
+    stage, computes = session.stage, session.live.fabric.computes
+    hfreduce = ordered_hfreduce(session, config.hfreduce) if Load.HFREDUCE in config.loads else None
+    storage = StorageJob(stage, config.storage, computes) if Load.STORAGE in config.loads else None
+    jobs = _Jobs(ProbeJob(stage, config.probes, flows, ServiceLevel.CONTROL), hfreduce, storage)
+    with ExitStack() as stack:
+        for job in jobs.all:
+            session.tell(f"starting {job.level.label if job is not jobs.probes else f'{len(flows)} flows of probes'}")
+            stack.callback(job.close)
+            job.start()
+        yield jobs
+
+
+def ordered_hfreduce(session: Session, config: HFReduceConfig) -> HFReduceJob:
+    """Return HFReduce over all computes, ranks ordered so that their routes collide least."""
+    computes = session.live.fabric.computes
+    flows = tree_flows(HFReduceJob(session.stage, config, computes).trees)
+    return HFReduceJob(session.stage, config, order_ranks(session.live.fabric, session.live.plan, computes, flows))

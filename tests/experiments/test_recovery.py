@@ -1,0 +1,178 @@
+"""From the tables of a phase to what each cut did: every number here is written down by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from controllers.planner import plan_routes
+from controllers.routing import Repair, Routing
+from experiments.cuts import Cut, Place, choose_targets, crossed_links
+from experiments.flap_tables import WrittenBack, summarize
+from experiments.recovery import Felt, cut_tables, parts_s, windows
+from fabric.errors import TrafficError
+from fabric.results import TABLES, Phase, empty_table
+from topologies.load import load_fabric
+from traffic.blackout import ProbeFlow
+
+FABRIC = load_fabric("fire_flyer_2_small")
+CROSSED = crossed_links(FABRIC, plan_routes(FABRIC, Routing()))
+TARGET = choose_targets(FABRIC, CROSSED, Place.LEAF_SPINE, 1, 1)[0]
+LINK = TARGET.links[0]
+PHASE = Phase("reroute_200ms", "reroute", "lanes", 100.0, 110.0, "reroute")
+CUTS = (Cut(0, TARGET, 1.0, 0.2), Cut(1, TARGET, 5.0, 0.2))
+A, B = (ProbeFlow(FABRIC.computes[0], host) for host in FABRIC.computes[1:3])
+PERIOD_S = 0.001
+
+
+def table(name: str, *rows: dict[str, Any]) -> pd.DataFrame:
+    blank = {"float64": math.nan, "int64": 0, "category": "", "bool": True}
+    full = [{**{column: blank[kind] for column, kind in TABLES[name].items()}, **row} for row in rows]
+    return pd.DataFrame(full, columns=list(TABLES[name]))
+
+
+def change(at_s: float, up: bool) -> dict[str, Any]:
+    return {"phase": PHASE.name, "link": str(LINK), "up": up, "due_s": at_s, "asked_s": at_s, "done_s": at_s + 0.001}
+
+
+FAILURES = table("failures", change(101.0, False), change(101.2, True), change(105.0, False), change(105.2, True))
+
+
+def event(at_s: float, kind: str, **details: Any) -> dict[str, Any]:
+    return {"phase": PHASE.name, "at_s": at_s, "kind": kind, "details": json.dumps(details)}
+
+
+def port(at_s: float, up: bool) -> dict[str, Any]:
+    return event(at_s, "port", switch=LINK.a.node.name, port=LINK.a.number, up=up)
+
+
+CONTROLLER = table(
+    "controller",
+    event(100.5, "planned", links_down=3),
+    event(101.001, "port", switch="z9l99", port=1, up=False),
+    port(101.004, False),
+    event(101.016, "planned", links_down=1),
+    event(101.020, "round", number=1),
+    event(101.022, "installed", links_down=1),
+    port(101.204, True),
+    event(101.216, "planned", links_down=0),
+    event(101.222, "installed", links_down=0),
+    port(105.004, False),
+    port(105.204, True),
+    event(105.216, "planned", links_down=0),
+)
+
+
+def lost(flow: ProbeFlow, began_s: float, ended_s: float) -> dict[str, Any]:
+    packets = round((ended_s - began_s) / PERIOD_S) - 1
+    return {"phase": PHASE.name, "flow": str(flow), "began_s": began_s, "ended_s": ended_s, "lost_packets": packets}
+
+
+BLACKOUTS = table(
+    "blackouts",
+    lost(A, 100.2, 100.3),  # Before anything was cut.
+    lost(A, 101.0, 101.024),
+    lost(A, 101.205, 101.210),  # Of the return.
+    lost(B, 104.995, 105.203),  # Sent late, before the cut: counts from the cut.
+)
+
+
+def step(started_s: float, ended_s: float, phase: str = PHASE.name) -> dict[str, Any]:
+    return {"phase": phase, "service_level": "hfreduce", "started_s": started_s, "ended_s": ended_s}
+
+
+# The last is under way when the second cut comes: it is the second's, not the first's.
+STEPS = table("steps", step(100.0, 100.9), step(100.9, 101.5), step(101.5, 101.7), step(104.9, 105.9))
+OPERATIONS = table(
+    "operations",
+    {"operation": "read", "started_s": 100.0, "ended_s": 100.9},
+    {"operation": "read", "started_s": 101.1, "ended_s": 101.4, "retries": 2},
+    {"operation": "write_failed", "started_s": 105.0, "ended_s": 109.0, "retries": 5},
+).assign(phase=PHASE.name)
+
+
+def tables() -> tuple[pd.DataFrame, pd.DataFrame]:
+    felt = Felt(FAILURES, CONTROLLER, BLACKOUTS, STEPS, OPERATIONS, undisturbed_step_s=0.2)
+    return cut_tables(PHASE, windows(CUTS, FAILURES, PHASE), felt, {0: [A, B], 1: [B]}, PERIOD_S)
+
+
+def test_the_controllers_parts_are_aligned_to_their_cut() -> None:
+    cuts, _ = tables()
+    first, second = (row for _, row in cuts.iterrows())
+    assert (first["asked_s"], first["carrier_s"], first["returned_s"]) == pytest.approx((101.0, 101.001, 101.201))
+    assert (first["port_s"], first["planned_s"], first["installed_s"]) == (101.004, 101.016, 101.022)
+    assert first["packet_s"] == 101.024
+    # The second was over before the controller had planned for it: what it planned then was for the whole fabric.
+    assert second["port_s"] == 105.004
+    assert math.isnan(second["planned_s"])
+    assert math.isnan(second["installed_s"])
+
+
+def test_parts_add_up_to_the_time_from_the_cut_to_the_last_flows_first_packet() -> None:
+    parts = parts_s(tables()[0])
+    assert len(parts) == 1
+    assert parts.iloc[0].tolist() == pytest.approx([0.004, 0.012, 0.006, 0.002, 0.024])
+
+
+def test_blackouts_are_the_flows_that_cross_and_those_that_lost_some() -> None:
+    _, flows = tables()
+    found = {(row.cut, row.flow): (row.crosses, row.blackout_s, row.lost_packets) for row in flows.itertuples()}
+    assert found == {
+        (0, str(A)): (True, pytest.approx(0.023 + 0.004), 23 + 4),
+        (0, str(B)): (True, 0.0, 0),
+        (1, str(B)): (True, pytest.approx(0.203), 207),
+    }
+
+
+def test_stalls_and_operations_are_those_of_the_window() -> None:
+    cuts, _ = tables()
+    assert cuts["stall_s"].tolist() == pytest.approx([0.6 - 0.2, 1.0 - 0.2])
+    assert cuts["slowest_read_s"].tolist()[0] == pytest.approx(0.3)
+    assert math.isnan(cuts["slowest_read_s"].tolist()[1])
+    assert cuts["slowest_write_s"].tolist()[1] == pytest.approx(4.0)
+    assert cuts["retries"].tolist() == [2, 5]
+
+
+def test_a_schedule_that_was_not_played_to_its_end_is_an_error() -> None:
+    with pytest.raises(TrafficError, match="2 cuts were planned, 2 began and 1 ended"):
+        windows(CUTS, FAILURES[:3], PHASE)
+
+
+class FakeSession:
+    """A run with two phases."""
+
+    def __init__(self) -> None:
+        calm = Phase("undisturbed", "nothing is cut", "lanes", 0.0, 10.0, "reroute")
+        self.phases = [type("Outcome", (), {"phase": phase})() for phase in (calm, PHASE)]
+        cuts, flows = tables()
+        calm_steps = table("steps", step(0.0, 0.2, "undisturbed"), step(0.2, 0.5, "undisturbed"))
+        self._tables = {"cuts": cuts, "cut_flows": flows, "steps": pd.concat([calm_steps, STEPS])}
+        self._tables |= {"operations": OPERATIONS}
+
+    def table(self, name: str) -> pd.DataFrame:
+        return self._tables.get(name, empty_table(name))
+
+
+def test_the_summary_says_blackouts_parts_stalls_and_losses() -> None:
+    summary = summarize(FakeSession(), {"reroute": Routing(repair=Repair.REROUTE)}, PERIOD_S, WrittenBack(7, ("one",)))
+    metrics = summary["metrics"]
+    assert metrics["reroute.leaf_spine.200ms.cuts"] == 2
+    assert metrics["reroute.leaf_spine.200ms.crossing_flows"] == 3
+    assert metrics["reroute.leaf_spine.200ms.blackout_max_s"] == pytest.approx(0.203)
+    assert metrics["reroute.leaf_spine.200ms.stall_max_s"] == pytest.approx(0.8)
+    assert metrics["reroute.repair.sum_p50_s"] == pytest.approx(0.024)
+    assert metrics["undisturbed.stall_s"] == pytest.approx(0.05)
+    assert summary["acknowledged_writes"] == {"checked": 7, "lost": 1}
+    assert "Of 7 acknowledged writes 1 were lost." in summary["answer"]
+    assert "4 ms to port status + 12 ms to planned + 6 ms to rules in place" in summary["answer"]
+    stalls = "A step stalls behind blackouts below TCP's least timeout (200 ms) for 600 ms at the median and 800 ms at"
+    assert stalls in summary["answer"]
+    titles = [described["title"] for described in summary["tables"]]
+    assert "What TCP adds to a blackout" in titles
+    (failed,) = (one for one in summary["tables"] if one["title"] == "What failed")
+    assert failed["rows"] == [["reroute", "2", "0", "1", "7"]]
+    json.dumps(summary, allow_nan=False)
