@@ -321,11 +321,6 @@ class Netlink:
 
     def dump_qdiscs(self) -> bytes:
         """Return every qdisc of the namespace with its counters, to be read by :mod:`fabric.queues`."""
-        if not self._may_dump:
-            # The kernel takes a socket that has not received anything yet for one that reads 4 KB at a time, and leaves
-            # out of a dump, without a word, what does not fit into that.
-            self._send_burst([Request(NLMSG_NOOP, 0, b"", "opening a socket for dumps")])
-            self._may_dump = True
         return self.dump(RTM_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0))
 
     def link(self, index: int) -> LinkCounters:

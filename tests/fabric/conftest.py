@@ -139,6 +139,38 @@ def _operations_table(fabric: Fabric) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(TABLES["operations"]))
 
 
+def _cuts_table() -> pd.DataFrame:
+    """A cut in the middle of each phase of an allreduce, repaired within 10 ms under one policy, not under another."""
+    rows = []
+    for number, (phase, (name, _, _, load)) in enumerate(zip(phase_records(), PHASES, strict=True)):
+        if "hfreduce" in load:
+            asked = phase["started_s"] + PHASE_S / 2
+            routing, repaired = ("wait", False) if number % 2 else ("reroute", True)
+            parts = [asked + part if repaired else None for part in (0.002, 0.007, 0.010, 0.012)]
+            times = [asked, asked + 0.001, *parts, asked + 0.2]
+            target = "z0l00:5 -- z0s00:1"
+            rows.append((name, routing, 0, "leaf_spine", target, 0.2, *times, 2, 0.3, 0.1, 0.2, 0))
+    return pd.DataFrame(rows, columns=list(TABLES["cuts"]))
+
+
+def _cut_flows_table() -> pd.DataFrame:
+    rows = [
+        (cut.phase, cut.routing, cut.cut, cut.place, flow, True, 0.012 if cut.routing == "reroute" else 0.2, 10)
+        for cut in _cuts_table().itertuples()
+        for flow in ("z0h000 to z0h004", "z0h004 to z0h000")
+    ]
+    return pd.DataFrame(rows, columns=list(TABLES["cut_flows"]))
+
+
+def _days_table() -> pd.DataFrame:
+    random = np.random.default_rng(5)
+    rows = []
+    for routing in ("wait", "reroute"):
+        for day, cuts in enumerate(random.poisson(0.6, 100)):
+            rows.append((f"year_{routing}", routing, 0.1, day, int(cuts), min(1.0, 0.1 * cuts), 0.1 * cuts))
+    return pd.DataFrame(rows, columns=list(TABLES["days"]))
+
+
 def _machine_table() -> pd.DataFrame:
     random = np.random.default_rng(4)
     at = np.arange(0, len(PHASES) * (PHASE_S + GAP_S), PERIOD_S)
@@ -211,6 +243,9 @@ def write_result(directory: Path, recipe: Recipe) -> Path:
         "flows": lambda: _flows_table(fabric),
         "steps": _steps_table,
         "operations": lambda: _operations_table(fabric),
+        "cuts": _cuts_table,
+        "cut_flows": _cut_flows_table,
+        "days": _days_table,
     }
     for name, table in tables.items():
         if name not in recipe.without:

@@ -184,7 +184,10 @@ def test_limits_of_the_machine_are_those_of_the_verdicts_checks(make_result: Mak
     [
         (("ports",), {"busiest_port", "queue_depth", "topology"}),
         (("flows",), set()),
-        (("steps",), {"steps", "scaling"}),
+        (("steps",), {"steps", "scaling", "steps_around_cuts"}),
+        (("cuts",), {"steps_around_cuts", "blackouts", "repair_parts"}),
+        (("cut_flows",), {"blackouts"}),
+        (("days",), {"calendar"}),
         (("operations",), {"storage_latency"}),
         (("machine",), {"machine"}),
         (tuple(TABLES), {spec.name for spec in FIGURES} - {"side_by_side"}),

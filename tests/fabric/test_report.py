@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from fabric.report import NOT_MODELLED, format_cell, render_page, write_report
-from fabric.results import Result
+from fabric.results import TABLES, Result
 
 MakeResult = Callable[..., Result]
 
@@ -84,7 +84,7 @@ def test_an_experiments_own_figures_follow_the_standard_ones(make_result: MakeRe
 
 
 def test_a_result_with_nothing_measured_has_a_page(make_result: MakeResult) -> None:
-    result = make_result(without=("ports", "machine", "flows", "steps", "operations"))
+    result = make_result(without=tuple(TABLES))
     result.summary.clear()
     (result.directory / "config.yaml").unlink()
     text = write_report(result).read_text()
