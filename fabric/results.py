@@ -102,7 +102,8 @@ TABLES: dict[str, dict[str, str]] = {
         "started_s": "float64",
         "ended_s": "float64",
     },
-    # One row a storage operation or background flow: ``operation`` is read, write or flow; flow_abandoned, flow_failed
+    # One row a storage operation, read by request or background flow: ``operation`` is read, write or flow, or what the
+    # experiment calls its reads; flow_abandoned, flow_failed
     # and flow_refused are flows that did not complete, read_failed and write_failed operations given up after
     # ``retries`` more tries.
     "operations": {

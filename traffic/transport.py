@@ -18,11 +18,12 @@ from fabric.lanes import ServiceLevel
 
 DEFAULT_CONGESTION_CONTROL = "cubic"
 _SO_RCVBUFFORCE = 33  # asm-generic/socket.h
-_TCP_INFO_BYTES = 128
+_TCP_INFO_BYTES = 224
 _U32_START = 8  # struct tcp_info (linux/tcp.h): eight bytes of flags, then 32-bit fields, then 64-bit ones.
 _RTT = _U32_START + 4 * 15
 _TOTAL_RETRANSMISSIONS = _U32_START + 4 * 23
 _BYTES_ACKED = _U32_START + 4 * 24 + 8 * 2
+_REORDERINGS = _U32_START + 4 * 24 + 8 * 4 + 4 * 6 + 8 * 4 + 4 * 2 + 8 * 2 + 4  # Linux 4.19
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,13 @@ def tcp_info(sock: socket.socket) -> TcpInfo:
     (retransmissions,) = struct.unpack_from("=I", raw, _TOTAL_RETRANSMISSIONS)
     (bytes_acked,) = struct.unpack_from("=Q", raw, _BYTES_ACKED)
     return TcpInfo(rtt_us / 1e6, retransmissions, bytes_acked)
+
+
+def reorderings(sock: socket.socket) -> int:
+    """Return how often TCP has found that a packet which it took for late had only been overtaken by others."""
+    raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    (count,) = struct.unpack_from("=I", raw, _REORDERINGS)
+    return int(count)
 
 
 class FlowSampler:

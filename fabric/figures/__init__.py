@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from fabric.figures import cuts, jobs, machine, ports, scaling, side_by_side, year
+from fabric.figures import cuts, jobs, machine, ports, scaling, side_by_side, spreading, year
 from fabric.figures.style import save
 from fabric.figures.topology import draw_topology
 from fabric.results import Result
@@ -77,6 +77,12 @@ FIGURES = (
         "Every day of the replayed year, a column a week: its cuts, and what part of an undisturbed day's training it "
         "lacks, by policy and duration of cuts. Days are compressed, cuts are not.",
         year.calendar,
+    ),
+    FigureSpec(
+        "spreading",
+        "Ports of switches with deep queues and what bystanders lose beside an incast, by routing policy and queueing. "
+        "Bystanders apart share no port with the incast by static routes, those crossing an uplink of a leaf.",
+        spreading.spreading,
     ),
     FigureSpec(
         "storage_latency",

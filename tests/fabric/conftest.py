@@ -212,6 +212,20 @@ def _summary(recipe: Recipe) -> dict[str, Any]:
             "bands": [{"label": "paper", "service_level": "hfreduce", "from_Bps": 6.3e9, "to_Bps": 8.1e9}],
             "caps": [{"label": "host's memory: 13.3 GB/s", "algbw_Bps": 13.3e9}],
         },
+        "spreading": {
+            "backlog_bytes": 16384,
+            "share": 0.05,
+            "variants": [
+                {
+                    "policy": policy,
+                    "queueing": "shared",
+                    "alone": {"leaf → client": 0, "spine → leaf": 0},
+                    "beside": {"leaf → client": 1, "spine → leaf": spines},
+                    "slowdowns": {"apart": {"slowdown": slowdown, "worst_slowdown": 2 * slowdown}},
+                }
+                for policy, spines, slowdown in (("static", 1, 1.0), ("adaptive", 4, 1.5))
+            ],
+        },
         "side_by_side": {
             "unit": "times alone",
             "queueings": ["shared", "lossless_lanes"],

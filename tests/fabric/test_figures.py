@@ -10,7 +10,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from fabric.errors import ResultError, UsageError
-from fabric.figures import FIGURES, data, draw_all, draw_topology, side_by_side, topology
+from fabric.figures import FIGURES, data, draw_all, draw_topology, side_by_side, spreading, topology
 from fabric.figures.machine import verdict_limits
 from fabric.figures.style import provenance
 from fabric.results import TABLES, Phase, Result, empty_table, fabric_as_json
@@ -209,6 +209,18 @@ def test_queueings_are_set_side_by_side_only_where_a_summary_does(make_result: M
     assert shown == ["0.5", "0.25", "2,125", "0"]
     del result.summary["side_by_side"]
     assert side_by_side.side_by_side(result) is None
+
+
+def test_spreading_stacks_tiers_and_marks_the_slowest_pair(drawn_result: Result) -> None:
+    figure = spreading.spreading(drawn_result)
+    assert figure is not None
+    counts, slowdowns = (panel for panel in figure.subfigs[1].axes)
+    heights = {container.get_label(): [bar.get_height() for bar in container] for container in counts.containers}
+    assert heights["leaf → client"] == [1, 1]
+    assert heights["spine → leaf"] == [1, 4]
+    assert [bar.get_y() for bar in counts.containers[-1]] == [1, 1]
+    assert [bar.get_height() for group in slowdowns.containers for bar in group] == [1.0, 1.5]
+    assert np.asarray(slowdowns.lines[0].get_ydata()).tolist() == [2.0, 3.0]
 
 
 def test_every_figure_says_topology_scale_queueing_and_seed(drawn_result: Result) -> None:

@@ -1,0 +1,282 @@
+"""What runs of an incast under several routing policies say: tables, metrics, a sentence, and what figures draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from controllers.routing import Policy
+from experiments.bystanders import APART, CROSSING, TIERS, Incast, Pair, tiers
+from experiments.session import Session
+from experiments.spreading import CongestedConfig, congested_ports, count_by_tier, read_metrics, slowdowns
+from fabric.lanes import Queueing
+from fabric.units import format_size, format_time
+
+INCAST = "incast"
+KINDS = (APART, CROSSING)
+_MOVES_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Move:
+    """Adaptive routing's decision that a leaf sends what is for a host up to another spine."""
+
+    at_s: float
+    leaf: str
+    host: str
+    spine: str
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a phase's tables do not hold: moves, and how often TCP saw packets overtake others."""
+
+    moves: tuple[Move, ...]
+    reorderings: int
+
+
+Figures = Mapping[str, Mapping[str, float]]
+"""All numbers of each phase, by its name."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A queueing and a routing policy, played in two phases."""
+
+    queueing: Queueing
+    policy: Policy
+
+    @property
+    def alone(self) -> str:
+        """The phase of bystanders alone."""
+        return f"{self.queueing.value}_{self.policy.value}_alone"
+
+    @property
+    def beside(self) -> str:
+        """The phase with the incast."""
+        return f"{self.queueing.value}_{self.policy.value}_incast"
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        return f"{self.policy.value} routes, {self.queueing.value}"
+
+
+def summarize(
+    session: Session,
+    variants: Sequence[Variant],
+    congested: CongestedConfig,
+    incast: Incast,
+    pairs: Mapping[str, Sequence[Pair]],
+    seen: Mapping[str, Seen],
+) -> dict[str, Any]:
+    """Return the tables and metrics of a run."""
+    figures = phase_figures(session, variants, congested, incast, seen)
+    return {
+        "title": f"Incast of {len(incast.servers)} storage nodes under {len(variants)} ways to route and queue",
+        "answer": answer(variants, figures),
+        "bystanders": {kind: [f"{pair.server} → {pair.reader}" for pair in found] for kind, found in pairs.items()},
+        "moves": {phase: [vars(move) for move in one.moves] for phase, one in seen.items() if one.moves},
+        "metrics": {f"{phase}.{name}": value for phase, found in figures.items() for name, value in found.items()},
+        "tables": [
+            _spreading_table(variants, figures, congested),
+            _bystanders_table(variants, figures, congested),
+            _incast_table(variants, figures),
+            _network_table(variants, figures),
+            *_moves_tables(session, seen),
+        ],
+        "spreading": _spreading(variants, figures, congested),
+    }
+
+
+def phase_figures(
+    session: Session, variants: Sequence[Variant], congested: CongestedConfig, incast: Incast, seen: Mapping[str, Seen]
+) -> dict[str, dict[str, float]]:
+    """Return all numbers of each phase."""
+    operations, ports = session.table("operations"), session.table("ports")
+    outcomes = {outcome.phase.name: outcome for outcome in session.phases}
+    tier_of = {str(port): tier for port, tier in tiers(session.live.fabric, incast.clients).items()}
+    figures: dict[str, dict[str, float]] = {}
+    for variant in variants:
+        for name in (variant.alone, variant.beside):
+            outcome = outcomes[name]
+            deep = count_by_tier(congested_ports(ports, outcome.phase, congested), tier_of, TIERS)
+            figures[name] = {
+                **_reads(operations[operations["phase"] == name]),
+                "congested_ports": sum(deep.values()),
+                **{_metric(tier): count for tier, count in deep.items()},
+                "sent_packets": outcome.conservation.sent_packets,
+                "drops_packets": outcome.conservation.dropped_by_queues,
+                "retransmissions": outcome.conservation.retransmissions,
+                "moves": len(seen[name].moves),
+                "reorderings": seen[name].reorderings,
+            }
+        figures[variant.beside] |= _slowdowns(operations, variant, congested.victim)
+    return figures
+
+
+def _metric(tier: str) -> str:
+    """Return the name of a tier's number of congested ports, such as ``congested_ports.leaf_to_spine``."""
+    return f"congested_ports.{tier.replace(' → ', '_to_').replace(' ', '_')}"
+
+
+def _reads(operations: pd.DataFrame) -> dict[str, float]:
+    """Return what a phase's readers of each kind got."""
+    return {
+        f"{kind}.{name}": value
+        for kind in (INCAST, *KINDS)
+        for name, value in read_metrics(operations[operations["operation"] == kind]).items()
+    }
+
+
+def _slowdowns(operations: pd.DataFrame, variant: Variant, victim: float) -> dict[str, float]:
+    found = {}
+    for kind in KINDS:
+        rows = operations[operations["operation"] == kind]
+        alone, beside = (rows[rows["phase"] == phase] for phase in (variant.alone, variant.beside))
+        found.update({f"{kind}.{name}": value for name, value in slowdowns(alone, beside, victim).items()})
+    return found
+
+
+def answer(variants: Sequence[Variant], figures: Figures) -> str:
+    """Return the finding: a sentence a queueing."""
+    sentences = []
+    for queueing in dict.fromkeys(variant.queueing for variant in variants):
+        found = [variant for variant in variants if variant.queueing is queueing]
+        parts = [
+            f"{variant.policy.value} {figures[variant.beside]['congested_ports']:.0f} congested ports, pairs apart "
+            f"{_slowdown(figures, variant, 'slowdown')} times as slow as alone, the slowest "
+            f"{_slowdown(figures, variant, 'worst_slowdown')} times"
+            for variant in found
+        ]
+        sentences.append(f"{queueing.value} queueing: {'; '.join(parts)}{_verdict(found, figures)}.")
+    return " ".join(sentences)
+
+
+def _slowdown(figures: Figures, variant: Variant, name: str) -> str:
+    value = figures[variant.beside].get(f"{APART}.{name}")
+    return "an unknown number of" if value is None else f"{value:.2f}"
+
+
+def _verdict(found: Sequence[Variant], figures: Figures) -> str:
+    """Return whether congestion spread further with adaptive routes than with static ones, if both were played."""
+    by_policy = {variant.policy: figures[variant.beside] for variant in found}
+    if not {Policy.STATIC, Policy.ADAPTIVE} <= set(by_policy):
+        return ""
+    static, adaptive = by_policy[Policy.STATIC], by_policy[Policy.ADAPTIVE]
+    ports = _more(adaptive["congested_ports"] - static["congested_ports"], "congested port")
+    victims = _more(adaptive.get(f"{APART}.victims", 0) - static.get(f"{APART}.victims", 0), "victim")
+    return f": beside static routes, adaptive ones have {ports} and {victims} among pairs apart"
+
+
+def _more(difference: float, what: str) -> str:
+    if difference == 0:
+        return f"as many {what}s"
+    plural = "" if abs(difference) == 1 else "s"
+    return f"{abs(difference):.0f} {what}{plural} {'more' if difference > 0 else 'fewer'}"
+
+
+def _spreading_table(variants: Sequence[Variant], figures: Figures, congested: CongestedConfig) -> dict[str, Any]:
+    rows = []
+    for variant in variants:
+        for phase, words in ((variant.alone, "bystanders alone"), (variant.beside, "with the incast")):
+            found = figures[phase]
+            counts = [f"{found[_metric(tier)]:.0f}" for tier in TIERS]
+            rows.append([variant.title, words, *counts, f"{found['congested_ports']:.0f}", f"{found['moves']:.0f}"])
+    return {
+        "title": "Congested ports of switches",
+        "columns": ["variant", "phase", *TIERS, "all", "moves"],
+        "rows": rows,
+        "note": f"congested: more than {format_size(congested.backlog)} wait in more than {congested.share:.0%} of "
+        "samples; moves: destinations that adaptive routing led another way. Where queues drop, a full port does not "
+        "stop those before it, so a leaf, which decides by the queues of its own uplinks, sees none beyond",
+    }
+
+
+def _bystanders_table(variants: Sequence[Variant], figures: Figures, congested: CongestedConfig) -> dict[str, Any]:
+    rows = []
+    for variant in variants:
+        alone, beside = figures[variant.alone], figures[variant.beside]
+        for kind in KINDS:
+            if f"{kind}.slowdown" in beside:
+                cells = [f"{found[f'{kind}.bandwidth_Bps'] / 1e6:.3f} MB/s" for found in (alone, beside)]
+                cells += [f"{beside[f'{kind}.{name}']:.2f} x" for name in ("slowdown", "worst_slowdown")]
+                cells.append(f"{beside[f'{kind}.victims']:.0f}")
+                cells += [format_time(found[f"{kind}.p99_s"]) for found in (alone, beside)]
+                rows.append([variant.title, kind, *cells])
+    return {
+        "title": "Bystanders",
+        "columns": ["variant", "kind", "alone", "beside", "slower", "slowest", "victims", "p99 alone", "p99 beside"],
+        "rows": rows,
+        "note": "apart: share no port with the incast by static routes; crossing: share an uplink of a leaf with it; "
+        "slower: bandwidth alone over bandwidth beside the incast, mean over pairs; victims: pairs with more than "
+        f"{congested.victim:g} x",
+    }
+
+
+def _incast_table(variants: Sequence[Variant], figures: Figures) -> dict[str, Any]:
+    rows = []
+    for variant in variants:
+        found = figures[variant.beside]
+        if f"{INCAST}.reads" in found:
+            times = [format_time(found[f"{INCAST}.{name}"]) for name in ("p50_s", "p99_s")]
+            goodput = f"{found[f'{INCAST}.bandwidth_Bps'] / 1e6:.3f} MB/s"
+            rows.append([variant.title, f"{found[f'{INCAST}.reads']:.0f}", *times, goodput])
+    columns = ["variant", "reads", "p50", "p99", "goodput"]
+    note = "a read is of all servers, and ends with the last; goodput: while one is under way, mean over clients"
+    return {"title": "Incast", "columns": columns, "rows": rows, "note": note}
+
+
+def _network_table(variants: Sequence[Variant], figures: Figures) -> dict[str, Any]:
+    names = ("sent_packets", "drops_packets", "retransmissions", "reorderings")
+    rows = [[variant.title, *(f"{figures[variant.beside][name]:,.0f}" for name in names)] for variant in variants]
+    return {
+        "title": "Network, with the incast",
+        "columns": ["variant", "packets sent", "dropped by queues", "retransmissions", "reorderings"],
+        "rows": rows,
+        "note": "reorderings: how often a sender's TCP found that a packet had only been overtaken (TCP_INFO)",
+    }
+
+
+def _moves_tables(session: Session, seen: Mapping[str, Seen]) -> list[dict[str, Any]]:
+    """Return the table of the first moves of each phase that had any."""
+    started = {outcome.phase.name: outcome.phase.started_s for outcome in session.phases}
+    rows = []
+    for phase, one in seen.items():
+        for move in one.moves[:_MOVES_SHOWN]:
+            rows.append([phase, format_time(move.at_s - started[phase]), move.leaf, move.host, move.spine])
+    note = f"the first {_MOVES_SHOWN} of each phase; all are in summary.json"
+    columns = ["phase", "after", "leaf", "what is for", "now goes up to"]
+    return [{"title": "Moves of adaptive routing", "columns": columns, "rows": rows, "note": note}] if rows else []
+
+
+def _spreading(variants: Sequence[Variant], figures: Figures, congested: CongestedConfig) -> dict[str, Any]:
+    """Return what the figure draws."""
+
+    def counts(phase: str) -> dict[str, float]:
+        return {tier: figures[phase][_metric(tier)] for tier in TIERS}
+
+    def slower(variant: Variant) -> dict[str, dict[str, float]]:
+        found = figures[variant.beside]
+        names = ("slowdown", "worst_slowdown")
+        return {
+            kind: {name: found[f"{kind}.{name}"] for name in names} for kind in KINDS if f"{kind}.slowdown" in found
+        }
+
+    return {
+        "backlog_bytes": congested.backlog,
+        "share": congested.share,
+        "variants": [
+            {
+                "policy": variant.policy.value,
+                "queueing": variant.queueing.value,
+                "alone": counts(variant.alone),
+                "beside": counts(variant.beside),
+                "slowdowns": slower(variant),
+            }
+            for variant in variants
+        ],
+    }

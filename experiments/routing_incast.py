@@ -1,0 +1,170 @@
+"""Does an incast's congestion spread further with adaptive routing?
+
+All storage nodes answer a client at once, without a request-to-send, again and again, while pairs of other hosts read
+from each other (:mod:`experiments.bystanders`); with each routing policy, once those bystanders alone and once beside
+the incast. Fire-Flyer 2 routes statically and deals storage nodes evenly over leaves, since adaptive routing spread the
+congestion of incasts further (arXiv 2408.14158v2, VI-A2). Its fabric is lossless; where queues drop, a full port does
+not stop those before it, and what is seen is only how far routes alone carry congestion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, field_validator
+
+from controllers.planner import plan_routes
+from controllers.routing import Policy, Routing
+from experiments.bystanders import Incast, Pair, choose_bystanders
+from experiments.config import RunConfig
+from experiments.incast_tables import INCAST, Move, Seen, Variant, summarize
+from experiments.session import PhaseOutcome, Session
+from experiments.spreading import CongestedConfig
+from fabric.config import SizeBytes, Strict, TimeS, unknown_key
+from fabric.errors import ConfigError
+from fabric.identity import NodeId
+from fabric.lanes import DATA_LEVELS, Queueing, ServiceLevel
+from fabric.model import Fabric, Port
+from traffic.fan_in import FanIn, FanInJob
+from traffic.job import Job
+
+QUESTION = "Does an incast's congestion spread further with adaptive routing, and whom does it slow?"
+Size = Annotated[SizeBytes, Field(ge=1)]
+Item = TypeVar("Item")
+
+
+class IncastConfig(Strict):
+    """``clients`` each read ``request`` of every server at once, every ``period``. ``servers``: None is all storage."""
+
+    clients: Annotated[int, Field(ge=1)] = 1
+    servers: Annotated[int, Field(ge=2)] | None = None
+    request: Size = 64 * 1024
+    period: Annotated[TimeS, Field(gt=0)] = 0.4
+
+
+class BystandersConfig(Strict):
+    """How many pairs of each kind, and what a read of theirs asks for; the next begins as soon as it has ended."""
+
+    apart: Annotated[int, Field(ge=1)] = 4
+    crossing: Annotated[int, Field(ge=0)] = 2
+    request: Size = 32 * 1024
+    service_level: str = ServiceLevel.STORAGE.label
+
+    @field_validator("service_level")
+    @classmethod
+    def _known(cls, label: str) -> str:
+        labels = [level.label for level in DATA_LEVELS]
+        if label not in labels:
+            raise ValueError(unknown_key(label, labels))
+        return label
+
+    @property
+    def level(self) -> ServiceLevel:
+        """The service level."""
+        return next(level for level in DATA_LEVELS if level.label == self.service_level)
+
+
+class RoutingIncastConfig(RunConfig):
+    """What is played with what, and how long."""
+
+    policies: Annotated[list[Annotated[Policy, Field(strict=False)]], Field(min_length=1)] = Field(
+        default_factory=lambda: list(Policy)
+    )
+    queueings: Annotated[list[Annotated[Queueing, Field(strict=False)]], Field(min_length=1)] = Field(
+        default_factory=lambda: [Queueing.SHARED]
+    )
+    phase_time: Annotated[TimeS, Field(gt=0)] = 12.0
+    incast: IncastConfig = Field(default_factory=IncastConfig)
+    bystanders: BystandersConfig = Field(default_factory=BystandersConfig)
+    congested: CongestedConfig = Field(default_factory=CongestedConfig)
+
+    @field_validator("policies", "queueings")
+    @classmethod
+    def _verify_once(cls, value: list[Item]) -> list[Item]:
+        if len(set(value)) < len(value):
+            raise ValueError("one is named more than once; name each once")
+        return value
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """Each in its turn."""
+        return tuple(self.queueings)
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric."""
+        yield from super().faults(fabric)
+        if self.routing.policy is not Policy.STATIC:
+            yield f"routing.policy: {self.routing.policy.value} is not what decides here; remove it and set policies"
+        if self.phase_time < self.incast.period:
+            yield f"incast.period: exceeds phase_time, {self.phase_time:g} s; lower it"
+        try:
+            choose(self, fabric)
+        except ConfigError as error:
+            yield from error.faults
+
+    def routing_of(self, policy: Policy) -> Routing:
+        """Return the routing with that policy."""
+        return self.routing.model_copy(update={"policy": policy})
+
+
+def choose(config: RoutingIncastConfig, fabric: Fabric) -> tuple[Incast, dict[str, tuple[Pair, ...]]]:
+    """Return who takes part in the incast, and who stands by. Raises ConfigError if the fabric has too few hosts."""
+    incast = Incast.of(fabric, config.incast.clients, config.incast.servers)
+    static, hashed = (plan_routes(fabric, Routing(policy=policy)) for policy in (Policy.STATIC, Policy.ECMP))
+    wanted = config.bystanders
+    return incast, choose_bystanders(fabric, static, hashed, incast, wanted.apart, wanted.crossing)
+
+
+def run_routing_incast(session: Session, config: RoutingIncastConfig) -> dict[str, Any]:
+    """Play two phases for each queueing and policy, and return the summary."""
+    incast, pairs = choose(config, session.live.fabric)
+    seen: dict[str, Seen] = {}
+    with ExitStack() as stack:
+        bystanders = FanInJob(session.stage, _bystanders(config, pairs), config.bystanders.level)
+        answers = FanInJob(session.stage, _incast(config, incast), ServiceLevel.STORAGE)
+        for job in (bystanders, answers):
+            stack.callback(job.close)
+            job.start()
+        for variant in variants(config):
+            session.use_queueing(variant.queueing)
+            session.use_routing(config.routing_of(variant.policy), variant.policy.value)
+            alone, beside = f"{variant.title}: bystanders alone", f"{variant.title}: incast"
+            seen[variant.alone] = _play(session, config, variant.alone, alone, [bystanders])
+            seen[variant.beside] = _play(session, config, variant.beside, beside, [bystanders, answers])
+    return summarize(session, variants(config), config.congested, incast, pairs, seen)
+
+
+def variants(config: RoutingIncastConfig) -> tuple[Variant, ...]:
+    """Return what is played, in order."""
+    return tuple(Variant(queueing, policy) for queueing in config.queueings for policy in config.policies)
+
+
+def _bystanders(config: RoutingIncastConfig, pairs: dict[str, tuple[Pair, ...]]) -> list[FanIn]:
+    size = config.bystanders.request
+    return [FanIn(kind, pair.reader, (pair.server,), size) for kind, found in pairs.items() for pair in found]
+
+
+def _incast(config: RoutingIncastConfig, incast: Incast) -> list[FanIn]:
+    wanted = config.incast
+    return [FanIn(INCAST, client, incast.servers, wanted.request, wanted.period) for client in incast.clients]
+
+
+def _play(session: Session, config: RoutingIncastConfig, name: str, title: str, jobs: list[FanInJob]) -> Seen:
+    playing: list[Job] = list(jobs)
+    outcome = session.run_phase(name, title, playing, config.phase_time)
+    return Seen(_moves(session, outcome), sum(job.reorderings for job in jobs))
+
+
+def _moves(session: Session, outcome: PhaseOutcome) -> tuple[Move, ...]:
+    """Return what adaptive routing has moved in a phase."""
+    fabric, phase = session.live.fabric, outcome.phase
+    moves = []
+    for event in session.live.controller.events():
+        at_s = event.at_s - session.origin
+        if event.kind == "moved" and phase.started_s <= at_s <= phase.ended_s:
+            for leaf, ip, number in event.details["moves"]:
+                spine = fabric.peer(Port(NodeId.parse(leaf), number)).node
+                moves.append(Move(at_s, leaf, fabric.nic_at_ip[ip].node.name, spine.name))
+    return tuple(moves)

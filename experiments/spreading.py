@@ -1,0 +1,88 @@
+"""How far congestion spreads: the ports whose queues stay deep, and what flows lose beside the same flows alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Annotated
+
+import pandas as pd
+from pydantic import Field
+
+from fabric.config import SizeBytes, Strict
+from fabric.results import Phase
+from traffic import metrics
+
+
+class CongestedConfig(Strict):
+    """A port is congested if more than ``backlog`` waits there in more than ``share`` of a phase's samples.
+
+    A pair is a victim if its bandwidth alone is more than ``victim`` times that beside the incast.
+    """
+
+    backlog: Annotated[SizeBytes, Field(ge=1)] = 16 * 1024
+    share: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    victim: Annotated[float, Field(ge=1, strict=False)] = 1.1
+
+
+def deep_shares(ports: pd.DataFrame, phase: Phase, backlog_bytes: int) -> dict[str, float]:
+    """Return the fraction of a phase's samples in which more than that waits at each port, in all its lanes together.
+
+    ``ports`` is the table of that name. Ports that never queue so much are there, too, with 0.
+    """
+    inside = ports[ports["at_s"].between(phase.started_s, phase.ended_s)]
+    backlog = inside.groupby(["port", "at_s"], observed=True)["backlog_bytes"].sum()
+    deep = (backlog > backlog_bytes).groupby("port", observed=True).mean()
+    return {str(port): float(share) for port, share in deep.items()}
+
+
+def congested_ports(ports: pd.DataFrame, phase: Phase, config: CongestedConfig) -> list[str]:
+    """Return the congested ports of a phase, by name."""
+    shares = deep_shares(ports, phase, config.backlog)
+    return sorted(port for port, share in shares.items() if share > config.share)
+
+
+def count_by_tier(congested: Collection[str], tier_of: Mapping[str, str], tiers: Collection[str]) -> dict[str, int]:
+    """Return how many ports of each tier are congested; ports of no tier named count nowhere."""
+    counts = Counter(tier_of[port] for port in congested)
+    return {tier: counts[tier] for tier in tiers}
+
+
+def read_metrics(reads: pd.DataFrame) -> dict[str, float]:
+    """Return percentiles of a phase's reads of one kind, and the mean of the readers' bandwidths; nothing if none.
+
+    A reader's bandwidth is what it read over the time in which it had a read under way.
+    """
+    if reads.empty:
+        return {}
+    latency = metrics.operation_latency(reads)
+    return {
+        "reads": len(reads),
+        "p50_s": latency.p50_s,
+        "p99_s": latency.p99_s,
+        "bandwidth_Bps": float(reader_bandwidths(reads).mean()),
+    }
+
+
+def reader_bandwidths(reads: pd.DataFrame) -> pd.Series[float]:
+    """Return each reader's bandwidth in bytes/s, by host and peer."""
+    timed = reads.assign(time_s=reads["ended_s"] - reads["started_s"])
+    sums = timed.groupby(["host", "peer"], observed=True)[["size_bytes", "time_s"]].sum()
+    return sums["size_bytes"] / sums["time_s"]
+
+
+def slowdowns(alone: pd.DataFrame, beside: pd.DataFrame, victim: float) -> dict[str, float]:
+    """Return how many times slower readers are beside something than alone: the mean, the worst, and the victims.
+
+    A reader that got nothing is not compared: it has no row that ended. Nothing if no reader can be.
+    """
+    if alone.empty or beside.empty:
+        return {}
+    ratios = (reader_bandwidths(alone) / reader_bandwidths(beside)).dropna()
+    if ratios.empty:
+        return {}
+    return {
+        "slowdown": float(ratios.mean()),
+        "worst_slowdown": float(ratios.max()),
+        "victims": int((ratios > victim).sum()),
+    }

@@ -1,0 +1,198 @@
+"""What the incast experiment says of a run: congestion and slow-downs from rows, and a wrong config is refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+from controllers.routing import Policy
+from experiments.bystanders import DOWN, TIERS, TO_CLIENT, UP
+from experiments.incast_tables import INCAST, Move, Seen, Variant, answer, summarize
+from experiments.registry import resolve
+from experiments.routing_incast import RoutingIncastConfig, choose, variants
+from experiments.session import Session
+from experiments.spreading import (
+    CongestedConfig,
+    congested_ports,
+    count_by_tier,
+    deep_shares,
+    read_metrics,
+    slowdowns,
+)
+from fabric.errors import ConfigError
+from fabric.lanes import Queueing
+from fabric.results import TABLES, Phase
+
+PHASE = Phase("p", "A phase", "shared", 10.0, 20.0)
+
+
+def config_of(*overrides: str) -> RoutingIncastConfig:
+    return cast(RoutingIncastConfig, resolve("routing_incast", overrides)[1])
+
+
+def ports_table(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
+    """Rows of at_s, port, lane, backlog_bytes."""
+    full = [(at, port, lane, 0, 0, 0, backlog) for at, port, lane, backlog in rows]
+    return pd.DataFrame(full, columns=list(TABLES["ports"])).astype(TABLES["ports"])
+
+
+def reads_table(*rows: tuple[str, str, str, float, float, int]) -> pd.DataFrame:
+    """Rows of phase, operation, host, started_s, ended_s, size_bytes."""
+    full = [(p, "storage", kind, host, "x", size, began, ended, 0) for p, kind, host, began, ended, size in rows]
+    return pd.DataFrame(full, columns=list(TABLES["operations"])).astype(TABLES["operations"])
+
+
+# Congestion and slow-downs --------------------------------------------------------------------------------------------
+
+
+def test_a_port_is_as_deep_as_all_its_lanes_together_in_samples_of_the_phase() -> None:
+    ports = ports_table(
+        (5.0, "a:1", "storage", 99),  # Before the phase.
+        (11.0, "a:1", "storage", 6),
+        (11.0, "a:1", "other", 5),
+        (12.0, "a:1", "storage", 10),
+        (12.0, "a:1", "other", 0),
+        (11.0, "b:1", "storage", 0),
+        (12.0, "b:1", "storage", 0),
+    )
+    assert deep_shares(ports, PHASE, 10) == {"a:1": 0.5, "b:1": 0.0}
+
+
+def test_a_port_is_congested_in_more_than_the_share_of_samples_not_in_just_that() -> None:
+    rows = [(10.0 + place, port, "shared", 20 if place < deep else 0) for port, deep in (("a:1", 2), ("b:1", 3))
+            for place in range(10)]  # fmt: skip
+    assert congested_ports(ports_table(*rows), PHASE, CongestedConfig(backlog=10, share=0.2)) == ["b:1"]
+    assert congested_ports(ports_table(*rows), PHASE, CongestedConfig(backlog=20, share=0.0)) == []
+
+
+def test_ports_of_hosts_are_no_ports_of_switches() -> None:
+    tier_of = {"a:1": UP, "a:2": UP, "s:1": DOWN, "h:0": "host → leaf"}
+    assert count_by_tier(["a:1", "a:2", "h:0"], tier_of, (UP, DOWN)) == {UP: 2, DOWN: 0}
+
+
+def test_a_readers_bandwidth_counts_only_the_time_in_which_it_reads() -> None:
+    reads = reads_table(("p", INCAST, "h", 10.0, 10.5, 1000), ("p", INCAST, "h", 15.0, 16.5, 1000))
+    assert read_metrics(reads) == {"reads": 2, "p50_s": 0.5, "p99_s": 1.5, "bandwidth_Bps": 1000.0}
+    assert read_metrics(reads[:0]) == {}
+
+
+def test_slow_downs_compare_each_reader_with_itself() -> None:
+    alone = reads_table(("a", "apart", "h", 0, 1, 4000), ("a", "apart", "i", 0, 1, 1000))
+    beside = reads_table(("b", "apart", "h", 0, 1, 1000), ("b", "apart", "i", 0, 1, 1000))
+    assert slowdowns(alone, beside, 1.1) == {"slowdown": 2.5, "worst_slowdown": 4.0, "victims": 1}
+    assert slowdowns(alone, beside[:1], 4.0) == {"slowdown": 4.0, "worst_slowdown": 4.0, "victims": 0}
+    assert slowdowns(alone[:0], beside, 1.1) == {}
+
+
+# The summary ----------------------------------------------------------------------------------------------------------
+
+
+def summary_of(config: RoutingIncastConfig, deep: dict[str, list[str]], speed: dict[str, float]) -> dict[str, Any]:
+    """Return the summary of a run in which ``deep`` ports are congested and readers apart get ``speed``, by phase."""
+    fabric = config.fabric()
+    incast, pairs = choose(config, fabric)
+    names = [name for variant in variants(config) for name in (variant.alone, variant.beside)]
+    phases = {name: Phase(name, name, "shared", 10.0 * place, 10.0 * place + 9) for place, name in enumerate(names)}
+    ports, reads = [], []
+    for name, phase in phases.items():
+        for port, _ in fabric.directed_ports():
+            backlog = 2**20 if str(port) in deep[name] else 0
+            ports.append((phase.started_s + 1, str(port), "shared", backlog))
+        ended = phase.started_s + 1000 / speed[name]
+        reads.append((name, "apart", "h", phase.started_s, ended, 1000))
+        if name.endswith("incast"):
+            reads.append((name, INCAST, "c", phase.started_s, phase.started_s + 1, 8000))
+    tables = {"ports": ports_table(*ports), "operations": reads_table(*reads)}
+    conservation = SimpleNamespace(dropped_by_queues=3, sent_packets=1000, retransmissions=2)
+    outcomes = [SimpleNamespace(phase=phase, conservation=conservation) for phase in phases.values()]
+    session = SimpleNamespace(live=SimpleNamespace(fabric=fabric), phases=outcomes, table=tables.__getitem__)
+    move = Move(1.0, "z0l00", "z0h001", "z0s02")
+    seen = {name: Seen((move,) * place, 0) for place, name in enumerate(names)}
+    return summarize(cast(Session, session), variants(config), config.congested, incast, pairs, seen)
+
+
+def test_the_summary_counts_ports_by_tier_and_says_which_policy_spreads_further() -> None:
+    config = config_of("policies=[static,adaptive]")
+    deep = {
+        "shared_static_alone": [],
+        "shared_static_incast": ["z0l03:3", "z0s00:4"],
+        "shared_adaptive_alone": ["z0h000:0"],
+        "shared_adaptive_incast": ["z0s00:4", "z0s01:4", "z0l00:9", "z0h000:0"],
+    }
+    speed = dict(zip(deep, (1000.0, 1000.0, 1000.0, 500.0), strict=True))
+    summary = summary_of(config, deep, speed)
+    static, adaptive = summary["spreading"]["variants"]
+    assert static["beside"] == {**dict.fromkeys(TIERS, 0), TO_CLIENT: 1, DOWN: 1}
+    assert adaptive["beside"] == {**dict.fromkeys(TIERS, 0), UP: 1, DOWN: 2}
+    assert not any(adaptive["alone"].values())
+    assert adaptive["slowdowns"]["apart"] == {"slowdown": 2.0, "worst_slowdown": 2.0}
+    assert summary["metrics"]["shared_adaptive_incast.apart.slowdown"] == 2.0
+    assert summary["metrics"]["shared_adaptive_incast.moves"] == 3
+    assert summary["metrics"]["shared_adaptive_incast.congested_ports.spine_to_leaf"] == 2
+    assert summary["moves"]["shared_static_incast"] == [
+        {"at_s": 1.0, "leaf": "z0l00", "host": "z0h001", "spine": "z0s02"}
+    ]
+    assert summary["answer"] == (
+        "shared queueing: static 2 congested ports, pairs apart 1.00 times as slow as alone, the slowest 1.00 times; "
+        "adaptive 3 congested ports, pairs apart 2.00 times as slow as alone, the slowest 2.00 times: beside static "
+        "routes, adaptive ones have 1 congested port more and 1 victim more among pairs apart."
+    )
+
+
+@pytest.mark.parametrize(
+    ("static", "adaptive", "words"),
+    [
+        ((4, 0), (4, 0), "as many congested ports and as many victims among"),
+        ((5, 0), (3, 2), "2 congested ports fewer and 2 victims more among"),
+    ],
+)
+def test_the_answer_says_what_was_seen_whatever_the_paper_says(
+    static: tuple[int, int], adaptive: tuple[int, int], words: str
+) -> None:
+    found = [Variant(Queueing.SHARED, policy) for policy in (Policy.STATIC, Policy.ADAPTIVE)]
+    names = ("congested_ports", "apart.victims")
+    counts = zip(found, (static, adaptive), strict=True)
+    figures = {one.beside: dict(zip(names, numbers, strict=True)) for one, numbers in counts}
+    assert words in answer(found, figures)
+    assert "beside static" not in answer(found[1:], figures)
+
+
+# The config -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_queueing_is_played_with_every_policy() -> None:
+    config = config_of("policies=[static,adaptive]", "queueings=[shared,lanes]")
+    names = [variant.beside for variant in variants(config)]
+    assert names == ["shared_static_incast", "shared_adaptive_incast", "lanes_static_incast", "lanes_adaptive_incast"]
+    assert config.queueings_played == (Queueing.SHARED, Queueing.LANES)
+    assert config.routing_of(Policy.ECMP).adaptive == config.routing.adaptive
+
+
+@pytest.mark.parametrize(
+    ("override", "fault"),
+    [
+        ("policies=[static,static]", "named more than once"),
+        ("policies=[]", "at least 1 item"),
+        ("queueings=[shared,shared]", "named more than once"),
+        ("bystanders.service_level=storrage", "did you mean 'storage'"),
+        ("bystanders.apart=40", "bystanders.apart: 40 wanted"),
+        ("incast.servers=9", "incast.servers: 9 are needed"),
+        ("routing.policy=ecmp", "routing.policy: ecmp is not what decides here"),
+        ("phase_time=0.1", "incast.period: exceeds phase_time"),
+        ("topology.storage=0", "incast.servers: 2 are needed, the topology has 0 storage nodes"),
+    ],
+)
+def test_what_cannot_be_played_is_refused(override: str, fault: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        config_of(override)
+    assert fault in str(refused.value)
+
+
+def test_packed_storage_is_played_by_the_same_command() -> None:
+    config = config_of("topology.placement=packed")
+    incast, pairs = choose(config, config.fabric())
+    assert len(incast.servers) == 8
+    assert {kind: len(found) for kind, found in pairs.items()} == {"apart": 4, "crossing": 2}

@@ -1,0 +1,110 @@
+"""Reads by request: all servers are asked at once, and a read ends when the last has answered."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from fabric.agents import AgentPool
+from fabric.errors import TrafficError
+from fabric.identity import NodeId
+from fabric.lanes import ServiceLevel
+from fabric.model import Fabric, Nic
+from fabric.results import TABLES
+from topologies.load import load_fabric
+from traffic import fan_in
+from traffic.fan_in import FanIn, FanInJob
+from traffic.job import Stage
+
+FABRIC = load_fabric("storage_zone_small")
+CLIENT, SERVERS = FABRIC.computes[0], FABRIC.storages[:3]
+SIZE = 300_000
+
+
+class OnLoopback(FanInJob):
+    """All hosts of a fabric at 127.0.0.x of this machine."""
+
+    def _address(self, node: NodeId, reader: NodeId) -> str:
+        return f"127.0.0.{2 + FABRIC.hosts.index(node)}"
+
+
+@pytest.fixture
+def pool() -> AgentPool:
+    return AgentPool()
+
+
+def stage(pool: AgentPool) -> Stage:
+    return Stage(fabric=FABRIC, pool=pool, namespace_of=lambda _: None, seed=1)
+
+
+def test_reads_of_many_servers_end_with_the_last_and_are_rows(pool: AgentPool) -> None:
+    incast = FanIn("incast", CLIENT, SERVERS, SIZE, period_s=0.1)
+    alone = FanIn("apart", FABRIC.computes[1], (FABRIC.computes[2],), 1000)
+    job = OnLoopback(stage(pool), [incast, alone], ServiceLevel.STORAGE)
+    try:
+        job.start()
+        for phase in ("first", "second"):
+            job.play(phase)
+            time.sleep(0.35)
+            records = job.halt()
+            rows = [row for row in records.operations if row["operation"] == "incast"]
+            assert 2 <= len(rows) <= 4, rows  # One is due each 100 ms; a busy machine may be late.
+            assert {row["size_bytes"] for row in rows} == {3 * SIZE}
+            assert {row["phase"] for row in records.operations} == {phase}
+            assert {row["peer"] for row in records.operations} == {"3 servers", alone.servers[0].name}
+            starts = [row["started_s"] for row in rows]
+            assert all(at - starts[0] >= 0.1 * place - 0.01 for place, at in enumerate(starts)), starts
+            assert len(records.operations) - len(rows) > 10  # Without a period, reads follow one another.
+            assert set(records.operations[0]) == set(TABLES["operations"])
+            assert {(row["host"], row["peer"]) for row in records.flows} >= {(s.name, CLIENT.name) for s in SERVERS}
+            assert job.reorderings >= 0
+    finally:
+        job.close()
+    assert pool.handles == []
+
+
+def test_playing_before_starting_is_refused(pool: AgentPool) -> None:
+    job = FanInJob(stage(pool), [FanIn("incast", CLIENT, SERVERS, SIZE)], ServiceLevel.STORAGE)
+    with pytest.raises(TrafficError, match="call start"):
+        job.play("p")
+
+
+def test_a_server_without_a_nic_in_the_readers_zone_is_named(pool: AgentPool) -> None:
+    fabric = load_fabric("fire_flyer_2_small")
+    reader, server = fabric.computes[0], fabric.computes[-1]
+    job = FanInJob(replace(stage(pool), fabric=fabric), [FanIn("apart", reader, (server,), 1)], ServiceLevel.STORAGE)
+    with pytest.raises(TrafficError, match=f"{server}: has no NIC in zone 0, where {reader} reads"):
+        job.start()
+
+
+def test_a_storage_node_answers_from_its_nic_in_the_readers_zone(pool: AgentPool) -> None:
+    fabric = load_fabric("fire_flyer_2_small")
+    job = FanInJob(replace(stage(pool), fabric=fabric), [], ServiceLevel.STORAGE)
+    reader, storage = fabric.computes[-1], fabric.storages[0]
+    nic = _nic(fabric, storage, zone=1)
+    assert job._address(storage, reader) == nic.ip
+
+
+def _nic(fabric: Fabric, host: NodeId, zone: int) -> Nic:
+    nic = fabric.nic_in_zone(host, zone)
+    assert nic is not None
+    return nic
+
+
+def test_a_read_that_does_not_end_says_what_is_missing() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(TrafficError, match=r"a read of 10 B of 1 servers did not end within 0\.05 s"):
+        fan_in.read([ours], 10, 0.05)
+
+
+def test_a_server_that_closes_in_a_read_is_told() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        theirs.sendall(b"1234")
+        threading.Timer(0.05, theirs.close).start()
+        with pytest.raises(TrafficError, match="closed with 6 B of a read of 10 B missing"):
+            fan_in.read([ours], 10, 5)

@@ -1,0 +1,255 @@
+"""Reads by request: a reader asks one server, or many at once, for some bytes of each, and waits for all of them.
+
+Asked at once without a request-to-send, many servers answer at once: an incast, as a striped read makes one
+("Measurement and Analysis of TCP Throughput Collapse in Cluster-based Storage Systems", Phanishayee et al., FAST 2008).
+Connections stay open over all reads. A reader has one read under way; the next is due a period after the last was, and
+begins as soon as that has ended if it took longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fabric.agents import Agent, AgentHandle
+from fabric.errors import TrafficError
+from fabric.identity import NodeId
+from fabric.lanes import ServiceLevel
+from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
+from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen, reorderings
+
+START_TIMEOUT_S = 60.0
+CONNECT_TIMEOUT_S = 10.0
+READ_TIMEOUT_S = 60.0
+REPORT_TIMEOUT_S = READ_TIMEOUT_S + 10.0
+_REQUEST = struct.Struct("!Q")
+_BLOCK = memoryview(bytes(256 * 1024))
+_READ_BYTES = 64 * 1024
+Endpoint = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class FanIn:
+    """Reads of one host: ``size_bytes`` of each server. ``operation`` is what rows of ``operations`` call them.
+
+    ``period_s`` 0: a read begins as soon as the last has ended.
+    """
+
+    operation: str
+    reader: NodeId
+    servers: tuple[NodeId, ...]
+    size_bytes: int
+    period_s: float = 0.0
+
+    @property
+    def peer(self) -> str:
+        """The server's name, or how many there are."""
+        return self.servers[0].name if len(self.servers) == 1 else f"{len(self.servers)} servers"
+
+
+@dataclass(frozen=True)
+class ServerArguments:
+    """What :func:`run_server` needs to know: ``readers`` are the names of those who connect, by address."""
+
+    address: str
+    host: str
+    readers: Mapping[str, str]
+    options: SocketOptions
+
+
+@dataclass(frozen=True)
+class ReaderArguments:
+    """What :func:`run_reader` needs to know: ``endpoints`` are where its servers listen."""
+
+    address: str
+    fan_in: FanIn
+    endpoints: tuple[Endpoint, ...]
+    options: SocketOptions
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a server measured in a phase: samples of its connections, and how often TCP saw packets overtake others."""
+
+    flows: list[dict[str, Any]]
+    reorderings: int
+
+
+def run_server(agent: Agent, arguments: ServerArguments) -> None:
+    """Answer requests until the run says stop (a program, see :mod:`fabric.agents`)."""
+    with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
+        agent.report(listener.getsockname()[:2])
+        sockets = [_accepted(listener, arguments) for _ in arguments.readers]
+    sampler = FlowSampler()
+    for sock, reader in sockets:
+        sampler.track(sock, reader)
+        threading.Thread(target=_answer, args=(sock,), daemon=True).start()
+    agent.report(Ready())
+    while True:
+        play: Play = agent.receive()  # Without a timeout: the run decides when, and its end raises StopRequested.
+        before = _reorderings(sockets)
+        sampler.start()
+        agent.report(Ready())
+        agent.receive()
+        flows = flow_rows(sampler.stop(), play.phase, arguments.options.level, arguments.host)
+        agent.report(Served(flows, _reorderings(sockets) - before))
+
+
+def _accepted(listener: socket.socket, arguments: ServerArguments) -> tuple[socket.socket, str]:
+    sock, address = accept(listener, arguments.options, START_TIMEOUT_S)
+    return sock, arguments.readers[address]
+
+
+def _reorderings(sockets: Sequence[tuple[socket.socket, str]]) -> int:
+    return sum(reorderings(sock) for sock, _ in sockets)
+
+
+def _answer(sock: socket.socket) -> None:
+    """Send what each request asks for, until the reader closes."""
+    with contextlib.suppress(OSError):
+        while len(request := sock.recv(_REQUEST.size, socket.MSG_WAITALL)) == _REQUEST.size:
+            (size,) = _REQUEST.unpack(request)
+            for start in range(0, size, len(_BLOCK)):
+                sock.sendall(_BLOCK[: size - start])
+
+
+def run_reader(agent: Agent, arguments: ReaderArguments) -> None:
+    """Read in phases until the run says stop (a program, see :mod:`fabric.agents`)."""
+    sockets = [
+        connect(*endpoint, arguments.options, CONNECT_TIMEOUT_S, source=arguments.address)
+        for endpoint in arguments.endpoints
+    ]
+    agent.report(Ready())
+    fan_in = arguments.fan_in
+    while True:
+        play: Play = agent.receive()
+        agent.report(Ready())
+        rows: list[dict[str, Any]] = []
+        due = time.monotonic()
+        while not agent.pipe.poll(max(0.0, due - time.monotonic())):
+            started = time.monotonic()
+            read(sockets, fan_in.size_bytes, READ_TIMEOUT_S)
+            rows.append(_row(arguments, play.phase, started, time.monotonic()))
+            due = max(due + fan_in.period_s, time.monotonic())
+        agent.receive()
+        agent.report(Records(operations=rows))
+
+
+def read(sockets: Sequence[socket.socket], size_bytes: int, timeout_s: float) -> None:
+    """Ask every server for ``size_bytes`` and take them in. Raises TrafficError if they do not come in time."""
+    deadline = time.monotonic() + timeout_s
+    buffer = bytearray(_READ_BYTES)
+    left = dict.fromkeys(sockets, size_bytes)
+    for sock in sockets:
+        sock.sendall(_REQUEST.pack(size_bytes))
+    while left:
+        readable, _, _ = select.select(list(left), [], [], max(0.0, deadline - time.monotonic()))
+        if not readable:
+            raise TrafficError(f"a read of {size_bytes} B of {len(sockets)} servers did not end within {timeout_s:g} s")
+        for sock in readable:
+            got = 0  # As a server that closed leaves it, whether it had taken in the request or not.
+            with contextlib.suppress(ConnectionError):
+                got = sock.recv_into(buffer, min(left[sock], len(buffer)))
+            if not got:
+                raise TrafficError(f"a server closed with {left[sock]} B of a read of {size_bytes} B missing")
+            left[sock] -= got
+            if not left[sock]:
+                del left[sock]
+
+
+def _row(arguments: ReaderArguments, phase: str, started: float, ended: float) -> dict[str, Any]:
+    fan_in = arguments.fan_in
+    return {
+        "phase": phase,
+        "service_level": arguments.options.level.label,
+        "operation": fan_in.operation,
+        "host": fan_in.reader.name,
+        "peer": fan_in.peer,
+        "size_bytes": fan_in.size_bytes * len(fan_in.servers),
+        "started_s": started,
+        "ended_s": ended,
+        "retries": 0,
+    }
+
+
+class FanInJob:
+    """A :class:`traffic.job.Job` of readers, each with its servers, in the zone of the reader.
+
+    ``reorderings`` is how often TCP saw packets overtake others in the last phase, over all connections.
+    """
+
+    def __init__(self, stage: Stage, fan_ins: Sequence[FanIn], level: ServiceLevel) -> None:
+        self.level = level
+        self.fan_ins = tuple(fan_ins)
+        self.reorderings = 0
+        self._stage = stage
+        self._servers: list[AgentHandle] = []
+        self._readers: list[AgentHandle] = []
+
+    def start(self) -> None:
+        """Fork all programs and connect them. Raises TrafficError naming a host that failed."""
+        for fan_in in self.fan_ins:
+            servers = [self._fork_server(fan_in, server) for server in fan_in.servers]
+            self._servers += servers
+            endpoints = tuple(server.receive(START_TIMEOUT_S, "word that it listens") for server in servers)
+            self._readers.append(self._fork_reader(fan_in, endpoints))
+        self._collect(START_TIMEOUT_S, "readiness")
+
+    def _address(self, node: NodeId, reader: NodeId) -> str:
+        zone = self._stage.fabric.nics_of[reader][0].zone
+        nic = self._stage.fabric.nic_in_zone(node, zone)
+        if nic is None:
+            raise TrafficError(f"{node}: has no NIC in zone {zone}, where {reader} reads; choose another server")
+        return nic.ip
+
+    def _fork_server(self, fan_in: FanIn, server: NodeId) -> AgentHandle:
+        readers = {self._address(fan_in.reader, fan_in.reader): fan_in.reader.name}
+        address = self._address(server, fan_in.reader)
+        arguments = ServerArguments(address, server.name, readers, self._stage.socket_options(self.level))
+        namespace = self._stage.namespace_of(server)
+        return self._stage.pool.start(f"server of {fan_in.operation}", server.name, run_server, arguments, namespace)
+
+    def _fork_reader(self, fan_in: FanIn, endpoints: tuple[Endpoint, ...]) -> AgentHandle:
+        address = self._address(fan_in.reader, fan_in.reader)
+        arguments = ReaderArguments(address, fan_in, endpoints, self._stage.socket_options(self.level))
+        name, namespace = fan_in.reader.name, self._stage.namespace_of(fan_in.reader)
+        return self._stage.pool.start(f"reader of {fan_in.operation}", name, run_reader, arguments, namespace)
+
+    def play(self, phase: str) -> None:
+        """Begin to read; returns once every reader has."""
+        if not self._readers:
+            raise TrafficError("reads: have not started; call start() before play()")
+        for handle in (*self._servers, *self._readers):
+            handle.send(Play(phase))
+        self._collect(REPORT_TIMEOUT_S, "begin of reads")
+
+    def halt(self) -> Records:
+        """Begin no more reads, let those under way end, and return a row of each. Raises TrafficError if one failed."""
+        records = Records()
+        for handle in self._readers:
+            handle.send(Halt())
+        for handle in self._readers:
+            records.extend(handle.receive(REPORT_TIMEOUT_S, "rows of reads"))
+        for handle in self._servers:
+            handle.send(Halt())
+        served: list[Served] = [handle.receive(REPORT_TIMEOUT_S, "what was served") for handle in self._servers]
+        records.flows += [row for one in served for row in one.flows]
+        self.reorderings = sum(one.reorderings for one in served)
+        return records
+
+    def _collect(self, timeout_s: float, what: str) -> None:
+        deadline = time.monotonic() + timeout_s
+        for handle in (*self._servers, *self._readers):
+            handle.receive(max(0.0, deadline - time.monotonic()), what)
+
+    def close(self) -> None:
+        """End the programs."""
+        self._stage.pool.stop([*self._readers, *self._servers])
+        self._readers, self._servers = [], []
