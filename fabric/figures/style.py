@@ -86,7 +86,7 @@ def scale_text(result: Result) -> str:
     reference = format_rate(float(result.fabric["reference_nic_rate_bps"]))
     if result.scale == 1:
         return f"rates at true scale ({reference})"
-    return f"rates 1 : {result.scale:,.10g} of {reference}"
+    return f"rates 1 : {result.scale:,.6g} of {reference}"
 
 
 def provenance(result: Result) -> str:

@@ -273,5 +273,5 @@ def draw_topology(fabric: Mapping[str, Any], path: Path, utilisation: Mapping[st
 
 def _title(fabric: Mapping[str, Any]) -> str:
     rate, reference = float(fabric["nic_rate_bps"]), float(fabric["reference_nic_rate_bps"])
-    scale = "" if rate == reference else f", rates 1 : {reference / rate:,.10g} of {format_rate(reference)}"
+    scale = "" if rate == reference else f", rates 1 : {reference / rate:,.6g} of {format_rate(reference)}"
     return f"{fabric['name']}: NICs of {format_rate(rate)}{scale}"
