@@ -140,6 +140,7 @@ def test_progress_tells_virtual_and_wall_time() -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
 def test_a_guest_ends_with_the_process_that_started_it(number: signal.Signals) -> None:
     script = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"  # Background jobs ignore it.
         "from fabric.virtual.guest import run_in_guest;"
         "run_in_guest(['sh', '-c', 'echo started; while :; do :; done'], seed=1, memory_bytes=1 << 30)"
     )
