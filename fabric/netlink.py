@@ -130,11 +130,6 @@ def traffic_control(index: int, handle: int, parent: int, info: int, kind: str, 
     return _TCMSG.pack(0, index, handle, parent, info) + _text(1, kind) + attribute(2, options)
 
 
-def qdisc_body(index: int, handle: int, parent: int, kind: str, options: bytes) -> bytes:
-    """Return the body of a message about a qdisc of that kind, with its options."""
-    return traffic_control(index, handle, parent, 0, kind, options)
-
-
 def delay_root(index: int, interface: str, delay_ns: int) -> Request:
     """Make netem the root qdisc 2: of an interface: what goes through 2:1 below it is late by ``delay_ns``.
 
@@ -369,6 +364,17 @@ def attributes_of(body: bytes, start: int) -> Iterator[tuple[int, bytes]]:
         length, kind = struct.unpack_from("=HH", body, offset)
         yield kind & 0x3FFF, body[offset + 4 : offset + length]
         offset += (length + 3) & ~3
+
+
+def attribute_at(dump: bytes, start: int, end: int, wanted: int) -> int:
+    """Return where the payload of an attribute begins, of those from ``start`` to ``end``. Raises EmulationError."""
+    offset = start
+    while offset + 4 <= end:
+        length, kind = struct.unpack_from("=HH", dump, offset)
+        if kind & 0x3FFF == wanted:
+            return offset + 4
+        offset += (length + 3) & ~3
+    raise EmulationError(f"a message of the kernel's without attribute {wanted}; its layout has changed")
 
 
 def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:

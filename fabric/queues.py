@@ -245,10 +245,10 @@ def _find_layout(dump: bytes) -> _Layout:
 
 
 def _counter_places(dump: bytes, start: int, length: int) -> dict[str, int]:
-    stats = _find_attribute(dump, start + _ATTRIBUTES_START, start + length, _STATS2)
+    stats = netlink.attribute_at(dump, start + _ATTRIBUTES_START, start + length, _STATS2)
     end = stats + struct.unpack_from("=H", dump, stats - 4)[0] - 4
-    basic = _find_attribute(dump, stats, end, _BASIC)
-    queue = _find_attribute(dump, stats, end, _QUEUE)
+    basic = netlink.attribute_at(dump, stats, end, _BASIC)
+    queue = netlink.attribute_at(dump, stats, end, _QUEUE)
     return {
         "sent_bytes": basic,
         "sent_packets": basic + 8,
@@ -256,14 +256,3 @@ def _counter_places(dump: bytes, start: int, length: int) -> dict[str, int]:
         "backlog_bytes": queue + 4,
         "drops": queue + 8,
     }
-
-
-def _find_attribute(dump: bytes, start: int, end: int, wanted: int) -> int:
-    """Return where the payload of an attribute begins."""
-    offset = start
-    while offset + 4 <= end:
-        length, kind = struct.unpack_from("=HH", dump, offset)
-        if kind & 0x3FFF == wanted:
-            return offset + 4
-        offset += (length + 3) & ~3
-    raise AssertionError(f"a qdisc message without attribute {wanted}; the kernel's layout has changed")

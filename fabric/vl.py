@@ -108,13 +108,13 @@ class Port:
 def install(index: int, interface: str, port: Port) -> Request:
     """Make ``vl`` the root qdisc of an interface in place of what is there. Raises UsageError naming what is wrong."""
     flags = netlink.NLM_F_CREATE | netlink.NLM_F_REPLACE
-    body = netlink.qdisc_body(index, HANDLE, netlink.TC_H_ROOT, "vl", options(port))
+    body = netlink.traffic_control(index, HANDLE, netlink.TC_H_ROOT, 0, "vl", options(port))
     return Request(netlink.RTM_NEWQDISC, flags, body, f"making {interface} a port with virtual lanes (module sch_vl)")
 
 
 def change(index: int, interface: str, port: Port) -> Request:
     """Change the options of an interface's ``vl``; what waits goes on waiting if it still can."""
-    body = netlink.qdisc_body(index, HANDLE, netlink.TC_H_ROOT, "vl", options(port))
+    body = netlink.traffic_control(index, HANDLE, netlink.TC_H_ROOT, 0, "vl", options(port))
     return Request(netlink.RTM_NEWQDISC, 0, body, f"changing the virtual lanes of {interface}")
 
 

@@ -140,20 +140,9 @@ def _are_statistics(data: Any, starts: npt.NDArray[np.intp], places: npt.NDArray
 
 def _find(dump: bytes, start: int) -> int:
     (length,) = struct.unpack_from("=I", dump, start)
-    stats = _attribute(dump, start + _START, start + length, _STATS2)
+    stats = netlink.attribute_at(dump, start + _START, start + length, _STATS2)
     (size,) = struct.unpack_from("=H", dump, stats - 4)
-    return _attribute(dump, stats, stats - 4 + size, _APP)
-
-
-def _attribute(dump: bytes, start: int, end: int, wanted: int) -> int:
-    """Return where the payload of an attribute begins."""
-    offset = start
-    while offset + 4 <= end:
-        length, kind = struct.unpack_from("=HH", dump, offset)
-        if kind & 0x3FFF == wanted:
-            return offset + 4
-        offset += (length + 3) & ~3
-    raise EmulationError(f"a message of the module sch_vl without attribute {wanted}; load the matching module")
+    return netlink.attribute_at(dump, stats, stats - 4 + size, _APP)
 
 
 def _gather(data: Any, places: npt.NDArray[np.intp], kind: np.dtype[Any]) -> Any:

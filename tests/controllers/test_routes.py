@@ -4,7 +4,6 @@ import dataclasses
 import time
 from collections import Counter, defaultdict
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,33 +15,9 @@ from controllers.routes import plan_static_routes, spread
 from fabric.errors import ControllerError, TopologyError
 from fabric.identity import NodeId, Role
 from fabric.model import Fabric, Nic, Port, Tier
+from tests.controllers.sizes import tree
 from tests.fakes import FakeFabric
-from topologies.load import fabric_of, load_fabric
-
-
-def tree(
-    zones: int = 2, *, leaves: int, spines: int, parallel: int = 1, compute: int, storage: int, exits: tuple[int, int]
-) -> Fabric:
-    """Return a zoned fat-tree; ``exits`` are the inter-zone switches and the links of a zone to them."""
-    switches, links = exits
-    join = {"switches": switches, "links_per_zone": links, "rate": "20 Mbit/s"}
-    spec: dict[str, Any] = {
-        "name": "tree",
-        "builder": "zoned_fat_tree",
-        "zones": zones,
-        "leaves_per_zone": leaves,
-        "spines_per_zone": spines,
-        "switch_ports": 64,
-        "uplinks_per_spine": parallel,
-        "compute": compute,
-        "storage": storage,
-        "nic_rate": "20 Mbit/s",
-        "uplink_rate": "20 Mbit/s",
-        "mtu": 4200,
-        "reference_nic_rate": "200 Gbit/s",
-    }
-    return fabric_of(spec | ({"inter_zone": join} if zones > 1 else {}), "test")
-
+from topologies.load import load_fabric
 
 SIZES = {
     "fire_flyer_2_small": load_fabric("fire_flyer_2_small"),

@@ -36,14 +36,14 @@ def message(found: PortStats, *, version: int = vl.VERSION, missing_waits: int =
     parts += [_lane(one) for one in found.lanes.values()]
     parts += [vl._WAIT.pack(wait.input_index, wait.input_lane, wait.lane, wait.bytes) for wait in found.waits]
     stats = netlink.attribute(1, bytes(12)) + netlink.attribute(3, bytes(20)) + netlink.attribute(4, b"".join(parts))
-    body = netlink.qdisc_body(found.index, vl.HANDLE, netlink.TC_H_ROOT, "vl", bytes(options))
+    body = netlink.traffic_control(found.index, vl.HANDLE, netlink.TC_H_ROOT, 0, "vl", bytes(options))
     body += netlink.attribute(7, stats)
     return netlink.HEADER.pack(netlink.HEADER.size + len(body), netlink.RTM_NEWQDISC, 0, 1, 0) + body
 
 
 def other_qdisc(index: int) -> bytes:
     """Return what the kernel tells of an interface without queues."""
-    body = netlink.qdisc_body(index, 0, netlink.TC_H_ROOT, "noqueue", b"") + netlink.attribute(7, bytes(40))
+    body = netlink.traffic_control(index, 0, netlink.TC_H_ROOT, 0, "noqueue", b"") + netlink.attribute(7, bytes(40))
     return struct.pack("=IHHII", netlink.HEADER.size + len(body), netlink.RTM_NEWQDISC, 0, 1, 0) + body
 
 

@@ -39,7 +39,8 @@ def test_a_target_is_cut_for_its_time_and_traffic_comes_back(seen: dict[str, Any
 def test_a_flow_is_dark_as_long_as_its_path_is_cut(seen: dict[str, Any], target: str) -> None:
     found = seen["cuts"][target]
     print(found["blackout_s"], found["down_s"])
-    assert found["down_s"] - 0.01 < found["blackout_s"] < found["down_s"] + 2
+    # Shorter by what waits behind the cut when it comes, which still arrives; longer on a machine that is late.
+    assert 0.8 * found["down_s"] < found["blackout_s"] < found["down_s"] + 2
     assert found["probes"]["lost"] > 50
 
 
