@@ -218,6 +218,7 @@ class StreamsJob:
             "size_bytes": received.size_bytes,
             "started_s": received.started_s,
             "ended_s": received.ended_s,
+            "retries": 0,
         }
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 from fabric.agents import AgentPool
 from fabric.errors import TrafficError
 from fabric.lanes import ServiceLevel
+from fabric.results import TABLES
 from topologies.load import load_fabric
 from traffic import streams
 from traffic.job import Stage
@@ -51,6 +52,7 @@ def test_each_stream_has_a_row_of_what_arrived_in_the_measured_part(job: Streams
             (phase, "z0h001", "z0h003"),
         ]
         for row in records.operations:
+            assert set(row) == set(TABLES["operations"])
             assert row["started_s"] >= begun + TIMETABLE.warm_up_s
             assert row["started_s"] < row["ended_s"] <= begun + TIMETABLE.duration_s + 0.1
             assert row["size_bytes"] > 1_000_000, row

@@ -11,8 +11,8 @@ import pytest
 
 from tests.virtual.command import SMALL, VirtualCommand
 
-pytestmark = pytest.mark.timeout(2400)
-SHORT = ("--set", "topology=head_of_line_200g", "--set", "time_scale=0.002", "--set", "repeats=1")
+pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
+SHORT = ("--set", "time_scale=0.4", "--set", "repeats=1")
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +32,8 @@ def test_a_flow_is_blocked_by_a_port_that_it_does_not_use_in_one_lossless_lane_a
     metrics = read(played, "summary.json")["metrics"]
     victim = {name.split("_1.")[0]: value for name, value in metrics.items() if name.endswith("victim_bps")}
     print(victim)
-    assert victim.pop("lossless") < 120e9
-    assert all(value > 185e9 for value in victim.values()), victim
+    assert victim.pop("lossless") < 0.6e9
+    assert all(value > 0.92e9 for value in victim.values()), victim
 
 
 def test_nothing_is_dropped_by_credits_and_every_packet_is_accounted_for(played: Path) -> None:
