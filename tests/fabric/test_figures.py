@@ -190,7 +190,7 @@ def test_limits_of_the_machine_are_those_of_the_verdicts_checks(make_result: Mak
         (("days",), {"calendar"}),
         (("operations",), {"storage_latency"}),
         (("machine",), {"machine"}),
-        (tuple(TABLES), {spec.name for spec in FIGURES} - {"side_by_side"}),
+        (tuple(TABLES), {spec.name for spec in FIGURES} - {"side_by_side", "spreading"}),
     ],
 )
 def test_figures_without_samples_are_left_out(
