@@ -225,17 +225,7 @@ def bench_hfreduce() -> None:
     ideal = metrics.ideal_hfreduce_algbw(fabric.nic_rate_bps)
     with _up(fabric, config.queues, Queueing.SHARED) as live:
         pool = AgentPool(PRELOAD)
-        session = Session(
-            live=live,
-            pool=pool,
-            queues=config.queues,
-            seed=config.seed,
-            sample_period_s=config.sample_period,
-            congestion_control=config.congestion_controls(),
-            receive_window_bytes=config.receive_window,
-            tell=tell,
-            progress=_quiet,
-        )
+        session = Session.of(config, live, pool, tell, _quiet)
         for order in ("routes", "nodes"):
             algbw, busiest = _hfreduce(session, order)
             table.add_row(order, f"{algbw / 1e6:.3f} MB/s", f"{algbw / ideal:.1%}", f"{busiest:.1f} x the data")

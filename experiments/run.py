@@ -32,6 +32,7 @@ PRELOAD = (
     "traffic.nccl",
     "traffic.background",
     "traffic.blackout",
+    "traffic.fan_in",
     "traffic.streams",
     "fabric.telemetry",
     "fabric.faults",
@@ -86,17 +87,8 @@ def _play(
         task = bar.add_task("", total=1.0)
         pool = AgentPool(PRELOAD)
         stack.callback(pool.stop)
-        session = Session(
-            live=live,
-            pool=pool,
-            queues=config.queues,
-            seed=config.seed,
-            sample_period_s=config.sampled_every_s,
-            congestion_control=config.congestion_controls(),
-            receive_window_bytes=config.receive_window,
-            tell=tell,
-            progress=lambda title, done: bar.update(task, description=title, completed=done),
-            failures=config.failure_schedule(fabric),
+        session = Session.of(
+            config, live, pool, tell, lambda title, done: bar.update(task, description=title, completed=done)
         )
         summary = experiment.run(session, config)
         return session.write(draft, experiment.name, resolved, summary), summary

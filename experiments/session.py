@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from controllers.routing import Routing
+from experiments.config import RunConfig
 from experiments.live import LiveFabric, Tell
 from fabric import world
 from fabric.agents import AgentPool
@@ -80,6 +81,22 @@ class Session:
     _sampler: Sampler = field(init=False)
     routing_label: str = field(init=False)
     _census: Census | None = None
+
+    @classmethod
+    def of(cls, config: RunConfig, live: LiveFabric, pool: AgentPool, tell: Tell, progress: Progress) -> Session:
+        """Return the run that a config asks for, on a fabric that is up."""
+        return cls(
+            live=live,
+            pool=pool,
+            queues=config.queues,
+            seed=config.seed,
+            sample_period_s=config.sampled_every_s,
+            congestion_control=config.congestion_controls(),
+            receive_window_bytes=config.receive_window,
+            tell=tell,
+            progress=progress,
+            failures=config.failure_schedule(live.fabric),
+        )
 
     def __post_init__(self) -> None:
         emulation = self.live.emulation
@@ -151,19 +168,8 @@ class Session:
         world.settle()
         self._sampler.begin()
         started = time.monotonic()
-        records = Records()
-        # Whatever is raised here ends the run: who made the jobs closes them, and no half-played phase is kept.
-        begun = started
         try:
-            for job in jobs:
-                job.play(name)
-            if schedule is not None:
-                begun = time.monotonic()  # Or the end of the schedule would not be played.
-                self._injector.play(begun)
-            self._wait(title, begun, duration_s)
-            faults = FaultReport() if schedule is None else self._injector.restore()
-            for job in jobs:
-                records.extend(job.halt())
+            records, faults = self._play(name, title, jobs, duration_s, schedule)
         except FabricError:
             self._sampler.verify_no_deadlock()  # It would be the cause of whatever a job says.
             raise
@@ -179,6 +185,26 @@ class Session:
             self._keep_rows("failures", [_failure_row(name, change) for change in faults.changes])
             self._keep_rows("controller", self._controller_rows(name, started))
         return outcome
+
+    def _play(
+        self, name: str, title: str, jobs: Sequence[Job], duration_s: float, schedule: Schedule | None
+    ) -> tuple[Records, FaultReport]:
+        """Play jobs, and return their rows and what failed meanwhile.
+
+        Whatever is raised here ends the run: who made the jobs closes them, and no half-played phase is kept.
+        """
+        begun = time.monotonic()
+        for job in jobs:
+            job.play(name)
+        if schedule is not None:
+            begun = time.monotonic()  # Or the end of the schedule would not be played.
+            self._injector.play(begun)
+        self._wait(title, begun, duration_s)
+        faults = FaultReport() if schedule is None else self._injector.restore()
+        records = Records()
+        for job in jobs:
+            records.extend(job.halt())
+        return records, faults
 
     def _controller_rows(self, phase: str, started: float) -> list[dict[str, Any]]:
         """Return what the controller did since a phase began."""
@@ -206,11 +232,11 @@ class Session:
         emulation, fabric = self.live.emulation, self.live.fabric
         numbers = {host: number for number, host in enumerate(fabric.hosts, start=1)}
         ports = {(numbers.get(port.node, 0), index): port for port, index in emulation.indices.items()}
-        self._keep("ports", ports_frame(series, ports, emulation.lane_plan, self.origin))
-        self._keep("stalls", stalls_frame(series, ports, emulation.lane_plan, self.origin))
-        self._keep("waits", waits_frame(series, ports, emulation.lane_plan, self.origin))
+        self.keep_frame("ports", ports_frame(series, ports, emulation.lane_plan, self.origin))
+        self.keep_frame("stalls", stalls_frame(series, ports, emulation.lane_plan, self.origin))
+        self.keep_frame("waits", waits_frame(series, ports, emulation.lane_plan, self.origin))
         machine = machine_frame(series, self.origin)
-        self._keep("machine", machine)
+        self.keep_frame("machine", machine)
         return machine
 
     def _keep_records(self, records: Records) -> None:
@@ -223,13 +249,10 @@ class Session:
             for column in TIME_COLUMNS:
                 if column in frame:
                     frame[column] -= self.origin
-            self._keep(name, frame)
+            self.keep_frame(name, frame)
 
     def keep_frame(self, name: str, frame: pd.DataFrame) -> None:
         """Add rows, whose times are already seconds of the run, to a table."""
-        self._keep(name, frame)
-
-    def _keep(self, name: str, frame: pd.DataFrame) -> None:
         self._frames.setdefault(name, []).append(frame)
 
     def table(self, name: str) -> pd.DataFrame:

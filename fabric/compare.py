@@ -89,13 +89,14 @@ def compare(results: Sequence[Result]) -> Comparison:
         raise UsageError(f"compare: got {len(results)} result, needs at least 2; give more directories")
     _refuse_other_experiments(results)
     names = dict.fromkeys(name for result in results for name in _metrics(result))
-    rows = tuple(_row(name, results) for name in names)
+    exact = next(filter(_is_exact, results), None)
+    rows = tuple(_row(name, results, exact) for name in names)
     return Comparison(
         experiment=str(results[0].manifest["experiment"]),
         runs=_labels(results),
         rows=rows,
         warnings=tuple(_warnings(results)),
-        notes=tuple(_promises(results, rows)),
+        notes=tuple(_promises(results, rows, exact)),
     )
 
 
@@ -119,10 +120,10 @@ def _labels(results: Sequence[Result]) -> tuple[str, ...]:
     return tuple(names) if len(set(names)) == len(names) else tuple(str(result.directory) for result in results)
 
 
-def _row(name: str, results: Sequence[Result]) -> MetricRow:
+def _row(name: str, results: Sequence[Result], exact: Result | None) -> MetricRow:
     values = tuple(_metrics(result).get(name) for result in results)
     differences = tuple(_difference(value, values[0]) for value in values)
-    return MetricRow(name, values, differences, tuple(_is_broken(name, result, results) for result in results))
+    return MetricRow(name, values, differences, tuple(_is_broken(name, result, exact) for result in results))
 
 
 def _is_exact(result: Result) -> bool:
@@ -135,8 +136,7 @@ def _is_held(result: Result, exact: Result | None) -> bool:
     return exact is not None and is_faithful and not _is_exact(result) and result.fabric == exact.fabric
 
 
-def _is_broken(name: str, result: Result, results: Sequence[Result]) -> bool:
-    exact = next(filter(_is_exact, results), None)
+def _is_broken(name: str, result: Result, exact: Result | None) -> bool:
     tolerance = promised(name)
     if exact is None or tolerance is None or not _is_held(result, exact):
         return False
@@ -144,9 +144,8 @@ def _is_broken(name: str, result: Result, results: Sequence[Result]) -> bool:
     return difference is not None and abs(difference) > tolerance
 
 
-def _promises(results: Sequence[Result], rows: Sequence[MetricRow]) -> Iterator[str]:
+def _promises(results: Sequence[Result], rows: Sequence[MetricRow], exact: Result | None) -> Iterator[str]:
     """Yield what came of each faithful run's promise, if there is an exact run."""
-    exact = next(filter(_is_exact, results), None)
     count = sum(promised(row.name) is not None for row in rows)
     for number, (label, result) in enumerate(zip(_labels(results), results, strict=True)):
         if _is_held(result, exact):

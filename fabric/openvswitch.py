@@ -9,7 +9,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -160,7 +160,6 @@ class OpenVSwitch:
     def start(self) -> None:
         """Start both daemons, empty of bridges, and point every ovs-* tool of this process at them."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._dead_port_file.write_bytes(bytes(_MAX_INTERFACES * _COUNTER.size))
         for variable in ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"):
             os.environ[variable] = str(self.directory)
         database = self.directory / "conf.db"
@@ -170,7 +169,8 @@ class OpenVSwitch:
         self._wait_for(database_socket, "ovsdb-server")
         self.transact("--no-wait", "init", "--", "set", "Open_vSwitch", ".", f"other_config:max-idle={_IDLE_MS}")
         control = self.directory / "switch.ctl"
-        self._start("ovs-vswitchd", f"unix:{database_socket}", "--pidfile", f"--unixctl={control}")
+        arguments = (f"unix:{database_socket}", "--pidfile", f"--unixctl={control}")
+        self._start("ovs-vswitchd", *arguments, environment=self._prepare_datapath())
         self._wait_for(control, "ovs-vswitchd")
         os.setpriority(os.PRIO_PROCESS, self.switch_pid, SWITCH_NICENESS)
 
@@ -235,27 +235,27 @@ class OpenVSwitch:
                 daemon.kill()
                 daemon.wait(_STOP_TIMEOUT_S)
 
-    def _environment(self) -> dict[str, str]:
-        """Return what the daemons' C library is to know."""
+    def _prepare_datapath(self) -> dict[str, str]:
+        """Return what ovs-vswitchd's C library is to know where it switches itself."""
         if self.datapath is Datapath.KERNEL:
             return {}
+        self._dead_port_file.write_bytes(bytes(_MAX_INTERFACES * _COUNTER.size))
         return {
             "LD_PRELOAD": str(honest_sendmmsg()),
             "FABRIC_DEAD_PORT_FRAMES": str(self._dead_port_file),
             "GLIBC_TUNABLES": _ALLOCATOR,
         }
 
-    def _start(self, name: str, *arguments: str) -> None:
+    def _start(self, name: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         log = self.log_directory / f"{name}.log"
         command = [tool(name), *arguments, f"--log-file={log}", "-vconsole:off", "-vfile:info"]
-        environment = os.environ | self._environment()
         with log.open("ab") as words:
             daemon = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=words,
                 stderr=words,
-                env=environment,
+                env=os.environ | (environment or {}),
                 start_new_session=True,  # Ctrl-C at Mininet's prompt is for the command there.
             )
         self._daemons.append(daemon)
