@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -146,11 +147,25 @@ class AgentPool:
             target=_run, args=(name, host, namespace, program, arguments, theirs), daemon=True, name=f"{name}@{host}"
         )
         with _without_main_module():
+            self._start_server()
             process.start()
         theirs.close()
         handle = AgentHandle(name, host, process, ours)
         self.handles.append(handle)
         return handle
+
+    @staticmethod
+    def _start_server() -> None:
+        """Start the fork server, if it is not there, with SIGINT blocked: so it is then in programs, from their birth.
+
+        Ctrl-C goes to all processes of a terminal, and is the run's to handle; it stops its programs.
+        """
+        resource_tracker.ensure_running()  # Or the fork server would start it, and it unblocks SIGINT.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def stop(self, handles: Sequence[AgentHandle] | None = None, timeout_s: float = 5.0) -> None:
         """Ask programs (all by default) to end, wait, and kill those that do not within ``timeout_s`` altogether."""
@@ -174,11 +189,8 @@ def _without_main_module() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _run(
-    name: str, host: str, namespace: Path | None, program: Program, arguments: object, pipe: Connection
-) -> None:
+def _run(name: str, host: str, namespace: Path | None, program: Program, arguments: object, pipe: Connection) -> None:
     """Be the child process: enter the host, run the program, tell the run of a failure."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's to handle; it stops its programs.
     try:
         if namespace is not None:
             netns.enter(namespace)

@@ -39,6 +39,7 @@ _RESTORE_TIMEOUT_S = 60.0
 _LEAD_S = 0.01
 """In real time, how long before an event the process is awake, to read counters; then it sleeps on until it is due. In
 virtual time reading takes none."""
+_RUNNING_TIMEOUT_S, _RUNNING_POLL_S = 5.0, 0.0002
 _POLL_S = 0.002
 """Waiting for an order may last this much longer than asked for: poll counts in milliseconds."""
 _IN_FLIGHT_PACKETS = 64
@@ -50,8 +51,9 @@ _SMALLEST_FRAME_BYTES = 60
 class LinkChange:
     """One event as it went; times are ``time.monotonic()``.
 
-    ``due_s``: by the schedule; ``asked_s``: the kernel was asked; ``done_s``: it had answered, and carrier was read at
-    both ends. ``waiting_packets``: what waited in both ends' queues shortly before.
+    ``due_s``: by the schedule; ``asked_s``: the kernel was asked; ``done_s``: it had answered, and at both ends carrier
+    had gone, or was back and frames could be sent. ``waiting_packets``: what waited in both ends' queues shortly
+    before.
     """
 
     link: Link
@@ -269,10 +271,23 @@ class _Hands:
 
     def _verify_carrier(self, event: LinkEvent) -> None:
         for port in event.link.ports:
-            carrier = self._socket(port).link(self._setup.ends[port].shaped.index).carrier
+            carrier = self._counters(port).carrier
             if carrier != event.state.up:
                 seen, wanted = ("carrier", "none") if carrier else ("no carrier", "carrier")
                 raise EmulationError(f"{port}: {seen} after its link was set {event.state}; it should have {wanted}")
+            if carrier:
+                self._wait_until_it_sends(port)
+
+    def _wait_until_it_sends(self, port: Port) -> None:
+        """Wait for the kernel's link watch: the end that was up all the time sends nothing before it has run."""
+        deadline = time.monotonic() + _RUNNING_TIMEOUT_S
+        while not self._counters(port).running:
+            if time.monotonic() > deadline:
+                raise EmulationError(f"{port}: sends nothing {_RUNNING_TIMEOUT_S:g} s after its carrier has returned")
+            time.sleep(_RUNNING_POLL_S)
+
+    def _counters(self, port: Port) -> LinkCounters:
+        return self._socket(port).link(self._setup.ends[port].shaped.index)
 
     def restored(self) -> FaultReport:
         """Make every link whole and return what happened."""

@@ -40,6 +40,7 @@ _SOL_NETLINK, _CAP_ACK, _EXT_ACK = 270, 10, 11
 _REASON_START = 4 + HEADER.size  # After the error and the header of the request; its body is left out (CAP_ACK).
 _MAX_U32 = 0xFFFFFFFF
 _TICK_NS = 64  # What HTB counts burst sizes in (PSCHED_SHIFT 6).
+_IF_OPER_UP = b"\6"
 _ETHERNET = 1  # TC_LINKLAYER_ETHERNET: HTB computes from the rate and needs no rate table.
 
 
@@ -337,7 +338,11 @@ class Netlink:
 
 @dataclass(frozen=True)
 class LinkCounters:
-    """An interface's counters (struct rtnl_link_stats64), in packets and bytes; and whether it has carrier."""
+    """An interface's counters (struct rtnl_link_stats64), in packets and bytes; and its state.
+
+    ``carrier``: both ends of its link are up. ``running``: the kernel has noticed, and lets its queue send; a moment
+    earlier, all frames that are sent into it vanish without a count.
+    """
 
     rx_packets: int
     tx_packets: int
@@ -346,6 +351,7 @@ class LinkCounters:
     rx_dropped: int
     tx_dropped: int
     carrier: bool
+    running: bool
 
 
 def _link_counters(body: bytes) -> tuple[str, LinkCounters]:
@@ -353,8 +359,8 @@ def _link_counters(body: bytes) -> tuple[str, LinkCounters]:
     name = attributes[3].rstrip(b"\0").decode()
     values = struct.unpack_from("=8Q", attributes[23])
     rx_packets, tx_packets, rx_bytes, tx_bytes, _, _, rx_dropped, tx_dropped = values
-    carrier = attributes.get(33, b"\1") == b"\1"
-    return name, LinkCounters(rx_packets, tx_packets, rx_bytes, tx_bytes, rx_dropped, tx_dropped, carrier)
+    carrier, running = attributes.get(33, b"\1") == b"\1", attributes[16] == _IF_OPER_UP
+    return name, LinkCounters(rx_packets, tx_packets, rx_bytes, tx_bytes, rx_dropped, tx_dropped, carrier, running)
 
 
 def attributes_of(body: bytes, start: int) -> Iterator[tuple[int, bytes]]:

@@ -53,7 +53,7 @@ def note_the_stop(agent: Agent, path: str) -> None:
 
 
 def say_how_interrupts_are_handled(agent: Agent, _: None) -> None:
-    agent.report(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
+    agent.report(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
 
 
 def say_interfaces(agent: Agent, _: None) -> None:

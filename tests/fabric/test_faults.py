@@ -37,7 +37,15 @@ def link(private_network: None) -> Iterator[Netlink]:
         netlink.send([veth_pair(ENDS[0], ENDS[1], 1500)])
         for end in ENDS:
             netlink.send([link_state(end.index, end.interface, True), *install_requests(port(end), PLAN)])
+        wait_until_running(netlink)
         yield netlink
+
+
+def wait_until_running(link: Netlink) -> None:
+    deadline_s = time.monotonic() + 10
+    while not all(link.link(end.index).running for end in ENDS):
+        assert time.monotonic() < deadline_s, "an end does not send 10 s after its link has come up"
+        time.sleep(0.001)
 
 
 def fill() -> None:
@@ -73,6 +81,7 @@ def test_a_cut_takes_carrier_and_queues_of_both_ends_at_once_and_the_trees_stay(
     assert [found[1:] for found in after.values()] == [(0, 0), (0, 0)], "no queue counts what a cut empties"
     link.send([link_state(ENDS[1].index, ENDS[1].interface, True)])
     assert all(link.link(end.index).carrier for end in ENDS)
+    wait_until_running(link)
     fill()
     assert all(found[1] > 50 for found in queues(link).values()), "the trees shape again"
 
@@ -86,7 +95,8 @@ def test_another_rate_keeps_what_waits(link: Netlink) -> None:
     elapsed, middle = time.monotonic() - started, queues(link)
     carried = [(middle[end.index][0] - before[end.index][0]) * len(FRAME) * 8 / elapsed for end in ENDS]
     print(carried)
-    assert carried == pytest.approx([0.5e6, 0.5e6], rel=0.25)
+    # A busy machine is late; the old rate was a fifth of the new one.
+    assert all(0.3e6 < rate_bps < 0.6e6 for rate_bps in carried)
     link.send([request for end in ENDS for request in rate_requests(port(end, 10**8), PLAN)])
     time.sleep(0.2)
     assert [queues(link)[end.index] for end in ENDS] == [(COUNT, 0, 0), (COUNT, 0, 0)]

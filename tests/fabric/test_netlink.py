@@ -9,6 +9,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -256,8 +257,12 @@ def test_an_interface_goes_up_and_down(network: Netlink) -> None:
 def test_carrier_is_both_ends_up(network: Netlink) -> None:
     network.send([netlink.veth_pair(A, B, MTU), netlink.link_state(A.index, A.interface, True)])
     assert not network.link_counters()["left"].carrier
+    assert not network.link_counters()["left"].running
     network.send([netlink.link_state(B.index, B.interface, True)])
     assert network.link_counters()["left"].carrier
+    deadline_s = time.monotonic() + 10
+    while not network.link_counters()["left"].running:
+        assert time.monotonic() < deadline_s, "left does not send 10 s after its link has come up"
 
 
 @root
