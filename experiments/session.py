@@ -162,9 +162,9 @@ class Session:
         its end every link is made whole, before jobs are halted, so that what they wait for comes.
         """
         schedule = self.failures if schedule is None else schedule
-        before = self._census or self._take_census()
         if schedule is not None:
             self._injector.prepare(schedule)
+        before = self._census or self._take_census()
         world.settle()
         self._sampler.begin()
         started = time.monotonic()
@@ -177,6 +177,8 @@ class Session:
         ended = time.monotonic()
         machine = self._keep_samples(self._sampler.end())
         after = self._census = self._take_census()
+        if schedule is not None:
+            self._injector.release()
         phase = Phase(name, title, self.queueing.value, started - self.origin, ended - self.origin, self.routing_label)
         outcome = PhaseOutcome(phase, records, conservation(self.live.fabric, before, after, faults), machine, faults)
         self.phases.append(outcome)

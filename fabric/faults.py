@@ -5,7 +5,8 @@
   the wire is lost. The HTB tree, addresses, permanent neighbours and routes stay. A host's end is never set down: its
   routes would go with it.
 - A lower **rate** changes the classes of both ends' trees in place; what waits there stays.
-- A **loss** is a BPF program on both ends (:mod:`fabric.lossy`).
+- A **loss** is a BPF program on both ends (:mod:`fabric.lossy`), there from before the first frame until all is
+  counted, since the kernel empties a port's queues when one is put on it or taken off.
 
 The process has the priority of switches, and keeps to the schedule by the absolute clock. Around each cut it reads what
 bounds the packets that the cut may have lost; :mod:`fabric.census` holds what is missing against it.
@@ -111,8 +112,16 @@ class _Restore:
     pass
 
 
+@dataclass(frozen=True)
+class _Release:
+    pass
+
+
 class FaultInjector:
-    """The run's end of the process. Between :meth:`play` and :meth:`restore` links fail as a schedule says."""
+    """The run's end of the process. Between :meth:`play` and :meth:`restore` links fail as a schedule says.
+
+    Each schedule takes :meth:`prepare`, :meth:`play`, :meth:`restore` and :meth:`release`, in this order.
+    """
 
     def __init__(self, pool: AgentPool, emulation: Emulation) -> None:
         self._emulation = emulation
@@ -126,7 +135,10 @@ class FaultInjector:
         self._agent.receive(_READY_TIMEOUT_S, "word that it is ready")
 
     def prepare(self, schedule: Schedule) -> None:
-        """Get everything ready for a schedule. Raises TrafficError, with the reason, if this kernel cannot play it."""
+        """Get everything ready for a schedule, while nothing is sent.
+
+        Raises TrafficError, with the reason, if this kernel cannot play it.
+        """
         self._agent.send(_Prepare(schedule, self._emulation.lane_plan))
         self._agent.receive(_READY_TIMEOUT_S, "word that it can play the schedule")
 
@@ -141,6 +153,11 @@ class FaultInjector:
         report = self._agent.receive(_RESTORE_TIMEOUT_S, "report of the failures")
         assert isinstance(report, FaultReport)
         return replace(report, refused=report.refused + self._dead_port_frames() - self._dead_frames)
+
+    def release(self) -> None:
+        """Take off links what could make them lose, once nothing is sent and all is counted. Raises TrafficError."""
+        self._agent.send(_Release())
+        self._agent.receive(_RESTORE_TIMEOUT_S, "word that links are as before")
 
     def _dead_port_frames(self) -> int:
         indices = [index for port, index in self._emulation.indices.items() if port.node.is_switch]
@@ -162,8 +179,11 @@ def inject(agent: Agent, setup: _Setup) -> None:
             if isinstance(start, _Start):
                 _play(agent, hands, order.schedule, start.at)
             agent.report(hands.restored())
+            agent.receive()
+            hands.release()
         finally:
             hands.close()
+        agent.report("released")
 
 
 def _play(agent: Agent, hands: _Hands, schedule: Schedule, started: float) -> None:
@@ -202,9 +222,7 @@ class _Hands:
                 self._socket(port)
         self._states: dict[Link, LinkState] = {}
         self._programs: dict[Port, LossProgram] = {}
-        for event in schedule.events:
-            if event.state.loss_fraction:
-                self._load_programs(event.link)
+        self._install_programs([event.link for event in schedule.events if event.state.loss_fraction])
         self._changes: list[LinkChange] = []
         self._watch = _Watch(setup, self._socket)
         self._waiting: dict[Port, int] = {}
@@ -215,10 +233,13 @@ class _Hands:
             self._sockets[namespace] = Netlink(namespace)
         return self._sockets[namespace]
 
-    def _load_programs(self, link: Link) -> None:
-        for port in link.ports:
-            if port not in self._programs:
-                self._programs[port] = LossProgram()
+    def _install_programs(self, links: Iterable[Link]) -> None:
+        """Put programs on links that will lose, which lose nothing yet."""
+        for port in dict.fromkeys(port for link in links for port in link.ports):
+            shaped, program = self._setup.ends[port].shaped, LossProgram()
+            self._programs[port] = program
+            program.set_fraction(0.0)
+            self._socket(port).send(program.install_requests(shaped.index, shaped.interface))
 
     def look(self, events: Sequence[LinkEvent]) -> None:
         """Read what is about to be lost: call it shortly before :meth:`apply`."""
@@ -235,6 +256,8 @@ class _Hands:
         asked = time.monotonic()
         for namespace in sorted(batches, key=str, reverse=True):  # The world's own, with all cuts, first.
             self._sockets[namespace].send(batches[namespace])
+        for event in events:
+            self._set_loss(event)
         for event in events:
             self._verify_carrier(event)
         done = time.monotonic()
@@ -254,20 +277,15 @@ class _Hands:
             for port in event.link.ports:
                 shaped = self._setup.ends[port].shaped.at_fraction(new.rate_fraction)
                 yield from ((port, request) for request in rate_requests(shaped, self._plan))
-        if old.loss_fraction != new.loss_fraction:
-            for port in event.link.ports:
-                yield from ((port, request) for request in self._loss_requests(port, old, new))
         if old.up != new.up:
             port = switch_end(event.link)
             shaped = self._setup.ends[port].shaped
             yield port, link_state(shaped.index, shaped.interface, new.up)
 
-    def _loss_requests(self, port: Port, old: LinkState, new: LinkState) -> list[Request]:
-        shaped, program = self._setup.ends[port].shaped, self._programs[port]
-        program.set_fraction(new.loss_fraction)
-        if not new.loss_fraction:
-            return [remove_request(shaped.index, shaped.interface)]
-        return [] if old.loss_fraction else program.install_requests(shaped.index, shaped.interface)
+    def _set_loss(self, event: LinkEvent) -> None:
+        for port in event.link.ports:
+            if port in self._programs:
+                self._programs[port].set_fraction(event.state.loss_fraction)
 
     def _verify_carrier(self, event: LinkEvent) -> None:
         for port in event.link.ports:
@@ -299,6 +317,12 @@ class _Hands:
         return FaultReport(
             tuple(self._changes), self._watch.in_switches(), self._watch.on_wires(), by_loss, self._watch.refused
         )
+
+    def release(self) -> None:
+        """Take all programs off their ports."""
+        for port in self._programs:
+            shaped = self._setup.ends[port].shaped
+            self._socket(port).send([remove_request(shaped.index, shaped.interface)])
 
     def close(self) -> None:
         """Let go of all sockets and programs."""

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from fabric.serial import fabric_from_json
 EVENTS, CUTS = 4, 6
 SETTLE_TIMEOUT_S = 60.0
 UDP_PORT = 4791
-QUIET_S = 1.5
+QUIET_S, ATTEMPTS = 0.7, 5
 PACKET_INTERVAL_S = 0.0005
 _SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 
@@ -106,23 +106,33 @@ def listening(live: LiveFabric, nic: Nic) -> Iterator[socket.socket]:
 
 
 def probe_all(live: LiveFabric) -> set[tuple[str, str]]:
-    """Send a packet between every two NICs, out of the source's, and return the addresses between which it arrived."""
-    arrived = set()
+    """Send packets between every two NICs, out of the source's, and return the addresses between which one arrived.
+
+    What has not arrived is sent again: a busy switch may pass packets on by what it knew before its rules changed.
+    """
+    arrived: set[tuple[str, str]] = set()
     with ExitStack() as stack:
         ends = {nic: stack.enter_context(listening(live, nic)) for nic in live.fabric.nics}
-        for a, b in pairs(live.fabric):
-            ends[a].setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, a.port.interface.encode())
-            try:
-                ends[a].sendto(a.ip.encode(), (b.ip, UDP_PORT))
-            except OSError:
-                continue  # No route by this NIC.
-        deadline_s = time.monotonic() + QUIET_S  # A slow machine's switch may be late.
-        while (left_s := deadline_s - time.monotonic()) > 0:
-            for sock in select.select(list(ends.values()), [], [], left_s)[0]:
-                _, (address, _) = sock.recvfrom(100)
-                arrived.add((address, sock.getsockname()[0]))
-                deadline_s = time.monotonic() + QUIET_S
+        for a, sock in ends.items():
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, a.port.interface.encode())
+        for _ in range(ATTEMPTS):
+            before = len(arrived)
+            for a, b in pairs(live.fabric):
+                if (a.ip, b.ip) not in arrived:
+                    with suppress(OSError):  # No route by this NIC.
+                        ends[a].sendto(a.ip.encode(), (b.ip, UDP_PORT))
+            arrived.update(take_all(list(ends.values())))
+            if len(arrived) == before:
+                break
     return arrived
+
+
+def take_all(socks: list[socket.socket]) -> Iterator[tuple[str, str]]:
+    """Yield between which addresses packets arrive, until none does."""
+    while ready := select.select(socks, [], [], QUIET_S)[0]:
+        for sock in ready:
+            _, (address, _) = sock.recvfrom(100)
+            yield address, sock.getsockname()[0]
 
 
 def ofctl(*arguments: str) -> str:

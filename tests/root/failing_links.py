@@ -35,7 +35,7 @@ LOSS = 0.2
 
 def failures(topology: str, phase_s: float = 4.0) -> dict[str, Any]:
     """A host's link, an uplink, a spine and a storage node, each cut for 200 ms under traffic; then half a rate, and
-    a loss."""
+    losses."""
     world.set_up()
     logs = world.RUN_DIR / "logs"
     logs.mkdir()
@@ -102,6 +102,7 @@ def _failures(live: LiveFabric, pool: AgentPool, phase_s: float) -> dict[str, An
         verification = storage.verify_acknowledged(timeout_s=120)
         rates = {fraction: step_s(session, reduce, fraction, phase_s) for fraction in ("1", "0.5")}
         lossy = loss(session, probes, flows[0], phase_s)
+        loaded = loss_under_load(session, [reduce, storage], [rank.name for rank in reduce.ranks], phase_s)
     finally:
         for job in jobs:
             job.close()
@@ -111,6 +112,7 @@ def _failures(live: LiveFabric, pool: AgentPool, phase_s: float) -> dict[str, An
         "lost": list(verification.lost),
         "step_s": rates,
         "loss": lossy,
+        "loss under load": loaded,
         "changed": [text for text in configuration(live, links) if text not in before],
         "failures_rows": len(session.table("failures")),
     }
@@ -198,6 +200,14 @@ def loss(session: Session, probes: ProbeJob, flow: ProbeFlow, phase_s: float) ->
         "by_loss": sum(outcome.faults.by_loss.values()),
         **counted(outcome),
     }
+
+
+def loss_under_load(session: Session, jobs: Sequence[Job], hosts: Sequence[str], phase_s: float) -> dict[str, Any]:
+    """Return what was counted when the links of hosts began to lose frames while others waited there."""
+    lines = [one for host in hosts for one in line({"host": host}, at=phase_s / 4, loss=0.01)]
+    schedule = schedule_failures(lines, session.live.fabric, 1)
+    outcome = session.run_phase("loss under load", "", jobs, phase_s, schedule)
+    return {"by_loss": sum(outcome.faults.by_loss.values()), **counted(outcome)}
 
 
 def configuration(live: LiveFabric, links: Sequence[Link]) -> list[str]:

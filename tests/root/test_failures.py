@@ -82,6 +82,13 @@ def test_every_frame_lost_at_random_is_counted(seen: dict[str, Any]) -> None:
     assert found["unaccounted"] == found["lost_in_cuts"] == {}
 
 
+def test_a_loss_that_begins_under_load_takes_nothing_that_waits(seen: dict[str, Any]) -> None:
+    found = seen["loss under load"]
+    print(found)
+    assert found["by_loss"] > 0
+    assert found["unaccounted"] == found["lost_in_cuts"] == {}
+
+
 def test_all_is_as_before_once_links_are_whole(seen: dict[str, Any]) -> None:
     assert seen["changed"] == []
-    assert seen["failures_rows"] == 26
+    assert seen["failures_rows"] == 34
