@@ -30,13 +30,12 @@ from traffic.collective import (
     CollectiveConfig,
     CollectiveJob,
     ElementsBytes,
-    Finished,
-    Seat,
     zones_of,
 )
 from traffic.dataset import ELEMENT_BYTES, Floats, pieces
 from traffic.job import Stage
 from traffic.links import Edge, Handoff, Slots
+from traffic.rank import Finished, Seat
 from traffic.trees import DoubleTree, double_binary_tree, sent_fractions, zone_aware_double_tree
 
 

@@ -30,15 +30,13 @@ from traffic.collective import (
     CollectiveConfig,
     CollectiveJob,
     ElementsBytes,
-    Finished,
-    Schedule,
-    Seat,
 )
 from traffic.dataset import ELEMENT_BYTES, pieces
 from traffic.hfreduce import TreeAllreduce
 from traffic.job import Stage
 from traffic.links import Edge, Handoff, Slots
 from traffic.metrics import busbw_factor
+from traffic.rank import Finished, Schedule, Seat
 from traffic.trees import double_binary_tree, sent_fractions, tree_flows
 
 

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric.errors import TrafficError
-from traffic.collective import Schedule, Seat, Worker
 from traffic.dataset import Buffer, Dataset, Floats, SumCheck, pieces
 from traffic.hfreduce import TreeAllreduce
 from traffic.links import Edge, Link
 from traffic.nccl import RingAllreduce
+from traffic.rank import Schedule, Seat, Worker
 from traffic.trees import double_binary_tree, zone_aware_double_tree
 
 TIMEOUT_S = 10.0

@@ -1,0 +1,249 @@
+"""One rank of an allreduce over TCP: the program in its host, what it is told and what it answers.
+
+A collective is a :class:`Schedule`, a pure value: which ranks are connected, and what one rank does in a step. The
+program :func:`run_rank` wires a rank accordingly and carries out steps as the run orders them.
+
+Every rank checks every element of its result in every step, piece by piece as it is finished, and then uses the
+piece's memory again: a rank needs memory for what is under way, not for all of its data. To touch memory for the first
+time takes a guest in virtual time longer than packets do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Protocol
+
+from fabric.agents import Agent
+from fabric.errors import TrafficError
+from traffic.dataset import ELEMENT_BYTES, Buffer, Dataset, Floats, SumCheck
+from traffic.job import Halt, Play, Ready, Records, flow_rows
+from traffic.links import Edge, Link, PeerGoneError, StalledError
+from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
+
+START_TIMEOUT_S = 60.0
+FAILURES_TIMEOUT_S = 2.0
+"""How long a failure is waited for after the first, to name the cause rather than a consequence."""
+WARM_UP_ELEMENTS = 4 * 2**20 // ELEMENT_BYTES
+"""How much warms a collective up. At 200 Gbit/s, a connection's windows are open after a few hundred KiB."""
+_HELLO = struct.Struct("!II")
+
+
+Finished = Callable[[slice, Floats], None]
+"""Is given each piece of a rank's result, whichever comes first. Its memory is used again once this returns."""
+
+
+class Worker(Protocol):
+    """One rank's part in a collective."""
+
+    def tasks(self, step: int) -> Sequence[Callable[[], None]]:
+        """Return what the rank's threads do in a step, always equally many; each raises TrafficError if it fails."""
+
+    def abort(self) -> None:
+        """Wake every thread that waits for another of this rank."""
+
+
+class Schedule(Protocol):
+    """A collective as a pure, picklable value: who is connected, and what each rank does."""
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """Every connection, sorted. Data goes from the dialer to the listener only."""
+
+    @property
+    def elements(self) -> int:
+        """How many are added up."""
+
+    def shortened(self, elements: int) -> Schedule:
+        """Return the same collective, over the same connections, of the first ``elements``, if it has more."""
+
+    def worker(self, seat: Seat, finished: Finished) -> Worker:
+        """Return a rank's part; it gives its result to ``finished``, piece by piece."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A rank's place in a collective: its connections, its input buffers, how long it waits for others in a step."""
+
+    rank: int
+    links: Mapping[Edge, Link]
+    inputs: Sequence[Buffer]
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class RankArguments:
+    """What :func:`run_rank` needs to know."""
+
+    collective: str
+    rank: int
+    hosts: tuple[str, ...]
+    address: str
+    options: SocketOptions
+    schedule: Schedule
+    dataset: Dataset
+    timeout_s: float
+    stall_s: float
+
+    def name(self, rank: int) -> str:
+        """Return how messages call a rank."""
+        return f"{self.collective} rank {rank} ({self.hosts[rank]})"
+
+
+Endpoint = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A rank's word that peers can connect to it."""
+
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True)
+class StepOrder:
+    """The order to carry out one step, of the whole size or, to warm up, of its first few MiB."""
+
+    step: int
+    warms_up: bool = False
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """A rank's word that a step ended with the right sum; times are ``time.monotonic()``."""
+
+    step: int
+    started: float
+    ended: float
+
+
+@dataclass(frozen=True)
+class RankFailed:
+    """A rank's last word. ``is_consequence`` if another rank's end made it fail, ``is_stall`` if waiting in vain."""
+
+    text: str
+    is_consequence: bool
+    is_stall: bool = False
+
+
+def run_rank(agent: Agent, arguments: RankArguments) -> None:
+    """Be one rank of a collective until the run says stop (a program, see :mod:`fabric.agents`)."""
+    try:
+        with contextlib.ExitStack() as open_links:
+            links = _connected(agent, arguments)
+            for link in links.values():
+                open_links.callback(link[0].close)
+            _carry_out_orders(agent, arguments, links)
+    except TrafficError as error:
+        agent.report(RankFailed(str(error), isinstance(error, PeerGoneError), isinstance(error, StalledError)))
+
+
+def _connected(agent: Agent, arguments: RankArguments) -> dict[Edge, tuple[Link, socket.socket]]:
+    """Return the rank's connections, once every rank listens and has dialled."""
+    with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
+        agent.report(Listening(listener.getsockname()[:2]))
+        endpoints: list[Endpoint] = agent.receive(START_TIMEOUT_S)
+        rank = arguments.rank
+        sockets: dict[Edge, socket.socket] = {}
+        for edge in arguments.schedule.edges:
+            if edge.dialer == rank:
+                sockets[edge] = _dial(edge, endpoints[edge.listener], arguments)
+        for _ in range(sum(edge.listener == rank for edge in arguments.schedule.edges)):
+            sock, _ = accept(listener, arguments.options, START_TIMEOUT_S)
+            channel, dialer = _HELLO.unpack(sock.recv(_HELLO.size, socket.MSG_WAITALL))
+            sockets[Edge(channel, dialer, rank)] = sock
+    return {edge: (_link(edge, sock, arguments), sock) for edge, sock in sockets.items()}
+
+
+def _dial(edge: Edge, endpoint: Endpoint, arguments: RankArguments) -> socket.socket:
+    sock = connect(*endpoint, arguments.options, START_TIMEOUT_S, source=arguments.address)
+    sock.sendall(_HELLO.pack(edge.channel, edge.dialer))
+    return sock
+
+
+def _link(edge: Edge, sock: socket.socket, arguments: RankArguments) -> Link:
+    name = f"{arguments.name(arguments.rank)} with {arguments.name(edge.peer(arguments.rank))}"
+    return Link(sock, edge.channel, name, arguments.stall_s)
+
+
+def _carry_out_orders(
+    agent: Agent, arguments: RankArguments, connections: Mapping[Edge, tuple[Link, socket.socket]]
+) -> None:
+    links = {edge: link for edge, (link, _) in connections.items()}
+    stepper = _Stepper(arguments, links)
+    sampler = FlowSampler()
+    for edge, (_, sock) in connections.items():
+        if edge.dialer == arguments.rank:
+            sampler.track(sock, arguments.hosts[edge.peer(arguments.rank)])
+    phase = ""
+    agent.report(Ready())
+    with contextlib.closing(stepper):
+        while True:
+            order = agent.receive()  # Without a timeout: the run decides when, and its end raises StopRequested.
+            if isinstance(order, Play):
+                phase = order.phase
+                sampler.start()
+                agent.report(Ready())
+            elif isinstance(order, StepOrder):
+                agent.report(stepper.step(order))
+            elif isinstance(order, Halt):
+                rows = flow_rows(sampler.stop(), phase, arguments.options.level, agent.host)
+                agent.report(Records(flows=rows))
+
+
+class _Stepper:
+    """Carries out steps of a rank, times them and checks their sums."""
+
+    def __init__(self, arguments: RankArguments, links: Mapping[Edge, Link]) -> None:
+        self._name = arguments.name(arguments.rank)
+        self._timeout_s = arguments.timeout_s
+        self._links = links
+        inputs, expected = arguments.dataset.inputs(arguments.rank), arguments.dataset.expected()
+        self._seat = Seat(arguments.rank, links, inputs, arguments.stall_s)
+        whole = arguments.schedule
+        self._parts = [self._part(schedule, expected) for schedule in (whole, whole.shortened(WARM_UP_ELEMENTS))]
+        self._threads = ThreadPoolExecutor(max_workers=len(self._parts[0][0].tasks(0)))
+
+    def _part(self, schedule: Schedule, expected: Buffer) -> tuple[Worker, SumCheck]:
+        check = SumCheck(expected, schedule.elements)
+        return schedule.worker(self._seat, check.piece), check
+
+    def step(self, order: StepOrder) -> StepDone:
+        """Carry out one step. Raises TrafficError if it fails, takes too long or the sum is wrong."""
+        worker, check = self._parts[order.warms_up]
+        check.begin(f"{self._name}, step {order.step}")
+        started = time.monotonic()
+        self._await([self._threads.submit(task) for task in worker.tasks(order.step)], worker, order.step)
+        ended = time.monotonic()
+        check.end()
+        return StepDone(order.step, started, ended)
+
+    def _await(self, tasks: list[Future[None]], worker: Worker, number: int) -> None:
+        done, unfinished = wait(tasks, self._timeout_s, FIRST_EXCEPTION)
+        failed = [task for task in done if task.exception() is not None]
+        if not failed and not unfinished:
+            return
+        self._abort(worker)
+        if not failed:
+            raise StalledError(
+                f"{self._name}: step {number} did not end within {self._timeout_s:g} s; raise step_timeout"
+            )
+        done, _ = wait(tasks, FAILURES_TIMEOUT_S)
+        errors = [error for task in done if (error := task.exception()) is not None]
+        raise min(errors, key=lambda error: isinstance(error, PeerGoneError))
+
+    def _abort(self, *workers: Worker) -> None:
+        for link in self._links.values():
+            link.abort()
+        for worker in workers:
+            worker.abort()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._abort(*(worker for worker, _ in self._parts))
+        self._threads.shutdown(wait=False, cancel_futures=True)
