@@ -249,12 +249,6 @@ def write_sysctl(name: str, value: int | str) -> bool:
     return True
 
 
-def read_sysctl(name: str) -> str | None:
-    """Return a sysctl of the current network namespace, or None if this kernel does not have it there."""
-    path = Path("/proc/sys") / name
-    return path.read_text().strip() if path.exists() else None
-
-
 def _mount(kind: str, target: Path, options: str) -> None:
     arguments = (kind.encode(), str(target).encode(), kind.encode(), _MS_NOSUID_NODEV, options.encode())
     _check(_libc.mount(*arguments), f"mounting {kind} on {target}")

@@ -95,17 +95,6 @@ def ideal_ring_algbw(nic_rate_bps: float, ranks: int) -> float:
     return ideal_algbw(nic_rate_bps, busbw_factor("allreduce", ranks))
 
 
-def pipeline_efficiency(chunks: int, hops: int) -> float:
-    """Return the part of the ideal algbw that is left after a pipeline of ``hops`` filled with ``chunks``.
-
-    ``chunks / (chunks + hops)``: the last chunk leaves the first stage after ``chunks`` and the last one ``hops`` chunk
-    times later. For HFReduce ``chunks`` are those of one tree and ``hops`` twice its depth, for up and down.
-    """
-    if chunks < 1 or hops < 0:
-        raise ValueError(f"a pipeline of {chunks} chunks over {hops} hops does not exist; give at least 1 and 0")
-    return chunks / (chunks + hops)
-
-
 # Operations ----------------------------------------------------------------------------------------------------------
 
 

@@ -106,12 +106,6 @@ def zone_aware_double_tree(zones: Sequence[int]) -> DoubleTree:
     return Tree(tuple(parents[0])), Tree(tuple(parents[1]))
 
 
-def crossing_pairs(trees: DoubleTree, zones: Sequence[int]) -> frozenset[Pair]:
-    """Return the pairs of ranks (lower first) of different zones that share an edge in either tree."""
-    edges = (sorted(edge) for tree in trees for edge in tree.edges())
-    return frozenset((low, high) for low, high in edges if zones[low] != zones[high])
-
-
 def sent_fractions(trees: DoubleTree) -> tuple[float, ...]:
     """Return what each rank sends in one allreduce, as a multiple of the size S; it receives as much."""
     return tuple(edges / 2 for edges in _total_degrees(trees))

@@ -18,12 +18,12 @@ from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
 from fabric.identity import NodeId
 from fabric.results import TABLES
+from tests.crossings import crossing_pairs
 from topologies.load import load_fabric
 from traffic.collective import CollectiveJob, step_timeout_s
 from traffic.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind
 from traffic.job import Stage
 from traffic.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
-from traffic.trees import crossing_pairs
 
 FABRIC = load_fabric("fire_flyer_2_small")
 NodesToJob = Callable[..., CollectiveJob]

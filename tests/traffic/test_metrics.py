@@ -49,11 +49,6 @@ def test_payload_of_a_4200_byte_mtu_is_4148_of_4214_bytes() -> None:
     assert metrics.payload_fraction(4200) == 4148 / 4214
 
 
-def test_pipeline_of_as_many_chunks_as_hops_is_half_efficient() -> None:
-    assert metrics.pipeline_efficiency(10, 10) == 0.5
-    assert metrics.pipeline_efficiency(90, 10) == 0.9
-
-
 def test_latency_percentiles_are_observed_values() -> None:
     latency = metrics.latency(np.arange(1, 1001) / 1000)
     assert latency == metrics.Latency(0.5, 0.99, 0.999, 1000)
@@ -86,7 +81,6 @@ def test_slowdown_is_one_for_a_flow_as_fast_as_its_nic() -> None:
         (lambda: metrics.latency([]), "no operations have no latency"),
         (lambda: metrics.step_time_s([], []), "a step of 0 starts and 0 ends"),
         (lambda: metrics.operation_bandwidth(pd.DataFrame(), 2, 2), "no time passes from 2 s to 2 s"),
-        (lambda: metrics.pipeline_efficiency(0, 1), "a pipeline of 0 chunks"),
     ],
 )
 def test_values_without_a_figure_are_refused(call: object, message: str) -> None:
