@@ -148,6 +148,7 @@ def guest(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_our_programs_in_a_guest_have_an_environment_that_is_the_same_for_everybody(
     guest: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PATH", "/opt/tools:/usr/bin:/sbin")
     seen = []
     for home, more in (("/home/one", "x"), ("/home/another", "y" * 1000)):
         monkeypatch.setenv("HOME", home)
@@ -159,7 +160,7 @@ def test_our_programs_in_a_guest_have_an_environment_that_is_the_same_for_everyb
         environment = guest["environment"] | {"FABRIC_STARTED_AT": ""}
         seen.append((environment, guest["bytecode"], list(guest["handed"])))
     assert seen[0] == seen[1]
-    assert seen[0][0]["PATH"] == os.environ["PATH"]
+    assert seen[0][0]["PATH"] == "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin:/opt/tools"
     assert {"HOME": "/tmp", "FABRIC_WORLD": "1"}.items() <= seen[0][0].items()
 
 
