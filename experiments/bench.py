@@ -1,4 +1,4 @@
-"""The measurements that the README quotes: ``fabric bench setup|links|hfreduce|hops`` prints each as a table.
+"""The measurements that the README quotes: ``fabric bench setup|links|hfreduce|hops|queueings`` prints each as a table.
 
 They are benchmarks, not tests: what they print depends on the machine, so each states both sides of a comparison, made
 in one run.
@@ -7,9 +7,6 @@ in one run.
 from __future__ import annotations
 
 import math
-import os
-import signal
-import socket
 import statistics
 import subprocess
 import time
@@ -18,54 +15,27 @@ from contextlib import contextmanager
 
 from rich.table import Table
 
-from controllers.paths import planned_path
 from experiments.console import OUT, tell
 from experiments.isolation import IsolationConfig, hfreduce_flows, hfreduce_ranks
-from experiments.live import LiveFabric, bring_up
+from experiments.live import LiveFabric
+from experiments.packet_hops import bench_hops, bench_queueings, bring_up_by_config, wall_s
 from experiments.placement import link_loads
 from experiments.registry import resolve
 from experiments.run import PRELOAD
 from experiments.session import Session
-from fabric import netns, world
+from fabric import world
 from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import lane_counters
 from fabric.emulation import build_with_stock_mininet
 from fabric.identity import NodeId
-from fabric.lanes import QueueConfig, Queueing, plan_lanes
-from fabric.model import Fabric
-from fabric.virtual.guest import host_time_s
+from fabric.lanes import QueueConfig, Queueing
 from topologies.load import load_fabric
 from traffic import metrics
 from traffic.hfreduce import HFReduceJob
 
 _FLOW_S = 8
 _STEPS = 7
-_FAST = "10 Gbit/s"
-_HOPS_WALL_S = 10
-_LOOK_S = 0.005
-_PORT = 5201
-_PIECE_BYTES = 1 << 20
-
-
-@contextmanager
-def _up(fabric: Fabric, queues: QueueConfig, queueing: Queueing) -> Iterator[LiveFabric]:
-    logs = world.RUN_DIR / "logs"
-    logs.mkdir(exist_ok=True)
-    with bring_up(fabric, plan_lanes(queues, queueing), logs, tell) as live:
-        yield live
-
-
-def _wall_s() -> float:
-    """Return the time of a clock that goes on while this engine works; a guest sees whole seconds of it."""
-    return host_time_s() if world.current_engine() is world.Engine.VIRTUAL else time.time()
-
-
-def _wait_until_wall(moment_s: float) -> float:
-    """Let the fabric go on until a moment of wall time, and return what the clock then says."""
-    while (now := _wall_s()) < moment_s:
-        time.sleep(_LOOK_S)
-    return now
 
 
 def bench_setup(topology: str | None) -> None:
@@ -75,16 +45,16 @@ def bench_setup(topology: str | None) -> None:
     cost nothing, and minutes of ours.
     """
     fabric = load_fabric(topology or "two_hundred_hosts")
-    started_s = _wall_s()
-    with _up(fabric, QueueConfig(), Queueing.LANES) as live:
-        wall_s = _wall_s() - started_s
+    started_s = wall_s()
+    with bring_up_by_config(fabric, QueueConfig(), Queueing.LANES) as live:
+        took_s = wall_s() - started_s
         rules, lanes = live.plan.rule_count, len(live.emulation.lane_plan.lanes)
         size = f"{len(fabric.hosts)} hosts, {len(fabric.switches)} switches, {len(fabric.links)} links"
         table = Table("", "seconds", title=size)
         built = f"this project: links, addresses, queues of {lanes} lanes at every port, bridges"
         table.add_row(built, f"{live.built_s:.2f}")
         table.add_row(f"this project: until {rules} rules are installed and confirmed", f"{live.ready_s:.2f}")
-        table.add_row("this project: until it is warm, wall time of the host", f"{wall_s:.0f}")
+        table.add_row("this project: until it is warm, wall time of the host", f"{took_s:.0f}")
         if world.current_engine() is world.Engine.NAMESPACE:
             tell("building the same with stock Mininet, in the same world; this takes about a minute")
             stock_s = build_with_stock_mininet(fabric)
@@ -93,80 +63,10 @@ def bench_setup(topology: str | None) -> None:
     OUT.print(table)
 
 
-def bench_hops() -> None:
-    """Print how many packets switches pass on in a second of wall time, while a TCP flow crosses three of them."""
-    rates = [f"{name}={_FAST}" for name in ("nic_rate", "uplink_rate", "inter_zone.rate")]
-    fabric = load_fabric("fire_flyer_2_small", rates)
-    with _up(fabric, QueueConfig(), Queueing.LANES) as live:
-        source, destination = fabric.computes[:2]
-        switches = planned_path(live.plan, fabric, fabric.nics_of[source][0], fabric.nics_of[destination][0])[1:]
-        with _stream(live, source, destination):
-            began = _wait_until_wall(_wall_s() + 1)  # Past the start of the flow, and at a tick of a coarse clock.
-            before, started = lane_counters(live.emulation), time.monotonic()
-            wall_s = _wait_until_wall(began + _HOPS_WALL_S) - began
-            after, virtual_s = lane_counters(live.emulation), time.monotonic() - started
-    sent = {key: after[key] - before[key] for key in after}
-    hops = sum(count for (port, _), count in sent.items() if port.node.is_switch)
-    arrived = sum(count for (port, _), count in sent.items() if port == switches[-1])
-    payload = arrived * fabric.frame_bytes * 8 * metrics.payload_fraction(fabric.mtu_bytes)
-    title = f"one TCP flow at {_FAST}, MTU {fabric.mtu_bytes}, through {len(switches)} switches"
-    table = Table("", "", title=title)
-    table.add_row("seconds of the fabric's time a second of wall time", f"{virtual_s / wall_s:.3f}")
-    table.add_row("packets that a switch passes on, a second of wall time", f"{hops / wall_s:,.0f}")
-    table.add_row("Gbit/s of goodput, in the fabric's time", f"{payload / virtual_s / 1e9:.3f}")
-    table.add_row("Gbit/s of goodput, in wall time", f"{payload / wall_s / 1e9:.3f}")
-    OUT.print(table)
-
-
-@contextmanager
-def _stream(live: LiveFabric, source: NodeId, destination: NodeId) -> Iterator[None]:
-    """Send zeros over one TCP connection for the time of a block; unlike iperf3, read them in large pieces."""
-    to, sent_by = (live.emulation.namespace_of(host) for host in (destination, source))
-    assert to is not None and sent_by is not None, "hosts have namespaces"
-    with netns.inside(to):
-        listener = socket.create_server((live.fabric.nics_of[destination][0].ip, _PORT))
-    children = [_forked(lambda: _swallow(listener.accept()[0]))]
-    with netns.inside(sent_by):
-        connection = socket.create_connection(listener.getsockname())
-    children.append(_forked(lambda: _pour(connection)))
-    try:
-        yield
-    finally:
-        for child in children:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-        connection.close()
-        listener.close()
-
-
-def _forked(work: Callable[[], None]) -> int:
-    """Do something that does not end by itself in another process, and return its id."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        finally:
-            os._exit(1)
-    return child
-
-
-def _swallow(connection: socket.socket) -> None:
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _PIECE_BYTES // 4)
-    buffer = bytearray(_PIECE_BYTES)
-    while connection.recv_into(buffer):
-        pass
-
-
-def _pour(connection: socket.socket) -> None:
-    piece = bytes(_PIECE_BYTES)
-    while True:
-        connection.sendall(piece)
-
-
 def bench_links() -> None:
     """Print how exactly links carry their rate and lanes get their shares."""
     fabric = load_fabric("fire_flyer_2_small")
-    with _up(fabric, QueueConfig(), Queueing.LANES) as live:
+    with bring_up_by_config(fabric, QueueConfig(), Queueing.LANES) as live:
         carried = [_tcp_flow(live, fabric.computes[0], fabric.computes[1]) for _ in range(3)]
         tell("filling every lane of each kind of link, three times")
         found = [calibrate(live.emulation) for _ in range(3)]
@@ -223,7 +123,7 @@ def bench_hfreduce() -> None:
     config = resolve("isolation", [])[1]
     fabric = config.fabric()
     ideal = metrics.ideal_hfreduce_algbw(fabric.nic_rate_bps)
-    with _up(fabric, config.queues, Queueing.SHARED) as live:
+    with bring_up_by_config(fabric, config.queues, Queueing.SHARED) as live:
         pool = AgentPool(PRELOAD)
         session = Session.of(config, live, pool, tell, _quiet)
         for order in ("routes", "nodes"):
@@ -252,7 +152,12 @@ def _hfreduce(session: Session, order: str) -> tuple[float, float]:
     return config.hfreduce.size / statistics.median(times), max(loads.values())
 
 
-BENCHES: dict[str, Callable[[], None]] = {"links": bench_links, "hfreduce": bench_hfreduce, "hops": bench_hops}
+BENCHES: dict[str, Callable[[], None]] = {
+    "links": bench_links,
+    "hfreduce": bench_hfreduce,
+    "hops": bench_hops,
+    "queueings": bench_queueings,
+}
 
 
 def run_in_world(name: str, topology: str | None = None) -> int:

@@ -138,7 +138,7 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
     _add_validate(commands)
     bench = commands.add_parser("bench", help="the measurements that the README quotes (root)")
-    bench.add_argument("name", choices=["setup", "links", "hfreduce", "hops"])
+    bench.add_argument("name", choices=["setup", "links", "hfreduce", "hops", "queueings"])
     bench.add_argument("--topology", metavar="FILE", help="of setup; by default two_hundred_hosts")
     _add_engine_option(bench)
     bench.set_defaults(command=run_bench)

@@ -369,8 +369,8 @@ _COMPARED = (
     ("HFReduce, algbw", "hfreduce.algbw_Bps", "hfreduce_alone"),
     ("NCCL, algbw", "nccl.algbw_Bps", "nccl_alone"),
     ("storage reads, bandwidth", "read.bandwidth_Bps", "storage_alone"),
-    ("storage reads, p99", "read.p99_s", "storage_alone"),
-    ("other flows, p99", "flow.p99_s", "other_alone"),
+    ("storage reads, p99 of latency", "read.p99_s", "storage_alone"),
+    ("other flows, p99 of completion", "flow.p99_s", "other_alone"),
 )
 
 
@@ -381,9 +381,17 @@ def _side_by_side(config: IsolationConfig, figures: Mapping[str, Mapping[str, fl
     for title, key, alone in _COMPARED:
         base = figures[alone].get(key)
         if base and all(key in figures[phase] for phase in phases):
-            panels.append({"title": title, "values": [figures[phase][key] / base for phase in phases]})
+            values = [figures[phase][key] / base for phase in phases]
+            panels.append({"title": title, "values": values, "unit": _relative_to(key, base)})
     drops = [figures[phase]["drops_packets"] for phase in phases]
-    return {"unit": "times alone", "queueings": phases, "panels": panels, "drops_packets": drops}
+    return {"unit": "times alone", "alone": 1.0, "queueings": phases, "panels": panels, "drops_packets": drops}
+
+
+def _relative_to(key: str, base: float) -> str:
+    """Return what a value over that alone is a multiple of, and which way is better."""
+    if key.endswith("_s"):
+        return f"times alone ({format_time(base)}), less is better"
+    return f"times alone ({_bytes_per_s(base)}), more is better"
 
 
 def _shares_table(session: Session, config: IsolationConfig, port: Port, at_port: Shares) -> dict[str, Any]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from fabric import world
 from fabric.emulation import Emulation
+from fabric.errors import EmulationError
 from fabric.feeding import Feeder
 from fabric.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
 from fabric.model import Fabric, Port
@@ -30,6 +31,7 @@ _WINDOW_FRAMES = 12
 _FILL_FRACTION = 0.15
 """What part of a window queues are given to fill before it."""
 _WINDOW_S = 1.0
+_EMPTY_TIMEOUT_S, _LOOK_S = 20.0, 0.005
 _VIRTUAL_WINDOW_FRAMES = 5000
 
 
@@ -111,6 +113,7 @@ def _measure(
     # Entering a namespace waits for other processors, far longer than a short window: all are entered before it.
     with ExitStack() as stack:
         readers = {port: stack.enter_context(Netlink(emulation.namespace_of(port.node))) for port in ports}
+        _wait_until_empty(emulation, readers)
         feeder = Feeder(emulation.lane_plan.queueing)
         stack.callback(feeder.close)
         for port in ports:
@@ -137,13 +140,33 @@ def _rates(
     }
 
 
+def _wait_until_empty(emulation: Emulation, readers: Mapping[Port, Netlink]) -> None:
+    """Wait until nothing is left in the ports' queues of what was measured before, or it would count as a lane's loss:
+    full lanes leave frames behind, and those of the smallest share are long in going. Raises EmulationError."""
+    deadline = time.monotonic() + _EMPTY_TIMEOUT_S
+    while busy := [
+        str(port) for port, reader in readers.items() if any(_lanes(emulation, port, reader, "qlen").values())
+    ]:
+        if time.monotonic() > deadline:
+            raise EmulationError(
+                f"{', '.join(busy)}: frames still wait after {_EMPTY_TIMEOUT_S:g} s without any being fed; "
+                "stop what is sending, calibration needs idle links"
+            )
+        time.sleep(_LOOK_S)
+
+
 def _sent(emulation: Emulation, port: Port, reader: Netlink) -> tuple[float, dict[int, int]]:
-    dump = reader.dump_qdiscs()
-    now = time.monotonic()
-    keys, counters = QueueReader().read(dump)
+    sent = _lanes(emulation, port, reader, "sent_bytes")
+    return time.monotonic(), sent
+
+
+def _lanes(emulation: Emulation, port: Port, reader: Netlink, counter: str) -> dict[int, int]:
+    """Return one of fabric.queues.COUNTERS of each lane of a port."""
+    keys, counters = QueueReader().read(reader.dump_qdiscs())
     wanted = emulation.indices[port]
-    sent = counters["sent_bytes"].tolist()
-    return now, {lane: value for (index, lane), value in zip(keys, sent, strict=True) if index == wanted}
+    return {
+        lane: value for (index, lane), value in zip(keys, counters[counter].tolist(), strict=True) if index == wanted
+    }
 
 
 def nobodys_frame(level: ServiceLevel, mtu_bytes: int) -> bytes:

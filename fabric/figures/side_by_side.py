@@ -1,7 +1,8 @@
 """The figure of one experiment in several queueings, side by side: a panel a measure, a bar a queueing.
 
 ``side_by_side`` of a summary has ``unit``, ``queueings``, ``panels`` (``title``, ``values`` and, if theory says
-something, ``theory``, each in the order of the queueings) and ``drops_packets``.
+something, ``theory``, each in the order of the queueings; ``unit``, if it is a panel's own) and ``drops_packets``;
+``alone``, if values are relative to what a program gets alone, is where that is.
 """
 
 from __future__ import annotations
@@ -40,11 +41,22 @@ def side_by_side(result: Result) -> Figure | None:
         for number, (axes, panel) in enumerate(zip(panel_grid(body, len(panels), _COLUMNS), panels, strict=True)):
             _draw(axes, panel, queueings, named=number % _COLUMNS == 0)
             if panel is not panels[-1]:
-                axes.set_xlabel(found["unit"], fontsize=8)
+                axes.set_xlabel(panel.get("unit", found["unit"]), fontsize=8)
+                _draw_alone(axes, found.get("alone"))
         if any("theory" in panel for panel in panels):
             theory = Line2D([], [], color="#222222", marker="|", linestyle="", markersize=11, label="in theory")
             body.legend(handles=[theory], loc="outside lower center")
     return figure
+
+
+def _draw_alone(axes: Axes, place: float | None) -> None:
+    """Mark what a program gets alone."""
+    if place is None:
+        return
+    axes.set_xlim(0, max(axes.get_xlim()[1], 1.1 * place))
+    axes.axvline(place, color=GREY, linestyle="--", linewidth=1, zorder=3)
+    axes.annotate("alone", (place, 1), (0, 1), xycoords=("data", "axes fraction"), textcoords="offset points",
+                  ha="center", va="bottom", fontsize=7, color=GREY)  # fmt: skip
 
 
 def _draw(axes: Axes, panel: dict[str, Any], queueings: list[Queueing], named: bool) -> None:
@@ -53,11 +65,13 @@ def _draw(axes: Axes, panel: dict[str, Any], queueings: list[Queueing], named: b
     axes.barh(places, values, color=[_COLOURS[queueing] for queueing in queueings], height=0.7)
     for place, value in zip(places, values, strict=True):
         axes.annotate(f"{value:,.3g}" if value < 1000 else f"{value:,.0f}", (value, place), (3, 0),
-                      textcoords="offset points", va="center", fontsize=7.5, color=GREY)  # fmt: skip
+                      textcoords="offset points", va="center", fontsize=7.5, color=GREY, zorder=4,
+                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # fmt: skip
     if "theory" in panel:
         axes.plot(panel["theory"], places, color="#222222", marker="|", linestyle="", markersize=13)
-    axes.set_yticks(places, [queueing.value for queueing in queueings] if named else [""] * len(queueings))
+    axes.set_yticks(places, [queueing.words for queueing in queueings] if named else [""] * len(queueings))
+    axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, 1.18 * max([*values, *panel.get("theory", []), 1e-9]))
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
-    axes.set_title(panel["title"])
+    axes.set_title(panel["title"], pad=10)

@@ -1,0 +1,207 @@
+"""How many packets switches pass on in a second of wall time: ``fabric bench hops``; by kind of queue, which is what
+each kind costs: ``fabric bench queueings``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from controllers.paths import planned_path
+from experiments.console import OUT, tell
+from experiments.live import LiveFabric, bring_up
+from fabric import lossless, netns, world
+from fabric.census import lane_counters
+from fabric.identity import NodeId
+from fabric.lanes import FlowControl, QueueConfig, Queueing, plan_lanes
+from fabric.model import Fabric, Port
+from fabric.virtual.guest import host_time_s
+from topologies.load import load_fabric
+from traffic import metrics
+
+_FAST = "10 Gbit/s"
+_DELAY = "0.5 us"
+_HOPS_WALL_S = 10
+_ROUNDS, _ROUND_WALL_S = 5, 4
+_LOOK_S = 0.005
+_PORT = 5201
+_PIECE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What the fabric carried of one flow for a time: packets that switches passed on, those that the last of them did,
+    and how long that took in wall time and on the fabric's clock."""
+
+    hops: int
+    arrived: int
+    wall_s: float
+    fabric_s: float
+
+    @property
+    def hops_per_wall_s(self) -> float:
+        """Packets that a switch passes on, a second of wall time."""
+        return self.hops / self.wall_s
+
+    def goodput_bps(self, fabric: Fabric) -> float:
+        """Return what the flow delivers, in bit/s of the fabric's time."""
+        payload_bits = self.arrived * fabric.frame_bytes * 8 * metrics.payload_fraction(fabric.mtu_bytes)
+        return payload_bits / self.fabric_s
+
+
+@contextmanager
+def bring_up_by_config(fabric: Fabric, queues: QueueConfig, queueing: Queueing) -> Iterator[LiveFabric]:
+    """Bring a fabric up to be measured, for the time of a block."""
+    logs = world.RUN_DIR / "logs"
+    logs.mkdir(exist_ok=True)
+    with bring_up(fabric, plan_lanes(queues, queueing), logs, tell) as live:
+        yield live
+
+
+def wall_s() -> float:
+    """Return the time of a clock that goes on while this engine works; a guest sees whole seconds of it."""
+    return host_time_s() if world.current_engine() is world.Engine.VIRTUAL else time.time()
+
+
+def _wait_until_wall(moment_s: float) -> float:
+    """Let the fabric go on until a moment of wall time, and return what the clock then says."""
+    while (now := wall_s()) < moment_s:
+        time.sleep(_LOOK_S)
+    return now
+
+
+def bench_hops() -> None:
+    """Print how many packets switches pass on in a second of wall time, while a TCP flow crosses three of them."""
+    rates = [f"{name}={_FAST}" for name in ("nic_rate", "uplink_rate", "inter_zone.rate")]
+    fabric = load_fabric("fire_flyer_2_small", rates)
+    with bring_up_by_config(fabric, QueueConfig(), Queueing.LANES) as live:
+        ports = _switch_ports(live)
+        found = _passed(live, _HOPS_WALL_S)
+    title = f"one TCP flow at {_FAST}, MTU {fabric.mtu_bytes}, through {len(ports)} switches"
+    table = Table("", "", title=title)
+    table.add_row("seconds of the fabric's time a second of wall time", f"{found.fabric_s / found.wall_s:.3f}")
+    table.add_row("packets that a switch passes on, a second of wall time", f"{found.hops_per_wall_s:,.0f}")
+    goodput = found.goodput_bps(fabric) / 1e9
+    table.add_row("Gbit/s of goodput, in the fabric's time", f"{goodput:.3f}")
+    table.add_row("Gbit/s of goodput, in wall time", f"{goodput * found.fabric_s / found.wall_s:.3f}")
+    OUT.print(table)
+
+
+QUEUES: Mapping[str, tuple[Queueing, FlowControl]] = {
+    "HTB and netem, drop-tail": (Queueing.SHARED, FlowControl.CREDIT),
+    "vl, credits": (Queueing.LOSSLESS, FlowControl.CREDIT),
+    "vl, PFC": (Queueing.LOSSLESS, FlowControl.PFC),
+}
+"""The kinds of queue that are compared, by name; without losses or with, each port has one lane."""
+
+
+def bench_queueings() -> None:
+    """Print what each kind of queue costs: packets passed on a second of wall time, of the same flow in one run."""
+    lossless.require(world.current_engine(), Queueing.LOSSLESS)
+    fabric = load_fabric("head_of_line", [f"nic_rate={_FAST}", f"uplink_rate={_FAST}", f"link_delay={_DELAY}"])
+    found = measure_queueings(fabric, _ROUNDS, _ROUND_WALL_S)
+    hops = {name: statistics.median(one.hops_per_wall_s for one in rounds) for name, rounds in found.items()}
+    base = next(iter(hops))
+    title = f"one TCP flow at {_FAST} through 3 switches, links of {_DELAY}; medians of {_ROUNDS} rounds, taking turns"
+    columns = ("queues of every port", "packets passed on, a second of wall time", "least to most", f"of {base}")
+    table = Table(*columns, "goodput, Gbit/s of the fabric's time", title=title)
+    for name, rounds in found.items():
+        each = [one.hops_per_wall_s for one in rounds]
+        goodput = statistics.median(one.goodput_bps(fabric) for one in rounds) / 1e9
+        span = f"{min(each):,.0f} - {max(each):,.0f}"
+        table.add_row(name, f"{hops[name]:,.0f}", span, f"{hops[name] / hops[base]:.2f}", f"{goodput:.3f}")
+    OUT.print(table)
+
+
+def measure_queueings(fabric: Fabric, rounds: int, round_wall_s: float) -> dict[str, list[Passed]]:
+    """Return what the fabric carried of a flow with each of ``QUEUES``, round by round; kinds take turns."""
+    plans = {
+        name: plan_lanes(QueueConfig(flow_control=flow_control), queueing)
+        for name, (queueing, flow_control) in QUEUES.items()
+    }
+    found: dict[str, list[Passed]] = {name: [] for name in plans}
+    with bring_up_by_config(fabric, QueueConfig(), Queueing.SHARED) as live:
+        for number in range(1, rounds + 1):
+            for name, plan in plans.items():
+                tell(f"{name}, {number} of {rounds}")
+                live.emulation.set_lanes(plan)
+                found[name].append(_passed(live, round_wall_s))
+    return found
+
+
+def _ends(live: LiveFabric) -> tuple[NodeId, NodeId]:
+    source, destination = live.fabric.computes[:2]
+    return source, destination
+
+
+def _switch_ports(live: LiveFabric) -> Sequence[Port]:
+    """Return the ports of switches that the flow leaves by, in order."""
+    source, destination = (live.fabric.nics_of[host][0] for host in _ends(live))
+    return planned_path(live.plan, live.fabric, source, destination)[1:]
+
+
+def _passed(live: LiveFabric, duration_s: float) -> Passed:
+    """Return what the fabric carries of one TCP flow in so many seconds of wall time."""
+    last = _switch_ports(live)[-1]
+    with _stream(live, *_ends(live)):
+        began = _wait_until_wall(wall_s() + 1)  # Past the start of the flow, and at a tick of a coarse clock.
+        before, started = lane_counters(live.emulation), time.monotonic()
+        took_s = _wait_until_wall(began + duration_s) - began
+        after, fabric_s = lane_counters(live.emulation), time.monotonic() - started
+    sent = {key: after[key] - before[key] for key in after}
+    hops = sum(count for (port, _), count in sent.items() if port.node.is_switch)
+    arrived = sum(count for (port, _), count in sent.items() if port == last)
+    return Passed(hops, arrived, took_s, fabric_s)
+
+
+@contextmanager
+def _stream(live: LiveFabric, source: NodeId, destination: NodeId) -> Iterator[None]:
+    """Send zeros over one TCP connection for the time of a block; unlike iperf3, read them in large pieces."""
+    to, sent_by = (live.emulation.namespace_of(host) for host in (destination, source))
+    assert to is not None and sent_by is not None, "hosts have namespaces"
+    with netns.inside(to):
+        listener = socket.create_server((live.fabric.nics_of[destination][0].ip, _PORT))
+    children = [_forked(lambda: _swallow(listener.accept()[0]))]
+    with netns.inside(sent_by):
+        connection = socket.create_connection(listener.getsockname())
+    children.append(_forked(lambda: _pour(connection)))
+    try:
+        yield
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        connection.close()
+        listener.close()
+
+
+def _forked(work: Callable[[], None]) -> int:
+    """Do something that does not end by itself in another process, and return its id."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    return child
+
+
+def _swallow(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _PIECE_BYTES // 4)
+    buffer = bytearray(_PIECE_BYTES)
+    while connection.recv_into(buffer):
+        pass
+
+
+def _pour(connection: socket.socket) -> None:
+    piece = bytes(_PIECE_BYTES)
+    while True:
+        connection.sendall(piece)
