@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,7 +152,7 @@ def answer(variants: Sequence[Variant], figures: Figures) -> str:
             f"{_slowdown(figures, variant, 'worst_slowdown')} times"
             for variant in found
         ]
-        sentences.append(f"{queueing.value} queueing: {'; '.join(parts)}{_verdict(found, figures)}.")
+        sentences.append(f"In {queueing.words}: {'; '.join(parts)}{_verdict(found, figures)}.")
     return " ".join(sentences)
 
 
@@ -179,37 +179,50 @@ def _more(difference: float, what: str) -> str:
     return f"{abs(difference):.0f} {what}{plural} {'more' if difference > 0 else 'fewer'}"
 
 
-def _spreading_table(variants: Sequence[Variant], figures: Figures, congested: CongestedConfig) -> dict[str, Any]:
-    rows = []
+def _names(variants: Sequence[Variant]) -> Iterator[tuple[Variant, list[str]]]:
+    """Yield each variant with its first two cells: its queueing, said once, and its routes."""
+    before: Queueing | None = None
     for variant in variants:
-        for phase, words in ((variant.alone, "bystanders alone"), (variant.beside, "with the incast")):
-            found = figures[phase]
-            counts = [f"{found[_metric(tier)]:.0f}" for tier in TIERS]
-            rows.append([variant.title, words, *counts, f"{found['congested_ports']:.0f}", f"{found['moves']:.0f}"])
+        yield variant, ["" if variant.queueing is before else variant.queueing.words, variant.policy.value]
+        before = variant.queueing
+
+
+def _spreading_table(variants: Sequence[Variant], figures: Figures, congested: CongestedConfig) -> dict[str, Any]:
+    phases = [figures[phase] for variant in variants for phase in (variant.alone, variant.beside)]
+    tiers = [tier for tier in TIERS if any(found[_metric(tier)] for found in phases)]
+    rows = []
+    for variant, names in _names(variants):
+        alone, beside = figures[variant.alone], figures[variant.beside]
+        counts = [f"{beside[_metric(tier)]:.0f}" for tier in tiers]
+        sums = [f"{found['congested_ports']:.0f}" for found in (beside, alone)]
+        rows.append([*names, *counts, *sums, f"{beside['moves']:.0f}"])
     return {
-        "title": "Congested ports of switches",
-        "columns": ["variant", "phase", *TIERS, "all", "moves"],
+        "title": "Congested ports of switches, with the incast",
+        "columns": ["in", "routes", *tiers, "all", "without the incast", "moves"],
         "rows": rows,
         "note": f"congested: more than {format_size(congested.backlog)} wait in more than {congested.share:.0%} of "
         "samples; moves: destinations that adaptive routing led another way. Where queues drop, a full port does not "
-        "stop those before it, so a leaf, which decides by the queues of its own uplinks, sees none beyond",
+        "stop those before it, so a leaf, which decides by the queues of its own uplinks, sees none beyond; where "
+        "nothing is lost it does",
     }
 
 
 def _bystanders_table(variants: Sequence[Variant], figures: Figures, congested: CongestedConfig) -> dict[str, Any]:
     rows = []
-    for variant in variants:
+    for variant, names in _names(variants):
         alone, beside = figures[variant.alone], figures[variant.beside]
         for kind in KINDS:
             if f"{kind}.slowdown" in beside:
-                cells = [f"{found[f'{kind}.bandwidth_Bps'] / 1e6:.3f} MB/s" for found in (alone, beside)]
+                cells = [f"{found[f'{kind}.bandwidth_Bps'] / 1e6:.3f}" for found in (alone, beside)]
                 cells += [f"{beside[f'{kind}.{name}']:.2f} x" for name in ("slowdown", "worst_slowdown")]
                 cells.append(f"{beside[f'{kind}.victims']:.0f}")
                 cells += [format_time(found[f"{kind}.p99_s"]) for found in (alone, beside)]
-                rows.append([variant.title, kind, *cells])
+                rows.append([*names, kind, *cells])
+                names = ["", ""]
+    columns = ["in", "routes", "pairs", "MB/s alone", "beside", "slower", "slowest", "victims", "p99 alone", "beside"]
     return {
         "title": "Bystanders",
-        "columns": ["variant", "kind", "alone", "beside", "slower", "slowest", "victims", "p99 alone", "p99 beside"],
+        "columns": columns,
         "rows": rows,
         "note": "apart: share no port with the incast by static routes; crossing: share an uplink of a leaf with it; "
         "slower: bandwidth alone over bandwidth beside the incast, mean over pairs; victims: pairs with more than "
@@ -219,23 +232,25 @@ def _bystanders_table(variants: Sequence[Variant], figures: Figures, congested: 
 
 def _incast_table(variants: Sequence[Variant], figures: Figures) -> dict[str, Any]:
     rows = []
-    for variant in variants:
+    for variant, names in _names(variants):
         found = figures[variant.beside]
         if f"{INCAST}.reads" in found:
             times = [format_time(found[f"{INCAST}.{name}"]) for name in ("p50_s", "p99_s")]
             goodput = f"{found[f'{INCAST}.bandwidth_Bps'] / 1e6:.3f} MB/s"
-            rows.append([variant.title, f"{found[f'{INCAST}.reads']:.0f}", *times, goodput])
-    columns = ["variant", "reads", "p50", "p99", "goodput"]
+            rows.append([*names, f"{found[f'{INCAST}.reads']:.0f}", *times, goodput])
+    columns = ["in", "routes", "reads", "p50", "p99", "goodput"]
     note = "a read is of all servers, and ends with the last; goodput: while one is under way, mean over clients"
     return {"title": "Incast", "columns": columns, "rows": rows, "note": note}
 
 
 def _network_table(variants: Sequence[Variant], figures: Figures) -> dict[str, Any]:
-    names = ("sent_packets", "drops_packets", "retransmissions", "reorderings")
-    rows = [[variant.title, *(f"{figures[variant.beside][name]:,.0f}" for name in names)] for variant in variants]
+    shown = ("sent_packets", "drops_packets", "retransmissions", "reorderings")
+    rows = [
+        [*names, *(f"{figures[variant.beside][name]:,.0f}" for name in shown)] for variant, names in _names(variants)
+    ]
     return {
         "title": "Network, with the incast",
-        "columns": ["variant", "packets sent", "dropped by queues", "retransmissions", "reorderings"],
+        "columns": ["in", "routes", "packets sent", "dropped by queues", "retransmissions", "reorderings"],
         "rows": rows,
         "note": "reorderings: how often a sender's TCP found that a packet had only been overtaken (TCP_INFO)",
     }
