@@ -12,12 +12,14 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from fabric.figures.style import GREY, framed, panel_grid
 from fabric.lanes import Queueing
 from fabric.results import Result
 
 _COLUMNS = 3
+_TICKS = 5
 _COLOURS = {
     Queueing.SHARED: "#999999",
     Queueing.LANES: "#56B4E9",
@@ -63,15 +65,17 @@ def _draw(axes: Axes, panel: dict[str, Any], queueings: list[Queueing], named: b
     places = range(len(queueings))
     values = panel["values"]
     axes.barh(places, values, color=[_COLOURS[queueing] for queueing in queueings], height=0.7)
-    for place, value in zip(places, values, strict=True):
-        axes.annotate(f"{value:,.3g}" if value < 1000 else f"{value:,.0f}", (value, place), (3, 0),
+    ends = [max(pair) for pair in zip(values, panel.get("theory", values), strict=True)]
+    for place, value, end in zip(places, values, ends, strict=True):
+        axes.annotate(f"{value:,.3g}" if value < 1000 else f"{value:,.0f}", (end, place), (3, 0),
                       textcoords="offset points", va="center", fontsize=7.5, color=GREY, zorder=4,
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # fmt: skip
     if "theory" in panel:
         axes.plot(panel["theory"], places, color="#222222", marker="|", linestyle="", markersize=13)
     axes.set_yticks(places, [queueing.words for queueing in queueings] if named else [""] * len(queueings))
     axes.tick_params(axis="y", length=0)
-    axes.set_xlim(0, 1.18 * max([*values, *panel.get("theory", []), 1e-9]))
+    axes.set_xlim(0, 1.2 * max([*values, *panel.get("theory", []), 1e-9]))
+    axes.xaxis.set_major_locator(MaxNLocator(_TICKS))
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_title(panel["title"], pad=10)
