@@ -65,12 +65,18 @@ class Edit:
 
 EDITS = (
     # The clock in ns, not in steps of 256 ns, and timers as fine: a full frame takes 168 ns at 200 Gbit/s.
-    Edit("arch/um/include/linux/time-internal.h", "#define TIMER_MULTIPLIER 256", "#define TIMER_MULTIPLIER 1"),
+    Edit(
+        "arch/um/include/linux/time-internal.h",
+        "#define TIMER_MULTIPLIER 256",
+        "void time_travel_call_failed(void);\n#define TIMER_MULTIPLIER 1",
+    ),
     Edit("arch/um/include/linux/time-internal.h", "#define TIMER_MIN_DELTA  500", "#define TIMER_MIN_DELTA  1"),
     Edit("arch/um/kernel/time.c", "time_travel_update_time_rel(TIMER_MULTIPLIER);", "time_travel_clock_was_read();"),
     Edit(
         "arch/um/kernel/time.c", "static u64 timer_read(", (HERE / "clock.c.inc").read_text() + "static u64 timer_read("
     ),
+    # A system call that fails takes 1 ns instead of 1 us, in which timers were late and no frame got further.
+    Edit("arch/um/kernel/skas/syscall.c", "um_udelay(1);", "time_travel_call_failed();"),
     Edit("arch/um/kernel/time.c", "#include <asm/irq.h>\n", "#include <asm/irq.h>\n#include <asm/unistd.h>\n"),
     # Rates that are right within far less than the 0.3 % by which whole ns miss them at 200 Gbit/s.
     Edit(

@@ -81,6 +81,28 @@ def test_a_program_starts_after_12_s_of_uptime_and_an_hour_of_sleep_takes_no_tim
     assert time.monotonic() - started_s < 60
 
 
+def test_a_call_that_fails_takes_a_nanosecond_unless_its_program_spins() -> None:
+    script = """
+import os, time
+def spent_ns(failing_calls):
+    time.sleep(0.001)
+    started_ns = time.monotonic_ns()
+    for _ in range(failing_calls):
+        try:
+            os.stat("/nowhere")
+        except FileNotFoundError:
+            pass
+    return time.monotonic_ns() - started_ns
+print(spent_ns(50), spent_ns(1000))
+"""
+    code, out, _ = run(sys.executable, "-c", script)
+    few_ns, many_ns = map(int, out.split())
+    print(few_ns, many_ns)
+    assert code == 0
+    assert 50 <= few_ns < 200
+    assert 800_000 < many_ns < 1_200_000
+
+
 def test_two_guests_of_one_seed_agree_in_time_and_chance_and_another_seed_differs() -> None:
     script = "import os, time; print(time.time_ns(), os.urandom(8).hex(), hash('x'), id(os), os.getpid())"
     first, second, other = (run(sys.executable, "-c", script, seed=seed)[1] for seed in (1, 1, 2))
