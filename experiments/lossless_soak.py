@@ -41,7 +41,7 @@ from traffic.background import BackgroundConfig, BackgroundJob
 
 QUESTION = "Does a lossless fabric lose a frame or a credit, or stand still for no reason, under random flows and cuts?"
 _LEAVING_FRAMES = 8
-"""What nothing holds back leaves an input buffer within so many frames' times: one for each port of its switch."""
+"""What nothing holds back has left an input buffer after a frame's time on the slowest link; so many are generous."""
 Duration = Annotated[TimeS, Field(gt=0)]
 
 
@@ -89,20 +89,26 @@ class LosslessSoakConfig(RunConfig):
         yield from super().faults(fabric)
         if self.failures:
             yield "failures: lossless_soak draws its own; set flaps.count, flaps.shortest and flaps.longest"
-        if self.flaps.shortest > self.flaps.longest:
-            times = (
-                f"{format_time(self.flaps.shortest)} is longer than flaps.longest, {format_time(self.flaps.longest)}"
-            )
-            yield f"flaps.shortest: {times}; lower it"
         if self.routing != Routing():
             yield "routing: lossless_soak has repairs in turn; write them under repairs"
+        yield from self._time_faults(fabric)
+
+    def _time_faults(self, fabric: Fabric) -> Iterator[str]:
+        shortest, longest = format_time(self.flaps.shortest), format_time(self.flaps.longest)
+        if self.flaps.shortest > self.flaps.longest:
+            yield f"flaps.shortest: {shortest} is longer than flaps.longest, {longest}; lower it"
         if self.flaps.count * self.flaps.longest >= self.round_time:
-            cuts = f"{self.flaps.count} cuts of {format_time(self.flaps.longest)}"
-            yield f"flaps: {cuts} do not end within a round of {format_time(self.round_time)}; lower flaps.longest"
-        frame_s = fabric.frame_time_s
-        if self.stall_limit < 2 * _LEAVING_FRAMES * frame_s:
-            least = f"the time of {2 * _LEAVING_FRAMES} frames on the slowest link, {format_time(16 * frame_s)}"
-            yield f"stall_limit: {format_time(self.stall_limit)} is less than {least}; raise it"
+            cuts, within = f"{self.flaps.count} cuts of {longest}", format_time(self.round_time)
+            yield f"flaps.longest: {cuts} do not end within a round of {within}; lower it"
+        least_s = 2 * leaving_limit_s(fabric)
+        if self.stall_limit < least_s:
+            why = "twice what frames on their way out of a buffer may take"
+            yield f"stall_limit: {format_time(self.stall_limit)} is less than {format_time(least_s)}, {why}; raise it"
+
+
+def leaving_limit_s(fabric: Fabric) -> float:
+    """Return how long what nothing holds back may take to leave an input buffer and to be known to have left it."""
+    return _LEAVING_FRAMES * fabric.frame_time_s + fabric.round_trip_s
 
 
 def flaps_of_round(fabric: Fabric, config: LosslessSoakConfig, repair: Repair, number: int) -> Schedule:
@@ -116,6 +122,8 @@ def flaps_of_round(fabric: Fabric, config: LosslessSoakConfig, repair: Repair, n
     if repair is Repair.WAIT:
         return Schedule.of(_flap(fabric.links, config, drawn, (0.0, config.round_time)) for _ in range(count))
     links = [link for link in fabric.links if link.tier is not Tier.ACCESS]
+    if not count:
+        return Schedule()
     edges = [config.round_time * place / count for place in range(count + 1)]
     return Schedule.of(_flap(links, config, drawn, part) for part in pairwise(edges))
 
@@ -132,7 +140,7 @@ def run_lossless_soak(session: Session, config: LosslessSoakConfig) -> dict[str,
     """Play all rounds, and return the summary."""
     session.use_queueing(config.queueing)
     fabric = session.live.fabric
-    audit = StallAudit(session.pool, session.live.emulation, config.stall_limit, _LEAVING_FRAMES * fabric.frame_time_s)
+    audit = StallAudit(session.pool, session.live.emulation, config.stall_limit, leaving_limit_s(fabric))
     rounds = []
     with _playing(session, config) as jobs:
         for repair in config.repairs:

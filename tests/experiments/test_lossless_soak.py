@@ -21,6 +21,7 @@ from fabric.errors import ConfigError
 from fabric.fidelity import Status
 from fabric.model import Port, Tier
 from fabric.results import Phase
+from fabric.schedule import Schedule
 from fabric.stall_audit import AuditedPort, AuditReport, views
 from fabric.stall_causes import Cause, Stall
 from fabric.waiting import PortLane
@@ -141,6 +142,11 @@ def test_where_traffic_is_led_another_way_one_link_between_switches_is_cut_at_a_
         cuts = flaps_of_round(FABRIC, config, Repair.FAST_FAILOVER, number).intervals()
         assert all(cut.link.tier is not Tier.ACCESS for cut in cuts)
         assert all(one.ended_s <= other.began_s for one, other in pairwise(cuts))
+
+
+@pytest.mark.parametrize("repair", Repair)
+def test_there_may_be_no_cuts(repair: Repair) -> None:
+    assert flaps_of_round(FABRIC, config_of("flaps.count=0"), repair, 1) == Schedule()
 
 
 def test_where_failures_are_waited_out_links_of_every_kind_are_cut() -> None:
