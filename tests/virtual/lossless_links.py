@@ -1,4 +1,4 @@
-"""A lossless fabric whose links slow down, lose frames, are cut, get buffers too small for PFC, and at last routes in a
+"""A lossless fabric whose links slow down, lose frames or are cut, by credits and by PFC, and at last gets routes in a
 circle, in a guest: ``lossless_links.py REPORT``."""
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from experiments.live import LiveFabric, bring_up
 from experiments.run import PRELOAD
 from experiments.session import PhaseOutcome, Session
+from experiments.stalls import stall_metrics
 from fabric import world
 from fabric.agents import AgentPool
 from fabric.config import checked
@@ -37,6 +38,7 @@ LOSS = 0.01
 CUT_S = 0.02
 PERIOD_S = 0.005
 LANES = plan_lanes(QueueConfig(), Queueing.LOSSLESS)
+PFC = plan_lanes(QueueConfig(flow_control=FlowControl.PFC), Queueing.LOSSLESS)
 SMALL_HEADROOM = plan_lanes(
     QueueConfig(flow_control=FlowControl.PFC, shared_buffer=InputBuffer(headroom=4300)), Queueing.LOSSLESS
 )
@@ -80,8 +82,9 @@ def _seen(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
         "loss": _failed(session, "loss", one, {"host": hosts[0].name, "loss": LOSS, "for": FOR_S}),
         "cut": _failed(session, "cut", three, {"host": hosts[2].name, "for": CUT_S}),
     }
-    live.emulation.set_lanes(SMALL_HEADROOM)
-    found["headroom"] = _failed(session_of(live, pool), "headroom", three, {"host": hosts[3].name, "for": CUT_S})
+    for name, plan in (("pfc", PFC), ("headroom", SMALL_HEADROOM)):
+        live.emulation.set_lanes(plan)
+        found[name] = _failed(session_of(live, pool), name, three, {"host": hosts[3].name, "for": CUT_S})
     live.emulation.set_lanes(LANES)
     return found | {"circle": _circle(live, session_of(live, pool))}
 
@@ -117,6 +120,7 @@ def _failed(
         "unaccounted": counted.unaccounted,
         "lost_in_cuts": counted.lost_in_cuts_packets,
         "retransmissions": counted.retransmissions,
+        **stall_metrics(session.table("stalls"), outcome),
         "held": [str(one) for one in held_at_rest(session.live.emulation)],
     }
 

@@ -13,8 +13,6 @@ from tests.virtual.command import SMALL, VirtualCommand
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
 SHORT = ("--set", "time_scale=0.4", "--set", "repeats=1")
-XOFF_BYTES, HEADROOM_BYTES = 96 * 1024, 64 * 1024
-"""The defaults of PFC's input buffers."""
 
 
 @pytest.fixture(scope="module")
@@ -69,23 +67,6 @@ def test_the_way_to_the_full_port_waits_for_it(played: Path) -> None:
     at_spine = waits[waits["port"].str.startswith("z0s00:") & (waits["lane"] == "lossless")]
     assert set(at_spine["input_port"]) >= {"z0s00:1", "z0s00:2"}
     assert set(at_spine["port"]) == {"z0s00:3"}
-
-
-def test_pfc_stops_and_lets_go_on_within_its_headroom_and_loses_nothing(shared_command: VirtualCommand) -> None:
-    """In the flows' shares it is as credits are: the victim has a third."""
-    pfc = ("--set", "queues.flow_control=pfc", "--set", "queueings=[lossless]")
-    done = shared_command.run("run", "head_of_line", *SHORT, *pfc, "--out", "pfc")
-    assert done.returncode == 0, done.stdout + done.stderr
-    directory = shared_command.here / "pfc"
-    conservation = read(directory, "manifest.json")["conservation"]["lossless_1"]
-    metrics, stalls = read(directory, "summary.json")["metrics"], pd.read_parquet(directory / "samples/stalls.parquet")
-    fullest = stalls["most_buffered_bytes"].max()
-    print(conservation, metrics["lossless_1.victim_bps"], metrics["lossless_1.stalls"], fullest)
-    assert (conservation["dropped_by_queues"], conservation["dropped_by_cause"]) == (0, {})
-    assert (conservation["retransmissions"], conservation["unaccounted_bytes"]) == (0, 0)
-    assert metrics["lossless_1.stalls"] > 100, "stopped, and let go on, again and again"
-    assert XOFF_BYTES < fullest <= XOFF_BYTES + HEADROOM_BYTES
-    assert metrics["lossless_1.victim_bps"] == pytest.approx(0.328e9, rel=0.05)
 
 
 @pytest.mark.parametrize("queueing", ["lossless", "lossless_lanes"])

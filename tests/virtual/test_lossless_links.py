@@ -15,6 +15,8 @@ from tests.virtual.command import HERE, ROOT
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 GBPS = 1e9
 SLOW = 0.3
+XOFF_BYTES, HEADROOM_BYTES = 96 * 1024, 64 * 1024
+"""The defaults of PFC's input buffers."""
 CIRCLE = {"z0l00-eth3", "z0s00-eth2", "z0l01-eth4", "z0s01-eth1"}
 """From the first leaf over the first spine to the second leaf, and over the second spine back."""
 
@@ -55,6 +57,18 @@ def test_a_cut_takes_what_waits_in_its_ports_and_nothing_else(seen: dict[str, An
     print(found)
     assert set(found["dropped_by_cause"]) == {"link_down"}
     assert found["bps"][1] == 0
+    assert found["bps"][0] == pytest.approx(GBPS, rel=0.01)
+    assert_accounted_for(found)
+
+
+def test_pfc_stops_and_lets_go_on_within_its_headroom_and_loses_nothing(seen: dict[str, Any]) -> None:
+    """Another host's link is cut meanwhile, which is nothing to these."""
+    found = seen["pfc"]
+    print(found)
+    assert found["dropped_by_cause"] == {}
+    assert (found["lost_in_cuts"], found["retransmissions"]) == (0, 0)
+    assert found["stalls"] > 100, "stopped, and let go on, again and again"
+    assert XOFF_BYTES < found["most_buffered_bytes"] <= XOFF_BYTES + HEADROOM_BYTES
     assert found["bps"][0] == pytest.approx(GBPS, rel=0.01)
     assert_accounted_for(found)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.virtual.command import VirtualCommand
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
-SHORT = ("topology.compute=4", "rounds=1", "round_time=6", "flaps.count=4", "flaps.longest=1 s", "stall_limit=60 ms")
+SHORT = ("topology.compute=4", "rounds=1", "round_time=5", "flaps.count=4", "flaps.longest=1 s", "stall_limit=60 ms")
 
 
 @pytest.fixture(scope="module")
