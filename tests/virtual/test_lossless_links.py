@@ -34,10 +34,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["rate", "full"])
-def test_throughput_follows_the_rate_of_a_slow_link_and_comes_back(seen: dict[str, Any], name: str) -> None:
-    """``rate``: the sender's link is slow. ``full``: that of a host whom three send to, all buffers before it full."""
-    found = seen[name]
+def test_throughput_follows_the_rate_of_a_slow_link_and_comes_back(seen: dict[str, Any]) -> None:
+    """It is the link of a host whom three send to: all buffers before it are full."""
+    found = seen["rate"]
     print(found)
     assert found["bps"] == pytest.approx([GBPS, SLOW * GBPS, GBPS], rel=0.01)
     assert found["dropped_by_cause"] == {}
@@ -83,6 +82,27 @@ def test_pfc_with_too_little_headroom_drops_and_every_frame_is_accounted_for(see
 def assert_accounted_for(found: dict[str, Any]) -> None:
     assert found["unaccounted"] == {}
     assert found["held"] == [], "credits were lost"
+
+
+def test_a_soak_drops_leaks_and_leaves_unexplained_nothing(seen: dict[str, Any]) -> None:
+    metrics = seen["soak"]["metrics"]
+    print(metrics)
+    assert (metrics["drops"], metrics["leaked_bytes"], metrics["unexplained_stalls"]) == (0, 0, 0)
+    assert (metrics["deadlocks"], metrics["unaccounted_packets"]) == (0, 0)
+
+
+def test_a_soak_puts_the_fabric_through_something(seen: dict[str, Any]) -> None:
+    metrics = seen["soak"]["metrics"]
+    assert metrics["flows_completed"] > 200
+    assert 6 <= metrics["flaps"] <= 8, "two of one link may be one"
+    assert metrics["lost_in_cuts"] > 0
+    assert metrics["long_stalls"] > 3
+
+
+def test_the_verdict_on_a_soak_rests_on_its_promises(seen: dict[str, Any]) -> None:
+    verdict = seen["soak"]["verdict"]
+    assert verdict["status"] == "faithful", verdict["reasons"]
+    assert {"lossless_drops", "leaked_bytes", "unexplained_stalls"} <= {check["name"] for check in verdict["checks"]}
 
 
 def test_routes_in_a_circle_end_a_run_soon_and_it_names_the_ports_that_wait_for_each_other(
