@@ -19,6 +19,8 @@ from experiments.isolation import QUESTION as ISOLATION_QUESTION
 from experiments.isolation import IsolationConfig, run_isolation
 from experiments.link_flap import QUESTION as LINK_FLAP_QUESTION
 from experiments.link_flap import LinkFlapConfig, run_link_flap
+from experiments.lossless_soak import QUESTION as LOSSLESS_SOAK_QUESTION
+from experiments.lossless_soak import LosslessSoakConfig, run_lossless_soak
 from experiments.routing_incast import QUESTION as ROUTING_INCAST_QUESTION
 from experiments.routing_incast import RoutingIncastConfig, run_routing_incast
 from experiments.session import Session
@@ -52,6 +54,7 @@ EXPERIMENTS = {
         Experiment("hfreduce_vs_nccl", HFREDUCE_VS_NCCL_QUESTION, HFReduceVsNcclConfig, run_hfreduce_vs_nccl),
         Experiment("routing_incast", ROUTING_INCAST_QUESTION, RoutingIncastConfig, run_routing_incast),
         Experiment("link_flap", LINK_FLAP_QUESTION, LinkFlapConfig, run_link_flap),
+        Experiment("lossless_soak", LOSSLESS_SOAK_QUESTION, LosslessSoakConfig, run_lossless_soak),
         Experiment("flash_cut_year", FLASH_CUT_YEAR_QUESTION, FlashCutYearConfig, run_flash_cut_year),
     )
 }

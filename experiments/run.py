@@ -36,6 +36,7 @@ PRELOAD = (
     "traffic.streams",
     "fabric.telemetry",
     "fabric.faults",
+    "fabric.stall_audit",
     *STORAGE_PRELOAD,
 )
 _STATUS_STYLES = {Status.FAITHFUL: "bold green", Status.DEGRADED: "bold yellow", Status.INVALID: "bold red"}

@@ -24,7 +24,7 @@ from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import Census, Conservation, conservation, take_census
 from fabric.errors import FabricError
 from fabric.faults import FaultInjector, FaultReport, LinkChange
-from fabric.fidelity import PhaseEvidence, Verdict, judge
+from fabric.fidelity import Check, PhaseEvidence, Verdict, judge
 from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.openvswitch import Datapath
 from fabric.results import FORMAT_VERSION, TABLES, TIME_COLUMNS, Phase, ResultWriter, empty_table, fabric_as_json
@@ -62,7 +62,8 @@ class PhaseOutcome:
 @dataclass
 class Session:
     """One run. ``origin`` is its time zero (``time.monotonic()``); ``failures`` happen in each phase that has no
-    schedule of its own."""
+    schedule of its own; ``checks`` are what the experiment itself demands of the run, beside what all runs are held to.
+    """
 
     live: LiveFabric
     pool: AgentPool
@@ -77,6 +78,7 @@ class Session:
     origin: float = field(default_factory=time.monotonic)
     phases: list[PhaseOutcome] = field(default_factory=list)
     calibrations: dict[str, list[LinkCalibration]] = field(default_factory=dict)
+    checks: list[Check] = field(default_factory=list)
     _frames: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
     _sampler: Sampler = field(init=False)
     routing_label: str = field(init=False)
@@ -270,7 +272,8 @@ class Session:
             for one in self.phases
         ]
         is_virtual = world.current_engine() is world.Engine.VIRTUAL
-        return judge(calibrations, evidence, self.live.fabric.frame_time_s, is_virtual=is_virtual)
+        verdict = judge(calibrations, evidence, self.live.fabric.frame_time_s, is_virtual=is_virtual)
+        return Verdict((*verdict.checks, *self.checks))
 
     def write(self, writer: ResultWriter, experiment: str, config: dict[str, Any], summary: dict[str, Any]) -> Verdict:
         """Write the run's files and return its verdict."""

@@ -128,7 +128,7 @@ def lane_counters(emulation: Emulation, counter: str = "sent_packets") -> dict[t
     """Return a counter of :data:`fabric.queues.COUNTERS` for each lane of each port."""
     names = {lane.number: lane.name for lane in emulation.lane_plan.lanes}
     counters: dict[tuple[Port, str], int] = {}
-    for namespace, ports in _ports_by_namespace(emulation):
+    for namespace, ports in ports_by_namespace(emulation):
         by_index = {emulation.indices[port]: port for port in ports}
         with Netlink(namespace) as link:
             keys, rows = QueueReader().read(link.dump_qdiscs())
@@ -157,7 +157,7 @@ def _snmp_values(file: str, group: str) -> dict[str, int]:
     return dict(zip(names, map(int, values), strict=True))
 
 
-def _ports_by_namespace(emulation: Emulation) -> Iterator[tuple[Path | None, list[Port]]]:
+def ports_by_namespace(emulation: Emulation) -> Iterator[tuple[Path | None, list[Port]]]:
     """Yield each namespace with the ports in it: the world's own (None) with all switches', then each host's."""
     fabric = emulation.fabric
     yield None, [port for switch in fabric.switches for port in fabric.ports_of[switch]]
@@ -167,7 +167,7 @@ def _ports_by_namespace(emulation: Emulation) -> Iterator[tuple[Path | None, lis
 
 def _count_ports(emulation: Emulation) -> dict[Port, PortCount]:
     counts: dict[Port, PortCount] = {}
-    for namespace, ports in _ports_by_namespace(emulation):
+    for namespace, ports in ports_by_namespace(emulation):
         with Netlink(namespace) as link:
             counts |= _count(link, ports, emulation)
     return counts

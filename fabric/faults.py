@@ -4,7 +4,7 @@
   both ends' queues (the peer's from its link watch, at once, since veth ends are each other's lower link); what is on
   the wire is lost. The HTB tree, addresses, permanent neighbours and routes stay. A host's end is never set down: its
   routes would go with it.
-- A lower **rate** changes the classes of both ends' trees in place; what waits there stays.
+- A lower **rate** changes the classes of both ends' trees, or lossless ports' options, in place; what waits stays.
 - A **loss** is a BPF program on both ends (:mod:`fabric.lossy`), there from before the first frame until all is
   counted, since the kernel empties a port's queues when one is put on it or taken off.
 

@@ -90,7 +90,9 @@ def _roots(port: ShapedPort, default_minor: int) -> list[Request]:
 
 
 def rate_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
-    """Return what gives the classes of a port's tree another rate; what waits in it stays."""
+    """Return what gives a port's tree another rate; what waits in it stays, and what it holds of an input buffer."""
+    if plan.queueing.is_lossless:
+        return [vl.change(port.index, port.interface, vl_port(plan, port.rate_bps, port.delay_ns))]
     rate = port.rate_bps / 8
     link = HtbRates(rate, rate, port.burst_bytes, port.frame_bytes, 0)
     classes = [netlink.htb_class(port.index, port.interface, _LINK_CLASS, 0, link)]

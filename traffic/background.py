@@ -2,7 +2,8 @@
 
 Every host is a source and a sink. A source opens a TCP connection for each flow at the flow's arrival, whatever became
 of the flows before (an open loop), sends the flow's bytes and waits for the sink's word that it has them all; a flow's
-time runs from arrival to that word. Arrivals are the same in every phase, so that phases can be compared.
+time runs from arrival to that word. Arrivals are the same in every phase, so that phases can be compared, unless a job
+is told to draw new ones.
 
 Rows of the ``operations`` table tell what became of every arrival:
 
@@ -144,14 +145,16 @@ class Flow:
     size_bytes: int
 
 
-def arrivals(config: BackgroundConfig, nic_rate_bps: float, source: int, hosts: int, seed: int) -> Iterator[Flow]:
+def arrivals(
+    config: BackgroundConfig, nic_rate_bps: float, source: int, hosts: int, seed: int, stream: Sequence[int] = ()
+) -> Iterator[Flow]:
     """Yield the flows of one of ``hosts`` without end: Poisson at load x NIC rate / mean size, sinks drawn evenly.
 
-    The same arguments yield the same flows; other sources or seeds yield independent ones.
+    The same arguments yield the same flows; other sources, seeds or streams yield independent ones.
     """
     sizes = config.sizes
     mean_gap_s = sizes.mean_bytes * 8 / (config.load * nic_rate_bps)
-    random = np.random.default_rng([seed, source])
+    random = np.random.default_rng([seed, source, *stream])
     at_s = 0.0
     while True:
         at_s += float(random.exponential(mean_gap_s))
@@ -170,7 +173,7 @@ _READ_BYTES = 32 * 1024
 
 @dataclass(frozen=True)
 class HostArguments:
-    """What :func:`run_host` needs to know. ``place`` is the host's own among ``hosts``."""
+    """What :func:`run_host` needs to know. ``place``: the host's own among ``hosts``; ``draws_anew``: in each phase."""
 
     place: int
     hosts: tuple[str, ...]
@@ -179,6 +182,7 @@ class HostArguments:
     config: BackgroundConfig
     nic_rate_bps: float
     seed: int
+    draws_anew: bool = False
 
 
 Endpoint = tuple[str, int]
@@ -252,11 +256,13 @@ class _Source:
         self._running: dict[int, _Running] = {}
         self._rows: list[dict[str, Any]] = []
         self._phase = ""
+        self._plays = 0
         self._generator: threading.Thread | None = None
 
     def play(self, phase: str) -> None:
         """Begin the flows of a phase."""
         self._phase, self._rows, self._running = phase, [], {}
+        self._plays += 1
         self._halting = threading.Event()
         self._sampler.start()
         self._generator = _in_thread(self._begin_flows)
@@ -282,7 +288,12 @@ class _Source:
         arguments = self._arguments
         began = time.monotonic()
         flows = arrivals(
-            arguments.config, arguments.nic_rate_bps, arguments.place, len(arguments.hosts), arguments.seed
+            arguments.config,
+            arguments.nic_rate_bps,
+            arguments.place,
+            len(arguments.hosts),
+            arguments.seed,
+            (arguments.options.level.value, self._plays - 1 if arguments.draws_anew else 0),
         )
         for number, flow in enumerate(flows):
             due = began + flow.at_s
@@ -374,13 +385,12 @@ def _send_flow(sock: socket.socket, size_bytes: int) -> None:
 
 
 class BackgroundJob:
-    """A :class:`traffic.job.Job` of background flows among ``hosts``, in the service level "other".
+    """A :class:`traffic.job.Job` of background flows among ``hosts``, in the service level "other" or another.
 
     ``address_of`` gives a node's address on the fabric, by default its first NIC's. ``outcomes`` counts the arrivals of
-    the last phase by what became of them.
+    the last phase by what became of them. Flows of different levels are independent; ``draws_anew``: so are those of
+    different phases.
     """
-
-    level = ServiceLevel.OTHER
 
     def __init__(
         self,
@@ -388,13 +398,17 @@ class BackgroundJob:
         config: BackgroundConfig,
         hosts: Sequence[NodeId],
         address_of: Callable[[NodeId], str] | None = None,
+        level: ServiceLevel = ServiceLevel.OTHER,
+        draws_anew: bool = False,
     ) -> None:
         if len(hosts) < 2:
             raise TrafficError(f"background: {len(hosts)} hosts; flows need a source and a sink, so at least 2")
+        self.level = level
         self.hosts = tuple(hosts)
         self.outcomes: Counter[str] = Counter()
         self._stage = stage
         self._config = config
+        self._draws_anew = draws_anew
         self._address_of = address_of or (lambda node: stage.fabric.nics_of[node][0].ip)
         self._handles: list[AgentHandle] = []
 
@@ -416,6 +430,7 @@ class BackgroundJob:
             config=self._config,
             nic_rate_bps=self._stage.fabric.link_at[nic.port].rate_bps,
             seed=self._stage.seed,
+            draws_anew=self._draws_anew,
         )
         return self._stage.pool.start("background", node.name, run_host, arguments, self._stage.namespace_of(node))
 

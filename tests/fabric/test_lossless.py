@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fabric import lossless, modules, vl
@@ -18,7 +20,7 @@ from fabric.lanes import (
     plan_lanes,
 )
 from fabric.openvswitch import Datapath
-from fabric.queues import ShapedPort, install_requests, replace_requests
+from fabric.queues import ShapedPort, install_requests, rate_requests, replace_requests
 from fabric.world import Engine
 from topologies.load import load_fabric
 
@@ -80,6 +82,12 @@ def test_a_lossless_plan_makes_one_qdisc_a_port_with_the_delay_in_it() -> None:
     shaped = ShapedPort("z0l00-eth1", 1000, 200_000_000_000, 4200, delay_ns=1000)
     assert install_requests(shaped, LANES) == [vl.install(1000, "z0l00-eth1", port(LANES))]
     assert len(replace_requests(shaped, LANES)) == 2
+
+
+def test_another_rate_changes_options_in_place_and_nothing_else() -> None:
+    shaped = ShapedPort("z0l00-eth1", 1000, 200_000_000_000, 4200, delay_ns=1000)
+    slow = replace(port(LANES), rate_bps=50_000_000_000)
+    assert rate_requests(shaped.at_fraction(0.25), LANES) == [vl.change(1000, "z0l00-eth1", slow)]
 
 
 def test_shares_of_full_lanes_leave_half_to_control() -> None:

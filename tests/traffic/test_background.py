@@ -13,6 +13,7 @@ import pytest
 from fabric.agents import AgentPool
 from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
+from fabric.lanes import ServiceLevel
 from fabric.results import TABLES
 from topologies.load import load_fabric
 from traffic.background import SIZE_CDFS, BackgroundConfig, BackgroundJob, arrivals
@@ -106,6 +107,26 @@ def test_every_arrival_of_a_quiet_network_completes_and_has_a_row() -> None:
     ]
     assert len(expected) > 50
     assert set(expected) <= set(rows["size_bytes"])
+
+
+def test_a_job_of_another_level_that_draws_anew_has_other_flows_in_each_phase() -> None:
+    config = BackgroundConfig(load=0.9, cdf="ali_storage", size_scale=1.0)
+    hosts, level = FABRIC.computes[:2], ServiceLevel.NCCL
+    job = BackgroundJob(stage(), config, hosts, lambda _: "127.0.0.1", level, draws_anew=True)
+    job.start()
+    try:
+        for phase in range(2):
+            job.play("phase")
+            time.sleep(0.5)
+            rows = pd.DataFrame(job.halt().operations)
+            flows = takewhile(lambda flow: flow.at_s < 0.4, arrivals(config, NIC_BPS, 0, 2, 5, (level.value, phase)))
+            expected = [flow.size_bytes for flow in flows]
+            assert set(rows["service_level"]) == {"nccl"}
+            assert len(expected) > 5
+            assert set(expected) <= set(rows["size_bytes"])
+            assert not set(expected) <= {flow.size_bytes for flow in islice(arrivals(config, NIC_BPS, 0, 2, 5), 99)}
+    finally:
+        job.close()
 
 
 def test_flows_that_run_at_the_halt_or_find_no_room_are_counted() -> None:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
+import statistics
+import struct
 import time
 from contextlib import suppress
+from itertools import pairwise
 
 from fabric import netlink, vl
 from tests.vl import lab as labs
+from tests.vl.lab import Lab
+
+_SO_TIMESTAMPNS = 35
+_SO_RCVBUFFORCE = 33
+_POISSON_PAYLOAD_BYTES = 958
+"""A frame of 1,000 bytes: 8 us at 1 Gbit/s."""
 
 
 def rate(rate_bps: int, size_bytes: int) -> float:
@@ -80,7 +90,7 @@ def blocked_sender(datagrams: int) -> dict[str, float]:
     """Flood through a slow link; return how long the sender was kept, in s, and what was lost on the way."""
     lab = labs.two_hosts(labs.one_lane(1_000_000_000, credit_bytes=32 * 1024))
     sink = lab.udp("b")
-    sink.setsockopt(socket.SOL_SOCKET, 33, 2**30)  # SO_RCVBUFFORCE
+    sink.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 2**30)
     started_s = time.monotonic()
     os.waitpid(labs.flood(lab, "a", "b", datagrams), 0)
     kept_s = time.monotonic() - started_s
@@ -117,3 +127,64 @@ def credits_bound(credit_bytes: int, delay_ns: int, return_ns: int) -> float:
     """Return the rate of a link whose credits, not its rate, are the limit."""
     port = labs.one_lane(10_000_000_000, credit_bytes=credit_bytes, delay_ns=delay_ns, return_ns=return_ns)
     return labs.goodput_bps(labs.two_hosts(port), "a", "b", 20_000_000)
+
+
+def poisson_waits(rate_bps: int, loads: list[float], frames: list[int], batches: int) -> list[dict[str, float]]:
+    """Send ``frames`` datagrams of one size as a Poisson process, for each load (a fraction of the link's rate).
+
+    Return, in ns, a frame's time on the wire, the mean of how long frames waited for it and that mean's standard error,
+    from ``batches`` stretches; and the most that any of them was off what it had to wait by those before it.
+    """
+    lab = labs.two_hosts(labs.one_lane(rate_bps))
+    wire_ns = (_POISSON_PAYLOAD_BYTES + 42) * 8 * 10**9 // rate_bps
+    found = []
+    for seed, (load, count) in enumerate(zip(loads, frames, strict=True)):
+        drawn = random.Random(seed)
+        sent, came = _poisson(lab, [drawn.expovariate(load / wire_ns) for _ in range(count)])
+        waits = [there - here - wire_ns for here, there in zip(sent, came, strict=True)]
+        size = count // batches
+        means = [statistics.fmean(waits[start : start + size]) for start in range(0, count, size)]
+        found.append(
+            {
+                "wire_ns": wire_ns,
+                "mean_ns": statistics.fmean(waits),
+                "error_ns": statistics.stdev(means) / batches**0.5,
+                "most_off_ns": max(abs(a - b) for a, b in zip(waits, _lindley(sent, wire_ns), strict=True)),
+            }
+        )
+    return found
+
+
+def _lindley(sent: list[int], wire_ns: int) -> list[int]:
+    """Return how long each frame has to wait for the one before it: W' = max(0, W + S - gap) (Lindley, 1952)."""
+    waits = [0]
+    for here, there in pairwise(sent):
+        waits.append(max(0, waits[-1] + wire_ns - (there - here)))
+    return waits
+
+
+def _poisson(lab: Lab, gaps_ns: list[float]) -> tuple[list[int], list[int]]:
+    """Send a datagram after each gap; return when each was sent and when it came, by the same clock."""
+    source, sink = lab.udp("a"), lab.udp("b")
+    sink.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 2**30)
+    sink.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    data, address = bytes(_POISSON_PAYLOAD_BYTES), (lab.ip("b"), 5000)
+    sent, begun_ns, due_ns = [], time.clock_gettime_ns(time.CLOCK_REALTIME), 10.0**6
+    for gap_ns in gaps_ns:
+        due_ns += gap_ns
+        left_ns = due_ns - (time.clock_gettime_ns(time.CLOCK_REALTIME) - begun_ns)
+        if left_ns > 0:
+            time.sleep(left_ns / 1e9)
+        sent.append(time.clock_gettime_ns(time.CLOCK_REALTIME))
+        source.sendto(data, address)
+    time.sleep(0.01)
+    came = [_came_ns(sink) for _ in gaps_ns]
+    for sock in (source, sink):
+        sock.close()
+    return sent, came
+
+
+def _came_ns(sink: socket.socket) -> int:
+    _, ancillary, _, _ = sink.recvmsg(2048, 64, socket.MSG_DONTWAIT)
+    seconds, ns = struct.unpack("=qq", ancillary[0][2][:16])
+    return int(seconds) * 10**9 + int(ns)

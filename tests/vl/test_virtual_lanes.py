@@ -49,6 +49,17 @@ def test_lanes_share_a_link_by_their_weights(weights: list[int], payload_bytes: 
     assert found["dropped"] == 0
 
 
+def test_random_arrivals_wait_as_long_as_queueing_theory_says() -> None:
+    """M/D/1 (Pollaczek and Khinchine): on average rho / (2 (1 - rho)) times what a frame takes, at a load of rho."""
+    loads, frames = [0.2, 0.4, 0.6, 0.8], [4000, 4000, 8000, 16_000]
+    for load, found in zip(loads, measured("links", "poisson_waits", GBPS, loads, frames, 20), strict=True):
+        ideal_ns = load / (2 * (1 - load)) * found["wire_ns"]
+        print(f"load {load}: {found['mean_ns']:.0f} +- {found['error_ns']:.0f} ns, in theory {ideal_ns:.0f} ns")
+        assert found["most_off_ns"] < 100
+        assert abs(found["mean_ns"] - ideal_ns) < 3 * found["error_ns"]
+        assert found["error_ns"] < 0.1 * ideal_ns
+
+
 def test_high_priority_leaves_one_frame_to_the_others_after_its_limit() -> None:
     """With a limit of 4 KB, which a frame of 4,214 bytes uses up, high and low priority alternate."""
     found = measured("links", "shares", 10 * GBPS, [128, 64, 64], [4172] * 3, True)

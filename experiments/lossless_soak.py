@@ -1,0 +1,181 @@
+"""Does a lossless fabric stay lossless, whatever comes? Random flows in every lane while links flap at random.
+
+Rounds follow each other on one fabric. In each, hosts send flows of random sizes to each other in all data lanes, while
+links are cut for random times. Then the load ends, and the fabric is held to what it promises, to the byte:
+
+- nothing was dropped but what the cuts themselves took: what waited in a cut port or was on its wire;
+- every credit is back: at rest, no port has anything of an input buffer;
+- every lane that stood still waited, through whatever stood still before it, for a link that was busy.
+
+One miss and the verdict is ``invalid``. Lanes that wait for each other in a circle end the run at once, with the ports.
+
+Repairs take turns, a block of rounds each. One that leads traffic another way gets cuts of links between switches, one
+after the other: what is sent to a host that nothing leads to is dropped by rules, and Open vSwitch credits the last of
+it to the rules that come next. Where failures are waited out, any link is cut at any time: what is sent into it is
+dropped there.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from controllers.routing import Repair, Routing
+from experiments.config import RunConfig
+from experiments.session import Session
+from experiments.soak_tables import Round, soak_checks, summarize
+from fabric.config import Strict, TimeS
+from fabric.credits import held_at_rest
+from fabric.lanes import DATA_LEVELS, Queueing
+from fabric.model import Fabric, Link, Tier
+from fabric.schedule import LinkFailure, Schedule
+from fabric.stall_audit import StallAudit
+from fabric.units import format_time
+from traffic.background import BackgroundConfig, BackgroundJob
+
+QUESTION = "Does a lossless fabric lose a frame or a credit, or stand still for no reason, under random flows and cuts?"
+_LEAVING_FRAMES = 8
+"""What nothing holds back has left an input buffer after a frame's time on the slowest link; so many are generous."""
+Duration = Annotated[TimeS, Field(gt=0)]
+
+
+class FlapConfig(Strict):
+    """How many links are cut in a round, and for how long: between the shortest and the longest time, evenly drawn on a
+    logarithmic scale, since short cuts and long ones break different things."""
+
+    count: Annotated[int, Field(ge=0)] = 3
+    shortest: Duration = 0.01
+    longest: Duration = 2.0
+
+
+class LosslessSoakConfig(RunConfig):
+    """The ``rounds`` of each repair, their load and their flaps. ``stall_limit``: lanes that stand still for so long
+    must have a reason.
+
+    ``sample_period`` may be longer here than in other experiments: what counts is looked for apart from the samples.
+    """
+
+    sample_period: Annotated[TimeS, Field(gt=0, le=10)] = 1.0
+    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LOSSLESS_LANES
+    repairs: Annotated[list[Annotated[Repair, Field(strict=False)]], Field(min_length=1)] = Field(
+        default_factory=lambda: [Repair.FAST_FAILOVER, Repair.WAIT]
+    )
+    rounds: Annotated[int, Field(ge=1)] = 20
+    round_time: Duration = 15.0
+    stall_limit: Duration = 0.2
+    flows: BackgroundConfig = Field(default_factory=BackgroundConfig)
+    flaps: FlapConfig = Field(default_factory=FlapConfig)
+
+    @field_validator("queueing")
+    @classmethod
+    def _verify_queueing(cls, value: Queueing) -> Queueing:
+        if not value.is_lossless:
+            raise ValueError(f"{value.value} drops frames by design; use lossless or lossless_lanes")
+        return value
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """The only one."""
+        return (self.queueing,)
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric or each other."""
+        yield from super().faults(fabric)
+        if self.failures:
+            yield "failures: lossless_soak draws its own; set flaps.count, flaps.shortest and flaps.longest"
+        if self.routing != Routing():
+            yield "routing: lossless_soak has repairs in turn; write them under repairs"
+        yield from self._time_faults(fabric)
+
+    def _time_faults(self, fabric: Fabric) -> Iterator[str]:
+        shortest, longest = format_time(self.flaps.shortest), format_time(self.flaps.longest)
+        if self.flaps.shortest > self.flaps.longest:
+            yield f"flaps.shortest: {shortest} is longer than flaps.longest, {longest}; lower it"
+        if self.flaps.count * self.flaps.longest >= self.round_time:
+            cuts, within = f"{self.flaps.count} cuts of {longest}", format_time(self.round_time)
+            yield f"flaps.longest: {cuts} do not end within a round of {within}; lower it"
+        least_s = 2 * leaving_limit_s(fabric)
+        if self.stall_limit < least_s:
+            why = "twice what frames on their way out of a buffer may take"
+            yield f"stall_limit: {format_time(self.stall_limit)} is less than {format_time(least_s)}, {why}; raise it"
+
+
+def leaving_limit_s(fabric: Fabric) -> float:
+    """Return how long what nothing holds back may take to leave an input buffer and to be known to have left it."""
+    return _LEAVING_FRAMES * fabric.frame_time_s + fabric.round_trip_s
+
+
+def flaps_of_round(fabric: Fabric, config: LosslessSoakConfig, repair: Repair, number: int) -> Schedule:
+    """Return what is cut in a round: the same for the same arguments, another in each round.
+
+    Where traffic is led another way, cuts are of links between switches and share the round's time out; else they are
+    of any link at any time.
+    """
+    drawn = random.Random(f"{config.seed}/flaps/{repair.value}/{number}")
+    count = config.flaps.count
+    if repair is Repair.WAIT:
+        return Schedule.of(_flap(fabric.links, config, drawn, (0.0, config.round_time)) for _ in range(count))
+    links = [link for link in fabric.links if link.tier is not Tier.ACCESS]
+    if not count:
+        return Schedule()
+    edges = [config.round_time * place / count for place in range(count + 1)]
+    return Schedule.of(_flap(links, config, drawn, part) for part in pairwise(edges))
+
+
+def _flap(
+    links: Sequence[Link], config: LosslessSoakConfig, drawn: random.Random, within_s: tuple[float, float]
+) -> LinkFailure:
+    duration_s = math.exp(drawn.uniform(math.log(config.flaps.shortest), math.log(config.flaps.longest)))
+    began_s = drawn.uniform(within_s[0], within_s[1] - duration_s)
+    return LinkFailure(drawn.choice(links), round(began_s, 9), round(began_s + duration_s, 9))
+
+
+def run_lossless_soak(session: Session, config: LosslessSoakConfig) -> dict[str, Any]:
+    """Play all rounds, and return the summary."""
+    session.use_queueing(config.queueing)
+    fabric = session.live.fabric
+    audit = StallAudit(session.pool, session.live.emulation, config.stall_limit, leaving_limit_s(fabric))
+    rounds = []
+    with _playing(session, config) as jobs:
+        for repair in config.repairs:
+            session.use_routing(Routing(repair=repair), repair.value)
+            for number in range(1, config.rounds + 1):
+                rounds.append(_play(session, config, jobs, audit, repair, number))
+    session.checks += soak_checks(rounds)
+    return summarize(session, rounds, config.stall_limit)
+
+
+def _play(
+    session: Session,
+    config: LosslessSoakConfig,
+    jobs: Sequence[BackgroundJob],
+    audit: StallAudit,
+    repair: Repair,
+    number: int,
+) -> Round:
+    """Play a round, and hold the fabric at rest after it to its promises."""
+    schedule = flaps_of_round(session.live.fabric, config, repair, number)
+    title = f"{repair.value}: round {number} of {config.rounds}"
+    audit.begin()
+    outcome = session.run_phase(f"{repair.value}_{number}", title, jobs, config.round_time, schedule)
+    still_held = held_at_rest(session.live.emulation)
+    return Round(outcome, tuple(still_held), audit.end())
+
+
+@contextmanager
+def _playing(session: Session, config: LosslessSoakConfig) -> Iterator[list[BackgroundJob]]:
+    """Start flows among all compute nodes in every data lane for the time of a block."""
+    stage, computes = session.stage, session.live.fabric.computes
+    jobs = [BackgroundJob(stage, config.flows, computes, level=level, draws_anew=True) for level in DATA_LEVELS]
+    with ExitStack() as stack:
+        for job in jobs:
+            session.tell(f"starting flows in the service level {job.level.label}")
+            stack.callback(job.close)
+            job.start()
+        yield jobs

@@ -1,0 +1,183 @@
+"""What a soak of a lossless fabric came to: its checks, metrics and tables, from what its rounds left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.session import PhaseOutcome, Session
+from fabric import vl
+from fabric.credits import Held
+from fabric.fidelity import Check
+from fabric.stall_audit import AuditReport
+from fabric.stall_causes import Cause, Stall
+from fabric.units import format_time
+from traffic.background import COMPLETED
+
+_CUT = vl.Cause.LINK_DOWN.name.lower()
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round: what it measured, what was not given back at rest after it, and why lanes stood still."""
+
+    outcome: PhaseOutcome
+    held: tuple[Held, ...]
+    audit: AuditReport
+
+    @property
+    def flaps(self) -> int:
+        """How many links were cut."""
+        return sum(not change.state.up for change in self.outcome.faults.changes)
+
+    @property
+    def dropped_by_cause(self) -> dict[str, int]:
+        """Frames that were dropped, but for what cuts themselves take; by rules, too, if there was no cut."""
+        counted = self.outcome.conservation
+        rules = {} if self.flaps or not counted.dropped_by_rules else {"rules": counted.dropped_by_rules}
+        return {cause: count for cause, count in counted.dropped_by_cause.items() if cause != _CUT} | rules
+
+    @property
+    def lost_in_cuts(self) -> int:
+        """Frames that waited in ports that were cut, were on their wires, or were sent into them."""
+        counted = self.outcome.conservation
+        return counted.dropped_by_cause.get(_CUT, 0) + counted.lost_in_cuts_packets
+
+    @property
+    def without_a_way(self) -> int:
+        """Frames that rules dropped since a cut left them no way."""
+        return self.outcome.conservation.dropped_by_rules if self.flaps else 0
+
+    @property
+    def leaked_bytes(self) -> int:
+        """What was not given back."""
+        return sum(max(one.used_bytes, one.buffered_bytes) for one in self.held)
+
+    @property
+    def unexplained(self) -> list[Stall]:
+        """The stalls that nothing explains."""
+        return [stall for stall in self.audit.stalls if stall.cause is Cause.NOTHING]
+
+
+def soak_checks(rounds: Sequence[Round]) -> list[Check]:
+    """Return what the verdict demands: no drop, no credit lost, no stall without a reason."""
+    drops: Counter[str] = Counter()
+    for one in rounds:
+        drops.update(one.dropped_by_cause)
+    held = [str(lane) for one in rounds for lane in one.held]
+    circles = [words for one in rounds for words in one.audit.deadlocks]
+    unexplained = [_in_words(one, stall) for one in rounds for stall in one.unexplained]
+    leaked = sum(one.leaked_bytes for one in rounds)
+    by_cause = ", ".join(f"{count} by {cause}" for cause, count in drops.items())
+    return [
+        Check("lossless_drops", drops.total(), 0, 0, f"ports dropped {drops.total()} frames of their own: {by_cause}"),
+        Check("leaked_bytes", leaked, 0, 0, f"{leaked} B of credits never came back: {_first(held)}"),
+        Check(
+            "unexplained_stalls",
+            len(unexplained),
+            0,
+            0,
+            f"{len(unexplained)} lanes stood still and waited for nothing that sends: {_first(unexplained)}",
+        ),
+        Check("deadlocks", len(circles), 0, 0, _first(circles)),
+    ]
+
+
+def _first(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+    return ", ".join(texts[:3]) + more
+
+
+def _in_words(one: Round, stall: Stall) -> str:
+    return f"{stall.lane} for {format_time(stall.lasted_ns / 1e9)} in {one.outcome.phase.name}"
+
+
+def summarize(session: Session, rounds: Sequence[Round], stall_limit_s: float) -> dict[str, Any]:
+    """Return the tables and metrics of a run."""
+    metrics = soak_metrics(rounds, stall_limit_s)
+    minutes = metrics["seconds"] / 60
+    return {
+        "title": f"A lossless fabric under random flows and {metrics['flaps']} cuts for {minutes:.1f} minutes",
+        "answer": _answer(metrics, minutes),
+        "metrics": metrics,
+        "tables": [_promises_table(metrics, stall_limit_s), _load_table(metrics), *_stalls_tables(session, rounds)],
+    }
+
+
+def soak_metrics(rounds: Sequence[Round], stall_limit_s: float) -> dict[str, float]:
+    """Return all numbers of a run by name; a stall counts from the limit on, an unexplained one in any case."""
+    counted = [one.outcome.conservation for one in rounds]
+    operations = [row for one in rounds for row in one.outcome.records.operations]
+    stalls = [stall for one in rounds for stall in one.audit.stalls]
+    long = [stall for stall in stalls if stall.lasted_ns >= stall_limit_s * 1e9]
+    return {
+        "seconds": sum(one.outcome.phase.ended_s - one.outcome.phase.started_s for one in rounds),
+        "flaps": sum(one.flaps for one in rounds),
+        "flows": len(operations),
+        "flows_completed": sum(row["operation"] == COMPLETED for row in operations),
+        "bytes": sum(one.sent_bytes for one in counted),
+        "packets": sum(one.sent_packets for one in counted),
+        "drops": sum(sum(one.dropped_by_cause.values()) for one in rounds),
+        "leaked_bytes": sum(one.leaked_bytes for one in rounds),
+        "unexplained_stalls": sum(len(one.unexplained) for one in rounds),
+        "deadlocks": sum(len(one.audit.deadlocks) for one in rounds),
+        "lost_in_cuts": sum(one.lost_in_cuts for one in rounds),
+        "without_a_way": sum(one.without_a_way for one in rounds),
+        "unaccounted_packets": sum(one.unaccounted_packets for one in counted),
+        "retransmissions": sum(one.retransmissions for one in counted),
+        "looks": sum(one.audit.looks for one in rounds),
+        "long_stalls": len(long),
+        "longest_stall_s": max((stall.lasted_ns / 1e9 for stall in stalls), default=0.0),
+    }
+
+
+def _answer(metrics: dict[str, float], minutes: float) -> str:
+    return (
+        f"In {minutes:.1f} minutes with {metrics['flows']:,} flows and {metrics['flaps']} cuts: {metrics['drops']} "
+        f"drops, {metrics['leaked_bytes']} bytes of credits lost, "
+        f"{metrics['unexplained_stalls']} stalls without a reason."
+    )
+
+
+def _promises_table(metrics: dict[str, float], stall_limit_s: float) -> dict[str, Any]:
+    rows = [
+        ["frames dropped, but by cuts", f"{metrics['drops']}", "0"],
+        ["credits not given back, bytes", f"{metrics['leaked_bytes']}", "0"],
+        ["stalls that nothing explains", f"{metrics['unexplained_stalls']}", "0"],
+        ["deadlocks", f"{metrics['deadlocks']}", "0"],
+        ["packets in no counter", f"{metrics['unaccounted_packets']}", "0"],
+        [f"stalls of {format_time(stall_limit_s)} and more", f"{metrics['long_stalls']}", ""],
+        ["longest stall", format_time(metrics["longest_stall_s"]), ""],
+        ["looks at all ports", f"{metrics['looks']:,}", ""],
+    ]
+    note = "a stall is explained if it leads, through lanes that stand still in turn, to a port that is sending"
+    return {"title": "What a lossless fabric promises", "columns": ["", "seen", "promised"], "rows": rows, "note": note}
+
+
+def _load_table(metrics: dict[str, float]) -> dict[str, Any]:
+    rows = [
+        ["flows begun", f"{metrics['flows']:,}"],
+        ["flows completed", f"{metrics['flows_completed']:,}"],
+        ["packets sent by hosts", f"{metrics['packets']:,}"],
+        ["bytes sent by hosts", f"{metrics['bytes']:,}"],
+        ["links cut", f"{metrics['flaps']}"],
+        ["frames that cuts took", f"{metrics['lost_in_cuts']:,}"],
+        ["frames that rules dropped for want of a way", f"{metrics['without_a_way']:,}"],
+        ["TCP segments sent again", f"{metrics['retransmissions']:,}"],
+    ]
+    return {"title": "What it was put through", "columns": ["", "in all rounds"], "rows": rows, "note": None}
+
+
+def _stalls_tables(session: Session, rounds: Sequence[Round]) -> list[dict[str, Any]]:
+    """Return a table of the first stalls that nothing explains; none if there are none."""
+    found = [stall for one in rounds for stall in one.unexplained]
+    rows = [
+        [f"{stall.since_ns / 1e9 - session.origin:.3f} s", format_time(stall.lasted_ns / 1e9), str(stall.lane)]
+        for stall in found[:_SHOWN]
+    ]
+    title = f"Stalls that nothing explains: {len(found)}"
+    note = "when it began, in seconds of the run, how long it lasted when it was last seen, and the port's lane"
+    return [{"title": title, "columns": ["began", "lasted", "lane"], "rows": rows, "note": note}] if rows else []

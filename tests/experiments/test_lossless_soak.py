@@ -1,0 +1,177 @@
+"""What a soak demands of a run, from made-up rounds, what it cuts, and that a wrong config is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from controllers.routing import Repair
+from experiments.lossless_soak import LosslessSoakConfig, flaps_of_round
+from experiments.registry import resolve
+from experiments.session import PhaseOutcome, Session
+from experiments.soak_tables import Round, soak_checks, summarize
+from fabric.census import Conservation
+from fabric.credits import Held, held
+from fabric.errors import ConfigError
+from fabric.fidelity import Status
+from fabric.model import Port, Tier
+from fabric.results import Phase
+from fabric.schedule import Schedule
+from fabric.stall_audit import AuditedPort, AuditReport, views
+from fabric.stall_causes import Cause, Stall
+from fabric.waiting import PortLane
+from tests.fabric.vl_dumps import lane, message, port
+from topologies.load import load_fabric
+
+FABRIC = load_fabric("fire_flyer_2_tiny")
+PORT = FABRIC.links[0].a
+
+
+def config_of(*overrides: str) -> LosslessSoakConfig:
+    return cast(LosslessSoakConfig, resolve("lossless_soak", overrides)[1])
+
+
+def round_of(
+    drops: dict[str, int] | None = None, not_back: tuple[Held, ...] = (), stalls: tuple[Stall, ...] = ()
+) -> Round:
+    """A round of 10 s with a cut; nothing is wrong but what is given."""
+    counted = Conservation(1000, 4_000_000, 0, 0, 0, 0, {}, 0, dropped_by_cause={"link_down": 7, **(drops or {})})
+    changes = [SimpleNamespace(state=SimpleNamespace(up=up)) for up in (False, True)]
+    outcome = SimpleNamespace(
+        phase=Phase("wait_1", "A round", "lossless_lanes", 10.0, 20.0),
+        conservation=counted,
+        faults=SimpleNamespace(changes=changes),
+        records=SimpleNamespace(operations=[{"operation": "flow"}, {"operation": "flow_abandoned"}]),
+    )
+    return Round(cast(PhaseOutcome, outcome), not_back, AuditReport(100, stalls))
+
+
+def stall(cause: Cause, lasted_ns: int = 10**8) -> Stall:
+    return Stall(PortLane("z0l00-eth1", 2), 10**9, 10**9 + lasted_ns, cause)
+
+
+def statuses(one: Round) -> dict[str, Status]:
+    return {check.name: check.status for check in soak_checks([round_of(), one])}
+
+
+def summary(*rounds: Round) -> dict[str, Any]:
+    return summarize(cast(Session, SimpleNamespace(origin=0.5)), rounds, 0.1)
+
+
+def test_a_run_that_keeps_all_promises_is_faithful() -> None:
+    assert set(statuses(round_of(stalls=(stall(Cause.BUSY), stall(Cause.LEAVING)))).values()) == {Status.FAITHFUL}
+
+
+@pytest.mark.parametrize("cause", ["limit", "headroom", "too_big", "reset", "no_memory"])
+def test_one_frame_dropped_but_by_a_cut_is_invalid(cause: str) -> None:
+    found = statuses(round_of(drops={cause: 1}))
+    assert found.pop("lossless_drops") is Status.INVALID
+    assert set(found.values()) == {Status.FAITHFUL}
+
+
+def test_rules_that_drop_without_a_cut_are_invalid() -> None:
+    found = round_of()
+    counted = replace(found.outcome.conservation, dropped_by_rules=2)
+    kept = SimpleNamespace(**{**vars(found.outcome), "conservation": counted})
+    calm = SimpleNamespace(**{**vars(kept), "faults": SimpleNamespace(changes=[])})
+    assert statuses(replace(found, outcome=cast(PhaseOutcome, kept)))["lossless_drops"] is Status.FAITHFUL
+    assert statuses(replace(found, outcome=cast(PhaseOutcome, calm)))["lossless_drops"] is Status.INVALID
+
+
+def test_one_byte_of_credit_lost_is_invalid_and_its_lane_named() -> None:
+    one = round_of(not_back=(Held(PORT, 3, 1, 0),))
+    assert statuses(one)["leaked_bytes"] is Status.INVALID
+    (check,) = (check for check in soak_checks([one]) if check.name == "leaked_bytes")
+    assert f"{PORT} lane 3: 1 B" in check.text
+
+
+def test_one_stall_without_a_reason_is_invalid_and_listed_with_its_time() -> None:
+    one = round_of(stalls=(stall(Cause.NOTHING), stall(Cause.BUSY)))
+    assert statuses(one)["unexplained_stalls"] is Status.INVALID
+    listed = summary(one)["tables"][-1]
+    assert listed["rows"] == [["0.500 s", "100 ms", "z0l00-eth1 lane 2"]]
+
+
+def test_the_summary_adds_up_all_rounds() -> None:
+    found = summary(round_of(), round_of(stalls=(stall(Cause.BUSY, 2 * 10**8), stall(Cause.BUSY, 10**7))))
+    metrics = found["metrics"]
+    assert len(found["tables"]) == 2
+    assert (metrics["flaps"], metrics["flows"], metrics["flows_completed"]) == (2, 4, 2)
+    assert (metrics["drops"], metrics["leaked_bytes"], metrics["unexplained_stalls"]) == (0, 0, 0)
+    assert (metrics["lost_in_cuts"], metrics["bytes"], metrics["seconds"]) == (14, 8_000_000, 20.0)
+    assert (metrics["long_stalls"], metrics["longest_stall_s"]) == (1, 0.2)
+
+
+def test_what_ports_still_hold_is_found_in_either_counter() -> None:
+    rest = port(1, [lane(0), lane(1, used_bytes=5), lane(2, buffered_bytes=6)])
+    assert held({PORT: rest}) == [Held(PORT, 1, 5, 0), Held(PORT, 2, 0, 6)]
+
+
+def test_a_look_has_the_known_ports_of_all_namespaces_by_name() -> None:
+    known: dict[Path | None, dict[int, AuditedPort]] = {None: {1: AuditedPort("s-a", "s", "a-s")}}
+    found = views({None: message(port(1, [lane(0)])) + message(port(2, [lane(0)]))}, known)
+    assert {name: (view.node, view.peer) for name, view in found.items()} == {"s-a": ("s", "a-s")}
+
+
+def test_rounds_differ_and_repeat_with_their_seed() -> None:
+    config = config_of()
+    first = flaps_of_round(FABRIC, config, Repair.WAIT, 1)
+    assert first == flaps_of_round(FABRIC, config, Repair.WAIT, 1)
+    others = [flaps_of_round(FABRIC, config, Repair.WAIT, 2), flaps_of_round(FABRIC, config, Repair.FAST_FAILOVER, 1)]
+    others.append(flaps_of_round(FABRIC, config_of("seed=2"), Repair.WAIT, 1))
+    assert first not in others
+
+
+def test_cuts_are_as_long_as_told_and_end_within_their_round() -> None:
+    config = config_of("flaps.count=4")
+    for repair in Repair:
+        for number in range(50):
+            for cut in flaps_of_round(FABRIC, config, repair, number).intervals():
+                assert 0 <= cut.began_s < cut.ended_s <= config.round_time
+                assert cut.ended_s - cut.began_s <= 2 * config.flaps.longest
+
+
+def test_where_traffic_is_led_another_way_one_link_between_switches_is_cut_at_a_time() -> None:
+    config = config_of()
+    for number in range(100):
+        cuts = flaps_of_round(FABRIC, config, Repair.FAST_FAILOVER, number).intervals()
+        assert all(cut.link.tier is not Tier.ACCESS for cut in cuts)
+        assert all(one.ended_s <= other.began_s for one, other in pairwise(cuts))
+
+
+@pytest.mark.parametrize("repair", Repair)
+def test_there_may_be_no_cuts(repair: Repair) -> None:
+    assert flaps_of_round(FABRIC, config_of("flaps.count=0"), repair, 1) == Schedule()
+
+
+def test_where_failures_are_waited_out_links_of_every_kind_are_cut() -> None:
+    config = config_of()
+    tiers = {
+        cut.link.tier for number in range(50) for cut in flaps_of_round(FABRIC, config, Repair.WAIT, number).intervals()
+    }
+    assert tiers == set(Tier)
+
+
+@pytest.mark.parametrize(
+    ("override", "word"),
+    [
+        ("queueing=lanes", "drops frames by design"),
+        ("flaps.longest=8", "do not end within a round"),
+        ("flaps.shortest=3", "longer than flaps.longest"),
+        ("stall_limit=10 ms", "stall_limit"),
+        ("routing.repair=reroute", "write them under repairs"),
+        ("failures=[{host: z0h000, at: 1 s}]", "draws its own"),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused_with_the_key(override: str, word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        config_of(override)
+
+
+def test_ports_are_named_for_people() -> None:
+    assert str(Held(Port(PORT.node, 4), 1, 0, 20)) == f"{PORT.node}:4 lane 1: 20 B"

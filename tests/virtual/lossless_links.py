@@ -1,0 +1,198 @@
+"""A lossless fabric whose links slow down, lose frames or are cut, by credits and by PFC, is soaked in random flows,
+and at last gets routes in a circle, in a guest: ``lossless_links.py REPORT``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.live import LiveFabric, bring_up
+from experiments.lossless_soak import LosslessSoakConfig, run_lossless_soak
+from experiments.registry import resolve
+from experiments.run import PRELOAD
+from experiments.session import PhaseOutcome, Session
+from experiments.stalls import stall_metrics
+from fabric import world
+from fabric.agents import AgentPool
+from fabric.config import checked
+from fabric.credits import held_at_rest
+from fabric.errors import EmulationError
+from fabric.failures import FailureConfig, schedule_failures
+from fabric.identity import NodeId, Role
+from fabric.lanes import FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model import Port
+from fabric.openvswitch import tool
+from topologies.load import load_fabric
+from traffic.streams import Stream, StreamsJob, Timetable
+
+TOPOLOGY = ("spines_per_zone=2", "switch_ports=4", "uplink_rate=1 Gbit/s")
+"""Changes to head_of_line, so that there are circles to be made and every link can be full."""
+SOAK = (
+    "rounds=1",
+    "round_time=250 ms",
+    "flaps={count: 4, shortest: 1 ms, longest: 50 ms}",
+    "stall_limit=2.5 ms",
+    "sample_period=50 ms",
+    "receive_window=256 KiB",
+)
+TIMES = Timetable(warm_up_s=0.2, measured_s=0.4, spread_s=0.005)
+LONG = Timetable(warm_up_s=20.0, measured_s=20.0, spread_s=0.005)
+AT_S, FOR_S = 0.3, 0.15
+SLOW = 0.3
+LOSS = 0.01
+CUT_S = 0.02
+PERIOD_S = 0.005
+LANES = plan_lanes(QueueConfig(), Queueing.LOSSLESS)
+PFC = plan_lanes(QueueConfig(flow_control=FlowControl.PFC), Queueing.LOSSLESS)
+SMALL_HEADROOM = plan_lanes(
+    QueueConfig(flow_control=FlowControl.PFC, shared_buffer=InputBuffer(headroom=4300)), Queueing.LOSSLESS
+)
+"""Room for a frame; the links' round trip of 100 us alone brings 12,500 B after the word to stop."""
+
+
+def seen() -> dict[str, Any]:
+    """Return what each of the failures did."""
+    world.set_up()
+    logs = world.RUN_DIR / "logs"
+    logs.mkdir()
+    with bring_up(load_fabric("head_of_line", TOPOLOGY), LANES, logs, lambda text: None) as live:
+        pool = AgentPool(PRELOAD)
+        try:
+            return _seen(live, pool)
+        finally:
+            pool.stop()
+
+
+def session_of(live: LiveFabric, pool: AgentPool) -> Session:
+    return Session(
+        live=live,
+        pool=pool,
+        queues=QueueConfig(),
+        seed=5,
+        sample_period_s=PERIOD_S,
+        congestion_control=dict.fromkeys(ServiceLevel, "reno"),
+        receive_window_bytes=1 << 20,
+        tell=lambda text: None,
+        progress=lambda title, done: None,
+    )
+
+
+def _seen(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
+    session, hosts = session_of(live, pool), live.fabric.computes
+    one = [(hosts[0], hosts[2])]
+    three = [*one, (hosts[1], hosts[2]), (hosts[4], hosts[2])]
+    found = {
+        "rate": _failed(session, "rate", three, {"host": hosts[2].name, "rate": SLOW, "for": FOR_S}),
+        "loss": _failed(session, "loss", one, {"host": hosts[0].name, "loss": LOSS, "for": FOR_S}),
+        "cut": _failed(session, "cut", three, {"host": hosts[2].name, "for": CUT_S}),
+    }
+    for name, plan in (("pfc", PFC), ("headroom", SMALL_HEADROOM)):
+        live.emulation.set_lanes(plan)
+        found[name] = _failed(session_of(live, pool), name, three, {"host": hosts[3].name, "for": CUT_S})
+    found["soak"] = _soak(live, pool)
+    live.emulation.set_lanes(LANES)
+    return found | {"circle": _circle(live, session_of(live, pool))}
+
+
+def _soak(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
+    """Return the metrics and the verdict of a round of the soak under each repair."""
+    _, config, _ = resolve("lossless_soak", ["topology=head_of_line", *(f"topology.{one}" for one in TOPOLOGY), *SOAK])
+    assert isinstance(config, LosslessSoakConfig)
+    session = Session.of(config, live, pool, lambda text: None, lambda title, done: None)
+    metrics = run_lossless_soak(session, config)["metrics"]
+    return {"metrics": metrics, "verdict": session.judge().as_json()}
+
+
+def _play(session: Session, name: str, pairs: Sequence[tuple[NodeId, NodeId]], failure: dict[str, Any]) -> PhaseOutcome:
+    """Play streams between pairs of hosts while something fails."""
+    lines = [checked(FailureConfig, {"at": AT_S, **failure}, "test")]
+    job = StreamsJob(session.stage, [Stream(a, b, ServiceLevel.STORAGE) for a, b in pairs], TIMES)
+    job.start()
+    try:
+        schedule = schedule_failures(lines, session.live.fabric, 1)
+        return session.run_phase(name, name, [job], TIMES.duration_s, schedule)
+    finally:
+        job.close()
+
+
+def _failed(
+    session: Session, name: str, pairs: Sequence[tuple[NodeId, NodeId]], failure: dict[str, Any]
+) -> dict[str, Any]:
+    outcome = _play(session, name, pairs, failure)
+    changes = [change.done_s - session.origin for change in outcome.faults.changes]
+    sink = session.live.fabric.nics_of[pairs[0][1]][0].port
+    watched = session.live.fabric.peer(sink)
+    counted = outcome.conservation
+    return {
+        "bps": [
+            _rate_bps(session, watched, changes[0] - 0.1, changes[0]),
+            _rate_bps(session, watched, changes[0] + 0.02, changes[-1]),
+            _rate_bps(session, watched, changes[-1] + 0.02, changes[0] - AT_S + TIMES.duration_s),
+        ],
+        "dropped_by_cause": counted.dropped_by_cause,
+        "by_loss": counted.lost_by_faults,
+        "unaccounted": counted.unaccounted,
+        "lost_in_cuts": counted.lost_in_cuts_packets,
+        "retransmissions": counted.retransmissions,
+        **stall_metrics(session.table("stalls"), outcome),
+        "held": [str(one) for one in held_at_rest(session.live.emulation)],
+    }
+
+
+def _rate_bps(session: Session, port: Port, from_s: float, to_s: float) -> float:
+    """Return what a port sent between the first and the last sample of a stretch of the run."""
+    table = session.table("ports")
+    rows = table[(table["port"] == str(port)) & table["at_s"].between(from_s, to_s)]
+    sums = rows.groupby("at_s")["sent_bytes"].sum()
+    return float((sums.iloc[-1] - sums.iloc[0]) * 8 / (sums.index[-1] - sums.index[0])) if len(sums) > 1 else 0.0
+
+
+def _circle(live: LiveFabric, session: Session) -> dict[str, Any]:
+    """Lead what hosts of a leaf send to each other around two leaves and two spines; return how the run ends."""
+    leaves, spines = live.fabric.with_role(Role.LEAF), live.fabric.with_role(Role.SPINE)
+    hosts = live.fabric.computes
+    beside = [(hosts[0], hosts[3]), (hosts[1], hosts[4])]
+    for place, pair in enumerate(beside):
+        here, there = leaves[place], leaves[1 - place]
+        out, back = spines[place], spines[1 - place]
+        for host in pair:
+            to = f"priority=60000,ip,nw_dst={live.fabric.nics_of[host][0].ip}"
+            for other in pair:
+                if other != host:
+                    entered = _port(live, here, other)
+                    _add_rule(here, f"{to},in_port={entered},actions=output:{_port(live, here, out)}")
+            _add_rule(out, f"{to},actions=output:{_port(live, out, there)}")
+            _add_rule(there, f"{to},in_port={_port(live, there, out)},actions=output:{_port(live, there, back)}")
+    return _until_deadlock(session, [(a, b) for one, other in beside for a, b in ((one, other), (other, one))])
+
+
+def _until_deadlock(session: Session, pairs: Sequence[tuple[NodeId, NodeId]]) -> dict[str, Any]:
+    """Return with which words a run ended, how long after its streams began."""
+    job = StreamsJob(session.stage, [Stream(a, b, ServiceLevel.STORAGE) for a, b in pairs], LONG)
+    job.start()
+    started = time.monotonic()
+    try:
+        session.run_phase("circle", "circle", [job], LONG.duration_s)
+        words = ""
+    except EmulationError as error:
+        words = str(error)
+    return {"words": words, "after_s": time.monotonic() - started}
+
+
+def _port(live: LiveFabric, node: NodeId, other: NodeId) -> int:
+    """Return the number of a node's port to another."""
+    return next(port.number for port in live.fabric.ports_of[node] if live.fabric.peer(port).node == other)
+
+
+def _add_rule(switch: NodeId, rule: str) -> None:
+    command = [tool("ovs-ofctl"), "-O", "OpenFlow13", "add-flow", switch.name, rule]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(json.dumps(seen()))
