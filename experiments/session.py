@@ -49,14 +49,15 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class PhaseOutcome:
-    """What a phase measured: rows and failures (times still ``time.monotonic()``), what became of each packet, and its
-    rows of the ``machine`` table, of which the last one ends with the sample after its end."""
+    """What a phase measured: rows and failures (times still ``time.monotonic()``), what became of each packet, its
+    rows of the ``machine`` table, of which the last one ends with the sample after its end, and how it was routed."""
 
     phase: Phase
     records: Records
     conservation: Conservation
     machine: pd.DataFrame
     faults: FaultReport = field(default_factory=FaultReport)
+    routing: Routing = field(default_factory=Routing)
 
 
 @dataclass
@@ -180,7 +181,8 @@ class Session:
         if schedule is not None:
             self._injector.release()
         phase = Phase(name, title, self.queueing.value, started - self.origin, ended - self.origin, self.routing_label)
-        outcome = PhaseOutcome(phase, records, conservation(self.live.fabric, before, after, faults), machine, faults)
+        counted = conservation(self.live.fabric, before, after, faults)
+        outcome = PhaseOutcome(phase, records, counted, machine, faults, self.live.routing)
         self.phases.append(outcome)
         self._keep_records(records)
         if schedule is not None:

@@ -1,0 +1,143 @@
+"""Victims: flows that a congestion tree slows though they do not go through its root, found without knowing who is who.
+
+A flow is all connections of a service level from one host to another. In an interval in which it has something under
+way, it is *slowed by others* if a lane of its way stands still and no port of its way is the root of any tree; it then
+waits for ports that it does not use, by the time that the stillest lane of its way stood still. A flow is a *victim* of
+a phase if that is more than VICTIM_SHARE of its time, and if in no more than that a root lay on its way.
+
+No phase in which the flow is alone is needed. What it could have had is told by its way, too: no port there was full,
+and the rate that the fullest of them left unused was there to be taken. A flow that may take one of several ways (ECMP,
+adaptive routes) is slowed by others only as far as it is on the least still of them, and none may have a root.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from fabric.congestion import PortLane
+from fabric.results import TABLES, Phase
+from fabric.stalled import Moment, StalledTime, Wire
+
+Floats = npt.NDArray[np.float64]
+VICTIM_SHARE = 0.1
+Way = tuple[PortLane, ...]
+"""The lanes of the ports that send a flow's packets, in order, that of its host's NIC first."""
+
+
+@dataclass(frozen=True, order=True)
+class Flow:
+    """All connections of a service level from a host to another."""
+
+    service_level: str
+    host: str
+    peer: str
+
+
+@dataclass
+class Slowing:
+    """What became of a flow in a phase, see the table ``flow_stalls``. ``roots``: how many seconds each slowed it."""
+
+    active_s: float = 0.0
+    slowed_s: float = 0.0
+    own_s: float = 0.0
+    idle_bits: float = 0.0
+    roots: Counter[PortLane] = field(default_factory=Counter)
+
+    @property
+    def is_victim(self) -> bool:
+        """Whether others slowed it, and no port of its own way did."""
+        limit_s = VICTIM_SHARE * self.active_s
+        return self.slowed_s > limit_s >= self.own_s
+
+
+def delivered(flows: pd.DataFrame, phase: Phase, sampled_s: Floats) -> dict[Flow, Floats]:
+    """Return the bytes of each flow that were acknowledged in each interval, from the table ``flows``.
+
+    Between two samples of a connection its bytes are taken to have come evenly.
+    """
+    keys = ["service_level", "host", "peer"]
+    rows = flows[flows["phase"] == phase.name]
+    # Parallel connections of one pair are sampled together and in the same order each time.
+    twin = rows.groupby([*keys, "at_s"], observed=True).cumcount()
+    found: dict[Flow, Floats] = {}
+    for (level, host, peer, _), series in rows.assign(twin=twin).groupby([*keys, "twin"], observed=True):
+        ordered = series.sort_values("at_s", kind="stable")
+        acknowledged = ordered["bytes_acked"].to_numpy(dtype=float)
+        grown = np.maximum(np.diff(acknowledged), 0)  # One that began anew has its first bytes left out.
+        at_s = ordered["at_s"].to_numpy(dtype=float)
+        so_far = np.interp(sampled_s, at_s, np.concatenate([[0.0], np.cumsum(grown)]))
+        flow = Flow(str(level), str(host), str(peer))
+        found[flow] = found.get(flow, np.zeros(len(sampled_s) - 1)) + np.diff(so_far)
+    return {flow: sizes for flow, sizes in found.items() if sizes.any()}
+
+
+def slowing(
+    sizes: Floats, ways: Sequence[Way], found: Sequence[Moment], time: StalledTime, wires: Mapping[str, Wire]
+) -> Slowing:
+    """Return what became of a flow that got ``sizes`` bytes through in each interval by one of ``ways``."""
+    result = Slowing()
+    ports = [frozenset(lane.port for lane in way) for way in ways]
+    for number in np.flatnonzero(sizes).tolist():
+        moment = found[number]
+        result.active_s += moment.interval_s
+        if any(not way_ports.isdisjoint(moment.root_ports) for way_ports in ports):
+            result.own_s += moment.interval_s
+            continue
+        share, lane = min((_stillest(way, moment.blocked) for way in ways), key=lambda one: one[0])
+        if lane is None:
+            continue
+        result.slowed_s += share * moment.interval_s
+        result.idle_bits += moment.interval_s * min(_idle_bps(time, number, way, wires) for way in ports)
+        for tree in moment.trees_of[lane]:
+            result.roots[tree.root] += moment.interval_s
+    return result
+
+
+def _stillest(way: Way, blocked: Mapping[PortLane, float]) -> tuple[float, PortLane | None]:
+    """Return the lane of a way that stood still longest, and its share; 0 and None if none was blocked."""
+    stillest = max(way, key=lambda lane: blocked.get(lane, 0.0))
+    return (blocked[stillest], stillest) if stillest in blocked else (0.0, None)
+
+
+def _idle_bps(time: StalledTime, number: int, ports: Collection[str], wires: Mapping[str, Wire]) -> float:
+    """Return what the fullest of some ports left unused in an interval."""
+    return min(
+        max(0.0, 1 - float(time.busy[number, time.place_of_port[port]])) * wires[port].rate_bps for port in ports
+    )
+
+
+def flows_frame(
+    phase: Phase,
+    found: Mapping[Flow, Floats],
+    ways: Mapping[Flow, Sequence[Way]],
+    seen: Sequence[Moment],
+    time: StalledTime,
+    wires: Mapping[str, Wire],
+) -> pd.DataFrame:
+    """Return rows of the table ``flow_stalls``: of each flow of :func:`delivered`."""
+
+    def rows() -> Iterator[dict[str, object]]:
+        for flow, sizes in sorted(found.items()):
+            result = slowing(sizes, ways[flow], seen, time, wires)
+            root = max(result.roots, key=lambda lane: (result.roots[lane], lane), default=None)
+            yield {
+                "phase": phase.name,
+                **vars(flow),
+                "delivered_bytes": round(sizes.sum()),
+                "active_s": result.active_s,
+                "slowed_s": result.slowed_s,
+                "own_s": result.own_s,
+                "rate_bps": 8 * sizes.sum() / result.active_s,
+                "idle_bps": result.idle_bits / result.active_s,
+                "root_port": root.port if root else None,
+                "root_lane": root.lane if root else None,
+                "victim": result.is_victim,
+            }
+
+    return pd.DataFrame(list(rows()), columns=list(TABLES["flow_stalls"]))
