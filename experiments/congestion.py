@@ -73,7 +73,8 @@ def congestion_frames(
 class WayFinder:
     """Which lanes of which ports flows take by the routes of a phase.
 
-    Routes that hash or adapt may lead a flow by every way that a hash may choose; ways round failed links are not known.
+    Routes that hash or adapt may lead a flow by every way that a hash may choose. What goes round failed links is not
+    followed.
     """
 
     fabric: Fabric

@@ -135,8 +135,8 @@ def _victims_table(phases: Sequence[Found]) -> dict[str, Any]:
         "columns": columns,
         "rows": rows,
         "note": f"flows whose way stood still for more than {VICTIM_SHARE:.0%} of their time behind trees whose roots "
-        f"are not on it, and with a root on it for no more than that; of each phase the first {_VICTIMS_SHOWN}; left idle: "
-        "by the fullest port of the way while it stood still, the most that the flow could have had beside what it had",
+        f"are not on it, and with a root on it for no more than that; of each phase the first {_VICTIMS_SHOWN}; "
+        "left idle: by the fullest port of the way while it stood still, which the flow could have had besides",
     }
 
 

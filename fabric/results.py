@@ -69,9 +69,9 @@ TABLES: dict[str, dict[str, str]] = {
         "input_lane": "category",
         "waiting_bytes": "int64",
     },
-    # One row a phase and lane of lossless queues, from the phase's first sample to its last: how often it had no room at
-    # ``peer``, the other end of its link, how long, as a fraction of the time, and of the interval between samples in
-    # which it stood still longest.
+    # One row a phase and lane of lossless queues, from the phase's first sample to its last: how often it had no room
+    # at ``peer``, the other end of its link, how long, as a fraction of the time, and of that interval between two
+    # samples in which it stood still longest.
     "stalled_time": {
         "phase": "category",
         "port": "category",
@@ -97,10 +97,11 @@ TABLES: dict[str, dict[str, str]] = {
         "hosts": "int64",
         "waiting_bytes": "int64",
     },
-    # One row a phase of lossless queues and flow, which is all connections of a service level from ``host`` to ``peer``.
-    # While it had something under way (``active_s``): how long its way stood still because of trees whose roots it does
-    # not cross (``slowed_s``), and in what time a root was on its way (``own_s``); the root that slowed it longest (see
-    # fabric/victims.py). ``idle_bps``: what the fullest port of its way left unused while others slowed it.
+    # One row a phase of lossless queues and flow, which is all connections of a service level from ``host`` to
+    # ``peer``. While it had something under way (``active_s``): how long its way stood still because of trees whose
+    # roots it does not cross (``slowed_s``), and for how long a root was on its way (``own_s``); the root that slowed
+    # it longest (see fabric/victims.py). ``idle_bps``: what the fullest port of its way left unused while others slowed
+    # it.
     "flow_stalls": {
         "phase": "category",
         "service_level": "category",
