@@ -86,21 +86,21 @@ FIGURES = (
     ),
     FigureSpec(
         "congestion_trees",
-        "Congestion trees of lossless phases, when they were largest in each part of the phase. Arrows go as packets do: "
-        "from a port that stood still towards the one it waits for, at last a root, whose link is red. A link is drawn "
+        "Congestion trees of lossless phases, when they were largest in each part of the phase. Arrows go as packets "
+        "do: from a port that stood still towards the one it waits for, at last a root, whose link is red. A link is drawn "
         "if one of its lanes stood still for more than 10 % of the interval between two samples.",
         congestion.trees_on_topology,
     ),
     FigureSpec(
         "tree_sizes",
-        "How many ports were in the congestion tree of each root, the root's included, between each two samples; rows by "
-        "the root's lane. White: nothing waited for it.",
+        "How many ports were in the congestion tree of each root, the root's included, between each two samples; rows "
+        "by the root's lane. White: nothing waited for it.",
         congestion.tree_sizes,
     ),
     FigureSpec(
         "stalled_time",
-        "How long lanes of links stood still between each two samples: a frame waited, the link was free, and the other "
-        "end had no room. White: under 1 %, or no such lane in that queueing.",
+        "How long lanes of links stood still between each two samples: a frame waited, the link was free, and the "
+        "other end had no room. White: under 1 %, or no such lane in that queueing.",
         stalled.stalled_map,
     ),
     FigureSpec(

@@ -63,7 +63,7 @@ def congested_phases(result: Result) -> tuple[Congested, ...]:
 
 
 def lane_places(phases: Sequence[Congested]) -> dict[str, int]:
-    """Return the place of each lane in figures: the lanes of the first phase first, each phase's in their usual order."""
+    """Return the place of each lane in figures: those of the first phase first, each phase's in their usual order."""
     names = (sorted({lane.lane for lane in one.time.lanes}, key=level_place) for one in phases)
     return {name: place for place, name in enumerate(dict.fromkeys(name for found in names for name in found))}
 

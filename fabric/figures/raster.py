@@ -33,7 +33,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Panel:
-    """A phase: ``cells[row, bin]`` is between ``edges_s[bin]`` and the next, in seconds since it began. NaN is white."""
+    """A phase: ``cells[row, bin]`` is from ``edges_s[bin]`` to the next, in seconds since it began. NaN is white."""
 
     phase: Phase
     edges_s: Floats
