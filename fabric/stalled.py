@@ -70,15 +70,16 @@ def stalled_time(
 ) -> StalledTime | None:
     """Return what ports did in a phase, from the tables ``stalls`` and ``ports``; None if it was not lossless.
 
-    Samples that do not tell of all lanes are left out.
+    Only samples that are in both, and tell of all lanes, count.
     """
-    waited = stalls[stalls["at_s"].between(phase.started_s, phase.ended_s)]
-    if waited["at_s"].nunique() < 2:
+    waited, carried = (table[table["at_s"].between(phase.started_s, phase.ended_s)] for table in (stalls, ports))
+    stalled, count = (_over_time(waited, ["port", "lane"], name) for name in ("stalled_ns", "stalls"))
+    sent = _over_time(carried[carried["port"].isin(list(wires))], ["port"], "sent_bytes")
+    told = stalled.index.intersection(sent.index)
+    if len(told) < 2:
         return None
-    stalled = _over_time(waited, ["port", "lane"], "stalled_ns")
-    count = _over_time(waited, ["port", "lane"], "stalls").reindex(stalled.index)
-    sent = _over_time(ports[ports["port"].isin(list(wires))], ["port"], "sent_bytes").reindex(stalled.index)
-    sampled_s = stalled.index.to_numpy(dtype=float)
+    stalled, count, sent = (counter.loc[told] for counter in (stalled, count, sent))
+    sampled_s = told.to_numpy(dtype=float)
     lengths = np.diff(sampled_s)[:, None]
     ports_seen = tuple(map(str, sent.columns))
     rates = np.array([wires[port].rate_bps for port in ports_seen])

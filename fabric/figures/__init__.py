@@ -87,8 +87,8 @@ FIGURES = (
     FigureSpec(
         "congestion_trees",
         "Congestion trees of lossless phases, when they were largest in each part of the phase. Arrows go as packets "
-        "do: from a port that stood still towards the one it waits for, at last a root, whose link is red. A link is drawn "
-        "if one of its lanes stood still for more than 10 % of the interval between two samples.",
+        "do: from a port that stood still towards the one it waits for, at last a root, whose link is red. Arrows are "
+        "links with a lane that stood still for more than 10 % of the interval between two samples.",
         congestion.trees_on_topology,
     ),
     FigureSpec(
