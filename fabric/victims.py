@@ -6,14 +6,14 @@ waits for ports that it does not use, by the time that the stillest lane of its 
 a phase if that is more than VICTIM_SHARE of its time, and if in no more than that a root lay on its way.
 
 No phase in which the flow is alone is needed. What it could have had is told by its way, too: no port there was full,
-and the rate that the fullest of them left unused was there to be taken. A flow that may take one of several ways (ECMP,
-adaptive routes) is slowed by others only as far as it is on the least still of them, and none may have a root.
+and the rate that the fullest of them left unused was there to be taken. A flow that may take one of several ways (ECMP)
+is slowed by others only as far as it would be on the least still of them, and none may have a root.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,6 +28,8 @@ Floats = npt.NDArray[np.float64]
 VICTIM_SHARE = 0.1
 Way = tuple[PortLane, ...]
 """The lanes of the ports that send a flow's packets, in order, that of its host's NIC first."""
+Ways = Sequence[Way]
+"""Every way that a flow may take at a time."""
 
 
 @dataclass(frozen=True, order=True)
@@ -78,22 +80,21 @@ def delivered(flows: pd.DataFrame, phase: Phase, sampled_s: Floats) -> dict[Flow
 
 
 def slowing(
-    sizes: Floats, ways: Sequence[Way], found: Sequence[Moment], time: StalledTime, wires: Mapping[str, Wire]
+    sizes: Floats, ways: Sequence[Ways], found: Sequence[Moment], time: StalledTime, wires: Mapping[str, Wire]
 ) -> Slowing:
-    """Return what became of a flow that got ``sizes`` bytes through in each interval by one of ``ways``."""
+    """Return what became of a flow that got ``sizes`` bytes through in each interval by one of its ``ways`` there."""
     result = Slowing()
-    ports = [frozenset(lane.port for lane in way) for way in ways]
     for number in np.flatnonzero(sizes).tolist():
-        moment = found[number]
+        moment, here = found[number], ways[number]
         result.active_s += moment.interval_s
-        if any(not way_ports.isdisjoint(moment.root_ports) for way_ports in ports):
+        if any(lane.port in moment.root_ports for way in here for lane in way):
             result.own_s += moment.interval_s
             continue
-        share, lane = min((_stillest(way, moment.blocked) for way in ways), key=lambda one: one[0])
+        share, lane = min((_stillest(way, moment.blocked) for way in here), key=lambda one: one[0])
         if lane is None:
             continue
         result.slowed_s += share * moment.interval_s
-        result.idle_bits += moment.interval_s * min(_idle_bps(time, number, way, wires) for way in ports)
+        result.idle_bits += moment.interval_s * min(_idle_bps(time, number, way, wires) for way in here)
         for tree in moment.trees_of[lane]:
             result.roots[tree.root] += moment.interval_s
     return result
@@ -105,22 +106,21 @@ def _stillest(way: Way, blocked: Mapping[PortLane, float]) -> tuple[float, PortL
     return (blocked[stillest], stillest) if stillest in blocked else (0.0, None)
 
 
-def _idle_bps(time: StalledTime, number: int, ports: Collection[str], wires: Mapping[str, Wire]) -> float:
-    """Return what the fullest of some ports left unused in an interval."""
-    return min(
-        max(0.0, 1 - float(time.busy[number, time.place_of_port[port]])) * wires[port].rate_bps for port in ports
-    )
+def _idle_bps(time: StalledTime, number: int, way: Way, wires: Mapping[str, Wire]) -> float:
+    """Return what the fullest port of a way left unused in an interval."""
+    idle = ((1 - float(time.busy[number, time.place_of_port[lane.port]])) * wires[lane.port].rate_bps for lane in way)
+    return max(0.0, min(idle))
 
 
 def flows_frame(
     phase: Phase,
     found: Mapping[Flow, Floats],
-    ways: Mapping[Flow, Sequence[Way]],
+    ways: Mapping[Flow, Sequence[Ways]],
     seen: Sequence[Moment],
     time: StalledTime,
     wires: Mapping[str, Wire],
 ) -> pd.DataFrame:
-    """Return rows of the table ``flow_stalls``: of each flow of :func:`delivered`."""
+    """Return rows of the table ``flow_stalls``: of each flow of :func:`delivered`, with its ways in each interval."""
 
     def rows() -> Iterator[dict[str, object]]:
         for flow, sizes in sorted(found.items()):

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -36,7 +37,7 @@ def lane(port: str) -> PortLane:
 def tables(
     stretches: Sequence[Mapping[str, tuple[float, float]]], held: Sequence[Waits]
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return stalls, ports and waits of samples at 10, 11, ...: what ports did between them, and what waited at each."""
+    """Return stalls, ports and waits of samples at 10, 11, ...: what ports did in between, and what waited at each."""
     stalled_ns, sent = dict.fromkeys(WIRES, 7.0), dict.fromkeys(WIRES, 5.0)
     stall_rows, port_rows, wait_rows = [], [], []
     for number, waiting in enumerate(held):
@@ -49,7 +50,7 @@ def tables(
                 stalled_ns[port] += still * 1e9
                 sent[port] += busy * 1_000
         wait_rows += [(at_s, port, LANE, entered, LANE, size) for (entered, port), size in waiting.items()]
-    rows = {"stalls": stall_rows, "ports": port_rows, "waits": wait_rows}
+    rows: dict[str, list[tuple[Any, ...]]] = {"stalls": stall_rows, "ports": port_rows, "waits": wait_rows}
     made = {name: pd.DataFrame(found, columns=list(TABLES[name])).astype(TABLES[name]) for name, found in rows.items()}
     return made["stalls"], made["ports"], made["waits"]
 

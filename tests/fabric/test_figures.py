@@ -259,7 +259,7 @@ def test_sizes_of_trees_and_stalled_time_are_rows_over_the_time_of_the_phase(dra
     assert np.nanmax(np.asarray(panel.collections[0].get_array())) == len(still) + 1
     labels = [tick.get_text() for tick in map_panel.get_yticklabels()]
     assert len(labels) == len(still)
-    cells = np.ma.filled(np.ma.asarray(map_panel.collections[0].get_array(), dtype=float), np.nan)
+    cells = np.asarray(map_panel.collections[0].get_array(), dtype=float)
     shares = np.nanmax(cells[~np.isnan(cells).all(axis=1)], axis=1)  # Lines with the names of groups are empty.
     assert sorted(set(shares.round(3))) == [0.3, 0.5, 0.7]
     assert map_panel.get_xlim()[1] == pytest.approx(10.0)

@@ -16,7 +16,7 @@ APART: Way = (lane("y:0"), lane("t:3"))
 def become(ways: list[Way], sizes: list[float], congested: list[bool]) -> Slowing:
     """What becomes of a flow while x is full in some seconds."""
     time, found = seen([FULL if full else {} for full in congested], [HELD] * (len(congested) + 1))
-    return slowing(np.array(sizes), ways, found, time, WIRES)
+    return slowing(np.array(sizes), [ways] * len(sizes), found, time, WIRES)
 
 
 def test_a_flow_behind_a_root_that_it_does_not_cross_is_a_victim() -> None:
@@ -78,7 +78,7 @@ def test_parallel_connections_of_a_pair_add_up_and_idle_ones_are_left_out() -> N
 def test_a_row_tells_who_was_slowed_by_which_root_and_what_it_could_have_had() -> None:
     time, found = seen([FULL, {}], [HELD] * 3)
     flow = Flow("storage", "b", "y")
-    frame = flows_frame(PHASE, {flow: np.array([300.0, 500.0])}, {flow: [TO_Y]}, found, time, WIRES)
+    frame = flows_frame(PHASE, {flow: np.array([300.0, 500.0])}, {flow: [[TO_Y]] * 2}, found, time, WIRES)
     assert list(frame) == list(TABLES["flow_stalls"])
     (row,) = frame.to_dict("records")
     assert (row["host"], row["peer"], row["root_port"], row["root_lane"]) == ("b", "y", "t:1", "lossless")
