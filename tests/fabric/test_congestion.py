@@ -39,11 +39,11 @@ def test_a_lane_that_waits_for_two_roots_is_in_both_trees() -> None:
 
 
 def test_the_largest_tree_comes_first_and_a_port_with_two_lanes_counts_once() -> None:
-    graph = waits(x="small", a="b", b="full")
+    graph = waits(x="first", a="b", b="second")
     graph[PortLane("a", "nccl")] = {lane("b"): 5}
     large, small = forest(graph)
-    assert (large.root.port, len(large.depth_of), len(large.ports)) == ("full", 4, 3)
-    assert small.root.port == "small"
+    assert (large.root.port, len(large.depth_of), len(large.ports)) == ("second", 4, 3)
+    assert small.root.port == "first"
 
 
 def test_lanes_that_wait_for_each_other_alone_are_the_root_of_what_waits_for_them() -> None:
