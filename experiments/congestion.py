@@ -16,7 +16,7 @@ from fabric.results import Phase
 from fabric.stalled import Wire, moments, stalled_frame, stalled_time, trees_frame
 from fabric.victims import delivered, flows_frame
 
-_MEASURED = ("stalls", "ports", "waits", "flows")
+_MEASURED = ("stalls", "ports", "waits", "flows", "operations")
 
 
 def tell_congestion(session: Session, summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,14 +47,14 @@ def congestion_frames(
 ) -> dict[str, pd.DataFrame]:
     """Return the rows that a phase adds to each table; nothing if it was not lossless.
 
-    ``measured`` has the tables stalls, ports, waits and flows.
+    ``measured`` has the tables stalls, ports, waits, flows and operations.
     """
     wires = {str(port): Wire(str(link.other(port)), link.rate_bps) for port, link in fabric.directed_ports()}
     time = stalled_time(measured["stalls"], measured["ports"], wires, phase)
     if time is None:
         return {}
     seen = list(moments(time, measured["waits"], wires))
-    flows = delivered(measured["flows"], phase, time.sampled_s)
+    flows = delivered(measured["flows"], measured["operations"], phase, time.sampled_s)
     ways = {flow: finder.ways(flow, [moment.at_s for moment in seen]) for flow in flows}
     return {
         "stalled_time": stalled_frame(time, phase.name, wires),

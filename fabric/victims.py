@@ -26,6 +26,9 @@ from fabric.stalled import Moment, StalledTime, Wire
 
 Floats = npt.NDArray[np.float64]
 VICTIM_SHARE = 0.1
+_FLOW = ["service_level", "host", "peer"]
+_FLOWS = ("flow", "flow_abandoned")
+"""The operations that are flows with a connection each."""
 Way = tuple[PortLane, ...]
 """The lanes of the ports that send a flow's packets, in order, that of its host's NIC first."""
 Ways = Sequence[Way]
@@ -58,25 +61,41 @@ class Slowing:
         return self.slowed_s > limit_s >= self.own_s
 
 
-def delivered(flows: pd.DataFrame, phase: Phase, sampled_s: Floats) -> dict[Flow, Floats]:
-    """Return the bytes of each flow that were acknowledged in each interval, from the table ``flows``.
+def delivered(flows: pd.DataFrame, operations: pd.DataFrame, phase: Phase, sampled_s: Floats) -> dict[Flow, Floats]:
+    """Return the bytes of each flow that got through in each interval, from the tables of those names.
 
-    Between two samples of a connection its bytes are taken to have come evenly.
+    That is what its connections had acknowledged; between two samples they are taken to have come evenly. Where each
+    flow has a connection of its own, many are gone before a second sample: theirs is the size of each, spread evenly
+    over its time.
     """
-    keys = ["service_level", "host", "peer"]
-    rows = flows[flows["phase"] == phase.name]
-    # Parallel connections of one pair are sampled together and in the same order each time.
-    twin = rows.groupby([*keys, "at_s"], observed=True).cumcount()
+    begun = operations[(operations["phase"] == phase.name) & operations["operation"].isin(_FLOWS)]
+    sampled = flows[(flows["phase"] == phase.name) & ~flows["service_level"].isin(begun["service_level"].unique())]
     found: dict[Flow, Floats] = {}
-    for (level, host, peer, _), series in rows.assign(twin=twin).groupby([*keys, "twin"], observed=True):
+    for flow, so_far in [*_acknowledged(sampled, sampled_s), *_spread(begun, sampled_s)]:
+        found[flow] = found.get(flow, np.zeros(len(sampled_s) - 1)) + np.diff(so_far)
+    return {flow: sizes for flow, sizes in found.items() if sizes.any()}
+
+
+def _acknowledged(rows: pd.DataFrame, sampled_s: Floats) -> Iterator[tuple[Flow, Floats]]:
+    """Yield the bytes of each connection that were acknowledged by each time."""
+    # Parallel connections of one pair are sampled together and in the same order each time.
+    twin = rows.groupby([*_FLOW, "at_s"], observed=True).cumcount()
+    for (level, host, peer, _), series in rows.assign(twin=twin).groupby([*_FLOW, "twin"], observed=True):
         ordered = series.sort_values("at_s", kind="stable")
         acknowledged = ordered["bytes_acked"].to_numpy(dtype=float)
         grown = np.maximum(np.diff(acknowledged), 0)  # One that began anew has its first bytes left out.
+        so_far = np.concatenate([[0.0], np.cumsum(grown)])
         at_s = ordered["at_s"].to_numpy(dtype=float)
-        so_far = np.interp(sampled_s, at_s, np.concatenate([[0.0], np.cumsum(grown)]))
-        flow = Flow(str(level), str(host), str(peer))
-        found[flow] = found.get(flow, np.zeros(len(sampled_s) - 1)) + np.diff(so_far)
-    return {flow: sizes for flow, sizes in found.items() if sizes.any()}
+        yield Flow(str(level), str(host), str(peer)), np.interp(sampled_s, at_s, so_far).astype(np.float64)
+
+
+def _spread(rows: pd.DataFrame, sampled_s: Floats) -> Iterator[tuple[Flow, Floats]]:
+    """Yield the bytes of each pair's operations by each time, each growing evenly from its start to its end."""
+    for (level, host, peer), ended in rows.dropna(subset=["ended_s"]).groupby(_FLOW, observed=True):
+        columns = ("started_s", "ended_s", "size_bytes")
+        started_s, ended_s, size_bytes = (ended[name].to_numpy(dtype=float)[:, None] for name in columns)
+        done = np.clip((sampled_s[None, :] - started_s) / np.maximum(ended_s - started_s, 1e-9), 0, 1)
+        yield Flow(str(level), str(host), str(peer)), (done * size_bytes).sum(axis=0)
 
 
 def slowing(

@@ -41,7 +41,7 @@ PEER = {str(port): str(link.other(port)) for port, link in FABRIC.directed_ports
 
 def measured(lanes: tuple[str, ...] = ("lossless",), still: str = "lossless") -> dict[str, pd.DataFrame]:
     """Five samples, a second apart; the ``still`` lane is the one in which everything waits for z0h002."""
-    rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in ("stalls", "ports", "waits", "flows")}
+    rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in ("stalls", "ports", "waits", "flows", "operations")}
     for second in range(5):
         at_s = 1.0 + second
         for port, link in FABRIC.directed_ports():
