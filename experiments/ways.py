@@ -57,13 +57,14 @@ class WayFinder:
     def ways(self, flow: Flow, times_s: Sequence[float]) -> list[tuple[Way, ...]]:
         """Return every way that a flow's packets may take at each time. What acknowledges them goes back, and is no
         part of it."""
-        return [self._ways(flow, bisect_right(self._moved_s, at_s)) for at_s in times_s]
+        made = [bisect_right(self._moved_s, at_s) for at_s in times_s]
+        ways = {moves: self._ways(flow, moves) for moves in set(made)}
+        return [ways[moves] for moves in made]
 
     @cached_property
     def _moved_s(self) -> list[float]:
         return [move.at_s for move in self.moves]
 
-    @lru_cache(maxsize=4096)  # noqa: B019 - a finder lives as long as its phase is looked at
     def _ways(self, flow: Flow, moves: int) -> tuple[Way, ...]:
         """Return the ways of a flow after so many moves."""
         lane = self.lanes.lane_of(_LEVELS[flow.service_level]).name

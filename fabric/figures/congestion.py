@@ -27,6 +27,7 @@ from fabric.stalled import Moment, StalledTime, Wire, blocked_hosts, moments, st
 
 Floats = npt.NDArray[np.float64]
 ROOT_COLOUR = "#D7191C"
+_ROOT_WIDTH = 1.8
 PHASES_SHOWN = 6
 _PANELS = 6
 _ROOTS_SHOWN = 25
@@ -89,7 +90,7 @@ def trees_on_topology(result: Result) -> Figure | None:
         for panel, (phase, moment) in zip(panels, shown, strict=True):
             _draw_moment(panel, result.fabric, moment)
             panel.set_title(f"{phase_label(phase, 70)}\n{_moment_words(result.fabric, phase, moment)}")
-        _add_key(body, panels)
+        _add_key(body, panels, detailed)
     return figure
 
 
@@ -128,35 +129,36 @@ def _draw_moment(panel: Axes, fabric: Mapping[str, Any], moment: Moment) -> None
     """Draw an arrow the way packets go for each port that stands still, in red for those at roots."""
     topology.draw_on(panel, fabric, {})
     layout, links = topology.lay_out(fabric), directions(fabric)
-    share_of: dict[str, float] = {}
+    share_on: dict[Arrow, float] = {}  # Hosts that are drawn as a group share one arrow, the stillest's.
     for lane, share in sorted(moment.blocked.items(), key=lambda item: item[1]):
-        share_of[lane.port] = share
-    roots = {port for tree in moment.trees for port in tree.root_ports}
-    for port, share in share_of.items():
-        if port not in roots:
-            colour = heat_map()(share)
-            _draw_arrow(panel, layout.of_port[port], layout.of_port[links[port].peer], colour, 1.0 + 2.0 * share)
-    for port in sorted(roots):
-        _draw_arrow(panel, layout.of_port[port], layout.of_port[links[port].peer], ROOT_COLOUR, 1.8)
-    blocked = {port for port in share_of if layout.role_of[node_of(port)] in _HOST_ROLES}
+        share_on[layout.of_port[lane.port], layout.of_port[links[lane.port].peer]] = share
+    roots = {(layout.of_port[port], layout.of_port[links[port].peer]) for port in moment.root_ports}
+    for arrow, share in share_on.items():
+        if arrow not in roots:
+            _draw_arrow(panel, arrow, heat_map()(share), 1.0 + 2.0 * share)
+    for arrow in sorted(roots):
+        _draw_arrow(panel, arrow, ROOT_COLOUR, _ROOT_WIDTH)
     if layout.detailed:
-        points = [layout.of_port[port] for port in sorted(blocked)]
-        panel.scatter(
-            [x for x, _ in points], [y for _, y in points], s=75, facecolors="none", edgecolors="#222222", zorder=5
-        )
+        blocked = {lane.port for lane in moment.blocked if layout.role_of[node_of(lane.port)] in _HOST_ROLES}
+        x, y = zip(*(layout.of_port[port] for port in blocked), strict=True) if blocked else ((), ())
+        panel.scatter(x, y, s=75, facecolors="none", edgecolors="#222222", zorder=5)
 
 
-def _draw_arrow(panel: Axes, start: topology.Point, end: topology.Point, colour: Any, width: float) -> None:
+Arrow = tuple[topology.Point, topology.Point]
+
+
+def _draw_arrow(panel: Axes, arrow: Arrow, colour: Any, width: float) -> None:
     """Draw an arrow bent to one side, so that both directions of a link are seen."""
     panel.add_patch(
         FancyArrowPatch(
-            start, end, arrowstyle="-|>", connectionstyle="arc3,rad=0.08", mutation_scale=5 + 2.2 * width,
+            *arrow, arrowstyle="-|>", connectionstyle="arc3,rad=0.08", mutation_scale=5 + 2.2 * width,
             shrinkA=3, shrinkB=3, color=colour, linewidth=width, zorder=2,
         )
     )  # fmt: skip
 
 
-def _add_key(body: SubFigure, panels: Sequence[Axes]) -> None:
+def _add_key(body: SubFigure, panels: Sequence[Axes], detailed: bool) -> None:
+    """Add the bar of colours, and what red and rings mean; rings are drawn where hosts are."""
     bar = body.colorbar(
         ScalarMappable(Normalize(0, 1), heat_map()), ax=list(panels), location="bottom", shrink=0.4, aspect=40, pad=0.02
     )
@@ -164,10 +166,10 @@ def _add_key(body: SubFigure, panels: Sequence[Axes]) -> None:
     bar.ax.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     ring = {"marker": "o", "linestyle": "", "markersize": 9, "markerfacecolor": "none", "color": "#222222"}
     handles = [
-        Line2D([], [], color=ROOT_COLOUR, linewidth=1.8, label="root: a full port that others wait for"),
+        Line2D([], [], color=ROOT_COLOUR, linewidth=_ROOT_WIDTH, label="root: the full port that others wait for"),
         Line2D([], [], label="host that cannot send: back-pressure has reached its NIC", **ring),  # type: ignore[arg-type]
     ]
-    body.legend(handles=handles, loc="outside lower center", ncols=2)
+    body.legend(handles=handles[: 1 + detailed], loc="outside lower center", ncols=2)
 
 
 # Over time -----------------------------------------------------------------------------------------------------------
