@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from controllers.ecmp import UDP, FiveTuple, way_of
 from controllers.plan import FlowRule, RoutePlan
+from controllers.planner import Moves
 from fabric.errors import ControllerError
 from fabric.identity import Role
 from fabric.model import Fabric, Nic, Port, Tier
@@ -37,9 +38,13 @@ def planned_path(
 
 
 def planned_paths(
-    plan: RoutePlan, fabric: Fabric, source_nic: Nic, destination_nic: Nic
+    plan: RoutePlan, fabric: Fabric, source_nic: Nic, destination_nic: Nic, moves: Moves | None = None
 ) -> list[tuple[tuple[Port, ...], float]]:
-    """Return every path that the plan's hashes may choose, each with its share of flows; errors as planned_path's."""
+    """Return every path that the plan's hashes may choose, each with its share of flows; errors as planned_path's.
+
+    ``moves``: the uplinks that adaptive routing has led destinations to since.
+    """
+    moved = moves or {}
 
     def on(path: list[Port], share: float) -> Iterator[tuple[tuple[Port, ...], float]]:
         arrived = fabric.peer(path[-1])
@@ -47,8 +52,10 @@ def planned_paths(
             yield tuple(path), share
             return
         ways = plan.ways(_rule_at(plan, fabric, path, source_nic, destination_nic))
-        for port in ways:
-            yield from on([*path, Port(arrived.node, port)], share / len(ways))
+        place = arrived.node, destination_nic.ip
+        chosen = (moved[place],) if place in moved else ways
+        for port in chosen:
+            yield from on([*path, Port(arrived.node, port)], share / len(chosen))
 
     return list(on([source_nic.port], 1.0))
 

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from experiments.captures import captures
 from experiments.config import RunConfig
+from experiments.congestion import tell_congestion
 from experiments.console import ERR, OUT, tell
 from experiments.live import bring_up
 from experiments.registry import Experiment
@@ -91,7 +92,7 @@ def _play(
         session = Session.of(
             config, live, pool, tell, lambda title, done: bar.update(task, description=title, completed=done)
         )
-        summary = experiment.run(session, config)
+        summary = tell_congestion(session, experiment.run(session, config))
         return session.write(draft, experiment.name, resolved, summary), summary
 
 

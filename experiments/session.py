@@ -15,9 +15,10 @@ from typing import Any
 
 import pandas as pd
 
-from controllers.routing import Routing
+from controllers.routing import Policy, Routing
 from experiments.config import RunConfig
 from experiments.live import LiveFabric, Tell
+from experiments.ways import Moved, moves_in
 from fabric import world
 from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate
@@ -49,14 +50,17 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class PhaseOutcome:
-    """What a phase measured: rows and failures (times still ``time.monotonic()``), what became of each packet, and its
-    rows of the ``machine`` table, of which the last one ends with the sample after its end."""
+    """What a phase measured: rows and failures (times still ``time.monotonic()``), what became of each packet, its
+    rows of the ``machine`` table, of which the last one ends with the sample after its end, how it was routed, and what
+    adaptive routing had moved by its end (in seconds since the run's origin)."""
 
     phase: Phase
     records: Records
     conservation: Conservation
     machine: pd.DataFrame
     faults: FaultReport = field(default_factory=FaultReport)
+    routing: Routing = field(default_factory=Routing)
+    moves: tuple[Moved, ...] = ()
 
 
 @dataclass
@@ -182,7 +186,8 @@ class Session:
         if schedule is not None:
             self._injector.release()
         phase = Phase(name, title, self.queueing.value, started - self.origin, ended - self.origin, self.routing_label)
-        outcome = PhaseOutcome(phase, records, conservation(self.live.fabric, before, after, faults), machine, faults)
+        counted = conservation(self.live.fabric, before, after, faults)
+        outcome = PhaseOutcome(phase, records, counted, machine, faults, self.live.routing, self._moves())
         self.phases.append(outcome)
         self._keep_records(records)
         if schedule is not None:
@@ -217,6 +222,12 @@ class Session:
             {"phase": phase, "at_s": event.at_s, "kind": event.kind, "details": json.dumps(dict(event.details))}
             for event in events
         ]
+
+    def _moves(self) -> tuple[Moved, ...]:
+        """Return what adaptive routing has moved since it is in use."""
+        if self.live.routing.policy is not Policy.ADAPTIVE:
+            return ()
+        return moves_in(self.live.controller.events(), self.origin)
 
     @cached_property
     def _injector(self) -> FaultInjector:

@@ -69,6 +69,54 @@ TABLES: dict[str, dict[str, str]] = {
         "input_lane": "category",
         "waiting_bytes": "int64",
     },
+    # One row a phase and lane of lossless queues, from the phase's first sample to its last: how often it had no room
+    # at ``peer``, the other end of its link, how long, as a fraction of the time, and of that interval between two
+    # samples in which it stood still longest.
+    "stalled_time": {
+        "phase": "category",
+        "port": "category",
+        "peer": "category",
+        "lane": "category",
+        "stalls": "int64",
+        "stalled_s": "float64",
+        "stalled_fraction": "float64",
+        "worst_fraction": "float64",
+    },
+    # One row a congestion tree and interval between samples, which ended at ``at_s`` (see fabric/congestion.py and
+    # fabric/stalled.py): its root, of which ``kind``, how many ports it has, the root's included, how many waits its
+    # farthest lane is away from the root, how many hosts cannot send because of it, and what waits on the way.
+    "congestion_trees": {
+        "phase": "category",
+        "at_s": "float64",
+        "interval_s": "float64",
+        "root_port": "category",
+        "root_lane": "category",
+        "kind": "category",
+        "ports": "int64",
+        "depth": "int64",
+        "hosts": "int64",
+        "waiting_bytes": "int64",
+    },
+    # One row a phase of lossless queues and flow, which is all connections of a service level from ``host`` to
+    # ``peer``. While it had something under way (``active_s``): how long its way stood still because of trees whose
+    # roots it does not cross (``slowed_s``), and for how long a root was on its way (``own_s``); the root that slowed
+    # it longest (see fabric/victims.py). ``idle_bps``: what the fullest port of its way left unused while others slowed
+    # it.
+    "flow_stalls": {
+        "phase": "category",
+        "service_level": "category",
+        "host": "category",
+        "peer": "category",
+        "delivered_bytes": "int64",
+        "active_s": "float64",
+        "slowed_s": "float64",
+        "own_s": "float64",
+        "rate_bps": "float64",
+        "idle_bps": "float64",
+        "root_port": "category",
+        "root_lane": "category",
+        "victim": "bool",
+    },
     # One row a sample. Fractions are of all cores (cpu_*) or of one core (switch_cpu_fraction), since the last sample.
     # Lateness of wake-ups: at the priority of switches, and the worst since the last sample at that of programs. The
     # input queue: memory of all frames that the userspace switches have not taken up yet.

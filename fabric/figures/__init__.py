@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from fabric.figures import cuts, jobs, machine, ports, scaling, side_by_side, spreading, year
+from fabric.figures import congestion, cuts, jobs, machine, ports, scaling, side_by_side, spreading, stalled, year
 from fabric.figures.style import save
 from fabric.figures.topology import draw_topology
 from fabric.results import Result
@@ -83,6 +83,25 @@ FIGURES = (
         "Ports of switches with deep queues and what bystanders lose beside an incast, by routing policy and queueing. "
         "Bystanders apart share no port with the incast by static routes, those crossing an uplink of a leaf.",
         spreading.spreading,
+    ),
+    FigureSpec(
+        "congestion_trees",
+        "Congestion trees of lossless phases, when they were largest in each part of the phase. Arrows go as packets "
+        "do: from a port that stood still towards the one it waits for, at last a root, whose link is red. Arrows are "
+        "links with a lane that stood still for more than 10 % of the interval between two samples.",
+        congestion.trees_on_topology,
+    ),
+    FigureSpec(
+        "tree_sizes",
+        "How many ports were in the congestion tree of each root, the root's included, between each two samples; rows "
+        "by the root's lane. White: nothing waited for it.",
+        congestion.tree_sizes,
+    ),
+    FigureSpec(
+        "stalled_time",
+        "How long lanes of links stood still between each two samples: a frame waited, the link was free, and the "
+        "other end had no room. White: under 1 %, or no such lane in that queueing.",
+        stalled.stalled_map,
     ),
     FigureSpec(
         "storage_latency",

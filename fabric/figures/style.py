@@ -66,6 +66,11 @@ def level_colour(name: str) -> str:
     return LEVEL_COLOURS.get(name, UNKNOWN_COLOUR)
 
 
+def level_place(name: str) -> int:
+    """Return the place of a service level or lane in LEVEL_ORDER; others come last."""
+    return LEVEL_ORDER.index(name) if name in LEVEL_ORDER else len(LEVEL_ORDER)
+
+
 def phase_styles(phases: Sequence[Phase]) -> dict[str, tuple[Any, str]]:
     """Return a colour and a line style for each phase, apart from those of service levels by their dash."""
     colours = mpl.colormaps["viridis"]

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fabric.model import Fabric, Tier
+from fabric.identity import NodeId, Role
+from fabric.model import Fabric, Port, Tier
 from fabric.report import write_report
 from fabric.results import FORMAT_VERSION, TABLES, Result, ResultWriter, fabric_as_json
 from topologies.load import load_fabric
@@ -24,7 +25,12 @@ PHASES = [
     ("storage_alone", "Storage reads alone", "lanes", {"storage": 0.80}),
     ("mixed_shared", "Allreduce beside storage, one queue", "shared", {"hfreduce": 0.25, "storage": 0.70}),
     ("mixed_lanes", "Allreduce beside storage, a lane each", "lanes", {"hfreduce": 0.50, "storage": 0.45}),
-    ("incast", "Storage incast without request-to-send", "lanes", {"hfreduce": 0.50, "storage": 0.40, "other": 0.05}),
+    (
+        "incast",
+        "Storage incast without request-to-send",
+        "lossless_lanes",
+        {"hfreduce": 0.50, "storage": 0.40, "other": 0.05},
+    ),
 ]
 CHECKS = [
     {
@@ -98,6 +104,46 @@ def _port_rows(fabric: Fabric) -> Iterator[tuple[Any, ...]]:
                     backlog = int(queued * share * random.exponential()) if share and after else 0
                     yield phase["started_s"] + after, str(port), lane, round(total), round(total / 1500), 0, backlog
                 sent[str(port), lane] = total
+
+
+def congested_ports(fabric: Fabric) -> dict[Port, tuple[Port, float]]:
+    """What stands still in the last phase: for what part of the time, and which port holds what each waits for.
+
+    A leaf's first port to a host is full; what is in the spine before it waits, and so do uplinks of the zone's other
+    leaves to that spine, and the hosts behind them.
+    """
+
+    def facing(switch: NodeId, role: Role) -> list[Port]:
+        sending = (fabric.peer(port) for port in fabric.ports_of[switch])
+        return [port for port in sending if port.node.role is role]
+
+    full = facing(fabric.computes[0], Role.LEAF)[0]
+    down = facing(full.node, Role.SPINE)[0]
+    ups = [port for port in facing(down.node, Role.LEAF) if port.node != full.node]
+    found = {down: (full, 0.5), **dict.fromkeys(ups, (down, 0.7))}
+    return found | {nic: (up, 0.3) for up in ups for nic in facing(up.node, Role.COMPUTE)}
+
+
+def _stalls_table(fabric: Fabric) -> pd.DataFrame:
+    phase, still = phase_records()[-1], congested_ports(fabric)
+    rows = [
+        (phase["started_s"] + after, str(port), lane, round(1_000 * spent), round(1e9 * spent), 0, 0)
+        for port, _ in fabric.directed_ports()
+        for lane in SHARES
+        for after in _samples()
+        for spent in [after * still[port][1] if port in still and lane == "storage" else 0.0]
+    ]
+    return pd.DataFrame(rows, columns=list(TABLES["stalls"]))
+
+
+def _waits_table(fabric: Fabric) -> pd.DataFrame:
+    phase = phase_records()[-1]
+    rows = [
+        (phase["started_s"] + after, str(holder), "storage", str(fabric.peer(port)), "storage", 60_000)
+        for port, (holder, _) in congested_ports(fabric).items()
+        for after in _samples()
+    ]
+    return pd.DataFrame(rows, columns=list(TABLES["waits"]))
 
 
 def _flows_table(fabric: Fabric) -> pd.DataFrame:
@@ -253,6 +299,8 @@ def write_result(directory: Path, recipe: Recipe) -> Path:
     writer.write_yaml("config.yaml", {"experiment": recipe.experiment, "topology": recipe.fabric, "phase": "10 s"})
     tables: dict[str, Callable[[], pd.DataFrame]] = {
         "ports": lambda: _ports_table(fabric),
+        "stalls": lambda: _stalls_table(fabric),
+        "waits": lambda: _waits_table(fabric),
         "machine": _machine_table,
         "flows": lambda: _flows_table(fabric),
         "steps": _steps_table,

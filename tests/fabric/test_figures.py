@@ -8,12 +8,24 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 
 from fabric.errors import ResultError, UsageError
-from fabric.figures import FIGURES, data, draw_all, draw_topology, side_by_side, spreading, topology
+from fabric.figures import (
+    FIGURES,
+    congestion,
+    data,
+    draw_all,
+    draw_topology,
+    side_by_side,
+    spreading,
+    stalled,
+    topology,
+)
 from fabric.figures.machine import verdict_limits
 from fabric.figures.style import provenance
 from fabric.results import TABLES, Phase, Result, empty_table, fabric_as_json
+from tests.fabric.conftest import congested_ports
 from topologies.load import load_fabric
 
 MakeResult = Callable[..., Result]
@@ -182,7 +194,7 @@ def test_limits_of_the_machine_are_those_of_the_verdicts_checks(make_result: Mak
 @pytest.mark.parametrize(
     ("without", "missing"),
     [
-        (("ports",), {"busiest_port", "queue_depth", "topology"}),
+        (("ports",), {"busiest_port", "queue_depth", "topology", "congestion_trees", "tree_sizes", "stalled_time"}),
         (("flows",), set()),
         (("steps",), {"steps", "scaling", "steps_around_cuts"}),
         (("cuts",), {"steps_around_cuts", "blackouts", "repair_parts"}),
@@ -190,6 +202,7 @@ def test_limits_of_the_machine_are_those_of_the_verdicts_checks(make_result: Mak
         (("days",), {"calendar"}),
         (("operations",), {"storage_latency"}),
         (("machine",), {"machine"}),
+        (("stalls",), {"congestion_trees", "tree_sizes", "stalled_time"}),
         (tuple(TABLES), {spec.name for spec in FIGURES} - {"side_by_side", "spreading"}),
     ],
 )
@@ -223,9 +236,47 @@ def test_spreading_stacks_tiers_and_marks_the_slowest_pair(drawn_result: Result)
     assert np.asarray(slowdowns.lines[0].get_ydata()).tolist() == [2.0, 3.0]
 
 
+def test_trees_are_drawn_on_the_topology_with_an_arrow_for_every_port_and_red_roots(drawn_result: Result) -> None:
+    figure = congestion.trees_on_topology(drawn_result)
+    assert figure is not None
+    still = congested_ports(load_fabric("fire_flyer_2_small"))
+    panels = figure.findobj(Axes)
+    title = panels[0].get_title(loc="left")
+    assert "root z0l00:1 storage; 9 hosts blocked" in title
+    assert f"1 tree, the largest with {len(still) + 1} ports" in title
+    colours = [to_hex(arrow.get_edgecolor()) for arrow in panels[0].patches]
+    assert len(colours) == len(still) + 1
+    assert colours.count(congestion.ROOT_COLOUR.lower()) == 1
+
+
+def test_sizes_of_trees_and_stalled_time_are_rows_over_the_time_of_the_phase(drawn_result: Result) -> None:
+    still = congested_ports(load_fabric("fire_flyer_2_small"))
+    sizes, stood = congestion.tree_sizes(drawn_result), stalled.stalled_map(drawn_result)
+    assert sizes is not None
+    assert stood is not None
+    (panel, _), (map_panel, _) = (figure.subfigs[1].axes for figure in (sizes, stood))
+    assert [tick.get_text() for tick in panel.get_yticklabels()] == ["z0l00:1 → z0h000"]
+    assert np.nanmax(np.asarray(panel.collections[0].get_array())) == len(still) + 1
+    labels = [tick.get_text() for tick in map_panel.get_yticklabels()]
+    assert len(labels) == len(still)
+    cells = np.asarray(map_panel.collections[0].get_array(), dtype=float)
+    shares = np.nanmax(cells[~np.isnan(cells).all(axis=1)], axis=1)  # Lines with the names of groups are empty.
+    assert sorted(set(shares.round(3))) == [0.3, 0.5, 0.7]
+    assert map_panel.get_xlim()[1] == pytest.approx(10.0)
+
+
+def test_trees_of_a_large_fabric_are_drawn_too(make_result: MakeResult) -> None:
+    assert congestion.trees_on_topology(make_result(fabric="two_hundred_hosts")) is not None
+
+
 def test_every_figure_says_topology_scale_queueing_and_seed(drawn_result: Result) -> None:
     text = provenance(drawn_result)
-    for part in ("fire_flyer_2_small", "rates 1 : 10,000 of 200 Gbit/s", "queueing: lanes, shared", "seed 7"):
+    for part in (
+        "fire_flyer_2_small",
+        "rates 1 : 10,000 of 200 Gbit/s",
+        "queueing: lanes, shared, lossless_lanes",
+        "seed 7",
+    ):
         assert part in text
     for path in (drawn_result.directory / "figures").glob("*.svg"):
         assert f"<!-- {text} -->" in path.read_text()

@@ -88,6 +88,48 @@ def test_every_kind_of_queue_passes_the_same_flow_on_and_says_at_what_cost(monke
         assert one["hops_per_wall_s"] > 1000
 
 
+def samples(played: Path, name: str, phase: str) -> pd.DataFrame:
+    table = pd.read_parquet(played / "samples" / f"{name}.parquet")
+    return table[table["phase"] == phase]
+
+
+@pytest.mark.parametrize(("phase", "hosts"), [("lossless_1", 4), ("lossless_lanes_1", 3)])
+def test_the_full_port_is_the_root_of_a_tree_that_reaches_the_hosts(played: Path, phase: str, hosts: int) -> None:
+    (full,) = (link["b"] for link in read(played, "fabric.json")["links"] if link["a"] == "z0h002:0")
+    trees = samples(played, "congestion_trees", phase)
+    of_full = trees[trees["root_port"] == full]
+    share = of_full["interval_s"].sum() / trees.drop_duplicates("at_s")["interval_s"].sum()
+    print(trees.groupby(["root_port", "root_lane", "kind"], observed=True)["interval_s"].sum(), share)
+    assert share > 0.9
+    assert set(of_full["kind"]) == {"busy"}
+    assert of_full[["depth", "hosts", "ports"]].max().tolist() == [3, hosts, hosts + 4]
+
+
+def test_the_victim_is_found_by_itself_in_one_lane_and_nobody_in_lanes(played: Path) -> None:
+    found = {phase: samples(played, "flow_stalls", phase) for phase in ("lossless_1", "lossless_lanes_1")}
+    assert [len(flows) for flows in found.values()] == [4, 4]
+    (victim,) = found["lossless_1"][found["lossless_1"]["victim"]].to_dict("records")
+    print(victim)
+    assert (victim["host"], victim["peer"], victim["root_port"]) == ("z0h003", "z0h005", "z0l02:1")
+    # What its way left unused is what it lacks to its rate in lanes of its own.
+    metrics = read(played, "summary.json")["metrics"]
+    lacking = metrics["lossless_lanes_1.victim_bps"] - metrics["lossless_1.victim_bps"]
+    assert victim["idle_bps"] == pytest.approx(lacking, rel=0.1)
+    assert not found["lossless_lanes_1"]["victim"].any()
+    assert (metrics["lossless_1.victims"], metrics["lossless_lanes_1.victims"]) == (1, 0)
+
+
+def test_stalled_time_of_every_link_and_lane_is_told(played: Path) -> None:
+    """In one lane each of four flows has a third of a link: NICs stand still two thirds of the time, uplinks longer."""
+    stalled = samples(played, "stalled_time", "lossless_1").set_index(["port", "lane"])["stalled_fraction"]
+    metrics = read(played, "summary.json")["metrics"]
+    assert stalled["z0h003:0", "lossless"] == pytest.approx(metrics["lossless_1.victim_stalled_fraction"], abs=0.05)
+    assert 0.5 < stalled["z0h003:0", "lossless"] < stalled["z0l00:3", "lossless"] < 0.9
+    assert stalled.xs("management", level="lane").max() == 0
+    for name in ("congestion_trees", "tree_sizes", "stalled_time"):
+        assert (played / "figures" / f"{name}.png").exists()
+
+
 @pytest.mark.parametrize("queueing", ["lossless", "lossless_lanes"])
 def test_a_packet_goes_where_the_plan_says(command: VirtualCommand, queueing: str) -> None:
     arguments = ("z0h001", "z1h006", "--level", "nccl", "--queueing", queueing, "--probe", "--json")

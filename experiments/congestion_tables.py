@@ -1,0 +1,152 @@
+"""Tables and metrics of congestion in lossless phases, from the rows of congestion_trees, stalled_time, flow_stalls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from fabric.congestion import RootKind
+from fabric.results import Phase
+from fabric.stalled import BLOCKED_SHARE
+from fabric.units import format_rate, format_size, format_time
+from fabric.victims import VICTIM_SHARE
+
+_TREES_SHOWN = 3
+_LANES_SHOWN = 5
+_VICTIMS_SHOWN = 5
+_ROOT = ["root_port", "root_lane"]
+_KIND_WORDS = {RootKind.BUSY: "", RootKind.CYCLE: " (a cycle)", RootKind.UNSEEN: " (cause not seen)"}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A lossless phase and its rows of each table."""
+
+    phase: Phase
+    trees: pd.DataFrame
+    stalled: pd.DataFrame
+    flows: pd.DataFrame
+
+    @property
+    def duration_s(self) -> float:
+        """How long the phase was."""
+        return self.phase.ended_s - self.phase.started_s
+
+    @property
+    def victims(self) -> pd.DataFrame:
+        """The rows of victims, the most slowed first."""
+        rows = self.flows[self.flows["victim"].astype(bool)]
+        return rows.assign(share=rows["slowed_s"] / rows["active_s"]).sort_values(
+            ["share", "host", "peer"], ascending=[False, True, True], kind="stable"
+        )
+
+
+def congestion_metrics(found: Found) -> dict[str, float]:
+    """Return what a phase says of congestion in numbers: of its trees the most ports, waits and blocked hosts.
+
+    ``congested_fraction`` is the part of its time in which there was a tree.
+    """
+    trees = found.trees
+    congested_s = trees.drop_duplicates("at_s")["interval_s"].sum()
+    most = {name: 0 if trees.empty else int(trees[name].max()) for name in ("ports", "depth", "hosts")}
+    return {
+        "congested_fraction": float(congested_s) / found.duration_s,
+        "largest_tree_ports": most["ports"],
+        "deepest_tree_waits": most["depth"],
+        "hosts_blocked_by_a_tree": most["hosts"],
+        "victims": len(found.victims),
+    }
+
+
+def congestion_tables(phases: Sequence[Found]) -> list[dict[str, Any]]:
+    """Return the tables of trees, of lanes that stood still and of victims; phases without a tree are left out."""
+    congested = [found for found in phases if not found.trees.empty]
+    return [_trees_table(congested), _stalled_table(congested), _victims_table(congested)] if congested else []
+
+
+def _trees_table(phases: Sequence[Found]) -> dict[str, Any]:
+    rows = [row for found in phases for row in _phase_first(found, _tree_rows(found))]
+    shape = ["ports, most", "depth, most", "hosts blocked, most", "waiting, most"]
+    return {
+        "title": "Congestion trees",
+        "columns": ["phase", "root", "of the time", "longest", *shape],
+        "rows": rows,
+        "note": f"a lane is blocked in an interval between samples of more than {BLOCKED_SHARE:.0%} of which it stood "
+        "still for lack of room; its tree's root is the port for which it and those before it wait; of each phase the "
+        f"{_TREES_SHOWN} roots with the largest trees, by ports and time; hosts blocked: whose NICs are in the tree",
+    }
+
+
+def _phase_first(found: Found, rows: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Yield rows with the phase's title before the first of them."""
+    for number, row in enumerate(rows):
+        yield [found.phase.title if number == 0 else "", *row]
+
+
+def _tree_rows(found: Found) -> Iterator[list[str]]:
+    """Yield the rows of the roots with the largest trees."""
+    trees = found.trees.assign(size=found.trees["ports"] * found.trees["interval_s"])
+    by_root = trees.groupby(_ROOT, observed=True)
+    size = by_root["size"].sum().sort_values(ascending=False, kind="stable")
+    for root in size.index[:_TREES_SHOWN]:
+        rows = by_root.get_group(root)
+        most = [f"{rows[name].max():.0f}" for name in ("ports", "depth", "hosts")]
+        time = [f"{rows['interval_s'].sum() / found.duration_s:.0%}", format_time(longest_s(rows))]
+        words = f"{root[0]} {root[1]}{_KIND_WORDS[RootKind(rows['kind'].iloc[0])]}"
+        yield [words, *time, *most, format_size(rows["waiting_bytes"].max())]
+
+
+def longest_s(rows: pd.DataFrame) -> float:
+    """Return the longest stretch of intervals without a gap between them, from rows of one root in order of time."""
+    began = rows["at_s"] - rows["interval_s"]
+    # Half an interval tells a gap from what arithmetic makes of two equal times.
+    gaps = (began - rows["at_s"].shift()) > rows["interval_s"] / 2
+    return float(rows["interval_s"].groupby(gaps.cumsum()).sum().max())
+
+
+def _stalled_table(phases: Sequence[Found]) -> dict[str, Any]:
+    rows = [row for found in phases for row in _phase_first(found, _stalled_rows(found))]
+    return {
+        "title": "Lanes that stood still longest",
+        "columns": ["phase", "link", "lane", "stalls", "stood still", "of the time", "worst interval"],
+        "rows": rows,
+        "note": f"the first {_LANES_SHOWN} of each phase; all are in samples/stalled_time.parquet; "
+        "worst interval: between two samples",
+    }
+
+
+def _stalled_rows(found: Found) -> Iterator[list[str]]:
+    rows = found.stalled[found.stalled["stalled_s"] > 0]
+    longest = rows.sort_values(["stalled_s", "port"], ascending=[False, True], kind="stable").head(_LANES_SHOWN)
+    for row in longest.to_dict("records"):
+        link = f"{row['port']} → {row['peer'].rpartition(':')[0]}"
+        shares = [f"{row[name]:.0%}" for name in ("stalled_fraction", "worst_fraction")]
+        yield [link, row["lane"], f"{row['stalls']:,}", format_time(row["stalled_s"]), *shares]
+
+
+def _victims_table(phases: Sequence[Found]) -> dict[str, Any]:
+    rows = [row for found in phases for row in _phase_first(found, _victim_rows(found))]
+    columns = ["phase", "flow", "slowed by", "stood still", "had", "left idle on its way"]
+    return {
+        "title": "Victims: flows slowed by ports that they do not use",
+        "columns": columns,
+        "rows": rows,
+        "note": f"flows whose way stood still for more than {VICTIM_SHARE:.0%} of their time behind trees whose roots "
+        f"are not on it, and with a root on it for no more than that; of each phase the first {_VICTIMS_SHOWN}; "
+        "left idle: by the fullest port of the way while it stood still, which the flow could have had besides",
+    }
+
+
+def _victim_rows(found: Found) -> Iterator[list[str]]:
+    victims = found.victims
+    if victims.empty:
+        yield ["none", "", "", "", ""]
+    for row in victims.head(_VICTIMS_SHOWN).to_dict("records"):
+        flow = f"{row['service_level']} {row['host']} → {row['peer']}"
+        rates = [format_rate(row[name]) for name in ("rate_bps", "idle_bps")]
+        yield [flow, f"{row['root_port']} {row['root_lane']}", f"{row['share']:.0%} of the time", *rates]
+    if (more := len(victims) - _VICTIMS_SHOWN) > 0:
+        yield [f"and {more} more", "", "", "", ""]

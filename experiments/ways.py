@@ -1,0 +1,89 @@
+"""Which lanes of which ports flows take by the routes of a phase, also while adaptive routing moves them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from controllers.client import ControllerEvent
+from controllers.paths import planned_paths
+from controllers.plan import RoutePlan
+from controllers.planner import Moves, plan_routes
+from controllers.routing import Policy, Routing
+from experiments.probe import nics_for
+from fabric.congestion import PortLane
+from fabric.identity import NodeId
+from fabric.lanes import LanePlan, ServiceLevel
+from fabric.model import Fabric, Nic
+from fabric.victims import Flow, Way
+
+_LEVELS = {level.label: level for level in ServiceLevel}
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Adaptive routing's decision at a time that a leaf sends what is for an IP address up by another port."""
+
+    at_s: float
+    leaf: NodeId
+    ip: str
+    port: int
+
+
+def moves_in(events: Iterable[ControllerEvent], origin: float) -> tuple[Moved, ...]:
+    """Return all moves among what happened in a controller, their times in seconds since ``origin``."""
+    return tuple(
+        Moved(event.at_s - origin, NodeId.parse(leaf), ip, port)
+        for event in events
+        if event.kind == "moved"
+        for leaf, ip, port in event.details["moves"]
+    )
+
+
+@dataclass(frozen=True)
+class WayFinder:
+    """The ways of flows by a routing policy, with its moves so far, and the lanes of a queueing.
+
+    A flow that hashes decide over may take every way that they may choose. Detours round failed links are not followed.
+    """
+
+    fabric: Fabric
+    lanes: LanePlan
+    routing: Routing
+    moves: tuple[Moved, ...] = ()
+
+    def ways(self, flow: Flow, times_s: Sequence[float]) -> list[tuple[Way, ...]]:
+        """Return every way that a flow's packets may take at each time. What acknowledges them goes back, and is no
+        part of it."""
+        made = [bisect_right(self._moved_s, at_s) for at_s in times_s]
+        ways = {moves: self._ways(flow, moves) for moves in set(made)}
+        return [ways[moves] for moves in made]
+
+    @cached_property
+    def _moved_s(self) -> list[float]:
+        return [move.at_s for move in self.moves]
+
+    def _ways(self, flow: Flow, moves: int) -> tuple[Way, ...]:
+        """Return the ways of a flow after so many moves."""
+        lane = self.lanes.lane_of(_LEVELS[flow.service_level]).name
+        plan = _plan(self.fabric, self.routing.policy is Policy.ECMP)
+        moved: Moves = {(move.leaf, move.ip): move.port for move in self.moves[:moves]}
+        return tuple(
+            tuple(PortLane(str(port), lane) for port in path)
+            for nics in self._nics(flow)
+            for path, _ in planned_paths(plan, self.fabric, *nics, moved)
+        )
+
+    def _nics(self, flow: Flow) -> list[tuple[Nic, Nic]]:
+        """Return the NICs at either end: storage nodes talk to each other in all of their zones."""
+        source, sink = self.fabric.host_named(flow.host), self.fabric.host_named(flow.peer)
+        in_zones = [(nic, self.fabric.nic_in_zone(sink, nic.zone)) for nic in self.fabric.nics_of[source]]
+        return [(nic, peer) for nic, peer in in_zones if peer is not None] or [nics_for(self.fabric, source, sink)]
+
+
+@lru_cache(maxsize=2)
+def _plan(fabric: Fabric, hashes: bool) -> RoutePlan:
+    """Return the plan that flows begin with: adaptive routing moves destinations away from their static routes."""
+    return plan_routes(fabric, Routing(policy=Policy.ECMP if hashes else Policy.STATIC))

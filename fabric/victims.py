@@ -1,0 +1,162 @@
+"""Victims: flows that a congestion tree slows though they do not go through its root, found without knowing who is who.
+
+A flow is all connections of a service level from one host to another. In an interval in which it has something under
+way, it is *slowed by others* if a lane of its way stands still and no port of its way is the root of any tree; it then
+waits for ports that it does not use, by the time that the stillest lane of its way stood still. A flow is a *victim* of
+a phase if that is more than VICTIM_SHARE of its time, and if in no more than that a root lay on its way.
+
+No phase in which the flow is alone is needed. What it could have had is told by its way, too: no port there was full,
+and the rate that the fullest of them left unused was there to be taken. A flow that may take one of several ways (ECMP)
+is slowed by others only as far as it would be on the least still of them, and none may have a root.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from fabric.congestion import PortLane
+from fabric.results import TABLES, Phase
+from fabric.stalled import Moment, StalledTime, Wire
+
+Floats = npt.NDArray[np.float64]
+VICTIM_SHARE = 0.1
+_FLOW = ["service_level", "host", "peer"]
+_FLOWS = ("flow", "flow_abandoned")
+"""The operations that are flows with a connection each."""
+Way = tuple[PortLane, ...]
+"""The lanes of the ports that send a flow's packets, in order, that of its host's NIC first."""
+Ways = Sequence[Way]
+"""Every way that a flow may take at a time."""
+
+
+@dataclass(frozen=True, order=True)
+class Flow:
+    """All connections of a service level from a host to another."""
+
+    service_level: str
+    host: str
+    peer: str
+
+
+@dataclass
+class Slowing:
+    """What became of a flow in a phase, see the table ``flow_stalls``. ``roots``: how many seconds each slowed it."""
+
+    active_s: float = 0.0
+    slowed_s: float = 0.0
+    own_s: float = 0.0
+    idle_bits: float = 0.0
+    roots: Counter[PortLane] = field(default_factory=Counter)
+
+    @property
+    def is_victim(self) -> bool:
+        """Whether others slowed it, and no port of its own way did."""
+        limit_s = VICTIM_SHARE * self.active_s
+        return self.slowed_s > limit_s >= self.own_s
+
+
+def delivered(flows: pd.DataFrame, operations: pd.DataFrame, phase: Phase, sampled_s: Floats) -> dict[Flow, Floats]:
+    """Return the bytes of each flow that got through in each interval, from the tables of those names.
+
+    That is what its connections had acknowledged; between two samples they are taken to have come evenly. Where each
+    flow has a connection of its own, many are gone before a second sample: theirs is the size of each, spread evenly
+    over its time.
+    """
+    begun = operations[(operations["phase"] == phase.name) & operations["operation"].isin(_FLOWS)]
+    sampled = flows[(flows["phase"] == phase.name) & ~flows["service_level"].isin(begun["service_level"].unique())]
+    found: dict[Flow, Floats] = {}
+    for flow, so_far in [*_acknowledged(sampled, sampled_s), *_spread(begun, sampled_s)]:
+        found[flow] = found.get(flow, np.zeros(len(sampled_s) - 1)) + np.diff(so_far)
+    return {flow: sizes for flow, sizes in found.items() if sizes.any()}
+
+
+def _acknowledged(rows: pd.DataFrame, sampled_s: Floats) -> Iterator[tuple[Flow, Floats]]:
+    """Yield the bytes of each connection that were acknowledged by each time."""
+    # Parallel connections of one pair are sampled together and in the same order each time.
+    twin = rows.groupby([*_FLOW, "at_s"], observed=True).cumcount()
+    for (level, host, peer, _), series in rows.assign(twin=twin).groupby([*_FLOW, "twin"], observed=True):
+        ordered = series.sort_values("at_s", kind="stable")
+        acknowledged = ordered["bytes_acked"].to_numpy(dtype=float)
+        grown = np.maximum(np.diff(acknowledged), 0)  # One that began anew has its first bytes left out.
+        so_far = np.concatenate([[0.0], np.cumsum(grown)])
+        at_s = ordered["at_s"].to_numpy(dtype=float)
+        yield Flow(str(level), str(host), str(peer)), np.interp(sampled_s, at_s, so_far).astype(np.float64)
+
+
+def _spread(rows: pd.DataFrame, sampled_s: Floats) -> Iterator[tuple[Flow, Floats]]:
+    """Yield the bytes of each pair's operations by each time, each growing evenly from its start to its end."""
+    for (level, host, peer), ended in rows.dropna(subset=["ended_s"]).groupby(_FLOW, observed=True):
+        columns = ("started_s", "ended_s", "size_bytes")
+        started_s, ended_s, size_bytes = (ended[name].to_numpy(dtype=float)[:, None] for name in columns)
+        done = np.clip((sampled_s[None, :] - started_s) / np.maximum(ended_s - started_s, 1e-9), 0, 1)
+        yield Flow(str(level), str(host), str(peer)), (done * size_bytes).sum(axis=0)
+
+
+def slowing(
+    sizes: Floats, ways: Sequence[Ways], found: Sequence[Moment], time: StalledTime, wires: Mapping[str, Wire]
+) -> Slowing:
+    """Return what became of a flow that got ``sizes`` bytes through in each interval by one of its ``ways`` there."""
+    result = Slowing()
+    for number in np.flatnonzero(sizes).tolist():
+        moment, here = found[number], ways[number]
+        result.active_s += moment.interval_s
+        if any(lane.port in moment.root_ports for way in here for lane in way):
+            result.own_s += moment.interval_s
+            continue
+        share, lane = min((_stillest(way, moment.blocked) for way in here), key=lambda one: one[0])
+        if lane is None:
+            continue
+        result.slowed_s += share * moment.interval_s
+        result.idle_bits += moment.interval_s * min(_idle_bps(time, number, way, wires) for way in here)
+        for tree in moment.trees_of[lane]:
+            result.roots[tree.root] += moment.interval_s
+    return result
+
+
+def _stillest(way: Way, blocked: Mapping[PortLane, float]) -> tuple[float, PortLane | None]:
+    """Return the lane of a way that stood still longest, and its share; 0 and None if none was blocked."""
+    stillest = max(way, key=lambda lane: blocked.get(lane, 0.0))
+    return (blocked[stillest], stillest) if stillest in blocked else (0.0, None)
+
+
+def _idle_bps(time: StalledTime, number: int, way: Way, wires: Mapping[str, Wire]) -> float:
+    """Return what the fullest port of a way left unused in an interval."""
+    idle = ((1 - float(time.busy[number, time.place_of_port[lane.port]])) * wires[lane.port].rate_bps for lane in way)
+    return max(0.0, min(idle))
+
+
+def flows_frame(
+    phase: Phase,
+    found: Mapping[Flow, Floats],
+    ways: Mapping[Flow, Sequence[Ways]],
+    seen: Sequence[Moment],
+    time: StalledTime,
+    wires: Mapping[str, Wire],
+) -> pd.DataFrame:
+    """Return rows of the table ``flow_stalls``: of each flow of :func:`delivered`, with its ways in each interval."""
+
+    def rows() -> Iterator[dict[str, object]]:
+        for flow, sizes in sorted(found.items()):
+            result = slowing(sizes, ways[flow], seen, time, wires)
+            root = max(result.roots, key=lambda lane: (result.roots[lane], lane), default=None)
+            yield {
+                "phase": phase.name,
+                **vars(flow),
+                "delivered_bytes": round(sizes.sum()),
+                "active_s": result.active_s,
+                "slowed_s": result.slowed_s,
+                "own_s": result.own_s,
+                "rate_bps": 8 * sizes.sum() / result.active_s,
+                "idle_bps": result.idle_bits / result.active_s,
+                "root_port": root.port if root else None,
+                "root_lane": root.lane if root else None,
+                "victim": result.is_victim,
+            }
+
+    return pd.DataFrame(list(rows()), columns=list(TABLES["flow_stalls"]))
