@@ -32,7 +32,12 @@ COLOUR_BAR_LABEL = "utilisation of a link, each half by what its near end sends"
 _RASTER_FROM_SEGMENTS = 1500
 _ZONE_GAP = 0.8
 _LEVELS = {"compute": 0.0, "storage": 0.0, "leaf": 1.0, "spine": 2.3, "core": 3.3, "inter_zone": 3.4}
-_PLURALS = {"leaf": "leaves", "spine": "spines", "core": "cores", "inter_zone": "inter-zone"}
+_ROLE_WORDS = {  # Of one and of several.
+    "leaf": ("leaf", "leaves"),
+    "spine": ("spine", "spines"),
+    "core": ("core", "cores"),
+    "inter_zone": ("inter-zone", "inter-zone"),
+}
 _NODE_COLOURS = {
     "leaf": "#444444",
     "spine": "#444444",
@@ -228,7 +233,7 @@ def _draw_row_names(axes: Axes, layout: Layout) -> None:
     left = -0.02 * layout.width
     counts = Counter(layout.role_of[name] for name in layout.of_switch)
     for role, count in counts.items():
-        text = f"{count} {_PLURALS.get(role, role)}"
+        text = f"{count} {_ROLE_WORDS.get(role, (role, role))[count > 1]}"
         axes.text(left, _LEVELS.get(role, 3.0), text, fontsize=7, ha="right", va="center", color="#333333")
     nics = sum(layout.groups.values(), Counter[str]())
     for number, role in enumerate(role for role in ("compute", "storage") if nics[role]):
