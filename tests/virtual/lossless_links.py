@@ -36,7 +36,7 @@ SOAK = (
     "rounds=1",
     "round_time=250 ms",
     "flaps={count: 4, shortest: 1 ms, longest: 50 ms}",
-    "stall_limit=2.5 ms",
+    "stall_limit=2 ms",
     "sample_period=50 ms",
     "receive_window=256 KiB",
 )
