@@ -96,7 +96,7 @@ def test_a_soak_puts_the_fabric_through_something(seen: dict[str, Any]) -> None:
     assert metrics["flows_completed"] > 200
     assert 6 <= metrics["flaps"] <= 8, "two of one link may be one"
     assert metrics["lost_in_cuts"] > 0
-    assert metrics["long_stalls"] > 3
+    assert metrics["long_stalls"] >= 2
 
 
 def test_the_verdict_on_a_soak_rests_on_its_promises(seen: dict[str, Any]) -> None:
