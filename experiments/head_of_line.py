@@ -141,7 +141,8 @@ def goodput_fraction(fabric: Fabric) -> float:
 def summarize(session: Session, config: HeadOfLineConfig) -> dict[str, Any]:
     """Return the tables and metrics of a run."""
     fabric, operations = session.live.fabric, session.table("operations")
-    found = {outcome.phase.name: _phase_metrics(session, operations, outcome) for outcome in session.phases}
+    played_s = config.timetable.duration_s
+    found = {one.phase.name: _phase_metrics(session, operations, one, played_s) for one in session.phases}
     figures = {queueing: _over_repeats(config, found, queueing) for queueing in config.queueings}
     ideals = {queueing: _ideal(fabric, queueing) for queueing in config.queueings}
     return {
@@ -159,8 +160,10 @@ def _ideal(fabric: Fabric, queueing: Queueing) -> dict[str, float]:
     return {name: rate * fraction for name, rate in closed_form_bps(queueing, fabric.nic_rate_bps).items()}
 
 
-def _phase_metrics(session: Session, operations: pd.DataFrame, outcome: PhaseOutcome) -> dict[str, float]:
-    """Return all numbers of a phase by name."""
+def _phase_metrics(
+    session: Session, operations: pd.DataFrame, outcome: PhaseOutcome, played_s: float
+) -> dict[str, float]:
+    """Return all numbers of a phase by name; stalled fractions are of the time in which streams play."""
     computes = session.live.fabric.computes
     rows = operations[(operations["phase"] == outcome.phase.name) & (operations["operation"] == OPERATION)]
     by_host = {str(row["host"]): row for _, row in rows.iterrows()}
@@ -171,14 +174,15 @@ def _phase_metrics(session: Session, operations: pd.DataFrame, outcome: PhaseOut
     counted = outcome.conservation
     found["drops_packets"] = counted.dropped_by_queues
     found["retransmissions"] = counted.retransmissions
-    return found | stall_metrics(session.table("stalls"), outcome) | _stall_of_victim(session, outcome)
+    stalls = stall_metrics(session.table("stalls"), outcome, played_s)
+    return found | stalls | _stall_of_victim(session, outcome, played_s)
 
 
-def _stall_of_victim(session: Session, outcome: PhaseOutcome) -> dict[str, float]:
-    """Return what fraction of the phase the victim's own NIC stood still for lack of room."""
+def _stall_of_victim(session: Session, outcome: PhaseOutcome, played_s: float) -> dict[str, float]:
+    """Return what fraction of the time the victim's own NIC stood still for lack of room."""
     port = str(session.live.fabric.nics_of[session.live.fabric.computes[PARTS[0].source]][0].port)
     stalls = session.table("stalls")
-    found = stall_metrics(stalls[stalls["port"] == port], outcome)
+    found = stall_metrics(stalls[stalls["port"] == port], outcome, played_s)
     return {"victim_stalled_fraction": found["most_stalled_fraction"]} if found else {}
 
 

@@ -10,10 +10,11 @@ import pandas as pd
 from experiments.session import PhaseOutcome
 
 
-def stall_metrics(stalls: pd.DataFrame, outcome: PhaseOutcome) -> dict[str, float]:
+def stall_metrics(stalls: pd.DataFrame, outcome: PhaseOutcome, played_s: float | None = None) -> dict[str, float]:
     """Return what lossless lanes of a phase tell, summed over all ports; nothing of other phases.
 
-    ``stalled_s`` adds up all lanes of all ports; ``most_stalled_fraction`` is of the lane that stood still longest.
+    ``stalled_s`` adds up all lanes of all ports; ``most_stalled_fraction`` is of the lane that stood still longest, and
+    of the time for which something played: ``played_s``, by default the phase.
     """
     phase = outcome.phase
     rows = stalls[stalls["at_s"].between(phase.started_s, phase.ended_s)]
@@ -24,7 +25,7 @@ def stall_metrics(stalls: pd.DataFrame, outcome: PhaseOutcome) -> dict[str, floa
     return {
         "stalls": int(grown["stalls"].sum()),
         "stalled_s": float(grown["stalled_ns"].sum()) / 1e9,
-        "most_stalled_fraction": float(grown["stalled_ns"].max()) / 1e9 / (phase.ended_s - phase.started_s),
+        "most_stalled_fraction": float(grown["stalled_ns"].max()) / 1e9 / (played_s or phase.ended_s - phase.started_s),
         "most_buffered_bytes": int(rows["buffered_bytes"].max()),
     }
 

@@ -1,4 +1,5 @@
-"""Run in a guest: prints, as JSON, what the kinds of links of a topology carry: ``calibrated.py TOPOLOGY``."""
+"""Run in a guest: prints, as JSON, what the kinds of links of a topology carry, measured twice, one right after the
+other: ``calibrated.py TOPOLOGY``."""
 
 from __future__ import annotations
 
@@ -17,5 +18,5 @@ if __name__ == "__main__":
     logs.mkdir()
     fabric = load_fabric(sys.argv[1])
     with bring_up(fabric, plan_lanes(QueueConfig(), Queueing.LANES), logs, lambda text: None) as live:
-        found = calibrate(live.emulation)
+        found = [one for _ in range(2) for one in calibrate(live.emulation)]
     print(json.dumps([{"kind": one.kind, "rate": one.rate_error, "share": one.worst_share_error} for one in found]))
