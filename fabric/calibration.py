@@ -145,7 +145,9 @@ def _wait_until_empty(emulation: Emulation, readers: Mapping[Port, Netlink]) -> 
     full lanes leave frames behind, and those of the smallest share are long in going. Raises EmulationError."""
     deadline = time.monotonic() + _EMPTY_TIMEOUT_S
     while busy := [
-        str(port) for port, reader in readers.items() if any(_lanes(emulation, port, reader, "qlen").values())
+        str(port)
+        for port, reader in readers.items()
+        if any(_lanes(emulation, port, reader.dump_qdiscs(), "qlen").values())
     ]:
         if time.monotonic() > deadline:
             raise EmulationError(
@@ -156,13 +158,14 @@ def _wait_until_empty(emulation: Emulation, readers: Mapping[Port, Netlink]) -> 
 
 
 def _sent(emulation: Emulation, port: Port, reader: Netlink) -> tuple[float, dict[int, int]]:
-    sent = _lanes(emulation, port, reader, "sent_bytes")
-    return time.monotonic(), sent
+    dump = reader.dump_qdiscs()
+    now = time.monotonic()  # Before the dump is decoded, which takes long the first time.
+    return now, _lanes(emulation, port, dump, "sent_bytes")
 
 
-def _lanes(emulation: Emulation, port: Port, reader: Netlink, counter: str) -> dict[int, int]:
+def _lanes(emulation: Emulation, port: Port, dump: bytes, counter: str) -> dict[int, int]:
     """Return one of fabric.queues.COUNTERS of each lane of a port."""
-    keys, counters = QueueReader().read(reader.dump_qdiscs())
+    keys, counters = QueueReader().read(dump)
     wanted = emulation.indices[port]
     return {
         lane: value for (index, lane), value in zip(keys, counters[counter].tolist(), strict=True) if index == wanted
