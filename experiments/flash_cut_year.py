@@ -60,8 +60,13 @@ class YearConfig(Strict):
 
 class FlashCutYearConfig(RunConfig):
     """Each policy plays the year once for every duration of its cuts. The computes of each zone are dealt to
-    ``jobs_per_zone`` training jobs; ``checkpoint_interval`` is what a job that fails loses half of, on average."""
+    ``jobs_per_zone`` training jobs; ``checkpoint_interval`` is what a job that fails loses half of, on average.
 
+    ``sample_period`` may be longer here than in other experiments, for a year has many samples of every queue, all in
+    memory at the end: in virtual time a program can have a few hundred MB (see ``explain_failure`` of the guest).
+    """
+
+    sample_period: Annotated[TimeS, Field(gt=0, le=1)] = 0.25
     policies: Annotated[dict[PolicyName, Routing], Field(min_length=1)]
     durations: Annotated[list[Duration], Field(min_length=1)]
     year: YearConfig = Field(default_factory=YearConfig)

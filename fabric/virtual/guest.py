@@ -48,6 +48,7 @@ CONTROL_DESCRIPTOR = 200
 directory's name, another one in every run, must not be in it."""
 BYTECODE = "bytecode"
 """Where in it the compiled Python modules are: under one name, whoever's they are."""
+_KILLED_FOR_MAPPINGS = "killing current process"  # What UML says of a program whose memory the host will not map.
 SYSTEM_PROGRAMS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 POLL_S = 0.05
 
@@ -211,7 +212,7 @@ def memory_directory(memory_bytes: int, candidates: Sequence[Path]) -> Path:
 
 def explain_failure(console: str, return_code: int, memory_bytes: int) -> str:
     """Return why a guest ended before its program did, from what its kernel said and how its process ended."""
-    if "max_map_count" in console:
+    if _is_out_of_mappings(console):
         return "the guest needed more mappings than this host allows; raise it: sudo sysctl vm.max_map_count=1048576"
     if re.search(r"out of memory", console, re.IGNORECASE):
         return f"the guest ran out of its {memory_bytes / GIB:.1f} GiB of memory; give it more"
@@ -387,12 +388,17 @@ def _exit_code(control: Path, ending: int, memory_bytes: int) -> int:
         kind, _, rest = (control / "status").read_text().strip().partition(" ")
     except FileNotFoundError:
         kind = rest = ""
-    if kind == "exit":
+    console = (control / "console").read_text(errors="replace")
+    if kind == "exit" and not (int(rest) == 128 + signal.SIGKILL and _is_out_of_mappings(console)):
         return int(rest)
     if kind == "failed":
         raise EmulationError(f"the guest could not start the program: {rest}")
-    console = (control / "console").read_text(errors="replace")
     raise EmulationError(explain_failure(console, ending, memory_bytes))
+
+
+def _is_out_of_mappings(console: str) -> bool:
+    """Whether the host refused to map more of a program's memory: each piece of it that is scattered is one mapping."""
+    return "max_map_count" in console or _KILLED_FOR_MAPPINGS in console
 
 
 def _ending(console: str) -> str:

@@ -140,6 +140,23 @@ def test_a_program_that_needs_too_much_memory_is_ended_with_a_reason() -> None:
         run(sys.executable, "-c", "x = [b'x' * 10**6 for _ in range(10**6)]", memory_bytes=GIB // 4)
 
 
+def test_a_program_with_more_scattered_memory_than_the_host_maps_is_told_with_what_helps() -> None:
+    """Each page that lies apart in the guest's memory is a mapping on the host; 65,530 are a kernel's default limit."""
+    limit = int(Path("/proc/sys/vm/max_map_count").read_text())
+    if limit > 10**5:
+        pytest.skip(f"this host allows {limit} mappings, a program that uses all of them takes too long")
+    program = """if True:
+        import mmap, random, sys
+        pages = list(range(int(sys.argv[1])))
+        random.Random(1).shuffle(pages)
+        memory = mmap.mmap(-1, len(pages) << 12)
+        for page in pages:
+            memory[page << 12] = 1
+        """
+    with pytest.raises(EmulationError, match=r"needed more mappings than this host allows.*sysctl vm\.max_map_count"):
+        run(sys.executable, "-c", program, str(2 * limit), memory_bytes=2 * GIB)
+
+
 def test_a_panic_is_reported_in_the_words_of_the_kernel() -> None:
     overwrite_init = (
         "code = next(line for line in open('/proc/1/maps') if 'r-xp' in line).split('-');"
