@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from enum import Enum
+from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from controllers.routing import Routing
 from fabric import lossless
@@ -18,6 +20,18 @@ from fabric.schedule import Schedule
 from fabric.units import format_time
 from topologies.load import fabric_of, read_topology
 from traffic.transport import DEFAULT_CONGESTION_CONTROL
+
+Choice = TypeVar("Choice", bound=Enum)
+
+
+def _each_once(value: list[Choice]) -> list[Choice]:
+    if twice := [choice.value for choice, count in Counter(value).items() if count > 1]:
+        raise ValueError(f"{', '.join(twice)}: named more than once; name each once")
+    return value
+
+
+Choices = Annotated[list[Annotated[Choice, Field(strict=False)]], Field(min_length=1), AfterValidator(_each_once)]
+"""What an experiment plays in turn: one or more, each once."""
 
 
 def _cubic_for_all() -> dict[str, str]:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pandas as pd
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from experiments.config import RunConfig
+from experiments.config import Choices, RunConfig
 from experiments.session import PhaseOutcome, Session
 from experiments.stalls import stall_metrics
 from fabric.config import TimeS
@@ -55,21 +55,12 @@ VICTIM = PARTS[0].name
 class HeadOfLineConfig(RunConfig):
     """The queueings, how often each is played, and how long."""
 
-    queueings: Annotated[list[Annotated[Queueing, Field(strict=False)]], Field(min_length=1)] = Field(
-        default_factory=lambda: list(Queueing)
-    )
+    queueings: Choices[Queueing] = Field(default_factory=lambda: list(Queueing))
     repeats: Annotated[int, Field(ge=1)] = 3
     warm_up: Duration = 0.5
     measured: Duration = 0.5
     start_spread: Annotated[TimeS, Field(ge=0)] = 0.005
     time_scale: Annotated[float, Field(gt=0, strict=False)] = 1.0
-
-    @field_validator("queueings")
-    @classmethod
-    def _verify_queueings(cls, value: list[Queueing]) -> list[Queueing]:
-        if len(set(value)) < len(value):
-            raise ValueError("a queueing is named more than once; name each once and set repeats")
-        return value
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:

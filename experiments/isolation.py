@@ -14,9 +14,9 @@ from enum import Enum
 from typing import Annotated, Any
 
 import pandas as pd
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from experiments.config import RunConfig
+from experiments.config import Choices, RunConfig
 from experiments.placement import Flow, order_ranks
 from experiments.session import PhaseOutcome, Session
 from experiments.stalls import stall_metrics, stalls_tables
@@ -52,9 +52,7 @@ class RankOrder(str, Enum):
 class IsolationConfig(RunConfig):
     """The jobs and how long they play."""
 
-    queueings: Annotated[list[Annotated[Queueing, Field(strict=False)]], Field(min_length=1)] = Field(
-        default_factory=lambda: [Queueing.SHARED, Queueing.LANES]
-    )
+    queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.SHARED, Queueing.LANES])
     alone_time: Duration = 8.0
     together_time: Duration = 30.0
     hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
@@ -63,13 +61,6 @@ class IsolationConfig(RunConfig):
     nccl_nodes: Annotated[int, Field(ge=2)] = 8
     storage: StorageConfig = Field(default_factory=StorageConfig)
     background: BackgroundConfig = Field(default_factory=BackgroundConfig)
-
-    @field_validator("queueings")
-    @classmethod
-    def _verify_queueings(cls, value: list[Queueing]) -> list[Queueing]:
-        if len(set(value)) < len(value):
-            raise ValueError("a queueing is named more than once; name each once")
-        return value
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
 from controllers.planner import plan_routes
 from controllers.routing import Policy, Routing
 from experiments.bystanders import Incast, Pair, choose_bystanders
-from experiments.config import RunConfig
+from experiments.config import Choices, RunConfig
 from experiments.incast_tables import INCAST, Move, Seen, Variant, summarize
 from experiments.session import PhaseOutcome, Session
 from experiments.spreading import CongestedConfig
@@ -32,7 +32,6 @@ from traffic.job import Job
 
 QUESTION = "Does an incast's congestion spread further with adaptive routing, and whom does it slow?"
 Size = Annotated[SizeBytes, Field(ge=1)]
-Item = TypeVar("Item")
 
 
 class IncastConfig(Strict):
@@ -69,23 +68,12 @@ class BystandersConfig(Strict):
 class RoutingIncastConfig(RunConfig):
     """What is played with what, and how long."""
 
-    policies: Annotated[list[Annotated[Policy, Field(strict=False)]], Field(min_length=1)] = Field(
-        default_factory=lambda: list(Policy)
-    )
-    queueings: Annotated[list[Annotated[Queueing, Field(strict=False)]], Field(min_length=1)] = Field(
-        default_factory=lambda: [Queueing.SHARED]
-    )
+    policies: Choices[Policy] = Field(default_factory=lambda: list(Policy))
+    queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.SHARED])
     phase_time: Annotated[TimeS, Field(gt=0)] = 12.0
     incast: IncastConfig = Field(default_factory=IncastConfig)
     bystanders: BystandersConfig = Field(default_factory=BystandersConfig)
     congested: CongestedConfig = Field(default_factory=CongestedConfig)
-
-    @field_validator("policies", "queueings")
-    @classmethod
-    def _verify_once(cls, value: list[Item]) -> list[Item]:
-        if len(set(value)) < len(value):
-            raise ValueError("one is named more than once; name each once")
-        return value
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:

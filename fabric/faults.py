@@ -289,7 +289,7 @@ class _Hands:
 
     def _verify_carrier(self, event: LinkEvent) -> None:
         for port in event.link.ports:
-            carrier = self._counters(port).carrier
+            carrier = self._watch.counters(port).carrier
             if carrier != event.state.up:
                 seen, wanted = ("carrier", "none") if carrier else ("no carrier", "carrier")
                 raise EmulationError(f"{port}: {seen} after its link was set {event.state}; it should have {wanted}")
@@ -299,13 +299,10 @@ class _Hands:
     def _wait_until_it_sends(self, port: Port) -> None:
         """Wait for the kernel's link watch: the end that was up all the time sends nothing before it has run."""
         deadline = time.monotonic() + _RUNNING_TIMEOUT_S
-        while not self._counters(port).running:
+        while not self._watch.counters(port).running:
             if time.monotonic() > deadline:
                 raise EmulationError(f"{port}: sends nothing {_RUNNING_TIMEOUT_S:g} s after its carrier has returned")
             time.sleep(_RUNNING_POLL_S)
-
-    def _counters(self, port: Port) -> LinkCounters:
-        return self._socket(port).link(self._setup.ends[port].shaped.index)
 
     def restored(self) -> FaultReport:
         """Make every link whole and return what happened."""
@@ -367,7 +364,7 @@ class _Watch:
         for link in links:
             for port in link.ports:
                 end = self._setup.ends[port]
-                self._dropped_before[port] = self._counters(port).tx_dropped
+                self._dropped_before[port] = self.counters(port).tx_dropped
                 on_the_wire = end.shaped.delay_ns * end.shaped.rate_bps // (8 * 10**9 * _SMALLEST_FRAME_BYTES)
                 self._wires[port] += _IN_FLIGHT_PACKETS + on_the_wire
                 if port.node.is_switch:
@@ -383,7 +380,7 @@ class _Watch:
     def after_return(self, link: Link) -> None:
         """Take counters down after a link has come back."""
         for port in link.ports:
-            dropped = self._counters(port).tx_dropped - self._dropped_before.pop(port)
+            dropped = self.counters(port).tx_dropped - self._dropped_before.pop(port)
             self._wires[port] += dropped
             if port.node.is_switch:
                 self.refused += dropped
@@ -393,9 +390,10 @@ class _Watch:
                     self._switches[port.node] += self._arrived(port.node) - self._arrived_before.pop(port.node)
 
     def _arrived(self, switch: NodeId) -> int:
-        return sum(self._counters(port).rx_packets for port in self._setup.ports_of[switch])
+        return sum(self.counters(port).rx_packets for port in self._setup.ports_of[switch])
 
-    def _counters(self, port: Port) -> LinkCounters:
+    def counters(self, port: Port) -> LinkCounters:
+        """Return the counters and the state of a port."""
         return self._socket_of(port).link(self._setup.ends[port].shaped.index)
 
     def in_switches(self) -> dict[NodeId, int]:

@@ -114,7 +114,7 @@ def _own_environment() -> dict[str, str]:
 
     Its size and content decide where memory lies and what programs read at their start, and with that, in the end, the
     last digits of figures; under contention, the first. The system's programs come first: to look for one where it is
-    not takes a guest a microsecond, and Open vSwitch draws its identifiers from the time.
+    not takes a guest time, however little, and Open vSwitch draws its identifiers from the time.
     """
     kept = {name: os.environ[name] for name in ("PYTHONPATH", "SUDO_UID", "SUDO_GID") if name in os.environ}
     others = [part for part in os.environ.get("PATH", "").split(":") if part and part not in SYSTEM_PROGRAMS]

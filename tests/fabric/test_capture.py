@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import subprocess
 import time
 from collections import Counter
 
@@ -16,6 +15,7 @@ from fabric.capture import _count, _tap, parse_port
 from fabric.errors import UsageError
 from fabric.lanes import ServiceLevel
 from fabric.netlink import LinkEnd, Netlink
+from tests.links import wait_until_running
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")
@@ -45,22 +45,13 @@ def test_a_port_that_is_none_is_refused_with_those_there_are(text: str, hint: st
     assert str(refused.value) == f"{text!r} is no port; write it like z0l03:7; {hint}"
 
 
-def wait_until_up(*interfaces: str) -> None:
-    """Wait until interfaces carry frames: before the kernel has noticed their carrier, it drops them."""
-    deadline = time.monotonic() + 5
-    for interface in interfaces:
-        while " state UP " not in subprocess.check_output(["ip", "-o", "link", "show", interface], text=True):
-            assert time.monotonic() < deadline, f"{interface} is not up after 5 s"
-            time.sleep(0.01)
-
-
 @pytest.mark.root
 def test_frames_are_counted_by_dscp_as_they_leave_and_not_as_they_come(private_network: None) -> None:
     left, right = LinkEnd("left", 11, "02:00:0a:00:00:01"), LinkEnd("right", 12, "02:00:0a:00:00:02")
     with Netlink() as link:
         up = [netlink.link_state(end.index, end.interface, up=True) for end in (left, right)]
         link.send([netlink.veth_pair(left, right, 1500), *up])
-    wait_until_up("left", "right")
+        wait_until_running(link, [left.index, right.index])
     arp = nobodys_frame(ServiceLevel.NCCL, 60)[:12] + struct.pack(">H", 0x0806) + bytes(46)
     with _tap("left") as tap, socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
         for level, size, interface in (

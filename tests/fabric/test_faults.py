@@ -14,11 +14,13 @@ from fabric.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model import Tier
 from fabric.netlink import LinkEnd, Netlink, link_state, veth_pair
 from fabric.queues import QueueReader, ShapedPort, install_requests, rate_requests
+from tests.links import wait_until_running
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_small")
 PLAN = plan_lanes(QueueConfig(), Queueing.SHARED)
 ENDS = [LinkEnd("cut0", 100, "02:00:00:00:00:02"), LinkEnd("cut1", 101, "02:00:00:00:00:01")]
+INDICES = [end.index for end in ENDS]
 FRAME = b"\x02\0\0\0\0\1\x02\0\0\0\0\2\x88\xb5" + bytes(986)
 COUNT = 100
 SO_SNDBUFFORCE = 32
@@ -37,15 +39,8 @@ def link(private_network: None) -> Iterator[Netlink]:
         netlink.send([veth_pair(ENDS[0], ENDS[1], 1500)])
         for end in ENDS:
             netlink.send([link_state(end.index, end.interface, True), *install_requests(port(end), PLAN)])
-        wait_until_running(netlink)
+        wait_until_running(netlink, INDICES)
         yield netlink
-
-
-def wait_until_running(link: Netlink) -> None:
-    deadline_s = time.monotonic() + 10
-    while not all(link.link(end.index).running for end in ENDS):
-        assert time.monotonic() < deadline_s, "an end does not send 10 s after its link has come up"
-        time.sleep(0.001)
 
 
 def fill() -> None:
@@ -81,7 +76,7 @@ def test_a_cut_takes_carrier_and_queues_of_both_ends_at_once_and_the_trees_stay(
     assert [found[1:] for found in after.values()] == [(0, 0), (0, 0)], "no queue counts what a cut empties"
     link.send([link_state(ENDS[1].index, ENDS[1].interface, True)])
     assert all(link.link(end.index).carrier for end in ENDS)
-    wait_until_running(link)
+    wait_until_running(link, INDICES)
     fill()
     assert all(found[1] > 50 for found in queues(link).values()), "the trees shape again"
 
