@@ -24,6 +24,7 @@ from fabric.model import Fabric
 from fabric.virtual.dialogue import Ask
 from fabric.virtual.watch import GuestTime
 from topologies.load import load_fabric, topology_path
+from traffic import congestion_control
 
 _LEVELS = {level.label: level for level in ServiceLevel}
 
@@ -268,6 +269,7 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
     experiment, config, resolved = resolve(options.experiment, overrides)
     if not world.is_inside():
         lossless.require(world.Engine(options.engine), *config.queueings_played)
+        congestion_control.require(world.Engine(options.engine), config.congestion_control)
         directory = choose_directory(options.out, experiment.name)
         directory.parent.mkdir(parents=True, exist_ok=True)
         _enter([*arguments, "--out", str(directory)], options.engine, config.seed, [directory.parent])

@@ -19,6 +19,7 @@ from fabric.model import Fabric
 from fabric.schedule import Schedule
 from fabric.units import format_time
 from topologies.load import fabric_of, read_topology
+from traffic import congestion_control
 from traffic.transport import DEFAULT_CONGESTION_CONTROL
 
 Choice = TypeVar("Choice", bound=Enum)
@@ -85,6 +86,7 @@ class RunConfig(Strict):
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what of this config does not fit its fabric."""
         yield from failure_faults(self.failures, fabric, self.seed)
+        yield from congestion_control.faults(self.congestion_control)
         for queueing in self.queueings_played:
             yield from lossless.faults(self.queues, queueing, fabric)
         limits = {f"queues.lanes.{name}.limit": lane.limit for name, lane in self.queues.lanes.items()}

@@ -26,7 +26,7 @@ from fabric.census import Census, Conservation, conservation, take_census
 from fabric.errors import FabricError
 from fabric.faults import FaultInjector, FaultReport, LinkChange
 from fabric.fidelity import Check, PhaseEvidence, Verdict, judge
-from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.openvswitch import Datapath
 from fabric.results import FORMAT_VERSION, TABLES, TIME_COLUMNS, Phase, ResultWriter, empty_table, fabric_as_json
 from fabric.schedule import Schedule
@@ -318,9 +318,7 @@ class Session:
             "conservation": {outcome.phase.name: vars(outcome.conservation) for outcome in self.phases},
             "setup": {"built_s": self.live.built_s, "ready_s": self.live.ready_s},
             "congestion_control": {
-                level.label: self.stage.socket_options(level).congestion_control
-                for level in ServiceLevel
-                if level.value < 6
+                level.label: self.stage.socket_options(level).congestion_control for level in DATA_LEVELS
             },
             "machine": machine_facts(),
             "versions": versions(),

@@ -180,11 +180,15 @@ def _count(link: Netlink, ports: list[Port], emulation: Emulation) -> dict[Port,
         return {port: _vl_count(lossless[emulation.indices[port]], wires[port.interface]) for port in ports}
     keys, counters = QueueReader().read(dump)
     sums: dict[int, list[int]] = {}
-    for (index, _), row in zip(keys, counters.tolist(), strict=True):
-        total = sums.setdefault(index, [0, 0, 0, 0])
-        for place, value in enumerate((row[1], row[0], row[2], row[4])):
+    for (index, _), row in zip(keys, counters[list(_COUNTED)].tolist(), strict=True):
+        total = sums.setdefault(index, [0] * len(_COUNTED))
+        for place, value in enumerate(row):
             total[place] += value
     return {port: _port_count(sums[emulation.indices[port]], wires[port.interface]) for port in ports}
+
+
+_COUNTED = ("sent_packets", "sent_bytes", "qlen", "drops")
+"""Of :data:`fabric.queues.COUNTERS`, in the order of :func:`_port_count`."""
 
 
 def _port_count(queues: list[int], wire: LinkCounters) -> PortCount:

@@ -13,19 +13,10 @@ import jinja2
 from fabric.compare import format_metric
 from fabric.figures import FIGURES, draw_all
 from fabric.figures.style import scale_text, verdict_colour
+from fabric.omissions import omissions
 from fabric.results import Result
 
 REPORT_NAME = "report.html"
-NOT_MODELLED = (
-    "InfiniBand's credit-based flow control. A full queue here drops packets and TCP sends them again; a full "
-    "InfiniBand buffer stops the sender, and the stop spreads back through the fabric. This spreading of congestion "
-    "cannot be seen here, which flatters every setting that lets queues grow, above all no congestion control.",
-    "RDMA and NICs. Programs use kernel TCP, so latencies hold the kernel's scheduling, and hosts spend CPU on "
-    "packets that an RDMA NIC moves by itself.",
-    "GPUs, PCIe, host memory and SSDs, except for what an experiment states as a rate or a delay.",
-    "True rates, where they are scaled. Time is not scaled with them: the slower the link, the longer a queue of "
-    "so many bytes takes to drain, and the less the emulating machine's own delays weigh.",
-)
 _VERDICT_MEANS = {
     "faithful": "The machine kept up and every packet is accounted for: what was measured is the emulated fabric.",
     "degraded": "The machine was at its limits for part of the run: read the numbers with the reasons in mind.",
@@ -87,7 +78,7 @@ def _content(result: Result) -> dict[str, Any]:
         "tables": summary.get("tables", []),
         "metrics": metrics,
         "figures": list(embedded_figures(result)),
-        "not_modelled": summary.get("not_modelled") or NOT_MODELLED,
+        "not_modelled": omissions(result),
         "config": _config(result),
         "versions": list(_flat(manifest.get("versions", {}))),
         "machine": list(_flat(manifest.get("machine", {}))),

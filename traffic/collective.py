@@ -124,7 +124,7 @@ class CollectiveJob:
         self._collective = collective
         self._config = config
         self._address_of = address_of or nic_address(stage)
-        self._files = tempfile.TemporaryDirectory(prefix=f"{collective.level.label}-")
+        self._files: tempfile.TemporaryDirectory[str] | None = None
         self._handles: list[AgentHandle] = []
         self._next_step = 0
         self._phase = ""
@@ -137,6 +137,7 @@ class CollectiveJob:
 
     def start(self) -> None:
         """Fork the ranks and connect them. Raises TrafficError naming a rank that did not come up."""
+        self._files = tempfile.TemporaryDirectory(prefix=f"{self.level.label}-")
         self._dataset = Dataset.write(
             Path(self._files.name),
             len(self.ranks),
@@ -210,7 +211,8 @@ class CollectiveJob:
         self._halting.set()
         self._stage.pool.stop(self._handles)
         self._handles = []
-        self._files.cleanup()
+        if self._files is not None:
+            self._files.cleanup()
 
     def _begin(self, phase: str) -> None:
         if not self._handles:

@@ -150,6 +150,7 @@ def test_warming_up_is_checked_and_no_row_tells_of_it(stage: Stage) -> None:
 
 def spoil(job: CollectiveJob, element: int) -> None:
     """Change one expected value in the file that all ranks map."""
+    assert job._files is not None
     path = Path(job._files.name) / "expected.f32"
     np.memmap(path, dtype=np.float32, mode="r+")[element] += 1
 

@@ -1,0 +1,80 @@
+"""What a run leaves out of the system that it stands for, by its engine and its queueings: told in every report."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from fabric.lanes import FlowControl, Queueing
+from fabric.results import Result
+from fabric.world import Engine
+
+LOSSES = (
+    "Losslessness, in the queueings {queueings}. A full queue drops there, and TCP sends again; a full buffer of "
+    "InfiniBand, or of Ethernet with PFC, stops the sender, and the stop spreads back through the fabric. Without it, "
+    "every setting that lets queues grow is flattered, above all no congestion control."
+)
+IDLE_LINKS = (
+    "Time on the wire of an idle link, in the queueings {queueings}. An idle link passes two frames at once, so lone "
+    "small messages arrive sooner than over a real link."
+)
+CREDITS = (
+    "InfiniBand's time limits: no switch discards what has waited too long (HOQLife, SwitchLifetime), so a standstill "
+    "that a real fabric ends by losing packets lasts. Credits come back without using the link."
+)
+SLOW_RECEIVERS = (
+    "Slow receivers, and switches that cut through. Hosts take what comes at the rate of their link, so no host's "
+    "buffer pushes back into a lossless fabric; every switch passes a frame on when it has all of it."
+)
+PFC = (
+    "PFC's frames: a pause takes no time on the wire, waits behind no frame under way, and holds until it is lifted "
+    "instead of for a number of quanta. No PFC watchdog discards what stands still."
+)
+REAL_TIME = (
+    "RDMA and NICs. Programs use kernel TCP, so latencies hold the kernel's scheduling, and hosts spend CPU on packets "
+    "that an RDMA NIC moves by itself."
+)
+VIRTUAL_TIME = (
+    "RDMA and NICs: programs use kernel TCP. And the time that computing takes: programs, switches and the controller "
+    "answer at once, only waiting and the links take time. So latencies are of queues and links alone, repairs are as "
+    "fast as a controller that needs no time, and there is none of a real machine's jitter."
+)
+HARDWARE = "GPUs, PCIe, host memory and SSDs, except for what an experiment states as a rate or a delay."
+SCALE = (
+    "True rates: they are scaled, and time is not scaled with them. The slower the link, the longer a queue of so many "
+    "bytes takes to drain, and the less the emulating machine's own delays weigh."
+)
+
+
+def omissions(result: Result) -> list[str]:
+    """Return what a run leaves out, a paragraph each."""
+    engine = Engine(result.manifest.get("engine", Engine.NAMESPACE.value))
+    queueings = [Queueing(name) for name in dict.fromkeys(phase.queueing for phase in result.phases)]
+    return list(_omissions(engine, queueings, _flow_control(result), is_scaled=result.scale != 1))
+
+
+def _omissions(
+    engine: Engine, queueings: Collection[Queueing], flow_control: FlowControl, is_scaled: bool
+) -> Iterator[str]:
+    lossy = " and ".join(queueing.value for queueing in queueings if not queueing.is_lossless)
+    if lossy:
+        yield LOSSES.format(queueings=lossy)
+        yield IDLE_LINKS.format(queueings=lossy)
+    if any(queueing.is_lossless for queueing in queueings):
+        yield PFC if flow_control is FlowControl.PFC else CREDITS
+        yield SLOW_RECEIVERS
+    yield VIRTUAL_TIME if engine is Engine.VIRTUAL else REAL_TIME
+    yield HARDWARE
+    if is_scaled:
+        yield SCALE
+
+
+def _flow_control(result: Result) -> FlowControl:
+    """Return what the run's config says, by default credits."""
+    path = result.directory / "config.yaml"
+    config = yaml.safe_load(path.read_text()) if path.exists() else None
+    queues = config.get("queues") if isinstance(config, Mapping) else None
+    said: Any = queues.get("flow_control") if isinstance(queues, Mapping) else None
+    return FlowControl(said or FlowControl.CREDIT.value)
