@@ -20,13 +20,16 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from fabric import netns
 from fabric.errors import TrafficError
 
 Program = Callable[["Agent", Any], None]
 PRELOAD = ("numpy", "fabric.agents")
+_Message = TypeVar("_Message")
+_SHOWN_CHARACTERS = 200
+"""How much of an unexpected message an error shows."""
 
 
 class StopRequested(Exception):  # noqa: N818 - not an error: how a program is asked to end
@@ -62,6 +65,16 @@ class Agent:
         if message is None:
             raise StopRequested
         return message
+
+    def expect(self, order: str, timeout_s: float | None = None) -> None:
+        """Wait for the one order that may come now. Raises TrafficError if another comes, else as :meth:`receive`."""
+        found = self.receive(timeout_s)
+        if found != order:
+            raise TrafficError(f"{self.host}: expected the order {order!r}, got {_shortened(found)}")
+
+    def receive_a(self, kind: type[_Message], timeout_s: float | None = None) -> _Message:
+        """Return the run's next message, which must be of a kind. Raises TrafficError, else as :meth:`receive`."""
+        return _of_kind(kind, self.receive(timeout_s), self.host)
 
 
 @dataclass
@@ -99,6 +112,10 @@ class AgentHandle:
             raise TrafficError(f"{self.name} on {self.host}: failed before {what}:\n{message.text}")
         return message
 
+    def receive_a(self, kind: type[_Message], timeout_s: float, what: str) -> _Message:
+        """Return the program's next message, which must be of a kind. Raises TrafficError as :meth:`receive`."""
+        return _of_kind(kind, self.receive(timeout_s, what), f"{self.name} on {self.host}")
+
     def _last_words(self) -> str:
         try:
             while self.pipe.poll():
@@ -117,10 +134,19 @@ class AgentHandle:
             return  # It ended by itself.
 
     def kill(self) -> None:
-        """End the program at once, as a crash would."""
+        """End the program at once, as a crash would; one that has ended, or ends meanwhile, is no fault."""
         if self.process.is_alive():
-            os.kill(self.process.pid, signal.SIGKILL)
+            self.process.kill()
         self.process.join(5)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send the program a signal, such as SIGSTOP. Raises TrafficError, with its last words, if it has gone."""
+        try:
+            os.kill(self.process.pid, number)
+        except ProcessLookupError as error:
+            self.process.join(1)
+            gone = f"{self.name} on {self.host}: has gone (exit code {self.process.exitcode}) before {number.name}"
+            raise TrafficError(gone + self._last_words()) from error
 
     def wait(self, timeout_s: float) -> None:
         """Wait for the program to end; kill it if it does not within ``timeout_s``."""
@@ -168,14 +194,28 @@ class AgentPool:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def stop(self, handles: Sequence[AgentHandle] | None = None, timeout_s: float = 5.0) -> None:
-        """Ask programs (all by default) to end, wait, and kill those that do not within ``timeout_s`` altogether."""
-        ending = list(self.handles if handles is None else handles)
+        """Ask programs (all by default) to end, wait, and kill those that do not within ``timeout_s`` altogether.
+
+        Those that were stopped before are left alone.
+        """
+        ending = [handle for handle in (self.handles if handles is None else handles) if handle in self.handles]
         for handle in ending:
             handle.stop()
         deadline = time.monotonic() + timeout_s
         for handle in ending:
             handle.wait(max(0.0, deadline - time.monotonic()))
             self.handles.remove(handle)
+
+
+def _of_kind(kind: type[_Message], message: object, who: str) -> _Message:
+    if not isinstance(message, kind):
+        raise TrafficError(f"{who}: expected {kind.__name__}, got {_shortened(message)}")
+    return message
+
+
+def _shortened(message: object) -> str:
+    words = repr(message)
+    return words if len(words) <= _SHOWN_CHARACTERS else f"{words[:_SHOWN_CHARACTERS]}..."
 
 
 @contextmanager

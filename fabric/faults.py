@@ -150,8 +150,7 @@ class FaultInjector:
     def restore(self) -> FaultReport:
         """End the schedule wherever it is, make every link whole, and return what happened. Raises TrafficError."""
         self._agent.send(_Restore())
-        report = self._agent.receive(_RESTORE_TIMEOUT_S, "report of the failures")
-        assert isinstance(report, FaultReport)
+        report = self._agent.receive_a(FaultReport, _RESTORE_TIMEOUT_S, "report of the failures")
         return replace(report, refused=report.refused + self._dead_port_frames() - self._dead_frames)
 
     def release(self) -> None:
@@ -170,8 +169,7 @@ def inject(agent: Agent, setup: _Setup) -> None:
     world.precise_timers()
     agent.report("ready")
     while True:
-        order = agent.receive()
-        assert isinstance(order, _Prepare)
+        order = agent.receive_a(_Prepare)
         hands = _Hands(setup, order.schedule, order.plan)
         agent.report("prepared")
         try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import socket
+import stat
 import struct
 import subprocess
 import time
@@ -81,8 +83,14 @@ def tool(name: str) -> str:
 
 
 def packet_sockets(pid: int) -> list[socket.socket]:
-    """Return copies of a process's packet sockets, the caller's to close. Raises EmulationError if it may not."""
-    descriptors = [int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    """Return copies of a process's packet sockets, the caller's to close.
+
+    Raises EmulationError if it may not, or if the process has ended.
+    """
+    try:
+        descriptors = [int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise _vanished(pid) from error
     sockets = [sock for descriptor in descriptors if (sock := _duplicated_socket(pid, descriptor)) is not None]
     return [sock for sock in sockets if sock.family == socket.AF_PACKET]
 
@@ -119,16 +127,37 @@ def _duplicated_socket(pid: int, descriptor: int) -> socket.socket | None:
         return None  # Closed since it was listed.
     if not target.startswith("socket:"):
         return None
-    process = os.pidfd_open(pid)
+    copy = _duplicated(pid, descriptor)
+    if copy is None or not stat.S_ISSOCK(os.fstat(copy).st_mode):
+        if copy is not None:
+            os.close(copy)
+        return None  # Closed, or another file's number, since its name was read.
+    return socket.socket(fileno=copy)
+
+
+def _duplicated(pid: int, descriptor: int) -> int | None:
+    """Return another process's descriptor as one of ours; None if it has closed it."""
     try:
-        copy = _libc.syscall(_SYS_PIDFD_GETFD, process, descriptor, 0)
-        if copy < 0:
-            reason = os.strerror(ctypes.get_errno())
-            needs = "needs Linux 5.6 and CAP_SYS_PTRACE"
-            raise EmulationError(f"ovs-vswitchd: its sockets cannot be reached: {reason}; {needs}")
-        return socket.socket(fileno=copy)
+        process = os.pidfd_open(pid)
+    except ProcessLookupError as error:
+        raise _vanished(pid) from error
+    try:
+        copy: int = _libc.syscall(_SYS_PIDFD_GETFD, process, descriptor, 0)
+        code = ctypes.get_errno()
     finally:
         os.close(process)
+    if copy >= 0:
+        return copy
+    if code == errno.EBADF:
+        return None
+    if code == errno.ESRCH:
+        raise _vanished(pid)
+    needs = "needs Linux 5.6 and CAP_SYS_PTRACE"
+    raise EmulationError(f"ovs-vswitchd: its sockets cannot be reached: {os.strerror(code)}; {needs}")
+
+
+def _vanished(pid: int) -> EmulationError:
+    return EmulationError(f"ovs-vswitchd (process {pid}): has ended; its log in the run's logs says why")
 
 
 @dataclass

@@ -68,9 +68,7 @@ class StallAudit:
     def end(self) -> AuditReport:
         """End it and return what was seen. Raises TrafficError if the process failed."""
         self._agent.send("end")
-        report = self._agent.receive(_ANSWER_TIMEOUT_S, "report of stalls")
-        assert isinstance(report, AuditReport)
-        return report
+        return self._agent.receive_a(AuditReport, _ANSWER_TIMEOUT_S, "report of stalls")
 
 
 def audited_ports(emulation: Emulation) -> dict[Path | None, dict[int, AuditedPort]]:
@@ -90,7 +88,7 @@ def audit(agent: Agent, setup: AuditSetup) -> None:
     world.precise_timers()
     agent.report("ready")
     while True:
-        assert agent.receive() == "begin"
+        agent.expect("begin")
         agent.report(_look_on(agent, setup, sockets))
 
 

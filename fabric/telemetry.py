@@ -123,9 +123,7 @@ class Sampler:
     def verify_no_deadlock(self) -> None:
         """Raise EmulationError naming the ports if there is a deadlock in the series so far."""
         if self._agent.pipe.poll():
-            word = self._agent.receive(_ANSWER_TIMEOUT_S, "word of a deadlock")
-            assert isinstance(word, Deadlock)
-            raise EmulationError(word.text)
+            raise EmulationError(self._agent.receive_a(Deadlock, _ANSWER_TIMEOUT_S, "word of a deadlock").text)
 
 
 def sample(agent: Agent, setup: SamplerSetup) -> None:
@@ -137,7 +135,7 @@ def sample(agent: Agent, setup: SamplerSetup) -> None:
     agent.report("ready")
     try:
         while True:
-            assert agent.receive() == "begin"
+            agent.expect("begin")
             agent.report(_series(agent, setup, sources, lambda: _machine_sample(setup.switch_pid, hosts, inputs)))
     finally:
         hosts.close()

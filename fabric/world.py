@@ -196,12 +196,15 @@ def _enter_namespaces(arguments: Sequence[str]) -> NoReturn:
 
 def _die_with_sudo() -> None:
     """Let SIGKILL of a ``sudo fabric ...`` reach the run, too: sudo cannot pass that signal on."""
+    parent = os.getppid()
     try:
-        parent = Path(f"/proc/{os.getppid()}/comm").read_text().strip()
+        name = Path(f"/proc/{parent}/comm").read_text().strip()
     except OSError:
         return
-    if parent == "sudo":
+    if name == "sudo":
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            sys.exit(128 + signal.SIGKILL)  # It was killed before the kernel was told to say so.
 
 
 def set_up() -> None:

@@ -94,6 +94,7 @@ def _read_clock_ns(pid: int, address: int) -> int | None:
     try:
         with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
             memory.seek(address)
-            return int.from_bytes(memory.read(8), sys.byteorder)
+            found = memory.read(8)
     except OSError:
         return None
+    return int.from_bytes(found, sys.byteorder) if len(found) == 8 else None  # Its memory goes before its process.

@@ -18,6 +18,11 @@ def echo(agent: Agent, greeting: Any) -> None:
         agent.report(agent.receive())
 
 
+def expect_begin(agent: Agent, _: None) -> None:
+    agent.expect("begin")
+    agent.report("begun")
+
+
 def fail(agent: Agent, words: str) -> None:
     raise ValueError(words)
 

@@ -139,6 +139,59 @@ def test_a_killed_program_is_dead_at_once_and_can_be_killed_again(pool: AgentPoo
     assert str(told.value) == "test program on z0h000: ended with -9 before rows"
 
 
+def _gone(pool: AgentPool) -> AgentHandle:
+    """Return a program that has ended and been reaped, of which its handle does not know yet."""
+    handle = start(pool, "echo")
+    _, _, pid = handle.receive(20, "greeting")
+    handle.pipe.send(None)
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline, "the program did not end"
+        time.sleep(0.005)
+    return handle
+
+
+def test_a_program_that_ends_while_it_is_being_killed_is_no_fault(
+    pool: AgentPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = _gone(pool)
+    with monkeypatch.context() as patched:
+        patched.setattr(handle.process, "is_alive", lambda: True)  # As it was a moment ago.
+        handle.kill()
+    assert handle.process.exitcode == 0
+
+
+def test_a_signal_reaches_a_program_and_one_that_has_gone_is_named(pool: AgentPool) -> None:
+    handle = start(pool, "never_listen")
+    handle.receive(20, "word that it runs")
+    handle.send_signal(signal.SIGTERM)
+    handle.process.join(20)
+    assert handle.process.exitcode == -signal.SIGTERM
+    with pytest.raises(TrafficError) as told:
+        _gone(pool).send_signal(signal.SIGSTOP)
+    assert str(told.value) == "test program on z0h000: has gone (exit code 0) before SIGSTOP"
+
+
+def test_programs_that_were_stopped_already_are_left_alone(pool: AgentPool) -> None:
+    handles = [start(pool, "echo") for _ in range(2)]
+    pool.stop(handles[:1], timeout_s=20)
+    pool.stop(handles, timeout_s=20)
+    assert pool.handles == []
+
+
+def test_an_order_or_a_message_that_is_not_the_expected_one_is_shown(pool: AgentPool) -> None:
+    handle = start(pool, "expect_begin")
+    handle.send("end")
+    with pytest.raises(TrafficError, match="TrafficError: z0h000: expected the order 'begin', got 'end'"):
+        handle.receive(20, "answer")
+    handle = start(pool, "echo", "x" * 1000)
+    with pytest.raises(TrafficError, match=r"test program on z0h000: expected int, got \('xxx.*x\.\.\.$") as told:
+        handle.receive_a(int, 20, "number")
+    assert len(str(told.value)) < 300
+    handle.send(5)
+    assert handle.receive_a(int, 20, "number") == 5
+
+
 def test_stopping_some_programs_leaves_the_others(pool: AgentPool) -> None:
     first, second = start(pool, "echo"), start(pool, "echo")
     for handle in (first, second):

@@ -35,6 +35,25 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], dict
     return found
 
 
+def test_a_run_whose_sudo_is_killed_before_it_can_be_watched_ends(
+    monkeypatch: pytest.MonkeyPatch, replaced: list[object], tmp_path: Path
+) -> None:
+    sudo = tmp_path / "sudo"
+    shutil.copy("/bin/sleep", sudo)
+    parent = subprocess.Popen([str(sudo), "60"])
+    seen = iter([parent.pid, 1])  # A process without a parent is given to the first.
+    monkeypatch.setattr(os, "getppid", lambda: next(seen))
+    monkeypatch.setattr(world._libc, "prctl", lambda *_: 0)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            world._enter_namespaces(["list"])
+    finally:
+        parent.kill()
+        parent.wait(20)
+    assert ended.value.code == 128 + 9
+    assert replaced == []
+
+
 def test_a_world_needs_root(monkeypatch: pytest.MonkeyPatch, replaced: list[object]) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(UsageError) as refused:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -242,7 +241,7 @@ def test_a_job_that_stalls_begins_again_from_its_last_whole_step(stage: Stage) -
     with started(hfreduce(stage, nodes(4), size="256 KiB", stall_timeout=1.0)) as job:
         job.play("stopped")
         time.sleep(0.3)
-        os.kill(job._handles[2].process.pid, signal.SIGSTOP)
+        job._handles[2].send_signal(signal.SIGSTOP)
         wait_until(lambda: bool(job._restarts) and job._next_step > job._restarts[0]["step"], "a step after a restart")
         records = job.halt()
     (restart,) = records.restarts
@@ -260,7 +259,7 @@ def test_a_job_that_stalls_begins_again_from_its_last_whole_step(stage: Stage) -
 def test_a_stall_ends_a_job_that_is_not_to_begin_again(stage: Stage) -> None:
     with started(hfreduce(stage, nodes(3), size="256 KiB", step_timeout=1.0)) as job:
         job.play("stopped")
-        os.kill(job._handles[2].process.pid, signal.SIGSTOP)
+        job._handles[2].send_signal(signal.SIGSTOP)
         time.sleep(0.1)
         with pytest.raises(TrafficError, match=r"for 1 s at step|within 1 s; raise"):
             job.halt()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from fabric.telemetry import process_seconds
 from tests.terminal import PATIENCE_S, Terminal, in_terminal
 from tests.virtual.command import SMALL, VirtualCommand
 from tests.virtual.guests import below
@@ -41,13 +42,8 @@ def terminal(command: VirtualCommand) -> Iterator[Terminal]:
 
 
 def cpu_s(process: int) -> float:
-    """Return the CPU time that the guest below a process has taken."""
-    ticks = 0
-    for member in below(process):
-        with open(f"/proc/{member}/stat") as file:  # noqa: PTH123
-            fields = file.read().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    """Return the CPU time that the guest below a process has taken; what ends meanwhile counts for nothing."""
+    return sum(process_seconds(member) for member in below(process))
 
 
 def time_shown(text: str) -> float:

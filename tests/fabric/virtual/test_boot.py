@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -209,7 +210,8 @@ def test_a_guest_that_was_stopped_for_a_while_goes_on_as_if_nothing_had_been() -
         ours |= {process for process, parent in guests.items() if parent in ours}
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for process in ours:
-                os.kill(process, number)
+                with suppress(ProcessLookupError):  # It has ended since it was listed.
+                    os.kill(process, number)
         stopped.update(ours)
 
     argv = [sys.executable, "-c", script]

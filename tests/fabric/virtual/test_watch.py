@@ -1,9 +1,23 @@
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from fabric.virtual import watch
 from fabric.virtual.watch import GuestTime, Limits, Watch
+
+
+@pytest.mark.parametrize("found", [b"", b"123"])
+def test_a_guest_whose_memory_has_gone_before_it_has_no_clock(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: bytes
+) -> None:
+    (tmp_path / "mem").write_bytes(found)
+    monkeypatch.setattr(watch, "Path", lambda _: tmp_path / "mem")
+    assert watch._read_clock_ns(1, 0) is None
+    (tmp_path / "mem").write_bytes((7).to_bytes(8, sys.byteorder))
+    assert watch._read_clock_ns(1, 0) == 7
 
 
 def test_the_ratio_counts_from_the_start_of_the_program() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 
@@ -103,8 +102,7 @@ def test_a_second_kill_ends_the_load_with_the_chain_that_is_lost(job_of: JobOf) 
 def test_a_service_that_dies_unasked_fails_the_run(job_of: JobOf) -> None:
     job = job_of(clients=2, **MIXED)
     job.play("accident")
-    process = job._services[FABRIC.storages[2]].process
-    os.kill(process.pid, signal.SIGKILL)
+    job._services[FABRIC.storages[2]].send_signal(signal.SIGKILL)
     time.sleep(0.3)
     with pytest.raises(TrafficError, match="storage service on st002"):
         job.halt()
@@ -140,13 +138,13 @@ def test_a_service_out_of_reach_fails_no_run_and_reads_go_to_other_replicas(job_
     """A stopped service answers nothing, as one whose links are cut, and comes back; its connections stay."""
     job = job_of(clients=4, client={"call_timeout": 0.3, "operation_timeout": 1.0}, **MIXED)
     away = FABRIC.storages[1]
-    process = job._services[away].process.pid
+    service = job._services[away]
     job.play("cut")
     time.sleep(0.5)
-    os.kill(process, signal.SIGSTOP)
+    service.send_signal(signal.SIGSTOP)
     stopped = time.monotonic()
     time.sleep(3)
-    os.kill(process, signal.SIGCONT)
+    service.send_signal(signal.SIGCONT)
     operations = pd.DataFrame(job.halt().operations)
     meanwhile = operations[operations.started_s.between(stopped + 0.5, stopped + 2.5)]
     reads = meanwhile[meanwhile.operation == "read"]
