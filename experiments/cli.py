@@ -16,9 +16,10 @@ from typing import NoReturn
 from rich.table import Table
 
 from controllers.routing import Policy, Repair
+from experiments.config import queue_faults, queues_of, split_fabric_settings
 from experiments.console import ERR, OUT, tell
 from fabric import lossless, world
-from fabric.errors import FabricError, UsageError
+from fabric.errors import ConfigError, FabricError, UsageError
 from fabric.lanes import Queueing, ServiceLevel
 from fabric.model import Fabric
 from fabric.virtual.dialogue import Ask
@@ -176,7 +177,8 @@ def _add_fabric_options(parser: argparse.ArgumentParser) -> None:
     queueings = [queueing.value for queueing in Queueing]
     text = "one queue a port, or lanes; lossless: by credits, in the virtual engine or with the kernel datapath"
     parser.add_argument("--queueing", choices=queueings, default="lanes", help=text)
-    parser.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides")
+    values = "as of fabric run: topology.placement=packed, queues.lanes.storage.share=0.2; topology. may be left out"
+    parser.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides", help=values)
 
 
 def _add_reading(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -281,13 +283,14 @@ def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
     """Print where packets between two hosts go."""
     from experiments.tools import print_path, probe_in_world
 
+    fabric = _fabric_of(options)
     if not options.probe:
-        return print_path(_fabric_of(options), options)
+        return print_path(fabric, options)
     if options.down:
         raise UsageError("--down is for the plan alone; a probe goes over links that are up: leave one of them out")
-    _require_queueing(options)
+    _require_queueing(fabric, options)
     _enter_world(arguments, options.engine)
-    return probe_in_world(_fabric_of(options), options)
+    return probe_in_world(fabric, options)
 
 
 def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
@@ -296,7 +299,7 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
     from experiments.tools import shell_in_world
 
     fabric = _fabric_of(options)
-    _require_queueing(options)
+    _require_queueing(fabric, options)
     _enter_world(arguments, options.engine, ask)
     return shell_in_world(fabric, options)
 
@@ -310,7 +313,7 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
         raise UsageError("no program; write it after two dashes: fabric exec TOPOLOGY HOST... -- PROGRAM")
     for host in options.hosts:
         fabric.host_named(host)
-    _require_queueing(options)
+    _require_queueing(fabric, options)
     _enter_world(arguments, options.engine)
     return execute_in_world(fabric, options)
 
@@ -321,6 +324,7 @@ def run_validation(options: argparse.Namespace, arguments: list[str]) -> int:
 
     fabric = _fabric_of(options)
     check_options(fabric, options)
+    _require_queueing(fabric, options)
     _enter_world(arguments, options.engine)
     return validate_in_world(fabric, options)
 
@@ -344,13 +348,17 @@ def build_kernel(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def _fabric_of(options: argparse.Namespace) -> Fabric:
-    return load_fabric(options.topology, options.overrides)
+    return load_fabric(options.topology, split_fabric_settings(options.overrides)[0])
 
 
-def _require_queueing(options: argparse.Namespace) -> None:
+def _require_queueing(fabric: Fabric, options: argparse.Namespace) -> None:
     """Refuse, before a world is made, a queueing that cannot run in it. In a world, that has been asked."""
-    if not world.is_inside():
-        lossless.require(world.Engine(options.engine), Queueing(options.queueing))
+    if world.is_inside():
+        return
+    queueing = Queueing(options.queueing)
+    lossless.require(world.Engine(options.engine), queueing)
+    if faults := list(queue_faults(queues_of(options.overrides), [queueing], fabric)):
+        raise ConfigError(fabric.name, faults)
 
 
 def _enter_world(arguments: list[str], engine: str, ask: Ask | None = None) -> None:

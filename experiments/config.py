@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from controllers.routing import Routing
 from fabric import lossless
-from fabric.config import SizeBytes, Strict, TimeS, unknown_key
+from fabric.config import SizeBytes, Strict, TimeS, checked, unknown_key, with_overrides
 from fabric.errors import ConfigError
 from fabric.failures import FailureConfig, failure_faults, schedule_failures
 from fabric.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
@@ -21,6 +21,8 @@ from fabric.units import format_time
 from topologies.load import fabric_of, read_topology
 from traffic import congestion_control
 from traffic.transport import DEFAULT_CONGESTION_CONTROL
+
+_TOPOLOGY, _QUEUES = "topology.", "queues."
 
 Choice = TypeVar("Choice", bound=Enum)
 
@@ -87,13 +89,7 @@ class RunConfig(Strict):
         """Yield what of this config does not fit its fabric."""
         yield from failure_faults(self.failures, fabric, self.seed)
         yield from congestion_control.faults(self.congestion_control)
-        for queueing in self.queueings_played:
-            yield from lossless.faults(self.queues, queueing, fabric)
-        limits = {f"queues.lanes.{name}.limit": lane.limit for name, lane in self.queues.lanes.items()}
-        for key, limit in {**limits, "queues.shared_limit": self.queues.shared_limit}.items():
-            if limit < fabric.frame_bytes:
-                least = f"a full frame of {fabric.frame_bytes} B, which could never be sent"
-                yield f"{key}: {limit} B is less than {least}; raise it"
+        yield from queue_faults(self.queues, self.queueings_played, fabric)
         needed = round(fabric.nic_rate_bps / 8 * fabric.round_trip_s)
         if self.receive_window is not None and self.receive_window < needed:
             least = f"what a NIC sends in a round trip of {format_time(fabric.round_trip_s)}, {needed} B"
@@ -103,6 +99,35 @@ class RunConfig(Strict):
         """Return the TCP congestion control of each service level."""
         by_label = {level.label: level for level in ServiceLevel}
         return {by_label[label]: name for label, name in self.congestion_control.items()}
+
+
+def queue_faults(queues: QueueConfig, queueings: Iterable[Queueing], fabric: Fabric) -> Iterator[str]:
+    """Yield what of queues does not fit a fabric, in any of these queueings."""
+    for queueing in queueings:
+        yield from lossless.faults(queues, queueing, fabric)
+    limits = {f"queues.lanes.{name}.limit": lane.limit for name, lane in queues.lanes.items()}
+    for key, limit in {**limits, "queues.shared_limit": queues.shared_limit}.items():
+        if limit < fabric.frame_bytes:
+            least = f"a full frame of {fabric.frame_bytes} B, which could never be sent"
+            yield f"{key}: {limit} B is less than {least}; raise it"
+
+
+def split_fabric_settings(overrides: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the settings of a topology and those of its queues, for commands that play no experiment.
+
+    They are written as for one, ``topology.placement=packed`` and ``queues.shared_limit=64KiB``; ``topology.`` may be
+    left out.
+    """
+    texts = list(overrides)
+    queues = [text for text in texts if text.startswith(_QUEUES)]
+    return [text.removeprefix(_TOPOLOGY) for text in texts if text not in queues], queues
+
+
+def queues_of(overrides: Iterable[str]) -> QueueConfig:
+    """Return the default queues with those of a command's settings that are of queues. Raises ConfigError."""
+    settings = [text.removeprefix(_QUEUES) for text in split_fabric_settings(overrides)[1]]
+    default = QueueConfig().model_dump(mode="json")
+    return checked(QueueConfig, with_overrides(default, settings), "--set queues")
 
 
 def with_whole_topology(data: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -21,14 +21,15 @@ from controllers.plan import RoutePlan
 from controllers.planner import plan_routes
 from controllers.routing import Routing
 from experiments.captures import captures
+from experiments.config import queues_of
 from experiments.console import ERR, OUT, tell
 from experiments.live import LiveFabric, bring_up
 from experiments.probe import Hop, nics_for, planned_hops, probe
-from fabric import lossless, world
+from fabric import world
 from fabric.census import lane_counters
 from fabric.errors import TrafficError, UsageError
 from fabric.identity import NodeId
-from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model import Fabric, Link, Port
 from fabric.units import format_size
 
@@ -40,9 +41,7 @@ _END_S = 5.0
 
 @contextmanager
 def _live(fabric: Fabric, options: argparse.Namespace) -> Iterator[LiveFabric]:
-    queues, queueing = QueueConfig(), Queueing(options.queueing)
-    lossless.require_fitting(queues, queueing, fabric)
-    lanes = plan_lanes(queues, queueing)
+    lanes = plan_lanes(queues_of(options.overrides), Queueing(options.queueing))
     logs = world.RUN_DIR / "logs"
     logs.mkdir()
     with bring_up(fabric, lanes, logs, tell, _routing(options)) as live:
@@ -68,7 +67,7 @@ def print_path(fabric: Fabric, options: argparse.Namespace) -> int:
     """Print the planned path and lane of packets between two hosts."""
     nics = nics_for(fabric, fabric.host_named(options.source), fabric.host_named(options.destination))
     level = ServiceLevel[options.level.upper()]
-    lanes = plan_lanes(QueueConfig(), Queueing(options.queueing))
+    lanes = plan_lanes(queues_of(options.overrides), Queueing(options.queueing))
     plan = plan_routes(fabric, _routing(options), _links_down(fabric, options.down))
     hops = planned_hops(plan, fabric, lanes, nics, level)
     paths = planned_paths(plan, fabric, *nics)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from rich.table import Table
 
+from experiments.config import queues_of
 from experiments.console import OUT, tell
 from experiments.live import LiveFabric, bring_up
 from experiments.validation.bench import Bench, Settings
@@ -25,7 +26,7 @@ from fabric.agents import AgentPool
 from fabric.errors import UsageError
 from fabric.faults import FaultInjector
 from fabric.fidelity import EXIT_CODE_INVALID
-from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.lanes import Queueing, plan_lanes
 from fabric.linktest import link_test_plan
 from fabric.model import Fabric
 from traffic.rounds import PRELOAD as STREAMS_PRELOAD
@@ -54,7 +55,7 @@ def validate_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     Returns 1 if that were faults; 3 if there were none, but the machine was too busy to tell of something.
     """
     injection = read_faults(options.fault, fabric)
-    lanes = plan_lanes(QueueConfig(), Queueing(options.queueing))
+    lanes = plan_lanes(queues_of(options.overrides), Queueing(options.queueing))
     logs = world.RUN_DIR / "logs"
     logs.mkdir()
     settings = Settings(quick=options.quick, most_pairs=options.pairs)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fabric import modules, vl
-from fabric.errors import ConfigError, EmulationError, UsageError
+from fabric.errors import EmulationError, UsageError
 from fabric.lanes import (
     HIGH_LIMIT_BYTES,
     MANAGEMENT_DSCP,
@@ -138,12 +138,6 @@ def faults(config: QueueConfig, queueing: Queueing, fabric: Fabric) -> Iterator[
         for name, size, least in _least(plan, lane.buffer, worst, fabric.frame_bytes):
             if size < least:
                 yield f"{key}.{name}: {size} B is less than {least} B, {_why(plan, worst, fabric)}; raise it"
-
-
-def require_fitting(config: QueueConfig, queueing: Queueing, fabric: Fabric) -> None:
-    """Raise ConfigError with every fault."""
-    if found := list(faults(config, queueing, fabric)):
-        raise ConfigError(fabric.name, found)
 
 
 def loop_bytes(link: Link, plan: LanePlan) -> int:

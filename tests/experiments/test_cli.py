@@ -14,9 +14,11 @@ import yaml
 
 from experiments import cli
 from experiments.cli import main
+from experiments.config import queues_of, split_fabric_settings
 from experiments.registry import EXPERIMENTS
 from fabric import world
 from fabric.errors import FabricError
+from fabric.lanes import QueueConfig
 
 SMALL = "fire_flyer_2_small"
 COMMANDS = (
@@ -337,6 +339,37 @@ def test_exec_on_a_host_that_is_none_is_refused(
     words = refusal(capsys, "exec", SMALL, "z0h000", host, "--", "ls")
     assert words == f"{SMALL}: no host {host!r}; hosts run from z0h000 to st003"
     assert entered == []
+
+
+@pytest.mark.parametrize("command", ["exec", "shell", "validate"])
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("queues.lanes.storage.shar=0.2", "--set queues: lanes.storage.shar: unknown key; did you mean"),
+        ("queues.lanes.storage.share=0.9", "--set queues: shares add up to 1.550, above 1; lower some"),
+        ("queues.shared_limit=1000", "queues.shared_limit: 1000 B is less than a full frame of 4214 B"),
+        ("topology.placemen=packed", "placemen: unknown key; did you mean 'placement'?"),
+    ],
+)
+def test_queues_and_topology_are_set_as_for_a_run_and_refused_before_a_world_is_made(
+    capsys: pytest.CaptureFixture[str],
+    entered: list[object],
+    command: str,
+    setting: str,
+    words: str,
+) -> None:
+    hosts, program = (["z0h000"], ["--", "ls"]) if command == "exec" else ([], [])
+    assert words in refusal(capsys, command, SMALL, *hosts, "--set", setting, *program)
+    assert entered == []
+
+
+def test_settings_of_queues_change_the_default_ones_and_no_other() -> None:
+    default, settings = QueueConfig(), ["placement=packed", "queues.lanes.storage.share=0.2", "topology.mtu=1500"]
+    assert queues_of([]) == default
+    found = queues_of(settings)
+    assert found.lanes["storage"] == default.lanes["storage"].model_copy(update={"share": 0.2})
+    assert {**found.lanes, "storage": None} == {**default.lanes, "storage": None}
+    assert split_fabric_settings(settings)[0] == ["placement=packed", "mtu=1500"]
 
 
 def test_exec_takes_its_program_into_the_world(entered: list[list[str]]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fabric import lossless, modules, vl
-from fabric.errors import ConfigError, UsageError
+from fabric.errors import UsageError
 from fabric.lanes import (
     DATA_LEVELS,
     FlowControl,
@@ -159,11 +159,6 @@ def test_what_arbitration_cannot_express_is_told() -> None:
     }
     found = faults(QueueConfig(lanes=lanes), Queueing.LOSSLESS_LANES)
     assert [fault.split(":")[0] for fault in found] == ["queues.lanes.least.share", "queues.lanes.most.ceiling"]
-
-
-def test_all_faults_are_told_at_once() -> None:
-    with pytest.raises(ConfigError, match=r"credits"):
-        lossless.require_fitting(QueueConfig(return_time=1.0), Queueing.LOSSLESS, SMALL)
 
 
 # Where it can run -----------------------------------------------------------------------------------------------------
