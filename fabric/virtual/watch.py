@@ -87,9 +87,10 @@ class Watch:
         if virtual_s > limits.virtual_s:
             return f"the guest is not done after {limits.virtual_s:g} s of virtual time: programs that wait for ever?"
         if self._wall_s - self._moved_s > limits.hang_s:
+            how = "stood still" if self._virtual_ns == self._moved_ns else "hardly moved"
             running = None if self._running_address is None else _read_running(pid, self._running_address)
             return (
-                f"the guest's clock stood still at {virtual_s:.6f} s for {limits.hang_s:g} s of wall time: "
+                f"the guest's clock {how} at {virtual_s:.6f} s for {limits.hang_s:g} s of wall time: "
                 f"{running or 'a program'} loops without sleeping, or computes for longer than that"
             )
         if limits.wall_s is not None and self._wall_s > limits.wall_s:
