@@ -9,7 +9,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,10 +21,15 @@ from experiments.config import queue_faults, queues_of, split_fabric_settings
 from experiments.console import ERR, OUT, tell
 from fabric import lossless, world
 from fabric.errors import ConfigError, FabricError, UsageError
-from fabric.lanes import Queueing, ServiceLevel
+from fabric.lanes import QueueConfig, Queueing, ServiceLevel
 from fabric.model import Fabric
+from fabric.units import parse_size_bytes
+from fabric.virtual import kernel
 from fabric.virtual.dialogue import Ask
+from fabric.virtual.guest import DEFAULT_MEMORY_BYTES, directories_named
+from fabric.virtual.memory import choose_bytes
 from fabric.virtual.watch import GuestTime
+from fabric.world import Guest
 from topologies.load import load_fabric, topology_path
 from traffic import congestion_control
 
@@ -146,8 +152,14 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     bench.set_defaults(command=run_bench)
 
     virtual = commands.add_parser("virtual", help="the kernel of the virtual engine").add_subparsers(required=True)
-    build = virtual.add_parser("build", help="build it from the distribution's source, once")
+    text = "build it from the distribution's source, once"
+    chosen = f"Kernels of several versions lie side by side; {kernel.CHOICE}=6.1 in the environment chooses one."
+    build = virtual.add_parser("build", help=text, description=f"{text.capitalize()}. {chosen}")
+    source = "the source's archive; by default of those in /usr/src one that is known to work, or else the newest"
+    build.add_argument("--source", type=Path, metavar="FILE", help=source)
     build.set_defaults(command=build_kernel)
+    show = virtual.add_parser("list", help="the kernels that are built; the first one is used")
+    show.set_defaults(command=list_kernels)
 
 
 def _add_validate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -165,8 +177,17 @@ def _add_validate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def _add_engine_option(parser: argparse.ArgumentParser) -> None:
     engines = [engine.value for engine in world.Engine]
-    text = "namespace: real time, root; virtual: exact, in virtual time, no root"
+    text = "namespace: real time, root; virtual: exact, in virtual time, no root; what programs compute takes no time"
     parser.add_argument("--engine", choices=engines, default="namespace", help=text)
+    memory = "of the virtual engine's guest, e.g. 8GiB (default: 4GiB); what it uses of that is taken from this machine"
+    parser.add_argument("--memory", type=_size_bytes, metavar="SIZE", help=memory)
+
+
+def _size_bytes(text: str) -> int:
+    try:
+        return parse_size_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _add_fabric_options(parser: argparse.ArgumentParser) -> None:
@@ -175,7 +196,10 @@ def _add_fabric_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--routing", choices=policies, default="static", help="which of equal ways packets take")
     parser.add_argument("--repair", choices=repairs, default="wait", help="what is done about a failed link")
     queueings = [queueing.value for queueing in Queueing]
-    text = "one queue a port, or lanes; lossless: by credits, in the virtual engine or with the kernel datapath"
+    text = (
+        "one queue a port, or lanes; lossless: by credits, in the virtual engine or with the kernel datapath "
+        "(what it leaves out of InfiniBand and PFC: README, What it does not model)"
+    )
     parser.add_argument("--queueing", choices=queueings, default="lanes", help=text)
     values = "as of fabric run: topology.placement=packed, queues.lanes.storage.share=0.2; topology. may be left out"
     parser.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides", help=values)
@@ -272,9 +296,12 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
     if not world.is_inside():
         lossless.require(world.Engine(options.engine), *config.queueings_played)
         congestion_control.require(world.Engine(options.engine), config.congestion_control)
+        _require_engine_for_jitter(options.engine, config.queues)
+        guest = _guest_for(options, config.fabric(), config.seed)
         directory = choose_directory(options.out, experiment.name)
         directory.parent.mkdir(parents=True, exist_ok=True)
-        _enter([*arguments, "--out", str(directory)], options.engine, config.seed, [directory.parent])
+        guest = replace(guest, keep=(directory.parent, *directories_named(options.capture)))
+        _enter([*arguments, "--out", str(directory)], options.engine, guest)
     world.set_up()
     return run_in_world(experiment, config, resolved, options.out, options.capture)
 
@@ -289,7 +316,7 @@ def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
     if options.down:
         raise UsageError("--down is for the plan alone; a probe goes over links that are up: leave one of them out")
     _require_queueing(fabric, options)
-    _enter_world(arguments, options.engine)
+    _enter_world(arguments, options, fabric)
     return probe_in_world(fabric, options)
 
 
@@ -300,7 +327,7 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
 
     fabric = _fabric_of(options)
     _require_queueing(fabric, options)
-    _enter_world(arguments, options.engine, ask)
+    _enter_world(arguments, options, fabric, ask=ask, words=options.capture)
     return shell_in_world(fabric, options)
 
 
@@ -314,7 +341,7 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
     for host in options.hosts:
         fabric.host_named(host)
     _require_queueing(fabric, options)
-    _enter_world(arguments, options.engine)
+    _enter_world(arguments, options, fabric, words=[*options.program, *options.background, *options.capture])
     return execute_in_world(fabric, options)
 
 
@@ -325,7 +352,7 @@ def run_validation(options: argparse.Namespace, arguments: list[str]) -> int:
     fabric = _fabric_of(options)
     check_options(fabric, options)
     _require_queueing(fabric, options)
-    _enter_world(arguments, options.engine)
+    _enter_world(arguments, options, fabric)
     return validate_in_world(fabric, options)
 
 
@@ -333,18 +360,23 @@ def run_bench(options: argparse.Namespace, arguments: list[str]) -> int:
     """Run a benchmark."""
     from experiments.bench import run_in_world
 
-    if options.topology is not None:
-        load_fabric(options.topology)  # Its faults are better found before a world is made.
-    _enter_world(arguments, options.engine)
+    fabric = None if options.topology is None else load_fabric(options.topology)
+    _enter_world(arguments, options, fabric)
     return run_in_world(options.name, options.topology)
 
 
 def build_kernel(options: argparse.Namespace, _: list[str]) -> int:
     """Build the kernel of the virtual engine, unless it is built."""
-    from fabric.virtual.kernel import build
-
-    OUT.print(f"kernel: {build(tell).directory}", soft_wrap=True, highlight=False)
+    OUT.print(f"kernel: {kernel.build(tell, source=options.source).directory}", soft_wrap=True, highlight=False)
     return 0
+
+
+def list_kernels(options: argparse.Namespace, _: list[str]) -> int:
+    """Print the kernels that are built, the one that is used first; 1 if there is none."""
+    used = kernel.find()
+    for one in sorted(kernel.built(), key=lambda one: one != used):
+        OUT.print(f"{one.version}  {one.release}  {one.directory}", soft_wrap=True, highlight=False)
+    return 0 if used else 1
 
 
 def _fabric_of(options: argparse.Namespace) -> Fabric:
@@ -355,22 +387,50 @@ def _require_queueing(fabric: Fabric, options: argparse.Namespace) -> None:
     """Refuse, before a world is made, a queueing that cannot run in it. In a world, that has been asked."""
     if world.is_inside():
         return
-    queueing = Queueing(options.queueing)
+    queueing, queues = Queueing(options.queueing), queues_of(options.overrides)
     lossless.require(world.Engine(options.engine), queueing)
-    if faults := list(queue_faults(queues_of(options.overrides), [queueing], fabric)):
+    _require_engine_for_jitter(options.engine, queues)
+    if faults := list(queue_faults(queues, [queueing], fabric)):
         raise ConfigError(fabric.name, faults)
 
 
-def _enter_world(arguments: list[str], engine: str, ask: Ask | None = None) -> None:
+def _require_engine_for_jitter(engine: str, queues: QueueConfig) -> None:
+    if queues.jitter and engine == world.Engine.NAMESPACE.value and not world.is_inside():
+        raise UsageError(
+            "queues.jitter is for virtual time (--engine virtual); real time has jitter of its own: set it to 0"
+        )
+
+
+def _guest_for(options: argparse.Namespace, fabric: Fabric | None, seed: int = 1) -> Guest:
+    """Return the guest that a command's options ask for, if it is to run in one. Raises UsageError if it cannot do."""
+    if options.engine == world.Engine.NAMESPACE.value:
+        if options.memory is not None:
+            raise UsageError("--memory is for --engine virtual; a run in real time has this machine's memory")
+        return Guest(seed)
+    if fabric is None:
+        return Guest(seed, memory_bytes=options.memory or DEFAULT_MEMORY_BYTES)
+    return Guest(seed, memory_bytes=choose_bytes(fabric, options.memory))
+
+
+def _enter_world(
+    arguments: list[str],
+    options: argparse.Namespace,
+    fabric: Fabric | None,
+    *,
+    ask: Ask | None = None,
+    words: Iterable[str] = (),
+) -> None:
+    """Go on in a new world, unless this is one; a guest sees the directories of the host that ``words`` name."""
     if not world.is_inside():
-        _enter(arguments, engine, seed=1, keep=[], ask=ask)
+        guest = replace(_guest_for(options, fabric), keep=directories_named(words))
+        _enter(arguments, options.engine, guest, ask)
     world.set_up()
 
 
-def _enter(arguments: list[str], engine: str, seed: int, keep: list[Path], ask: Ask | None = None) -> NoReturn:
+def _enter(arguments: list[str], engine: str, guest: Guest, ask: Ask | None = None) -> NoReturn:
     """Go on in a new world, showing how virtual time passes where it does, until a first line is asked for."""
     if engine == world.Engine.NAMESPACE.value:
-        world.enter(world.Engine.NAMESPACE, arguments, seed, keep, lambda time: None)
+        world.enter(world.Engine.NAMESPACE, arguments, guest, lambda time: None)
     passed = ""
     with ERR.status("booting the guest") as status:
 
@@ -385,7 +445,7 @@ def _enter(arguments: list[str], engine: str, seed: int, keep: list[Path], ask: 
             return ask()
 
         try:
-            world.enter(world.Engine.VIRTUAL, arguments, seed, keep, show, ask_undisturbed if ask else None, tell)
+            world.enter(world.Engine.VIRTUAL, arguments, guest, show, ask_undisturbed if ask else None, tell)
         finally:
             if passed:
                 tell(passed)

@@ -159,6 +159,11 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
         ERR.print(_lanes_table(live, before))
     for host, code in failed:
         ERR.print(f"{host}: {shlex.join(options.program)} ended with {code}", highlight=False)
+    if failed and world.current_engine() is world.Engine.VIRTUAL:
+        seen = (
+            "of this machine's /tmp, /run and /dev programs in virtual time see only directories that the command names"
+        )
+        ERR.print(f"note: {seen}", highlight=False, soft_wrap=True)
     return 1 if failed else 0
 
 

@@ -25,7 +25,7 @@ from mininet.link import Link as MininetLink
 from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch
 
-from fabric import lossless, netlink, netns, world
+from fabric import limits, lossless, netlink, netns, world
 from fabric.errors import EmulationError
 from fabric.identity import STORAGE_ADDRESS_OFFSET, NodeId
 from fabric.lanes import LanePlan
@@ -181,6 +181,7 @@ class Emulation:
             mtu_bytes=self.fabric.mtu_bytes,
             slack_s=world.timer_slack_s(),
             delay_ns=link.delay_ns,
+            is_host=not port.node.is_switch,
         )
 
     def set_lanes(self, plan: LanePlan) -> None:
@@ -237,6 +238,7 @@ def emulate(fabric: Fabric, plan: LanePlan, log_directory: Path, datapath: Datap
 
     Raises EmulationError naming what could not be made.
     """
+    limits.require_open_files(fabric)
     indices = _number_interfaces(fabric)
     _make_hosts(fabric)
     _make_links(fabric, indices)

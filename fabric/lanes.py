@@ -163,6 +163,13 @@ class QueueConfig(Strict):
     queueing, and the input buffer of the one lane of ``lossless`` queueing.
 
     ``return_time`` is how long the news of room at the other end takes back; without it, as long as bits of that link.
+
+    ``jitter`` is for virtual time, where nothing takes time but what is on a wire, so that senders keep in step and the
+    same one loses every time. Each frame that a host sends waits at random, evenly distributed, up to so many times as
+    long as a full frame takes on its link; their order stays. That is where Floyd and Jacobson put it ("On traffic
+    phase effects in packet-switched gateways", 1992), and as much as they found needed: a frame's time at most, at the
+    source, before the queue. Starts of flows are then apart, too, and switches and links stay exact. What is drawn
+    follows from the seed.
     """
 
     lanes: dict[str, LaneConfig] = Field(default_factory=_default_lanes)
@@ -170,6 +177,7 @@ class QueueConfig(Strict):
     shared_buffer: InputBuffer = Field(default_factory=InputBuffer)
     flow_control: Annotated[FlowControl, Field(strict=False)] = FlowControl.CREDIT
     return_time: Annotated[TimeS, Field(ge=0, le=1)] | None = None
+    jitter: Annotated[float, Field(ge=0, le=10)] = 0.0
 
     @model_validator(mode="after")
     def _verify(self) -> QueueConfig:
@@ -222,13 +230,15 @@ class Lane:
 class LanePlan:
     """The queues that every port has under one queueing, in order of their numbers.
 
-    ``flow_control`` and ``return_ns`` (None: each link's delay) are for lossless queueing only.
+    ``flow_control`` and ``return_ns`` (None: each link's delay) are for lossless queueing only. ``jitter_frames`` is
+    how many times as long as a full frame takes what a host sends waits at most, at random.
     """
 
     queueing: Queueing
     lanes: tuple[Lane, ...]
     flow_control: FlowControl = FlowControl.CREDIT
     return_ns: int | None = None
+    jitter_frames: float = 0.0
 
     def lane_of(self, level: ServiceLevel) -> Lane:
         """Return the lane in which a service level waits."""
@@ -266,10 +276,10 @@ def plan_lanes(config: QueueConfig, queueing: Queueing) -> LanePlan:
     """Return the queues of a port: one for all service levels, or those of ``config.lanes``."""
     lanes = _lanes(config) if queueing.has_lanes else (_only_lane(config, queueing),)
     if not queueing.is_lossless:
-        return LanePlan(queueing, lanes)
+        return LanePlan(queueing, lanes, jitter_frames=config.jitter)
     management = Lane(MANAGEMENT, MANAGEMENT_NUMBER, 0.0, 1.0, 0, ())
     return_ns = None if config.return_time is None else round(config.return_time * 1e9)
-    return LanePlan(queueing, (*lanes, management), config.flow_control, return_ns)
+    return LanePlan(queueing, (*lanes, management), config.flow_control, return_ns, config.jitter)
 
 
 def _only_lane(config: QueueConfig, queueing: Queueing) -> Lane:

@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,7 @@ RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER = 36, 37
 TC_H_ROOT = 0xFFFFFFFF
 ETH_P_IP = 0x0800
 DELAY_HANDLE = 2 << 16
+_INSTANT_RATE = 1 << 62  # Bytes per second, by which no frame takes a ns.
 _DELAYED_PACKETS = 1_000_000  # netem's own limit, far above what is under way on a link.
 IFF_UP = 1
 
@@ -34,7 +36,12 @@ HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, por
 _IFINFO = struct.Struct("=BxHiII")
 _TCMSG = struct.Struct("=BxxxiIII")
 _RATESPEC = struct.Struct("=BBHhHI")
-_BURST_BYTES = 24 * 1024  # Small enough for a socket buffer's default size, answers included.
+_BURST_BYTES = 24 * 1024  # Small enough for the default size of a socket's send buffer.
+_BURST_REQUESTS = 128
+"""The kernel answers a burst at once, and what the receive buffer has no room for is lost (ENOBUFS). An answer takes
+less than 1 KB of it, however short the request; the default, 208 KiB, holds some 270."""
+_RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
+_SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 _ACK_TIMEOUT_S = 10.0
 _SOL_NETLINK, _CAP_ACK, _EXT_ACK = 270, 10, 11
 _REASON_START = 4 + HEADER.size  # After the error and the header of the request; its body is left out (CAP_ACK).
@@ -131,12 +138,18 @@ def traffic_control(index: int, handle: int, parent: int, info: int, kind: str, 
     return _TCMSG.pack(0, index, handle, parent, info) + _text(1, kind) + attribute(2, options)
 
 
-def delay_root(index: int, interface: str, delay_ns: int) -> Request:
+def delay_root(index: int, interface: str, delay_ns: int, jitter_ns: int = 0) -> Request:
     """Make netem the root qdisc 2: of an interface: what goes through 2:1 below it is late by ``delay_ns``.
 
+    With ``jitter_ns``, by up to so much more, evenly distributed; frames keep their order, which netem sees to where
+    it has a rate, here one that no frame takes a nanosecond at.
     The delay is TCA_NETEM_LATENCY64, in ns: the older field that ``tc`` also writes is in steps of 64 ns.
     """
-    options = struct.pack("=IIIIII", 0, _DELAYED_PACKETS, 0, 0, 0, 0) + attribute(10, struct.pack("=q", delay_ns))
+    half_ns = jitter_ns // 2
+    options = struct.pack("=IIIIII", 0, _DELAYED_PACKETS, 0, 0, 0, 0)
+    options += attribute(10, struct.pack("=q", delay_ns + half_ns))
+    if half_ns:
+        options += attribute(11, struct.pack("=q", half_ns)) + attribute(8, struct.pack("=Q", _INSTANT_RATE))
     body = traffic_control(index, DELAY_HANDLE, TC_H_ROOT, 0, "netem", options)
     what = f"delaying {interface} by netem, which this kernel must have (that of the virtual engine does)"
     return Request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, body, what)
@@ -233,7 +246,9 @@ class Netlink:
     @staticmethod
     def _open() -> socket.socket:
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 1024 * 1024)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)  # As far as the sysctl allows.
+        with suppress(PermissionError):
+            sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
         for option in (_CAP_ACK, _EXT_ACK):
             sock.setsockopt(_SOL_NETLINK, option, 1)
         sock.settimeout(_ACK_TIMEOUT_S)
@@ -257,7 +272,7 @@ class Netlink:
         for request in requests:
             burst.append(request)
             size += HEADER.size + len(request.body)
-            if size >= _BURST_BYTES:
+            if size >= _BURST_BYTES or len(burst) == _BURST_REQUESTS:
                 self._send_burst(burst)
                 burst, size = [], 0
         if burst:
@@ -272,7 +287,7 @@ class Netlink:
             length = HEADER.size + len(request.body)
             parts.append(HEADER.pack(length, request.kind, flags, self._sequence, 0) + request.body)
             parts.append(b"\0" * (-length % 4))
-        self._socket.send(b"".join(parts))
+        self._transmit(b"".join(parts), burst[0].what)
         answered = 0
         while answered < len(burst):
             for kind, sequence, body in messages(self._receive(burst[answered].what)):
@@ -280,11 +295,23 @@ class Netlink:
                     answered += 1
                     self._verify(body, burst[sequence - first].what)
 
+    def _transmit(self, data: bytes, what: str) -> None:
+        try:
+            self._socket.send(data)
+        except OSError as error:
+            raise EmulationError(
+                f"{what}: the kernel took no request: {error.strerror}{_memory_words(error)}"
+            ) from error
+
     def _receive(self, what: str) -> bytes:
         try:
             return self._socket.recv(1 << 18)
         except TimeoutError as error:
             raise EmulationError(f"{what}: the kernel did not answer within {_ACK_TIMEOUT_S:g} s") from error
+        except OSError as error:
+            raise EmulationError(
+                f"{what}: the kernel's answer was lost: {error.strerror}{_memory_words(error)}"
+            ) from error
 
     @staticmethod
     def _verify(answer: bytes, what: str) -> None:
@@ -304,7 +331,7 @@ class Netlink:
             self._may_dump = True
         self._sequence += 1
         header = HEADER.pack(HEADER.size + len(body), kind, NLM_F_REQUEST | NLM_F_DUMP, self._sequence, 0)
-        self._socket.send(header + body)
+        self._transmit(header + body, f"dump of message type {kind}")
         parts = []
         while True:
             data = self._receive(f"dump of message type {kind}")
@@ -324,7 +351,7 @@ class Netlink:
         self._sequence += 1
         body = _IFINFO.pack(0, 0, index, 0, 0)
         header = HEADER.pack(HEADER.size + len(body), RTM_GETLINK, NLM_F_REQUEST, self._sequence, 0)
-        self._socket.send(header + body)
+        self._transmit(header + body, f"reading interface {index}")
         ((kind, _, answer),) = messages(self._receive(f"reading interface {index}"))
         if kind == NLMSG_ERROR:
             self._verify(struct.unpack_from("=i", answer)[0], f"reading interface {index}")
@@ -334,6 +361,13 @@ class Netlink:
         """Return the counters of every interface of the namespace, by name."""
         answer = self.dump(RTM_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0))
         return dict(_link_counters(body) for _, _, body in messages(answer))
+
+
+def _memory_words(error: OSError) -> str:
+    """Return what may help, after a semicolon, if the kernel lacked memory."""
+    if error.errno not in (errno.ENOBUFS, errno.ENOMEM):
+        return ""
+    return "; it lacks memory: use a smaller fabric, or in virtual time a larger guest (--memory)"
 
 
 @dataclass(frozen=True)

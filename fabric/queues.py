@@ -2,7 +2,7 @@
 
 ::
 
-    2:    netem                      only on links with a delay; 1: is then below 2:1
+    2:    netem                      only on links with a delay, or where hosts' jitter is; 1: is then below 2:1
     1:    htb                        unclassified packets: the lane of service level "other"
     1:1   class  rate = the link's
     1:11  class  rate = share, ceiling    11: bfifo, limit in bytes      lane number 1
@@ -44,7 +44,8 @@ BURST_FRAMES = 2
 
 @dataclass(frozen=True)
 class ShapedPort:
-    """What a port's tree is made from. ``slack_s``: how late timers may be without the link losing rate."""
+    """What a port's tree is made from. ``slack_s``: how late timers may be without the link losing rate; ``is_host``:
+    what it sends is a host's own."""
 
     interface: str
     index: int
@@ -52,6 +53,11 @@ class ShapedPort:
     mtu_bytes: int
     slack_s: float = 0.0
     delay_ns: int = 0
+    is_host: bool = False
+
+    def jitter_ns(self, plan: LanePlan) -> int:
+        """Return how long a frame waits here at most, at random, before it comes into a queue."""
+        return round(plan.jitter_frames * self.frame_bytes * 8e9 / self.rate_bps) if self.is_host else 0
 
     @property
     def frame_bytes(self) -> int:
@@ -71,20 +77,25 @@ class ShapedPort:
 def install_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
     """Return what builds a port's tree from nothing."""
     if plan.queueing.is_lossless:
-        return [vl.install(port.index, port.interface, vl_port(plan, port.rate_bps, port.delay_ns))]
+        return [vl.install(port.index, port.interface, _lossless_port(port, plan))]
     default = _minor(plan.lane_of(ServiceLevel.OTHER))
     fifos = [
         netlink.byte_fifo(port.index, port.interface, _minor(lane), _minor(lane), lane.limit_bytes)
         for lane in plan.lanes
     ]
-    return [*_roots(port, default), *rate_requests(port, plan), *fifos, *_filter_requests(port, plan)]
+    return [*_roots(port, plan, default), *rate_requests(port, plan), *fifos, *_filter_requests(port, plan)]
 
 
-def _roots(port: ShapedPort, default_minor: int) -> list[Request]:
-    if not port.delay_ns:
+def _lossless_port(port: ShapedPort, plan: LanePlan) -> vl.Port:
+    return replace(vl_port(plan, port.rate_bps, port.delay_ns), jitter_ns=port.jitter_ns(plan))
+
+
+def _roots(port: ShapedPort, plan: LanePlan, default_minor: int) -> list[Request]:
+    jitter_ns = port.jitter_ns(plan)
+    if not port.delay_ns and not jitter_ns:
         return [netlink.htb_root(port.index, port.interface, default_minor)]
     return [
-        netlink.delay_root(port.index, port.interface, port.delay_ns),
+        netlink.delay_root(port.index, port.interface, port.delay_ns, jitter_ns),
         netlink.htb_root(port.index, port.interface, default_minor, parent=netlink.DELAY_HANDLE | 1),
     ]
 
@@ -92,7 +103,7 @@ def _roots(port: ShapedPort, default_minor: int) -> list[Request]:
 def rate_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
     """Return what gives a port's tree another rate; what waits in it stays, and what it holds of an input buffer."""
     if plan.queueing.is_lossless:
-        return [vl.change(port.index, port.interface, vl_port(plan, port.rate_bps, port.delay_ns))]
+        return [vl.change(port.index, port.interface, _lossless_port(port, plan))]
     rate = port.rate_bps / 8
     link = HtbRates(rate, rate, port.burst_bytes, port.frame_bytes, 0)
     classes = [netlink.htb_class(port.index, port.interface, _LINK_CLASS, 0, link)]

@@ -15,7 +15,7 @@ from fabric import netlink
 from fabric.errors import EmulationError, UsageError
 from fabric.netlink import Request
 
-VERSION = 1
+VERSION = 2
 MANAGEMENT_LANE = 15
 DATA_LANES = 15
 WEIGHT_BYTES = 64
@@ -29,7 +29,7 @@ _MOST_WEIGHT = 255
 _MOST_DELAY_NS = 10**9
 _MOST_BYTES = 2**31 - 1
 
-_PORT_OPTIONS = struct.Struct("=IBBBxQQQ")
+_PORT_OPTIONS = struct.Struct("=IBBBxQQQQ")
 _LANE_OPTIONS = struct.Struct("=IIIIIxxxx")
 _PORT_STATS = struct.Struct("=8IQQ")
 _LANE_STATS = struct.Struct("=II3Q6Q6Q7Q")
@@ -84,6 +84,7 @@ class Port:
     ``lane_of_dscp`` names the lane of a DSCP; every other DSCP, and what is not IP, has ``default_lane``. ICMP and TCP
     segments without data go to ``control_lane`` if one is given. Lane 15 goes before all others and is never subject
     to flow control. ``return_ns`` is how long the news of a frame that left the other end's buffer takes back here.
+    ``jitter_ns``: each frame waits up to so long, at random, before it may be sent; the order of a lane stays.
     """
 
     rate_bps: int
@@ -97,6 +98,7 @@ class Port:
     control_lane: int | None = None
     delay_ns: int = 0
     return_ns: int = 0
+    jitter_ns: int = 0
 
     @property
     def lanes(self) -> frozenset[int]:
@@ -123,9 +125,8 @@ def options(port: Port) -> bytes:
     if faults := list(_faults(port)):
         raise UsageError(f"virtual lanes: {'; '.join(faults)}")
     control = _NO_LANE if port.control_lane is None else port.control_lane
-    head = _PORT_OPTIONS.pack(
-        VERSION, port.flow_control.value, control, port.high_limit, port.rate_bps, port.delay_ns, port.return_ns
-    )
+    times_ns = (port.delay_ns, port.return_ns, port.jitter_ns)
+    head = _PORT_OPTIONS.pack(VERSION, port.flow_control.value, control, port.high_limit, port.rate_bps, *times_ns)
     dscps = bytes(port.lane_of_dscp.get(dscp, port.default_lane) for dscp in range(_DSCPS))
     parts = [head, dscps, _table(port.high), _table(port.low), _buffers(port.buffers)]
     return b"".join(netlink.attribute(kind, payload) for kind, payload in enumerate(parts, start=1))
@@ -146,7 +147,7 @@ def _buffers(buffers: Mapping[int, LaneBuffer]) -> bytes:
 def _faults(port: Port) -> Iterator[str]:
     if port.rate_bps <= 0:
         yield f"rate {port.rate_bps} bit/s must be above 0"
-    for name, value in (("delay", port.delay_ns), ("return time", port.return_ns)):
+    for name, value in (("delay", port.delay_ns), ("return time", port.return_ns), ("jitter", port.jitter_ns)):
         if not 0 <= value <= _MOST_DELAY_NS:
             yield f"{name} {value} ns must be between 0 and {_MOST_DELAY_NS}"
     if not 0 <= port.high_limit <= HIGH_UNLIMITED:

@@ -12,6 +12,7 @@ program runs in it; the guest is the world.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import shutil
 import signal
@@ -20,17 +21,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
 from typing import NoReturn
 
-from fabric import netlink
+from fabric import limits, netlink
 from fabric.cores import CGROUPS
 from fabric.errors import EmulationError, UsageError
-from fabric.virtual import bytecode
+from fabric.virtual import bytecode, kernel
 from fabric.virtual.dialogue import Ask
-from fabric.virtual.guest import CONTROL, SYSTEM_PROGRAMS, guest_environment, in_guest, run_in_guest
+from fabric.virtual.guest import (
+    CONTROL,
+    DEFAULT_MEMORY_BYTES,
+    SYSTEM_PROGRAMS,
+    guest_environment,
+    in_guest,
+    run_in_guest,
+)
+from fabric.virtual.kernel import KernelPaths
 from fabric.virtual.watch import Progress
 
 RUN_DIR = Path("/run/fabric")
@@ -40,7 +50,7 @@ TEMPORARY_DIR = RUN_DIR / "tmp"
 _INSIDE = "FABRIC_WORLD"
 _STARTED_AT = "FABRIC_STARTED_AT"
 _USERS_ENVIRONMENT = "environment"
-_SOFTWARE = "software"
+_FIGURES_DEPEND_ON = "figures_depend_on"
 _FIXED_ENVIRONMENT = {"HOME": "/tmp", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "dumb"}
 _TIMER_SLACK_S = 100e-6
 _MS_NOSUID_NODEV = 0x2 | 0x4
@@ -65,6 +75,16 @@ class Engine(str, Enum):
     VIRTUAL = "virtual"
 
 
+@dataclass(frozen=True)
+class Guest:
+    """What a virtual world is like: its ``seed`` fixes what is drawn at random in it, ``keep`` names directories of the
+    host below ``/tmp``, ``/run`` or ``/dev`` that programs need."""
+
+    seed: int
+    keep: tuple[Path, ...] = ()
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+
+
 def current_engine() -> Engine:
     """Return the engine of the world that this process is in, or would be in as it stands."""
     return Engine.VIRTUAL if in_guest() else Engine.NAMESPACE
@@ -78,34 +98,35 @@ def is_inside() -> bool:
 def enter(
     engine: Engine,
     arguments: Sequence[str],
-    seed: int,
-    keep: Sequence[Path],
+    guest: Guest,
     progress: Progress,
     ask: Ask | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> NoReturn:
     """Go on as ``python -m experiments.cli arguments`` in a new world.
 
-    ``seed`` fixes what a guest draws at random, ``keep`` names directories of the host that the program needs,
-    ``progress`` is told how far virtual time is, ``ask`` returns the user's lines to a program in a guest, and
-    ``tell`` is told what is done before that starts.
+    ``guest`` is what the guest is like, if there is one; ``progress`` is told how far virtual time is, ``ask`` returns
+    the user's lines to a program in a guest, and ``tell`` is told what is done before that starts.
     Raises UsageError, EmulationError.
     """
     if engine is Engine.NAMESPACE:
         _enter_namespaces(arguments)
     command = [sys.executable, "-m", "experiments.cli", *arguments]
+    guest_kernel = kernel.require()
     compiled = bytecode.prepare(tell)
     ended = run_in_guest(
         command,
-        seed=seed,
-        keep=keep,
+        seed=guest.seed,
+        memory_bytes=guest.memory_bytes,
+        keep=guest.keep,
+        kernel=guest_kernel,
         environment=_own_environment(),
         progress=progress,
         ask=ask,
         bytecode=compiled,
         handed={
-            _USERS_ENVIRONMENT: _encoded(guest_environment(os.environ, seed)),
-            _SOFTWARE: bytecode.fingerprint().encode(),
+            _USERS_ENVIRONMENT: _encoded(guest_environment(os.environ, guest.seed)),
+            _FIGURES_DEPEND_ON: json.dumps(_figures_depend_on(guest_kernel, guest.memory_bytes)).encode(),
         },
     )
     raise SystemExit(ended)
@@ -129,11 +150,22 @@ def _own_environment() -> dict[str, str]:
 def repeatable_with() -> dict[str, str] | None:
     """Return what, beside seed and config, figures of this world depend on; None where that is more than can be named.
 
-    ``software`` names the state of this project's sources, its Python and the packages beside it.
+    ``guest_kernel_changes`` names the state of what this project changes and builds its guests' kernels with,
+    ``software`` that of its sources, its Python and the packages beside it.
     """
     if current_engine() is Engine.NAMESPACE:
         return None
-    return {"guest_kernel": os.uname().release, "software": (CONTROL / _SOFTWARE).read_text()}
+    depends_on: dict[str, str] = json.loads((CONTROL / _FIGURES_DEPEND_ON).read_text())
+    return depends_on
+
+
+def _figures_depend_on(guest_kernel: KernelPaths, memory_bytes: int) -> dict[str, str]:
+    return {
+        "guest_kernel": guest_kernel.release,
+        "guest_kernel_changes": kernel.fingerprint(),
+        "guest_memory": f"{memory_bytes // 2**20} MiB",
+        "software": bytecode.fingerprint(),
+    }
 
 
 def users_environment() -> dict[str, str]:
@@ -221,6 +253,7 @@ def set_up() -> None:
         _mount("tmpfs", Path("/run"), "mode=755")
         _keep_control_groups()
         _mount("sysfs", Path("/sys"), "")
+    limits.allow_open_files()
     TEMPORARY_DIR.mkdir(parents=True)
     os.environ["TMPDIR"] = str(TEMPORARY_DIR)
     tempfile.tempdir = None  # Or what was found before would stay.

@@ -7,7 +7,6 @@ fault; and if the machine was late each time, nothing is said of it.
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Iterator
 
 from experiments.validation.bench import Bench
@@ -19,7 +18,6 @@ from experiments.validation.pair_test import PAIRS, PairTest
 
 def validate(bench: Bench) -> Iterator[TestResult]:
     """Yield the result of each test as it ends. Raises EmulationError or TrafficError if one cannot be made."""
-    _allow_open_files()
     links = LinkTests(bench)
     loads = {PAIRS: PairTest(bench).run, ALL_TO_ALL: AllToAllTest(bench).run, STORAGE: StorageTest(bench).run}
     for test in (links.state, links.wiring, links.links):
@@ -41,9 +39,3 @@ def _reason_not_to_load(bench: Bench) -> str:
     if any(fault.kind in (FaultKind.STATE, FaultKind.WIRING) for fault in bench.faults):
         return "routes are planned for other wiring than this; mend the links first"
     return ""
-
-
-def _allow_open_files() -> None:
-    """Let this process have a socket in every host at once, as far as it may."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

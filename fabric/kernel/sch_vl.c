@@ -30,6 +30,38 @@
 
 #define VL_LATE_NS 200000	/* A frame that came here from a port of ours later than this was held by something. */
 
+static void vl_purge(struct Qdisc *sch, enum vl_cause cause);
+
+/* --- Cuts --- */
+
+/* Loses what waited or was under way when the link was cut, also if the cut is over: nothing may have looked in it. */
+static void vl_notice_cuts(struct Qdisc *sch)
+{
+	struct vl_sched *q = qdisc_priv(sch);
+	int cuts = atomic_read(&qdisc_dev(sch)->carrier_down_count);
+
+	if (cuts != q->cuts || !netif_carrier_ok(qdisc_dev(sch)))
+		vl_purge(sch, VL_DROP_LINK_DOWN);
+	q->cuts = cuts;
+}
+
+/*
+ * Whether the other end merges frames (GRO). That takes the destructor off the frames it merges, by which they would
+ * give back what they hold of the input buffer.
+ */
+static bool vl_is_merged(struct net_device *device)
+{
+	struct net_device *peer = NULL;
+	bool merged;
+
+	rcu_read_lock();
+	if (device->netdev_ops->ndo_get_peer_dev)
+		peer = device->netdev_ops->ndo_get_peer_dev(device);
+	merged = peer && peer->features & NETIF_F_GRO;
+	rcu_read_unlock();
+	return merged;
+}
+
 /* --- Waiting --- */
 
 static void vl_count_drop(struct vl_sched *q, u8 lane, u32 bytes, enum vl_cause cause)
@@ -68,6 +100,18 @@ static u64 vl_came_at(const struct vl_record *input, u64 now_ns)
 	return now_ns;
 }
 
+/* Returns when a frame that came at that time may be sent: after its jitter, and not before those that came earlier. */
+static u64 vl_ready_at(const struct vl_sched *q, u8 lane, u64 came_ns)
+{
+	const struct sk_buff *before = skb_peek_tail(&q->lanes[lane].frames);
+	u64 jitter_ns = q->config.port.jitter_ns;
+
+	if (!jitter_ns)
+		return came_ns;
+	came_ns += reciprocal_scale(get_random_u32(), jitter_ns + 1);
+	return before ? max_t(u64, came_ns, vl_frame_of(before)->at_ns) : came_ns;
+}
+
 static int vl_refuse(struct sk_buff *frame, struct Qdisc *sch, struct vl_record *input, u8 lane, enum vl_cause cause,
 		     struct sk_buff **to_free)
 {
@@ -94,7 +138,7 @@ static int vl_enqueue_frame(struct sk_buff *frame, struct Qdisc *sch, struct vl_
 		record->input = input;
 		record->input_index = frame->skb_iif;
 	}
-	*vl_frame_of(frame) = (struct vl_frame){ record, vl_came_at(input, ktime_get_ns()), lane };
+	*vl_frame_of(frame) = (struct vl_frame){ record, vl_ready_at(q, lane, vl_came_at(input, ktime_get_ns())), lane };
 	__skb_queue_tail(&q->lanes[lane].frames, frame);
 	q->lanes[lane].bytes += bytes;
 	q->waiting |= BIT(lane);
@@ -118,6 +162,9 @@ static int vl_enqueue_segments(struct sk_buff *frame, struct Qdisc *sch, struct 
 	skb_list_walk_safe(segment, segment, next) {
 		skb_mark_not_on_list(segment);
 		qdisc_skb_cb(segment)->pkt_len = segment->len;
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 19, 0)
+		qdisc_skb_cb(segment)->pkt_segs = 1;
+#endif
 		taken += vl_enqueue_frame(segment, sch, NULL, to_free) == NET_XMIT_SUCCESS;
 	}
 	consume_skb(frame);
@@ -128,6 +175,7 @@ static int vl_enqueue(struct sk_buff *frame, struct Qdisc *sch, struct sk_buff *
 {
 	struct vl_record *input = vl_take_over(frame);
 
+	vl_notice_cuts(sch);
 	if (!skb_is_gso(frame))
 		return vl_enqueue_frame(frame, sch, input, to_free);
 	if (input)
@@ -168,15 +216,16 @@ static bool vl_deliver(struct Qdisc *sch, struct sk_buff *frame)
 			kfree_skb(frame);
 			return false;
 		}
-		vl_hand_over(record, frame);
+		if (vl_is_merged(qdisc_dev(sch)))
+			vl_release(record, of->at_ns);	/* Whoever switched that on gets no back-pressure, but no loss. */
+		else
+			vl_hand_over(record, frame);
 	}
 	lane->sent_packets++;
 	lane->sent_bytes += qdisc_pkt_len(frame);
 	qdisc_bstats_update(sch, frame);
 	return true;
 }
-
-static void vl_purge(struct Qdisc *sch, enum vl_cause cause);
 
 static struct sk_buff *vl_dequeue(struct Qdisc *sch)
 {
@@ -186,10 +235,9 @@ static struct sk_buff *vl_dequeue(struct Qdisc *sch)
 
 	if (!sch->q.qlen)
 		return NULL;
-	if (!netif_carrier_ok(qdisc_dev(sch))) {
-		vl_purge(sch, VL_DROP_LINK_DOWN);
+	vl_notice_cuts(sch);
+	if (!sch->q.qlen)
 		return NULL;
-	}
 	now_ns = ktime_get_ns();
 	next_ns = vl_send(q, now_ns);
 	while ((frame = vl_take_landed(sch, now_ns)))
@@ -316,9 +364,14 @@ static int vl_init(struct Qdisc *sch, struct nlattr *options, struct netlink_ext
 		NL_SET_ERR_MSG(extack, "vl: is a port, so it must be the root qdisc of an interface");
 		return -EOPNOTSUPP;
 	}
+	if (vl_is_merged(qdisc_dev(sch))) {
+		NL_SET_ERR_MSG(extack, "vl: the other end merges frames; switch that off: ethtool -K INTERFACE gro off");
+		return -EOPNOTSUPP;
+	}
 	for (lane = 0; lane < VL_LANES; lane++)
 		__skb_queue_head_init(&q->lanes[lane].frames);
 	__skb_queue_head_init(&q->under_way);
+	q->cuts = atomic_read(&qdisc_dev(sch)->carrier_down_count);
 	q->link = vl_link_new(sch);
 	return q->link ? vl_change(sch, options, extack) : -ENOMEM;
 }

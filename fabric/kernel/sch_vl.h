@@ -8,7 +8,7 @@
 
 #include <linux/types.h>
 
-#define VL_VERSION 1
+#define VL_VERSION 2
 #define VL_LANES 16		/* InfiniBand's: data lanes 0 to 14 and 15 */
 #define VL_MANAGEMENT 15	/* before all others, and never subject to flow control */
 #define VL_DSCPS 64
@@ -44,6 +44,7 @@ struct vl_port_options {
 	__u64 rate_bps;
 	__u64 delay_ns;		/* from the last bit sent to the last bit received */
 	__u64 return_ns;	/* from a frame's leaving the other end's buffer until this end knows */
+	__u64 jitter_ns;	/* a frame waits up to so long, at random, before it may be sent; order stays */
 };
 
 struct vl_entry {

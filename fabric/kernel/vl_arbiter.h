@@ -2,8 +2,8 @@
 /*
  * Which lane sends next: InfiniBand Architecture Specification, volume 1, 7.6.9 "VL arbitration and prioritization".
  *
- * Lane 15 goes first. Then the table of high priority, until it has sent its limit while something of low priority
- * waited; then one frame by the table of low priority. Within a table, lanes take turns by weight. A frame may exceed
+ * Lane 15 goes first. Then the table of high priority, until it has sent its limit since low priority last sent; then
+ * one frame by the table of low priority, once one waits: after high priority has been alone, the first one that comes. Within a table, lanes take turns by weight. A frame may exceed
  * what its lane has left; here the excess is taken off the lane's next turn, so that shares are those of the weights
  * for frames of any size.
  */

@@ -53,14 +53,14 @@ static int vl_parse_table(struct vl_table *table, const struct nlattr *attribute
 
 static int vl_parse_port(struct vl_config *config, const struct nlattr *attribute, struct netlink_ext_ack *extack)
 {
-	config->port = *(const struct vl_port_options *)nla_data(attribute);
+	nla_memcpy(&config->port, attribute, sizeof(config->port));	/* It may lie at an odd multiple of 4. */
 	if (config->port.version != VL_VERSION) {
 		NL_SET_ERR_MSG(extack, "vl: this module and the program are of different versions");
 		return -EINVAL;
 	}
 	if (config->port.mode >= VL_MODES || !config->port.rate_bps || config->port.delay_ns > NSEC_PER_SEC ||
-	    config->port.return_ns > NSEC_PER_SEC) {
-		NL_SET_ERR_MSG(extack, "vl: unknown mode, no rate, or a delay above 1 s");
+	    config->port.return_ns > NSEC_PER_SEC || config->port.jitter_ns > NSEC_PER_SEC) {
+		NL_SET_ERR_MSG(extack, "vl: unknown mode, no rate, or a delay or jitter above 1 s");
 		return -EINVAL;
 	}
 	config->control_lane = config->port.control_lane;

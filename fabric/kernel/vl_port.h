@@ -36,6 +36,7 @@ struct vl_sched {
 	u64 last_arrival_ns;
 	struct sk_buff_head under_way;	/* being sent, or sent and not yet delivered */
 	u64 under_way_bytes;
+	int cuts;		/* how often the link had been cut when this was last looked at */
 };
 
 struct vl_frame {		/* what qdisc_skb_cb has room for */

@@ -10,8 +10,8 @@
 #include "sch_vl.h"
 #include "vl_port.h"
 
-#define VL_WAITS 512		/* pairs of an input buffer and a lane, at most, in one answer */
-
+/* Pairs of an input buffer and a lane, at most: 64 ports of 15 lanes have 945, and an answer has room for 32 KB. */
+#define VL_WAITS 1536
 
 /* Adds to the wait of a pair of lanes; `count` goes on when there is no room for another one, so that this shows. */
 static void vl_add_wait(struct vl_wait *waits, u32 *count, const struct vl_record *input, u32 index, u8 lane)
@@ -120,6 +120,8 @@ static int vl_room_for_waits(const struct gnet_dump *dump, size_t fixed_bytes, u
 	return fitting;
 }
 
+static void vl_notice_cuts(struct Qdisc *sch);	/* sch_vl.c */
+
 static int vl_dump_stats(struct Qdisc *sch, struct gnet_dump *dump)
 {
 	struct vl_sched *q = qdisc_priv(sch);
@@ -131,6 +133,7 @@ static int vl_dump_stats(struct Qdisc *sch, struct gnet_dump *dump)
 	if (!answer)
 		return -1;
 	sch_tree_lock(sch);
+	vl_notice_cuts(sch);
 	waits = vl_fill(sch, answer);
 	answer->all_waits = vl_collect_waits(q, waits);
 	sch_tree_unlock(sch);

@@ -24,7 +24,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from fcntl import F_DUPFD_CLOEXEC, fcntl
@@ -37,10 +37,12 @@ from fabric.virtual.kernel import KernelPaths, require
 from fabric.virtual.watch import LEAST_UPTIME_S, Limits, Progress, Watch
 
 GIB = 1 << 30
+DEFAULT_MEMORY_BYTES = 4 * GIB
 START_S = 1_700_000_000
 """The guest's date when it starts, in every run: seconds since 1970."""
 PRIVATE = (Path("/tmp"), Path("/run"), Path("/dev"))
 """What the guest has of its own instead of the host's."""
+_HIDDEN_PATH = re.compile(rf"(?<![\w./-])(?:{'|'.join(map(str, PRIVATE))})(?![^/\s'\"=:,;])[^\s'\"=:,;]*")
 CONTROL = Path("/run/guest")
 """Where the guest sees its control directory, which is the host's."""
 CONTROL_DESCRIPTOR = 200
@@ -57,7 +59,7 @@ def run_in_guest(
     argv: Sequence[str],
     *,
     seed: int,
-    memory_bytes: int = 4 * GIB,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
     keep: Sequence[Path] = (),
     environment: Mapping[str, str] | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
@@ -110,7 +112,7 @@ def run_in_guest(
             (control / BYTECODE).symlink_to(bytecode.resolve())
         output = _Copies(control, stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
         command = kernel_command(kernel, memory_bytes, kernel_parameters)
-        watch = Watch(limits, progress, kernel.clock_address)
+        watch = Watch(limits, progress, kernel.clock_address, kernel.running_address)
         surroundings = _kernel_environment(kernel, memory_bytes, seed, processor)
         try:
             ending = _run_kernel(command, surroundings, control, watch, output, dialogue)
@@ -174,6 +176,16 @@ def directories_to_keep(paths: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(kept)
 
 
+def directories_named(words: Iterable[str]) -> tuple[Path, ...]:
+    """Return the directories below the guest's own ones that hold, or are to hold, files which a command's words name.
+
+    What is directly in ``/tmp`` makes all of that; ``/run`` and ``/dev`` stay the guest's.
+    """
+    named = (Path(os.path.normpath(path)) for word in words for path in _HIDDEN_PATH.findall(word))
+    found = [path if path.is_dir() else path.parent for path in named]
+    return tuple(dict.fromkeys(path for path in found if path.is_dir() and path not in PRIVATE[1:]))
+
+
 def guest_environment(ours: Mapping[str, str], seed: int) -> dict[str, str]:
     """Return the environment of a program in the guest, made from ours: where programs and files are differs there."""
     path = [part for part in ours.get("PATH", "").split(":") if part]
@@ -206,7 +218,7 @@ def memory_directory(memory_bytes: int, candidates: Sequence[Path]) -> Path:
             return directory
     raise EmulationError(
         f"no place for {memory_bytes / GIB:.1f} GiB of guest memory: {', '.join(found)}; "
-        "make room, set TMPDIR or give the guest less memory"
+        "make room, set TMPDIR or give the guest less memory (--memory)"
     )
 
 
@@ -215,11 +227,11 @@ def explain_failure(console: str, return_code: int, memory_bytes: int) -> str:
     if _is_out_of_mappings(console):
         return "the guest needed more mappings than this host allows; raise it: sudo sysctl vm.max_map_count=1048576"
     if re.search(r"out of memory", console, re.IGNORECASE):
-        return f"the guest ran out of its {memory_bytes / GIB:.1f} GiB of memory; give it more"
+        return f"the guest ran out of its {memory_bytes / GIB:.1f} GiB of memory; give it more (--memory)"
     if panic := re.search(r"Kernel panic - not syncing: (.*)", console):
         return f"the guest's kernel panicked: {panic[1]}\n{_ending(console)}"
     if return_code == -signal.SIGBUS:
-        return "the host has no room left for the guest's memory; make room, set TMPDIR or give the guest less memory"
+        return "the host has no room left for the guest's memory; make room, set TMPDIR or give it less (--memory)"
     if return_code == -signal.SIGKILL:
         return "the guest's kernel was killed (by the host's out-of-memory killer, if by nobody else)"
     return f"the guest ended with {return_code} before its program did\n{_ending(console)}"

@@ -1,13 +1,13 @@
 """Builds the guest kernel, once, from the source package of the distribution.
 
 A built kernel lives in a directory of its own in the cache, named after the source it was built from and a fingerprint
-of what this package adds to it (``kernel.config``, ``init.c``, ``host.c`` and :data:`EDITS`). It gets that name only
-when it is complete, so a half-built kernel is never used::
+of what this package adds to it (``kernel.config``, ``init.c``, ``host.c``, :mod:`fabric.virtual.edits`). It gets that
+name only when it is complete, so a half-built kernel is never used, and kernels of several versions lie side by side::
 
     linux         the kernel, an ordinary program
     init          PID 1 of the guest
     host.so       what is loaded into the kernel's process on the host
-    kernel.json   the kernel's release and the address of its virtual clock
+    kernel.json   the kernel's release and the addresses of its virtual clock and of the program that runs
     tree/         what modules are built against
 """
 
@@ -29,13 +29,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabric import cache, modules
-from fabric.errors import EmulationError
+from fabric.errors import EmulationError, UsageError
+from fabric.virtual import edits
 
 HERE = Path(__file__).resolve().parent
 SOURCE_DIRECTORY = Path("/usr/src")
 CACHE_NAME = "virtual"
 CLOCK_SYMBOL = "time_travel_time"
-LAYOUT = 1
+RUNNING_SYMBOL = "time_travel_running"
+TRIED = ("6.1", "6.12")
+"""The versions of Debian's linux-source that the tests pass with."""
+CHOICE = "FABRIC_GUEST_KERNEL"
+"""The environment's choice among several kernels: a version, such as 6.12."""
+LAYOUT = 2
 """Raised when a kernel built by an older version of this file can no longer be used."""
 
 TOOLS = {
@@ -52,54 +58,6 @@ TOOLS = {
 UNPACKERS = {".xz": ("xz", "xz-utils"), ".bz2": ("bzip2", "bzip2"), ".gz": ("gzip", "gzip")}
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Edit:
-    """A change of the source, made where ``old`` is; it must be there exactly once."""
-
-    file: str
-    old: str
-    new: str
-
-
-EDITS = (
-    # The clock in ns, not in steps of 256 ns, and timers as fine: a full frame takes 168 ns at 200 Gbit/s.
-    Edit(
-        "arch/um/include/linux/time-internal.h",
-        "#define TIMER_MULTIPLIER 256",
-        "void time_travel_call_failed(void);\n#define TIMER_MULTIPLIER 1",
-    ),
-    Edit("arch/um/include/linux/time-internal.h", "#define TIMER_MIN_DELTA  500", "#define TIMER_MIN_DELTA  1"),
-    Edit("arch/um/kernel/time.c", "time_travel_update_time_rel(TIMER_MULTIPLIER);", "time_travel_clock_was_read();"),
-    Edit(
-        "arch/um/kernel/time.c", "static u64 timer_read(", (HERE / "clock.c.inc").read_text() + "static u64 timer_read("
-    ),
-    # A system call that fails takes 1 ns instead of 1 us, in which timers were late and no frame got further.
-    Edit("arch/um/kernel/skas/syscall.c", "um_udelay(1);", "time_travel_call_failed();"),
-    Edit("arch/um/kernel/time.c", "#include <asm/irq.h>\n", "#include <asm/irq.h>\n#include <asm/unistd.h>\n"),
-    # Rates that are right within far less than the 0.3 % by which whole ns miss them at 200 Gbit/s.
-    Edit(
-        "include/net/sch_generic.h",
-        "static inline u64 psched_l2t_ns(",
-        (HERE / "rate.h.inc").read_text() + "static inline u64 psched_l2t_ns(",
-    ),
-    Edit(
-        "include/net/sch_generic.h",
-        "return ((u64)len * r->mult) >> r->shift;",
-        "return ((u64)len * r->mult + psched_fraction(r->shift)) >> r->shift;",
-    ),
-    # A frame that has left a host is no longer charged to its sender's socket, as a NIC has it. TCP sends on only while
-    # little of a connection waits on the host ("small queues"), and would else count what waits anywhere in the fabric.
-    Edit(
-        "drivers/net/veth.c",
-        "\tskb_tx_timestamp(skb);\n",
-        "\tif (skb->sk)\n\t\tskb_orphan(skb);\n\tskb_tx_timestamp(skb);\n",
-    ),
-    # TCP's shortest timers are two ticks long: 20 ms as it is, 2 ms like this.
-    Edit("arch/um/Kconfig", "config HZ\n\tint\n\tdefault 100\n", "config HZ\n\tint\n\tdefault 1000\n"),
-)
-"""What no option of the kernel can say."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +92,19 @@ class KernelPaths:
         return str(self._facts()["release"])
 
     @property
+    def version(self) -> str:
+        """The version of the source, as its package has it: ``6.12``."""
+        return self.directory.name.split("-")[1]
+
+    @property
     def clock_address(self) -> int:
         """Where the kernel's process holds the virtual time, in ns since its boot (64 bits)."""
         return int(str(self._facts()["clock_address"]))
+
+    @property
+    def running_address(self) -> int:
+        """Where it holds which program runs: its number (32 bits), 8 bytes on the address of its name."""
+        return int(str(self._facts()["running_address"]))
 
     def module_command(self, directory: Path) -> list[str]:
         """Return the command that builds the kernel modules of ``directory``."""
@@ -162,15 +130,18 @@ def cache_directory() -> Path:
 
 
 def source_archives(directory: Path = SOURCE_DIRECTORY) -> list[Path]:
-    """Return the kernel source archives that are installed, newest kernel first."""
+    """Return the kernel source archives that are installed, in the order in which they are to be tried.
+
+    Those of versions that were tried come first, then newer before older.
+    """
     found = {path.resolve() for pattern in ("", "*/") for path in directory.glob(f"{pattern}linux-source-*.tar.*")}
-    return sorted((path for path in found if path.suffix in UNPACKERS), key=_version, reverse=True)
+    return sorted((path for path in found if path.suffix in UNPACKERS), key=_preference, reverse=True)
 
 
-def missing_packages() -> list[str]:
-    """Return the packages of Debian and Ubuntu to install before a kernel can be built here."""
+def missing_packages(source: Path | None = None) -> list[str]:
+    """Return the packages of Debian and Ubuntu that are missing to build a kernel here, from ``source`` if given."""
     missing = {package for tool, package in TOOLS.items() if shutil.which(tool) is None}
-    archives = source_archives()
+    archives = source_archives() if source is None else [source]
     if not archives:
         missing.add("linux-source")
     elif (unpacker := UNPACKERS[archives[0].suffix]) and shutil.which(unpacker[0]) is None:
@@ -178,15 +149,37 @@ def missing_packages() -> list[str]:
     return sorted(missing)
 
 
-def find() -> KernelPaths | None:
-    """Return the kernel that :func:`build` made for this account, or root made for all; None if there is none."""
-    preferred = [_name(archive) for archive in source_archives()[:1]]
+def built() -> list[KernelPaths]:
+    """Return the kernels that :func:`build` made for this account, or root made for all, in the order of preference.
+
+    Each source's newest comes from this account if it has one; one whose source is installed as it is goes before one
+    of the same version whose source has been replaced since.
+    """
+    current = {_name(archive) for archive in source_archives()}
+    found: dict[str, KernelPaths] = {}
     for place in (place / CACHE_NAME for place in cache.places()):
-        others = sorted((path.name for path in place.glob(f"linux-*-{_fingerprint()}")), reverse=True)
-        for name in (*preferred, *others):
-            if (place / name / "kernel.json").is_file():
-                return KernelPaths(place / name)
-    return None
+        for path in place.glob(f"linux-*-{fingerprint()}"):
+            if (path / "kernel.json").is_file():
+                found.setdefault(path.name, KernelPaths(path))
+    return sorted(
+        found.values(), key=lambda one: (*_preference(one.directory), one.directory.name in current), reverse=True
+    )
+
+
+def find() -> KernelPaths | None:
+    """Return the kernel that guests run: of those built the one that the environment chooses, or the preferred one.
+
+    Returns None if no kernel is built. Raises UsageError if the one chosen is not.
+    """
+    kernels = built()
+    chosen = os.environ.get(CHOICE)
+    if not chosen:
+        return kernels[0] if kernels else None
+    for kernel in kernels:
+        if kernel.version == chosen:
+            return kernel
+    there = ", ".join(kernel.version for kernel in kernels) or "none"
+    raise UsageError(f"{CHOICE}={chosen}: no such guest kernel is built ({there}); fabric virtual build --source FILE")
 
 
 def require() -> KernelPaths:
@@ -197,21 +190,24 @@ def require() -> KernelPaths:
     return kernel
 
 
-def build(progress: Progress = lambda text: None, *, jobs: int | None = None) -> KernelPaths:
-    """Return the kernel of the newest source installed, building it if need be (minutes; ``jobs`` compilers at once).
+def build(
+    progress: Progress = lambda text: None, *, jobs: int | None = None, source: Path | None = None
+) -> KernelPaths:
+    """Return the kernel of ``source``, or of the preferred one installed, building it if need be.
 
-    Says what it does through ``progress``. Raises EmulationError if something is missing or the build fails.
+    That takes minutes, with ``jobs`` compilers at once. Says what it does through ``progress``. Raises EmulationError
+    if something is missing, no guest can be built from that source, or the build fails.
     """
-    archive = _ready_to_build()
+    archive = _ready_to_build(source)
     directory = cache_directory()
     directory.mkdir(parents=True, exist_ok=True)
     with _locked(directory / "lock", progress):
         final = directory / _name(archive)
         if not (final / "kernel.json").is_file():
             _build(archive, final, progress, jobs or os.cpu_count() or 1)
-    built = KernelPaths(final)
-    modules.build(final.name, built.module_command)
-    return built
+    made = KernelPaths(final)
+    modules.build(final.name, made.module_command)
+    return made
 
 
 def lacking_options(fragment: str, config: str) -> list[str]:
@@ -222,12 +218,20 @@ def lacking_options(fragment: str, config: str) -> list[str]:
 
 
 def _version(archive: Path) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", archive.name.split(".tar")[0]))
+    """Return the version in the name of an archive, or of what was built from one."""
+    found = re.search(r"linux-(?:source-)?(\d+(?:\.\d+)*)", archive.name)
+    return tuple(map(int, found[1].split("."))) if found else ()
 
 
-def _fingerprint() -> str:
+def _preference(archive: Path) -> tuple[bool, tuple[int, ...]]:
+    version = _version(archive)
+    return ".".join(map(str, version[:2])) in TRIED, version
+
+
+def fingerprint() -> str:
+    """Return what tells kernels as this package changes them from those of its other versions."""
     digest = hashlib.sha256(str(LAYOUT).encode())
-    digest.update(repr(EDITS).encode())
+    digest.update(edits.digest().encode())
     for name in ("kernel.config", "init.c", "host.c"):
         digest.update((HERE / name).read_bytes())
     return digest.hexdigest()[:12]
@@ -238,15 +242,17 @@ def _name(archive: Path) -> str:
     status = archive.stat()
     source = hashlib.sha256(f"{archive.name} {status.st_size} {int(status.st_mtime)}".encode()).hexdigest()[:8]
     version = ".".join(map(str, _version(archive)))
-    return f"linux-{version}-{source}-{_fingerprint()}"
+    return f"linux-{version}-{source}-{fingerprint()}"
 
 
-def _ready_to_build() -> Path:
+def _ready_to_build(source: Path | None) -> Path:
     if platform.machine() != "x86_64":
         raise EmulationError(f"the guest kernel needs an x86-64 machine, this is {platform.machine()}")
-    if missing := missing_packages():
+    if source is not None and not (source.is_file() and source.suffix in UNPACKERS and _version(source)):
+        raise UsageError(f"{source}: not an archive of a kernel's source, as /usr/src/linux-source-6.12.tar.xz is")
+    if missing := missing_packages(source):
         raise EmulationError(f"building the guest kernel needs: sudo apt-get install {' '.join(missing)}")
-    return source_archives()[0]
+    return source_archives()[0] if source is None else source.resolve()
 
 
 @contextmanager
@@ -271,12 +277,13 @@ def _build(archive: Path, final: Path, progress: Progress, jobs: int) -> None:
         with log.open("w") as output:
             maker = _Maker(work, output.fileno(), log, progress)
             _compile_helpers(maker)
-            progress(f"unpacking {archive.name}")
             maker.tree.mkdir()
-            maker.run(
-                ["tar", "xf", str(archive), "--strip-components=1", "-C", str(maker.tree)], "unpacking the source"
-            )
-            _edit(maker.tree)
+            progress(f"looking at {archive.name}")
+            changed = _changed_files(archive, maker.tree)
+            progress(f"unpacking {archive.name}")
+            maker.run(_unpack_command(archive, maker.tree), "unpacking the source")
+            for name, text in changed.items():
+                (maker.tree / name).write_text(text)
             _configure(maker)
             maker.make([f"-j{jobs}", "linux", "modules_prepare", "modules"], "compiling the kernel")
             _collect(maker)
@@ -339,15 +346,27 @@ def _compile_helpers(maker: _Maker) -> None:
     maker.run([*gcc, *library], what)
 
 
-def _edit(tree: Path) -> None:
-    for edit in EDITS:
-        path = tree / edit.file
-        text = path.read_text()
-        if text.count(edit.old) != 1:
-            raise EmulationError(
-                f"{edit.file} of this kernel source has no place for a change of ours; try another version"
-            )
-        path.write_text(text.replace(edit.old, edit.new))
+def _unpack_command(archive: Path, tree: Path) -> list[str]:
+    return ["tar", "xf", str(archive), "--strip-components=1", "-C", str(tree)]
+
+
+def _changed_files(archive: Path, tree: Path) -> dict[str, str]:
+    """Return the files that are to be changed, changed. Raises EmulationError if the source has no place for a change.
+
+    Takes only these files from the archive, which is quick beside unpacking 1.5 GB.
+    """
+    patterns = [f"*/{name}" for name in edits.files()]
+    only = ["--occurrence=1", "--wildcards", "--no-wildcards-match-slash", *patterns]
+    subprocess.run([*_unpack_command(archive, tree), *only], capture_output=True, check=False)  # What lacks, misfits.
+    found = [name for name in edits.files() if (tree / name).is_file()]
+    texts = {name: (tree / name).read_text() for name in found}
+    if unfit := edits.misfits(texts):
+        raise EmulationError(
+            f"{archive}: no guest kernel can be built from it, our changes do not fit {', '.join(unfit)}. Known to "
+            f"work are Debian's {' and '.join(f'linux-source-{version}' for version in TRIED)}; install one of these "
+            "or name another source: fabric virtual build --source FILE"
+        )
+    return {edit.file: edit.apply(texts[edit.file]) for edit in edits.EDITS}
 
 
 def _configure(maker: _Maker) -> None:
@@ -362,7 +381,12 @@ def _collect(maker: _Maker) -> None:
     """Put what a run needs beside the tree, and keep of the tree what building a module needs."""
     maker.progress("tidying up")
     shutil.copy2(maker.tree / "linux", maker.work / "linux")
-    facts = {"release": _read_release(maker.tree), "clock_address": _clock_address(maker.tree / "linux")}
+    symbols = _symbols(maker.tree / "linux")
+    facts = {
+        "release": _read_release(maker.tree),
+        "clock_address": _address(symbols, CLOCK_SYMBOL),
+        "running_address": _address(symbols, RUNNING_SYMBOL),
+    }
     maker.run(["strip", "--strip-debug", str(maker.work / "linux")], "stripping the kernel")
     _prune(maker.tree)
     (maker.work / "kernel.json").write_text(json.dumps(facts, indent=2) + "\n")
@@ -372,12 +396,15 @@ def _read_release(tree: Path) -> str:
     return (tree / "include/config/kernel.release").read_text().strip()
 
 
-def _clock_address(kernel: Path) -> int:
-    symbols = subprocess.run(["nm", str(kernel)], capture_output=True, text=True, check=True).stdout
-    for line in symbols.splitlines():
-        if line.endswith(f" {CLOCK_SYMBOL}"):
-            return int(line.split()[0], 16)
-    raise EmulationError(f"the kernel built has no {CLOCK_SYMBOL}: its virtual clock cannot be read")
+def _symbols(kernel: Path) -> dict[str, int]:
+    lines = subprocess.run(["nm", str(kernel)], capture_output=True, text=True, check=True).stdout.splitlines()
+    return {words[2]: int(words[0], 16) for line in lines if len(words := line.split()) == 3}
+
+
+def _address(symbols: dict[str, int], name: str) -> int:
+    if name not in symbols:
+        raise EmulationError(f"the kernel built has no {name}: its virtual clock cannot be watched")
+    return symbols[name]
 
 
 def _prune(tree: Path) -> None:

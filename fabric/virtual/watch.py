@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ PROGRESS_S = 0.5
 LONGEST_LOOK_S = 1.0
 END_OF_TIME_NS = 1 << 62
 """Where the clock jumps to when no event is left."""
+_RUNNING = struct.Struct("=i4xQ")  # clock.c.inc: time_travel_running.
+_NAME_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,9 @@ class Limits:
 
     hang_s: float = 120.0
     """Wall time without virtual time: a loop that neither sleeps nor reads the clock, or a very long computation."""
+    least_ratio: float = 1e-7
+    """What must pass of virtual time in ``hang_s``, for a second of wall time: less is a hang, too. Loops that look at
+    the clock, or try in vain, pass 0.03; fabrics that are too large to be of use, 0.0001."""
     wall_s: float | None = None
     virtual_s: float = 86_400.0
     """Programs that wait for each other for ever let virtual time fly; this ends it."""
@@ -48,22 +54,25 @@ Progress = Callable[[GuestTime], None]
 class Watch:
     """Looks at the guest's clock from outside, tells of it, and finds out when to give up."""
 
-    def __init__(self, limits: Limits, progress: Progress | None, clock_address: int) -> None:
+    def __init__(
+        self, limits: Limits, progress: Progress | None, clock_address: int, running_address: int | None = None
+    ) -> None:
         self._limits, self._progress, self._clock_address = limits, progress, clock_address
+        self._running_address = running_address
         self._looked_s = time.monotonic()
         self._wall_s = self._moved_s = self._told_s = 0.0
-        self._virtual_ns = 0
+        self._virtual_ns = self._moved_ns = 0
 
     def look(self, pid: int) -> str | None:
         """Return why to end the guest, if there is a reason."""
         self._count_wall_time()
-        virtual_ns = _read_clock_ns(pid, self._clock_address)
-        if virtual_ns is not None and virtual_ns != self._virtual_ns:
-            self._virtual_ns, self._moved_s = virtual_ns, self._wall_s
+        self._virtual_ns = _read_clock_ns(pid, self._clock_address) or self._virtual_ns
+        if self._virtual_ns - self._moved_ns > self._limits.least_ratio * (self._wall_s - self._moved_s) * 1e9:
+            self._moved_ns, self._moved_s = self._virtual_ns, self._wall_s
         if self._progress is not None and self._wall_s - self._told_s >= PROGRESS_S:
             self._told_s = self._wall_s
             self._progress(GuestTime(self._virtual_ns / 1e9, self._wall_s))
-        return self._excess()
+        return self._excess(pid)
 
     def _count_wall_time(self) -> None:
         """Leave out the time for which this process, and likely the guest with it, was stopped."""
@@ -71,16 +80,18 @@ class Watch:
         self._wall_s += min(now_s - self._looked_s, LONGEST_LOOK_S)
         self._looked_s = now_s
 
-    def _excess(self) -> str | None:
+    def _excess(self, pid: int) -> str | None:
         limits, virtual_s = self._limits, self._virtual_ns / 1e9
         if self._virtual_ns >= END_OF_TIME_NS:
             return "nothing is left to happen in the guest: every program waits for another"
         if virtual_s > limits.virtual_s:
             return f"the guest is not done after {limits.virtual_s:g} s of virtual time: programs that wait for ever?"
         if self._wall_s - self._moved_s > limits.hang_s:
+            how = "stood still" if self._virtual_ns == self._moved_ns else "hardly moved"
+            running = None if self._running_address is None else _read_running(pid, self._running_address)
             return (
-                f"the guest's clock stood still at {virtual_s:.6f} s for {limits.hang_s:g} s of wall time: "
-                "a program loops without sleeping, or computes for longer than that"
+                f"the guest's clock {how} at {virtual_s:.6f} s for {limits.hang_s:g} s of wall time: "
+                f"{running or 'a program'} loops without sleeping, or computes for longer than that"
             )
         if limits.wall_s is not None and self._wall_s > limits.wall_s:
             return (
@@ -91,10 +102,26 @@ class Watch:
 
 def _read_clock_ns(pid: int, address: int) -> int | None:
     """Return the guest's virtual time, None while its process starts or ends."""
+    content = _read_memory(pid, address, 8)
+    return None if content is None else int.from_bytes(content, sys.byteorder)
+
+
+def _read_running(pid: int, address: int) -> str | None:
+    """Return which program the guest runs, as far as can be told: its name, of which Linux keeps 15 letters."""
+    pointer = _read_memory(pid, address, _RUNNING.size)
+    if pointer is None:
+        return None
+    number, name_address = _RUNNING.unpack(pointer)
+    name = _read_memory(pid, name_address, _NAME_BYTES)
+    return None if name is None else f"{name.split(bytes(1))[0].decode(errors='replace')!r} (process {number})"
+
+
+def _read_memory(pid: int, address: int, size_bytes: int) -> bytes | None:
+    """Return what a process holds there; None if it holds nothing."""
     try:
         with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
             memory.seek(address)
-            found = memory.read(8)
-    except OSError:
+            content = memory.read(size_bytes)
+    except (OSError, ValueError, OverflowError):
         return None
-    return int.from_bytes(found, sys.byteorder) if len(found) == 8 else None  # Its memory goes before its process.
+    return content if len(content) == size_bytes else None

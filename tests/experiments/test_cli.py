@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -282,6 +283,14 @@ def test_an_unknown_experiment_names_the_nearest(capsys: pytest.CaptureFixture[s
             "fire_flyer_3: no such topology file or builtin; did you mean 'fire_flyer_2'?",
         ),
         (
+            ["--memory", "8GiB"],
+            "--memory is for --engine virtual; a run in real time has this machine's memory",
+        ),
+        (
+            ["--set", "queues.jitter=1"],
+            "queues.jitter is for virtual time (--engine virtual); real time has jitter of its own: set it to 0",
+        ),
+        (
             ["--out", "/run/x"],
             "--out /run/x: /run is private to a run and ends with it; give a path elsewhere",
         ),
@@ -295,6 +304,28 @@ def test_a_run_that_cannot_be_is_refused_before_a_world_is_made(
     capsys: pytest.CaptureFixture[str], entered: list[object], arguments: list[str], words: str
 ) -> None:
     assert refusal(capsys, "run", "isolation", *arguments) == words
+    assert entered == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "isolation", "--set", "topology=fire_flyer_2"],
+        ["path", "fire_flyer_2", "z0h000", "z1h000", "--probe"],
+        ["exec", "fire_flyer_2", "z0h000", "--", "true"],
+        ["shell", "fire_flyer_2"],
+        ["validate", "fire_flyer_2", "--quick"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_guest_too_small_for_its_fabric_is_refused_before_it_starts(
+    capsys: pytest.CaptureFixture[str], entered: list[object], command: list[str]
+) -> None:
+    place = command.index("--") if "--" in command else len(command)
+    told = refusal(capsys, *command[:place], "--engine", "virtual", "--memory", "1GiB", *command[place:])
+    assert re.search(
+        r"1380 hosts, 3200 links\) needs some .* GiB of memory .* would have 1.0 GiB.*: --memory \d+GiB", told
+    )
     assert entered == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -32,6 +33,33 @@ def test_a_delay_is_netem_at_the_root_with_the_lanes_below() -> None:
     assert attributes[1] == b"netem\0"
     assert dict(attributes_of(attributes[2], 24))[10] == struct.pack("=q", 5_000)
     assert (parent_of(delay), parent_of(htb)) == (netlink.TC_H_ROOT, netlink.DELAY_HANDLE | 1)
+
+
+@pytest.mark.parametrize("queueing", [Queueing.SHARED, Queueing.LANES])
+def test_jitter_is_netem_at_hosts_only_from_none_to_its_most_and_in_order(queueing: Queueing) -> None:
+    plan = plan_lanes(QueueConfig(jitter=1), queueing)
+    host = replace(port(0), is_host=True)
+    netem = dict(attributes_of(install_requests(host, plan)[0].body, TCMSG_BYTES))
+    assert netem[1] == b"netem\0"
+    options = dict(attributes_of(netem[2], 24))
+    mean_ns, half_ns = (struct.unpack("=q", options[kind])[0] for kind in (10, 11))
+    assert mean_ns == half_ns == 84  # A frame of 4,214 bytes takes 168.56 ns.
+    assert struct.unpack("=Q", options[8])[0] > 10**18, "without a rate, netem reorders"
+    delayed = dict(attributes_of(install_requests(replace(host, delay_ns=5_000), plan)[0].body, TCMSG_BYTES))
+    assert dict(attributes_of(delayed[2], 24))[10] == struct.pack("=q", 5_084)
+    assert parent_of(install_requests(port(0), plan)[0]) == netlink.TC_H_ROOT
+    assert b"netem" not in install_requests(port(0), plan)[0].body
+
+
+def test_jitter_of_lossless_ports_is_theirs() -> None:
+    plan = plan_lanes(QueueConfig(jitter=2), Queueing.LOSSLESS_LANES)
+    (at_host,) = install_requests(replace(port(0), is_host=True), plan)
+    (at_switch,) = install_requests(port(0), plan)
+    asked = []
+    for request in (at_host, at_switch):
+        options = dict(attributes_of(dict(attributes_of(request.body, TCMSG_BYTES))[2], 0))
+        asked.append(struct.unpack_from("=Q", options[1], 32)[0])
+    assert asked == [337, 0]
 
 
 def test_without_a_delay_the_lanes_are_the_root() -> None:

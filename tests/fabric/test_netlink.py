@@ -104,6 +104,22 @@ def test_attributes_read_as_they_were_written() -> None:
     assert list(netlink.attributes_of(body, 4)) == [(3, b"abcde"), (7, b""), (9, b"xyzw")]
 
 
+def test_thousands_of_short_requests_have_all_their_answers_read_with_a_buffer_of_the_default_size() -> None:
+    with Netlink() as link:
+        link._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 212_992 // 2)  # The kernel doubles it.
+        link.send([netlink.Request(netlink.NLMSG_NOOP, 0, b"", "asking for nothing")] * 5000)
+
+
+def test_an_answer_that_the_kernel_had_no_memory_for_is_told_with_what_was_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(netlink, "_BURST_REQUESTS", 10**6)
+    with Netlink() as link:
+        link._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with pytest.raises(EmulationError, match=r"asking for nothing: .* was lost: No buffer space.*lacks memory"):
+            link.send([netlink.Request(netlink.NLMSG_NOOP, 0, b"", "asking for nothing")] * 1000)
+
+
 def test_counters_of_the_interfaces_are_those_of_the_kernel() -> None:
     receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     receiver.bind(("127.0.0.1", 0))
@@ -177,9 +193,15 @@ def test_a_kernel_that_does_not_answer_is_told_with_the_request() -> None:
     assert str(told.value) == "setting eth2 up: the kernel did not answer within 10 s"
 
 
-def test_large_batches_are_cut_into_bursts_each_waited_for() -> None:
-    one = netlink.link_state(1, "eth1", up=True)
-    in_a_burst = -(-24 * 1024 // (netlink.HEADER.size + len(one.body)))
+@pytest.mark.parametrize(
+    ("one", "in_a_burst"),
+    [
+        (netlink.Request(netlink.RTM_NEWLINK, 0, bytes(1008), "a large one"), 24),
+        (netlink.link_state(1, "eth1", up=True), 128),
+    ],
+    ids=["large", "many answers"],
+)
+def test_large_batches_are_cut_into_bursts_each_waited_for(one: netlink.Request, in_a_burst: int) -> None:
     count = in_a_burst + 5
     bursts = [range(1, in_a_burst + 1), range(in_a_burst + 1, count + 1)]
     link, fake = talking_to(*(acknowledged(*burst) for burst in bursts))

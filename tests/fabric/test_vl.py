@@ -16,11 +16,17 @@ PORT = Port(10**9, {0: LaneBuffer(limit_bytes=1, credit_bytes=65536, xoff_bytes=
 
 def test_options_are_laid_out_as_the_kernel_reads_them() -> None:
     port = replace(
-        PORT, lane_of_dscp={8: 1}, low=[Entry(0, 3), Entry(1, 255)], control_lane=15, delay_ns=5, return_ns=6
+        PORT,
+        lane_of_dscp={8: 1},
+        low=[Entry(0, 3), Entry(1, 255)],
+        control_lane=15,
+        delay_ns=5,
+        return_ns=6,
+        jitter_ns=7,
     )
     port = replace(port, buffers={0: LaneBuffer(1, 2, 4, 3, 5), 1: LaneBuffer(credit_bytes=9)})
     found = dict(netlink.attributes_of(vl.options(port), 0))
-    assert found[1] == struct.pack("=IBBBxQQQ", 1, 1, 15, 255, 10**9, 5, 6)
+    assert found[1] == struct.pack("=IBBBxQQQQ", 2, 1, 15, 255, 10**9, 5, 6, 7)
     assert found[2] == bytes(8) + b"\1" + bytes(55)
     assert (found[3], found[4]) == (b"", bytes([0, 3, 1, 255]))
     assert len(found[5]) == 16 * 24
@@ -33,6 +39,7 @@ def test_options_are_laid_out_as_the_kernel_reads_them() -> None:
         ({"rate_bps": 0}, r"rate 0 bit/s must be above 0"),
         ({"delay_ns": -1}, r"delay -1 ns must be between 0 and 1000000000"),
         ({"return_ns": 2 * 10**9}, r"return time 2000000000 ns"),
+        ({"jitter_ns": -1}, r"jitter -1 ns must be between 0 and 1000000000"),
         ({"high_limit": 256}, r"limit of high priority 256"),
         ({"lane_of_dscp": {64: 0}}, r"DSCP 64"),
         ({"lane_of_dscp": {1: 3}}, r"lane 3 is in no arbitration table .*; lane 3: credit_bytes must be above 0"),
@@ -60,7 +67,7 @@ def test_the_management_lane_needs_neither_an_entry_nor_credits() -> None:
     vl.options(replace(PORT, control_lane=vl.MANAGEMENT_LANE, lane_of_dscp={48: vl.MANAGEMENT_LANE}))
 
 
-def answer(*, version: int = 1, waits: int = 2, all_waits: int = 2) -> bytes:
+def answer(*, version: int = 2, waits: int = 2, all_waits: int = 2) -> bytes:
     port = struct.pack("=8IQQ", version, 7, 8, 2, waits, all_waits, 2, 3, 4, 5)
     lanes = b"".join(struct.pack("=II22Q", lane, *range(100 * lane, 100 * lane + 23)) for lane in (1, 15))
     held = [struct.pack("=IBBHQ", 70 + i, i, 1, 0, 1000 * i) for i in range(waits)]
@@ -83,8 +90,8 @@ def test_statistics_are_read_field_by_field() -> None:
 
 
 def test_a_module_of_another_version_is_not_believed() -> None:
-    with pytest.raises(EmulationError, match="speaks version 2, this program 1"):
-        vl.parse(answer(version=2))
+    with pytest.raises(EmulationError, match="speaks version 3, this program 2"):
+        vl.parse(answer(version=3))
 
 
 def test_waits_that_are_missing_from_an_answer_are_not_ignored() -> None:

@@ -15,7 +15,7 @@ import pytest
 from fabric import world
 from fabric.errors import EmulationError, UsageError
 from fabric.openvswitch import tool
-from fabric.virtual import bytecode
+from fabric.virtual import bytecode, kernel
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -57,7 +57,7 @@ def test_a_run_whose_sudo_is_killed_before_it_can_be_watched_ends(
 def test_a_world_needs_root(monkeypatch: pytest.MonkeyPatch, replaced: list[object]) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(UsageError) as refused:
-        world.enter(world.Engine.NAMESPACE, ["run", "isolation"], 1, [], print)
+        world.enter(world.Engine.NAMESPACE, ["run", "isolation"], world.Guest(1), print)
     assert str(refused.value) == "this needs root to make network namespaces; run it again with sudo"
     assert replaced == []
 
@@ -65,7 +65,7 @@ def test_a_world_needs_root(monkeypatch: pytest.MonkeyPatch, replaced: list[obje
 def test_a_world_needs_unshare(monkeypatch: pytest.MonkeyPatch, replaced: list[object]) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     with pytest.raises(EmulationError) as refused:
-        world.enter(world.Engine.NAMESPACE, [], 1, [], print)
+        world.enter(world.Engine.NAMESPACE, [], world.Guest(1), print)
     assert str(refused.value) == "unshare is not installed; apt-get install util-linux"
     assert replaced == []
 
@@ -74,7 +74,7 @@ def test_a_run_goes_on_with_the_same_arguments_in_namespaces_that_end_with_it(
     replaced: list[tuple[str, list[str], dict[str, str]]],
 ) -> None:
     with pytest.raises(SystemExit):
-        world.enter(world.Engine.NAMESPACE, ["exec", "a b", "--", "ls", "-l"], 1, [], print)
+        world.enter(world.Engine.NAMESPACE, ["exec", "a b", "--", "ls", "-l"], world.Guest(1), print)
     ((path, command, environment),) = replaced
     flags = command[1 : command.index(sys.executable)]
     assert path == command[0] == "/usr/bin/unshare"
@@ -151,7 +151,7 @@ def test_a_world_has_a_network_processes_and_files_of_its_own() -> None:
 
 
 @pytest.fixture
-def guest(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def guest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     """What a guest would have been run with."""
     found: dict[str, Any] = {}
 
@@ -161,6 +161,10 @@ def guest(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(world, "run_in_guest", run_in_guest)
     monkeypatch.setattr(bytecode, "prepare", lambda tell: Path("/compiled"))
+    built = tmp_path / "linux-6.12-abcdef01-0123456789ab"
+    built.mkdir()
+    (built / "kernel.json").write_text('{"release": "6.12.9"}')
+    monkeypatch.setattr(kernel, "require", lambda: kernel.KernelPaths(built))
     return found
 
 
@@ -174,7 +178,7 @@ def test_our_programs_in_a_guest_have_an_environment_that_is_the_same_for_everyb
         monkeypatch.setenv("PYTHONPYCACHEPREFIX", home)
         monkeypatch.setenv("MORE", more)
         with pytest.raises(SystemExit) as ended:
-            world.enter(world.Engine.VIRTUAL, ["path"], 7, [], print)
+            world.enter(world.Engine.VIRTUAL, ["path"], world.Guest(7), print)
         assert ended.value.code == 3
         environment = guest["environment"] | {"FABRIC_STARTED_AT": ""}
         seen.append((environment, guest["bytecode"], list(guest["handed"])))
@@ -189,7 +193,7 @@ def test_the_users_programs_in_a_guest_have_the_users_environment_with_what_is_o
     monkeypatch.setenv("HOME", "/home/one")
     monkeypatch.setenv("MORE", "a=b\nc")
     with pytest.raises(SystemExit):
-        world.enter(world.Engine.VIRTUAL, ["exec"], 7, [], print)
+        world.enter(world.Engine.VIRTUAL, ["exec"], world.Guest(7), print)
     for name, content in guest["handed"].items():
         (tmp_path / name).write_bytes(content)
     monkeypatch.setattr(world, "CONTROL", tmp_path)
@@ -197,7 +201,12 @@ def test_the_users_programs_in_a_guest_have_the_users_environment_with_what_is_o
     found = world.users_environment()
     assert {"HOME": "/home/one", "MORE": "a=b\nc", "PYTHONHASHSEED": "7", "FABRIC_WORLD": "1"}.items() <= found.items()
     assert found["TMPDIR"] == str(world.TEMPORARY_DIR)
-    assert world.repeatable_with() == {"guest_kernel": os.uname().release, "software": bytecode.fingerprint()}
+    assert world.repeatable_with() == {
+        "guest_kernel": "6.12.9",
+        "guest_kernel_changes": kernel.fingerprint(),
+        "guest_memory": "4096 MiB",
+        "software": bytecode.fingerprint(),
+    }
 
 
 def test_in_real_time_the_environment_is_the_users_and_nothing_repeats(monkeypatch: pytest.MonkeyPatch) -> None:

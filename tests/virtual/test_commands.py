@@ -100,7 +100,7 @@ def test_without_a_kernel_the_error_says_how_to_get_one(
 ) -> None:
     """A kernel of the fingerprint of other sources is no kernel: these have none."""
     script = (
-        "import sys; from fabric.virtual import kernel; kernel._fingerprint = lambda: 'none';"
+        "import sys; from fabric.virtual import kernel; kernel.fingerprint = lambda: 'none';"
         "from experiments.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     monkeypatch.setattr(sys, "executable", _wrapper(command.here.parent / "python", script))

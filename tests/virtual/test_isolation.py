@@ -87,6 +87,8 @@ def test_the_same_seed_gives_the_same_figures_whoever_runs_it(
 def test_a_result_says_what_repeats_it(first: Done) -> None:
     assert read(first[1], "manifest.json")["repeatable_with"] == {
         "guest_kernel": kernel.require().release,
+        "guest_kernel_changes": kernel.fingerprint(),
+        "guest_memory": "4096 MiB",
         "software": bytecode.fingerprint(),
     }
 

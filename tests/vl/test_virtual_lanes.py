@@ -175,3 +175,38 @@ def test_a_ring_that_is_merely_busy_is_no_deadlock() -> None:
     found = measured("rings", "flooded", 1)
     assert found["cycles"] == []
     assert found["sent_since"] > 0
+
+
+def test_a_port_whose_other_end_merges_frames_is_refused() -> None:
+    assert "the other end merges frames; switch that off: ethtool -K INTERFACE gro off" in measured(
+        "edges", "merging_refused"
+    )
+
+
+def test_frames_that_the_other_end_merges_give_their_credits_back() -> None:
+    found = measured("edges", "merging_later")
+    assert found["used"] == [0, 0]
+    assert found["merged"] == pytest.approx(found["before"], rel=0.01)
+
+
+def test_a_cut_that_is_over_before_anybody_looks_loses_what_waited() -> None:
+    found = measured("edges", "short_cut")
+    assert found["waiting"] > 5
+    assert (found["left"], found["cut"], found["others"]) == (0, found["waiting"], 0)
+
+
+def test_a_port_tells_of_as_many_waits_as_forty_ports_of_fourteen_lanes_have() -> None:
+    """A lane's first frame is being sent or waits; each lane but that of the one being sent has one of each host."""
+    assert 559 <= measured("edges", "many_waits", 40, 14) <= 560
+
+
+def test_jitter_delays_frames_evenly_up_to_its_limit_and_keeps_their_order_and_the_rate() -> None:
+    wire_ns, jitter_ns, frames = 1000 * 8 // 10, 3000, 200
+    found = measured("edges", "jittered", jitter_ns, frames)
+    waits = [took - wire_ns for took in found["took_ns"]]
+    assert 0 <= min(waits) < 0.1 * jitter_ns
+    assert 0.9 * jitter_ns < max(waits) <= jitter_ns + 5
+    assert sum(waits) / frames == pytest.approx(jitter_ns / 2, rel=0.15)
+    assert found["order"] == list(range(frames))
+    assert found["rate"] == pytest.approx(10 * GBPS, rel=1e-3)
+    assert measured("edges", "jittered", jitter_ns, frames) == found, "one seed, one spread"

@@ -17,7 +17,7 @@ import pytest
 
 from fabric.errors import EmulationError
 from fabric.virtual import kernel
-from fabric.virtual.guest import GIB, run_in_guest
+from fabric.virtual.guest import GIB, directories_named, run_in_guest
 from fabric.virtual.watch import GuestTime, Limits
 
 pytestmark = pytest.mark.guest
@@ -104,6 +104,58 @@ print(spent_ns(50), spent_ns(1000))
     assert 800_000 < many_ns < 1_200_000
 
 
+def test_yielding_takes_no_time() -> None:
+    """Loops that wait for messages yield all the time, MPI's and UCX's for two; some kernels charge them for it."""
+    script = """
+import os, time
+time.sleep(0.001)
+started_ns = time.monotonic_ns()
+for _ in range(2000):
+    os.sched_yield()
+print(time.monotonic_ns() - started_ns)
+"""
+    code, out, _ = run(sys.executable, "-c", script)
+    assert code == 0
+    assert int(out) < 10
+
+
+def test_two_programs_that_spin_move_the_clock_whatever_their_numbers() -> None:
+    """Each has a count of its own, also if their numbers are equal modulo 64, as a table's places would have it."""
+    script = """
+import os, time
+apart, calls = 64, 2000
+blocked, starter = os.pipe()
+
+def spinner():
+    if child := os.fork():
+        return child
+    os.close(starter)
+    os.read(blocked, 1)
+    for _ in range(calls):
+        try:
+            os.stat("/nowhere")
+        except FileNotFoundError:
+            pass
+    os._exit(0)
+
+first = spinner()
+for _ in range(apart - 1):
+    if (passed_over := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(passed_over, 0)
+second = spinner()
+started_ns = time.monotonic_ns()
+os.close(starter)
+for child in (first, second):
+    os.waitpid(child, 0)
+print(second - first, time.monotonic_ns() - started_ns)
+"""
+    code, out, _ = run(sys.executable, "-c", script)
+    apart, spent_ns = map(int, out.split())
+    assert (code, apart) == (0, 64)
+    assert 2 * 1800 * 1000 < spent_ns < 2 * 2200 * 1000
+
+
 def test_two_guests_of_one_seed_agree_in_time_and_chance_and_another_seed_differs() -> None:
     script = "import os, time; print(time.time_ns(), os.urandom(8).hex(), hash('x'), id(os), os.getpid())"
     first, second, other = (run(sys.executable, "-c", script, seed=seed)[1] for seed in (1, 1, 2))
@@ -121,13 +173,26 @@ def test_files_are_written_on_the_host_as_the_account_that_runs_the_guest(
     assert not Path(f"/tmp/{tmp_path.name}-of-guest").exists()
 
 
+def test_a_script_in_the_hosts_tmp_is_there_if_the_command_names_it(directories_of_guests: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        script = Path(place) / "job.sh"
+        script.write_text("echo found; echo result > $0.out\n")
+        for keep, code in (((), 127), (directories_named(["sh", str(script)]), 0)):
+            stdout = io.BytesIO()
+            argv = ["sh", str(script)]
+            assert run_in_guest(argv, seed=1, memory_bytes=GIB, keep=keep, stdout=stdout, stderr=io.BytesIO()) == code
+        assert stdout.getvalue() == b"found\n"
+        assert Path(f"{script}.out").read_text() == "result\n"
+
+
 def test_the_guest_has_root_and_a_network_of_its_own() -> None:
     script = "id -u; ip link add v0 type veth peer name v1; ip -br link | cut -d' ' -f1"
     assert run("sh", "-c", script)[1].split() == ["0", "lo", "v1@v0", "v0@v1"]
 
 
 def test_a_loop_that_never_sleeps_is_ended_with_a_reason() -> None:
-    with pytest.raises(EmulationError, match=r"stood still at 12\.\d+ s for 2 s of wall time"):
+    said = r"stood still at 12\.\d+ s for 2 s of wall time: 'sh' \(process \d+\) loops without sleeping"
+    with pytest.raises(EmulationError, match=said):
         run("sh", "-c", "while :; do :; done", limits=Limits(hang_s=2))
 
 

@@ -75,3 +75,17 @@ def test_a_dead_guest_is_explained(console: str, code: int, reason: str) -> None
 def test_a_program_that_does_not_exist_is_named() -> None:
     with pytest.raises(UsageError, match="no-such-program: not found"):
         guest.run_in_guest(["no-such-program"], seed=0, kernel=KernelPaths(Path("/none")))
+
+
+def test_of_a_commands_words_the_directories_are_kept_that_the_guest_would_hide(tmp_path: Path) -> None:
+    """tmp_path is below /tmp, unless somebody has pytest put it elsewhere."""
+    if not tmp_path.is_relative_to("/tmp"):
+        pytest.skip("tmp_path is not below /tmp")
+    script, data = tmp_path / "job.py", tmp_path / "data"
+    script.touch()
+    data.mkdir()
+    named = guest.directories_named
+    assert named(["python3", str(script)]) == (tmp_path,)
+    assert named([f"z0h000=python3 {script} --out={data}/new", f"z0l00:1={tmp_path}/a.pcap"]) == (tmp_path, data)
+    assert named(["cat", "/tmp/no-such-directory/file", "/dev/null", "/run/x", "/usr/bin/env", f"/a{tmp_path}/x"]) == ()
+    assert named(["ls", "/tmp", "/tmpfile", "x/tmp/y"]) == (Path("/tmp"),)

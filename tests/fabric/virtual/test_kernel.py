@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import io
 import json
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from fabric import cache as caches
-from fabric.errors import EmulationError
-from fabric.virtual import kernel
+from fabric.errors import EmulationError, UsageError
+from fabric.virtual import edits, kernel
 
 FRAGMENT = (kernel.HERE / "kernel.config").read_text()
 
@@ -18,12 +20,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(caches, "SHARED", tmp_path / "shared")
     monkeypatch.setattr(kernel, "source_archives", lambda: [])
+    monkeypatch.delenv(kernel.CHOICE, raising=False)
     return kernel.cache_directory()
 
 
-def make_kernel(directory: Path, clock_address: int = 0x60001000) -> None:
+def make_kernel(directory: Path) -> None:
     directory.mkdir(parents=True)
-    (directory / "kernel.json").write_text(json.dumps({"release": "6.1.0", "clock_address": clock_address}))
+    facts = {"release": "6.1.0", "clock_address": 0x60001000, "running_address": 0x60002000}
+    (directory / "kernel.json").write_text(json.dumps(facts))
 
 
 def test_a_cache_without_a_kernel_says_how_to_build_one(cache: Path) -> None:
@@ -33,33 +37,97 @@ def test_a_cache_without_a_kernel_says_how_to_build_one(cache: Path) -> None:
 
 
 def test_a_complete_kernel_is_found_with_its_facts(cache: Path) -> None:
-    make_kernel(cache / f"linux-6.1-abcdef01-{kernel._fingerprint()}")
+    make_kernel(cache / f"linux-6.1-abcdef01-{kernel.fingerprint()}")
     found = kernel.require()
-    assert (found.release, found.clock_address) == ("6.1.0", 0x60001000)
+    assert (found.release, found.version) == ("6.1.0", "6.1")
+    assert (found.clock_address, found.running_address) == (0x60001000, 0x60002000)
     assert found.module_command(Path("/m"))[-2:] == ["M=/m", "modules"]
 
 
 def test_a_kernel_that_root_built_serves_every_account(cache: Path, tmp_path: Path) -> None:
-    make_kernel(tmp_path / "shared" / caches.NAME / kernel.CACHE_NAME / f"linux-6.1-abcdef01-{kernel._fingerprint()}")
+    make_kernel(tmp_path / "shared" / caches.NAME / kernel.CACHE_NAME / f"linux-6.1-abcdef01-{kernel.fingerprint()}")
     assert kernel.find() is not None
 
 
 def test_a_kernel_of_another_config_or_half_built_is_not_used(cache: Path) -> None:
     make_kernel(cache / "linux-6.1-abcdef01-0123456789ab")
     make_kernel(cache / ".building-xyz")
-    (cache / f"linux-6.1-abcdef01-{kernel._fingerprint()}").mkdir()
+    (cache / f"linux-6.1-abcdef01-{kernel.fingerprint()}").mkdir()
     assert kernel.find() is None
 
 
-def test_the_newest_source_comes_first_in_either_distribution(tmp_path: Path) -> None:
+def test_sources_that_were_tried_come_first_then_newer_ones_in_either_distribution(tmp_path: Path) -> None:
     names = ["linux-source-6.1.tar.xz", "linux-source-6.12.tar.xz", "linux-source-6.8.0/linux-source-6.8.0.tar.bz2"]
+    names += ["linux-source-6.16.tar.xz"]
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "linux-source-6.8.0.tar.bz2").symlink_to("linux-source-6.8.0/linux-source-6.8.0.tar.bz2")
     (tmp_path / "linux-source-6.1.tar.sig").touch()
     found = [path.name for path in kernel.source_archives(tmp_path)]
-    assert found == ["linux-source-6.12.tar.xz", "linux-source-6.8.0.tar.bz2", "linux-source-6.1.tar.xz"]
+    tried, others = found[:2], found[2:]
+    assert tried == ["linux-source-6.12.tar.xz", "linux-source-6.1.tar.xz"]
+    assert others == ["linux-source-6.16.tar.xz", "linux-source-6.8.0.tar.bz2"]
+
+
+def test_kernels_of_several_versions_lie_side_by_side_and_one_can_be_chosen(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in ("6.1", "6.12", "6.8.0"):
+        make_kernel(cache / f"linux-{version}-abcdef01-{kernel.fingerprint()}")
+    assert [one.version for one in kernel.built()] == ["6.12", "6.1", "6.8.0"]
+    assert kernel.require().version == "6.12"
+    monkeypatch.setenv(kernel.CHOICE, "6.1")
+    assert kernel.require().version == "6.1"
+    monkeypatch.setenv(kernel.CHOICE, "5.15.0")
+    with pytest.raises(
+        UsageError, match=r"FABRIC_GUEST_KERNEL=5.15.0: no such guest kernel is built \(6.12, 6.1, 6.8.0"
+    ):
+        kernel.require()
+
+
+def test_of_one_version_the_kernel_of_the_source_that_is_installed_is_used(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    archive = tmp_path / "linux-source-6.1.tar.xz"
+    archive.touch()
+    monkeypatch.setattr(kernel, "source_archives", lambda: [archive])
+    for name in (f"linux-6.1-ffffffff-{kernel.fingerprint()}", kernel._name(archive)):
+        make_kernel(cache / name)
+    assert kernel.require().directory.name == kernel._name(archive)
+
+
+def archive_of(path: Path, texts: dict[str, str]) -> Path:
+    """Make an archive of a kernel's source with these files."""
+    root = path.name.split(".tar")[0]
+    with tarfile.open(path, "w:xz") as archive:
+        for name, text in {"Makefile": "all:\n", **texts}.items():
+            info = tarfile.TarInfo(f"{root}/{name}")
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return path
+
+
+def test_a_source_that_the_changes_do_not_fit_is_refused_before_it_is_unpacked(cache: Path, tmp_path: Path) -> None:
+    if missing := kernel.missing_packages(Path("linux-source-5.10.tar.xz")):
+        pytest.skip(f"building needs {missing}")
+    texts = {edit.file: "\n".join(part.old for part in edit.ways[0]) for edit in edits.EDITS}
+    texts["arch/um/kernel/skas/syscall.c"] = "another kernel"
+    del texts["arch/um/Kconfig"]
+    source = archive_of(tmp_path / "linux-source-5.10.tar.xz", texts)
+    said: list[str] = []
+    with pytest.raises(EmulationError) as refused:
+        kernel.build(said.append, source=source)
+    assert f"{source}: no guest kernel can be built from it" in str(refused.value)
+    assert "do not fit arch/um/kernel/skas/syscall.c, arch/um/Kconfig." in str(refused.value)
+    assert "Debian's linux-source-6.1 and linux-source-6.12" in str(refused.value)
+    assert said == ["looking at linux-source-5.10.tar.xz"]
+
+
+def test_what_is_no_source_is_named(tmp_path: Path) -> None:
+    for name in ("linux-source-6.12.tar.xz", "notes.txt"):
+        with pytest.raises(UsageError, match=f"{name}: not an archive of a kernel's source"):
+            kernel.build(source=tmp_path / name)
 
 
 @pytest.mark.parametrize("version", ["6.8.0", "5.15.0"])

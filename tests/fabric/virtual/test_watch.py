@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import ctypes
+import os
+import struct
 import sys
 from pathlib import Path
 
@@ -38,3 +41,23 @@ def test_time_for_which_we_were_stopped_ourselves_makes_no_hang(monkeypatch: pyt
         reasons.append(looked.look(1))
     assert "stood still at 5.000000 s for 10 s" in str(reasons[-1])
     assert reasons[:18] == [None] * 18
+
+
+@pytest.mark.parametrize(("ns_per_s", "is_ended"), [(3, True), (3000, False)])
+def test_a_clock_that_creeps_is_ended_and_the_program_that_runs_named(
+    monkeypatch: pytest.MonkeyPatch, ns_per_s: int, is_ended: bool
+) -> None:
+    clock_s = [0.0]
+    name = ctypes.create_string_buffer(b"spinner", 16)
+    running = ctypes.create_string_buffer(struct.pack("=i4xQ", 64, ctypes.addressof(name)), 16)
+    monkeypatch.setattr("time.monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(watch, "_read_clock_ns", lambda pid, address: 12 * 10**9 + round(ns_per_s * clock_s[0]))
+    looked = Watch(Limits(hang_s=10), None, 0, ctypes.addressof(running))
+    reasons = []
+    for _ in range(60):
+        clock_s[0] += 0.5
+        reasons.append(looked.look(os.getpid()))
+    assert any(reasons) == is_ended
+    if is_ended:
+        assert "'spinner' (process 64) loops without sleeping" in str(reasons[-1])
+        assert "hardly moved" in str(reasons[-1])
