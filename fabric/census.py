@@ -38,7 +38,7 @@ _HOST_COUNTERS = {
     "backlog_drops": ("TcpExt:TCPBacklogDrop",),
     "pruned": ("TcpExt:RcvPruned", "TcpExt:OfoPruned", "TcpExt:TCPRcvQDrop"),
     "spurious_timeouts": ("TcpExt:TCPSpuriousRTOs",),
-    "udp_dropped": ("Udp:RcvbufErrors",),
+    "udp_dropped": ("Udp:RcvbufErrors", "Udp:MemErrors"),
     "connections_dropped": ("TcpExt:ListenDrops", "TcpExt:TCPReqQFullDrop"),
 }
 """What makes up each field of HostCount: RFC 4022, RFC 4113 and Linux' own (``net/ipv4/proc.c``). ListenDrops has

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -148,6 +149,16 @@ def test_a_timetable_skips_whole_periods_that_it_missed(
 ) -> None:
     monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: now))
     assert telemetry._skipped(100.0, 0.05) == pytest.approx(moved)
+
+
+def test_waiting_for_words_does_not_make_a_sample_late() -> None:
+    """A pipe is polled in whole milliseconds, rounded up."""
+    polled: list[float] = []
+    agent = SimpleNamespace(pipe=SimpleNamespace(poll=lambda timeout_s: polled.append(timeout_s)))
+    due = time.monotonic() + 0.0029
+    assert not telemetry._told_by(due, cast("Any", agent))
+    assert time.monotonic() >= due
+    assert [math.ceil(timeout_s * 1e3) <= 2 for timeout_s in polled] == [True]
 
 
 # The sampling process ------------------------------------------------------------------------------------------------
