@@ -7,10 +7,12 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from fabric.telemetry import process_seconds
+from fabric.cores import process_time
 from tests.terminal import PATIENCE_S, Terminal, in_terminal
 from tests.virtual.command import SMALL, VirtualCommand
 from tests.virtual.guests import below
@@ -43,7 +45,12 @@ def terminal(command: VirtualCommand) -> Iterator[Terminal]:
 
 def cpu_s(process: int) -> float:
     """Return the CPU time that the guest below a process has taken; what ends meanwhile counts for nothing."""
-    return sum(process_seconds(member) for member in below(process))
+    total_s = 0.0
+    for member in below(process):
+        with suppress(OSError):
+            used = process_time(Path(f"/proc/{member}/stat").read_text())
+            total_s += used.user_s + used.kernel_s
+    return total_s
 
 
 def time_shown(text: str) -> float:
