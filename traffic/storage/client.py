@@ -174,7 +174,8 @@ class StorageClient:
     def __post_init__(self) -> None:
         limits = self.config.client
         self.gate = SenderGate(self.config.request_to_send)
-        self.party = Party(self.name, self._answer, self.options, self.tasks)
+        options = replace(self.options, user_timeout_s=limits.call_timeout)
+        self.party = Party(self.name, self._answer, options, self.tasks)
         self._rng = random.Random(f"{self.seed}/{self.name}")
         self.links = Links(self.party, "")
         self._requests = itertools.count((self.number << REQUEST_BITS) + 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from fabric.agents import AgentHandle
@@ -34,7 +34,6 @@ from traffic.storage.orders import (
 from traffic.storage.service import run_service
 from traffic.storage.verification import Verification
 from traffic.storage.workloads import dataset, run_client
-from traffic.transport import SocketOptions
 
 PRELOAD = ("traffic.storage.service", "traffic.storage.workloads")
 """For :class:`fabric.agents.AgentPool`: what its programs import."""
@@ -131,11 +130,6 @@ class StorageJob:
         assert nic is not None, "_faults() verified it"
         return nic.ip
 
-    @property
-    def _socket_options(self) -> SocketOptions:
-        options = self.stage.socket_options(self.level)
-        return replace(options, user_timeout_s=self.config.client.call_timeout)
-
     # The life of a job.
 
     def start(self) -> None:
@@ -160,7 +154,7 @@ class StorageJob:
             config=self.config,
             table=self._first_table,
             preloaded=self.dataset,
-            options=self._socket_options,
+            options=self.stage.socket_options(self.level),
         )
         return self.stage.pool.start(
             "storage service", node.name, run_service, arguments, self.stage.namespace_of(node)
@@ -181,7 +175,7 @@ class StorageJob:
             # From the other end: others than the readers, as far as the shares allow.
             writes=client in chosen(self.clients[::-1], self.config.checkpoint.share),
             seed=self.stage.seed,
-            options=self._socket_options,
+            options=self.stage.socket_options(self.level),
         )
         return self.stage.pool.start(
             "storage client", client.name, run_client, arguments, self.stage.namespace_of(client)

@@ -14,29 +14,48 @@ class Permits:
     """``limit`` permits, first come, first served.
 
     What moves data says so by ``progress``, a count of bytes. If no byte has moved for ``stall_s``, its permit goes to
-    another and the rest of it counts no more: peers that have fallen silent cannot use the permits up. An RDMA transfer
-    to a dead peer fails and gives its permit back, too.
+    another and the rest of it counts no more, nor do others with the same ``progress`` until a byte moves: peers that
+    have fallen silent cannot use the permits up. An RDMA transfer to a dead peer fails and gives its permit back, too.
     """
 
     def __init__(self, limit: int, stall_s: float = math.inf) -> None:
         self.free = limit
         self._stall_s = stall_s
+        self._silent: dict[Callable[[], int], int] = {}
+        """The counts at which transfers stood still."""
         self._waiting: deque[asyncio.Future[bool]] = deque()
 
     @asynccontextmanager
     async def held(self, deadline_s: float, progress: Callable[[], int] | None = None) -> AsyncIterator[bool]:
         """Hold a permit for the length of a block; it is told whether one came free by ``deadline_s`` (monotonic)."""
-        if not await self._take(deadline_s):
-            yield False
-            return
-        watch = _Watch(self._give_back, self._stall_s, progress) if progress and self._stall_s < math.inf else None
+        if progress is None or not self._is_silent(progress):
+            if not await self._take(deadline_s):
+                yield False
+                return
+            end = self._watched(progress)
+        else:
+            end = _nothing
         try:
             yield True
         finally:
-            if watch is None:
-                self._give_back()
-            else:
-                watch.end()
+            end()
+
+    def _watched(self, progress: Callable[[], int] | None) -> Callable[[], None]:
+        """Return what gives back a permit that has just been taken, unless it goes back before."""
+        if progress is None or self._stall_s == math.inf:
+            return self._give_back
+        if self._is_silent(progress):  # Found out while this one waited.
+            self._give_back()
+            return _nothing
+        return _Watch(self._give_back, self._stall_s, progress, self._silent).end
+
+    def _is_silent(self, progress: Callable[[], int]) -> bool:
+        if progress not in self._silent:
+            return False
+        if self._silent[progress] == progress():
+            return True
+        del self._silent[progress]
+        return False
 
     async def _take(self, deadline_s: float) -> bool:
         if self.free:
@@ -65,6 +84,10 @@ class Permits:
         self.free += 1
 
 
+def _nothing() -> None:
+    return
+
+
 def _settle(turn: asyncio.Future[bool], granted: bool) -> bool:
     if turn.done():
         return False
@@ -75,10 +98,17 @@ def _settle(turn: asyncio.Future[bool], granted: bool) -> bool:
 class _Watch:
     """Gives a permit back when its transfer ends or stands still, whichever is first."""
 
-    def __init__(self, give_back: Callable[[], None], stall_s: float, progress: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        give_back: Callable[[], None],
+        stall_s: float,
+        progress: Callable[[], int],
+        silent: dict[Callable[[], int], int],
+    ) -> None:
         self._give_back = give_back
         self._stall_s = stall_s
         self._progress = progress
+        self._silent = silent
         self._seen = progress()
         self._moved_at = time.monotonic()
         self._timer = self._after(stall_s)
@@ -92,6 +122,7 @@ class _Watch:
         if seen != self._seen:
             self._seen, self._moved_at = seen, now
         if now - self._moved_at >= self._stall_s:
+            self._silent[self._progress] = seen
             self.end()
         else:
             self._timer = self._after(self._stall_s)

@@ -80,7 +80,7 @@ class StorageService:
         self.node = node
         self.counts: Counter[str] = Counter()
         self._config = config
-        self._options = options
+        self._options = replace(options, user_timeout_s=config.client.call_timeout)
         self._tasks = tasks
         self.replica = Replica(node, table, self._forward)
         self._disks = [Disk(config.service) for _ in range(config.disks_per_node)]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
 from fabric.errors import TrafficError
-from traffic.storage.chains import ChunkId
-from traffic.storage.messages import REQUEST_BITS, Status
-from traffic.storage.replica import Applied, Chunk, Replica, Stored
+from traffic.storage.replica import Replica
 
 from .linearizability import violations
-from .world import History, io_of, random_run, soon
+from .planted import AnswersFirst, ForgetsClients, ReadsWhatIsPending
+from .world import History, random_run
 
 _RUNS_FOR_A_BUG = 60
 
@@ -30,47 +28,6 @@ def test_histories_are_linearizable_and_every_write_is_applied_once(writers: int
     print(f"{writers} writers a chunk: {reads} reads, {retries} tries in vain")
     assert reads > 500
     assert retries > 20
-
-
-class AnswersFirst(Replica):
-    """Commits and answers before its successor has the version."""
-
-    async def _complete(self, chunk: ChunkId, held: Chunk, until_s: float) -> Applied:
-        if self.table.chains[held.chain].nodes[-1] == self.node:
-            return await super()._complete(chunk, held, until_s)
-        stored = held.pending
-        assert stored is not None
-        self._later = getattr(self, "_later", {})
-        self._later[chunk] = asyncio.ensure_future(self._pass_on_after(self._later.get(chunk), chunk, held, stored))
-        return self._commit(held, stored, stored.request >> REQUEST_BITS)
-
-    async def _pass_on_after(
-        self, before: asyncio.Future[None] | None, chunk: ChunkId, held: Chunk, stored: Stored
-    ) -> None:
-        if before is not None:
-            await before
-        io = io_of(stored.request, chunk, stored.version)
-        status = Status.BUSY
-        while status is not Status.OK and (successor := self._successor(held.chain)) is not None:
-            versioned = replace(io, chain_version=self.table.chains[0].version)
-            status = await self._forward(successor, versioned, stored, soon())
-            await asyncio.sleep(0.0005)
-
-
-class ReadsWhatIsPending(Replica):
-    """Lets a chunk be read while a version is pending: the older one."""
-
-    def read(self, chunk: ChunkId) -> Stored:
-        held = self.held(chunk)
-        return held.committed if held is not None and held.committed is not None else super().read(chunk)
-
-
-class ForgetsClients(Replica):
-    """Knows a chunk's last write only, whoever made it: a try that comes again after another's write is a new one."""
-
-    def _commit(self, held: Chunk, stored: Stored, client: int) -> Applied:
-        held.last.clear()
-        return super()._commit(held, stored, client)
 
 
 def _found(history: History) -> list[str]:
