@@ -1,8 +1,9 @@
 """Sockets of the fabric's programs: TCP with a Service Level and a congestion control of its own, and what TCP says of
 itself.
 
-Every socket is made by :func:`listen`, :func:`accept` or :func:`connect`, so that no connection can carry the wrong
-DSCP or the kernel's default congestion control by mistake.
+Every socket is made by :func:`listen`, :func:`accept`, :func:`connect` or :func:`unconnected`, or is given its options
+by :func:`configure`, so that no connection can carry the wrong DSCP or the kernel's default congestion control by
+mistake.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _U32_START = 8  # struct tcp_info (linux/tcp.h): eight bytes of flags, then 32-b
 _RTT = _U32_START + 4 * 15
 _TOTAL_RETRANSMISSIONS = _U32_START + 4 * 23
 _BYTES_ACKED = _U32_START + 4 * 24 + 8 * 2
+_BYTES_RECEIVED = _BYTES_ACKED + 8
 _REORDERINGS = _U32_START + 4 * 24 + 8 * 4 + 4 * 6 + 8 * 4 + 4 * 2 + 8 * 2 + 4  # Linux 4.19
 
 
@@ -34,6 +36,9 @@ class SocketOptions:
     congestion_control: str = DEFAULT_CONGESTION_CONTROL
     receive_window_bytes: int | None = None
     """What a peer may send ahead of what the program has read; None leaves it to the kernel to find out."""
+    user_timeout_s: float | None = None
+    """How long what was sent may stay unacknowledged before TCP ends the connection (TCP_USER_TIMEOUT); None: the
+    kernel's 15 minutes or so."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,8 @@ class FlowSample:
     info: TcpInfo
 
 
-def _apply(sock: socket.socket, options: SocketOptions) -> None:
+def configure(sock: socket.socket, options: SocketOptions) -> None:
+    """Give a socket its options. Raises TrafficError if the kernel lacks the congestion control."""
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options.level.tos)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
@@ -66,6 +72,9 @@ def _apply(sock: socket.socket, options: SocketOptions) -> None:
             f"congestion control {options.congestion_control!r} of {options.level.label}: {error.strerror}; "
             f"this kernel has {', '.join(available)}"
         ) from error
+    if options.user_timeout_s is not None:
+        timeout_ms = max(1, round(options.user_timeout_s * 1000))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
     if options.receive_window_bytes is not None:
         _fix_receive_window(sock, options.receive_window_bytes)
 
@@ -95,7 +104,7 @@ def listen(address: str, port: int, options: SocketOptions) -> socket.socket:
     """Return a socket listening on ``address``; port 0 takes a free one."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    _apply(sock, options)
+    configure(sock, options)
     sock.bind((address, port))
     sock.listen(1024)
     return sock
@@ -110,23 +119,35 @@ def accept(listener: socket.socket, options: SocketOptions, timeout_s: float) ->
         name = "{}:{}".format(*listener.getsockname())
         raise TrafficError(f"{name}: nobody connected within {timeout_s:g} s") from error
     sock.settimeout(None)
-    _apply(sock, options)
+    configure(sock, options)
     return sock, address
+
+
+def unconnected(options: SocketOptions, source: str = "") -> socket.socket:
+    """Return a socket that is to be connected from the address ``source`` (empty: any)."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        configure(sock, options)
+        if source:
+            sock.bind((source, 0))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def connect(address: str, port: int, options: SocketOptions, timeout_s: float, source: str = "") -> socket.socket:
     """Return a connection to ``address:port``, tried again until ``timeout_s`` is over; then raises TrafficError."""
     deadline = time.monotonic() + timeout_s
     while True:
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock: socket.socket | None = None
         try:
-            _apply(sock, options)
-            if source:
-                sock.bind((source, 0))
+            sock = unconnected(options, source)
             sock.settimeout(max(0.01, deadline - time.monotonic()))
             sock.connect((address, port))
         except OSError as error:
-            sock.close()
+            if sock is not None:
+                sock.close()
             if time.monotonic() >= deadline:
                 raise TrafficError(f"{address}:{port}: cannot connect within {timeout_s:g} s: {error}") from error
             time.sleep(0.02)
@@ -148,6 +169,25 @@ def reorderings(sock: socket.socket) -> int:
     """Return how often TCP has found that a packet which it took for late had only been overtaken by others."""
     raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
     (count,) = struct.unpack_from("=I", raw, _REORDERINGS)
+    return int(count)
+
+
+def bytes_received(sock: socket.socket) -> int:
+    """Return how many bytes a connection's peer has delivered, read by the program or not; 0 once it is closed."""
+    return _count(sock, _BYTES_RECEIVED)
+
+
+def bytes_acked(sock: socket.socket) -> int:
+    """Return how many bytes a connection's peer has acknowledged; 0 once it is closed."""
+    return _count(sock, _BYTES_ACKED)
+
+
+def _count(sock: socket.socket, offset: int) -> int:
+    try:
+        raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    except OSError:
+        return 0
+    (count,) = struct.unpack_from("=Q", raw, offset)
     return int(count)
 
 

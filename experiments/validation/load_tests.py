@@ -20,7 +20,7 @@ from fabric.units import format_rate, format_size
 from traffic.rounds import Streams
 from traffic.storage.config import CheckpointConfig, DataloaderConfig, StorageConfig
 from traffic.storage.job import StorageJob
-from traffic.storage.orders import Verification
+from traffic.storage.verification import Verification
 
 ALL_TO_ALL, STORAGE = "all-to-all", "storage stress"
 _LEAST_ALL_TO_ALL, _LEAST_STORAGE = 0.5, 0.25
@@ -169,7 +169,8 @@ class StorageTest:
             f"{clients} clients read {format_size(found.read_bytes)}, wrote {format_size(found.written_bytes)}; "
             f"all verified; {found.given_up} operations given up",
             f"storage NICs used: {found.out:.0%} of their rate out, {found.into:.0%} in",
-            f"{verified.checked:,} replicas of acknowledged writes read back, {len(verified.lost)} lost",
+            f"{verified.checked:,} replicas of acknowledged writes read back: {len(verified.lost)} lost, "
+            f"{len(verified.out_of_reach)} out of reach",
         ]
         figures = {"fraction_out": found.out, "fraction_in": found.into, "given_up": found.given_up}
         if verified.lost:
@@ -184,6 +185,8 @@ class StorageTest:
     def _too_little(self, found: _Stress) -> Iterator[Fault]:
         if self._bench.faults:
             return  # They explain it.
+        for line in found.verified.out_of_reach:
+            yield Fault(FaultKind.STORAGE, (), STORAGE, f"a replica was out of reach: {line}", "every one in reach")
         if found.given_up:
             yield Fault(FaultKind.STORAGE, (), STORAGE, f"{found.given_up} operations given up", "none")
         if max(found.out, found.into) < _LEAST_STORAGE:

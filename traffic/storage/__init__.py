@@ -6,7 +6,8 @@
     client, workloads   in a compute host: reads, writes, verifies; the load
     service             in a storage node: listens on each of its NICs, one a zone
     replica             the state of a service's chunks and the CRAQ protocol, without sockets
-    wire                frames, messages and calls on TCP connections
+    links, wire         links that are made again when lost; frames, messages and calls on TCP connections
+    permits             how many at once, with a deadline for who waits
     chains, payload     pure: where chunks live and what they hold
     config              what a YAML file says
 

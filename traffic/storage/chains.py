@@ -31,10 +31,14 @@ class Target:
 
 @dataclass(frozen=True)
 class Chain:
-    """Targets in the order that writes travel: the head takes writes, any target serves reads."""
+    """Targets in the order that writes travel: the head takes writes, any target serves reads.
+
+    ``version`` counts the chain's own changes, as 3FS's does: a death disturbs nobody on chains without the dead node.
+    """
 
     number: int
     targets: tuple[Target, ...]
+    version: int = 1
 
     @property
     def is_lost(self) -> bool:
@@ -64,15 +68,25 @@ class Chain:
         """Return the chain as it is once ``node`` is gone; the order of the others stays."""
         if node not in self.nodes:
             return self
-        return Chain(self.number, tuple(target for target in self.targets if target.node != node))
+        left = tuple(target for target in self.targets if target.node != node)
+        return Chain(self.number, left, self.version + 1)
 
     def __str__(self) -> str:
         return f"chain {self.number} ({' -> '.join(map(str, self.targets)) or 'lost'})"
 
 
 @dataclass(frozen=True)
+class TableChange:
+    """What changes from one chain table to a newer one: its version, and the chains that differ."""
+
+    version: int
+    chains: tuple[Chain, ...]
+
+
+@dataclass(frozen=True)
 class ChainTable:
-    """All chains at one version. Versions only lose targets, so the order of the survivors never changes."""
+    """All chains. ``version`` counts the table's changes. They only take targets away, so the order of the survivors
+    never changes."""
 
     version: int
     chains: tuple[Chain, ...]
@@ -80,6 +94,21 @@ class ChainTable:
     def without_node(self, node: NodeId) -> ChainTable:
         """Return the next version, in which no chain has a target on ``node``."""
         return ChainTable(self.version + 1, tuple(chain.without_node(node) for chain in self.chains))
+
+    def change_from(self, older: ChainTable) -> TableChange:
+        """Return what :meth:`changed_by` makes this table of an older one with."""
+        differing = (new for new, old in zip(self.chains, older.chains, strict=True) if new.version > old.version)
+        return TableChange(self.version, tuple(differing))
+
+    def news_in(self, change: TableChange) -> tuple[Chain, ...]:
+        """Return the chains of ``change`` that are newer than the same ones here."""
+        return tuple(chain for chain in change.chains if chain.version > self.chains[chain.number].version)
+
+    def changed_by(self, change: TableChange) -> ChainTable:
+        """Return this table with the chains of ``change`` that are newer than its own."""
+        newer = {chain.number: chain for chain in self.news_in(change)}
+        chains = tuple(newer.get(chain.number, chain) for chain in self.chains) if newer else self.chains
+        return ChainTable(max(self.version, change.version), chains)
 
     @property
     def lost(self) -> tuple[Chain, ...]:

@@ -8,24 +8,39 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import random
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from fabric.errors import TrafficError
 from fabric.identity import NodeId
 from fabric.lanes import ServiceLevel
-from traffic.storage.chains import ChainTable, ChunkId, Extent, FileLayout
+from traffic.storage.chains import ChainTable, ChunkId, Extent, FileLayout, TableChange
 from traffic.storage.config import StorageConfig
-from traffic.storage.messages import Frame, Io, IoResult, Kind, Status, pack_all, parse_number, parse_results
+from traffic.storage.links import Links, OnLink
+from traffic.storage.messages import (
+    REQUEST_BITS,
+    Frame,
+    Io,
+    IoResult,
+    Kind,
+    Status,
+    pack_all,
+    parse_number,
+    parse_results,
+)
 from traffic.storage.payload import Recipe, checksum_of
-from traffic.storage.wire import CallTimeout, Link, LinkLost, Party, Tasks, dial
+from traffic.storage.permits import Permits
+from traffic.storage.verification import Verification
+from traffic.storage.wire import CallTimeout, Link, LinkLost, Party, Tasks
 from traffic.transport import SocketOptions
 
 T = TypeVar("T")
-_REQUESTS_PER_CLIENT = 1 << 32
+_READ_BACK_DEPTH = 8
+"""How many copies on one server are read back at once."""
 _BACKOFF_FIRST_S = 0.01
 _BACKOFF_LONGEST_S = 0.5
 
@@ -154,29 +169,43 @@ class StorageClient:
     options: SocketOptions = field(default_factory=lambda: SocketOptions(ServiceLevel.STORAGE))
     operations: list[Operation] = field(default_factory=list)
     acknowledged: dict[ChunkId, Acknowledged] = field(default_factory=dict)
-    links: dict[NodeId, Link] = field(default_factory=dict)
     retries: int = 0
 
     def __post_init__(self) -> None:
         limits = self.config.client
         self.gate = SenderGate(self.config.request_to_send)
-        self.party = Party(self.name, self._answer, self.options, self.tasks)
+        options = replace(self.options, user_timeout_s=limits.call_timeout)
+        self.party = Party(self.name, self._answer, options, self.tasks)
         self._rng = random.Random(f"{self.seed}/{self.name}")
-        self._requests = itertools.count(self.number * _REQUESTS_PER_CLIENT + 1)
+        self.links = Links(self.party, "")
+        self._requests = itertools.count((self.number << REQUEST_BITS) + 1)
+        self._writing: dict[ChunkId, Permits] = {}
         self._in_flight = asyncio.Semaphore(limits.max_requests)
         self._in_flight_at: dict[NodeId, asyncio.Semaphore] = {}
         self._suspected_until: dict[NodeId, float] = {}
 
-    async def connect(self, services: Mapping[NodeId, tuple[str, int]], source: str, timeout_s: float = 30.0) -> None:
-        """Link up with every service, from the NIC with the address ``source``. Raises TrafficError."""
+    async def connect(
+        self,
+        services: Mapping[NodeId, tuple[str, int]],
+        source: str,
+        timeout_s: float = 30.0,
+        on_link: OnLink = lambda node, link: None,
+    ) -> None:
+        """Link up with every service, from the NIC with the address ``source``; ``on_link`` hears of each link that is
+        made, now or later. Raises TrafficError."""
+
+        def is_linked(node: NodeId, link: Link) -> None:
+            self._suspected_until.pop(node, None)
+            on_link(node, link)
+
+        self.links = Links(self.party, source, is_linked)
         for node, address in services.items():
-            self.links[node] = await dial(self.party, node.name, address, source, timeout_s)
+            await self.links.connect(node, address, timeout_s)
             self._in_flight_at[node] = asyncio.Semaphore(self.config.client.max_requests_per_server)
 
-    def adopt(self, table: ChainTable) -> None:
-        """Go by a newer table; tries under way take it up."""
-        if table.version > self.table.version:
-            self.table = table
+    def adopt(self, change: TableChange) -> None:
+        """Go by newer chains; tries under way take them up."""
+        self.table = self.table.changed_by(change)
 
     async def _answer(self, link: Link, frame: Frame) -> None:
         if frame.kind is not Kind.APPLY:
@@ -207,10 +236,15 @@ class StorageClient:
         return await _all(write(extent) for extent in layout.extents())
 
     async def write_chunk(self, extent: Extent, checksum: int | None = None) -> Acknowledged:
-        """Write a whole chunk anew and return what the head answered.
+        """Write a whole chunk anew and return what the head answered. Writes of one chunk follow one another.
 
         ``checksum`` replaces the right one, to try what a damaged payload comes to.
         """
+        turn = self._writing.setdefault(extent.chunk, Permits(1))
+        async with turn.held(math.inf):
+            return await self._write(extent, checksum)
+
+    async def _write(self, extent: Extent, checksum: int | None) -> Acknowledged:
         request = next(self._requests)
         pieces = Recipe(extent.chunk, request, extent.length).pieces(0, extent.length)
         checksum = checksum_of(pieces) if checksum is None else checksum
@@ -219,7 +253,7 @@ class StorageClient:
         started = time.monotonic()
         while True:
             head = self._targets(extent)[0]
-            result, why = await self._try_write(head, io, pieces)
+            result, why = await self._try_write(head, self._versioned(io), pieces)
             if result is not None:
                 break
             self.retries += 1
@@ -239,9 +273,8 @@ class StorageClient:
             raise
 
     async def _try_write(self, head: NodeId, io: Io, pieces: Sequence[memoryview]) -> tuple[IoResult | None, str]:
-        link, timeout_s = self.links[head], self.config.client.call_timeout
         try:
-            reply = await link.call(Kind.WRITE, io.pack(), timeout_s, table_version=self.table.version, offer=pieces)
+            reply = await self.links.to(head).call(Kind.WRITE, io.pack(), self.config.client.call_timeout, offer=pieces)
         except (LinkLost, CallTimeout) as error:
             return None, str(error)
         if reply.status is Status.OK:
@@ -249,6 +282,9 @@ class StorageClient:
         if reply.status.may_pass:
             return None, f"{head} answered {reply.status.name}"
         raise TrafficError(f"{self.name}: write of {io.chunk}: {head} refused it: {reply.status.name}")
+
+    def _versioned(self, io: Io) -> Io:
+        return replace(io, chain_version=self.table.chains[io.chain].version)
 
     # Reads.
 
@@ -284,7 +320,7 @@ class StorageClient:
     def _pick(self, extent: Extent) -> NodeId:
         nodes = self._targets(extent)
         now = time.monotonic()
-        reachable = [node for node in nodes if not self.links[node].lost]
+        reachable = [node for node in nodes if self.links.is_up(node)]
         answering = [node for node in reachable if self._suspected_until.get(node, now) <= now]
         return self._rng.choice(answering or reachable or nodes)
 
@@ -306,12 +342,14 @@ class StorageClient:
         self, node: NodeId, places: Sequence[int], extents: Sequence[Extent], found: dict[int, ReadChunk], retries: int
     ) -> str:
         """Read a batch into ``found``; return why something is still missing, or nothing."""
-        ios = [Io(e.chain, e.chunk, e.offset, e.length) for e in (extents[place] for place in places)]
+        ios = [self._versioned(Io(e.chain, e.chunk, e.offset, e.length)) for e in (extents[at] for at in places)]
         started = time.monotonic()
         async with self._in_flight_at[node], self._in_flight:
             try:
-                reply = await self._call_read(self.links[node], ios)
-            except (LinkLost, CallTimeout) as error:
+                reply = await self._call_read(self.links.to(node), ios)
+            except LinkLost as error:
+                return str(error)
+            except CallTimeout as error:
                 self._suspected_until[node] = time.monotonic() + self.config.client.call_timeout
                 return str(error)
         if reply.status is not Status.OK:
@@ -327,7 +365,7 @@ class StorageClient:
         self.gate.expect(read)
         try:
             timeout_s = self.config.client.call_timeout
-            return await link.call(Kind.READ, pack_all(ios), timeout_s, table_version=self.table.version, number=number)
+            return await link.call(Kind.READ, pack_all(ios), timeout_s, number=number)
         finally:
             self.gate.end(read)
 
@@ -354,34 +392,71 @@ class StorageClient:
         where = f"{self.name}: {extent.chunk} version {result.version} from {node}"
         if result.length != extent.length:
             raise TrafficError(f"{where}: {result.length} B came, {extent.length} B were asked for")
-        checksum = checksum_of([memoryview(data)[start : start + result.length]])
-        if checksum != result.checksum:
-            raise TrafficError(f"{where}: checksum {checksum:08x}, the service says {result.checksum:08x}")
         recipe = Recipe(extent.chunk, result.request, result.chunk_bytes)
-        if not recipe.matches(data, start, extent.offset, extent.length):
-            raise TrafficError(f"{where}: the bytes are not those of write {result.request:#x}")
+        if recipe.matches(data, start, extent.offset, extent.length):
+            return  # Every byte is right; a checksum could not say more.
+        checksum = checksum_of([memoryview(data)[start : start + result.length]])
+        if extent.length == result.chunk_bytes and checksum != result.checksum:
+            raise TrafficError(f"{where}: checksum {checksum:08x}, the service says {result.checksum:08x}")
+        raise TrafficError(f"{where}: the bytes are not those of write {result.request:#x}")
 
-    async def read_back(self) -> tuple[int, list[str]]:
+    # Reading back.
+
+    async def read_back(self) -> Verification:
         """Read every chunk whose write was acknowledged to this client from each of its replicas.
 
-        Returns how many were checked and a line for each that was lost: gone, or older than what was acknowledged.
+        Servers are asked side by side. One that does not answer is given up after ``operation_timeout``, with all
+        that is on it.
         """
-        copies = [(node, write) for write in self.acknowledged.values() for node in self._copies_of(write)]
-        faults = [await self._lost_on(node, write) for node, write in copies]
-        return len(copies), [fault for fault in faults if fault is not None]
+        by_node: dict[NodeId, list[Acknowledged]] = {}
+        gone: list[str] = []
+        for write in self.acknowledged.values():
+            for node in self.table.chains[write.extent.chain].nodes:
+                by_node.setdefault(node, []).append(write)
+            if self.table.chains[write.extent.chain].is_lost:
+                gone.append(f"{self._promise(write, 'any node')}; {write.extent.chunk} has no replica left")
+        found = await _all(self._read_back_from(node, writes) for node, writes in by_node.items())
+        return sum(found, Verification(len(gone), tuple(gone)))
 
-    def _copies_of(self, write: Acknowledged) -> tuple[NodeId | None, ...]:
-        return self.table.chains[write.extent.chain].nodes or (None,)
+    def _promise(self, write: Acknowledged, where: object) -> str:
+        return f"{self.name}: {write.extent.chunk} on {where}: version {write.version} was acknowledged"
 
-    async def _lost_on(self, node: NodeId | None, write: Acknowledged) -> str | None:
-        where = f"{self.name}: {write.extent.chunk} on {node or 'any node'}: version {write.version} was acknowledged"
+    async def _read_back_from(self, node: NodeId, writes: Sequence[Acknowledged]) -> Verification:
+        left = iter(writes)
+        silence = ""
+
+        async def read_on() -> Verification:
+            nonlocal silence
+            sum_ = Verification()
+            for write in left:
+                if silence:
+                    sum_ += Verification(1, (), (f"{self._promise(write, node)}; {silence}",))
+                    continue
+                try:
+                    sum_ += await self._check_copy(node, write)
+                except GaveUp as error:
+                    sum_ += Verification(1, (), (f"{self._promise(write, node)}; {error}",))
+                    if self._is_silent(node):
+                        silence = f"{node} did not answer for another chunk"
+            return sum_
+
+        return sum(await _all(read_on() for _ in range(_READ_BACK_DEPTH)), Verification())
+
+    def _is_silent(self, node: NodeId) -> bool:
+        return not self.links.is_up(node) or self._suspected_until.get(node, 0.0) > time.monotonic()
+
+    async def _check_copy(self, node: NodeId, write: Acknowledged) -> Verification:
+        promise = self._promise(write, node)
         try:
             (found,) = await self.read_chunks([write.extent], node)
+        except GaveUp:
+            raise
         except TrafficError as error:
-            return f"{where}; {error}"
+            return Verification(1, (f"{promise}; {error}",))
         if found.version < write.version or (found.version == write.version and found.request != write.request):
-            return f"{where} of write {write.request:#x}; it has version {found.version} of write {found.request:#x}"
-        return None
+            shown = f"it has version {found.version} of write {found.request:#x}"
+            return Verification(1, (f"{promise} of write {write.request:#x}; {shown}",))
+        return Verification(1)
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

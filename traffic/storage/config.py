@@ -45,11 +45,18 @@ class ServiceConfig(Strict):
     """Writes whose data one NIC takes in at once (3FS: ``max_concurrent_rdma_reads``)."""
     max_concurrent_sends: Count = 32
     """Reads whose data one NIC sends at once (3FS: ``max_concurrent_rdma_writes``)."""
+    transfer_stall: Wait = 1.0
+    """A transfer of which no byte has moved for so long counts no more among those at once, until it ends."""
     apply_timeout: Wait = 10.0
     """How long a service waits for leave to send before it sends anyway (3FS: ``rdma_transmission_req_timeout``)."""
     ssd_read_rate: OptionalRate = None
     """Each disk's rate; off by default: the fabric is what is studied."""
     ssd_latency: Annotated[TimeS, Field(ge=0)] = 0.0
+
+    @property
+    def has_disks(self) -> bool:
+        """Whether a read from a disk takes any time."""
+        return self.ssd_read_rate is not None or self.ssd_latency > 0
 
 
 class ClientConfig(Strict):
@@ -60,7 +67,7 @@ class ClientConfig(Strict):
     max_batch_ios: Annotated[int, Field(ge=1, le=1024)] = 128
     max_batch_size: Annotated[SizeBytes, Field(ge=1, le=64 << 20)] = 4 << 20
     call_timeout: Wait = 30.0
-    """How long one try waits for its answer."""
+    """How long one try waits for its answer, and a connection for an acknowledgement before it is made anew."""
     operation_timeout: Wait = 60.0
     """How long an operation is tried again before it is an error."""
 

@@ -17,22 +17,22 @@ from fabric.errors import ConfigError, TrafficError
 from fabric.identity import NodeId
 from fabric.lanes import ServiceLevel
 from traffic.job import Halt, Play, Ready, Records, Stage
-from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, place_chains
+from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
 from traffic.storage.config import StorageConfig
+from traffic.storage.links import Address
 from traffic.storage.mgmtd import Mgmtd
 from traffic.storage.orders import (
-    Address,
     ClientArguments,
     Listening,
-    NewTable,
+    NewChains,
     Peers,
     Report,
     Rot,
     ServiceArguments,
-    Verification,
     Verify,
 )
 from traffic.storage.service import run_service
+from traffic.storage.verification import Verification
 from traffic.storage.workloads import dataset, run_client
 
 PRELOAD = ("traffic.storage.service", "traffic.storage.workloads")
@@ -214,7 +214,9 @@ class StorageJob:
         """What services and clients counted from the start to the last halt; peaks are of the busiest program.
 
         ``peak_senders``: payloads arriving at a client at once; ``peak_pulls``: at a NIC of a service;
-        ``apply_timeouts``: reads sent without leave; ``retries``: tries that did not succeed.
+        ``apply_timeouts``: reads sent without leave; ``retries``: tries that did not succeed; ``expired_calls`` and
+        ``expired_replies``: dropped, since nobody waited any more; ``unsettled``: how often the completion of a pending
+        version was tried in vain; ``refused_...``: calls refused, by status; ``links_made_again``.
         """
         return dict(self._counts)
 
@@ -246,7 +248,8 @@ class StorageJob:
     def verify_acknowledged(self, timeout_s: float = 600.0) -> Verification:
         """Read back, over the fabric, every chunk's last acknowledged write of the run from each of its replicas.
 
-        Call it between phases. ``lost`` must be empty. Raises TrafficError if a client fails or takes longer.
+        Call it between phases. ``lost`` must be empty; what a client could not read, lost or not, is ``out_of_reach``.
+        Raises TrafficError if a client fails or takes longer.
         """
         self._send(self._programs, Verify())
         found = (handle.receive(timeout_s, "what it read back") for handle in self._programs.values())
@@ -255,11 +258,12 @@ class StorageJob:
     def _living(self) -> dict[NodeId, AgentHandle]:
         return {node: handle for node, handle in self._services.items() if node not in self._killed}
 
-    def _publish(self, table: ChainTable) -> None:
+    def _publish(self, change: TableChange) -> None:
+        word = NewChains.of(change)
         for handle in [*self._services.values(), *self._programs.values()]:
             try:
                 with self._sending:  # The manager's thread sends beside the run's.
-                    handle.send(NewTable(table))
+                    handle.send(word)
             except TrafficError:
                 continue  # It is dead itself; who needs it finds out by its own order.
 

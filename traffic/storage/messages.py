@@ -1,6 +1,8 @@
 """The words of the storage service: kinds, statuses and fixed-size records, as long as 3FS's.
 
-A frame is a header of 80 bytes (3FS: uuid, flags, version and eight timestamps), records, then payload. A record of a
+A frame is a header of 80 bytes (3FS: uuid, flags, version and eight timestamps), records, then payload. A call bears
+the time until which its caller waits (``time.monotonic()``, which all programs of a world share), so that nobody works
+on what nobody waits for. A record of a
 read or a write is 92 bytes, since 3FS's carry an RDMA buffer's keys: a read of one chunk asks with 172 bytes, of 128
 with 12 KB; leave to send is asked for with 88.
 """
@@ -16,10 +18,14 @@ from fabric.errors import TrafficError
 from traffic.storage.chains import ChunkId
 
 MAGIC = b"FF3S"
-HEADER = struct.Struct("<4sBBHQQII48x")
+HEADER = struct.Struct("<4sBBHQdII48x")
 _IO = struct.Struct("<IQIIIIQII48x")
 _RESULT = struct.Struct("<HIQIII6x")
 _NUMBER = struct.Struct("<Q")
+REQUEST_BITS = 32
+"""A write's number: its client's above these bits, then the client's count of its writes."""
+NO_CHECKSUM = 0
+"""In place of the checksum of a part of a chunk: its reader knows every byte that it must hold."""
 MAX_META_BYTES = 1 << 20
 MAX_PAYLOAD_BYTES = 64 << 20
 
@@ -42,8 +48,10 @@ class Status(IntEnum):
     """How a call went."""
 
     OK = 0
-    STALE_TABLE = 1
-    UNKNOWN_TABLE = 2
+    STALE_CHAIN = 1
+    """The caller goes by an older version of the chain."""
+    UNKNOWN_CHAIN = 2
+    """The caller goes by a newer version of the chain."""
     PENDING = 3
     NOT_HEAD = 4
     BUSY = 5
@@ -54,22 +62,23 @@ class Status(IntEnum):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same call can succeed later, perhaps with a newer table."""
+        """Whether the same call can succeed later, perhaps by a newer chain."""
         return self in _PASSING
 
 
-_PASSING = {Status.STALE_TABLE, Status.UNKNOWN_TABLE, Status.PENDING, Status.NOT_HEAD, Status.BUSY, Status.WITHDRAWN}
+_PASSING = {Status.STALE_CHAIN, Status.UNKNOWN_CHAIN, Status.PENDING, Status.NOT_HEAD, Status.BUSY, Status.WITHDRAWN}
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One message. ``number`` is the caller's number of the call; a reply bears that of its call."""
+    """One message. ``number`` is the caller's number of the call; a reply bears that of its call. ``deadline_s``: until
+    when the caller waits; 0 in replies."""
 
     kind: Kind
     is_reply: bool
     status: Status
     number: int
-    table_version: int
+    deadline_s: float
     meta: bytes
     payload: bytearray = field(default_factory=bytearray)
 
@@ -83,7 +92,7 @@ def header_of(frame: Frame, payload_bytes: int) -> bytes:
             frame.is_reply,
             frame.status,
             frame.number,
-            frame.table_version,
+            frame.deadline_s,
             len(frame.meta),
             payload_bytes,
         )
@@ -93,19 +102,23 @@ def header_of(frame: Frame, payload_bytes: int) -> bytes:
 
 def parse_header(data: bytearray) -> tuple[Frame, int, int]:
     """Return a frame without its records and payload, and their sizes. Raises TrafficError if it is no header."""
-    magic, kind, is_reply, status, number, version, meta_bytes, payload_bytes = HEADER.unpack(data)
+    magic, kind, is_reply, status, number, deadline_s, meta_bytes, payload_bytes = HEADER.unpack(data)
     if magic != MAGIC or meta_bytes > MAX_META_BYTES or payload_bytes > MAX_PAYLOAD_BYTES:
         raise TrafficError(
             f"storage: no frame's header: magic {magic!r}, {meta_bytes} B of records (limit {MAX_META_BYTES}),"
             f" {payload_bytes} B of payload (limit {MAX_PAYLOAD_BYTES}); the stream is out of step"
         )
-    return Frame(Kind(kind), bool(is_reply), Status(status), number, version, b""), meta_bytes, payload_bytes
+    try:
+        return Frame(Kind(kind), bool(is_reply), Status(status), number, deadline_s, b""), meta_bytes, payload_bytes
+    except ValueError as error:
+        raise TrafficError(f"storage: no frame's header: {error}; the stream is out of step") from error
 
 
 @dataclass(frozen=True)
 class Io:
     """One stretch of a chunk to read, or one chunk to write. ``version`` is 0 where the head is to choose it;
-    ``request`` is the writer's number of the write, the same at every try."""
+    ``request`` is the writer's number of the write, the same at every try; ``chain_version`` is the version of the
+    chain that the caller goes by."""
 
     chain: int
     chunk: ChunkId
@@ -114,27 +127,40 @@ class Io:
     checksum: int = 0
     request: int = 0
     version: int = 0
+    chain_version: int = 0
+
+    @property
+    def client(self) -> int:
+        """The number of the client that writes."""
+        return self.request >> REQUEST_BITS
 
     def pack(self) -> bytes:
         """Return the record."""
         chunk = self.chunk
         return _IO.pack(
-            self.chain, chunk.file, chunk.index, self.offset, self.length, self.checksum, self.request, self.version, 0
+            self.chain,
+            chunk.file,
+            chunk.index,
+            self.offset,
+            self.length,
+            self.checksum,
+            self.request,
+            self.version,
+            self.chain_version,
         )
 
 
 def parse_ios(meta: bytes) -> list[Io]:
-    """Return the records of a READ, WRITE or UPDATE."""
-    return [
-        Io(chain, ChunkId(file, index), offset, length, checksum, request, version)
-        for chain, file, index, offset, length, checksum, request, version, _ in _IO.iter_unpack(meta)
-    ]
+    """Return the records of a READ, WRITE or UPDATE. Raises TrafficError if they are cut short."""
+    if len(meta) % _IO.size:
+        raise TrafficError(f"storage: {len(meta)} B of records; they are of {_IO.size} B each: the stream is damaged")
+    return [Io(chain, ChunkId(file, index), *rest) for chain, file, index, *rest in _IO.iter_unpack(meta)]
 
 
 @dataclass(frozen=True)
 class IoResult:
-    """What came of one read or write: the committed version, the write that made it, the checksum of the bytes sent,
-    how many they are, and the size of the whole chunk."""
+    """What came of one read or write: the committed version, the write that made it, the checksum of the whole chunk if
+    all of it was asked for, how many bytes are sent, and the size of the whole chunk."""
 
     status: Status
     version: int = 0

@@ -9,7 +9,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from fabric.identity import NodeId
-from traffic.storage.chains import ChainTable
+from traffic.storage.chains import ChainTable, TableChange
 
 _POLL_S = 0.1
 
@@ -17,7 +17,7 @@ _POLL_S = 0.1
 class Mgmtd:
     """Watches service processes in a thread of its own.
 
-    ``publish`` is called with each new table, ``detection_s`` after the death that made it, one at a time.
+    ``publish`` is called with what each death changes, ``detection_s`` after it, one at a time.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class Mgmtd:
         table: ChainTable,
         processes: Mapping[NodeId, Any],
         detection_s: float,
-        publish: Callable[[ChainTable], None],
+        publish: Callable[[TableChange], None],
     ) -> None:
         self.table = table
         self.dead: set[NodeId] = set()
@@ -62,8 +62,8 @@ class Mgmtd:
                 self._stopping.wait(_POLL_S)
 
     def _bury(self, node: NodeId) -> None:
-        self.table = self.table.without_node(node)
-        self._publish(self.table)
+        older, self.table = self.table, self.table.without_node(node)
+        self._publish(self.table.change_from(older))
         with self._changed:
             self.dead.add(node)
             self._changed.notify_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -10,12 +11,12 @@ from typing import Any, TypeVar
 from fabric.agents import Agent, StopRequested
 from fabric.identity import NodeId
 from traffic.job import Records
-from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping
+from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange
 from traffic.storage.config import StorageConfig
+from traffic.storage.links import Address
 from traffic.storage.wire import Tasks
 from traffic.transport import SocketOptions
 
-Address = tuple[str, int]
 T = TypeVar("T")
 
 
@@ -65,10 +66,22 @@ class ClientArguments:
 
 
 @dataclass(frozen=True)
-class NewTable:
-    """The cluster manager's word of the next chain table."""
+class NewChains:
+    """The cluster manager's word of the chains that have changed; a :class:`TableChange`, pickled once for all."""
 
-    table: ChainTable
+    pickled: bytes
+
+    @classmethod
+    def of(cls, change: TableChange) -> NewChains:
+        """Return the word of a change."""
+        return cls(pickle.dumps(change, pickle.HIGHEST_PROTOCOL))
+
+    @property
+    def change(self) -> TableChange:
+        """What has changed."""
+        change = pickle.loads(self.pickled)
+        assert isinstance(change, TableChange)
+        return change
 
 
 @dataclass(frozen=True)
@@ -84,17 +97,6 @@ class Verify:
 
 
 @dataclass(frozen=True)
-class Verification:
-    """What came of it: chunks checked, once for each replica, and a line for each that was lost."""
-
-    checked: int = 0
-    lost: tuple[str, ...] = ()
-
-    def __add__(self, other: Verification) -> Verification:
-        return Verification(self.checked + other.checked, self.lost + other.lost)
-
-
-@dataclass(frozen=True)
 class Report:
     """A program's rows of a phase, and its counts since it began."""
 
@@ -105,11 +107,11 @@ class Report:
 class Orders:
     """The run's orders to a program, as its event loop hears them.
 
-    New chain tables go to ``adopt`` as soon as they come, whatever order the program is busy with: it may be waiting
-    for nothing else.
+    Changes of the chain table go to ``adopt`` as soon as they come, whatever order the program is busy with: it may be
+    waiting for nothing else.
     """
 
-    def __init__(self, agent: Agent, tasks: Tasks, adopt: Callable[[ChainTable], None]) -> None:
+    def __init__(self, agent: Agent, tasks: Tasks, adopt: Callable[[TableChange], None]) -> None:
         self._agent = agent
         self._tasks = tasks
         self._adopt = adopt
@@ -123,8 +125,8 @@ class Orders:
             asyncio.get_running_loop().remove_reader(self._agent.pipe.fileno())
             self._tasks.fail(stop)
             return
-        if isinstance(order, NewTable):
-            self._adopt(order.table)
+        if isinstance(order, NewChains):
+            self._adopt(order.change)
         else:
             self._queue.put_nowait(order)
 

@@ -1,12 +1,14 @@
 """The chunks that one service holds, and its part in CRAQ (chain replication with apportioned queries). No sockets.
 
 A chunk has a committed version ``v`` and at most one pending version ``v + 1``. A write goes down the chain: each
-replica takes the data in as pending, passes it on, and commits once its successor has committed; the tail commits at
-once. So whatever a replica has committed, every replica after it has committed too, and what the head acknowledges is
-on all of them. Any replica serves reads, except of a chunk with a pending version: the reader tries again (3FS does not
-ask the tail).
+replica brings the data in, locks the chunk, takes the data as pending, passes it on, and commits once its successor has
+committed; the tail commits at once. So whatever a replica has committed, every replica after it has committed too, and
+what the head acknowledges is on all of them. Any replica serves reads, except of a chunk with a pending version: the
+reader tries again (3FS does not ask the tail).
 
-When a node dies, the next table lacks it and keeps the order of the others:
+The data comes before the lock (3FS design notes, steps 2 and 3): a writer that falls silent holds nobody else off.
+
+When a node dies, the next version of its chains lacks it and keeps the order of the others:
 
 - the head died: its successor is head now. A client that was never answered tries again under the same request
   number; a replica that has committed or still holds that request does not apply it twice.
@@ -17,25 +19,32 @@ A pending version is never dropped, since a later replica may have committed it:
 request completes that one first. Completing a write that was never acknowledged is allowed; losing an acknowledged one
 is not.
 
-A chunk remembers its last write only. If clients shared a chunk, one that tries again after another's write would apply
-its own twice; 3FS remembers the last request of each client instead. Clients here write files of their own.
+A chunk remembers each client's last write, as 3FS does, so that a write is applied once, whoever wrote in between. A
+client writes a chunk once at a time.
+
+Nobody works longer for a caller than the caller waits: what is left pending then is for :meth:`Replica.settle`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fabric.errors import TrafficError
 from fabric.identity import NodeId
-from traffic.storage.chains import Chain, ChainTable, ChunkId, Extent
+from traffic.storage.chains import Chain, ChainTable, ChunkId, Extent, TableChange
 from traffic.storage.messages import Io, Status
 from traffic.storage.payload import Content, Recipe, checksum_of
+from traffic.storage.permits import Permits
 
 PRELOADED_VERSION = 1
 PRELOADED_REQUEST = 0
+RETRY_S = 0.02
+"""How often a replica tries to reach its successor."""
 
 
 class Refused(TrafficError):  # noqa: N818 - what happened, as its callers name it
@@ -57,13 +66,22 @@ class Stored:
     zone: int
 
 
+@dataclass(frozen=True)
+class Applied:
+    """A write that is committed from here to the tail."""
+
+    version: int
+    request: int
+
+
 @dataclass
 class Chunk:
-    """What a replica holds of a chunk."""
+    """What a replica holds of a chunk. ``last``: each client's last write of it that is committed here."""
 
     chain: int
     committed: Stored | None = None
     pending: Stored | None = None
+    last: dict[int, Applied] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -73,29 +91,22 @@ class Chunk:
 
 Pull = Callable[[], Awaitable[Content]]
 """Brings a write's data, checked against its checksum."""
-Forward = Callable[[NodeId, int, Io, Stored], Awaitable[Status]]
-"""Sends a version to a successor under a table version; returns its answer, a passing one if it is out of reach."""
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How often a replica tries to reach its successor, and when it leaves that to the next table."""
-
-    retry_s: float = 0.02
-    give_up_s: float = 30.0
+Forward = Callable[[NodeId, Io, Stored, float], Awaitable[Status]]
+"""Sends a version to a successor and waits for its answer until a time (monotonic); returns the answer, a passing one
+if the successor is out of reach."""
 
 
 class Replica:
-    """The chunks of one node, under one chain table at a time."""
+    """The chunks of one node, under one chain table at a time. Times are ``time.monotonic()``."""
 
-    def __init__(self, node: NodeId, table: ChainTable, forward: Forward, patience: Patience = Patience()) -> None:  # noqa: B008
+    def __init__(self, node: NodeId, table: ChainTable, forward: Forward, retry_s: float = RETRY_S) -> None:
         self.node = node
         self.table = table
         self._forward = forward
-        self._patience = patience
+        self._retry_s = retry_s
         self._chunks: dict[ChunkId, Chunk] = {}
-        self._locks: dict[ChunkId, asyncio.Lock] = {}
-        self._table_changed = asyncio.Event()
+        self._locks: dict[ChunkId, Permits] = {}
+        self._changed: dict[int, asyncio.Future[None]] = {}
 
     def preload(self, extents: Iterable[Extent]) -> None:
         """Hold chunks as if they had been written before the run; their bytes are made when they are read."""
@@ -106,18 +117,23 @@ class Replica:
             )
             self._chunks[extent.chunk] = Chunk(extent.chain, stored)
 
-    def adopt(self, table: ChainTable) -> list[ChunkId]:
-        """Go by a newer table; return the chunks that have a pending version, for :meth:`settle`."""
-        if table.version <= self.table.version:
-            return []
-        self.table = table
-        self._table_changed.set()
-        self._table_changed = asyncio.Event()
-        return [chunk for chunk, held in self._chunks.items() if held.pending]
+    def adopt(self, change: TableChange) -> list[ChunkId]:
+        """Go by newer chains; return the chunks on them that have a pending version, for :meth:`settle`."""
+        numbers = {chain.number for chain in self.table.news_in(change)}
+        self.table = self.table.changed_by(change)
+        for number in numbers:
+            if (changed := self._changed.pop(number, None)) is not None:
+                changed.set_result(None)
+        return [chunk for chunk, held in self._chunks.items() if held.chain in numbers and self.must_settle(chunk)]
 
     def held(self, chunk: ChunkId) -> Chunk | None:
         """Return what is held of a chunk."""
         return self._chunks.get(chunk)
+
+    def must_settle(self, chunk: ChunkId) -> bool:
+        """Return whether a chunk has a pending version that this node is to complete."""
+        held = self._chunks.get(chunk)
+        return held is not None and held.pending is not None and self.node in self.table.chains[held.chain].nodes
 
     def read(self, chunk: ChunkId) -> Stored:
         """Return the committed version. Raises Refused while a version is pending, or if there is none."""
@@ -128,95 +144,149 @@ class Replica:
             raise Refused(Status.NOT_FOUND, f"{chunk} is not on {self.node}")
         return held.committed
 
-    def check_table(self, version: int) -> None:
-        """Raise Refused unless a caller goes by the same table."""
-        if version != self.table.version:
-            status = Status.STALE_TABLE if version < self.table.version else Status.UNKNOWN_TABLE
-            raise Refused(status, f"{self.node} has chain table {self.table.version}, the caller {version}")
+    def chain_of(self, io: Io) -> Chain:
+        """Return the chain that a call names. Raises Refused unless its caller goes by the same version of it and this
+        node is in it."""
+        if not 0 <= io.chain < len(self.table.chains):
+            raise Refused(Status.WRONG_REQUEST, f"{self.node}: there is no chain {io.chain}")
+        chain = self.table.chains[io.chain]
+        if io.chain_version != chain.version:
+            status = Status.STALE_CHAIN if io.chain_version < chain.version else Status.UNKNOWN_CHAIN
+            known = f"{self.node} has version {chain.version} of chain {io.chain}, the caller {io.chain_version}"
+            raise Refused(status, known)
+        if self.node not in chain.nodes:
+            raise Refused(Status.WRONG_REQUEST, f"{self.node} is not in {chain}")
+        return chain
 
-    def _chain(self, number: int) -> Chain:
-        if not 0 <= number < len(self.table.chains) or self.node not in self.table.chains[number].nodes:
-            raise Refused(Status.WRONG_REQUEST, f"{self.node} is not in chain {number} of table {self.table.version}")
-        return self.table.chains[number]
-
-    async def write(self, io: Io, table_version: int, pull: Pull, zone: int) -> Stored:
-        """Carry out a client's write as head; return what was committed on the whole chain. Raises Refused."""
-        self.check_table(table_version)
-        chain = self._chain(io.chain)
+    def _check_head(self, io: Io) -> None:
+        chain = self.chain_of(io)
         if chain.head.node != self.node:
             raise Refused(Status.NOT_HEAD, f"{self.node} is not the head of {chain}")
-        async with self._lock(io.chunk):
+
+    async def write(self, io: Io, pull: Pull, zone: int, until_s: float) -> Applied:
+        """Carry out a client's write as head; return it once it is committed on the whole chain.
+
+        Raises Refused; BUSY if that takes longer than until ``until_s``.
+        """
+        self._check_head(io)
+        if (applied := self._applied(io)) is not None:
+            return applied
+        held = self._chunks.get(io.chunk)
+        is_pending = held is not None and held.pending is not None and held.pending.request == io.request
+        content = None if is_pending else await pull()
+        async with self._locked(io.chunk, until_s):
+            self._check_head(io)
             held = self._chunks.setdefault(io.chunk, Chunk(io.chain))
             if held.pending is not None and held.pending.request != io.request:
-                await self._complete(io.chunk, held)
-            if held.committed is not None and held.committed.request == io.request:
-                return held.committed
+                await self._complete(io.chunk, held, until_s)
+            if (applied := self._applied(io)) is not None:
+                return applied
             if held.pending is None:
-                await self._take_in(held, replace(io, version=held.version + 1), pull, zone)
-            return await self._complete(io.chunk, held)
+                self._take_in(held, replace(io, version=held.version + 1), content, zone)
+            return await self._complete(io.chunk, held, until_s)
 
-    async def update(self, io: Io, table_version: int, pull: Pull, zone: int) -> Stored:
-        """Carry out a predecessor's update; return what was committed from here to the tail. Raises Refused, and
-        TrafficError if the chain has forked, which it must not."""
-        self.check_table(table_version)
-        self._chain(io.chain)
-        async with self._lock(io.chunk):
-            held = self._chunks.setdefault(io.chunk, Chunk(io.chain))
-            if held.committed is not None and io.version <= held.version:
-                self._must_be_same(io, held.committed)
-                return held.committed
-            if held.pending is None:
-                if io.version != held.version + 1:
-                    raise TrafficError(
-                        f"{self.node}: {io.chunk}: update to {io.version} after {held.version}; one is missing"
-                    )
-                await self._take_in(held, io, pull, zone)
-            else:
-                self._must_be_same(io, held.pending)
-            return await self._complete(io.chunk, held)
-
-    def _must_be_same(self, io: Io, stored: Stored) -> None:
-        if io.version == stored.version and io.request != stored.request:
-            raise TrafficError(
-                f"{self.node}: {io.chunk}: version {io.version} is write {stored.request:#x}, upstream {io.request:#x}"
+    def _applied(self, io: Io) -> Applied | None:
+        """Return a write if it is done. Raises Refused if its client has written anew since."""
+        held = self._chunks.get(io.chunk)
+        last = held.last.get(io.client) if held is not None else None
+        if last is None or last.request < io.request:
+            return None
+        if last.request > io.request:
+            raise Refused(
+                Status.WRONG_REQUEST, f"{io.chunk}: write {io.request:#x} comes after its client's {last.request:#x}"
             )
+        return last
 
-    async def _take_in(self, held: Chunk, io: Io, pull: Pull, zone: int) -> None:
-        content = await pull()
+    async def update(self, io: Io, pull: Pull, zone: int, until_s: float) -> Applied:
+        """Carry out a predecessor's update; return what was committed from here to the tail.
+
+        Raises Refused, BUSY if that takes longer than until ``until_s``; and TrafficError if the chain has forked,
+        which it must not.
+        """
+        self.chain_of(io)
+        is_new = self._is_new(io)
+        content = await pull() if is_new else None
+        async with self._locked(io.chunk, until_s):
+            self.chain_of(io)
+            held = self._chunks.setdefault(io.chunk, Chunk(io.chain))
+            if self._is_new(io):
+                self._take_in(held, io, content, zone)
+            if held.pending is not None and held.pending.version == io.version:
+                return await self._complete(io.chunk, held, until_s)
+            return Applied(io.version, io.request)
+
+    def _is_new(self, io: Io) -> bool:
+        """Return whether an update is neither committed nor pending here. Raises TrafficError if the chain forked."""
+        held = self._chunks.get(io.chunk)
+        version = held.version if held is not None else 0
+        known = None
+        if held is not None:
+            known = held.committed if io.version == version else held.pending
+        if known is not None and known.version == io.version and known.request != io.request:
+            raise TrafficError(
+                f"{self.node}: {io.chunk}: version {io.version} is write {known.request:#x}, upstream {io.request:#x}"
+            )
+        if io.version > version + 1:
+            raise TrafficError(f"{self.node}: {io.chunk}: update to {io.version} after {version}; one is missing")
+        return io.version > version and (held is None or held.pending is None)
+
+    def _take_in(self, held: Chunk, io: Io, content: Content | None, zone: int) -> None:
+        assert content is not None, "what was neither committed nor pending was pulled"
         held.pending = Stored(io.version, io.request, io.checksum, content, zone)
 
-    async def settle(self, chunk: ChunkId) -> None:
-        """Complete a chunk's pending version, if it still has one. Raises Refused if the successor stays away."""
-        async with self._lock(chunk):
+    async def settle(self, chunk: ChunkId, until_s: float) -> None:
+        """Complete a chunk's pending version, if it still has one. Raises Refused if that is not done by then."""
+        async with self._locked(chunk, until_s):
             held = self._chunks[chunk]
             if held.pending is not None:
-                await self._complete(chunk, held)
+                await self._complete(chunk, held, until_s)
 
-    async def _complete(self, chunk: ChunkId, held: Chunk) -> Stored:
+    async def _complete(self, chunk: ChunkId, held: Chunk, until_s: float) -> Applied:
         """Pass the pending version on until the rest of the chain has it, then commit it."""
         stored = held.pending
         assert stored is not None, "callers hold the lock and have seen it"
         io = Io(held.chain, chunk, 0, stored.content.size_bytes, stored.checksum, stored.request, stored.version)
-        give_up_at = time.monotonic() + self._patience.give_up_s
-        while (successor := self.table.chains[held.chain].successor_of(self.node)) is not None:
-            changed = self._table_changed
-            status = await self._forward(successor, self.table.version, io, stored)
+        while (successor := self._successor(held.chain)) is not None:
+            changed = self._changed.setdefault(held.chain, asyncio.get_running_loop().create_future())
+            versioned = replace(io, chain_version=self.table.chains[held.chain].version)
+            status = await self._pass_on(successor, versioned, stored, until_s, changed)
             if status is Status.OK:
                 break
             if not status.may_pass:
                 raise TrafficError(f"{self.node}: {successor} refused version {io.version} of {chunk}: {status.name}")
-            if time.monotonic() > give_up_at:
-                raise Refused(Status.BUSY, f"{successor} did not take {chunk} for {self._patience.give_up_s:g} s")
-            await _either(changed, self._patience.retry_s)
+            if time.monotonic() >= until_s:
+                raise Refused(Status.BUSY, f"{successor} did not take {chunk} in time; last: {status.name}")
+            await asyncio.wait({changed}, timeout=self._retry_s)
+        return self._commit(held, stored, io.client)
+
+    def _successor(self, number: int) -> NodeId | None:
+        chain = self.table.chains[number]
+        if self.node not in chain.nodes:
+            raise Refused(Status.STALE_CHAIN, f"{self.node} is no longer in {chain}")
+        return chain.successor_of(self.node)
+
+    async def _pass_on(
+        self, successor: NodeId, io: Io, stored: Stored, until_s: float, changed: asyncio.Future[None]
+    ) -> Status:
+        """Return the successor's answer, or that the chain changed meanwhile."""
+        forward = asyncio.ensure_future(self._forward(successor, io, stored, until_s))
+        either: set[asyncio.Future[Any]] = {forward, changed}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            return forward.result() if forward.done() else Status.STALE_CHAIN
+        finally:
+            forward.cancel()
+
+    def _commit(self, held: Chunk, stored: Stored, client: int) -> Applied:
+        applied = Applied(stored.version, stored.request)
         held.committed, held.pending = stored, None
-        return stored
+        held.last[client] = applied
+        return applied
 
-    def _lock(self, chunk: ChunkId) -> asyncio.Lock:
-        return self._locks.setdefault(chunk, asyncio.Lock())
-
-
-async def _either(event: asyncio.Event, timeout_s: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), timeout_s)
-    except asyncio.TimeoutError:
-        return
+    @asynccontextmanager
+    async def _locked(self, chunk: ChunkId, until_s: float) -> AsyncIterator[None]:
+        lock = self._locks.setdefault(chunk, Permits(1))
+        async with lock.held(until_s) as granted:
+            if not granted:
+                raise Refused(Status.BUSY, f"{chunk}: another write of it is under way on {self.node}")
+            yield

@@ -7,6 +7,9 @@ zone that the write came from: storage traffic never crosses zones, and each zon
 
 A read: the disks, then leave to send (``apply``) if request-to-send is on, then one of the NIC's permits, then the
 data; the order is 3FS's. If leave is not given in time the service counts it and sends anyway, as 3FS does.
+
+Nothing is done for a caller who waits no longer, and a caller is told BUSY before it gives up. What a write leaves
+pending then is completed by one task a chunk, however long that takes.
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ from fabric.errors import TrafficError
 from fabric.identity import NodeId
 from fabric.lanes import ServiceLevel
 from traffic.job import Halt, Play, Ready, Records, flow_rows
-from traffic.storage.chains import ChainTable, ChunkId, extents_on
+from traffic.storage.chains import ChainTable, ChunkId, TableChange, extents_on
 from traffic.storage.config import ServiceConfig, StorageConfig
+from traffic.storage.links import Links
 from traffic.storage.messages import (
+    NO_CHECKSUM,
     Frame,
     Io,
     IoResult,
@@ -37,12 +42,15 @@ from traffic.storage.messages import (
     parse_results,
 )
 from traffic.storage.orders import Listening, Orders, Peers, Report, Rot, ServiceArguments
-from traffic.storage.payload import Content, Raw, checksum_of, content_of
-from traffic.storage.replica import Patience, Refused, Replica, Stored
-from traffic.storage.wire import CallTimeout, Link, LinkLost, Listener, Party, Piece, Tasks, dial
+from traffic.storage.payload import Content, Raw, Recipe, checksum_of, content_of
+from traffic.storage.permits import Permits
+from traffic.storage.replica import Refused, Replica, Stored
+from traffic.storage.wire import CallTimeout, Link, LinkLost, Listener, Party, Piece, Tasks
 from traffic.transport import FlowSampler, SocketOptions, listen
 
 CONNECT_TIMEOUT_S = 30.0
+_BUSY_AFTER = 0.9
+"""After what part of the time that a caller waits it is told BUSY, so that the answer still reaches it."""
 
 
 class Disk:
@@ -72,43 +80,51 @@ class StorageService:
         self.node = node
         self.counts: Counter[str] = Counter()
         self._config = config
-        self._options = options
+        self._options = replace(options, user_timeout_s=config.client.call_timeout)
         self._tasks = tasks
-        patience = Patience(give_up_s=config.client.operation_timeout)
-        self.replica = Replica(node, table, self._forward, patience)
+        self.replica = Replica(node, table, self._forward)
         self._disks = [Disk(config.service) for _ in range(config.disks_per_node)]
-        self._pulls: dict[int, asyncio.Semaphore] = {}
-        self._sends: dict[int, asyncio.Semaphore] = {}
+        self._pulls: dict[int, Permits] = {}
+        self._sends: dict[int, Permits] = {}
         self._parties: dict[int, Party] = {}
-        self._successors: dict[tuple[int, NodeId], Link] = {}
+        self._links: dict[int, Links] = {}
+        self._settling: set[ChunkId] = set()
 
     def party(self, zone: int) -> Party:
         """Return this service as it appears in a zone."""
         if zone not in self._parties:
-            self._pulls[zone] = asyncio.Semaphore(self._config.service.max_concurrent_pulls)
-            self._sends[zone] = asyncio.Semaphore(self._config.service.max_concurrent_sends)
+            limits = self._config.service
+            self._pulls[zone] = Permits(limits.max_concurrent_pulls, limits.transfer_stall)
+            self._sends[zone] = Permits(limits.max_concurrent_sends, limits.transfer_stall)
             handler = functools.partial(self._handle, zone)
-            self._parties[zone] = Party(self.node.name, handler, self._options, self._tasks)
+            self._parties[zone] = Party(self.node.name, handler, self._options, self._tasks, counts=self.counts)
         return self._parties[zone]
 
-    def add_successor(self, zone: int, node: NodeId, link: Link) -> None:
-        """Use ``link`` for copies to ``node`` of writes that came in ``zone``."""
-        self._successors[zone, node] = link
+    def use_links(self, zone: int, links: Links) -> None:
+        """Use ``links`` for copies of writes that came in ``zone``."""
+        self._links[zone] = links
 
-    def adopt(self, table: ChainTable) -> None:
-        """Go by a newer table, and complete what it leaves to this node to complete."""
-        for chunk in self.replica.adopt(table):
+    def adopt(self, change: TableChange) -> None:
+        """Go by newer chains, and complete what they leave to this node to complete."""
+        for chunk in self.replica.adopt(change):
+            self._settle_on(chunk)
+
+    def _settle_on(self, chunk: ChunkId) -> None:
+        """Complete a chunk's pending version beside other work, or it could not be read here until the next write."""
+        if chunk not in self._settling and self.replica.must_settle(chunk):
+            self._settling.add(chunk)
             self._tasks.spawn(self._settle(chunk))
 
     async def _settle(self, chunk: ChunkId) -> None:
         """Complete a chunk's pending version, however long its successor stays out of reach."""
-        while True:
-            try:
-                await self.replica.settle(chunk)
-            except Refused:
-                self.counts["unsettled"] += 1
-            else:
-                return
+        try:
+            while self.replica.must_settle(chunk):
+                try:
+                    await self.replica.settle(chunk, time.monotonic() + self._config.client.call_timeout)
+                except Refused:
+                    self.counts["unsettled"] += 1
+        finally:
+            self._settling.discard(chunk)
 
     def rot(self, chunk: ChunkId) -> None:
         """Flip a bit in the middle of a chunk. Raises TrafficError if it is not here."""
@@ -120,7 +136,7 @@ class StorageService:
         held.committed = replace(held.committed, content=Raw(data))
 
     def report(self) -> dict[str, int]:
-        """Return this service's counts since it began."""
+        """Return this service's counts since it began; :attr:`StorageJob.counts` says what they mean."""
         peak = max((party.arrivals.peak for party in self._parties.values()), default=0)
         return {**self.counts, "peak_pulls": peak}
 
@@ -134,18 +150,17 @@ class StorageService:
                 raise Refused(Status.WRONG_REQUEST, f"{self.node}: nobody may call {frame.kind.name} here")
         except Refused as refusal:
             self.counts[f"refused_{refusal.status.name.lower()}"] += 1
-            await link.reply(frame, refusal.status, table_version=self.replica.table.version)
+            await link.reply(frame, refusal.status)
 
     async def _read(self, zone: int, link: Link, frame: Frame) -> None:
-        self.replica.check_table(frame.table_version)
         ios = self._checked_ios(frame)
-        await asyncio.gather(*(self._disk_of(io).read(io.length) for io in ios))
+        if self._config.service.has_disks:
+            await asyncio.gather(*(self._read_disk(io) for io in ios))
         results, pieces = self._look_up(ios)
         if self._config.request_to_send is not None and pieces:
             await self._apply(link, frame)
-        async with self._sends[zone]:
-            await link.reply(frame, Status.OK, pack_all(results), pieces)
-        self.counts["reads"] += 1
+        if await link.reply(frame, Status.OK, pack_all(results), pieces, self._sends[zone]):
+            self.counts["reads"] += 1
 
     def _checked_ios(self, frame: Frame) -> list[Io]:
         ios = parse_ios(frame.meta)
@@ -158,76 +173,97 @@ class StorageService:
             )
         return ios
 
-    def _disk_of(self, io: Io) -> Disk:
-        chains = self.replica.table.chains
-        target = chains[io.chain].target_on(self.node) if io.chain < len(chains) else None
-        if target is None:
-            raise Refused(Status.WRONG_REQUEST, f"{self.node} is not in chain {io.chain}")
-        return self._disks[target.disk]
+    def _checked_write(self, frame: Frame) -> Io:
+        ios = self._checked_ios(frame)
+        if len(ios) != 1 or ios[0].offset or not ios[0].length:
+            asked = ", ".join(f"{io.length} B at {io.offset}" for io in ios) or "nothing"
+            raise Refused(Status.WRONG_REQUEST, f"{self.node}: a write of {asked}; write one whole chunk at once")
+        return ios[0]
+
+    async def _read_disk(self, io: Io) -> None:
+        try:
+            target = self.replica.chain_of(io).target_on(self.node)
+        except Refused:
+            return  # Its reader will be told.
+        assert target is not None, "the replica has looked"
+        await self._disks[target.disk].read(io.length)
 
     def _look_up(self, ios: Sequence[Io]) -> tuple[list[IoResult], list[Piece]]:
         results: list[IoResult] = []
         pieces: list[Piece] = []
         for io in ios:
             try:
-                stored = self.replica.read(io.chunk)
+                self.replica.chain_of(io)
+                result, found = self._found(io, self.replica.read(io.chunk))
             except Refused as refusal:
                 self.counts[f"refused_{refusal.status.name.lower()}"] += 1
-                results.append(IoResult(refusal.status))
-                continue
-            found: list[Piece] = list(stored.content.pieces(io.offset, io.length))
-            length = sum(map(len, found))
-            # The stored checksum covers what the disk did to a chunk since it was written; a new one would hide that.
-            checksum = stored.checksum if length == stored.content.size_bytes else checksum_of(found)
-            results.append(
-                IoResult(Status.OK, stored.version, stored.request, checksum, length, stored.content.size_bytes)
-            )
+                result, found = IoResult(refusal.status), []
+            results.append(result)
             pieces += found
         return results, pieces
 
+    @staticmethod
+    def _found(io: Io, stored: Stored) -> tuple[IoResult, list[Piece]]:
+        content = stored.content
+        found: list[Piece] = list(content.pieces(io.offset, io.length))
+        # The stored checksum covers what the disk did to a chunk since it was written; a new one would hide that.
+        is_whole = io.offset == 0 and io.length >= content.size_bytes
+        checksum = stored.checksum if is_whole else NO_CHECKSUM
+        length = sum(map(len, found))
+        return IoResult(Status.OK, stored.version, stored.request, checksum, length, content.size_bytes), found
+
     async def _apply(self, link: Link, frame: Frame) -> None:
+        wait_s = min(self._config.service.apply_timeout, frame.deadline_s - time.monotonic())
         try:
-            await link.call(Kind.APPLY, pack_number(frame.number), self._config.service.apply_timeout)
+            await link.call(Kind.APPLY, pack_number(frame.number), wait_s)
         except CallTimeout:
             self.counts["apply_timeouts"] += 1
 
     async def _write(self, zone: int, link: Link, frame: Frame) -> None:
-        (io,) = self._checked_ios(frame)
-        pull = functools.partial(self._pull, zone, link, frame, io)
+        io = self._checked_write(frame)
+        now = time.monotonic()
+        until_s = now + _BUSY_AFTER * (frame.deadline_s - now)
+        pull = functools.partial(self._pull, zone, link, frame, io, until_s)
         carry_out = self.replica.write if frame.kind is Kind.WRITE else self.replica.update
         try:
-            stored = await carry_out(io, frame.table_version, pull, zone)
+            applied = await carry_out(io, pull, zone, until_s)
         except Refused as refusal:
-            held = self.replica.held(io.chunk)
-            if refusal.status is Status.BUSY and held is not None and held.pending is not None:
-                self._tasks.spawn(
-                    self._settle(io.chunk)
-                )  # Or it could not be read here until somebody writes it again.
+            if refusal.status is Status.BUSY:
+                self._settle_on(io.chunk)
             raise
         self.counts["writes" if frame.kind is Kind.WRITE else "updates"] += 1
-        result = IoResult(Status.OK, stored.version, stored.request, stored.checksum, 0, stored.content.size_bytes)
+        result = IoResult(Status.OK, applied.version, applied.request, io.checksum, 0, io.length)
         await link.reply(frame, Status.OK, result.pack())
 
-    async def _pull(self, zone: int, link: Link, frame: Frame, io: Io) -> Content:
-        async with self._pulls[zone]:
+    async def _pull(self, zone: int, link: Link, frame: Frame, io: Io, until_s: float) -> Content:
+        async with self._pulls[zone].held(until_s, link.received_bytes) as granted:
+            if not granted:
+                raise Refused(Status.BUSY, f"{self.node}: too many writes at once for {io.chunk} from {link.peer}")
             try:
-                reply = await link.pull(frame, self._config.client.call_timeout)
+                reply = await link.pull(frame, until_s - time.monotonic())
             except CallTimeout as timeout:
                 raise Refused(Status.BUSY, str(timeout)) from timeout
         if reply.status is not Status.OK:
             raise Refused(reply.status, f"{link.peer} no longer offers {io.chunk}")
-        if len(reply.payload) != io.length or checksum_of([reply.payload]) != io.checksum:
+        content = content_of(reply.payload)
+        if not self._matches(content, reply.payload, frame.kind, io):
             raise Refused(Status.WRONG_CHECKSUM, f"{io.chunk} from {link.peer} does not match its checksum")
-        return content_of(reply.payload)
+        return content
 
-    async def _forward(self, successor: NodeId, table_version: int, io: Io, stored: Stored) -> Status:
-        link = self._successors.get((stored.zone, successor))
-        if link is None:
-            return Status.BUSY
+    @staticmethod
+    def _matches(content: Content, data: bytearray, kind: Kind, io: Io) -> bool:
+        """Return whether data is what was announced. Once the head has checked the writer's checksum, copies that are,
+        byte for byte, what the write makes need none: that is the stronger test, and a third of its cost."""
+        if kind is Kind.UPDATE and content == Recipe(io.chunk, io.request, io.length):
+            return True
+        return len(data) == io.length and checksum_of([data]) == io.checksum
+
+    async def _forward(self, successor: NodeId, io: Io, stored: Stored, until_s: float) -> Status:
         offer = stored.content.pieces(0, io.length)
         try:
-            timeout_s = self._config.client.call_timeout
-            reply = await link.call(Kind.UPDATE, io.pack(), timeout_s, table_version=table_version, offer=offer)
+            link = self._links[stored.zone].to(successor)
+            wait_s = min(self._config.client.call_timeout, until_s - time.monotonic())
+            reply = await link.call(Kind.UPDATE, io.pack(), wait_s, offer=offer)
         except (LinkLost, CallTimeout):
             return Status.BUSY
         return reply.status if reply.status is not Status.OK else parse_results(reply.meta)[0].status
@@ -275,9 +311,9 @@ def _listen(
 
 
 async def _connect(service: StorageService, peers: Peers, arguments: ServiceArguments, sampler: FlowSampler) -> None:
-    for (zone, node), address in peers.addresses.items():
-        if node != arguments.node and zone in arguments.addresses:
-            source = arguments.addresses[zone]
-            link = await dial(service.party(zone), node.name, address, source, CONNECT_TIMEOUT_S)
-            service.add_successor(zone, node, link)
-            sampler.track(link.data_socket, node.name)
+    for zone, source in arguments.addresses.items():
+        links = Links(service.party(zone), source, lambda node, link: sampler.track(link.data_socket, node.name))
+        service.use_links(zone, links)
+        for (where, node), address in peers.addresses.items():
+            if where == zone and node != arguments.node:
+                await links.connect(node, address, CONNECT_TIMEOUT_S)

@@ -2,26 +2,39 @@
 
 Small messages and payloads have a connection each. On one connection, leave to send or the next pull would wait behind
 megabytes already queued, and 3FS's messages do not.
+
+A call bears the time until which its caller waits. What comes later is dropped: a call before it is handled, a reply
+before it is sent. A stream that makes no sense ends the program: to go on without that peer would be another
+experiment.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
+import math
+import secrets
 import socket
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fabric.errors import TrafficError
 from traffic.storage.messages import HEADER, Frame, Kind, Status, header_of, pack_number, parse_header, parse_number
-from traffic.transport import SocketOptions, accept, connect
+from traffic.storage.permits import Permits
+from traffic.transport import SocketOptions, bytes_acked, bytes_received, configure, unconnected
 
 Piece = bytes | bytearray | memoryview
 _WAKE_BYTES = 128 << 10
 """A receiver sleeps until this much has come (SO_RCVLOWAT): waking for each packet would cost a core per 20 MB/s."""
 _WRITE_BUFFER_BYTES = 64 << 10
+_GREETING_TIMEOUT_S = 30.0
+"""How long the first of a link's two connections waits for the second."""
+_DIAL_PAUSE_S = 0.02
+_DIAL_PAUSE_LONGEST_S = 0.5
 
 
 class LinkLost(TrafficError):  # noqa: N818 - what happened, as its callers name it
@@ -79,28 +92,33 @@ Handler = Callable[["Link", Frame], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Party:
-    """One end of links: its name, how it answers calls, and what its sockets carry."""
+    """One end of links: its name, how it answers calls, and what its sockets carry.
+
+    ``counts``: ``expired_calls``, that came when nobody waited for them any more, and ``expired_replies``, not sent.
+    """
 
     name: str
     handler: Handler
     options: SocketOptions
     tasks: Tasks
     arrivals: Arrivals = field(default_factory=Arrivals)
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 class Wire(asyncio.BufferedProtocol):
     """One TCP connection, cut into frames. Receives straight into the buffers that are handed on."""
 
-    def __init__(self, sock: socket.socket, arrivals: Arrivals, on_frame: Callable[[Wire, Frame], None]) -> None:
+    def __init__(self, sock: socket.socket, party: Party, on_frame: Callable[[Wire, Frame], None]) -> None:
         self.sock = sock
         self.on_frame = on_frame
         self.on_lost: Callable[[], None] = lambda: None
         self.lost = False
-        self._arrivals = arrivals
+        self._party = party
+        self._ends = f"{party.name}: {_name_of(sock.getsockname)} from {_name_of(sock.getpeername)}"
         self._transport: asyncio.Transport | None = None
         self._writable = asyncio.Event()
         self._writable.set()
-        self._sending = asyncio.Lock()
+        self._turn = Permits(1)
         self._header = bytearray(HEADER.size)
         self._meta = bytearray()
         self._payload = bytearray()
@@ -129,11 +147,17 @@ class Wire(asyncio.BufferedProtocol):
         return self._rest
 
     def buffer_updated(self, count: int) -> None:
-        """Take in ``count`` bytes; hand on the frame if they complete it."""
-        self._rest = self._rest[count:]
-        while not self._rest:
-            self._next_part()
-        self._wake_when(len(self._rest))
+        """Take in ``count`` bytes; hand on the frame if they complete it. What makes no sense ends the program."""
+        try:
+            self._rest = self._rest[count:]
+            while not self._rest:
+                self._next_part()
+            self._wake_when(len(self._rest))
+        except Exception as error:  # asyncio would log it and close this connection only.
+            damage = TrafficError(f"{self._ends}: {error}")
+            damage.__cause__ = error
+            self._party.tasks.fail(damage)
+            self.close()
 
     def _next_part(self) -> None:
         if self._frame is None:
@@ -142,15 +166,12 @@ class Wire(asyncio.BufferedProtocol):
             self._rest = memoryview(self._parts.pop())
             if self._payload and not self._parts:
                 self._arriving = True
-                self._arrivals.begin()
+                self._party.arrivals.begin()
             return
         self._end_frame()
 
     def _begin_frame(self) -> None:
-        try:
-            self._frame, meta_bytes, payload_bytes = parse_header(self._header)
-        except (TrafficError, ValueError) as error:
-            raise TrafficError(f"{self.sock.getpeername()}: {error}") from error
+        self._frame, meta_bytes, payload_bytes = parse_header(self._header)
         self._meta = bytearray(meta_bytes)
         self._payload = bytearray(payload_bytes)
         self._parts = [part for part in (self._payload, self._meta) if part]
@@ -162,14 +183,12 @@ class Wire(asyncio.BufferedProtocol):
         meta, payload = bytes(self._meta), self._payload
         self._meta, self._payload = bytearray(), bytearray()
         self._rest = memoryview(self._header)
-        self.on_frame(
-            self, Frame(head.kind, head.is_reply, head.status, head.number, head.table_version, meta, payload)
-        )
+        self.on_frame(self, replace(head, meta=meta, payload=payload))
 
     def _end_arrival(self) -> None:
         if self._arriving:
             self._arriving = False
-            self._arrivals.end()
+            self._party.arrivals.end()
 
     def _wake_when(self, wanted: int) -> None:
         wake_bytes = min(wanted, _WAKE_BYTES)
@@ -183,16 +202,31 @@ class Wire(asyncio.BufferedProtocol):
             raise LinkLost("connection lost")
         self._transport.write(data)
 
-    async def send(self, pieces: Sequence[Piece]) -> None:
+    async def send(self, pieces: Sequence[Piece], deadline_s: float, permits: Permits | None = None) -> bool:
         """Send pieces, unmixed with others', as fast as TCP takes them; return once all but the last few KB are with
-        the kernel. Raises LinkLost."""
-        async with self._sending:
-            for piece in pieces:
-                await self._writable.wait()
-                if self.lost or self._transport is None:
-                    raise LinkLost("connection lost")
-                self._transport.write(piece)
+        the kernel.
+
+        The connection's turn comes first, then one of the ``permits``. If either is not there by ``deadline_s``,
+        nothing is sent and False returned; what has been begun is sent to its end. Raises LinkLost.
+        """
+        async with self._turn.held(deadline_s) as is_ours:
+            if not is_ours:
+                return False
+            if permits is None:
+                return await self._send(pieces, deadline_s)
+            async with permits.held(deadline_s, functools.partial(bytes_acked, self.sock)) as granted:
+                return granted and await self._send(pieces, deadline_s)
+
+    async def _send(self, pieces: Sequence[Piece], deadline_s: float) -> bool:
+        if time.monotonic() >= deadline_s:
+            return False
+        for piece in pieces:
             await self._writable.wait()
+            if self.lost or self._transport is None:
+                raise LinkLost("connection lost")
+            self._transport.write(piece)
+        await self._writable.wait()
+        return True
 
     def pause_writing(self) -> None:
         """Hold senders back."""
@@ -206,6 +240,13 @@ class Wire(asyncio.BufferedProtocol):
         """Close at once."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def _name_of(end: Callable[[], tuple[str, int]]) -> str:
+    try:
+        return "{}:{}".format(*end())
+    except OSError:
+        return "a connection that has ended"
 
 
 class Link:
@@ -231,6 +272,10 @@ class Link:
         """The connection that carries payloads."""
         return self._data.sock
 
+    def received_bytes(self) -> int:
+        """Return how many bytes of payloads the peer has delivered so far."""
+        return bytes_received(self._data.sock)
+
     def close(self) -> None:
         """Close both connections; calls under way fail with LinkLost."""
         if self.lost:
@@ -252,7 +297,6 @@ class Link:
         meta: bytes,
         timeout_s: float,
         *,
-        table_version: int = 0,
         offer: Sequence[Piece] = (),
         number: int | None = None,
     ) -> Frame:
@@ -270,7 +314,8 @@ class Link:
             self._offers[number] = offer
         timer = loop.call_later(timeout_s, self._expire, reply, kind, timeout_s)
         try:
-            self._messages.post(header_of(Frame(kind, False, Status.OK, number, table_version, meta), 0))
+            deadline_s = time.monotonic() + timeout_s
+            self._messages.post(header_of(Frame(kind, False, Status.OK, number, deadline_s, meta), 0))
             return await reply
         finally:
             timer.cancel()
@@ -285,21 +330,36 @@ class Link:
             )
 
     async def reply(
-        self, to: Frame, status: Status, meta: bytes = b"", pieces: Sequence[Piece] = (), table_version: int = 0
-    ) -> None:
-        """Answer a call; returns once ``pieces``, the payload, are sent. Raises LinkLost."""
+        self,
+        to: Frame,
+        status: Status,
+        meta: bytes = b"",
+        pieces: Sequence[Piece] = (),
+        permits: Permits | None = None,
+    ) -> bool:
+        """Answer a call; return once ``pieces``, the payload, are sent, under one of the ``permits``.
+
+        Returns False if it was not sent, since the caller waits no longer. Raises LinkLost.
+        """
         size = sum(map(len, pieces))
-        head = header_of(Frame(to.kind, True, status, to.number, table_version, meta), size)
-        if size:
-            await self._data.send([head, *pieces])
+        head = header_of(Frame(to.kind, True, status, to.number, 0.0, meta), size)
+        if time.monotonic() >= to.deadline_s:
+            sent = False
+        elif size:
+            sent = await self._data.send([head, *pieces], to.deadline_s, permits)
         else:
             self._messages.post(head)
+            sent = True
+        self._party.counts["expired_replies"] += not sent
+        return sent
 
     def _take(self, wire: Wire, frame: Frame) -> None:
         if frame.is_reply:
             call = self._calls.get(frame.number)
             if call is not None and not call.done():
                 call.set_result(frame)
+        elif time.monotonic() >= frame.deadline_s:
+            self._party.counts["expired_calls"] += 1
         else:
             self._party.tasks.spawn(self._answer(frame))
 
@@ -325,37 +385,73 @@ class Link:
 
 
 _MESSAGES, _DATA = b"m", b"d"
+_ATTEMPT_BYTES = 8
 
 
 class Listener:
-    """Takes links on one address. A link is whole once both connections of a peer have said hello."""
+    """Takes links on one address. A link is whole once both connections of one attempt of a peer have said hello."""
 
     def __init__(self, party: Party, sock: socket.socket, on_link: Callable[[Link], None]) -> None:
         self._party = party
-        self._sock = sock
         self._on_link = on_link
-        self._waiting: dict[str, Wire] = {}
-        asyncio.get_running_loop().add_reader(sock, self._accept)
-
-    def _accept(self) -> None:
-        sock, _ = accept(self._sock, self._party.options, timeout_s=1.0)
+        self._waiting: dict[tuple[str, bytes], Wire] = {}
         sock.setblocking(False)
-        self._party.tasks.spawn(self._adopt(sock))
+        party.tasks.spawn(self._accept_on(sock))
 
-    async def _adopt(self, sock: socket.socket) -> None:
-        wire = Wire(sock, self._party.arrivals, self._greet)
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: wire, sock)
+    async def _accept_on(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(listening)
+            except ConnectionAbortedError:
+                continue  # The peer has given it up.
+            configure(sock, self._party.options)
+            wire = Wire(sock, self._party, self._greet)
+            await loop.connect_accepted_socket(functools.partial(_itself, wire), sock)
 
     def _greet(self, wire: Wire, frame: Frame) -> None:
-        role, peer = frame.meta[:1], frame.meta[1:].decode()
-        other = self._waiting.pop(peer, None)
+        role, attempt, peer = _parse_hello(frame)
+        other = self._waiting.pop((peer, attempt), None)
         if other is None:
-            self._waiting[peer] = wire
+            self._wait(wire, (peer, attempt))
             return
         messages, data = (wire, other) if role == _MESSAGES else (other, wire)
         link = Link(self._party, peer, messages, data)
+        if link.lost:
+            return
         self._on_link(link)
-        messages.post(header_of(Frame(Kind.HELLO, True, Status.OK, 0, 0, b""), 0))
+        messages.post(header_of(Frame(Kind.HELLO, True, Status.OK, 0, 0.0, b""), 0))
+
+    def _wait(self, wire: Wire, attempt: tuple[str, bytes]) -> None:
+        """Keep the first connection of an attempt until the second comes, or it is given up."""
+        self._waiting[attempt] = wire
+        wire.on_lost = lambda: _forget(self._waiting, attempt, wire)
+
+        def give_up() -> None:
+            if self._waiting.get(attempt) is wire:
+                wire.close()
+
+        asyncio.get_running_loop().call_later(_GREETING_TIMEOUT_S, give_up)
+
+
+def _itself(wire: Wire) -> Wire:
+    return wire
+
+
+def _forget(waiting: dict[tuple[str, bytes], Wire], attempt: tuple[str, bytes], wire: Wire) -> None:
+    if waiting.get(attempt) is wire:
+        del waiting[attempt]
+
+
+def _hello(role: bytes, attempt: bytes, name: str) -> bytes:
+    return header_of(Frame(Kind.HELLO, False, Status.OK, 0, math.inf, role + attempt + name.encode()), 0)
+
+
+def _parse_hello(frame: Frame) -> tuple[bytes, bytes, str]:
+    role, attempt, name = frame.meta[:1], frame.meta[1 : 1 + _ATTEMPT_BYTES], frame.meta[1 + _ATTEMPT_BYTES :]
+    if frame.kind is not Kind.HELLO or role not in (_MESSAGES, _DATA) or not name:
+        raise TrafficError(f"storage: the first frame is {frame.kind.name} with {frame.meta[:20]!r}, not a greeting")
+    return role, attempt, name.decode()
 
 
 async def dial(party: Party, peer: str, address: tuple[str, int], source: str, timeout_s: float) -> Link:
@@ -363,25 +459,61 @@ async def dial(party: Party, peer: str, address: tuple[str, int], source: str, t
 
     Raises TrafficError if it does not within ``timeout_s``.
     """
-    deadline = time.monotonic() + timeout_s
-    greeted: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-    wires = [await _dial_wire(party, address, source, timeout_s) for _ in range(2)]
-    wires[0].on_frame = lambda _, frame: greeted.set_result(frame)
-    for wire, role in zip(wires, (_MESSAGES, _DATA), strict=True):
-        wire.post(header_of(Frame(Kind.HELLO, False, Status.OK, 0, 0, role + party.name.encode()), 0))
+    deadline_s = time.monotonic() + timeout_s
+    greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    attempt = secrets.token_bytes(_ATTEMPT_BYTES)
+    wires: list[Wire] = []
     try:
-        await asyncio.wait_for(greeted, max(0.01, deadline - time.monotonic()))
-    except asyncio.TimeoutError as error:
-        raise TrafficError(
-            f"{party.name}: {peer} at {address[0]}:{address[1]} did not greet within {timeout_s:g} s"
-        ) from error
+        for role in (_MESSAGES, _DATA):
+            wire = await _dial_wire(party, address, source, deadline_s, timeout_s)
+            wires.append(wire)
+            wire.on_frame = lambda *_: _greet_back(greeted)
+            wire.on_lost = lambda: _greet_back(greeted, LinkLost("connection lost"))
+            wire.post(_hello(role, attempt, party.name))
+        await asyncio.wait_for(greeted, max(0.01, deadline_s - time.monotonic()))
+    except BaseException as error:
+        for wire in wires:
+            wire.close()
+        if not isinstance(error, asyncio.TimeoutError | LinkLost):
+            raise
+        where = f"{party.name}: {peer} at {address[0]}:{address[1]}"
+        raise TrafficError(f"{where} did not greet within {timeout_s:g} s") from error
     return Link(party, peer, *wires)
 
 
-async def _dial_wire(party: Party, address: tuple[str, int], source: str, timeout_s: float) -> Wire:
-    loop = asyncio.get_running_loop()
-    sock = await loop.run_in_executor(None, connect, *address, party.options, timeout_s, source)
-    sock.setblocking(False)
-    wire = Wire(sock, party.arrivals, lambda *_: None)
-    await loop.connect_accepted_socket(lambda: wire, sock)
-    return wire
+def _greet_back(greeted: asyncio.Future[None], error: TrafficError | None = None) -> None:
+    if greeted.done():
+        return
+    if error is None:
+        greeted.set_result(None)
+    else:
+        greeted.set_exception(error)
+
+
+async def _dial_wire(party: Party, address: tuple[str, int], source: str, deadline_s: float, timeout_s: float) -> Wire:
+    """Return a connection, tried again until the deadline; then raise TrafficError."""
+    loop, pause_s = asyncio.get_running_loop(), _DIAL_PAUSE_S
+    while True:
+        try:
+            sock = await _connected(party, address, source, max(0.01, deadline_s - time.monotonic()))
+        except (OSError, asyncio.TimeoutError) as error:
+            if time.monotonic() + pause_s >= deadline_s:
+                where = f"{address[0]}:{address[1]}: cannot connect within {timeout_s:g} s"
+                raise TrafficError(f"{where}: {str(error) or 'no answer'}") from error
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _DIAL_PAUSE_LONGEST_S)
+            continue
+        wire = Wire(sock, party, lambda *_: None)
+        await loop.connect_accepted_socket(functools.partial(_itself, wire), sock)
+        return wire
+
+
+async def _connected(party: Party, address: tuple[str, int], source: str, timeout_s: float) -> socket.socket:
+    sock = unconnected(party.options, source)
+    try:
+        sock.setblocking(False)
+        await asyncio.wait_for(asyncio.get_running_loop().sock_connect(sock, address), timeout_s)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

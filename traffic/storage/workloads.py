@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 import random
 import time
@@ -11,17 +10,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from fabric.agents import Agent
+from fabric.identity import NodeId
 from fabric.lanes import ServiceLevel
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.storage.chains import Extent, FileLayout, Striping
 from traffic.storage.client import GaveUp, Operation, StorageClient
 from traffic.storage.config import CheckpointConfig, DataloaderConfig
-from traffic.storage.orders import ClientArguments, Orders, Report, Verification, Verify
-from traffic.storage.wire import Tasks
+from traffic.storage.orders import ClientArguments, Orders, Report, Verify
+from traffic.storage.wire import Link, Tasks
 from traffic.transport import FlowSampler
 
 CHECKPOINTS_KEPT = 2
-"""A checkpoint is written over the last but one, so that a whole one always exists and memory has a bound."""
+"""A checkpoint is written over the last but one, or over the last if that one has a hole: so a whole one always exists,
+once there is one, and memory has a bound."""
 FIRST_CHECKPOINT_FILE = 1 << 20
 """Checkpoints are numbered from here; the data set's files from 0."""
 
@@ -32,7 +33,7 @@ def dataset(config: DataloaderConfig, striping: Striping) -> tuple[FileLayout, .
 
 
 def checkpoint_file(config: CheckpointConfig, striping: Striping, client: int, number: int) -> FileLayout:
-    """Return the layout of a client's checkpoint ``number`` (from 0)."""
+    """Return where a client's checkpoint goes that follows ``number`` whole ones."""
     file = FIRST_CHECKPOINT_FILE + client * CHECKPOINTS_KEPT + number % CHECKPOINTS_KEPT
     return striping.layout(file, config.size)
 
@@ -52,7 +53,7 @@ class Load:
         self._client = client
         self._arguments = arguments
         self._rng = random.Random(f"{arguments.seed}/samples/{arguments.number}")
-        self._checkpoints = itertools.count()
+        self._whole_checkpoints = 0
         self._stopping = asyncio.Event()
         self._running: list[asyncio.Task[None]] = []
 
@@ -83,22 +84,27 @@ class Load:
         config = self._arguments.config.checkpoint
         while not self._stopping.is_set():
             started = time.monotonic()
-            number = next(self._checkpoints)
-            layout = checkpoint_file(config, self._arguments.striping, self._arguments.number, number)
-            await self._write(list(layout.extents()), config.depth)
+            layout = checkpoint_file(config, self._arguments.striping, self._arguments.number, self._whole_checkpoints)
+            if await self._write(list(layout.extents()), config.depth):
+                self._whole_checkpoints += 1
             await self._pause(started + config.period - time.monotonic())
 
-    async def _write(self, extents: list[Extent], depth: int) -> None:
+    async def _write(self, extents: list[Extent], depth: int) -> bool:
+        """Write a checkpoint; return whether all of it was acknowledged."""
         left = iter(extents)
+        written = 0
 
         async def writer() -> None:
+            nonlocal written
             for extent in left:
                 if self._stopping.is_set():
                     return
                 with suppress(GaveUp):  # It is among the operations, as failed: this checkpoint has a hole.
                     await self._client.write_chunk(extent)
+                    written += 1
 
         await asyncio.gather(*(writer() for _ in range(depth)))
+        return written == len(extents)
 
     async def _pause(self, pause_s: float) -> None:
         if pause_s > 0:
@@ -125,11 +131,13 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
         arguments.options,
     )
     orders = Orders(agent, tasks, client.adopt)
-    await orders.unless_failed(client.connect(arguments.services, arguments.source))
     sampler = FlowSampler()
-    if arguments.writes:
-        for node, link in client.links.items():
+
+    def track(node: NodeId, link: Link) -> None:
+        if arguments.writes:
             sampler.track(link.data_socket, node.name)
+
+    await orders.unless_failed(client.connect(arguments.services, arguments.source, on_link=track))
     agent.report(Ready())
     await _serve(agent, orders, tasks, client, Load(client, arguments), sampler)
 
@@ -152,8 +160,7 @@ async def _serve(
             operations = [_row(operation, phase, agent.host) for operation in client.operations]
             agent.report(Report(Records(operations=operations, flows=flows), _counts(client)))
         elif isinstance(order, Verify):
-            checked, lost = await orders.unless_failed(client.read_back())
-            agent.report(Verification(checked, tuple(lost)))
+            agent.report(await orders.unless_failed(client.read_back()))
 
 
 def _row(operation: Operation, phase: str, host: str) -> dict[str, object]:
@@ -172,6 +179,7 @@ def _row(operation: Operation, phase: str, host: str) -> dict[str, object]:
 
 def _counts(client: StorageClient) -> dict[str, int]:
     return {
+        **client.party.counts,
         "acknowledged_chunks": len(client.acknowledged),
         "retries": client.retries,
         "peak_senders": client.party.arrivals.peak,

@@ -67,7 +67,7 @@ async def client_of(job: StorageJob, number: int = 900, **overrides: Any) -> Asy
 
     async def follow_tables() -> None:
         while True:
-            client.adopt(job.table)
+            client.adopt(job.table.change_from(client.table))
             await asyncio.sleep(0.01)
 
     follower = asyncio.get_running_loop().create_task(follow_tables())

@@ -32,11 +32,11 @@ def test_records_come_back_as_they_were() -> None:
 
 
 def test_a_header_comes_back_as_it_was() -> None:
-    frame = Frame(Kind.READ, True, Status.BUSY, 12, 3, b"meta")
+    frame = Frame(Kind.READ, True, Status.BUSY, 12, 3.5, b"meta")
     data = header_of(frame, 1000)
     parsed, meta_bytes, payload_bytes = parse_header(bytearray(data[: HEADER.size]))
     assert (parsed.kind, parsed.is_reply, parsed.status, parsed.number) == (Kind.READ, True, Status.BUSY, 12)
-    assert (parsed.table_version, meta_bytes, payload_bytes) == (3, 4, 1000)
+    assert (parsed.deadline_s, meta_bytes, payload_bytes) == (3.5, 4, 1000)
     assert data[HEADER.size :] == b"meta"
 
 

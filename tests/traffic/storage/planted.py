@@ -1,0 +1,62 @@
+"""Replicas with a bug each, which histories must show; and the service with one, as a program."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+from fabric.agents import Agent
+from traffic.storage import service
+from traffic.storage.chains import ChunkId
+from traffic.storage.messages import REQUEST_BITS, Io, Status
+from traffic.storage.orders import ServiceArguments
+from traffic.storage.replica import Applied, Chunk, Replica, Stored
+
+
+class AnswersFirst(Replica):
+    """Commits and answers before its successor has the version."""
+
+    async def _complete(self, chunk: ChunkId, held: Chunk, until_s: float) -> Applied:
+        if self.table.chains[held.chain].nodes[-1] == self.node:
+            return await super()._complete(chunk, held, until_s)
+        stored = held.pending
+        assert stored is not None
+        self._later = getattr(self, "_later", {})
+        self._later[chunk] = asyncio.ensure_future(self._pass_on_after(self._later.get(chunk), chunk, held, stored))
+        return self._commit(held, stored, stored.request >> REQUEST_BITS)
+
+    async def _pass_on_after(
+        self, before: asyncio.Future[None] | None, chunk: ChunkId, held: Chunk, stored: Stored
+    ) -> None:
+        if before is not None:
+            await before
+        status = Status.BUSY
+        while status is not Status.OK and (successor := self._successor(held.chain)) is not None:
+            size = stored.content.size_bytes
+            io = Io(held.chain, chunk, 0, size, stored.checksum, stored.request, stored.version)
+            versioned = replace(io, chain_version=self.table.chains[held.chain].version)
+            status = await self._forward(successor, versioned, stored, time.monotonic() + 0.1)
+            await asyncio.sleep(self._retry_s)
+
+
+class ReadsWhatIsPending(Replica):
+    """Lets a chunk be read while a version is pending: the older one."""
+
+    def read(self, chunk: ChunkId) -> Stored:
+        held = self.held(chunk)
+        return held.committed if held is not None and held.committed is not None else super().read(chunk)
+
+
+class ForgetsClients(Replica):
+    """Knows a chunk's last write only, whoever made it: a try that comes again after another's write is a new one."""
+
+    def _commit(self, held: Chunk, stored: Stored, client: int) -> Applied:
+        held.last.clear()
+        return super()._commit(held, stored, client)
+
+
+def run_service_that_answers_first(agent: Agent, arguments: ServiceArguments) -> None:
+    """Be a storage service with a bug."""
+    vars(service)["Replica"] = AnswersFirst
+    service.run_service(agent, arguments)

@@ -1,0 +1,271 @@
+"""Clients of services in processes of their own, under random kills, cuts and stops: what they see is linearizable, and
+no acknowledged write is lost.
+
+A few runs belong to the tests; ``pytest -m soak -s tests/traffic/storage`` makes 200.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from fabric.agents import AgentPool
+from fabric.errors import TrafficError
+from fabric.identity import NodeId
+from traffic.job import Stage
+from traffic.storage import job as job_module
+from traffic.storage.chains import Extent
+from traffic.storage.client import GaveUp, StorageClient
+from traffic.storage.job import StorageJob
+from traffic.storage.messages import Io, IoResult
+from traffic.storage.verification import Verification
+from traffic.storage.wire import Tasks
+
+from .conftest import FABRIC, config_of, loopback, run
+from .cuts import Network
+from .linearizability import MAYBE, Operation, violations
+
+BATCHES, RUNS_OF_A_BATCH = 8, 25
+CLIENTS = 4
+LOAD_S = 1.2
+SETTINGS = {
+    "replicas": 3,
+    "chunk_size": "16 KiB",
+    "dataloader": {"files": 1, "file_size": "1 MiB", "sample_max": "64 KiB"},
+    "service": {"transfer_stall": 0.1, "max_concurrent_pulls": 2, "apply_timeout": 0.2},
+    "client": {"call_timeout": 0.3, "operation_timeout": 0.6},
+}
+
+
+class _Client(StorageClient):
+    """Remembers the number of the write under way, which nobody learns if it is given up."""
+
+    request = 0
+
+    async def _try_write(self, head: NodeId, io: Io, pieces: object) -> tuple[IoResult | None, str]:
+        self.request = io.request
+        return await super()._try_write(head, io, pieces)  # type: ignore[arg-type]
+
+
+@dataclass
+class Run:
+    """What happened in a run."""
+
+    operations: list[Operation] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    verified: Verification = field(default_factory=Verification)
+
+
+@dataclass
+class _World:
+    job: StorageJob
+    network: Network
+    rng: random.Random
+    extents: list[Extent]
+    clients: list[_Client] = field(default_factory=list)
+    stopped: set[NodeId] = field(default_factory=set)
+    found: Run = field(default_factory=Run)
+
+    def pid(self, node: NodeId) -> int:
+        return int(self.job._services[node].process.pid)
+
+    def living(self) -> list[NodeId]:
+        return [node for node in self.job._services if node not in self.job._killed]
+
+    def end_trouble(self) -> None:
+        self.network.heal()
+        for node in self.stopped:
+            os.kill(self.pid(node), signal.SIGCONT)
+        self.stopped.clear()
+
+
+async def _load(world: _World, client: _Client, until_s: float) -> None:
+    while time.monotonic() < until_s:
+        extent = world.rng.choice(world.extents)
+        await (_write if world.rng.random() < 0.4 else _read)(world.found, client, extent)
+        await asyncio.sleep(world.rng.random() * 0.01)
+
+
+async def _write(found: Run, client: _Client, extent: Extent) -> None:
+    started, ended = time.monotonic(), MAYBE
+    try:
+        await client.write_chunk(extent)
+        ended = time.monotonic()
+        found.counts["writes"] += 1
+    except GaveUp:
+        found.counts["writes given up"] += 1
+    found.operations.append(Operation(extent.chunk, True, client.request, started, ended))
+
+
+async def _read(found: Run, client: StorageClient, extent: Extent, node: NodeId | None = None) -> bool:
+    started = time.monotonic()
+    try:
+        (seen,) = await client.read_chunks([extent], node)
+    except GaveUp:
+        found.counts["reads given up"] += 1
+        return False
+    found.operations.append(Operation(extent.chunk, False, seen.request, started, time.monotonic()))
+    found.counts["reads"] += 1
+    return True
+
+
+async def _trouble(world: _World, until_s: float) -> None:
+    """Kill up to two of a chain's three, stop services and cut services and clients off, for a while each."""
+    rng, kills = world.rng, world.rng.choice((0, 1, 2))
+    while time.monotonic() < until_s:
+        await asyncio.sleep(rng.random() * 0.15)
+        node = rng.choice(world.living())
+        event = rng.choice(("kill", "cut", "cut", "stop", "stop", "heal"))
+        if event == "kill" and kills:
+            kills -= 1
+            world.job.kill_service(node)
+            world.network.remove(node.name)
+            world.stopped.discard(node)
+        elif event == "cut":
+            world.network.cut(rng.choice([node.name, node.name, *(client.name for client in world.clients)]))
+        elif event == "stop":
+            os.kill(world.pid(node), signal.SIGSTOP)
+            world.stopped.add(node)
+        elif event == "heal":
+            world.end_trouble()
+        else:
+            continue
+        world.found.counts[event] += 1
+    world.end_trouble()
+
+
+async def _until_all_is_well(world: _World) -> None:
+    """Return once every living replica of each chunk has been read, which ends up in the history."""
+    deadline = time.monotonic() + 20
+    for extent in world.extents:
+        for node in world.job.table.chains[extent.chain].nodes:
+            while not await _read(world.found, world.clients[0], extent, node):
+                assert time.monotonic() < deadline, f"{extent.chunk} on {node} is not readable 20 s after all trouble"
+
+
+async def _play(world: _World) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(1, CLIENTS + 1):
+            world.clients.append(await stack.enter_async_context(_client(world, number)))
+        until_s = time.monotonic() + LOAD_S
+        await asyncio.gather(_trouble(world, until_s), *(_load(world, client, until_s) for client in world.clients))
+        await asyncio.sleep(world.job.config.failure_detection + 0.05)
+        await _until_all_is_well(world)
+        for client in world.clients:
+            world.found.verified += await client.read_back()
+            world.found.counts.update({"tries in vain": client.retries})
+            world.found.counts.update(client.party.counts)
+
+
+@contextlib.asynccontextmanager
+async def _client(world: _World, number: int) -> AsyncIterator[_Client]:
+    tasks = Tasks()
+    client = _Client(f"client{number}", number, world.job.table, world.job.config, tasks, number)
+    addresses = {node: address for (zone, node), address in world.job.addresses.items() if zone == 0}
+    source = f"127.0.9.{number}"
+    await client.connect(addresses, source)
+    world.network.add(client.name, os.getpid(), [source])
+
+    async def follow_tables() -> None:
+        while True:
+            client.adopt(world.job.table.change_from(client.table))
+            await asyncio.sleep(0.01)
+
+    follower = asyncio.get_running_loop().create_task(follow_tables())
+    try:
+        yield client
+        if tasks.failed.done():
+            tasks.failed.result()
+    finally:
+        follower.cancel()
+        for link in client.links.values():
+            link.close()
+
+
+def random_run(pool: AgentPool, seed: int) -> Run:
+    stage = Stage(FABRIC, pool, lambda _: None, seed=seed)
+    job = StorageJob(stage, config_of(SETTINGS), FABRIC.computes[:1], loopback)
+    try:
+        job.start()
+        network = Network()
+        for node, handle in job._services.items():
+            network.add(node.name, handle.process.pid, {ip for (_, of), (ip, _) in job.addresses.items() if of == node})
+        rng = random.Random(seed)
+        world = _World(job, network, rng, rng.sample(list(job.dataset[0].extents()), 3))
+        try:
+            run(_play(world))
+        finally:
+            world.end_trouble()
+        job.halt()  # Raises if a service failed.
+        world.found.counts.update({name: job.counts.get(name, 0) for name in ("unsettled", "expired_calls")})
+        return world.found
+    finally:
+        job.close()
+
+
+def _soak(pool: AgentPool, seeds: range) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for seed in seeds:
+        found = random_run(pool, seed)
+        assert violations(found.operations) == [], f"seed {seed}"
+        assert found.verified.lost == (), f"seed {seed}"
+        assert found.verified.out_of_reach == (), f"seed {seed}"
+        counts += found.counts
+        counts["runs"] += 1
+        counts["copies read back"] += found.verified.checked
+        if seed % 10 == 9:
+            print(dict(counts), flush=True)
+    return counts
+
+
+@pytest.fixture
+def with_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))  # The program's process imports it, too.
+    planted = importlib.import_module("planted")
+    monkeypatch.setattr(job_module, "run_service", planted.run_service_that_answers_first)
+
+
+def _find(pool: AgentPool, runs: int) -> int:
+    """Return in which run the planted bug was found."""
+    for seed in range(runs):
+        try:
+            found = random_run(pool, seed)
+        except TrafficError as error:  # The services' own checks may see it first.
+            print(f"seed {seed}: {error}")
+            continue
+        if lines := violations(found.operations):
+            print(f"seed {seed}: {lines[0]}")
+            return seed
+    raise AssertionError(f"the planted bug was not found in {runs} runs")
+
+
+def test_histories_over_sockets_are_linearizable(pool: AgentPool) -> None:
+    counts = _soak(pool, range(2))
+    print(dict(counts))
+    assert counts["writes"] > 20
+    assert counts["reads"] > 40
+
+
+def test_a_bug_planted_in_the_services_is_found(pool: AgentPool, with_a_bug: None) -> None:
+    _find(pool, 10)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_soak(pool: AgentPool, batch: int) -> None:
+    first = 1000 + batch * RUNS_OF_A_BATCH
+    counts = _soak(pool, range(first, first + RUNS_OF_A_BATCH))
+    print(dict(counts))
+    assert min(counts[event] for event in ("kill", "cut", "stop")) > RUNS_OF_A_BATCH / 4

@@ -1,0 +1,81 @@
+"""A program's links to its peers: made at the start, and made again, when next wanted, once they are lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from fabric.errors import TrafficError
+from fabric.identity import NodeId
+from traffic.storage.wire import Link, LinkLost, Party, dial
+
+Address = tuple[str, int]
+OnLink = Callable[[NodeId, Link], None]
+DIAL_TIMEOUT_S = 5.0
+"""How long one attempt to make a link again takes at most: time for TCP's first three SYNs."""
+_PAUSE_FIRST_S = 0.05
+_PAUSE_LONGEST_S = 1.0
+
+
+class Links(Mapping[NodeId, Link]):
+    """Links from the address ``source`` to peers by node; ``on_link`` hears of each one that is made.
+
+    A link is lost when its connections end: the peer died, or TCP gave up (``SocketOptions.user_timeout_s``). Nobody
+    dials a peer that nobody wants to call.
+    """
+
+    def __init__(self, party: Party, source: str, on_link: OnLink = lambda node, link: None) -> None:
+        self._party = party
+        self._source = source
+        self._on_link = on_link
+        self._links: dict[NodeId, Link] = {}
+        self._addresses: dict[NodeId, Address] = {}
+        self._dialling: set[NodeId] = set()
+        self._paused: dict[NodeId, tuple[float, float]] = {}
+        """Until when no attempt is made, and how long that pause was."""
+
+    def __getitem__(self, node: NodeId) -> Link:
+        return self._links[node]
+
+    def __iter__(self) -> Iterator[NodeId]:
+        return iter(self._links)
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    async def connect(self, node: NodeId, address: Address, timeout_s: float) -> None:
+        """Make the first link to a peer. Raises TrafficError if it is not there within ``timeout_s``."""
+        self._addresses[node] = address
+        link = await dial(self._party, node.name, address, self._source, timeout_s)
+        self._links[node] = link
+        self._on_link(node, link)
+
+    def is_up(self, node: NodeId) -> bool:
+        """Return whether there is a link to a peer; see that one is made if there is none."""
+        link = self._links.get(node)
+        if link is not None and not link.lost:
+            return True
+        not_before_s, _ = self._paused.get(node, (0.0, 0.0))
+        if node in self._addresses and node not in self._dialling and time.monotonic() >= not_before_s:
+            self._dialling.add(node)
+            self._party.tasks.spawn(self._dial_again(node))
+        return False
+
+    def to(self, node: NodeId) -> Link:
+        """Return the link to a peer. Raises LinkLost if there is none now."""
+        if not self.is_up(node):
+            raise LinkLost(f"{self._party.name}: {node} has gone")
+        return self._links[node]
+
+    async def _dial_again(self, node: NodeId) -> None:
+        try:
+            await self.connect(node, self._addresses[node], DIAL_TIMEOUT_S)
+        except TrafficError:
+            _, pause_s = self._paused.get(node, (0.0, _PAUSE_FIRST_S / 2))
+            pause_s = min(2 * pause_s, _PAUSE_LONGEST_S)
+            self._paused[node] = (time.monotonic() + pause_s, pause_s)
+        else:
+            self._paused.pop(node, None)
+            self._party.counts["links_made_again"] += 1
+        finally:
+            self._dialling.discard(node)
