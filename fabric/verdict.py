@@ -108,7 +108,10 @@ def _worst(checks: Sequence[Check]) -> Check:
     worst = max(checks, key=_badness)
     others = sum(check.status is not Status.FAITHFUL for check in checks) - 1
     where = f"phase {worst.phase}" + (f" (and {others} more)" if others > 0 else "")
-    return replace(worst, text=f"{where}: {worst.text}", by_phase={check.phase: check.value for check in checks})
+    by_phase: dict[str, float] = {}
+    for check in checks:
+        by_phase[check.phase] = max(check.value, by_phase.get(check.phase, check.value))
+    return replace(worst, text=f"{where}: {worst.text}", by_phase=by_phase)
 
 
 def _badness(check: Check) -> tuple[int, float]:
