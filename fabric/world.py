@@ -25,8 +25,10 @@ from enum import Enum
 from pathlib import Path
 from typing import NoReturn
 
-from fabric import netlink
+from fabric import cache, netlink
+from fabric.devices import make_own_devices
 from fabric.errors import EmulationError, UsageError
+from fabric.mounts import NODEV, NOSUID, bind, mount
 from fabric.virtual import bytecode
 from fabric.virtual.dialogue import Ask
 from fabric.virtual.guest import CONTROL, SYSTEM_PROGRAMS, guest_environment, in_guest, run_in_guest
@@ -42,8 +44,6 @@ _USERS_ENVIRONMENT = "environment"
 _SOFTWARE = "software"
 _FIXED_ENVIRONMENT = {"HOME": "/tmp", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "dumb"}
 _TIMER_SLACK_S = 100e-6
-_MS_NOSUID_NODEV = 0x2 | 0x4
-_MS_BIND = 0x1000
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
 _PR_GET_TIMERSLACK = 30
@@ -179,10 +179,11 @@ def settle() -> None:
 def _enter_namespaces(arguments: Sequence[str]) -> NoReturn:
     """Replace this process by the first process of new namespaces.
 
-    Being replaced, not waited for, is what makes SIGKILL end everything.
+    Being replaced, not waited for, is what makes SIGKILL end everything. Raises UsageError, EmulationError.
     """
     if os.geteuid() != 0:
         raise UsageError("this needs root to make network namespaces; run it again with sudo")
+    cache.own()  # Better refused here than in the midst of a run.
     unshare = shutil.which("unshare")
     if unshare is None:
         raise EmulationError("unshare is not installed; apt-get install util-linux")
@@ -205,7 +206,7 @@ def _die_with_sudo() -> None:
 
 
 def set_up() -> None:
-    """Make the world habitable: its own /run, /sys and temporary files, loopback up. Call once, first of all.
+    """Make the world habitable: its own /run, /sys, /dev and temporary files, loopback up. Call once, first of all.
 
     SIGTERM then ends the process in good order (SystemExit): the first process of a PID namespace ignores what it has
     no handler for, and ``timeout`` or a service manager would wait in vain.
@@ -213,8 +214,9 @@ def set_up() -> None:
     if not is_inside():
         raise EmulationError("set_up() outside a world; fabric.world.enter() makes one")
     if current_engine() is Engine.NAMESPACE:
-        _mount("tmpfs", Path("/run"), "mode=755")
-        _mount("sysfs", Path("/sys"), "")
+        mount("tmpfs", Path("/run"), NOSUID | NODEV, "mode=755")
+        mount("sysfs", Path("/sys"), NOSUID | NODEV)
+        make_own_devices()
     TEMPORARY_DIR.mkdir(parents=True)
     os.environ["TMPDIR"] = str(TEMPORARY_DIR)
     tempfile.tempdir = None  # Or what was found before would stay.
@@ -240,7 +242,7 @@ def name_hosts(addresses: dict[str, str]) -> None:
     own.write_text("\n".join(lines) + "\n")
     target = Path("/etc/hosts")
     if target.exists():
-        _check(_libc.mount(str(own).encode(), str(target).encode(), b"none", _MS_BIND, None), "mounting /etc/hosts")
+        bind(own, target)
 
 
 def write_sysctl(name: str, value: int | str) -> bool:
@@ -250,13 +252,3 @@ def write_sysctl(name: str, value: int | str) -> bool:
         return False
     path.write_text(str(value))
     return True
-
-
-def _mount(kind: str, target: Path, options: str) -> None:
-    arguments = (kind.encode(), str(target).encode(), kind.encode(), _MS_NOSUID_NODEV, options.encode())
-    _check(_libc.mount(*arguments), f"mounting {kind} on {target}")
-
-
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        raise EmulationError(f"{what}: {os.strerror(ctypes.get_errno())}; fabric doctor says what this machine lacks")
