@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +14,7 @@ from experiments.captures import captures
 from experiments.config import RunConfig
 from experiments.congestion import tell_congestion
 from experiments.console import ERR, OUT, tell
+from experiments.handover import copy_to_user
 from experiments.live import bring_up
 from experiments.registry import Experiment
 from experiments.session import Session
@@ -106,10 +105,7 @@ def _progress_bar() -> Progress:
 
 def _save_logs(draft: ResultWriter, directory: Path) -> None:
     """Keep the logs of a run that failed: they say why, and the world's memory goes with it."""
-    target = directory.with_name(directory.name + ".failed-logs")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(draft.directory / "logs", target, dirs_exist_ok=True)
-    _hand_to_caller(target)
+    target = copy_to_user(draft.directory / "logs", directory.with_name(directory.name + ".failed-logs"))
     ERR.print(f"logs: {target}", highlight=False, soft_wrap=True)
 
 
@@ -117,20 +113,7 @@ def publish(draft: Path, directory: Path) -> None:
     """Move a whole result out of the world's memory: it appears under its name only when complete."""
     if directory.exists():
         raise ResultError(f"{directory}: came into being while the run went on; the result is lost, run again")
-    partial = directory.with_name(directory.name + ".partial")
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(draft, partial)
-    _hand_to_caller(partial)
-    partial.rename(directory)
-
-
-def _hand_to_caller(path: Path) -> None:
-    """Give files to the user who called sudo."""
-    user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
-    if user is None or group is None:
-        return
-    for found in (path, *path.rglob("*")):
-        os.chown(found, int(user), int(group))
+    copy_to_user(draft, directory.with_name(directory.name + ".partial")).rename(directory)
 
 
 def _print_answer(experiment: Experiment, summary: dict[str, Any], verdict: Verdict) -> None:

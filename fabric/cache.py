@@ -1,22 +1,57 @@
-"""Where this project keeps what it builds on a machine, for good."""
+"""Where this project keeps what it builds on a machine, for good: libraries that are preloaded, modules, kernels.
+
+Whoever can write there can have its owner run programs, so a place that others could write to is refused.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
+
+from fabric.errors import UsageError
 
 SHARED = Path("/var/cache")
 """What root builds, every account may use."""
 NAME = "ai-fabric-emulator"
+_REMEDY = "let XDG_CACHE_HOME name a directory that only you can write to, or unset it (sudo without -E)"
 
 
 def own() -> Path:
-    """Return where this account builds: XDG_CACHE_HOME if set, for root a place that every account can read."""
-    if home := os.environ.get("XDG_CACHE_HOME"):
-        return Path(home) / NAME
-    return (SHARED if os.geteuid() == 0 else Path.home() / ".cache") / NAME
+    """Return where this account builds: XDG_CACHE_HOME if set, for root a place that every account can read.
+
+    Raises UsageError if another account could write there.
+    """
+    home = os.environ.get("XDG_CACHE_HOME")
+    place = Path(home) if home else SHARED if os.geteuid() == 0 else Path.home() / ".cache"
+    return _trusted(place / NAME, "XDG_CACHE_HOME" if home else "the cache")
 
 
 def places() -> tuple[Path, ...]:
-    """Return where to look for what is built: this account's place, then the shared one."""
-    return tuple(dict.fromkeys((own(), SHARED / NAME)))
+    """Return where to look for what is built: this account's place, then the shared one. Raises UsageError."""
+    return tuple(dict.fromkeys((own(), _trusted(SHARED / NAME, "the shared cache"))))
+
+
+def _trusted(place: Path, name: str) -> Path:
+    """Return a directory that only its user and root can change, nor put another one in its place."""
+    for path in (place, *place.absolute().parents):
+        try:
+            found = path.stat()
+        except (FileNotFoundError, PermissionError):
+            continue  # Made by us, in the next one that exists; or nothing that we could use.
+        if why := _why_not(found):
+            danger = f"and what is kept there is run as uid {os.geteuid()}"
+            raise UsageError(f"{name}, {place}: {path} {why}, {danger}; {_REMEDY}")
+    return place
+
+
+def _why_not(found: os.stat_result) -> str | None:
+    if found.st_uid not in (0, os.geteuid()):
+        return f"belongs to uid {found.st_uid}"
+    if found.st_mode & stat.S_ISVTX:
+        return None  # Others can add to it, as to /tmp, and cannot replace what is ours.
+    if found.st_mode & stat.S_IWOTH:
+        return "can be written to by every account"
+    if found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getegid()):
+        return f"can be written to by group {found.st_gid}"
+    return None

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric import lossless
+from fabric import cache, lossless
+from fabric.errors import UsageError
 from fabric.openvswitch import DAEMONS, SCHEMA, Datapath, find_datapath
 from fabric.world import Engine
 
@@ -94,9 +95,19 @@ def _datapath() -> Iterator[Finding]:
     yield Finding("Open vSwitch datapath", True, False, detail)
 
 
+def _cache() -> Iterator[Finding]:
+    try:
+        yield Finding("cache", True, True, str(cache.own()))
+    except UsageError as error:
+        yield Finding("cache", False, True, str(error), "unset XDG_CACHE_HOME, or run sudo without -E")
+
+
 def _lossless() -> Iterator[Finding]:
     for engine, remedy in ((Engine.NAMESPACE, "--engine virtual"), (Engine.VIRTUAL, "fabric virtual build")):
-        reason = lossless.why_not(engine)
+        try:
+            reason = lossless.why_not(engine)
+        except UsageError as error:
+            reason = str(error)
         subject = f"lossless queueing, {engine.value} engine"
         yield Finding(subject, reason is None, False, reason or "can run", remedy if reason else "")
 
@@ -120,6 +131,7 @@ _LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _programs,
     _modules,
     _namespaces,
+    _cache,
     _datapath,
     _lossless,
     _congestion_control,

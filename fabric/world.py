@@ -27,9 +27,11 @@ from enum import Enum
 from pathlib import Path
 from typing import NoReturn
 
-from fabric import limits, netlink
+from fabric import cache, limits, netlink
 from fabric.cores import CGROUPS
+from fabric.devices import make_own_devices
 from fabric.errors import EmulationError, UsageError
+from fabric.mounts import NODEV, NOSUID, RECURSIVE, bind, mount
 from fabric.virtual import bytecode, kernel
 from fabric.virtual.dialogue import Ask
 from fabric.virtual.guest import (
@@ -53,8 +55,6 @@ _USERS_ENVIRONMENT = "environment"
 _FIGURES_DEPEND_ON = "figures_depend_on"
 _FIXED_ENVIRONMENT = {"HOME": "/tmp", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "dumb"}
 _TIMER_SLACK_S = 100e-6
-_MS_NOSUID_NODEV = 0x2 | 0x4
-_MS_BIND, _MS_REC = 0x1000, 0x4000
 _MACHINES_CGROUPS = Path("/sys/fs/cgroup")
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
@@ -213,10 +213,11 @@ def settle() -> None:
 def _enter_namespaces(arguments: Sequence[str]) -> NoReturn:
     """Replace this process by the first process of new namespaces.
 
-    Being replaced, not waited for, is what makes SIGKILL end everything.
+    Being replaced, not waited for, is what makes SIGKILL end everything. Raises UsageError, EmulationError.
     """
     if os.geteuid() != 0:
         raise UsageError("this needs root to make network namespaces; run it again with sudo")
+    cache.own()  # Better refused here than in the midst of a run.
     unshare = shutil.which("unshare")
     if unshare is None:
         raise EmulationError("unshare is not installed; apt-get install util-linux")
@@ -242,7 +243,7 @@ def _die_with_sudo() -> None:
 
 
 def set_up() -> None:
-    """Make the world habitable: its own /run, /sys and temporary files, loopback up. Call once, first of all.
+    """Make the world habitable: its own /run, /sys, /dev and temporary files, loopback up. Call once, first of all.
 
     SIGTERM then ends the process in good order (SystemExit): the first process of a PID namespace ignores what it has
     no handler for, and ``timeout`` or a service manager would wait in vain.
@@ -250,9 +251,10 @@ def set_up() -> None:
     if not is_inside():
         raise EmulationError("set_up() outside a world; fabric.world.enter() makes one")
     if current_engine() is Engine.NAMESPACE:
-        _mount("tmpfs", Path("/run"), "mode=755")
+        mount("tmpfs", Path("/run"), NOSUID | NODEV, "mode=755")
         _keep_control_groups()
-        _mount("sysfs", Path("/sys"), "")
+        mount("sysfs", Path("/sys"), NOSUID | NODEV)
+        make_own_devices()
     limits.allow_open_files()
     TEMPORARY_DIR.mkdir(parents=True)
     os.environ["TMPDIR"] = str(TEMPORARY_DIR)
@@ -272,8 +274,7 @@ def _keep_control_groups() -> None:
     """Keep the machine's control groups in sight, which its own /sys would hide: they tell what a quota takes."""
     if _MACHINES_CGROUPS.exists():
         CGROUPS.mkdir(parents=True)
-        flags = _MS_BIND | _MS_REC
-        _check(_libc.mount(bytes(_MACHINES_CGROUPS), bytes(CGROUPS), b"none", flags, None), f"mounting {CGROUPS}")
+        bind(_MACHINES_CGROUPS, CGROUPS, RECURSIVE)
 
 
 def _terminated(number: int, _: object) -> NoReturn:
@@ -287,7 +288,7 @@ def name_hosts(addresses: dict[str, str]) -> None:
     own.write_text("\n".join(lines) + "\n")
     target = Path("/etc/hosts")
     if target.exists():
-        _check(_libc.mount(str(own).encode(), str(target).encode(), b"none", _MS_BIND, None), "mounting /etc/hosts")
+        bind(own, target)
 
 
 def write_sysctl(name: str, value: int | str) -> bool:
@@ -297,13 +298,3 @@ def write_sysctl(name: str, value: int | str) -> bool:
         return False
     path.write_text(str(value))
     return True
-
-
-def _mount(kind: str, target: Path, options: str) -> None:
-    arguments = (kind.encode(), str(target).encode(), kind.encode(), _MS_NOSUID_NODEV, options.encode())
-    _check(_libc.mount(*arguments), f"mounting {kind} on {target}")
-
-
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        raise EmulationError(f"{what}: {os.strerror(ctypes.get_errno())}; fabric doctor says what this machine lacks")

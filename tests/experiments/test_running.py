@@ -71,7 +71,7 @@ def test_a_directory_that_came_into_being_meanwhile_is_left_alone(tmp_path: Path
 
 
 def test_a_copy_cut_off_is_not_under_the_results_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.run._hand_to_caller", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr("experiments.handover._hand_over", lambda _: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match=r"^disk full$"):
         publish(draft(tmp_path / "draft"), tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
@@ -172,7 +172,7 @@ def test_a_path_that_was_not_taken_is_shown_as_nowhere() -> None:
 
 def test_the_options_of_a_path_are_those_that_the_command_gives(capsys: pytest.CaptureFixture[str]) -> None:
     options = argparse.Namespace(source="z0h000", destination="z0h004", level="other", queueing="lanes", json=True)
-    vars(options).update(routing="ecmp", repair="reroute", down=["z0l00:5"])
+    vars(options).update(routing="ecmp", repair="reroute", down=["z0l00:5"], overrides=[])
     assert tools.print_path(SMALL, options) == 0
     answer = json.loads(capsys.readouterr().out)
     assert {hop["lane"] for hop in answer["planned"]} == {"other"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import stat
 import sys
 from pathlib import Path
 
@@ -10,12 +12,14 @@ import pytest
 from scapy.layers.inet import IP, TCP
 from scapy.utils import rdpcap
 
+from fabric.devices import LINKS, NODES
 from tests.terminal import in_terminal
 from tests.worlds import SMALL, Command, nothing_left
 
 pytestmark = pytest.mark.root
 
 PROGRAM = Path(__file__).with_name("programs.py")
+DEVICES = Path(__file__).with_name("devices.py")
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -61,6 +65,26 @@ def test_iperf3_lands_in_the_lane_that_its_dscp_says_and_captures_show_it(
     assert sum(len(packet) for packet in data) == pytest.approx(sent[lane], rel=0.01)
     assert sum(len(packet[TCP].payload) for packet in others) < 1e4
     assert all(packet[IP].src == "10.0.0.1" for packet in packets)
+
+
+def test_programs_have_a_small_dev_of_their_own_and_the_queues_asked_for(command: Command) -> None:
+    """What a program does to /dev, as root, does not reach the machine's; it tries only where it is another one."""
+    options = ["--queueing", "shared", "--set", "queues.shared_limit=48KiB"]
+    program = [sys.executable, str(DEVICES), str(Path("/dev").stat().st_dev)]
+    with nothing_left(command):
+        done = command.run("exec", SMALL, "z0h000", *options, "--", *program)
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = json.loads(done.stdout)
+    assert {"null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm"} <= set(seen["dev"])
+    assert set(seen["dev"]) <= {*NODES, *LINKS, "net", "pts", "shm"}
+    assert seen["unlinked"] == [], "without /dev/null other programs of the world would fail"
+    assert seen["null_mode"] == 0o600
+    assert stat.S_IMODE(Path("/dev/null").stat().st_mode) == 0o666
+    assert Path("/dev/null").is_char_device()
+    assert not Path("/dev/shm", seen["shared_memory"]).exists()
+    assert seen["terminal"].startswith("/dev/pts/")
+    assert "limit 48Kb" in seen["queues"]
+    assert list(sent_bytes(done.stderr)) == ["shared"]
 
 
 def test_a_program_that_fails_is_told_with_its_host(command: Command) -> None:
