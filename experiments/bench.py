@@ -141,7 +141,7 @@ def _hfreduce(session: Session, order: str) -> tuple[float, float]:
     """Return the median algbw in bytes/s and the busiest link's load in units of the data."""
     _, config, _ = resolve("isolation", [f"rank_order={order}"])
     assert isinstance(config, IsolationConfig)
-    ranks = hfreduce_ranks(session, config)
+    ranks = hfreduce_ranks(session, config.hfreduce, config.rank_order)
     job = HFReduceJob(session.stage, config.hfreduce, ranks)
     tell(f"HFReduce over {len(ranks)} ranks in order of {order}")
     job.start()

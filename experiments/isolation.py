@@ -9,7 +9,7 @@ kind to a Virtual Lane with a share (arXiv 2408.14158v2, VI-A1).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import Enum
 from typing import Annotated, Any
 
@@ -104,21 +104,24 @@ def _jobs(session: Session, config: IsolationConfig) -> Iterator[dict[ServiceLev
     """Start the four kinds of traffic for the time of a block; collectives first, so that they are halted first."""
     stage, computes = session.stage, session.live.fabric.computes
     made: tuple[Job, ...] = (
-        HFReduceJob(stage, config.hfreduce, hfreduce_ranks(session, config)),
+        HFReduceJob(stage, config.hfreduce, hfreduce_ranks(session, config.hfreduce, config.rank_order)),
         NcclJob(stage, config.nccl, _nccl_ranks(session, config)),
         StorageJob(stage, config.storage, computes),
         BackgroundJob(stage, config.background, computes),
     )
-    started: list[Job] = []
-    try:
-        for job in made:
-            session.tell(f"starting {job.level.label}")
-            job.start()
-            started.append(job)
+    with started(session, made):
         yield {job.level: job for job in made}
-    finally:
-        for job in started:
-            job.close()
+
+
+@contextmanager
+def started(session: Session, jobs: Sequence[Job]) -> Iterator[None]:
+    """Start jobs for the time of a block, in their order."""
+    with ExitStack() as stack:
+        for job in jobs:
+            session.tell(f"starting {job.level.label}")
+            stack.callback(job.close)
+            job.start()
+        yield
 
 
 def hfreduce_flows(job: HFReduceJob) -> list[Flow]:
@@ -126,23 +129,22 @@ def hfreduce_flows(job: HFReduceJob) -> list[Flow]:
     return tree_flows(job.trees)
 
 
-def hfreduce_ranks(session: Session, config: IsolationConfig) -> tuple[NodeId, ...]:
+def hfreduce_ranks(session: Session, config: HFReduceConfig, order: RankOrder) -> tuple[NodeId, ...]:
     """Return all computes, zone by zone."""
     computes = session.live.fabric.computes
-    flows = hfreduce_flows(HFReduceJob(session.stage, config.hfreduce, computes))
-    return _ordered(session, config, computes, flows)
+    return _ordered(session, order, computes, hfreduce_flows(HFReduceJob(session.stage, config, computes)))
 
 
 def _nccl_ranks(session: Session, config: IsolationConfig) -> tuple[NodeId, ...]:
     """Return the first computes: one zone's as far as they go."""
     ranks = session.live.fabric.computes[: config.nccl_nodes]
-    return _ordered(session, config, ranks, nccl_flows(config.nccl.algorithm, len(ranks)))
+    return _ordered(session, config.rank_order, ranks, nccl_flows(config.nccl.algorithm, len(ranks)))
 
 
 def _ordered(
-    session: Session, config: IsolationConfig, nodes: tuple[NodeId, ...], flows: Sequence[Flow]
+    session: Session, order: RankOrder, nodes: tuple[NodeId, ...], flows: Sequence[Flow]
 ) -> tuple[NodeId, ...]:
-    if config.rank_order is RankOrder.NODES:
+    if order is RankOrder.NODES:
         return nodes
     return order_ranks(session.live.fabric, session.live.plan, nodes, flows)
 

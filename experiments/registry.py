@@ -21,6 +21,8 @@ from experiments.link_flap import QUESTION as LINK_FLAP_QUESTION
 from experiments.link_flap import LinkFlapConfig, run_link_flap
 from experiments.lossless_soak import QUESTION as LOSSLESS_SOAK_QUESTION
 from experiments.lossless_soak import LosslessSoakConfig, run_lossless_soak
+from experiments.protection import QUESTION as PROTECTION_QUESTION
+from experiments.protection import ProtectionConfig, run_protection
 from experiments.routing_incast import QUESTION as ROUTING_INCAST_QUESTION
 from experiments.routing_incast import RoutingIncastConfig, run_routing_incast
 from experiments.session import Session
@@ -33,12 +35,13 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Experiment:
-    """One question. ``run`` plays it in a session and returns its summary."""
+    """One question. ``run`` plays it in a session and returns its summary; ``see_also``: what to run after it."""
 
     name: str
     question: str
     config: type[RunConfig]
     run: Callable[[Session, Any], dict[str, Any]]
+    see_also: str = ""
 
     @property
     def file(self) -> Path:
@@ -46,11 +49,14 @@ class Experiment:
         return _HERE / f"{self.name}.yaml"
 
 
+_AFTER_ISOLATION = "fabric run protection: what lanes leave to each program as the load of others grows far too much"
+
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
         Experiment("head_of_line", HEAD_OF_LINE_QUESTION, HeadOfLineConfig, run_head_of_line),
-        Experiment("isolation", ISOLATION_QUESTION, IsolationConfig, run_isolation),
+        Experiment("isolation", ISOLATION_QUESTION, IsolationConfig, run_isolation, _AFTER_ISOLATION),
+        Experiment("protection", PROTECTION_QUESTION, ProtectionConfig, run_protection),
         Experiment("hfreduce_vs_nccl", HFREDUCE_VS_NCCL_QUESTION, HFReduceVsNcclConfig, run_hfreduce_vs_nccl),
         Experiment("routing_incast", ROUTING_INCAST_QUESTION, RoutingIncastConfig, run_routing_incast),
         Experiment("link_flap", LINK_FLAP_QUESTION, LinkFlapConfig, run_link_flap),

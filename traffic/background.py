@@ -114,11 +114,12 @@ SIZE_CDFS: Mapping[str, SizeCdf] = {
 class BackgroundConfig(Strict):
     """The load that each host offers, as a fraction of its NIC's rate, and the sizes of flows.
 
-    ``size_scale`` multiplies sizes: a fabric with slower NICs needs smaller flows, lest a run see only a few.
+    ``load`` may exceed 1: more arrives than a NIC carries, and flows pile up. ``size_scale`` multiplies sizes: a fabric
+    with slower NICs needs smaller flows, lest a run see only a few.
     ``max_flows`` is how many flows a host may have running; arrivals beyond are refused and counted.
     """
 
-    load: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    load: Annotated[float, Field(gt=0, strict=False)] = 0.05
     cdf: str = "web_search"
     size_scale: Annotated[float, Field(gt=0)] = 0.1
     max_flows: Annotated[int, Field(ge=1)] = 64
@@ -195,6 +196,13 @@ class Listening:
     endpoint: Endpoint
 
 
+@dataclass(frozen=True)
+class PlayAt(Play):
+    """The order to begin a phase's flows, at a load of its own."""
+
+    load: float
+
+
 def run_host(agent: Agent, arguments: HostArguments) -> None:
     """Be the sink and the source of one host until the run says stop (a program, see :mod:`fabric.agents`)."""
     with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
@@ -204,8 +212,8 @@ def run_host(agent: Agent, arguments: HostArguments) -> None:
         agent.report(Ready())
         while True:
             order = agent.receive()  # Without a timeout: the run decides when, and its end raises StopRequested.
-            if isinstance(order, Play):
-                source.play(order.phase)
+            if isinstance(order, PlayAt):
+                source.play(order.phase, order.load)
                 agent.report(Ready())
             elif isinstance(order, Halt):
                 agent.report(source.halt())
@@ -249,6 +257,7 @@ class _Source:
 
     def __init__(self, arguments: HostArguments, endpoints: Sequence[Endpoint]) -> None:
         self._arguments = arguments
+        self._config = arguments.config
         self._endpoints = endpoints
         self._sampler = FlowSampler()
         self._halting = threading.Event()
@@ -259,9 +268,10 @@ class _Source:
         self._plays = 0
         self._generator: threading.Thread | None = None
 
-    def play(self, phase: str) -> None:
+    def play(self, phase: str, load: float) -> None:
         """Begin the flows of a phase."""
         self._phase, self._rows, self._running = phase, [], {}
+        self._config = self._arguments.config.model_copy(update={"load": load})
         self._plays += 1
         self._halting = threading.Event()
         self._sampler.start()
@@ -288,7 +298,7 @@ class _Source:
         arguments = self._arguments
         began = time.monotonic()
         flows = arrivals(
-            arguments.config,
+            self._config,
             arguments.nic_rate_bps,
             arguments.place,
             len(arguments.hosts),
@@ -303,7 +313,7 @@ class _Source:
 
     def _begin(self, number: int, flow: Flow, due: float) -> None:
         with self._lock:
-            if len(self._running) >= self._arguments.config.max_flows:
+            if len(self._running) >= self._config.max_flows:
                 self._rows.append(self._row(flow, REFUSED, due, due))
                 return
             running = self._running[number] = _Running(flow, due)
@@ -388,8 +398,8 @@ class BackgroundJob:
     """A :class:`traffic.job.Job` of background flows among ``hosts``, in the service level "other" or another.
 
     ``address_of`` gives a node's address on the fabric, by default its first NIC's. ``outcomes`` counts the arrivals of
-    the last phase by what became of them. Flows of different levels are independent; ``draws_anew``: so are those of
-    different phases.
+    the last phase by what became of them. ``load`` is what the next phase offers, at first the config's. Flows of
+    different levels are independent; ``draws_anew``: so are those of different phases.
     """
 
     def __init__(
@@ -404,6 +414,7 @@ class BackgroundJob:
         if len(hosts) < 2:
             raise TrafficError(f"background: {len(hosts)} hosts; flows need a source and a sink, so at least 2")
         self.level = level
+        self.load = config.load
         self.hosts = tuple(hosts)
         self.outcomes: Counter[str] = Counter()
         self._stage = stage
@@ -438,7 +449,7 @@ class BackgroundJob:
         """Begin the flows; returns once every host has."""
         if not self._handles:
             raise TrafficError("background: has not started; call start() before play()")
-        self._order(Play(phase))
+        self._order(PlayAt(phase, self.load))
         self._collect("begin of flows", REPORT_TIMEOUT_S)
 
     def halt(self) -> Records:

@@ -8,7 +8,19 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from fabric.figures import congestion, cuts, jobs, machine, ports, scaling, side_by_side, spreading, stalled, year
+from fabric.figures import (
+    congestion,
+    cuts,
+    jobs,
+    machine,
+    ports,
+    protection,
+    scaling,
+    side_by_side,
+    spreading,
+    stalled,
+    year,
+)
 from fabric.figures.style import save
 from fabric.figures.topology import draw_topology
 from fabric.results import Result
@@ -40,6 +52,12 @@ FIGURES = (
         "side_by_side",
         "The same traffic in every queueing that was played, a bar each. Black marks: what theory says, where it does.",
         side_by_side.side_by_side,
+    ),
+    FigureSpec(
+        "protection",
+        "What a program keeps of its bandwidth alone while others offer ever more, a curve per queueing. Dashed: what "
+        "its lane promises, its share of every link and so of what the program has alone; above it: what others leave.",
+        protection.protection,
     ),
     FigureSpec(
         "steps",

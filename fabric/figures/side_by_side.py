@@ -14,18 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from fabric.figures.style import GREY, framed, panel_grid
+from fabric.figures.style import GREY, QUEUEING_COLOURS, framed, panel_grid
 from fabric.lanes import Queueing
 from fabric.results import Result
 
 _COLUMNS = 3
 _TICKS = 5
-_COLOURS = {
-    Queueing.SHARED: "#999999",
-    Queueing.LANES: "#56B4E9",
-    Queueing.LOSSLESS: "#D55E00",
-    Queueing.LOSSLESS_LANES: "#009E73",
-}
 
 
 def side_by_side(result: Result) -> Figure | None:
@@ -64,7 +58,7 @@ def _draw_alone(axes: Axes, place: float | None) -> None:
 def _draw(axes: Axes, panel: dict[str, Any], queueings: list[Queueing], named: bool) -> None:
     places = range(len(queueings))
     values = panel["values"]
-    axes.barh(places, values, color=[_COLOURS[queueing] for queueing in queueings], height=0.7)
+    axes.barh(places, values, color=[QUEUEING_COLOURS[queueing] for queueing in queueings], height=0.7)
     ends = [max(pair) for pair in zip(values, panel.get("theory", values), strict=True)]
     for place, value, end in zip(places, values, ends, strict=True):
         axes.annotate(f"{value:,.3g}" if value < 1000 else f"{value:,.0f}", (end, place), (3, 0),

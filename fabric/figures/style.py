@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure, SubFigure
 
-from fabric.lanes import LOSSLESS, MANAGEMENT, SHARED
+from fabric.lanes import LOSSLESS, MANAGEMENT, SHARED, Queueing
 from fabric.results import Phase, Result
 from fabric.units import format_rate
 
@@ -29,6 +29,12 @@ LEVEL_COLOURS = {
     MANAGEMENT: "#999999",
 }
 LEVEL_ORDER = tuple(LEVEL_COLOURS)
+QUEUEING_COLOURS = {
+    Queueing.SHARED: "#999999",
+    Queueing.LANES: "#56B4E9",
+    Queueing.LOSSLESS: "#D55E00",
+    Queueing.LOSSLESS_LANES: "#009E73",
+}
 VERDICT_COLOURS = {"faithful": "#00755A", "degraded": "#B86E00", "invalid": "#C44A00"}
 UNKNOWN_COLOUR = "#777777"
 LINE_STYLES = ("-", "--", "-.", ":")

@@ -276,6 +276,20 @@ def _summary(recipe: Recipe) -> dict[str, Any]:
                 for policy, spines, slowdown in (("static", 1, 1.0), ("adaptive", 4, 1.5))
             ],
         },
+        "protection": {
+            "panels": [
+                {
+                    "title": "HFReduce beside others",
+                    "axis": "load of others",
+                    "is_fraction": True,
+                    "alone_Bps": 800_000.0,
+                    "promised_share": 0.5,
+                    "lane": "hfreduce",
+                    "loads": [0.0, 0.5, 2.0],
+                    "curves": {"shared": [800_000.0, 400_000.0, 80_000.0], "lanes": [800_000.0, 500_000.0, None]},
+                },
+            ]
+        },
         "side_by_side": {
             "unit": "times alone",
             "queueings": ["shared", "lossless_lanes"],

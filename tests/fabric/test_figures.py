@@ -17,6 +17,7 @@ from fabric.figures import (
     data,
     draw_all,
     draw_topology,
+    protection,
     side_by_side,
     spreading,
     stalled,
@@ -203,7 +204,7 @@ def test_limits_of_the_machine_are_those_of_the_verdicts_checks(make_result: Mak
         (("operations",), {"storage_latency"}),
         (("machine",), {"machine"}),
         (("stalls",), {"congestion_trees", "tree_sizes", "stalled_time"}),
-        (tuple(TABLES), {spec.name for spec in FIGURES} - {"side_by_side", "spreading"}),
+        (tuple(TABLES), {spec.name for spec in FIGURES} - {"side_by_side", "spreading", "protection"}),
     ],
 )
 def test_figures_without_samples_are_left_out(
@@ -222,6 +223,21 @@ def test_queueings_are_set_side_by_side_only_where_a_summary_does(make_result: M
     assert shown == ["0.5", "0.25", "2,125", "0"]
     del result.summary["side_by_side"]
     assert side_by_side.side_by_side(result) is None
+
+
+def test_protection_has_a_curve_a_queueing_and_the_promise_as_a_line(make_result: MakeResult) -> None:
+    result = make_result()
+    figure = protection.protection(result)
+    assert figure is not None
+    (panel,) = figure.subfigs[1].axes
+    shared, lanes, alone, promised = (np.asarray(line.get_ydata(), dtype=float).tolist() for line in panel.lines)
+    assert shared == [0.8, 0.4, 0.08]
+    assert lanes[:2] == [0.8, 0.5]
+    assert np.isnan(lanes[2])
+    assert (alone, promised) == ([0.8, 0.8], [0.4, 0.4])
+    assert [text.get_text() for text in panel.texts] == ["lane hfreduce: 50%"]
+    del result.summary["protection"]
+    assert protection.protection(result) is None
 
 
 def test_spreading_stacks_tiers_and_marks_the_slowest_pair(drawn_result: Result) -> None:

@@ -109,6 +109,25 @@ def test_every_arrival_of_a_quiet_network_completes_and_has_a_row() -> None:
     assert set(expected) <= set(rows["size_bytes"])
 
 
+def test_each_phase_offers_the_load_that_the_job_is_given_before_it() -> None:
+    """Beyond what a NIC carries, too; the same flows, more densely."""
+    config = BackgroundConfig(load=0.2, cdf="ali_storage", size_scale=1.0)
+    job = BackgroundJob(stage(), config, FABRIC.computes[:2], lambda _: "127.0.0.1")
+    job.start()
+    try:
+        for load in (0.2, 2.0):
+            job.load = load
+            job.play("phase")
+            time.sleep(0.5)
+            began = [row["size_bytes"] for row in job.halt().operations if row["host"] == "z0h000"]
+            flows = arrivals(config.model_copy(update={"load": load}), NIC_BPS, 0, 2, 5)
+            expected = [flow.size_bytes for flow in takewhile(lambda flow: flow.at_s < 0.4, flows)]
+            assert set(expected) <= set(began)
+            assert len(expected) <= len(began) <= 2 * len(expected) + 5
+    finally:
+        job.close()
+
+
 def test_a_job_of_another_level_that_draws_anew_has_other_flows_in_each_phase() -> None:
     config = BackgroundConfig(load=0.9, cdf="ali_storage", size_scale=1.0)
     hosts, level = FABRIC.computes[:2], ServiceLevel.NCCL

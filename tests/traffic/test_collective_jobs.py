@@ -263,3 +263,13 @@ def test_a_stall_ends_a_job_that_is_not_to_begin_again(stage: Stage) -> None:
         time.sleep(0.1)
         with pytest.raises(TrafficError, match=r"for 1 s at step|within 1 s; raise"):
             job.halt()
+
+
+def test_a_job_that_is_only_asked_for_its_trees_makes_no_directory(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    job = hfreduce(stage, nodes(4))
+    assert len(job.trees) == 2
+    assert list(tmp_path.iterdir()) == []
+    job.close()

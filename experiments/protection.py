@@ -1,0 +1,359 @@
+"""How much of what a program has alone is left to it beside ever more traffic of others, and does its lane protect it?
+
+HFReduce and storage readers play together in every phase, and beside them flows of others at a growing load, from none
+to far more than a NIC carries; then HFReduce beside storage readers that ask for ever more at once. All of it in each
+queueing, with the same seeds. What a lane promises is its share of what the program has alone: shares are guaranteed at
+every port, whatever the other lanes do (Fire-Flyer 2, arXiv 2408.14158v2, VI-A1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from experiments.config import Choices, RunConfig
+from experiments.isolation import RankOrder, hfreduce_flows, hfreduce_ranks, started
+from experiments.session import PhaseOutcome, Session
+from fabric.config import TimeS
+from fabric.lanes import Queueing, ServiceLevel, plan_lanes
+from fabric.model import Fabric
+from fabric.units import format_time
+from traffic import metrics
+from traffic.background import BackgroundConfig, BackgroundJob
+from traffic.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.job import Job
+from traffic.storage.config import StorageConfig
+from traffic.storage.job import StorageJob
+
+QUESTION = "Beside ever more traffic of others, what is left to HFReduce and to storage, and is it what lanes promise?"
+HFREDUCE, READS = "hfreduce.algbw_Bps", "read.bandwidth_Bps"
+HFREDUCE_ALONE, STORAGE_ALONE = "hfreduce_alone", "storage_alone"
+Duration = Annotated[TimeS, Field(gt=0)]
+
+
+def _rising(values: list[Any]) -> list[Any]:
+    if values != sorted(set(values)):
+        raise ValueError(f"{values} does not rise; name each value once, the least first")
+    return values
+
+
+Loads = Annotated[list[Annotated[float, Field(ge=0, strict=False)]], Field(min_length=1), AfterValidator(_rising)]
+"""Loads in fractions of a NIC's rate, rising."""
+Depths = Annotated[list[Annotated[int, Field(ge=0)]], AfterValidator(_rising)]
+"""How many batches each storage client keeps asked for, rising."""
+
+
+class ProtectionConfig(RunConfig):
+    """The loads, and how long each plays: measured is from ``warm_up`` after its begin to ``phase_time``.
+
+    ``other_loads``: what flows of others offer to each NIC, beside HFReduce and storage at its configured depth.
+    ``storage_depths``: in its place, how many batches each client keeps asked for, without other flows.
+    """
+
+    queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.SHARED, Queueing.LANES])
+    other_loads: Loads
+    storage_depths: Depths = Field(default_factory=list)
+    warm_up: Duration = 2.0
+    phase_time: Duration = 8.0
+    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
+    rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
+    storage: StorageConfig = Field(default_factory=StorageConfig)
+    background: BackgroundConfig = Field(default_factory=BackgroundConfig)
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """Those in which all loads play; each program alone plays in the first."""
+        return tuple(self.queueings)
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric or each other."""
+        yield from super().faults(fabric)
+        if not fabric.storages:
+            yield "topology.storage: 0 storage nodes, and storage is what is to be protected; give it some"
+        if self.storage.dataloader.share == 0:
+            yield "storage.dataloader.share: 0, so nobody reads, and reads are what is to be protected; raise it"
+        if self.warm_up >= self.phase_time:
+            played = f"phase_time, {format_time(self.phase_time)}"
+            yield f"warm_up: {format_time(self.warm_up)} leaves nothing to measure of {played}; lower it"
+
+    @property
+    def beside_others(self) -> list[Point]:
+        """The growing loads of others."""
+        return [Point(load, self.storage.dataloader.depth) for load in self.other_loads]
+
+    @property
+    def beside_storage(self) -> list[Point]:
+        """The growing loads of storage; with those beside others that are of storage alone."""
+        if not self.storage_depths:
+            return []
+        without_others = [point for point in self.beside_others if not point.other_load]
+        found = {*without_others, *(Point(0.0, depth) for depth in self.storage_depths)}
+        return sorted(found, key=lambda point: point.storage_depth)
+
+    @property
+    def points(self) -> list[Point]:
+        """What is played in each queueing, in order."""
+        return list(dict.fromkeys([*self.beside_others, *self.beside_storage]))
+
+
+@dataclass(frozen=True)
+class Point:
+    """What plays beside HFReduce: flows of others, and storage readers; 0 of either is none."""
+
+    other_load: float
+    storage_depth: int
+
+    def phase(self, queueing: Queueing) -> str:
+        """Return the name of its phase."""
+        return f"{queueing.value}_other_{self.other_load:g}_depth_{self.storage_depth}"
+
+    def title(self, queueing: Queueing) -> str:
+        """Return the title of its phase."""
+        storage = f"storage at depth {self.storage_depth}" if self.storage_depth else "no storage"
+        return f"{storage}, others at {self.other_load:.0%}, in {queueing.words}"
+
+
+def run_protection(session: Session, config: ProtectionConfig) -> dict[str, Any]:
+    """Play each program alone, then all loads in each queueing, and return the summary."""
+    ranks = hfreduce_ranks(session, config.hfreduce, config.rank_order)
+    hfreduce = HFReduceJob(session.stage, config.hfreduce, ranks)
+    others = BackgroundJob(session.stage, config.background, session.live.fabric.computes)
+    storage = _storage(session, config, config.storage.dataloader.depth)
+    with started(session, (hfreduce, storage, others)):
+        session.use_queueing(config.queueings[0])
+        session.run_phase(HFREDUCE_ALONE, "hfreduce alone", [hfreduce], config.phase_time)
+        session.run_phase(STORAGE_ALONE, "storage alone", [storage], config.phase_time)
+        for queueing in config.queueings:
+            session.use_queueing(queueing)
+            for point in config.points:
+                _play(session, config, point, _Jobs(hfreduce, storage, others))
+    sent = sum(share for _, _, share in hfreduce_flows(hfreduce))
+    return summarize(session, config, sent)
+
+
+@dataclass(frozen=True)
+class _Jobs:
+    hfreduce: HFReduceJob
+    storage: StorageJob
+    others: BackgroundJob
+
+
+def _storage(session: Session, config: ProtectionConfig, depth: int) -> StorageJob:
+    dataloader = config.storage.dataloader.model_copy(update={"depth": depth})
+    storage = config.storage.model_copy(update={"dataloader": dataloader})
+    return StorageJob(session.stage, storage, session.live.fabric.computes)
+
+
+def _play(session: Session, config: ProtectionConfig, point: Point, jobs: _Jobs) -> None:
+    """Play a load. Others are halted first, or the last step of a starved HFReduce would take a minute."""
+    queueing = session.queueing
+    playing: list[Job] = [jobs.hfreduce]
+    if point.other_load:
+        jobs.others.load = point.other_load
+        playing.insert(0, jobs.others)
+    extra: list[Job] = []
+    if point.storage_depth == config.storage.dataloader.depth:
+        playing.append(jobs.storage)
+    elif point.storage_depth:
+        extra.append(_storage(session, config, point.storage_depth))
+    with started(session, extra):
+        session.run_phase(point.phase(queueing), point.title(queueing), [*playing, *extra], config.phase_time)
+
+
+Figures = Mapping[str, Mapping[str, float]]
+"""The numbers of each phase by name."""
+
+
+def summarize(session: Session, config: ProtectionConfig, sent_fraction: float) -> dict[str, Any]:
+    """Return the tables and metrics of a run. ``sent_fraction``: what all ranks send in a step, over its size."""
+    figures = {one.phase.name: _phase_metrics(session, config, one, sent_fraction) for one in session.phases}
+    curves = _curves(config, figures)
+    return {
+        "title": "Protection: what HFReduce and storage keep beside ever more traffic of others",
+        "answer": _answer(config, curves),
+        "metrics": {f"{phase}.{name}": value for phase, found in figures.items() for name, value in found.items()},
+        "tables": [
+            _others_table(config, figures),
+            *([_depths_table(config, figures)] if config.beside_storage else []),
+            _network_table(config, figures),
+        ],
+        "protection": curves,
+    }
+
+
+def _phase_metrics(
+    session: Session, config: ProtectionConfig, outcome: PhaseOutcome, sent_fraction: float
+) -> dict[str, float]:
+    """Return all numbers of a phase by name; what did not play has none.
+
+    HFReduce's bandwidth is of bytes delivered, so that steps that did not end count as far as they got.
+    """
+    phase = outcome.phase
+    from_s, until_s = phase.started_s + config.warm_up, phase.started_s + config.phase_time
+    flows = _of_phase(session, "flows", phase.name)
+    operations = _of_phase(session, "operations", phase.name)
+    found: dict[str, float] = {}
+    trees = flows[flows["service_level"] == ServiceLevel.HFREDUCE.label]
+    if not trees.empty:
+        delivered = metrics.delivered_bytes(trees, from_s, until_s)
+        found[HFREDUCE] = delivered / sent_fraction / (until_s - from_s)
+    for kind, prefix in (("read", "read"), ("flow", "other")):
+        rows = operations[operations["operation"] == kind]
+        if not rows.empty:
+            found[f"{prefix}.bandwidth_Bps"] = metrics.operation_bandwidth(rows, from_s, until_s)
+            found[f"{prefix}.p99_s"] = metrics.operation_latency(rows).p99_s
+    found["other.refused_flows"] = int((operations["operation"] == "flow_refused").sum())
+    found["drops_packets"] = outcome.conservation.dropped_by_queues
+    found["sent_packets"] = outcome.conservation.sent_packets
+    found["retransmissions"] = outcome.conservation.retransmissions
+    return found
+
+
+def _of_phase(session: Session, table: str, phase: str) -> Any:
+    rows = session.table(table)
+    return rows[rows["phase"] == phase]
+
+
+def promised_share(config: ProtectionConfig, level: ServiceLevel) -> float:
+    """Return what fraction of every link a level's lane has whatever the others do."""
+    lanes = plan_lanes(config.queues, Queueing.LANES)
+    return lanes.lane_of(level).share / sum(lane.share for lane in lanes.lanes)
+
+
+@dataclass(frozen=True)
+class _Load:
+    """What grows from left to right in a panel: its axis, its values, and the points at which it has them."""
+
+    axis: str
+    is_fraction: bool
+    values: Sequence[float]
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """A program beside a growing load."""
+
+    title: str
+    metric: str
+    level: ServiceLevel
+    alone: str
+    load: _Load
+
+
+def _panels(config: ProtectionConfig) -> list[_Panel]:
+    offered = "load that flows of others offer, of each NIC's rate"
+    others = _Load(offered, True, config.other_loads, config.beside_others)
+    panels = [
+        _Panel("HFReduce, algbw, beside storage and others", HFREDUCE, ServiceLevel.HFREDUCE, HFREDUCE_ALONE, others),
+        _Panel("Storage reads beside HFReduce and others", READS, ServiceLevel.STORAGE, STORAGE_ALONE, others),
+    ]
+    if points := config.beside_storage:
+        asked = "batches that each storage client keeps asked for"
+        storage = _Load(asked, False, [float(point.storage_depth) for point in points], points)
+        title = "HFReduce, algbw, beside storage alone"
+        panels.append(_Panel(title, HFREDUCE, ServiceLevel.HFREDUCE, HFREDUCE_ALONE, storage))
+    return panels
+
+
+def _curves(config: ProtectionConfig, figures: Figures) -> dict[str, Any]:
+    """Return what the figure draws: a panel a program and load, in it a curve a queueing."""
+    return {
+        "panels": [
+            {
+                "title": panel.title,
+                "axis": panel.load.axis,
+                "is_fraction": panel.load.is_fraction,
+                "alone_Bps": figures[panel.alone][panel.metric],
+                "promised_share": promised_share(config, panel.level),
+                "lane": plan_lanes(config.queues, Queueing.LANES).lane_of(panel.level).name,
+                "loads": list(panel.load.values),
+                "curves": {
+                    queueing.value: [figures[point.phase(queueing)].get(panel.metric) for point in panel.load.points]
+                    for queueing in config.queueings
+                },
+            }
+            for panel in _panels(config)
+        ]
+    }
+
+
+def _answer(config: ProtectionConfig, curves: Mapping[str, Any]) -> str:
+    """Return what is left at the greatest load of others."""
+    told = []
+    for name, panel in zip(("HFReduce", "storage reads"), curves["panels"], strict=False):
+        kept = [
+            f"{_of(panel['curves'][queueing.value][-1], panel['alone_Bps'])} in {queueing.words}"
+            for queueing in config.queueings
+        ]
+        told.append(f"{name}: {', '.join(kept)} (promised in lanes: {panel['promised_share']:.0%})")
+    offered = f"flows that offer {config.other_loads[-1]:.0%} of every NIC's rate"
+    return f"What is left of the bandwidth alone beside {offered}: {'; '.join(told)}."
+
+
+def _of(value: float | None, alone: float) -> str:
+    return "-" if value is None else f"{value / alone:.0%}"
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1e6:.3f} MB/s"
+
+
+def _point_rows(
+    config: ProtectionConfig, figures: Figures, points: Sequence[Point], name: Callable[[Point], str]
+) -> list[list[str]]:
+    """Return a row a point and queueing: what HFReduce and reads have, and what of that alone."""
+    rows = []
+    for point in points:
+        label = name(point)
+        for queueing in config.queueings:
+            found = figures[point.phase(queueing)]
+            cells = []
+            for key, alone in ((HFREDUCE, HFREDUCE_ALONE), (READS, STORAGE_ALONE)):
+                cells += [_rate(found.get(key)), _of(found.get(key), figures[alone][key])]
+            rows.append([label, queueing.words, *cells, _rate(found.get("other.bandwidth_Bps"))])
+            label = ""
+    return rows
+
+
+def _promises(config: ProtectionConfig) -> str:
+    shares = {level: promised_share(config, level) for level in (ServiceLevel.HFREDUCE, ServiceLevel.STORAGE)}
+    told = " and ".join(f"{share:.0%} ({level.label})" for level, share in shares.items())
+    return f"lanes promise {told} of what a program has alone, whatever the others do"
+
+
+_COLUMNS = ["HFReduce, algbw", "of alone", "storage reads", "of alone", "flows of others, completed"]
+
+
+def _others_table(config: ProtectionConfig, figures: Figures) -> dict[str, Any]:
+    return {
+        "title": "Beside ever more flows of others",
+        "columns": ["others offer, of each NIC", "in", *_COLUMNS],
+        "rows": _point_rows(config, figures, config.beside_others, lambda point: f"{point.other_load:.0%}"),
+        "note": _promises(config),
+    }
+
+
+def _depths_table(config: ProtectionConfig, figures: Figures) -> dict[str, Any]:
+    return {
+        "title": "Beside storage alone, which is asked for ever more at once",
+        "columns": ["batches a client", "in", *_COLUMNS],
+        "rows": _point_rows(config, figures, config.beside_storage, lambda point: str(point.storage_depth)),
+        "note": "a client has a connection to each storage node, however much it asks for",
+    }
+
+
+def _network_table(config: ProtectionConfig, figures: Figures) -> dict[str, Any]:
+    rows = []
+    for point in config.points:
+        for queueing in config.queueings:
+            found = figures[point.phase(queueing)]
+            counts = [f"{found[name]:,.0f}" for name in ("sent_packets", "drops_packets", "retransmissions")]
+            refused = f"{found['other.refused_flows']:,.0f}"
+            rows.append([f"{point.other_load:.0%}", str(point.storage_depth), queueing.words, *counts, refused])
+    columns = ["others", "storage depth", "in", "packets sent", "dropped by queues", "retransmissions"]
+    note = "refused: arrived while the host had max_flows running, and was not begun"
+    return {"title": "Network", "columns": [*columns, "flows refused"], "rows": rows, "note": note}

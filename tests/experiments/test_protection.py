@@ -1,0 +1,175 @@
+"""What the protection experiment plays, and what it says of the rows of a run."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+from experiments.protection import Point, ProtectionConfig, promised_share, summarize
+from experiments.registry import EXPERIMENTS, resolve
+from experiments.session import PhaseOutcome, Session
+from fabric.census import Conservation
+from fabric.errors import ConfigError
+from fabric.lanes import Queueing, ServiceLevel
+from fabric.results import TABLES, Phase, empty_table
+from traffic.job import Records
+
+FEW = ["other_loads=[0, 2]", "storage_depths=[0, 8]", "warm_up=2 s", "phase_time=10 s"]
+CONFIG = cast(ProtectionConfig, resolve("protection", FEW)[1])
+PHASE_S = 20.0
+SENT = 4.0
+"""What all ranks send in a step, over its size."""
+ALONE = ("hfreduce_alone", "storage_alone")
+PLAYED = [point.phase(queueing) for queueing in CONFIG.queueings for point in CONFIG.points]
+HFREDUCE_BPS = {"hfreduce_alone": 800_000, "shared_other_2_depth_2": 80_000, "lanes_other_2_depth_2": 480_000}
+READ_BPS = {"storage_alone": 10e6, "shared_other_2_depth_2": 1e6, "lanes_other_2_depth_2": 6e6}
+"""What each has where it is not said otherwise: 400,000 and 5,000,000."""
+
+
+def table(name: str, rows: list[list[object]]) -> pd.DataFrame:
+    columns = TABLES[name]
+    return pd.DataFrame(rows, columns=list(columns)).astype(columns)
+
+
+def outcome(place: int, name: str) -> PhaseOutcome:
+    started = place * PHASE_S
+    counted = Conservation(1000, 10**6, 10**6, place, 0, 0, {}, 0, 7)
+    phase = Phase(name, f"title of {name}", name.partition("_")[0], started, started + PHASE_S)
+    return PhaseOutcome(phase, Records(), counted, empty_table("machine"))
+
+
+def flow_rows(place: int, name: str) -> list[list[object]]:
+    """Two connections of one pair: nothing in the warm-up, then the rate, and far more when the phase is over."""
+    begun = place * PHASE_S
+    bytes_each = HFREDUCE_BPS.get(name, 400_000) * SENT * 8 / 2
+    samples = ((0.0, 0.0), (2.0, 0.0), (10.0, bytes_each), (15.0, 100 * bytes_each))
+    return [
+        [begun + at, name, "hfreduce", "z0h000", "z0h001", 0.01, 0, 5000 + acked]
+        for at, acked in samples
+        for _ in range(2)
+    ]
+
+
+def operation_rows(place: int, name: str) -> list[list[object]]:
+    """A read in the warm-up, four when all is measured, and one when it is over."""
+    begun = place * PHASE_S
+    size = READ_BPS.get(name, 5e6) * 8 / 4
+    ends = (1.0, 3.0, 5.0, 7.0, 9.0, 12.0)
+    rows: list[list[object]] = [
+        [name, "storage", "read", "z0h000", "st000", size, begun + end - 0.5, begun + end, 0] for end in ends
+    ]
+    if "other_2" in name:
+        rows.append([name, "other", "flow_refused", "z0h000", "z0h001", 1000, begun + 1, begun + 1, 0])
+        rows.append([name, "other", "flow", "z0h000", "z0h001", 8000, begun + 3, begun + 4, 0])
+    return rows
+
+
+def summary() -> dict[str, Any]:
+    names = [*ALONE, *PLAYED]
+    with_hfreduce = [(place, name) for place, name in enumerate(names) if name != "storage_alone"]
+    with_reads = [
+        (place, name) for place, name in enumerate(names) if name != "hfreduce_alone" and "depth_0" not in name
+    ]
+    tables = {
+        "flows": table("flows", [row for place, name in with_hfreduce for row in flow_rows(place, name)]),
+        "operations": table("operations", [row for place, name in with_reads for row in operation_rows(place, name)]),
+    }
+    phases = [outcome(place, name) for place, name in enumerate(names)]
+    session = SimpleNamespace(phases=phases, table=lambda name: tables[name])
+    return summarize(cast(Session, session), CONFIG, SENT)
+
+
+SUMMARY = summary()
+
+
+def test_every_load_is_played_once() -> None:
+    assert CONFIG.points == [Point(0, 2), Point(2, 2), Point(0, 0), Point(0, 8)]
+    assert CONFIG.beside_storage == [Point(0, 0), Point(0, 2), Point(0, 8)]
+    assert len(set(PLAYED)) == len(PLAYED) == 8
+
+
+def test_bandwidth_counts_what_was_delivered_while_it_was_measured_and_steps_that_did_not_end() -> None:
+    metrics = SUMMARY["metrics"]
+    assert metrics["hfreduce_alone.hfreduce.algbw_Bps"] == pytest.approx(800_000)
+    assert metrics["lanes_other_2_depth_2.hfreduce.algbw_Bps"] == pytest.approx(480_000)
+    assert metrics["storage_alone.read.bandwidth_Bps"] == pytest.approx(10e6)
+    assert metrics["shared_other_2_depth_2.read.bandwidth_Bps"] == pytest.approx(1e6)
+    assert metrics["shared_other_2_depth_2.other.bandwidth_Bps"] == pytest.approx(1000)
+    assert metrics["shared_other_2_depth_2.other.refused_flows"] == 1
+    assert "hfreduce_alone.read.bandwidth_Bps" not in metrics
+
+
+def test_a_lane_promises_its_share_of_what_a_program_has_alone() -> None:
+    assert promised_share(CONFIG, ServiceLevel.HFREDUCE) == pytest.approx(0.5)
+    part_unpromised = cast(ProtectionConfig, resolve("protection", ["queues.lanes.nccl.share=0.05"])[1])
+    assert promised_share(part_unpromised, ServiceLevel.HFREDUCE) == pytest.approx(0.5 / 0.95)
+
+
+def test_curves_hold_each_queueing_over_the_load_beside_the_promise() -> None:
+    hfreduce, reads, storage = SUMMARY["protection"]["panels"]
+    assert hfreduce["loads"] == [0, 2]
+    assert hfreduce["curves"]["shared"] == pytest.approx([400_000, 80_000])
+    assert hfreduce["curves"]["lanes"] == pytest.approx([400_000, 480_000])
+    assert (hfreduce["alone_Bps"], hfreduce["lane"]) == (pytest.approx(800_000), "hfreduce")
+    assert reads["curves"]["lanes"] == pytest.approx([5e6, 6e6])
+    assert reads["promised_share"] == pytest.approx(0.3)
+    assert (storage["loads"], storage["is_fraction"]) == ([0, 2, 8], False)
+
+
+def test_the_answer_is_of_the_greatest_load() -> None:
+    assert SUMMARY["answer"] == (
+        "What is left of the bandwidth alone beside flows that offer 200% of every NIC's rate: HFReduce: 10% in one "
+        "shared queue, 60% in lanes (promised in lanes: 50%); storage reads: 10% in one shared queue, 60% in lanes "
+        "(promised in lanes: 30%)."
+    )
+
+
+def test_every_row_of_every_table_has_a_cell_for_each_column() -> None:
+    assert len(SUMMARY["tables"]) == 3
+    for one in SUMMARY["tables"]:
+        assert one["rows"]
+        assert {len(row) for row in one["rows"]} == {len(one["columns"])}
+
+
+def test_the_table_says_what_is_left_at_each_load() -> None:
+    rows = SUMMARY["tables"][0]["rows"]
+    assert [row[:2] for row in rows] == [
+        ["0%", "one shared queue"],
+        ["", "lanes"],
+        ["200%", "one shared queue"],
+        ["", "lanes"],
+    ]
+    assert rows[3][2:6] == ["0.480 MB/s", "60%", "6.000 MB/s", "60%"]
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("other_loads=[0, 2, 1]", "does not rise"),
+        ("other_loads=[-1, 2]", "other_loads"),
+        ("storage_depths=[1, 1]", "does not rise"),
+        ("warm_up=8 s", "warm_up: 8 s leaves nothing to measure of phase_time, 8 s; lower it"),
+        ("topology.storage=0", "0 storage nodes, and storage is what is to be protected"),
+        ("storage.dataloader.share=0", "nobody reads"),
+    ],
+)
+def test_what_cannot_be_played_is_refused(override: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        resolve("protection", [override])
+
+
+def test_without_depths_there_is_no_panel_of_storage() -> None:
+    config = cast(ProtectionConfig, resolve("protection", ["storage_depths=[]"])[1])
+    assert config.beside_storage == []
+    assert config.points == config.beside_others
+
+
+def test_isolation_leads_to_it() -> None:
+    assert EXPERIMENTS["isolation"].see_also.startswith("fabric run protection: ")
+
+
+def test_queueings_played_are_those_of_the_config() -> None:
+    assert CONFIG.queueings_played == (Queueing.SHARED, Queueing.LANES)
