@@ -143,18 +143,20 @@ class _Reader:
     def read_until(self, moment: float) -> None:
         """Read until a moment (``time.monotonic()``). Raises TrafficError if the stream ends before."""
         while (left_s := moment - time.monotonic()) > 0:
-            if self._readable.poll(left_s * 1000) and not self._take():
-                raise TrafficError("a stream ended before the measured part of its phase did")
+            if self._readable.poll(left_s * 1000):
+                with contextlib.suppress(BlockingIOError):  # Woken early, with less than the low-water mark.
+                    self._take()
 
     def read_to_the_end(self) -> None:
         """Read all that is left; the run's own patience ends it if that does not come."""
-        while self._take():
+        while self._sock.recv_into(self._buffer):
             continue
 
-    def _take(self) -> int:
-        size = self._sock.recv_into(self._buffer)
+    def _take(self) -> None:
+        size = self._sock.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
+        if not size:
+            raise TrafficError("a stream ended before the measured part of its phase did")
         self._taken_bytes += size
-        return size
 
 
 def run_source(agent: Agent, arguments: SourceArguments) -> None:
