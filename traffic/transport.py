@@ -189,6 +189,12 @@ class FlowSampler:
         with self._lock:
             self._tracked.append((sock, peer))
 
+    def release(self, sock: socket.socket, peer: str) -> None:
+        """Take a last sample of a connection that is about to be closed, however short it was, and no more."""
+        with self._lock:
+            self._tracked = [(other, name) for other, name in self._tracked if other is not sock]
+            self._samples.append(FlowSample(time.monotonic(), peer, tcp_info(sock)))
+
     def start(self) -> None:
         """Begin a fresh series."""
         self._samples = []
