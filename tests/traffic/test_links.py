@@ -45,22 +45,36 @@ def test_chunk_of_any_size_arrives_whole(links: tuple[Link, Link], count: int) -
     assert np.array_equal(sent, received)
 
 
-def test_chunk_that_trickles_in_arrives_whole(tcp: tuple[socket.socket, socket.socket]) -> None:
-    """The last bytes are fewer than the low-water mark that the first ones waited for."""
+def receive_trickle(tcp: tuple[socket.socket, socket.socket], pause_s: float, timeout_s: float) -> float:
+    """Receive a frame of 36 kB that comes 5 kB at a time, check it, and return how long that took.
+
+    Its last bytes are fewer than the low-water mark that the first ones waited for.
+    """
     a, b = tcp
     frame = np.array([1, 0, 2, 4 * 9000], dtype=">u4").tobytes() + floats(9000).tobytes()
 
     def trickle() -> None:
         for start in range(0, len(frame), 5000):
             a.sendall(frame[start : start + 5000])
-            time.sleep(0.005)
+            time.sleep(pause_s)
 
     received = np.empty(9000, np.float32)
     thread = threading.Thread(target=trickle)
+    started = time.monotonic()
     thread.start()
-    Link(b, 0, "rank 1", 2.0).receive(1, 2, received)
+    Link(b, 0, "rank 1", timeout_s).receive(1, 2, received)
+    took_s = time.monotonic() - started
     thread.join(5)
     assert np.array_equal(received, floats(9000))
+    return took_s
+
+
+def test_chunk_that_trickles_in_arrives_whole(tcp: tuple[socket.socket, socket.socket]) -> None:
+    receive_trickle(tcp, pause_s=0.005, timeout_s=2.0)
+
+
+def test_a_peer_that_sends_slowly_is_not_silent(tcp: tuple[socket.socket, socket.socket]) -> None:
+    assert receive_trickle(tcp, pause_s=0.1, timeout_s=0.25) > 0.6
 
 
 @pytest.mark.parametrize(
@@ -75,26 +89,6 @@ def test_frame_other_than_the_expected_one_is_refused(
     expected = rf"received frame \({step}, 0, {chunk}, {4 * count}\), expected \(3, 0, 7, 40\)"
     with pytest.raises(TrafficError, match=expected):
         receiver.receive(3, 7, floats(10))
-
-
-def test_a_peer_that_sends_slowly_is_not_silent(tcp: tuple[socket.socket, socket.socket]) -> None:
-    """The frame takes three times the timeout to come, and all of it is less than the low-water mark."""
-    a, b = tcp
-    frame = np.array([1, 0, 2, 4 * 9000], dtype=">u4").tobytes() + floats(9000).tobytes()
-
-    def trickle() -> None:
-        for start in range(0, len(frame), 6000):
-            a.sendall(frame[start : start + 6000])
-            time.sleep(0.1)
-
-    received = np.empty(9000, np.float32)
-    thread = threading.Thread(target=trickle)
-    started = time.monotonic()
-    thread.start()
-    Link(b, 0, "rank 1", 0.2).receive(1, 2, received)
-    assert time.monotonic() - started > 0.4
-    thread.join(5)
-    assert np.array_equal(received, floats(9000))
 
 
 def test_a_peer_that_stops_in_the_midst_of_a_frame_is_silent_from_then_on(

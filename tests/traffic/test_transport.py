@@ -193,13 +193,17 @@ def test_tcp_counts_what_it_sent_again() -> None:
         accepting.join()
 
 
+def slow_loopback_down(queueing: Queueing) -> None:
+    """Make loopback a link of 10 Mbit/s and full frames."""
+    subprocess.run(["ip", "link", "set", "lo", "mtu", "1500", "gso_max_segs", "1", "up"], check=True, timeout=20)
+    with Netlink() as link:
+        link.send(install_requests(ShapedPort("lo", 1, 10_000_000, 1500), plan_lanes(QueueConfig(), queueing)))
+
+
 @pytest.mark.root
 def test_the_round_trip_time_holds_the_time_in_queues(private_network: None) -> None:
     """Over a link of 10 Mbit/s, where a full packet takes 1.2 ms and several wait before it."""
-    subprocess.run(["ip", "link", "set", "lo", "mtu", "1500", "gso_max_segs", "1", "up"], check=True, timeout=20)
-    queues = plan_lanes(QueueConfig(), Queueing.SHARED)
-    with Netlink() as link:
-        link.send(install_requests(ShapedPort("lo", 1, 10_000_000, 1500), queues))
+    slow_loopback_down(Queueing.SHARED)
     with connection() as (near, far):
         send(near, far, 300_000)
         assert 0.0024 < tcp_info(near).rtt_s < 0.25
@@ -208,10 +212,7 @@ def test_the_round_trip_time_holds_the_time_in_queues(private_network: None) -> 
 @pytest.mark.root
 def test_tcp_counts_packets_that_others_overtook(private_network: None) -> None:
     """What is sent in the first lane waits; what the same connection sends in another lane comes before it."""
-    subprocess.run(["ip", "link", "set", "lo", "mtu", "1500", "gso_max_segs", "1", "up"], check=True, timeout=20)
-    lanes = plan_lanes(QueueConfig(), Queueing.LANES)
-    with Netlink() as link:
-        link.send(install_requests(ShapedPort("lo", 1, 10_000_000, 1500), lanes))
+    slow_loopback_down(Queueing.LANES)
     with connection() as (near, far):
         send(near, far, 10_000)
         assert reorderings(near) == 0
