@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +29,8 @@ from fabric.errors import TrafficError
 Program = Callable[["Agent", Any], None]
 PRELOAD = ("numpy", "fabric.agents")
 _Message = TypeVar("_Message")
+_STARTING = threading.Lock()
+"""Jobs that begin again start programs from threads of their own."""
 _SHOWN_CHARACTERS = 200
 """How much of an unexpected message an error shows."""
 
@@ -172,7 +175,7 @@ class AgentPool:
         process = self._context.Process(
             target=_run, args=(name, host, namespace, program, arguments, theirs), daemon=True, name=f"{name}@{host}"
         )
-        with _without_main_module():
+        with _STARTING, _without_main_module():
             self._start_server()
             process.start()
         theirs.close()

@@ -201,7 +201,8 @@ TABLES: dict[str, dict[str, str]] = {
         "ended_s": "float64",
         "lost_packets": "int64",
     },
-    # One row a flow of probes: what became of those sent, and the longest time between two arrivals.
+    # One row a flow of probes: what became of those sent, the longest time between two arrivals, and how often the
+    # machine's clock was set meanwhile (which moves no arrival).
     "probes": {
         "phase": "category",
         "flow": "category",
@@ -211,6 +212,7 @@ TABLES: dict[str, dict[str, str]] = {
         "reordered_packets": "int64",
         "duplicated_packets": "int64",
         "longest_gap_s": "float64",
+        "clock_steps": "int64",
     },
     # One row a collective that failed in the middle of a step and began again from the last whole one.
     "restarts": {

@@ -116,13 +116,16 @@ class BackgroundConfig(Strict):
 
     ``load`` may exceed 1: more arrives than a NIC carries, and flows pile up. ``size_scale`` multiplies sizes: a fabric
     with slower NICs needs smaller flows, lest a run see only a few.
-    ``max_flows`` is how many flows a host may have running; arrivals beyond are refused and counted.
+    ``max_flows`` is how many flows a host may have running; arrivals beyond are refused and counted. ``within_zone``:
+    flows stay in the zone of their source's NIC, as Fire-Flyer 2 places jobs; drawn over all hosts, half of the load
+    crosses zones.
     """
 
     load: Annotated[float, Field(gt=0, strict=False)] = 0.05
     cdf: str = "web_search"
     size_scale: Annotated[float, Field(gt=0)] = 0.1
     max_flows: Annotated[int, Field(ge=1)] = 64
+    within_zone: bool = False
 
     @field_validator("cdf")
     @classmethod
@@ -147,10 +150,16 @@ class Flow:
 
 
 def arrivals(
-    config: BackgroundConfig, nic_rate_bps: float, source: int, hosts: int, seed: int, stream: Sequence[int] = ()
+    config: BackgroundConfig,
+    nic_rate_bps: float,
+    source: int,
+    sinks: Sequence[int],
+    seed: int,
+    stream: Sequence[int] = (),
 ) -> Iterator[Flow]:
-    """Yield the flows of one of ``hosts`` without end: Poisson at load x NIC rate / mean size, sinks drawn evenly.
+    """Yield the flows of a host without end: Poisson at load x NIC rate / mean size, to ``sinks``, drawn evenly.
 
+    ``source`` and ``sinks`` are places among a job's hosts.
     The same arguments yield the same flows; other sources, seeds or streams yield independent ones.
     """
     sizes = config.sizes
@@ -159,9 +168,9 @@ def arrivals(
     at_s = 0.0
     while True:
         at_s += float(random.exponential(mean_gap_s))
-        other = int(random.integers(hosts - 1))
+        sink = sinks[int(random.integers(len(sinks)))]
         size_bytes = max(1, round(sizes.size_at(float(random.random()))))
-        yield Flow(at_s, other + (other >= source), size_bytes)
+        yield Flow(at_s, sink, size_bytes)
 
 
 # The program in a host -----------------------------------------------------------------------------------------------
@@ -174,9 +183,11 @@ _READ_BYTES = 32 * 1024
 
 @dataclass(frozen=True)
 class HostArguments:
-    """What :func:`run_host` needs to know. ``place``: the host's own among ``hosts``; ``draws_anew``: in each phase."""
+    """What :func:`run_host` needs to know. ``place``: the host's own among ``hosts``, ``sinks``: those it sends to;
+    ``draws_anew``: in each phase."""
 
     place: int
+    sinks: tuple[int, ...]
     hosts: tuple[str, ...]
     address: str
     options: SocketOptions
@@ -301,7 +312,7 @@ class _Source:
             self._config,
             arguments.nic_rate_bps,
             arguments.place,
-            len(arguments.hosts),
+            arguments.sinks,
             arguments.seed,
             (arguments.options.level.value, self._plays - 1 if arguments.draws_anew else 0),
         )
@@ -338,8 +349,10 @@ class _Source:
         sock = connect(address, port, options, CONNECT_TIMEOUT_S, source=self._arguments.address)
         with contextlib.closing(sock):
             running.connected(sock)
-            self._sampler.track(sock, self._arguments.hosts[flow.sink])
+            peer = self._arguments.hosts[flow.sink]
+            self._sampler.track(sock, peer)
             _send_flow(sock, flow.size_bytes)
+            self._sampler.release(sock, peer)
 
     def _row(self, flow: Flow, outcome: str, started: float, ended: float) -> dict[str, Any]:
         return {
@@ -422,6 +435,11 @@ class BackgroundJob:
         self._draws_anew = draws_anew
         self._address_of = address_of or (lambda node: stage.fabric.nics_of[node][0].ip)
         self._handles: list[AgentHandle] = []
+        alone = [str(host) for place, host in enumerate(self.hosts) if not self._sinks(place)]
+        if alone:
+            raise TrafficError(
+                f"background: {', '.join(alone)}: no other host in its zone; name more or leave out within_zone"
+            )
 
     def start(self) -> None:
         """Fork the programs and tell each where the sinks are. Raises TrafficError naming a host that failed."""
@@ -435,6 +453,7 @@ class BackgroundJob:
         (nic, *_) = self._stage.fabric.nics_of[node]
         arguments = HostArguments(
             place=place,
+            sinks=self._sinks(place),
             hosts=tuple(host.name for host in self.hosts),
             address=self._address_of(node),
             options=self._stage.socket_options(self.level),
@@ -444,6 +463,12 @@ class BackgroundJob:
             draws_anew=self._draws_anew,
         )
         return self._stage.pool.start("background", node.name, run_host, arguments, self._stage.namespace_of(node))
+
+    def _sinks(self, place: int) -> tuple[int, ...]:
+        """Return the places of the hosts that a host sends to."""
+        zones = [self._stage.fabric.nics_of[host][0].zone for host in self.hosts]
+        reached = (zone == zones[place] or not self._config.within_zone for zone in zones)
+        return tuple(other for other, is_reached in enumerate(reached) if is_reached and other != place)
 
     def play(self, phase: str) -> None:
         """Begin the flows; returns once every host has."""

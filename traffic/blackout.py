@@ -30,6 +30,7 @@ from fabric.errors import TrafficError
 from fabric.identity import NodeId
 from fabric.lanes import ServiceLevel
 from fabric.model import Nic
+from traffic.arrival_clock import ArrivalClock
 from traffic.job import Halt, Play, Ready, Records, Stage
 
 START_TIMEOUT_S = 60.0
@@ -82,6 +83,14 @@ class Arrivals:
 
     numbers: npt.NDArray[np.int64]
     at_s: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a sink got in a phase, by the number of the flow, and what the machine's clock was set by meanwhile."""
+
+    arrivals: Mapping[int, Arrivals]
+    clock_steps_s: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -252,7 +261,8 @@ class _Sink:
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, round(_LISTEN_S * 1e6)))
         self._halting = threading.Event()
         self._thread: threading.Thread | None = None
-        self._found: dict[int, tuple[array[int], array[float]]] = {}
+        self._clock = ArrivalClock()
+        self._found: dict[int, tuple[array[int], array[int]]] = {}
 
     def begin(self) -> None:
         """Begin to listen; what is still there of earlier is thrown away."""
@@ -260,20 +270,21 @@ class _Sink:
             while True:
                 self._sock.recv(_SIZE_BYTES, socket.MSG_DONTWAIT)
         self._found = {}
+        self._clock = ArrivalClock()
         self._halting.clear()
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
 
-    def end(self) -> dict[int, Arrivals]:
+    def end(self) -> Heard:
         """Listen no more and return what arrived of each flow."""
         self._halting.set()
         if self._thread is not None:
             self._thread.join(REPORT_TIMEOUT_S)
-        ahead_s = time.time() - time.monotonic()
-        return {
-            flow: Arrivals(np.array(numbers, np.int64), np.array(times, np.float64) - ahead_s)
-            for flow, (numbers, times) in self._found.items()
+        arrivals = {
+            flow: Arrivals(np.array(numbers, np.int64), np.array(times_ns, np.int64) / 1e9)
+            for flow, (numbers, times_ns) in self._found.items()
         }
+        return Heard(arrivals, tuple(self._clock.steps_s))
 
     def _listen(self) -> None:
         while not self._halting.is_set():
@@ -283,9 +294,9 @@ class _Sink:
                 continue  # Nothing came for a while; see whether it is over.
             seconds, nanoseconds = _TIMESPEC.unpack(ancillary[0][2])
             flow, number, _ = _PROBE.unpack_from(probe)
-            numbers, times = self._found.setdefault(flow, (array("q"), array("d")))
+            numbers, times_ns = self._found.setdefault(flow, (array("q"), array("q")))
             numbers.append(number)
-            times.append(seconds + nanoseconds / 1e9)
+            times_ns.append(self._clock.arrived_ns(seconds * 1_000_000_000 + nanoseconds))
 
 
 # The job -------------------------------------------------------------------------------------------------------------
@@ -293,6 +304,8 @@ class _Sink:
 
 class ProbeJob:
     """A :class:`traffic.job.Job` of probe flows. ``reports`` has what became of each in the last phase.
+
+    ``clock_steps_s`` is what the machine's clock was set by in it, as each host saw: no time of arrival depends on it.
 
     ``address_of`` overrides the fabric's addresses, for tests on one machine.
     """
@@ -310,6 +323,7 @@ class ProbeJob:
         self.level = level
         self.flows = tuple(flows)
         self.reports: dict[ProbeFlow, FlowReport] = {}
+        self.clock_steps_s: dict[NodeId, tuple[float, ...]] = {}
         self._stage = stage
         self._config = config
         self._addresses = address_of or _addresses(stage, flows)
@@ -350,8 +364,9 @@ class ProbeJob:
         nothing = Arrivals(np.empty(0, np.int64), np.empty(0))
         for number, flow in enumerate(self.flows):
             by_source: Sent = sent[flow.source]
-            arrivals = found[flow.destination].get(number, nothing)
+            arrivals = found[flow.destination].arrivals.get(number, nothing)
             self.reports[flow] = report_of(arrivals, by_source.count, by_source.began_s, by_source.ended_s)
+        self.clock_steps_s = {host: heard.clock_steps_s for host, heard in found.items()}
         return self._records()
 
     def _records(self) -> Records:
@@ -368,6 +383,7 @@ class ProbeJob:
                     "reordered_packets": report.reordered,
                     "duplicated_packets": report.duplicated,
                     "longest_gap_s": report.longest_gap_s,
+                    "clock_steps": len(self.clock_steps_s[flow.destination]),
                 }
             )
         return records

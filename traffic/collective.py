@@ -7,6 +7,7 @@ bytes.
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 import threading
 import time
@@ -27,6 +28,7 @@ from traffic.dataset import ELEMENT_BYTES, Dataset
 from traffic.job import Halt, Play, Records, Stage
 from traffic.links import StalledError
 from traffic.rank import (
+    DEFAULT_SLOTS,
     FAILURES_TIMEOUT_S,
     START_TIMEOUT_S,
     RankArguments,
@@ -38,6 +40,7 @@ from traffic.rank import (
 )
 
 REPORT_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 10.0
 BASE_STEP_TIMEOUT_S = 60.0
 """What a step may take beyond its share of the network: link cuts and TCP's retransmission timeouts."""
 IDEAL_STEPS_TIMEOUT = 20
@@ -57,6 +60,9 @@ ElementsBytes = Annotated[SizeBytes, Field(gt=0), AfterValidator(_whole_elements
 class CollectiveConfig(Strict):
     """An allreduce of ``size`` bytes a rank in steps, each of which may take ``step_timeout`` (if None, derived).
 
+    ``slots``: how many chunks (of a tree, at its root) or slices (of a ring) a rank holds between taking them in and
+    sending them on. When all are in use it takes no more, and TCP holds its peer back. NCCL's connections have 8.
+
     ``stall_timeout``: a rank that neither sends nor receives for so long in a step fails, and with it the job; it then
     begins again, with new programs and connections, from the step that failed. Without it such a run ends. It must be
     longer than a step takes. TCP alone survives a cut, but it tries again after 200 ms at the earliest and each time
@@ -66,6 +72,7 @@ class CollectiveConfig(Strict):
 
     size: ElementsBytes = 2 * 1024 * 1024
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = None
+    slots: Annotated[int, Field(ge=2)] = DEFAULT_SLOTS
     stall_timeout: Annotated[TimeS, Field(gt=0)] | None = None
 
 
@@ -132,6 +139,9 @@ class CollectiveJob:
         self._restarts: list[dict[str, Any]] = []
         self._dataset: Dataset | None = None
         self._halting = threading.Event()
+        self._closed = False
+        self._owning = threading.Lock()
+        """Held while ranks are forked or taken to be ended: both the experiment's thread and the player's do so."""
         self._player: threading.Thread | None = None
         self._error: Exception | None = None
 
@@ -144,17 +154,19 @@ class CollectiveJob:
             self._collective.buffers_per_rank,
             self._config.size // ELEMENT_BYTES,
             self._stage.seed,
+            self._collective.schedule.longest_piece,
         )
         self._start_ranks()
 
     def _start_ranks(self) -> None:
         assert self._dataset is not None, "start() has written it"
-        self._handles = [self._fork(rank, self._dataset) for rank in range(len(self.ranks))]
+        for rank in range(len(self.ranks)):
+            self._fork(rank, self._dataset)
         listening = self._collect("listening", START_TIMEOUT_S)
         self._order([message.endpoint for message in listening])
         self._collect("connections", START_TIMEOUT_S)
 
-    def _fork(self, rank: int, dataset: Dataset) -> AgentHandle:
+    def _fork(self, rank: int, dataset: Dataset) -> None:
         node = self.ranks[rank]
         arguments = RankArguments(
             collective=self._collective.name,
@@ -168,10 +180,25 @@ class CollectiveJob:
             stall_s=self._config.stall_timeout or self.step_timeout_s,
         )
         name = f"{self._collective.name} rank {rank}"
-        return self._stage.pool.start(name, node.name, run_rank, arguments, self._stage.namespace_of(node))
+        with self._owning:
+            if self._closed:
+                raise TrafficError(f"{self._collective.name}: was closed while its ranks were started")
+            namespace = self._stage.namespace_of(node)
+            self._handles.append(self._stage.pool.start(name, node.name, run_rank, arguments, namespace))
+
+    def _end_ranks(self) -> None:
+        """End all ranks at once. Whoever calls it first does it; none is left for another."""
+        with self._owning:
+            ending, self._handles = self._handles, []
+        for handle in ending:
+            handle.kill()
+        self._stage.pool.stop(ending)
 
     def play(self, phase: str) -> None:
-        """Begin to repeat steps; returns once every rank samples its connections."""
+        """Begin to repeat steps; returns once every rank samples its connections.
+
+        Ranks that were still waiting to begin again when the phase before ended are started anew.
+        """
         self._begin(phase)
         self._player = threading.Thread(target=self._step_until_halted, daemon=True)
         self._player.start()
@@ -179,12 +206,12 @@ class CollectiveJob:
     def halt(self) -> Records:
         """End after the step under way and return rows of all steps of the phase.
 
-        Waits for that step at most its timeout. Raises TrafficError if a rank failed or its sum was wrong.
+        Waits for that step at most its timeout, and for one attempt to begin again, if one is under way. Raises
+        TrafficError if a rank failed or its sum was wrong.
         """
         self._halting.set()
         if self._player is not None:
-            restart_s = START_TIMEOUT_S + FAILURES_TIMEOUT_S if self._config.stall_timeout else 0.0
-            self._player.join(self.step_timeout_s + REPORT_TIMEOUT_S + restart_s)
+            self._player.join(self.step_timeout_s + REPORT_TIMEOUT_S + self._restart_patience_s())
             if self._player.is_alive():
                 raise TrafficError(self._not_ended())
             self._player = None
@@ -204,22 +231,35 @@ class CollectiveJob:
 
         Raises TrafficError as :meth:`halt` does.
         """
+        self._start_missing_ranks()
         self._order_step(warms_up=True)
 
     def close(self) -> None:
         """End the ranks and remove the data."""
         self._halting.set()
-        self._stage.pool.stop(self._handles)
-        self._handles = []
+        with self._owning:
+            self._closed = True
+        if self._player is None:
+            self._stage.pool.stop(self._handles)
+            self._handles = []
+        self._end_ranks()  # The player sees them go, whatever it waits for.
+        if self._player is not None:
+            self._player.join(CLOSE_TIMEOUT_S)
         if self._files is not None:
             self._files.cleanup()
 
     def _begin(self, phase: str) -> None:
-        if not self._handles:
+        if self._dataset is None:
             raise TrafficError(f"{self._collective.name}: has not started; call start() before play()")
+        self._start_missing_ranks()
         self._phase, self._steps, self._restarts, self._error = phase, [], [], None
         self._halting.clear()
         self._sample()
+
+    def _start_missing_ranks(self) -> None:
+        """Start the ranks if the last phase ended before they could begin again."""
+        if not self._handles:
+            self._start_ranks()
 
     def _sample(self) -> None:
         self._order(Play(self._phase))
@@ -248,23 +288,34 @@ class CollectiveJob:
             self._restart(str(stall))
 
     def _restart(self, reason: str) -> None:
-        """Begin again from the last whole step, as a job does whose ranks have given up."""
+        """Begin again from the last whole step, as a job does whose ranks have given up, and if that stalls, too, again
+        until it works or the phase ends: then ``resumed_s`` is NaN, and the next phase starts the ranks."""
         failed = time.monotonic()
-        for handle in self._handles:
-            handle.kill()
-        self._stage.pool.stop(self._handles)
-        self._start_ranks()
-        self._sample()
+        resumed = math.nan
+        self._end_ranks()
+        while math.isnan(resumed) and not self._halting.is_set():
+            try:
+                self._start_ranks()
+                self._sample()
+                resumed = time.monotonic()
+            except StalledError:
+                self._end_ranks()
         self._restarts.append(
             {
                 "phase": self._phase,
                 "service_level": self.level.label,
                 "step": self._next_step,
                 "failed_s": failed,
-                "resumed_s": time.monotonic(),
+                "resumed_s": resumed,
                 "reason": reason,
             }
         )
+
+    def _restart_patience_s(self) -> float:
+        """Return how long one attempt to begin again may take: to listen, to connect, to sample."""
+        if self._config.stall_timeout is None:
+            return 0.0
+        return 2 * (START_TIMEOUT_S + FAILURES_TIMEOUT_S) + REPORT_TIMEOUT_S
 
     def _step(self) -> None:
         done = self._order_step()

@@ -11,6 +11,7 @@ The paper's last stage, the copy back to the GPUs, is not carried out: no byte o
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -32,10 +33,10 @@ from traffic.collective import (
     ElementsBytes,
     zones_of,
 )
-from traffic.dataset import ELEMENT_BYTES, Floats, pieces
+from traffic.dataset import ELEMENT_BYTES, Floats, adder_of, pieces
 from traffic.job import Stage
 from traffic.links import Edge, Handoff, Slots
-from traffic.rank import Finished, Seat
+from traffic.rank import DEFAULT_SLOTS, Finished, Seat
 from traffic.trees import DoubleTree, double_binary_tree, sent_fractions, zone_aware_double_tree
 
 
@@ -77,12 +78,18 @@ _TREES = 2
 
 @dataclass(frozen=True)
 class TreeAllreduce:
-    """HFReduce as a schedule. ``node_sum_bytes_per_s`` caps the output of the node's sum; None leaves it to the CPU."""
+    """HFReduce as a schedule.
+
+    ``node_sum_bytes_per_s`` caps the output of the node's sum; None leaves it to the CPU. ``slots``: how many chunks of
+    a tree its root holds between their sum and the last child that takes it. When all are in use the root sums up no
+    more, its children's sums wait in TCP, and so their ranks do.
+    """
 
     trees: DoubleTree
     elements: int
     chunk_elements: int
     node_sum_bytes_per_s: float | None = None
+    slots: int = DEFAULT_SLOTS
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -101,18 +108,10 @@ class TreeAllreduce:
         start, stop = ((0, half), (half, self.elements))[channel]
         return tuple(pieces(start, stop, self.chunk_elements))
 
-    def summed_bytes(self, channel: int) -> list[int]:
-        """Return, for each chunk of a tree, how much a node has summed up with it: chunks of both trees in turn."""
-        chunks = [self.chunks(0), self.chunks(1)]
-        total = 0
-        found = []
-        for place in range(len(chunks[0])):
-            for number, of_tree in enumerate(chunks):
-                if place < len(of_tree):
-                    total += (of_tree[place].stop - of_tree[place].start) * ELEMENT_BYTES
-                    if number == channel:
-                        found.append(total)
-        return found
+    @property
+    def longest_piece(self) -> int:
+        """The elements of a chunk."""
+        return min(self.chunk_elements, self.elements)
 
     def shortened(self, elements: int) -> TreeAllreduce:
         """Return the same trees with the first ``elements``."""
@@ -135,7 +134,8 @@ class TreeWorker:
     """A rank's part in :class:`TreeAllreduce`: each tree's reduce and broadcast."""
 
     def __init__(self, schedule: TreeAllreduce, seat: Seat, finished: Finished) -> None:
-        self._branches = tuple(_Branch(schedule, channel, seat, finished) for channel in range(2))
+        memory = _HostMemory(schedule.node_sum_bytes_per_s, _TREES * schedule.longest_piece * ELEMENT_BYTES)
+        self._branches = tuple(_Branch(schedule, channel, seat, memory, finished) for channel in range(_TREES))
 
     def tasks(self, step: int) -> Sequence[Callable[[], None]]:
         """Return the step's four tasks."""
@@ -152,75 +152,99 @@ class TreeWorker:
             branch.abort()
 
 
+class _HostMemory:
+    """Delivers the node's sum at a rate, whichever tree it is for. It works at most ``ahead_bytes`` ahead of those who
+    take the sum: what they do not take while they wait for others is not made up for afterwards."""
+
+    def __init__(self, bytes_per_s: float | None, ahead_bytes: int) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._ahead_s = ahead_bytes / bytes_per_s if bytes_per_s else 0.0
+        self._lock = threading.Lock()
+        self._started = self._done_at = 0.0
+
+    def begin(self, started: float) -> None:
+        """Begin a step: nothing of it is summed up before ``started``. Each tree says so."""
+        with self._lock:
+            if started > self._started:
+                self._started = self._done_at = started
+
+    def deliver(self, size_bytes: int) -> None:
+        """Wait until so much more of the sum can be there."""
+        if self._bytes_per_s is None:
+            return
+        with self._lock:
+            earliest = max(self._started, time.monotonic() - self._ahead_s)
+            self._done_at = due = max(self._done_at, earliest) + size_bytes / self._bytes_per_s
+        _sleep_until(due)
+
+
 class _Branch:
     """A rank's place in one of the two trees."""
 
-    def __init__(self, schedule: TreeAllreduce, channel: int, seat: Seat, finished: Finished) -> None:
+    def __init__(
+        self, schedule: TreeAllreduce, channel: int, seat: Seat, memory: _HostMemory, finished: Finished
+    ) -> None:
         tree, rank = schedule.trees[channel], seat.rank
         parent = tree.parent[rank]
-        self._chunks = schedule.chunks(channel)
-        self._node_sum_bytes_per_s = schedule.node_sum_bytes_per_s
-        self._summed_bytes = schedule.summed_bytes(channel)
         children = tree.children[rank]
+        self._chunks = schedule.chunks(channel)
         self._to_parent = None if parent is None else seat.links[_upward(channel, rank, parent)]
         self._from_parent = None if parent is None else seat.links[_downward(channel, parent, rank)]
         self._from_children = [seat.links[_upward(channel, child, rank)] for child in children]
         self._to_children = [seat.links[_downward(channel, rank, child)] for child in children]
         self._inputs = seat.inputs
+        self._add_up = adder_of(seat.inputs)
+        self._memory = memory
         self._finished = finished
-        self._slots = Slots(min(schedule.chunk_elements, schedule.elements))
-        self._at_root = Handoff(f"rank {rank}, tree {channel}: sum at the root", seat.timeout_s)
+        # Memory that is not used is not touched, and so is none.
+        self._sum, self._received, self._result = np.empty((3, schedule.longest_piece), np.float32)
+        what = f"rank {rank}, tree {channel}"
+        self._slots = Slots(schedule.longest_piece, schedule.slots, f"{what}: room at the root", seat.timeout_s)
+        self._at_root = Handoff(f"{what}: sum at the root", seat.timeout_s)
 
     def abort(self) -> None:
-        """Wake the thread that broadcasts."""
+        """Wake both threads, as far as they wait for each other."""
         self._at_root.abort()
+        self._slots.abort()
 
     def reduce(self, step: int, started: float) -> None:
         """Add the node's and the children's chunks and send the sum up; the root hands it to :meth:`broadcast`."""
-        received = self._slots.take()
+        self._memory.begin(started)
         for number, chunk in enumerate(self._chunks):
-            slot = self._slots.take()
-            part = slot[: chunk.stop - chunk.start]
-            self._await_node_sum(number, started)
-            terms = [buffer[chunk] for buffer in self._inputs]
-            total = terms[0] if len(terms) == 1 and self._to_parent is not None else _sum_into(part, terms)
-            for child in self._from_children:
-                child.receive(step, number, received[: len(part)])
-                total = np.add(total, received[: len(part)], out=part)
+            length = chunk.stop - chunk.start
+            self._memory.deliver(length * ELEMENT_BYTES)
             if self._to_parent is None:
+                slot = self._slots.take()
+                self._sum_up(step, number, chunk, slot[:length])
                 self._at_root.put(slot)
             else:
-                self._to_parent.send(step, number, total)
-                self._slots.give_back(slot)
-        self._slots.give_back(received)
+                self._to_parent.send(step, number, self._sum_up(step, number, chunk, self._sum[:length]))
 
-    def _await_node_sum(self, number: int, started: float) -> None:
-        """Wait until the host's memory can have delivered the sum of a chunk."""
-        if self._node_sum_bytes_per_s is not None:
-            _sleep_until(started + self._summed_bytes[number] / self._node_sum_bytes_per_s)
+    def _sum_up(self, step: int, number: int, chunk: slice, out: Floats) -> Floats:
+        """Return the sum of a chunk over this node and those below it: in ``out``, unless it is another's already."""
+        total = out
+        if len(self._inputs) == 1 and self._to_parent is not None:
+            total = self._inputs[0][chunk]
+        else:
+            self._add_up(chunk, out)
+        received = self._received[: out.size]
+        for child in self._from_children:
+            child.receive(step, number, received)
+            total = np.add(total, received, out=out)
+        return total
 
     def broadcast(self, step: int) -> None:
         """Take the sum from above and hand it to the children."""
         for number, chunk in enumerate(self._chunks):
-            slot = self._at_root.get() if self._from_parent is None else self._slots.take()
+            slot = self._at_root.get() if self._from_parent is None else self._result
             part = slot[: chunk.stop - chunk.start]
             if self._from_parent is not None:
                 self._from_parent.receive(step, number, part)
             for child in self._to_children:
                 child.send(step, number, part)
             self._finished(chunk, part)
-            self._slots.give_back(slot)
-
-
-def _sum_into(out: Floats, terms: Sequence[Floats]) -> Floats:
-    first, *others = terms
-    if not others:
-        out[:] = first
-        return out
-    np.add(first, others[0], out=out)
-    for term in others[1:]:
-        np.add(out, term, out=out)
-    return out
+            if self._from_parent is None:
+                self._slots.give_back(slot)
 
 
 def _sleep_until(deadline: float) -> None:
@@ -238,7 +262,8 @@ class HFReduceJob(CollectiveJob):
         self.trees = trees_of(config.tree, zones_of(stage, ranks))
         cap = _node_sum_bytes_per_s(stage, config)
         elements = config.size // ELEMENT_BYTES
-        schedule = TreeAllreduce(self.trees, elements, min(config.chunk // ELEMENT_BYTES, elements), cap)
+        chunk_elements = min(config.chunk // ELEMENT_BYTES, elements)
+        schedule = TreeAllreduce(self.trees, elements, chunk_elements, cap, config.slots)
         nic_s = max(sent_fractions(self.trees)) * config.size * 8 / stage.fabric.nic_rate_bps
         memory_s = config.size / cap if cap else 0.0
         collective = Collective("HFReduce", ServiceLevel.HFREDUCE, schedule, config.gpus_per_node, max(nic_s, memory_s))

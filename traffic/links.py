@@ -11,12 +11,15 @@ import queue
 import select
 import socket
 import struct
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from fabric.errors import TrafficError
 from traffic.dataset import Floats
+from traffic.transport import silent_s, unacknowledged_bytes
 
 
 class PeerGoneError(TrafficError):
@@ -41,14 +44,19 @@ class Edge:
 
 
 _HEADER = struct.Struct("!IIII")
+_HEADER_BYTES = _HEADER.size
+_pack = _HEADER.pack
 _LOW_WATER_BYTES = 256 * 1024
+_LOOKS_PER_TIMEOUT = 4
+"""How often a send that makes no progress looks whether the peer has acknowledged anything meanwhile."""
 
 
 class Link:
-    """A rank's end of a connection, on which chunks travel under a verified header: step, channel, chunk and length.
+    """A rank's end of a TCP connection, on which chunks travel under a verified header: step, channel, chunk, length.
 
-    One thread may send while another receives. Both raise TrafficError after ``timeout_s`` without progress,
-    PeerGoneError if the connection ends.
+    One thread may send while another receives. Both raise StalledError once the peer has been silent for ``timeout_s``
+    (nothing arrived in order; nothing more of what was sent was acknowledged), however little it is that comes or goes
+    before, and PeerGoneError if the connection ends.
     """
 
     def __init__(self, sock: socket.socket, channel: int, name: str, timeout_s: float) -> None:
@@ -56,47 +64,84 @@ class Link:
         self._channel = channel
         self._name = name
         self._timeout_s = timeout_s
+        self._timeout_ms = timeout_s * 1000
         self._received_header = bytearray(_HEADER.size)
         self._low_water = 1
-        self._readable = select.poll()
-        self._readable.register(sock, select.POLLIN)
-        seconds, fraction = divmod(timeout_s, 1)
+        readable = select.poll()
+        readable.register(sock, select.POLLIN)
+        self._poll = readable.poll
+        seconds, fraction = divmod(timeout_s / _LOOKS_PER_TIMEOUT, 1)
         self._sock.setsockopt(
-            socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(fraction * 1e6))
+            socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), max(1, int(fraction * 1e6)))
         )
 
     def send(self, step: int, chunk: int, payload: Floats) -> None:
         """Send one chunk."""
-        header = _HEADER.pack(step, self._channel, chunk, payload.nbytes)
-        waiting = [memoryview(header), payload.data.cast("B")]
+        size_bytes = payload.nbytes
+        header = _pack(step, self._channel, chunk, size_bytes)
         try:
-            while waiting:
-                waiting = _advanced(waiting, self._sock.sendmsg(waiting))
-        except BlockingIOError as error:
-            raise self._stuck("took no data", step, chunk) from error
+            sent = self._sock.sendmsg((header, payload.data))
+        except BlockingIOError:
+            sent = 0
         except OSError as error:
             raise self._gone(step, chunk) from error
+        if sent != _HEADER_BYTES + size_bytes:
+            self._send_rest(_advanced([memoryview(header), payload.data.cast("B")], sent), step, chunk)
+
+    def _send_rest(self, waiting: list[memoryview], step: int, chunk: int) -> None:
+        """Go on with a frame whose first call did not send all of it."""
+        unacknowledged, since = -1, time.monotonic()
+        while waiting:
+            try:
+                waiting = _advanced(waiting, self._sock.sendmsg(waiting))
+            except BlockingIOError as error:
+                before, unacknowledged = unacknowledged, unacknowledged_bytes(self._sock)
+                if unacknowledged != before:
+                    since = time.monotonic()
+                elif time.monotonic() - since >= self._timeout_s:
+                    raise self._stuck("took no data", step, chunk) from error
+            except OSError as error:
+                raise self._gone(step, chunk) from error
 
     def receive(self, step: int, chunk: int, into: Floats) -> None:
         """Receive one chunk of exactly the size of ``into``. Raises TrafficError if another frame arrives."""
-        waiting = [memoryview(self._received_header), into.data.cast("B")]
+        size_bytes = into.nbytes
+        header = self._received_header
         try:
-            while waiting:
-                self._await(min(_LOW_WATER_BYTES, sum(map(len, waiting))), step, chunk)
-                waiting = _advanced(waiting, self._received_into(waiting, step, chunk))
+            # In one piece and few calls, as nearly all frames come: a rank spends most of its time here.
+            self._await(_HEADER_BYTES + size_bytes, step, chunk)
+            received = self._received_into((header, into.data), step, chunk)
+            if received != _HEADER_BYTES + size_bytes:
+                self._receive_rest(_advanced([memoryview(header), into.data.cast("B")], received), step, chunk)
         except OSError as error:
             raise self._gone(step, chunk) from error
-        self._check_header(step, chunk, into.nbytes)
+        if header != _pack(step, self._channel, chunk, size_bytes):
+            raise self._wrong_frame((step, self._channel, chunk, size_bytes))
+
+    def _receive_rest(self, waiting: list[memoryview], step: int, chunk: int) -> None:
+        """Go on with a frame of which less has arrived than was waited for."""
+        while waiting:
+            self._await(sum(map(len, waiting)), step, chunk)
+            waiting = _advanced(waiting, self._received_into(waiting, step, chunk))
 
     def _await(self, wanted_bytes: int, step: int, chunk: int) -> None:
         """Wait until enough has arrived: a wake-up for each packet would cost more than all the sums."""
         if wanted_bytes != self._low_water:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted_bytes)
             self._low_water = wanted_bytes
-        if not self._readable.poll(self._timeout_s * 1000):
+            low_water = min(wanted_bytes, _LOW_WATER_BYTES)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
+        if not self._poll(self._timeout_ms):
+            self._await_the_slow(step, chunk)
+
+    def _await_the_slow(self, step: int, chunk: int) -> None:
+        """Go on to wait for as long as something comes at all."""
+        wait_s = self._timeout_s - silent_s(self._sock)
+        while wait_s > 0 and not self._poll(wait_s * 1000):
+            wait_s = self._timeout_s - silent_s(self._sock)
+        if wait_s <= 0:
             raise self._stuck("sent no data", step, chunk)
 
-    def _received_into(self, waiting: list[memoryview], step: int, chunk: int) -> int:
+    def _received_into(self, waiting: Iterable[bytearray | memoryview], step: int, chunk: int) -> int:
         """Receive what is there. Without MSG_DONTWAIT the kernel would take less than the low-water mark (which it also
         hands out, e.g. short of memory) and then wait for as much again: for ever, at the end of a step."""
         try:
@@ -107,12 +152,10 @@ class Link:
             raise self._gone(step, chunk)
         return received
 
-    def _check_header(self, step: int, chunk: int, length: int) -> None:
-        expected = (step, self._channel, chunk, length)
+    def _wrong_frame(self, expected: tuple[int, int, int, int]) -> TrafficError:
         found = _HEADER.unpack(self._received_header)
-        if found != expected:
-            words = "(step, channel, chunk, bytes)"
-            raise TrafficError(f"{self._name}: received frame {found}, expected {expected} {words}")
+        words = "(step, channel, chunk, bytes)"
+        return TrafficError(f"{self._name}: received frame {found}, expected {expected} {words}")
 
     def _stuck(self, what: str, step: int, chunk: int) -> StalledError:
         return StalledError(
@@ -156,16 +199,8 @@ class Handoff:
         self._ready.put(piece)
 
     def get(self) -> Floats:
-        """Wait for one more piece. Raises PeerGoneError if it will not come, TrafficError if it takes too long."""
-        try:
-            piece = self._ready.get(timeout=self._timeout_s)
-        except queue.Empty as error:
-            raise StalledError(
-                f"{self._what}: not ready within {self._timeout_s:g} s; raise stall_timeout or step_timeout"
-            ) from error
-        if piece is None:
-            raise PeerGoneError(f"{self._what}: its thread failed")
-        return piece
+        """Wait for one more piece. Raises PeerGoneError if it will not come, StalledError if it takes too long."""
+        return _taken(self._ready, self._timeout_s, self._what)
 
     def abort(self) -> None:
         """Wake the waiting thread with PeerGoneError."""
@@ -173,19 +208,38 @@ class Handoff:
 
 
 class Slots:
-    """Memory for pieces on their way between two threads of a rank, made when first needed and used again and again."""
+    """Memory for pieces on their way between two threads of a rank: at most ``limit`` of them, made when first needed
+    and used again and again. When all are in use, who takes one waits: that is what holds a peer back."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, limit: int, what: str, timeout_s: float) -> None:
         self._length = length
-        self._free: queue.SimpleQueue[Floats] = queue.SimpleQueue()
+        self._left = limit
+        self._what = what
+        self._timeout_s = timeout_s
+        self._free: queue.SimpleQueue[Floats | None] = queue.SimpleQueue()
 
     def take(self) -> Floats:
-        """Return memory for a piece, of shape (length,)."""
-        try:
-            return self._free.get_nowait()
-        except queue.Empty:
+        """Return memory for a piece, of shape (length,). Raises like :meth:`Handoff.get`. For one thread."""
+        if self._left and self._free.empty():
+            self._left -= 1
             return np.empty(self._length, np.float32)
+        return _taken(self._free, self._timeout_s, self._what)
 
     def give_back(self, slot: Floats) -> None:
         """Say that a slot is no longer used."""
         self._free.put(slot)
+
+    def abort(self) -> None:
+        """Wake the waiting thread with PeerGoneError."""
+        self._left = 0
+        self._free.put(None)
+
+
+def _taken(pieces: queue.SimpleQueue[Floats | None], timeout_s: float, what: str) -> Floats:
+    try:
+        piece = pieces.get(timeout=timeout_s)
+    except queue.Empty as error:
+        raise StalledError(f"{what}: none within {timeout_s:g} s; raise step_timeout") from error
+    if piece is None:
+        raise PeerGoneError(f"{what}: its thread failed")
+    return piece

@@ -1,9 +1,14 @@
 """NCCL-like allreduces over TCP: the ring and the tree.
 
-The ring is a reduce-scatter, then an allgather, over one connection from each rank to the next. The data is cut into as
-many segments as there are ranks. In each of the first n-1 rounds a rank sends one segment to the next rank and adds the
-one it receives to its own; then every rank owns one whole sum, and n-1 more rounds hand these round. A segment travels
-in slices, forwarded one by one, so that rounds overlap. A rank sends 2(n-1)/n of the size.
+The ring is a reduce-scatter, then an allgather, over one connection from each rank to the next. The data is added up in
+loops, in each of which it is cut into as many segments as there are ranks. In each of the first n-1 rounds a rank sends
+one segment to the next rank and adds the one it receives to its own; then every rank owns one whole sum, and n-1 more
+rounds hand these round. A segment travels in slices, forwarded one by one, so that rounds overlap. A rank sends
+2(n-1)/n of the size.
+
+A rank holds a few slices at most between receiving and sending on, as NCCL's connections do (a FIFO of 8 slots, by
+default of 512 KiB each: ``NCCL_STEPS``, ``NCCL_BUFFSIZE``). When all are in use it takes no more, TCP's window closes,
+and the rank before it waits: a slow link holds up the whole ring, as it does in NCCL.
 
 The tree is NCCL's double binary tree over the ranks in their order, whatever their zones: the schedule that HFReduce
 uses, here of one buffer a rank, so that nothing is added in the node. A rank sends up to twice the size.
@@ -17,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -36,7 +42,7 @@ from traffic.hfreduce import TreeAllreduce
 from traffic.job import Stage
 from traffic.links import Edge, Handoff, Slots
 from traffic.metrics import busbw_factor
-from traffic.rank import Finished, Schedule, Seat
+from traffic.rank import DEFAULT_SLOTS, Finished, Schedule, Seat
 from traffic.trees import double_binary_tree, sent_fractions, tree_flows
 
 
@@ -56,11 +62,16 @@ class NcclConfig(CollectiveConfig):
 
 @dataclass(frozen=True)
 class RingAllreduce:
-    """The ring as a schedule."""
+    """The ring as a schedule. ``slots``: how many slices a rank holds between receiving and sending on.
+
+    The data is added up in loops of as much as gives each rank a segment of half its slots, as NCCL does: with all
+    slots free a rank can take in a whole segment while it still sends its own, so no two ranks wait for each other.
+    """
 
     ranks: int
     elements: int
     slice_elements: int
+    slots: int = DEFAULT_SLOTS
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -69,17 +80,30 @@ class RingAllreduce:
 
     @property
     def rounds(self) -> int:
-        """Rounds of both halves together."""
+        """Rounds of both halves of a loop together."""
         return 2 * (self.ranks - 1)
 
-    def slices(self, segment: int) -> tuple[slice, ...]:
-        """Return the elements of each slice of a segment; none if there are fewer elements than ranks."""
-        start, stop = (self.elements * place // self.ranks for place in (segment, segment + 1))
-        return tuple(pieces(start, stop, self.slice_elements))
+    @property
+    def longest_piece(self) -> int:
+        """The elements of a slice."""
+        return min(self.slice_elements, self.elements)
 
-    def sent_in(self, round_number: int, rank: int) -> tuple[slice, ...]:
-        """Return what a rank sends in a round: its own segment first, then what it received in the round before."""
-        return self.slices((rank - round_number) % self.ranks)
+    def loops(self) -> Iterator[slice]:
+        """Yield the elements of each loop."""
+        return pieces(0, self.elements, self.ranks * (self.slots // 2) * self.slice_elements)
+
+    def slices(self, loop: slice, segment: int) -> Iterator[slice]:
+        """Yield the elements of each slice of a segment; none if the loop has fewer elements than ranks."""
+        start, stop = (loop.start + (loop.stop - loop.start) * place // self.ranks for place in (segment, segment + 1))
+        return pieces(start, stop, self.slice_elements)
+
+    def sent(self, rank: int) -> Iterator[tuple[int, slice]]:
+        """Yield (round, elements) of all slices that a rank sends, in order: in each loop its own segment first, then
+        in each round what it received in the round before."""
+        for loop in self.loops():
+            for round_number in range(self.rounds):
+                for elements in self.slices(loop, (rank - round_number) % self.ranks):
+                    yield round_number, elements
 
     def shortened(self, elements: int) -> RingAllreduce:
         """Return the same ring of the first ``elements``."""
@@ -91,41 +115,32 @@ class RingAllreduce:
 
 
 class RingWorker:
-    """A rank's part in :class:`RingAllreduce`: one thread receives and adds, one sends.
-
-    What was received and waits to be sent, over all ranks of the ring, is never more than the size of the data.
-    """
+    """A rank's part in :class:`RingAllreduce`: one thread receives and adds, one sends."""
 
     def __init__(self, schedule: RingAllreduce, seat: Seat, finished: Finished) -> None:
         (self._own,) = seat.inputs
         self._finished = finished
-        self._schedule = schedule
-        self._rank = seat.rank
-        self._before = (seat.rank - 1) % schedule.ranks
-        self._from = seat.links[Edge(0, self._before, seat.rank)]
+        before = (seat.rank - 1) % schedule.ranks
+        self._from = seat.links[Edge(0, before, seat.rank)]
         self._to = seat.links[Edge(0, seat.rank, (seat.rank + 1) % schedule.ranks)]
-        self._slots = Slots(min(schedule.slice_elements, schedule.elements))
-        self._forward = Handoff(f"rank {seat.rank}: slice to forward", seat.timeout_s)
+        self._rounds = schedule.rounds
+        self._receives, self._sends = list(schedule.sent(before)), list(schedule.sent(seat.rank))
+        name = f"rank {seat.rank}"
+        self._slots = Slots(schedule.longest_piece, schedule.slots, f"{name}: room for a slice", seat.timeout_s)
+        self._forward = Handoff(f"{name}: slice to forward", seat.timeout_s)
 
     def tasks(self, step: int) -> Sequence[Callable[[], None]]:
         """Return the step's two tasks."""
-        return [lambda: self._receive(step), lambda: self._send(step)]
+        return [partial(self._receive, step), partial(self._send, step)]
 
     def abort(self) -> None:
-        """Wake the sending thread."""
+        """Wake both threads, as far as they wait for each other."""
         self._forward.abort()
-
-    def _frames(self, rank: int) -> Iterator[tuple[int, int, slice]]:
-        """Yield (number, round, elements) of every slice that a rank sends, in order."""
-        number = 0
-        for round_number in range(self._schedule.rounds):
-            for elements in self._schedule.sent_in(round_number, rank):
-                yield number, round_number, elements
-                number += 1
+        self._slots.abort()
 
     def _receive(self, step: int) -> None:
-        rounds = self._schedule.rounds
-        for number, round_number, elements in self._frames(self._before):
+        rounds = self._rounds
+        for number, (round_number, elements) in enumerate(self._receives):
             slot = self._slots.take()
             part = slot[: elements.stop - elements.start]
             self._from.receive(step, number, part)
@@ -140,7 +155,7 @@ class RingWorker:
                 self._slots.give_back(slot)
 
     def _send(self, step: int) -> None:
-        for number, round_number, elements in self._frames(self._rank):
+        for number, (round_number, elements) in enumerate(self._sends):
             if round_number == 0:
                 self._to.send(step, number, self._own[elements])
                 continue
@@ -180,5 +195,5 @@ def _schedule(config: NcclConfig, ranks: int) -> Schedule:
     elements = config.size // ELEMENT_BYTES
     slice_elements = min(config.slice // ELEMENT_BYTES, elements)
     if config.algorithm is Algorithm.TREE:
-        return TreeAllreduce(double_binary_tree(ranks), elements, slice_elements)
-    return RingAllreduce(ranks, elements, slice_elements)
+        return TreeAllreduce(double_binary_tree(ranks), elements, slice_elements, slots=config.slots)
+    return RingAllreduce(ranks, elements, slice_elements, config.slots)

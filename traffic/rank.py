@@ -24,13 +24,15 @@ from fabric.errors import TrafficError
 from traffic.dataset import ELEMENT_BYTES, Buffer, Dataset, Floats, SumCheck
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.links import Edge, Link, PeerGoneError, StalledError
-from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
+from traffic.transport import FlowSampler, SocketOptions, UnreachableError, accept, connect, listen
 
 START_TIMEOUT_S = 60.0
 FAILURES_TIMEOUT_S = 2.0
 """How long a failure is waited for after the first, to name the cause rather than a consequence."""
 WARM_UP_ELEMENTS = 4 * 2**20 // ELEMENT_BYTES
 """How much warms a collective up. At 200 Gbit/s, a connection's windows are open after a few hundred KiB."""
+DEFAULT_SLOTS = 8
+"""How many pieces a rank holds at once between taking them in and sending them on, as NCCL's FIFO does."""
 _HELLO = struct.Struct("!II")
 
 
@@ -59,6 +61,10 @@ class Schedule(Protocol):
     def elements(self) -> int:
         """How many are added up."""
 
+    @property
+    def longest_piece(self) -> int:
+        """The most elements that travel in one frame."""
+
     def shortened(self, elements: int) -> Schedule:
         """Return the same collective, over the same connections, of the first ``elements``, if it has more."""
 
@@ -68,7 +74,10 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True)
 class Seat:
-    """A rank's place in a collective: its connections, its input buffers, how long it waits for others in a step."""
+    """A rank's place in a collective: its connections, its input buffers, how long its threads wait for each other.
+
+    That is what a step may take: whether others stall is for the thread to find out that waits for them.
+    """
 
     rank: int
     links: Mapping[Edge, Link]
@@ -140,7 +149,8 @@ def run_rank(agent: Agent, arguments: RankArguments) -> None:
                 open_links.callback(link[0].close)
             _carry_out_orders(agent, arguments, links)
     except TrafficError as error:
-        agent.report(RankFailed(str(error), isinstance(error, PeerGoneError), isinstance(error, StalledError)))
+        is_stall = isinstance(error, StalledError | UnreachableError)
+        agent.report(RankFailed(str(error), isinstance(error, PeerGoneError), is_stall))
 
 
 def _connected(agent: Agent, arguments: RankArguments) -> dict[Edge, tuple[Link, socket.socket]]:
@@ -153,11 +163,28 @@ def _connected(agent: Agent, arguments: RankArguments) -> dict[Edge, tuple[Link,
         for edge in arguments.schedule.edges:
             if edge.dialer == rank:
                 sockets[edge] = _dial(edge, endpoints[edge.listener], arguments)
-        for _ in range(sum(edge.listener == rank for edge in arguments.schedule.edges)):
-            sock, _ = accept(listener, arguments.options, START_TIMEOUT_S)
-            channel, dialer = _HELLO.unpack(sock.recv(_HELLO.size, socket.MSG_WAITALL))
-            sockets[Edge(channel, dialer, rank)] = sock
+        expected = {edge for edge in arguments.schedule.edges if edge.listener == rank}
+        while expected - sockets.keys():
+            sockets |= _accepted(listener, arguments)
     return {edge: (_link(edge, sock, arguments), sock) for edge, sock in sockets.items()}
+
+
+def _accepted(listener: socket.socket, arguments: RankArguments) -> dict[Edge, socket.socket]:
+    """Return the next connection and which it is; none if its dialer gave it up and tries again."""
+    sock, address = accept(listener, arguments.options, START_TIMEOUT_S)
+    sock.settimeout(START_TIMEOUT_S)
+    try:
+        hello = sock.recv(_HELLO.size, socket.MSG_WAITALL)
+    except TimeoutError as error:
+        raise UnreachableError(f"{address}: connected and said nothing within {START_TIMEOUT_S:g} s") from error
+    except OSError:
+        hello = b""
+    if len(hello) < _HELLO.size:
+        sock.close()
+        return {}
+    sock.settimeout(None)
+    channel, dialer = _HELLO.unpack(hello)
+    return {Edge(channel, dialer, arguments.rank): sock}
 
 
 def _dial(edge: Edge, endpoint: Endpoint, arguments: RankArguments) -> socket.socket:
@@ -204,7 +231,7 @@ class _Stepper:
         self._timeout_s = arguments.timeout_s
         self._links = links
         inputs, expected = arguments.dataset.inputs(arguments.rank), arguments.dataset.expected()
-        self._seat = Seat(arguments.rank, links, inputs, arguments.stall_s)
+        self._seat = Seat(arguments.rank, links, inputs, arguments.timeout_s)
         whole = arguments.schedule
         self._parts = [self._part(schedule, expected) for schedule in (whole, whole.shortened(WARM_UP_ELEMENTS))]
         self._threads = ThreadPoolExecutor(max_workers=len(self._parts[0][0].tasks(0)))

@@ -1,14 +1,18 @@
 """Long-running senders: TCP connections that never run dry, and what of each arrives in a stretch of time.
 
 Each stream has a program at either end. In a phase, the source connects at a moment drawn at random, sends without a
-pause until the phase's end and closes; the sink reads all that comes, and counts what it reads in the measured part of
-the phase, between its first and its last reading there.
+pause until the phase's end and closes; the sink reads all that comes, and counts what arrives in the measured part of
+the phase. A stream that starves in it has arrived at the rate of what came, over all of that time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import select
 import socket
+import struct
+import termios
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,7 +94,7 @@ class SourceArguments:
 
 @dataclass(frozen=True)
 class Received:
-    """What a sink read between two of its readings: bytes, and when (``time.monotonic()``)."""
+    """What arrived at a sink in a stretch of time: bytes, and from when to when (``time.monotonic()``)."""
 
     size_bytes: int
     started_s: float
@@ -111,20 +115,48 @@ def run_sink(agent: Agent, arguments: SinkArguments) -> None:
 
 
 def _read_on(sock: socket.socket, window: Window) -> Received:
-    buffer = bytearray(_READ_BYTES)
-    total = 0
-    first: tuple[float, int] | None = None
-    last = (window.measured_from, 0)
-    while size := sock.recv_into(buffer):
-        total += size
-        now = time.monotonic()
-        if now >= window.measured_from and first is None:
-            first = last = now, total
-        elif now <= window.ends:
-            last = now, total
-    if first is None:
-        raise TrafficError("a stream ended before the measured part of its phase")
-    return Received(last[1] - first[1], first[0], last[0])
+    """Read to the stream's end. Raises TrafficError if that comes before the end of the measured part."""
+    reader = _Reader(sock)
+    reader.read_until(window.measured_from)
+    before_bytes, started_s = reader.arrived_bytes(), time.monotonic()
+    reader.read_until(window.ends)
+    after_bytes, ended_s = reader.arrived_bytes(), time.monotonic()
+    reader.read_to_the_end()
+    return Received(after_bytes - before_bytes, started_s, ended_s)
+
+
+class _Reader:
+    """Reads a stream in large pieces, and knows at any moment what has arrived by then."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._buffer = bytearray(_READ_BYTES)
+        self._taken_bytes = 0
+        self._readable = select.poll()
+        self._readable.register(sock, select.POLLIN)
+
+    def arrived_bytes(self) -> int:
+        """Return what has arrived so far, be it read or, since it is too little to wake for, not."""
+        (waiting_bytes,) = struct.unpack("i", fcntl.ioctl(self._sock, termios.FIONREAD, bytes(4)))
+        return self._taken_bytes + int(waiting_bytes)
+
+    def read_until(self, moment: float) -> None:
+        """Read until a moment (``time.monotonic()``). Raises TrafficError if the stream ends before."""
+        while (left_s := moment - time.monotonic()) > 0:
+            if self._readable.poll(left_s * 1000):
+                with contextlib.suppress(BlockingIOError):  # Woken early, with less than the low-water mark.
+                    self._take()
+
+    def read_to_the_end(self) -> None:
+        """Read all that is left; the run's own patience ends it if that does not come."""
+        while self._sock.recv_into(self._buffer):
+            continue
+
+    def _take(self) -> None:
+        size = self._sock.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
+        if not size:
+            raise TrafficError("a stream ended before the measured part of its phase did")
+        self._taken_bytes += size
 
 
 def run_source(agent: Agent, arguments: SourceArguments) -> None:

@@ -8,24 +8,34 @@ mistake.
 
 from __future__ import annotations
 
+import fcntl
 import socket
 import struct
+import termios
 import threading
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fabric.errors import TrafficError
 from fabric.lanes import ServiceLevel
 
 DEFAULT_CONGESTION_CONTROL = "cubic"
+_CONNECT_TRY_S = 2.5
+"""Long enough for a SYN and, after 1 s, another."""
 _SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 _TCP_INFO_BYTES = 224
 _U32_START = 8  # struct tcp_info (linux/tcp.h): eight bytes of flags, then 32-bit fields, then 64-bit ones.
-_RTT = _U32_START + 4 * 15
-_TOTAL_RETRANSMISSIONS = _U32_START + 4 * 23
+_LAST_DATA_RECEIVED = _U32_START + 4 * 11
 _BYTES_ACKED = _U32_START + 4 * 24 + 8 * 2
 _BYTES_RECEIVED = _BYTES_ACKED + 8
+_SAMPLED = struct.Struct("=68xI28xI16xQ")
+"""Of a struct tcp_info: rtt (32-bit field 15), total_retrans (23), bytes_acked (the third of the 64-bit ones)."""
 _REORDERINGS = _U32_START + 4 * 24 + 8 * 4 + 4 * 6 + 8 * 4 + 4 * 2 + 8 * 2 + 4  # Linux 4.19
+
+
+class UnreachableError(TrafficError):
+    """Nobody answered, or nobody came, within a time: a dead route or program somewhere."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +51,7 @@ class SocketOptions:
     kernel's 15 minutes or so."""
 
 
-@dataclass(frozen=True)
-class TcpInfo:
+class TcpInfo(NamedTuple):
     """A connection's TCP_INFO: smoothed round-trip time, retransmitted segments, bytes acknowledged by the peer."""
 
     rtt_s: float
@@ -50,8 +59,7 @@ class TcpInfo:
     bytes_acked: int
 
 
-@dataclass(frozen=True)
-class FlowSample:
+class FlowSample(NamedTuple):
     """TCP_INFO of one connection at one time (``time.monotonic()``)."""
 
     at: float
@@ -111,13 +119,13 @@ def listen(address: str, port: int, options: SocketOptions) -> socket.socket:
 
 
 def accept(listener: socket.socket, options: SocketOptions, timeout_s: float) -> tuple[socket.socket, str]:
-    """Return the next connection and its peer's address. Raises TrafficError after ``timeout_s``."""
+    """Return the next connection and its peer's address. Raises UnreachableError after ``timeout_s``."""
     listener.settimeout(timeout_s)
     try:
         sock, (address, _) = listener.accept()
     except TimeoutError as error:
         name = "{}:{}".format(*listener.getsockname())
-        raise TrafficError(f"{name}: nobody connected within {timeout_s:g} s") from error
+        raise UnreachableError(f"{name}: nobody connected within {timeout_s:g} s") from error
     sock.settimeout(None)
     configure(sock, options)
     return sock, address
@@ -137,19 +145,22 @@ def unconnected(options: SocketOptions, source: str = "") -> socket.socket:
 
 
 def connect(address: str, port: int, options: SocketOptions, timeout_s: float, source: str = "") -> socket.socket:
-    """Return a connection to ``address:port``, tried again until ``timeout_s`` is over; then raises TrafficError."""
+    """Return a connection to ``address:port``, tried again until ``timeout_s`` is over; then raises UnreachableError.
+
+    Each try is short: left alone, the kernel would ask after 1, 3, 7, 15, 31 s, and so find a route late that is back.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         sock: socket.socket | None = None
         try:
             sock = unconnected(options, source)
-            sock.settimeout(max(0.01, deadline - time.monotonic()))
+            sock.settimeout(min(_CONNECT_TRY_S, max(0.01, deadline - time.monotonic())))
             sock.connect((address, port))
         except OSError as error:
             if sock is not None:
                 sock.close()
             if time.monotonic() >= deadline:
-                raise TrafficError(f"{address}:{port}: cannot connect within {timeout_s:g} s: {error}") from error
+                raise UnreachableError(f"{address}:{port}: cannot connect within {timeout_s:g} s: {error}") from error
             time.sleep(0.02)
         else:
             sock.settimeout(None)
@@ -158,11 +169,23 @@ def connect(address: str, port: int, options: SocketOptions, timeout_s: float, s
 
 def tcp_info(sock: socket.socket) -> TcpInfo:
     """Return what TCP says of a connection."""
-    raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-    (rtt_us,) = struct.unpack_from("=I", raw, _RTT)
-    (retransmissions,) = struct.unpack_from("=I", raw, _TOTAL_RETRANSMISSIONS)
-    (bytes_acked,) = struct.unpack_from("=Q", raw, _BYTES_ACKED)
+    raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SAMPLED.size)
+    rtt_us, retransmissions, bytes_acked = _SAMPLED.unpack(raw)
     return TcpInfo(rtt_us / 1e6, retransmissions, bytes_acked)
+
+
+def silent_s(sock: socket.socket) -> float:
+    """Return for how long no data has arrived in order, in seconds, to the kernel's millisecond or jiffy; long if none
+    ever has."""
+    raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    (silent_ms,) = struct.unpack_from("=I", raw, _LAST_DATA_RECEIVED)
+    return float(silent_ms) / 1e3
+
+
+def unacknowledged_bytes(sock: socket.socket) -> int:
+    """Return how much of what was sent the peer's kernel has not acknowledged."""
+    (size,) = struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))
+    return int(size)
 
 
 def reorderings(sock: socket.socket) -> int:
@@ -206,6 +229,12 @@ class FlowSampler:
         """Sample a connection from now on, until it is closed."""
         with self._lock:
             self._tracked.append((sock, peer))
+
+    def release(self, sock: socket.socket, peer: str) -> None:
+        """Take a last sample of a connection that is about to be closed, however short it was, and no more."""
+        with self._lock:
+            self._tracked = [(other, name) for other, name in self._tracked if other is not sock]
+            self._samples.append(FlowSample(time.monotonic(), peer, tcp_info(sock)))
 
     def start(self) -> None:
         """Begin a fresh series."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -15,29 +17,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric.errors import TrafficError
-from traffic.dataset import Buffer, Dataset, Floats, SumCheck, pieces
-from traffic.hfreduce import TreeAllreduce
-from traffic.links import Edge, Link
+from traffic.dataset import Buffer, Dataset, Floats, SumCheck, adder_of, pieces
+from traffic.hfreduce import TreeAllreduce, _HostMemory
+from traffic.links import Edge, Link, PeerGoneError
 from traffic.nccl import RingAllreduce
 from traffic.rank import Schedule, Seat, Worker
-from traffic.trees import double_binary_tree, zone_aware_double_tree
+from traffic.trees import Tree, double_binary_tree, zone_aware_double_tree
 
 TIMEOUT_S = 10.0
 
 
-def connected(schedule: Schedule, ranks: int) -> list[dict[Edge, Link]]:
+def connected(schedule: Schedule, ranks: int, buffers_bytes: int | None = None) -> list[dict[Edge, Link]]:
+    """Return each rank's connections, which hold as little as the kernel allows if ``buffers_bytes`` is small."""
     links: list[dict[Edge, Link]] = [{} for _ in range(ranks)]
     for edge in schedule.edges:
         pair = socket.socketpair()
+        if buffers_bytes is not None:
+            for sock in pair:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffers_bytes)
         for rank, sock in zip((edge.dialer, edge.listener), pair, strict=True):
             links[rank][edge] = Link(sock, edge.channel, f"rank {rank}", TIMEOUT_S)
     return links
 
 
-def allreduce(schedule: Schedule, inputs: Sequence[Sequence[Buffer]], steps: int = 1) -> list[Floats]:
+def allreduce(
+    schedule: Schedule, inputs: Sequence[Sequence[Buffer]], steps: int = 1, buffers_bytes: int | None = None
+) -> list[Floats]:
     """Return every rank's result after some steps, each begun with a result of NaN."""
     ranks = range(len(inputs))
-    links = connected(schedule, len(inputs))
+    links = connected(schedule, len(inputs), buffers_bytes)
     results: list[Floats] = [np.empty(schedule.elements, np.float32) for _ in ranks]
     workers = [
         schedule.worker(Seat(rank, links[rank], inputs[rank], TIMEOUT_S), partial(_copy, results[rank]))
@@ -71,9 +79,11 @@ def random_inputs(ranks: int, buffers: int, elements: int) -> list[list[Floats]]
     return [[random.integers(0, 99, elements).astype(np.float32) for _ in range(buffers)] for _ in range(ranks)]
 
 
-def assert_all_summed(schedule: Schedule, inputs: Sequence[Sequence[Floats]], steps: int = 1) -> None:
+def assert_all_summed(
+    schedule: Schedule, inputs: Sequence[Sequence[Floats]], steps: int = 1, buffers_bytes: int | None = None
+) -> None:
     expected = np.sum([buffer for of_rank in inputs for buffer in of_rank], axis=0)
-    for result in allreduce(schedule, inputs, steps):
+    for result in allreduce(schedule, inputs, steps, buffers_bytes):
         assert np.array_equal(result, expected)
 
 
@@ -89,10 +99,95 @@ def test_hfreduce_sums_any_size_over_any_ranks(ranks: int, elements: int, chunk:
 
 
 @settings(max_examples=30, deadline=None)
-@given(**SIZES)
-def test_ring_sums_any_size_over_any_ranks(ranks: int, elements: int, chunk: int) -> None:
+@given(**SIZES, slots=st.integers(2, 9))
+def test_ring_sums_any_size_over_any_ranks(ranks: int, elements: int, chunk: int, slots: int) -> None:
     chunk = max(chunk, elements // 50)
-    assert_all_summed(RingAllreduce(ranks, elements, chunk), random_inputs(ranks, 1, elements), steps=2)
+    assert_all_summed(RingAllreduce(ranks, elements, chunk, slots), random_inputs(ranks, 1, elements), steps=2)
+
+
+@pytest.mark.parametrize("slots", [2, 3, 8])
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_no_rank_of_a_ring_waits_for_ever_however_little_is_held(ranks: int, slots: int) -> None:
+    """A slice is more than a connection holds, and a whole segment more than all slots."""
+    elements, slice_elements = ranks * 20_000, 2000
+    ring = RingAllreduce(ranks, elements, slice_elements, slots)
+    assert_all_summed(ring, random_inputs(ranks, 1, elements), buffers_bytes=1)
+
+
+@pytest.mark.parametrize("slots", [2, 8])
+def test_trees_need_no_more_than_their_slots(slots: int) -> None:
+    trees = TreeAllreduce(double_binary_tree(5), 50_000, 2000, slots=slots)
+    assert_all_summed(trees, random_inputs(5, 2, 50_000), buffers_bytes=1)
+
+
+class HeldLink:
+    """A connection on which nothing can be sent until it is let go, and as much as one likes received."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+        self.received = 0
+
+    def send(self, *_: object) -> None:
+        assert self.released.wait(TIMEOUT_S)
+
+    def receive(self, *_: object) -> None:
+        self.received += 1
+
+
+def taken_while_held_back(schedule: Schedule, rank: int) -> int:
+    """Return how many chunks a rank takes in while it can send nothing. Of trees, only the first is carried out."""
+    held, data = HeldLink(), np.zeros(schedule.elements, np.float32)
+    links = {edge: cast(Link, held) for edge in schedule.edges}
+    worker = schedule.worker(Seat(rank, links, [data], TIMEOUT_S), _drop)
+    with ThreadPoolExecutor(2) as threads:
+        running = [threads.submit(task) for task in worker.tasks(0)[:2]]
+        seen, since = -1, time.monotonic()
+        while held.received != seen or time.monotonic() - since < 0.1:
+            if held.received != seen:
+                seen, since = held.received, time.monotonic()
+            time.sleep(0.005)
+        worker.abort()
+        held.released.set()
+        assert all(isinstance(task.exception(TIMEOUT_S), PeerGoneError) for task in running)
+    return seen
+
+
+def _drop(piece: slice, found: Floats) -> None:
+    """Take no notice of a result."""
+
+
+@pytest.mark.parametrize("slots", [2, 8])
+def test_a_root_whose_child_takes_nothing_takes_no_more_than_its_slots(slots: int) -> None:
+    schedule = TreeAllreduce(double_binary_tree(2), 100_000, 100, slots=slots)
+    assert schedule.trees[0].root == 0
+    assert taken_while_held_back(schedule, rank=0) == slots
+
+
+@pytest.mark.parametrize("slots", [2, 8])
+def test_a_rank_of_a_ring_that_cannot_send_takes_no_more_than_its_slots(slots: int) -> None:
+    schedule = RingAllreduce(4, 100_000, 100, slots)
+    assert taken_while_held_back(schedule, rank=1) == slots
+
+
+def test_chunks_overlap_on_their_way() -> None:
+    """Over five links in a row, each of which takes 2 ms a chunk: 20 chunks take some 25 times that, and not 100."""
+    hop_s, chunks, ranks = 0.002, 20, 6
+    chain = Tree((None, *range(ranks - 1)))
+    schedule = TreeAllreduce((chain, chain), 2 * chunks * 100, 100)
+    send = Link.send
+
+    def send_slowly(link: Link, step: int, chunk: int, payload: Floats) -> None:
+        time.sleep(hop_s)
+        send(link, step, chunk, payload)
+
+    started = time.monotonic()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Link, "send", send_slowly)
+        assert_all_summed(schedule, random_inputs(ranks, 1, schedule.elements))
+    took_s = time.monotonic() - started
+    one_by_one_s = chunks * 2 * (ranks - 1) * hop_s
+    print(f"{took_s:.3f} s; one chunk after the other: {one_by_one_s:.3f} s")
+    assert (chunks + 2 * (ranks - 1) - 1) * hop_s <= took_s < 0.75 * one_by_one_s
 
 
 @pytest.mark.parametrize("elements", [1, 2, 3, 1000, 1001])
@@ -107,11 +202,10 @@ def test_trees_carry_half_of_the_data_each(elements: int) -> None:
 def test_ring_rank_sends_each_segment_twice_but_two_of_them_once(elements: int) -> None:
     """That is 2(n-1)/n of the data: its own and the next rank's segment are sent in one half only."""
     schedule = RingAllreduce(8, elements, 10)
-    sent = [piece for number in range(schedule.rounds) for piece in schedule.sent_in(number, rank=5)]
     counts = np.zeros(elements, int)
-    for piece in sent:
+    for _, piece in schedule.sent(rank=5):
         counts[piece] += 1
-    once = [piece for segment in (6, 7) for piece in schedule.slices(segment)]
+    once = [piece for loop in schedule.loops() for segment in (6, 7) for piece in schedule.slices(loop, segment)]
     assert sum(counts == 1) == sum(piece.stop - piece.start for piece in once)
     assert set(counts) <= {1, 2}
 
@@ -125,7 +219,7 @@ def test_node_sum_is_no_faster_than_the_memory_allows() -> None:
 
 @pytest.mark.parametrize("elements", [1, 14, 1001])
 def test_dataset_expects_the_sum_of_its_buffers(tmp_path: Path, elements: int) -> None:
-    dataset = Dataset.write(tmp_path, ranks=5, buffers_per_rank=3, elements=elements, seed=1)
+    dataset = Dataset.write(tmp_path, 5, buffers_per_rank=3, elements=elements, seed=1, longest_piece=elements)
     whole = slice(0, elements)
     buffers = [buffer[whole] for rank in range(5) for buffer in dataset.inputs(rank)]
     assert len(buffers) == 15
@@ -136,7 +230,7 @@ def test_dataset_expects_the_sum_of_its_buffers(tmp_path: Path, elements: int) -
 
 def test_dataset_larger_than_its_memory_has_the_right_sum_everywhere_and_no_chunk_twice(tmp_path: Path) -> None:
     elements, chunk = 3_000_000, 2**14
-    dataset = Dataset.write(tmp_path, ranks=2, buffers_per_rank=2, elements=elements, seed=1)
+    dataset = Dataset.write(tmp_path, 2, buffers_per_rank=2, elements=elements, seed=1, longest_piece=chunk)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < elements
     buffers = [buffer for rank in range(2) for buffer in dataset.inputs(rank)]
     seen: list[set[bytes]] = [set() for _ in buffers]
@@ -151,7 +245,7 @@ def test_dataset_larger_than_its_memory_has_the_right_sum_everywhere_and_no_chun
 
 def test_an_allreduce_larger_than_its_datasets_memory_is_right(tmp_path: Path) -> None:
     elements, ranks = 400_000, 3
-    dataset = Dataset.write(tmp_path, ranks, 1, elements, seed=1)
+    dataset = Dataset.write(tmp_path, ranks, 1, elements, seed=1, longest_piece=elements)
     inputs = [dataset.inputs(rank) for rank in range(ranks)]
     expected = dataset.expected()[slice(0, elements)]
     for schedule in (TreeAllreduce(double_binary_tree(ranks), elements, 30_000), RingAllreduce(ranks, elements, 7000)):
@@ -173,16 +267,44 @@ def test_a_shortened_collective_sums_the_first_elements_over_the_same_connection
         assert np.array_equal(result, expected)
 
 
-def test_both_trees_get_the_nodes_sum_in_turn() -> None:
-    """Elements of the first: 20, 20, 11; of the second: 20, 20, 10."""
-    schedule = TreeAllreduce(double_binary_tree(2), 101, 20)
-    assert schedule.summed_bytes(0) == [80, 240, 364]
-    assert schedule.summed_bytes(1) == [160, 320, 404]
+def test_what_memory_could_have_summed_up_in_a_stall_is_not_made_up_for() -> None:
+    """After a stall as long as the whole sum takes, both trees together are given two chunks at once."""
+    memory = _HostMemory(1e6, ahead_bytes=2000)
+    memory.begin(time.monotonic())
+    memory.deliver(1000)
+    time.sleep(0.1)
+    started = time.monotonic()
+    for _ in range(22):
+        memory.deliver(1000)
+    assert 0.02 <= time.monotonic() - started < 0.08
+
+
+def test_memory_sums_up_nothing_of_a_step_before_it_begins() -> None:
+    memory = _HostMemory(1e6, ahead_bytes=20_000)
+    started = time.monotonic()
+    for _ in range(2):
+        memory.begin(started)
+    memory.deliver(20_000)
+    assert 0.02 <= time.monotonic() - started < 0.06
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+@pytest.mark.parametrize("length", [1, 4096, 4097, 30_000])
+def test_a_nodes_buffers_are_added_up_as_one_by_one_and_as_views(tmp_path: Path, count: int, length: int) -> None:
+    dataset = Dataset.write(tmp_path, 2, count, 400_000, seed=1, longest_piece=length)
+    for start in (0, 119_990, 400_000 - length):
+        piece, out = slice(start, start + length), np.empty(length, np.float32)
+        inputs = dataset.inputs(1)
+        adder_of(inputs)(piece, out)
+        assert np.array_equal(out, np.sum([buffer[piece] for buffer in inputs], axis=0))
+        assert all(np.shares_memory(inputs[0][piece], inputs[place][piece]) for place in range(min(count, length)))
+    with pytest.raises(ValueError, match=f"a piece of {length + 200} elements: the dataset was made for shorter"):
+        dataset.inputs(1)[0][119_990 : 120_190 + length]
 
 
 def test_dataset_whose_sums_would_not_be_exact_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrafficError, match="20000 buffers: float32 sums are exact up to 16400"):
-        Dataset.write(tmp_path, ranks=2500, buffers_per_rank=8, elements=1, seed=1)
+        Dataset.write(tmp_path, ranks=2500, buffers_per_rank=8, elements=1, seed=1, longest_piece=1)
 
 
 def checked_pieces(*found: tuple[int, Floats]) -> SumCheck:

@@ -23,6 +23,11 @@ FABRIC = load_fabric("fire_flyer_2_small")
 NIC_BPS = 20e6
 
 
+def others(hosts: int, source: int) -> list[int]:
+    """Return the places of all hosts but one."""
+    return [place for place in range(hosts) if place != source]
+
+
 def test_mean_of_web_search_is_that_of_its_trapezoids() -> None:
     """Worked out from the published points: sum of (low + high) / 2 x probability."""
     assert SIZE_CDFS["web_search"].mean_bytes == pytest.approx(1_711_250)
@@ -43,7 +48,7 @@ def test_sizes_lie_on_the_lines_between_published_points(fraction: float, size: 
 @pytest.mark.parametrize("name", SIZE_CDFS)
 def test_arrivals_have_the_sizes_and_the_load_of_their_config(name: str) -> None:
     config = BackgroundConfig(load=0.2, cdf=name)
-    flows = list(islice(arrivals(config, NIC_BPS, source=0, hosts=24, seed=1), 40_000))
+    flows = list(islice(arrivals(config, NIC_BPS, 0, others(24, 0), seed=1), 40_000))
     sizes = np.array([flow.size_bytes for flow in flows])
     assert sizes.mean() == pytest.approx(config.sizes.mean_bytes, rel=0.03)
     for fraction in (0.1, 0.5, 0.9, 0.99):
@@ -53,14 +58,14 @@ def test_arrivals_have_the_sizes_and_the_load_of_their_config(name: str) -> None
 
 def test_gaps_between_arrivals_are_exponential() -> None:
     """Whose standard deviation is their mean, and of which 1/e exceed it."""
-    flows = islice(arrivals(BackgroundConfig(), NIC_BPS, 0, 24, 1), 20_000)
+    flows = islice(arrivals(BackgroundConfig(), NIC_BPS, 0, others(24, 0), 1), 20_000)
     gaps = np.diff([flow.at_s for flow in flows])
     assert gaps.std() == pytest.approx(gaps.mean(), rel=0.03)
     assert (gaps > gaps.mean()).mean() == pytest.approx(np.exp(-1), abs=0.01)
 
 
 def test_sinks_are_drawn_evenly_among_the_others() -> None:
-    flows = islice(arrivals(BackgroundConfig(), NIC_BPS, source=2, hosts=5, seed=1), 8000)
+    flows = islice(arrivals(BackgroundConfig(), NIC_BPS, 2, others(5, 2), seed=1), 8000)
     counts = np.bincount([flow.sink for flow in flows], minlength=5)
     assert counts[2] == 0
     assert np.delete(counts, 2) == pytest.approx(2000, rel=0.08)
@@ -68,7 +73,7 @@ def test_sinks_are_drawn_evenly_among_the_others() -> None:
 
 def test_arrivals_are_reproducible_and_differ_by_source_and_seed() -> None:
     def first(source: int, seed: int) -> list[tuple[float, int]]:
-        flows = islice(arrivals(BackgroundConfig(), NIC_BPS, source, 24, seed), 20)
+        flows = islice(arrivals(BackgroundConfig(), NIC_BPS, source, others(24, source), seed), 20)
         return [(flow.at_s, flow.size_bytes) for flow in flows]
 
     assert first(3, 1) == first(3, 1)
@@ -103,10 +108,36 @@ def test_every_arrival_of_a_quiet_network_completes_and_has_a_row() -> None:
     expected = [
         flow.size_bytes
         for source in range(3)
-        for flow in takewhile(lambda flow: flow.at_s < 0.9, arrivals(config, NIC_BPS, source, 3, 5))
+        for flow in takewhile(lambda flow: flow.at_s < 0.9, arrivals(config, NIC_BPS, source, others(3, source), 5))
     ]
     assert len(expected) > 50
     assert set(expected) <= set(rows["size_bytes"])
+    # Flows are shorter than samples are apart: a last look at each tells of it.
+    flows = pd.DataFrame(records.flows)
+    completed = rows[rows["operation"] == "flow"]
+    assert flows[flows["bytes_acked"] > 0]["bytes_acked"].sum() >= completed["size_bytes"].sum()
+
+
+def places_by_zone(job: BackgroundJob) -> dict[int, set[int]]:
+    zones = [FABRIC.nics_of[host][0].zone for host in job.hosts]
+    return {zone: {place for place, found in enumerate(zones) if found == zone} for zone in set(zones)}
+
+
+def test_flows_can_be_kept_within_the_zone() -> None:
+    job = BackgroundJob(stage(), BackgroundConfig(within_zone=True), FABRIC.computes)
+    zones = places_by_zone(job)
+    assert len(zones) == 2
+    for zone in zones.values():
+        for place in zone:
+            assert set(job._sinks(place)) == zone - {place}
+    anywhere = BackgroundJob(stage(), BackgroundConfig(), FABRIC.computes)
+    assert list(anywhere._sinks(3)) == others(len(FABRIC.computes), 3)
+
+
+def test_a_host_that_is_alone_in_its_zone_is_named() -> None:
+    hosts = (*FABRIC.computes[:2], FABRIC.computes[-1])
+    with pytest.raises(TrafficError, match=f"background: {hosts[2]}: no other host in its zone; name more or leave"):
+        BackgroundJob(stage(), BackgroundConfig(within_zone=True), hosts)
 
 
 def test_each_phase_offers_the_load_that_the_job_is_given_before_it() -> None:
@@ -138,12 +169,16 @@ def test_a_job_of_another_level_that_draws_anew_has_other_flows_in_each_phase() 
             job.play("phase")
             time.sleep(0.5)
             rows = pd.DataFrame(job.halt().operations)
-            flows = takewhile(lambda flow: flow.at_s < 0.4, arrivals(config, NIC_BPS, 0, 2, 5, (level.value, phase)))
+            flows = takewhile(
+                lambda flow: flow.at_s < 0.4, arrivals(config, NIC_BPS, 0, others(2, 0), 5, (level.value, phase))
+            )
             expected = [flow.size_bytes for flow in flows]
             assert set(rows["service_level"]) == {"nccl"}
             assert len(expected) > 5
             assert set(expected) <= set(rows["size_bytes"])
-            assert not set(expected) <= {flow.size_bytes for flow in islice(arrivals(config, NIC_BPS, 0, 2, 5), 99)}
+            assert not set(expected) <= {
+                flow.size_bytes for flow in islice(arrivals(config, NIC_BPS, 0, others(2, 0), 5), 99)
+            }
     finally:
         job.close()
 
@@ -157,7 +192,7 @@ def test_flows_that_run_at_the_halt_or_find_no_room_are_counted() -> None:
         records = play(job, 1.0)
     rows = pd.DataFrame(records.operations)
     of_first = rows[rows["host"] == FABRIC.computes[0].name]["operation"].value_counts()
-    arrived = sum(1 for _ in takewhile(lambda flow: flow.at_s < 0.95, arrivals(config, NIC_BPS, 0, 3, 5)))
+    arrived = sum(1 for _ in takewhile(lambda flow: flow.at_s < 0.95, arrivals(config, NIC_BPS, 0, others(3, 0), 5)))
     assert of_first["flow_abandoned"] == 2
     assert of_first["flow_refused"] >= arrived - 2 > 0
     assert set(of_first.index) == {"flow_abandoned", "flow_refused"}

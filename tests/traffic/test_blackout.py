@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 
 import numpy as np
@@ -11,8 +12,21 @@ from hypothesis import strategies as st
 
 from fabric.agents import AgentPool
 from fabric.errors import TrafficError
+from fabric.results import TABLES
 from topologies.load import load_fabric
-from traffic.blackout import Arrivals, ProbeConfig, ProbeFlow, ProbeJob, report_of
+from traffic.arrival_clock import ArrivalClock
+from traffic.blackout import (
+    _PROBE,
+    _TIMESPEC,
+    Arrivals,
+    HostArguments,
+    ProbeConfig,
+    ProbeFlow,
+    ProbeJob,
+    _probe_socket,
+    _Sink,
+    report_of,
+)
 from traffic.job import Stage
 
 PERIOD_S = 0.001
@@ -82,6 +96,47 @@ def test_real_probes_over_loopback_and_a_stopped_sink(request: pytest.FixtureReq
     assert (report.lost, report.duplicated, report.blackouts, records.blackouts) == (0, 0, (), [])
     assert records.probes[0]["flow"] == "z0h000>z0h001"
     assert 0.004 < report.longest_gap_s < 0.5
+    assert set(records.probes[0]) == set(TABLES["probes"])
+
+
+def test_a_clock_that_is_set_while_probes_come_makes_no_blackout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sink's stamps are the kernel's; what its program takes for the real time jumps by an hour, and so do they."""
+    sock = _probe_socket(HostArguments("127.0.0.1", {}, 0, 0.001))
+    steps_ns = [0]
+    monkeypatch.setattr("traffic.blackout.ArrivalClock", lambda: ArrivalClock(lambda: time.time_ns() + steps_ns[0]))
+    with sock:
+        sink = _Sink(_SteppedStamps(sock, steps_ns))  # type: ignore[arg-type]
+        sink.begin()
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        for number in range(40):
+            if number == 20:
+                time.sleep(0.05)
+                steps_ns[0] = 3600 * 10**9
+            sender.sendto(_PROBE.pack(0, number, 0) + bytes(48), sock.getsockname())
+            time.sleep(0.002)
+        sender.close()
+        time.sleep(0.05)
+        heard = sink.end()
+    assert list(heard.clock_steps_s) == [pytest.approx(3600, abs=0.01)]
+    gaps = np.diff(heard.arrivals[0].at_s)
+    assert len(gaps) == 39
+    assert np.all(np.abs(gaps) < 0.5), gaps
+
+
+class _SteppedStamps:
+    """A probe socket whose stamps follow a clock that is set."""
+
+    def __init__(self, sock: socket.socket, steps_ns: list[int]) -> None:
+        self._sock, self._steps_ns = sock, steps_ns
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._sock, name)
+
+    def recvmsg(self, *sizes: int) -> tuple[bytes, list[tuple[int, int, bytes]], int, object]:
+        step_s = self._steps_ns[0] // 10**9
+        data, ((level, kind, stamp),), flags, address = self._sock.recvmsg(*sizes)
+        seconds, nanoseconds = _TIMESPEC.unpack(stamp)
+        return data, [(level, kind, _TIMESPEC.pack(seconds + step_s, nanoseconds))], flags, address
 
 
 def test_a_host_with_two_nics_takes_part_in_one_zone() -> None:

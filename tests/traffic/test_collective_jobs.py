@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,15 +18,23 @@ from fabric.agents import AgentPool
 from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
 from fabric.identity import NodeId
+from fabric.lanes import ServiceLevel
 from fabric.results import TABLES
 from tests.crossings import crossing_pairs
 from topologies.load import load_fabric
 from traffic.collective import CollectiveJob, step_timeout_s
+from traffic.dataset import Dataset
 from traffic.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind
 from traffic.job import Stage
-from traffic.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
+from traffic.links import Edge
+from traffic.nccl import Algorithm, NcclConfig, NcclJob, RingAllreduce, nccl_flows, sent_fraction
+from traffic.rank import RankArguments, _accepted
+from traffic.transport import SocketOptions, connect, listen
 
 FABRIC = load_fabric("fire_flyer_2_small")
+OPTIONS = SocketOptions(ServiceLevel.NCCL)
+RING = RingAllreduce(2, 8, 4)
+NOTHING = Dataset(Path(), 2, 1, 8, 8)
 NodesToJob = Callable[..., CollectiveJob]
 
 
@@ -256,6 +266,84 @@ def test_a_job_that_stalls_begins_again_from_its_last_whole_step(stage: Stage) -
     assert "for 1 s" in restart["reason"] or "within 1 s" in restart["reason"] or "no end of step" in restart["reason"]
 
 
+class StoppedAtBirth:
+    """Stops a rank as soon as it is forked, for the first ``attempts`` that a job makes to begin again."""
+
+    def __init__(self, job: CollectiveJob, patch: pytest.MonkeyPatch, attempts: int) -> None:
+        self.stopped = 0
+        self._fork = job._fork
+        self._job, self._attempts = job, attempts
+        patch.setattr(job, "_fork", self._forked)
+        patch.setattr("traffic.collective.START_TIMEOUT_S", 1.0)
+
+    def _forked(self, rank: int, dataset: Dataset) -> None:
+        self._fork(rank, dataset)
+        if rank == 1 and self.stopped < self._attempts:
+            self.stopped += 1
+            self._job._handles[rank].send_signal(signal.SIGSTOP)
+
+
+def test_a_job_whose_restart_stalls_tries_until_it_works(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    with started(hfreduce(stage, nodes(3), size="64 KiB", stall_timeout=0.5)) as job:
+        births = StoppedAtBirth(job, monkeypatch, attempts=2)
+        job.play("stopped")
+        job._handles[2].send_signal(signal.SIGSTOP)
+        wait_until(lambda: bool(job._restarts) and job._next_step > job._restarts[0]["step"], "a step after a restart")
+        records = job.halt()
+    assert births.stopped == 2
+    (restart,) = records.restarts
+    assert restart["resumed_s"] - restart["failed_s"] > 2, "two attempts of 1 s each stalled"
+    numbers = [row["step"] for row in records.steps]
+    assert numbers == list(range(len(numbers)))
+
+
+def test_a_phase_ends_while_a_job_cannot_begin_again_and_the_next_one_starts_its_ranks(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with started(hfreduce(stage, nodes(3), size="64 KiB", stall_timeout=0.5)) as job:
+        with monkeypatch.context() as patch:
+            births = StoppedAtBirth(job, patch, attempts=1000)
+            job.play("stopped")
+            job._handles[2].send_signal(signal.SIGSTOP)
+            wait_until(lambda: births.stopped > 1, "a second attempt to begin again")
+            records = job.halt()
+        (restart,) = records.restarts
+        assert math.isnan(restart["resumed_s"])
+        assert job._handles == []
+        again = job.run_steps(2, "whole again")
+        job.warm_up()
+    assert [row["step"] for row in again.steps] == [restart["step"], restart["step"] + 1]
+
+
+def test_a_job_is_closed_while_it_begins_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = hfreduce(stage, nodes(3), size="64 KiB", stall_timeout=0.5)
+    job.start()
+    births = StoppedAtBirth(job, monkeypatch, attempts=1000)
+    job.play("stopped")
+    job._handles[2].send_signal(signal.SIGSTOP)
+    wait_until(lambda: births.stopped > 0, "an attempt to begin again")
+    player = job._player
+    began = time.monotonic()
+    job.close()
+    assert time.monotonic() - began < 8
+    assert player is not None
+    assert not player.is_alive()
+    assert stage.pool.handles == []
+
+
+def test_a_dialer_that_gave_up_is_not_taken_for_a_rank(stage: Stage) -> None:
+    arguments = RankArguments("x", 1, ("a", "b"), "127.0.0.1", OPTIONS, RING, NOTHING, 1.0, 1.0)
+    with listen("127.0.0.1", 0, OPTIONS) as listener:
+        endpoint: tuple[str, int] = listener.getsockname()
+        connect(*endpoint, OPTIONS, 5).close()
+        assert _accepted(listener, arguments) == {}
+        with connect(*endpoint, OPTIONS, 5) as dialer:
+            dialer.sendall(struct.pack("!II", 0, 0))
+            ((edge, sock),) = _accepted(listener, arguments).items()
+            sock.close()
+    assert edge == Edge(0, 0, 1)
+
+
 def test_a_stall_ends_a_job_that_is_not_to_begin_again(stage: Stage) -> None:
     with started(hfreduce(stage, nodes(3), size="256 KiB", step_timeout=1.0)) as job:
         job.play("stopped")
@@ -263,6 +351,7 @@ def test_a_stall_ends_a_job_that_is_not_to_begin_again(stage: Stage) -> None:
         time.sleep(0.1)
         with pytest.raises(TrafficError, match=r"for 1 s at step|within 1 s; raise"):
             job.halt()
+        job._handles[2].kill()  # Or it would be given time to end by itself.
 
 
 def test_a_job_that_is_only_asked_for_its_trees_makes_no_directory(

@@ -12,7 +12,7 @@ import pytest
 
 from fabric.errors import TrafficError
 from traffic.dataset import Floats
-from traffic.links import Handoff, Link, PeerGoneError, Slots
+from traffic.links import Handoff, Link, PeerGoneError, Slots, StalledError
 
 
 def floats(count: int) -> Floats:
@@ -45,22 +45,36 @@ def test_chunk_of_any_size_arrives_whole(links: tuple[Link, Link], count: int) -
     assert np.array_equal(sent, received)
 
 
-def test_chunk_that_trickles_in_arrives_whole(tcp: tuple[socket.socket, socket.socket]) -> None:
-    """The last bytes are fewer than the low-water mark that the first ones waited for."""
+def receive_trickle(tcp: tuple[socket.socket, socket.socket], pause_s: float, timeout_s: float) -> float:
+    """Receive a frame of 36 kB that comes 5 kB at a time, check it, and return how long that took.
+
+    Its last bytes are fewer than the low-water mark that the first ones waited for.
+    """
     a, b = tcp
     frame = np.array([1, 0, 2, 4 * 9000], dtype=">u4").tobytes() + floats(9000).tobytes()
 
     def trickle() -> None:
         for start in range(0, len(frame), 5000):
             a.sendall(frame[start : start + 5000])
-            time.sleep(0.005)
+            time.sleep(pause_s)
 
     received = np.empty(9000, np.float32)
     thread = threading.Thread(target=trickle)
+    started = time.monotonic()
     thread.start()
-    Link(b, 0, "rank 1", 2.0).receive(1, 2, received)
+    Link(b, 0, "rank 1", timeout_s).receive(1, 2, received)
+    took_s = time.monotonic() - started
     thread.join(5)
     assert np.array_equal(received, floats(9000))
+    return took_s
+
+
+def test_chunk_that_trickles_in_arrives_whole(tcp: tuple[socket.socket, socket.socket]) -> None:
+    receive_trickle(tcp, pause_s=0.005, timeout_s=2.0)
+
+
+def test_a_peer_that_sends_slowly_is_not_silent(tcp: tuple[socket.socket, socket.socket]) -> None:
+    assert receive_trickle(tcp, pause_s=0.1, timeout_s=0.25) > 0.6
 
 
 @pytest.mark.parametrize(
@@ -75,6 +89,38 @@ def test_frame_other_than_the_expected_one_is_refused(
     expected = rf"received frame \({step}, 0, {chunk}, {4 * count}\), expected \(3, 0, 7, 40\)"
     with pytest.raises(TrafficError, match=expected):
         receiver.receive(3, 7, floats(10))
+
+
+def test_a_peer_that_stops_in_the_midst_of_a_frame_is_silent_from_then_on(
+    tcp: tuple[socket.socket, socket.socket],
+) -> None:
+    a, b = tcp
+    threading.Timer(0.2, a.sendall, (bytes(5000),)).start()
+    started = time.monotonic()
+    with pytest.raises(StalledError, match=r"sent no data for 0\.3 s"):
+        Link(b, 0, "rank 1", 0.3).receive(1, 2, np.empty(9000, np.float32))
+    assert 0.45 <= time.monotonic() - started < 1
+
+
+def test_a_peer_that_takes_slowly_is_not_silent(tcp: tuple[socket.socket, socket.socket]) -> None:
+    """To take all of it takes five times the timeout, and longer than one look whether anything goes."""
+    a, b = tcp
+    a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 200_000)
+    b.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32768)
+    size = 4 * 400_000
+
+    def take() -> None:
+        left = size + 16
+        while left:
+            left -= len(b.recv(min(left, 10_000), socket.MSG_WAITALL))
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    started = time.monotonic()
+    Link(a, 0, "rank 0", 0.2).send(1, 2, floats(400_000))
+    assert time.monotonic() - started > 1
+    thread.join(10)
 
 
 def test_silent_peer_is_named_after_the_timeout(tcp: tuple[socket.socket, socket.socket]) -> None:
@@ -112,7 +158,7 @@ def test_handoff_passes_pieces_on_in_order_and_names_what_does_not_come() -> Non
     handoff.put(second)
     assert handoff.get() is first
     assert handoff.get() is second
-    with pytest.raises(TrafficError, match=r"rank 2: sum: not ready within 0\.05 s"):
+    with pytest.raises(TrafficError, match=r"rank 2: sum: none within 0\.05 s"):
         handoff.get()
     handoff.abort()
     with pytest.raises(PeerGoneError):
@@ -120,10 +166,22 @@ def test_handoff_passes_pieces_on_in_order_and_names_what_does_not_come() -> Non
 
 
 def test_a_slot_is_used_again_only_when_it_was_given_back() -> None:
-    slots = Slots(5)
+    slots = Slots(5, 3, "rank 2: room", 0.05)
     first, second = slots.take(), slots.take()
     assert first is not second
     assert first.shape == (5,)
     slots.give_back(first)
     assert slots.take() is first
     assert slots.take() is not second
+    with pytest.raises(TrafficError, match=r"rank 2: room: none within 0\.05 s; raise step_timeout"):
+        slots.take()
+    slots.abort()
+    with pytest.raises(PeerGoneError):
+        slots.take()
+
+
+def test_a_slot_that_is_given_back_wakes_who_waits_for_it() -> None:
+    slots = Slots(5, 1, "rank 2: room", 10)
+    only = slots.take()
+    threading.Timer(0.05, slots.give_back, (only,)).start()
+    assert slots.take() is only

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,7 +17,7 @@ from fabric.results import TABLES
 from topologies.load import load_fabric
 from traffic import streams
 from traffic.job import Stage
-from traffic.streams import Stream, StreamsJob, Timetable
+from traffic.streams import Received, Stream, StreamsJob, Timetable
 
 FABRIC = load_fabric("head_of_line")
 TIMETABLE = Timetable(warm_up_s=0.2, measured_s=0.4, spread_s=0.05)
@@ -68,3 +69,41 @@ def test_a_stream_that_ends_too_soon_is_an_error() -> None:
         window = streams.Window("p", 0.0, time.monotonic() + 60, time.monotonic() + 70)
         with pytest.raises(TrafficError, match="before the measured part"):
             streams._read_on(here, window)
+
+
+def received_of(sends: dict[float, int], measured_s: float) -> Received:
+    """Return what a sink counts in a window that begins 0.1 s from now, of bytes sent at some moments after now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        there = socket.create_connection(listener.getsockname())
+        here, _ = listener.accept()
+    now = time.monotonic()
+
+    def send() -> None:
+        for at_s, size in sends.items():
+            time.sleep(max(0.0, now + at_s - time.monotonic()))
+            there.sendall(bytes(size))
+        time.sleep(max(0.0, now + 0.2 + measured_s - time.monotonic()))
+        there.close()
+
+    with here:
+        here.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1000)
+        sender = threading.Thread(target=send)
+        sender.start()
+        received = streams._read_on(here, streams.Window("p", now, now + 0.1, now + 0.1 + measured_s))
+        sender.join(5)
+    assert received.ended_s - received.started_s == pytest.approx(measured_s, abs=0.1)
+    return received
+
+
+@pytest.mark.parametrize(
+    ("sends", "counted"),
+    [
+        pytest.param({0.0: 5000, 0.15: 20_000}, 20_000, id="starved after a while"),
+        pytest.param({0.0: 5000}, 0, id="starved from the start"),
+        pytest.param({}, 0, id="never had a byte"),
+        pytest.param({0.0: 5000, 0.2: 700}, 700, id="too little to wake for"),
+        pytest.param({0.0: 5300, 0.2: 900}, 900, id="some before, too little to wake for after"),
+    ],
+)
+def test_a_starved_stream_is_counted_over_the_whole_window(sends: dict[float, int], counted: int) -> None:
+    assert received_of(sends, measured_s=0.5).size_bytes == counted

@@ -21,7 +21,16 @@ from fabric.errors import TrafficError
 from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.netlink import Netlink
 from fabric.queues import ShapedPort, install_requests
-from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen, tcp_info
+from traffic.transport import (
+    FlowSampler,
+    SocketOptions,
+    UnreachableError,
+    accept,
+    connect,
+    listen,
+    reorderings,
+    tcp_info,
+)
 
 LOOPBACK = "127.0.0.1"
 OPTIONS = SocketOptions(ServiceLevel.NCCL)
@@ -110,7 +119,7 @@ def test_a_connection_is_tried_until_somebody_listens() -> None:
 def test_a_connection_to_nobody_is_told_in_time() -> None:
     port = free_port()
     started = time.monotonic()
-    with pytest.raises(TrafficError) as told:
+    with pytest.raises(UnreachableError) as told:
         connect(LOOPBACK, port, OPTIONS, timeout_s=0.2)
     assert 0.15 <= time.monotonic() - started < 3
     words = f"{LOOPBACK}:{port}: cannot connect within 0.2 s: "
@@ -127,7 +136,7 @@ def test_a_connection_comes_from_the_source_that_was_asked_for() -> None:
 
 
 def test_a_listener_to_whom_nobody_comes_is_told() -> None:
-    with listen(LOOPBACK, 0, OPTIONS) as listener, pytest.raises(TrafficError) as told:
+    with listen(LOOPBACK, 0, OPTIONS) as listener, pytest.raises(UnreachableError) as told:
         accept(listener, OPTIONS, timeout_s=0.05)
         pytest.fail("nobody connected")
     assert str(told.value).startswith(f"{LOOPBACK}:")
@@ -184,16 +193,33 @@ def test_tcp_counts_what_it_sent_again() -> None:
         accepting.join()
 
 
+def slow_loopback_down(queueing: Queueing) -> None:
+    """Make loopback a link of 10 Mbit/s and full frames."""
+    subprocess.run(["ip", "link", "set", "lo", "mtu", "1500", "gso_max_segs", "1", "up"], check=True, timeout=20)
+    with Netlink() as link:
+        link.send(install_requests(ShapedPort("lo", 1, 10_000_000, 1500), plan_lanes(QueueConfig(), queueing)))
+
+
 @pytest.mark.root
 def test_the_round_trip_time_holds_the_time_in_queues(private_network: None) -> None:
     """Over a link of 10 Mbit/s, where a full packet takes 1.2 ms and several wait before it."""
-    subprocess.run(["ip", "link", "set", "lo", "mtu", "1500", "gso_max_segs", "1", "up"], check=True, timeout=20)
-    queues = plan_lanes(QueueConfig(), Queueing.SHARED)
-    with Netlink() as link:
-        link.send(install_requests(ShapedPort("lo", 1, 10_000_000, 1500), queues))
+    slow_loopback_down(Queueing.SHARED)
     with connection() as (near, far):
         send(near, far, 300_000)
         assert 0.0024 < tcp_info(near).rtt_s < 0.25
+
+
+@pytest.mark.root
+def test_tcp_counts_packets_that_others_overtook(private_network: None) -> None:
+    """What is sent in the first lane waits; what the same connection sends in another lane comes before it."""
+    slow_loopback_down(Queueing.LANES)
+    with connection() as (near, far):
+        send(near, far, 10_000)
+        assert reorderings(near) == 0
+        near.sendall(bytes(30_000))
+        near.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ServiceLevel.CONTROL.tos)
+        send(near, far, 60_000)
+        assert reorderings(near) > 0
 
 
 # Samples --------------------------------------------------------------------------------------------------------------
