@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controllers.paths import planned_path, port_load, uplink_load
-from controllers.plan import Priority, Purpose, RoutePlan
+from controllers.plan import Priority, Purpose, RoutePlan, SwitchPlan
 from controllers.routes import plan_static_routes, spread
 from fabric.errors import ControllerError, TopologyError
 from fabric.identity import NodeId, Role
@@ -275,11 +275,11 @@ def test_path_of_a_pair_that_must_not_reach_names_who_drops_it() -> None:
 
 def with_route(plan: RoutePlan, switch: NodeId, destination: str, output: int) -> RoutePlan:
     """Return the plan with one switch's way to one destination changed."""
-    rules = tuple(
+    rules = (
         dataclasses.replace(rule, outputs=(output,)) if rule.destination == destination else rule
         for rule in plan.rules[switch.dpid]
     )
-    return dataclasses.replace(plan, rules={**plan.rules, switch.dpid: rules})
+    return dataclasses.replace(plan, switches={**plan.switches, switch.dpid: SwitchPlan.of(switch.name, rules)})
 
 
 def test_path_of_a_plan_that_delivers_elsewhere_names_where() -> None:
