@@ -64,6 +64,12 @@ class Datapath(str, Enum):
         return "system" if self is Datapath.KERNEL else "netdev"
 
 
+def controlled_by(bridge: str, controller: str) -> list[str]:
+    """Return the words of an ovs-vsctl transaction that give a bridge its controller."""
+    probe = f"inactivity_probe={_INACTIVITY_PROBE_MS}"
+    return ["--", "set-controller", bridge, controller, "--", "set", "controller", bridge, probe]
+
+
 def find_datapath() -> Datapath:
     """Return the kernel datapath where this machine has it (loading its module if need be), else userspace."""
     if in_guest():
@@ -198,8 +204,7 @@ class OpenVSwitch:
         commands = ["--", "add-br", name, "--", "set", "Bridge", name]
         commands += [f"datapath_type={self.datapath.ovs_type}", f"other_config:datapath-id={switch.dpid:016x}"]
         commands += ["fail_mode=secure", "protocols=OpenFlow13", "other_config:disable-in-band=true"]
-        commands += ["--", "set-controller", name, controller]
-        return [*commands, "--", "set", "controller", name, f"inactivity_probe={_INACTIVITY_PROBE_MS}"]
+        return commands + controlled_by(name, controller)
 
     def transact(self, *commands: str) -> str:
         """Run one ovs-vsctl transaction and return what it prints. Raises EmulationError with its words."""
