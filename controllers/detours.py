@@ -15,6 +15,8 @@ its Ethernet source address, which no host reads:
 ``gate``   byte 2: 0x40 + the border leaf at which the search for a way out began; byte 3: the inter-zone link there.
            Spines send it from border leaf to border leaf, these try all their links, and it ends when the ring closes.
 
+``plain`` byte 0: 0x80 once it met a route that the controller planned around failures and that has no local repair.
+
 So every hop of a search is strictly further on. In the destination's zone the search for an exit is over, and the ring
 begins anew. The rules of a search do not depend on destinations: there are few of them, and no failure changes them.
 """
@@ -32,6 +34,11 @@ from fabric.model import Fabric, Port
 
 BOUNCED = Mark(0x80 << 32, 0x80 << 32)
 """What a switch puts on a packet that it sends back."""
+PLAIN = Mark(0x82 << 40, 0x1FF << 39)
+"""What a route without local repair puts on a packet: it begins anew, as one that nobody has sent back yet."""
+ASTRAY = Mark(0x8080 << 32, 0x8080 << 32)
+"""Plain, and then sent back or diverted, as happens when a link fails while switches change between routes with local
+repair and routes without: the former would send back what the latter send again, and so on."""
 _RING_MASK = 0xFF << 32
 _GATE_MASK = 0xFF << 24
 _SEARCH_MASK = 0xFFFF << 16
@@ -172,6 +179,7 @@ class Detours:
         return self._rules[switch]
 
     def _new_rules(self, switch: NodeId) -> Iterator[FlowRule]:
+        yield FlowRule(switch.dpid, Priority.ASTRAY, Purpose.DETOUR, mark=ASTRAY)
         if switch.role is Role.LEAF:
             yield from self._ring_rules(switch)
         if switch.role is Role.LEAF and self.exits[switch]:

@@ -61,7 +61,8 @@ def add_rule(rule: FlowRule) -> bytes:
     """
     no_way = rule.purpose == Purpose.UNREACHABLE
     match = _encoded_match(rule.destination, rule.source, rule.in_port, rule.mark, rule.way)
-    body = match + _encoded_instructions(rule.outputs, DROP_GROUP if no_way else rule.group, rule.hashing)
+    group = DROP_GROUP if no_way else rule.group
+    body = match + _encoded_instructions(rule.outputs, group, rule.hashing, rule.writes)
     return _flow_mod(rule.cookie, rule.table, ofproto.OFPFC_ADD, rule.priority, body)
 
 
@@ -81,15 +82,19 @@ def _encoded_match(
 
 
 @lru_cache(maxsize=1 << 12)
-def _encoded_instructions(outputs: tuple[int, ...], group: int | None, hashing: Hashing | None) -> bytes:
+def _encoded_instructions(
+    outputs: tuple[int, ...], group: int | None, hashing: Hashing | None, writes: Mark | None
+) -> bytes:
     encoded = bytearray()
-    for instruction in _instructions(outputs, group, hashing):
+    for instruction in _instructions(outputs, group, hashing, writes):
         instruction.serialize(encoded, len(encoded))
     return bytes(encoded)
 
 
-def _instructions(outputs: tuple[int, ...], group: int | None, hashing: Hashing | None) -> list[Any]:
-    actions = [action for port in outputs for action in output(port)]
+def _instructions(
+    outputs: tuple[int, ...], group: int | None, hashing: Hashing | None, writes: Mark | None
+) -> list[Any]:
+    actions = [action for port in outputs for action in output(port, writes)]
     if group is not None:
         actions.append(parser.OFPActionGroup(group))
     if hashing is not None:
@@ -98,14 +103,15 @@ def _instructions(outputs: tuple[int, ...], group: int | None, hashing: Hashing 
     return [*apply, parser.OFPInstructionGotoTable(WAYS_TABLE)] if hashing else apply
 
 
-def output(port: int) -> list[Any]:
-    """Return the actions that send a packet out of ``port``, even if it came in by it.
+def output(port: int, mark: Mark | None = None) -> list[Any]:
+    """Return the actions that put a mark on a packet and send it out of ``port``, even if it came in by it.
 
     OpenFlow has a switch ignore an output to the port of arrival, and nobody counts the packet. Packets that were on a
     wire when rules changed, and those that look for a way around a failure, do have to go back at times, so the port of
     arrival is forgotten first. That is a matter of translation: the datapath's flows are the same.
     """
-    return [parser.NXActionRegLoad(ofs_nbits=_IN_PORT_BITS, dst="in_port_nxm", value=0), parser.OFPActionOutput(port)]
+    forget = parser.NXActionRegLoad(ofs_nbits=_IN_PORT_BITS, dst="in_port_nxm", value=0)
+    return [*_mark_actions(mark), forget, parser.OFPActionOutput(port)]
 
 
 def _hash_actions(hashing: Hashing) -> list[Any]:
@@ -181,7 +187,7 @@ def _encoded_bucket(bucket: Bucket) -> bytes:
 
 def bucket_message(bucket: Bucket) -> Any:
     """Return a group's bucket as OpenFlow has it."""
-    actions = [*_mark_actions(bucket.mark), *output(bucket.port)]
+    actions = output(bucket.port, bucket.mark)
     return parser.OFPBucket(watch_port=bucket.port, watch_group=ofproto.OFPG_ANY, actions=actions)
 
 

@@ -39,6 +39,7 @@ class Priority(IntEnum):
     LAST_HOP = 300
     DETOUR = 400
     PLAIN = 500
+    ASTRAY = 600
     GUARD = 1000
 
 
@@ -117,7 +118,8 @@ class FlowRule:
     """One OpenFlow rule: packets that match all given fields leave by ``outputs`` (each gets a copy), or are dropped.
 
     ``destination`` and ``source`` are an IPv4 address or a prefix such as ``10.128.0.0/9``; None matches everything.
-    Instead of outputs a rule may have a ``group``'s number or ``hashing``. ``way`` matches a choice and a way's number,
+    Instead of outputs a rule may have a ``group``'s number or ``hashing``. With outputs, ``writes`` is a mark that it
+    puts on packets. ``way`` matches a choice and a way's number,
     in the ways table. ``distance`` is what the packet has still to go, in the planner's measure: updates go by it.
     """
 
@@ -133,6 +135,7 @@ class FlowRule:
     group: int | None = None
     hashing: Hashing | None = None
     distance: int = field(default=0, compare=False)
+    writes: Mark | None = None
 
     @property
     def is_drop(self) -> bool:
@@ -152,7 +155,9 @@ class FlowRule:
     @property
     def cookie(self) -> int:
         """A digest of what the rule says; never 0, which is what a stranger's rule has."""
-        said = repr((int(self.priority), *self.key[1:], self.outputs, self.group, self.hashing, self.purpose))
+        said = repr(
+            (int(self.priority), *self.key[1:], self.outputs, self.group, self.hashing, self.purpose, self.writes)
+        )
         digest = _digest(said) & ~DROP_COOKIE_BIT | 1
         return digest | DROP_COOKIE_BIT if self.is_drop else digest
 

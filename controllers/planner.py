@@ -16,10 +16,10 @@ from functools import lru_cache
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from controllers.detours import Detours
+from controllers.detours import PLAIN, Detours
 from controllers.distances import LiveGraph
 from controllers.ecmp import hashing_of
-from controllers.plan import FlowRule, Group, Hashing, Parts, Priority, Purpose, RoutePlan, SwitchPlan
+from controllers.plan import FlowRule, Group, Hashing, Mark, Parts, Priority, Purpose, RoutePlan, SwitchPlan
 from controllers.routes import STORAGE_PREFIX, plan_static_routes, static_rules
 from controllers.routing import Policy, Repair, Routing
 from fabric.identity import NodeId, Role
@@ -127,12 +127,13 @@ class _Way(NamedTuple):
     group: int | None
     hashing: Hashing | None
     distance: int
+    writes: Mark | None = None
 
     def rule(self, dpid: int, ip: str) -> FlowRule:
         """Return a destination's rule."""
         return FlowRule(
             dpid, self.priority, self.purpose, ip, None, None, self.outputs, None, None, self.group, self.hashing,
-            self.distance,
+            self.distance, self.writes,
         )  # fmt: skip
 
 
@@ -280,7 +281,8 @@ class _SwitchPlanner:
         if len(several) > 1 and self.detours is None:
             hashing = self._hashing(several, towards.leaves_zone)
             return _Way(priority, purpose, (), None, hashing, towards.distance)
-        return _Way(priority, purpose, (port,), None, None, towards.distance)
+        writes = PLAIN if priority == Priority.PLAIN else None
+        return _Way(priority, purpose, (port,), None, None, towards.distance, writes)
 
     def _protected(self, towards: _Towards, port: int, planned: int, several: tuple[int, ...], purpose: str) -> _Way:
         """Return a way with local repair: a group, or a hash over ports with a group each."""

@@ -20,7 +20,7 @@ from ryu.ofproto import ofproto_v1_3_parser
 
 from controllers import messages
 from controllers.detours import BOUNCED
-from controllers.plan import Bucket, FlowRule, Group, RoutePlan, RuleKey
+from controllers.plan import Bucket, FlowRule, Group, Mark, RoutePlan, RuleKey
 from controllers.updates import Changes, Installed
 from fabric.identity import NodeId
 from fabric.model import Fabric, Link, Nic, Port
@@ -80,8 +80,8 @@ class Sending(NamedTuple):
 
 
 @cache
-def _put_out(port: int) -> Sending:
-    return Sending.by(messages.output(port))
+def _put_out(port: int, mark: Mark | None) -> Sending:
+    return Sending.by(messages.output(port, mark))
 
 
 @cache
@@ -198,7 +198,7 @@ class FakeFabric:
     def _executed(self, arrived: Port, rule: FlowRule, packet: Packet) -> tuple[int, Packet] | End:
         if rule.group is None:
             assert len(rule.outputs) <= 1, f"{rule} copies packets"
-            return _put_out(rule.outputs[0]).of(arrived.number, packet) if rule.outputs else End.COUNTED
+            return _put_out(rule.outputs[0], rule.writes).of(arrived.number, packet) if rule.outputs else End.COUNTED
         group = self.switches[arrived.node].groups[rule.group]
         for bucket in group.buckets:
             if self.fabric.link_at[Port(arrived.node, bucket.port)] not in self.down:
