@@ -303,6 +303,25 @@ def test_a_port_that_fails_has_the_plan_made_anew_and_one_that_returns_back(app:
     assert kinds[kinds.index("port") :] == ["port", "planned", "round", "installed"] * 2
 
 
+def test_others_have_their_turn_while_the_app_plans(app: RouteKeeper) -> None:
+    """Echo requests of switches are answered between the parts of a plan, however long the whole takes."""
+    turns: list[int] = []
+
+    def take_turns() -> None:
+        while True:
+            turns.append(len(turns))
+            hub.sleep(0)
+
+    leaf, *_ = (connect(app, dpid) for dpid in (LEAF, OTHER_LEAF, SPINE))
+    settle(app)
+    report_port(app, leaf, 2, up=False)
+    other = hub.spawn(take_turns)
+    settle(app)
+    hub.kill(other)
+    planned, compared, sent = 3, 3, 3
+    assert len(turns) >= planned + compared + sent
+
+
 def test_a_link_is_down_as_long_as_either_end_is(app: RouteKeeper) -> None:
     leaf, spine = connect(app, LEAF), connect(app, SPINE)
     report_port(app, leaf, 2, up=False)

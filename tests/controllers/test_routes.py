@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections import Counter, defaultdict
 from itertools import pairwise
 
@@ -166,14 +165,6 @@ def test_uplink_load_names_every_uplink_and_counts_what_leaves_the_leaf() -> Non
     assert len(load) == 2 * 4 * 4
     # 16 NICs a zone, 4 on the leaf itself; every leaf is a border leaf and sends to the other zone by its own link.
     assert set(load.values()) == {(16 - 4) // 4}
-
-
-def test_full_fabric_plans_within_seconds(full: Fabric) -> None:
-    started_s = time.perf_counter()
-    plan = plan_static_routes(full)
-    took_s = time.perf_counter() - started_s
-    assert len(plan.rules) == 122
-    assert took_s < 5, f"took {took_s:.1f} s for {plan.rule_count} rules"
 
 
 def test_full_fabric_delivers_a_sample_of_pairs(full: Fabric, full_plan: RoutePlan) -> None:
