@@ -35,7 +35,7 @@ from ryu.ofproto import ofproto_v1_3
 
 from controllers import messages
 from controllers.plan import BOUNCE_GROUP, DROP_GROUP, Purpose, RoutePlan
-from controllers.planner import Moves, Planner
+from controllers.planner import Moves, Planner, uncollected
 from controllers.questions import Questions
 from controllers.rest import Rest
 from controllers.routing import Policy, Repair
@@ -228,7 +228,8 @@ class RouteKeeper(RyuApp):
         if self.planned_for != wanted:
             self.plan, self.planned_for = self._planned(*wanted), wanted
         installed = {dpid: switch.installed for dpid, switch in self.switches.items() if switch.installed is not None}
-        rounds = rounds_to(self.plan, installed, _let_others)
+        with uncollected():
+            rounds = rounds_to(self.plan, installed, _let_others)
         for number, changes in enumerate(rounds, start=1):
             self._send(changes)
             count = sum(change.count for change in changes.values())

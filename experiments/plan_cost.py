@@ -28,16 +28,7 @@ Result = TypeVar("Result")
 def bench_plans(topology: str | None) -> None:
     """Print the CPU seconds of plans of a fabric, by default the full Fire-Flyer 2, with a link of a spine cut."""
     fabric = load_fabric(topology or "fire_flyer_2")
-    columns = (
-        "policy",
-        "repair",
-        "rules",
-        "groups",
-        "first plan, s",
-        "after a cut, s",
-        "what differs, s",
-        "encoded, s",
-    )
+    columns = ("policy", "repair", "rules", "groups", "first plan", "after a cut", "what differs", "encoded")
     size = f"{len(fabric.hosts)} hosts, {len(fabric.switches)} switches"
     table = Table(*columns, title=f"{fabric.name}, {size}: seconds of the CPU")
     for policy, repair in product(Policy, Repair):
