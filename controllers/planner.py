@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
@@ -175,7 +175,7 @@ class Planner:
             switches = {one.dpid: self._switch(one, moved.get(one, {}), pause) for one in self.fabric.switches}
         return RoutePlan(self.routing.policy.value, self.static.names, switches, self.cuts)
 
-    @property
+    @cached_property
     def static(self) -> _StaticRoutes:
         """The static routes."""
         return _static_routes(self.fabric)
