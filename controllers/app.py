@@ -35,7 +35,7 @@ from ryu.ofproto import ofproto_v1_3
 
 from controllers import messages
 from controllers.plan import BOUNCE_GROUP, DROP_GROUP, Purpose, RoutePlan
-from controllers.planner import plan_routes
+from controllers.planner import Moves, Planner, uncollected
 from controllers.questions import Questions
 from controllers.rest import Rest
 from controllers.routing import Policy, Repair
@@ -83,7 +83,8 @@ class RouteKeeper(RyuApp):
         self.ready_after_s: float | None = None
         self.log: deque[dict[str, Any]] = deque(maxlen=EVENTS_KEPT)
         self.questions = Questions(self.names)
-        self.plan = self._planned(frozenset())
+        self.planner = Planner(self.fabric, self.routing)
+        self.plan = self._planned(frozenset(), {})
         self.planned_for: tuple[frozenset[Link], dict[tuple[NodeId, str], int]] = (frozenset(), {})
         self.settled = False
         self._wanted = hub.Event()
@@ -161,7 +162,8 @@ class RouteKeeper(RyuApp):
         message, ofproto = event.msg, event.msg.datapath.ofproto
         dpid = message.datapath.id or 0
         kind = ofproto.ofp_error_code_to_str(message.type, message.code)
-        rule = self.plan.cookies.get(dpid, {}).get(int.from_bytes(message.data[messages.COOKIE_AT], "big"))
+        cookie = int.from_bytes(message.data[messages.COOKIE_AT], "big")
+        rule = self.plan.switches[dpid].by_cookie.get(cookie) if dpid in self.plan.switches else None
         text = f"{self.names.get(dpid, hex(dpid))}: {kind} for {rule or 'a request'}"
         self.fail(text)
 
@@ -222,10 +224,12 @@ class RouteKeeper(RyuApp):
 
     def _settle(self) -> None:
         """Plan for the links as they are, and send what differs, round by round; give up if links change meanwhile."""
-        down = self.links_down()
-        if self.planned_for != (down, self.moves):
-            self.plan, self.planned_for = self._planned(down), (down, dict(self.moves))
-        rounds = rounds_to(self.plan, {d: s.installed for d, s in self.switches.items() if s.installed is not None})
+        wanted = self.links_down(), dict(self.moves)
+        if self.planned_for != wanted:
+            self.plan, self.planned_for = self._planned(*wanted), wanted
+        installed = {dpid: switch.installed for dpid, switch in self.switches.items() if switch.installed is not None}
+        with uncollected():
+            rounds = rounds_to(self.plan, installed, _let_others)
         for number, changes in enumerate(rounds, start=1):
             self._send(changes)
             count = sum(change.count for change in changes.values())
@@ -234,14 +238,15 @@ class RouteKeeper(RyuApp):
                 return
         self.settled = not self._wanted.is_set()
         if rounds:
-            self.note("installed", rounds=len(rounds), links_down=len(down))
+            self.note("installed", rounds=len(rounds), links_down=len(wanted[0]))
         if self.is_ready and self.ready_after_s is None:
             self.ready_after_s = time.monotonic() - self.started_s
             self.logger.info("ready after %.3f s: %d rules", self.ready_after_s, self.plan.rule_count)
 
-    def _planned(self, down: frozenset[Link]) -> RoutePlan:
+    def _planned(self, down: frozenset[Link], moves: Moves) -> RoutePlan:
         started_s = time.monotonic()
-        plan = plan_routes(self.fabric, self.routing, down, self.moves)
+        self.planner = self.planner.after(down)
+        plan = self.planner.plan(moves, _let_others)
         seconds = time.monotonic() - started_s
         self.note("planned", seconds=seconds, links_down=len(down), rules=plan.rule_count, groups=plan.group_count)
         return plan
@@ -253,7 +258,8 @@ class RouteKeeper(RyuApp):
         for switch, change in told:
             datapath = switch.datapath
             barrier = datapath.ofproto_parser.OFPBarrierRequest(datapath)
-            batches.append((datapath, [*messages.changes(datapath, change), barrier]))
+            batches.append((datapath, [*messages.changes(change), barrier]))
+            _let_others()
         self.questions.ask_each(batches, SWITCH_TIMEOUT_S)
         for switch, change in told:
             if switch.installed is not None:
@@ -303,7 +309,7 @@ class RouteKeeper(RyuApp):
         return self.questions.ask([s.datapath for _, s in sorted(self.switches.items())], request, timeout_s)
 
     def _purpose(self, dpid: int, cookie: int) -> str:
-        rule = self.plan.cookies[dpid].get(cookie)
+        rule = self.plan.switches[dpid].by_cookie.get(cookie)
         return rule.purpose if rule else UNPLANNED
 
     def ports(self, timeout_s: float) -> dict[str, list[dict[str, int | None]]]:
@@ -336,6 +342,11 @@ def _count(sums: dict[str, dict[str, int]], purpose: str, packets: int, size_byt
     total = sums.setdefault(purpose, {"packets": 0, "bytes": 0})
     total["packets"] += packets
     total["bytes"] += size_bytes
+
+
+def _let_others() -> None:
+    """Let other green threads have their turn: they answer switches, who else give the controller up, and requests."""
+    hub.sleep(0)
 
 
 def _is_dead(port: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ryu.lib import hub
 
@@ -18,13 +18,16 @@ from fabric.model import Port
 from fabric.netlink import Netlink
 from fabric.queues import QueueReader
 
+if TYPE_CHECKING:
+    from controllers.app import RouteKeeper
+
 _STATISTICS_TIMEOUT_S = 5.0
 
 
 class AdaptiveLeaves:
     """Every leaf's uplinks and the destinations that leave by them. ``keeper`` is the app, which moves them."""
 
-    def __init__(self, keeper: Any) -> None:
+    def __init__(self, keeper: RouteKeeper) -> None:
         self.keeper = keeper
         self.config = keeper.routing.adaptive
         fabric = keeper.fabric
@@ -72,8 +75,9 @@ class AdaptiveLeaves:
             self.keeper.want()
 
     def _decided(self, leaf: NodeId, depths: dict[int, int]) -> dict[str, int]:
-        rules = self.keeper.plan.rules[leaf.dpid]
-        ports = {rule.destination: self.keeper.plan.ways(rule)[0] for rule in rules if rule.purpose == Purpose.UP}
+        plan = self.keeper.plan.switches[leaf.dpid]
+        routes = ((ip, plan.by_key[key]) for ip, key in plan.routes.items())
+        ports = {ip: plan.ways(rule)[0] for ip, rule in routes if rule.purpose == Purpose.UP}
         since_s = time.monotonic() - self.config.hold
         held = [ip for ip in ports if self._moved_s.get((leaf, ip), since_s) > since_s]
         return decide(depths, ports, self._carried(leaf), held, self.config)

@@ -15,14 +15,17 @@ its Ethernet source address, which no host reads:
 ``gate``   byte 2: 0x40 + the border leaf at which the search for a way out began; byte 3: the inter-zone link there.
            Spines send it from border leaf to border leaf, these try all their links, and it ends when the ring closes.
 
+``plain`` byte 0: 0x80 once it met a route that the controller planned around failures and that has no local repair.
+
 So every hop of a search is strictly further on. In the destination's zone the search for an exit is over, and the ring
 begins anew. The rules of a search do not depend on destinations: there are few of them, and no failure changes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from typing import TypeVar
 
 from controllers.plan import Bucket, FlowRule, Group, Mark, Priority, Purpose
 from fabric.errors import ControllerError
@@ -31,6 +34,11 @@ from fabric.model import Fabric, Port
 
 BOUNCED = Mark(0x80 << 32, 0x80 << 32)
 """What a switch puts on a packet that it sends back."""
+PLAIN = Mark(0x82 << 40, 0x1FF << 39)
+"""What a route without local repair puts on a packet: it begins anew, as one that nobody has sent back yet."""
+ASTRAY = Mark(0x8080 << 32, 0x8080 << 32)
+"""Plain, and then sent back or diverted, as happens when a link fails while switches change between routes with local
+repair and routes without: the former would send back what the latter send again, and so on."""
 _RING_MASK = 0xFF << 32
 _GATE_MASK = 0xFF << 24
 _SEARCH_MASK = 0xFFFF << 16
@@ -38,6 +46,7 @@ _ANY_GATE = Mark(0x40 << 24, 0xC0 << 24)
 MAX_UPLINKS = 126
 MAX_GATES = 63
 MAX_EXITS = 255
+Item = TypeVar("Item")
 
 
 def ring_mark(start: int | None) -> Mark:
@@ -54,20 +63,24 @@ def _from_gate(gate: int) -> Mark:
     return Mark((0x40 | gate) << 24, _GATE_MASK)
 
 
-def ring(items: Sequence[int], after: int, before: int | None = None) -> list[int]:
+def ring(items: Sequence[Item], after: int, before: int | None = None) -> list[Item]:
     """Return the items after place ``after``, around the ring, up to place ``before`` (by default up to ``after``)."""
     end = after if before is None else before
     count = (end - after - 1) % len(items)
-    return [items[(after + 1 + step) % len(items)] for step in range(count)]
+    return [*items, *items][after + 1 : after + 1 + count]
 
 
 class Detours:
-    """The groups and rules of local repair of one fabric. It collects the groups that are asked for."""
+    """The groups and rules of local repair of one fabric: no failure changes them, so they are worked out once.
+
+    ``groups`` holds those that were asked for, by switch and number.
+    """
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
-        self._groups: dict[tuple[int, tuple[Bucket, ...], bool], Group] = {}
-        self._routes: dict[tuple[NodeId, int], Group] = {}
+        self.groups: dict[tuple[int, int], Group] = {}
+        self._known: dict[tuple[Callable[[NodeId, int], Group], NodeId, int], Group] = {}
+        self._rules: dict[NodeId, list[FlowRule]] = {}
         _verify_sizes(self)
 
     @cached_property
@@ -88,11 +101,6 @@ class Detours:
             for zone in range(self.fabric.zones)
         }
 
-    @property
-    def groups(self) -> list[Group]:
-        """The groups that were asked for."""
-        return list(self._groups.values())
-
     def _ports(self, node: NodeId, role: Role) -> list[int]:
         return [port.number for port in self.fabric.ports_of[node] if self.fabric.peer(port).node.role is role]
 
@@ -103,9 +111,17 @@ class Detours:
 
     def group_of(self, switch: NodeId, port: int) -> Group:
         """Return the group of the routes that leave ``switch`` by ``port``."""
-        if (switch, port) not in self._routes:
-            self._routes[switch, port] = self._route_group(switch, port)
-        return self._routes[switch, port]
+        return self._once(self._route_group, switch, port)
+
+    def to_gate(self, spine: NodeId, port: int) -> Group:
+        """Return the group of a spine's routes that leave its zone over the border leaf at ``port``."""
+        return self._once(self._gate_group, spine, port)
+
+    def _once(self, make: Callable[[NodeId, int], Group], switch: NodeId, port: int) -> Group:
+        key = make, switch, port
+        if key not in self._known:
+            self._known[key] = make(switch, port)
+        return self._known[key]
 
     def _route_group(self, switch: NodeId, port: int) -> Group:
         peer = self.fabric.peer(Port(switch, port)).node
@@ -117,11 +133,11 @@ class Detours:
         buckets = [Bucket(port), *map(Bucket, ring(ports, ports.index(port)))]
         return self._kept(switch, buckets, bounces=True)
 
-    def to_gate(self, spine: NodeId, port: int) -> Group:
-        """Return the group of a spine's routes that leave its zone over the border leaf at ``port``."""
+    def _gate_group(self, spine: NodeId, port: int) -> Group:
         gate = self.fabric.peer(Port(spine, port)).node
         place = self._place(gate)
-        others = [Bucket(number, gate_mark(place, 0)) for number in self._gate_ports(gate, spine, None)]
+        left = ring(self._gates_of(spine), place)
+        others = [Bucket(bucket.port, gate_mark(place, 0)) for buckets in left for bucket in buckets]
         return self._kept(spine, [Bucket(port), *self._parallel(spine, gate, port), *others], bounces=True)
 
     def lost(self, spine: NodeId) -> Group:
@@ -151,24 +167,28 @@ class Detours:
         return self.gates[leaf.zone].index(leaf)
 
     def _kept(self, switch: NodeId, buckets: Sequence[Bucket], bounces: bool = False) -> Group:
-        key = switch.dpid, tuple(buckets), bounces
-        if key not in self._groups:
-            self._groups[key] = Group(*key)
-        return self._groups[key]
+        group = Group(switch.dpid, tuple(buckets), bounces)
+        return self.groups.setdefault((switch.dpid, group.number), group)
 
     # The rules of searches
 
-    def rules(self) -> Iterator[FlowRule]:
-        """Yield the rules for packets that have left their planned way."""
-        for leaf in self.fabric.with_role(Role.LEAF):
-            yield from self._ring_rules(leaf)
-            if self.exits[leaf]:
-                for prefix in self._other_zones(leaf):
-                    yield from self._exit_rules(leaf, prefix)
-        for spine in self.fabric.with_role(Role.SPINE):
-            for prefix in self._other_zones(spine):
-                yield from self._gate_rules(spine, prefix)
-        for switch in self.fabric.with_role(Role.INTER_ZONE):
+    def rules(self, switch: NodeId) -> list[FlowRule]:
+        """Return a switch's rules for packets that have left their planned way."""
+        if switch not in self._rules:
+            self._rules[switch] = list(self._new_rules(switch))
+        return self._rules[switch]
+
+    def _new_rules(self, switch: NodeId) -> Iterator[FlowRule]:
+        yield FlowRule(switch.dpid, Priority.ASTRAY, Purpose.DETOUR, mark=ASTRAY)
+        if switch.role is Role.LEAF:
+            yield from self._ring_rules(switch)
+        if switch.role is Role.LEAF and self.exits[switch]:
+            for prefix in self._other_zones(switch):
+                yield from self._exit_rules(switch, prefix)
+        if switch.role is Role.SPINE:
+            for prefix in self._other_zones(switch):
+                yield from self._gate_rules(switch, prefix)
+        if switch.role is Role.INTER_ZONE:
             yield from self._no_way_back(switch)
 
     def _other_zones(self, switch: NodeId) -> list[str]:
@@ -177,48 +197,44 @@ class Detours:
     def _ring_rules(self, leaf: NodeId) -> Iterator[FlowRule]:
         """What comes back to a leaf goes on by the next uplink."""
         uplinks = self.uplinks[leaf]
+        buckets = [Bucket(number) for number in uplinks]
         for place, port in enumerate(uplinks):
             first = [Bucket(number, ring_mark(place)) for number in ring(uplinks, place)]
             yield self._search(leaf, Priority.BOUNCED, self._kept(leaf, first), in_port=port, mark=ring_mark(None))
             for start in range(len(uplinks)):
-                left = ring(uplinks, place, start) if start != place else []
-                group = self._kept(leaf, [Bucket(number) for number in left])
+                group = self._kept(leaf, ring(buckets, place, start) if start != place else [])
                 yield self._search(leaf, Priority.BOUNCED, group, in_port=port, mark=ring_mark(start))
 
     def _exit_rules(self, leaf: NodeId, prefix: str) -> Iterator[FlowRule]:
         """What searches for a way out tries a border leaf's links; what an inter-zone switch sent back, the rest."""
-        exits, uplinks, own = self.exits[leaf], self.uplinks[leaf], self._place(leaf)
-        every = [Bucket(number) for number in exits]
+        exits, own = self.exits[leaf], self._place(leaf)
+        every, uplinks = [Bucket(number) for number in exits], [Bucket(number) for number in self.uplinks[leaf]]
         back, end = self._kept(leaf, every, bounces=True), self._kept(leaf, every)
         yield self._search(leaf, Priority.DETOUR, back, prefix, mark=_ANY_GATE)
         yield self._search(leaf, Priority.DETOUR + 1, end, prefix, mark=_from_gate(own))
         for place, port in enumerate(exits):
             fresh = self._kept(leaf, self._search_on(leaf, place))
             yield self._search(leaf, Priority.DETOUR + 2, fresh, prefix, port)
-            on = self._kept(leaf, [Bucket(number) for number in exits[place + 1 :] + uplinks])
+            on = self._kept(leaf, every[place + 1 :] + uplinks)
             yield self._search(leaf, Priority.DETOUR + 3, on, prefix, port, _ANY_GATE)
             for start in range(len(exits)):
-                left = ring(exits, place, start)
-                group = self._kept(leaf, [Bucket(number) for number in left + uplinks])
+                group = self._kept(leaf, ring(every, place, start) + uplinks)
                 yield self._search(leaf, Priority.DETOUR + 4, group, prefix, port, gate_mark(own, start))
 
     def _gate_rules(self, spine: NodeId, prefix: str) -> Iterator[FlowRule]:
         """What a border leaf sends back to a spine goes to the next border leaf."""
-        assert spine.zone is not None
-        gates = self.gates[spine.zone]
-        for gate in gates:
-            for start, began_at in enumerate(gates):
-                before = None if began_at == gate else began_at
-                buckets = [Bucket(number) for number in self._gate_ports(gate, spine, before)]
-                group = self._kept(spine, buckets)
-                for port in self._numbers(spine, gate):
-                    yield self._search(spine, Priority.DETOUR, group, prefix, port, _from_gate(start))
+        gates = self._gates_of(spine)
+        for place, own in enumerate(gates):
+            for start in range(len(gates)):
+                left = ring(gates, place, None if start == place else start)
+                group = self._kept(spine, [bucket for buckets in left for bucket in buckets])
+                for bucket in own:
+                    yield self._search(spine, Priority.DETOUR, group, prefix, bucket.port, _from_gate(start))
 
-    def _gate_ports(self, after: NodeId, spine: NodeId, before: NodeId | None) -> list[int]:
+    def _gates_of(self, spine: NodeId) -> list[list[Bucket]]:
+        """Return a spine's ways to each border leaf of its zone."""
         assert spine.zone is not None
-        gates = self.gates[spine.zone]
-        places = ring(range(len(gates)), gates.index(after), None if before is None else gates.index(before))
-        return [number for place in places for number in self._numbers(spine, gates[place])]
+        return [[Bucket(number) for number in self._numbers(spine, gate)] for gate in self.gates[spine.zone]]
 
     def _no_way_back(self, switch: NodeId) -> Iterator[FlowRule]:
         """What a zone sends out of it for itself has nowhere to go but by a plan that says so."""

@@ -14,6 +14,7 @@ only ever go to a neighbour that is strictly nearer, so no plan loops.
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,15 +24,17 @@ from fabric.model import Fabric, Link, Port
 
 
 class LiveGraph:
-    """A fabric's switches and the links between them that are alive."""
+    """A fabric's switches and the links between them that are alive: ``ports`` of each that lead to other switches,
+    with whom they lead to, and who its ``neighbours`` are."""
 
     def __init__(self, fabric: Fabric, down: Collection[Link] = ()) -> None:
         self.fabric = fabric
-        self.down = frozenset(down)
+        self._dead = frozenset(port for link in down for port in link.ports)
         self.ports: dict[NodeId, list[tuple[Port, NodeId]]] = {
             switch: [(port, fabric.peer(port).node) for port in fabric.ports_of[switch] if self._joins_switches(port)]
             for switch in fabric.switches
         }
+        self.neighbours = {switch: frozenset(peer for _, peer in ports) for switch, ports in self.ports.items()}
         self._known: dict[NodeId, Distances] = {}
 
     def _joins_switches(self, port: Port) -> bool:
@@ -39,11 +42,15 @@ class LiveGraph:
 
     def is_alive(self, port: Port) -> bool:
         """Whether the link plugged into a port is up."""
-        return self.fabric.link_at[port] not in self.down
+        return port not in self._dead
 
-    def neighbours(self, switch: NodeId) -> Iterable[NodeId]:
-        """Return the switches at the other ends, as often as there are links."""
-        return (peer for _, peer in self.ports[switch])
+    @cached_property
+    def levels(self) -> dict[tuple[Role, int | None], list[NodeId]]:
+        """The switches of each role and zone."""
+        found: dict[tuple[Role, int | None], list[NodeId]] = defaultdict(list)
+        for switch in self.fabric.switches:
+            found[switch.role, switch.zone].append(switch)
+        return found
 
     def distances(self, leaf: NodeId) -> Distances:
         """Return how far everything is from a leaf."""
@@ -65,7 +72,7 @@ class LiveGraph:
     def _joined(self, start: NodeId, among: set[NodeId]) -> set[NodeId]:
         part, edge = {start}, [start]
         while edge:
-            for peer in self.neighbours(edge.pop()):
+            for peer in self.neighbours[edge.pop()]:
                 if peer in among and peer not in part:
                     part.add(peer)
                     edge.append(peer)
@@ -94,7 +101,11 @@ class Distances:
 
     @cached_property
     def is_regular(self) -> bool:
-        """Whether no leaf and no inter-zone switch is left to a way that is not regular."""
+        """Whether no leaf is left to a way that is not regular.
+
+        Only then can switches repair by themselves. An inter-zone switch that has lost all its links into the leaf's
+        zone does not count: nobody who has a regular way sends to it, and what still comes it sends back.
+        """
         return all(node in self.regular for node in self.all if node.role is Role.LEAF)
 
     def nearer(self, graph: LiveGraph, switch: NodeId) -> list[tuple[Port, NodeId]]:
@@ -109,36 +120,38 @@ class Distances:
 
 def _levels(graph: LiveGraph, leaf: NodeId) -> dict[NodeId, int]:
     """Return the level of each switch that has a regular way to ``leaf``."""
-    fabric, levels = graph.fabric, {leaf: 0}
+    levels = {leaf: 0}
+    others = [zone for zone in range(graph.fabric.zones) if zone != leaf.zone]
 
-    def add(level: int, switches: Iterable[NodeId], below: Callable[[NodeId], bool]) -> None:
-        found = [switch for switch in switches if switch not in levels and any(map(below, graph.neighbours(switch)))]
+    def add(level: int, role: Role, zones: Iterable[int | None], *below: Collection[NodeId]) -> list[NodeId]:
+        """Add the switches of a role and zones that have a link to one of those below."""
+        under: set[NodeId] = set().union(*below)
+        switches = (switch for zone in zones for switch in graph.levels[role, zone])
+        found = [one for one in switches if one not in levels and not graph.neighbours[one].isdisjoint(under)]
         levels.update((switch, level) for switch in found)
+        return found
 
-    def at(*wanted: int) -> Callable[[NodeId], bool]:
-        return lambda node: levels.get(node) in wanted
-
-    add(1, fabric.with_role(Role.SPINE, leaf.zone), at(0))
-    add(2, fabric.with_role(Role.LEAF, leaf.zone), at(1))
-    add(3, fabric.with_role(Role.INTER_ZONE), at(0, 2))
-    others = [switch for switch in fabric.switches if switch.zone not in (None, leaf.zone)]
-    leaves = [switch for switch in others if switch.role is Role.LEAF]
-    add(4, leaves, at(3))
-    add(5, [switch for switch in others if switch.role is Role.SPINE], at(4))
-    add(6, leaves, at(5))
+    spines = add(1, Role.SPINE, [leaf.zone], [leaf])
+    leaves = add(2, Role.LEAF, [leaf.zone], spines)
+    joining = add(3, Role.INTER_ZONE, [None], [leaf], leaves)
+    border = add(4, Role.LEAF, others, joining)
+    far_spines = add(5, Role.SPINE, others, border)
+    add(6, Role.LEAF, others, far_spines)
     return levels
 
 
 def _filled(graph: LiveGraph, known: dict[NodeId, int], may: Callable[[NodeId], bool]) -> dict[NodeId, int]:
     """Return ``known`` distances with those of all others that have a way over switches that it ``may`` take."""
     distances = dict(known)
-    edge = [(distance, node) for node, distance in known.items()]
+    missing = [switch for switch in graph.fabric.switches if switch not in known and may(switch)]
+    beside = {peer for switch in missing for peer in graph.neighbours[switch] if peer in known}
+    edge = [(known[node], node) for node in beside]
     heapq.heapify(edge)
     while edge:
         distance, node = heapq.heappop(edge)
         if distance > distances[node]:
             continue
-        for peer in graph.neighbours(node):
+        for peer in graph.neighbours[node]:
             if may(peer) and distances.get(peer, distance + 2) > distance + 1 and peer not in known:
                 distances[peer] = distance + 1
                 heapq.heappush(edge, (distance + 1, peer))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import struct
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from ryu.lib.packet.ether_types import ETH_TYPE_IP
+from ryu.ofproto import ofproto_v1_3 as ofproto
+from ryu.ofproto import ofproto_v1_3_parser as parser
 from ryu.ofproto.nicira_ext import NX_MP_ALG_MODULO_N
 
 from controllers.detours import BOUNCED
@@ -15,6 +20,7 @@ from controllers.plan import (
     DROP_GROUP,
     MAIN_TABLE,
     WAYS_TABLE,
+    Bucket,
     FlowRule,
     Group,
     Hashing,
@@ -35,40 +41,80 @@ _WAY_BITS = 31
 _SYMMETRIC_L3L4_UDP = 3
 """Open vSwitch's NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP, which Ryu has no name for."""
 
+_IN_PORT_BITS = 15
+"""Nicira's ofs_nbits: bits 0 to 15 of the port of arrival as it names it; OpenFlow's own name cannot be written."""
+
+_HEADER = struct.Struct(ofproto.OFP_HEADER_PACK_STR)
+_FLOW_MOD = struct.Struct(ofproto.OFP_FLOW_MOD_PACK_STR0)
+_GROUP_MOD = struct.Struct(ofproto.OFP_GROUP_MOD_PACK_STR)
+
 UNSUPPORTED_COUNTER = 2**64 - 1
 """OpenFlow 1.3: what a switch sends for a counter that it does not have."""
 
 
-def add_rule(datapath: Any, rule: FlowRule) -> Any:
+def add_rule(rule: FlowRule) -> bytes:
     """Return the message that adds a rule; a rule of the same match and priority keeps its counters.
 
     What drops for want of a way does so in the group that drops: such a rule goes when its link returns, and its
-    counters with it, while the group stays and has counted.
+    counters with it, while the group stays and has counted. Matches and actions are encoded once each, since many
+    rules share them: a large fabric has hundreds of thousands of rules.
     """
-    return datapath.ofproto_parser.OFPFlowMod(
-        datapath,
-        cookie=rule.cookie,
-        table_id=rule.table,
-        priority=rule.priority,
-        match=_match(datapath, rule),
-        instructions=_instructions(datapath, rule),
-    )
+    no_way = rule.purpose == Purpose.UNREACHABLE
+    match = _encoded_match(rule.destination, rule.source, rule.in_port, rule.mark, rule.way)
+    group = DROP_GROUP if no_way else rule.group
+    body = match + _encoded_instructions(rule.outputs, group, rule.hashing, rule.writes)
+    return _flow_mod(rule.cookie, rule.table, ofproto.OFPFC_ADD, rule.priority, body)
 
 
-def _instructions(datapath: Any, rule: FlowRule) -> list[Any]:
-    parser, ofproto = datapath.ofproto_parser, datapath.ofproto
-    actions = [parser.OFPActionOutput(port) for port in rule.outputs]
-    if rule.purpose == Purpose.UNREACHABLE:
-        actions.append(parser.OFPActionGroup(DROP_GROUP))
-    if rule.group is not None:
-        actions.append(parser.OFPActionGroup(rule.group))
-    if rule.hashing is not None:
-        actions += _hash_actions(parser, rule.hashing)
+def _flow_mod(cookie: int, table: int, command: int, priority: int, body: bytes) -> bytes:
+    """Return a flow-mod whose match and instructions are encoded; nobody looks at its transaction id."""
+    size = ofproto.OFP_HEADER_SIZE + _FLOW_MOD.size + len(body)
+    header = _HEADER.pack(ofproto.OFP_VERSION, ofproto.OFPT_FLOW_MOD, size, 0)
+    ports = ofproto.OFP_NO_BUFFER, ofproto.OFPP_ANY, ofproto.OFPG_ANY
+    return header + _FLOW_MOD.pack(cookie, 0, table, command, 0, 0, priority, *ports, 0) + body
+
+
+@lru_cache(maxsize=1 << 16)
+def _encoded_match(
+    destination: str | None, source: str | None, in_port: int | None, mark: Mark | None, way: tuple[int, int] | None
+) -> bytes:
+    return _serialized(_match(destination, source, in_port, mark, way))
+
+
+@lru_cache(maxsize=1 << 12)
+def _encoded_instructions(
+    outputs: tuple[int, ...], group: int | None, hashing: Hashing | None, writes: Mark | None
+) -> bytes:
+    encoded = bytearray()
+    for instruction in _instructions(outputs, group, hashing, writes):
+        instruction.serialize(encoded, len(encoded))
+    return bytes(encoded)
+
+
+def _instructions(
+    outputs: tuple[int, ...], group: int | None, hashing: Hashing | None, writes: Mark | None
+) -> list[Any]:
+    actions = [action for port in outputs for action in output(port, writes)]
+    if group is not None:
+        actions.append(parser.OFPActionGroup(group))
+    if hashing is not None:
+        actions += _hash_actions(hashing)
     apply = [parser.OFPInstructionActions(ofproto.OFPIT_APPLY_ACTIONS, actions)] if actions else []
-    return [*apply, parser.OFPInstructionGotoTable(WAYS_TABLE)] if rule.hashing else apply
+    return [*apply, parser.OFPInstructionGotoTable(WAYS_TABLE)] if hashing else apply
 
 
-def _hash_actions(parser: Any, hashing: Hashing) -> list[Any]:
+def output(port: int, mark: Mark | None = None) -> list[Any]:
+    """Return the actions that put a mark on a packet and send it out of ``port``, even if it came in by it.
+
+    OpenFlow has a switch ignore an output to the port of arrival, and nobody counts the packet. Packets that were on a
+    wire when rules changed, and those that look for a way around a failure, do have to go back at times, so the port of
+    arrival is forgotten first. That is a matter of translation: the datapath's flows are the same.
+    """
+    forget = parser.NXActionRegLoad(ofs_nbits=_IN_PORT_BITS, dst="in_port_nxm", value=0)
+    return [*_mark_actions(mark), forget, parser.OFPActionOutput(port)]
+
+
+def _hash_actions(hashing: Hashing) -> list[Any]:
     return [
         parser.NXActionRegLoad2(dst=_CHOICE, value=hashing.choice),
         parser.NXActionMultipath(
@@ -85,8 +131,7 @@ def _hash_actions(parser: Any, hashing: Hashing) -> list[Any]:
 
 def delete_rule(datapath: Any, priority: int, match: Any, table: int) -> Any:
     """Return the message that deletes the one rule of exactly this match and priority."""
-    ofproto = datapath.ofproto
-    return datapath.ofproto_parser.OFPFlowMod(
+    return parser.OFPFlowMod(
         datapath,
         command=ofproto.OFPFC_DELETE_STRICT,
         table_id=table,
@@ -97,25 +142,24 @@ def delete_rule(datapath: Any, priority: int, match: Any, table: int) -> Any:
     )
 
 
-def changes(datapath: Any, change: Changes) -> list[Any]:
-    """Return the messages of one round: what rules lean on comes before them, and goes after them."""
-    return [
-        *(add_group(datapath, group) for group in change.new_groups),
-        *(add_rule(datapath, rule) for rule in change.rules),
-        *(_delete_key(datapath, key) for key in change.gone_rules),
-        *(delete_group(datapath, number) for number in change.gone_groups),
-    ]
+def changes(change: Changes) -> Iterator[bytes]:
+    """Yield the messages of one round: what rules lean on comes before them, and goes after them."""
+    yield from map(add_group, change.new_groups)
+    yield from map(add_rule, change.rules)
+    yield from map(_delete_key, change.gone_rules)
+    yield from map(delete_group, change.gone_groups)
 
 
-def _delete_key(datapath: Any, key: RuleKey) -> Any:
-    rule = rule_of_key(datapath.id, key)
-    return delete_rule(datapath, rule.priority, _match(datapath, rule), rule.table)
+def _delete_key(key: RuleKey) -> bytes:
+    priority, destination, source, in_port, mark, way = key
+    table = rule_of_key(0, key).table
+    match = _encoded_match(destination, source, in_port, mark, way)
+    return _flow_mod(0, table, ofproto.OFPFC_DELETE_STRICT, priority, match)
 
 
 def common_groups(datapath: Any) -> list[Any]:
     """Return the messages that add the groups which all others lean on: one drops, one sends back."""
-    parser, ofproto = datapath.ofproto_parser, datapath.ofproto
-    back = [*_mark_actions(parser, BOUNCED), parser.OFPActionOutput(ofproto.OFPP_IN_PORT)]
+    back = [*_mark_actions(BOUNCED), parser.OFPActionOutput(ofproto.OFPP_IN_PORT)]
     return [
         parser.OFPGroupMod(
             datapath, ofproto.OFPGC_ADD, ofproto.OFPGT_INDIRECT, number, [parser.OFPBucket(actions=actions)]
@@ -124,30 +168,47 @@ def common_groups(datapath: Any) -> list[Any]:
     ]
 
 
-def add_group(datapath: Any, group: Group) -> Any:
+def add_group(group: Group) -> bytes:
     """Return the message that adds a group; its last bucket, for when no port is alive, drops or sends back."""
-    parser, ofproto = datapath.ofproto_parser, datapath.ofproto
-    buckets = [
-        parser.OFPBucket(
-            watch_port=bucket.port,
-            watch_group=ofproto.OFPG_ANY,
-            actions=[*_mark_actions(parser, bucket.mark), parser.OFPActionOutput(bucket.port)],
-        )
-        for bucket in group.buckets
-    ]
-    last = BOUNCE_GROUP if group.bounces else DROP_GROUP
-    actions = [parser.OFPActionGroup(last)]
-    buckets.append(parser.OFPBucket(watch_port=ofproto.OFPP_ANY, watch_group=last, actions=actions))
-    return parser.OFPGroupMod(datapath, ofproto.OFPGC_ADD, ofproto.OFPGT_FF, group.number, buckets)
+    last = _encoded_last_bucket(BOUNCE_GROUP if group.bounces else DROP_GROUP)
+    return _group_mod(ofproto.OFPGC_ADD, group.number, b"".join([*map(_encoded_bucket, group.buckets), last]))
 
 
-def delete_group(datapath: Any, number: int) -> Any:
+def _group_mod(command: int, number: int, buckets: bytes) -> bytes:
+    size = ofproto.OFP_HEADER_SIZE + _GROUP_MOD.size + len(buckets)
+    header = _HEADER.pack(ofproto.OFP_VERSION, ofproto.OFPT_GROUP_MOD, size, 0)
+    return header + _GROUP_MOD.pack(command, ofproto.OFPGT_FF, number) + buckets
+
+
+@lru_cache(maxsize=1 << 12)
+def _encoded_bucket(bucket: Bucket) -> bytes:
+    return _serialized(bucket_message(bucket))
+
+
+def bucket_message(bucket: Bucket) -> Any:
+    """Return a group's bucket as OpenFlow has it."""
+    actions = output(bucket.port, bucket.mark)
+    return parser.OFPBucket(watch_port=bucket.port, watch_group=ofproto.OFPG_ANY, actions=actions)
+
+
+@lru_cache(maxsize=2)
+def _encoded_last_bucket(group: int) -> bytes:
+    actions = [parser.OFPActionGroup(group)]
+    return _serialized(parser.OFPBucket(watch_port=ofproto.OFPP_ANY, watch_group=group, actions=actions))
+
+
+def _serialized(part: Any) -> bytes:
+    encoded = bytearray()
+    part.serialize(encoded, 0)
+    return bytes(encoded)
+
+
+def delete_group(number: int) -> bytes:
     """Return the message that deletes a group, with whatever rule still names it."""
-    ofproto = datapath.ofproto
-    return datapath.ofproto_parser.OFPGroupMod(datapath, ofproto.OFPGC_DELETE, ofproto.OFPGT_FF, number)
+    return _group_mod(ofproto.OFPGC_DELETE, number, b"")
 
 
-def _mark_actions(parser: Any, mark: Mark | None) -> list[Any]:
+def _mark_actions(mark: Mark | None) -> list[Any]:
     if mark is None:
         return []
     first = (mark.mask & -mark.mask).bit_length() - 1
@@ -159,7 +220,6 @@ def _mark_actions(parser: Any, mark: Mark | None) -> list[Any]:
 
 def rule_statistics_request(datapath: Any, drops_only: bool) -> Any:
     """Return the request for the counters of every rule, or of the planned rules that drop."""
-    ofproto = datapath.ofproto
     cookie = DROP_COOKIE_BIT if drops_only else 0
     return datapath.ofproto_parser.OFPFlowStatsRequest(
         datapath, 0, ofproto.OFPTT_ALL, ofproto.OFPP_ANY, ofproto.OFPG_ANY, cookie, cookie
@@ -209,13 +269,6 @@ def port_statistics_request(datapath: Any) -> Any:
     return datapath.ofproto_parser.OFPPortStatsRequest(datapath, 0, datapath.ofproto.OFPP_ANY)
 
 
-def encoded(datapath: Any, message: Any) -> bytes:
-    """Return a message as it goes over the wire, under the datapath's next transaction id."""
-    datapath.set_xid(message)
-    message.serialize()
-    return bytes(message.buf)
-
-
 def rule_statistics(statistics: Any, purpose: str) -> dict[str, Any]:
     """Return one rule's counters, with the match and outputs that the switch has."""
     match = statistics.match
@@ -248,19 +301,21 @@ def port_statistics(statistics: Any) -> dict[str, int | None]:
     return {name: None if value == UNSUPPORTED_COUNTER else value for name, value in counters.items()}
 
 
-def _match(datapath: Any, rule: FlowRule) -> Any:
+def _match(
+    destination: str | None, source: str | None, in_port: int | None, mark: Mark | None, way: tuple[int, int] | None
+) -> Any:
     fields: dict[str, Any] = {}
-    if rule.in_port is not None:
-        fields["in_port"] = rule.in_port
-    if rule.mark is not None:
-        fields["eth_src"] = (_mac(rule.mark.value), _mac(rule.mark.mask))
-    if rule.way is not None:
-        fields[_CHOICE], fields[_WAY] = rule.way
-    for name, prefix in (("ipv4_src", rule.source), ("ipv4_dst", rule.destination)):
+    if in_port is not None:
+        fields["in_port"] = in_port
+    if mark is not None:
+        fields["eth_src"] = (_mac(mark.value), _mac(mark.mask))
+    if way is not None:
+        fields[_CHOICE], fields[_WAY] = way
+    for name, prefix in (("ipv4_src", source), ("ipv4_dst", destination)):
         if prefix is not None:
             fields["eth_type"] = ETH_TYPE_IP
             fields[name] = _address_and_mask(prefix) if "/" in prefix else prefix
-    return datapath.ofproto_parser.OFPMatch(**fields)
+    return parser.OFPMatch(**fields)
 
 
 def _address_and_mask(prefix: str) -> tuple[str, str]:

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
+from typing import NamedTuple
 
 from fabric.errors import ControllerError
 
@@ -38,6 +39,7 @@ class Priority(IntEnum):
     LAST_HOP = 300
     DETOUR = 400
     PLAIN = 500
+    ASTRAY = 600
     GUARD = 1000
 
 
@@ -57,8 +59,7 @@ class Purpose:
     TABLE_MISS = "table miss"
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """Bits of a packet's Ethernet source address, which no host reads: ``value`` where ``mask`` is 1 (48 bits each)."""
 
     value: int
@@ -73,8 +74,7 @@ class Mark:
         return address & ~self.mask | self.value
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(NamedTuple):
     """One choice of a group: send out of ``port``, alive while that port is, after putting ``mark`` on the packet."""
 
     port: int
@@ -92,7 +92,13 @@ class Group:
     @cached_property
     def number(self) -> int:
         """The group's number: a digest of what it says."""
-        return _FIRST_GROUP + _digest(repr((self.buckets, self.bounces))) % _GROUPS
+        return _group_number(self.buckets, self.bounces)
+
+
+@lru_cache(maxsize=1 << 16)
+def _group_number(buckets: tuple[Bucket, ...], bounces: bool) -> int:
+    """Return the number of a group; switches of one kind have the same groups."""
+    return _FIRST_GROUP + _digest(repr((buckets, bounces))) % _GROUPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +118,8 @@ class FlowRule:
     """One OpenFlow rule: packets that match all given fields leave by ``outputs`` (each gets a copy), or are dropped.
 
     ``destination`` and ``source`` are an IPv4 address or a prefix such as ``10.128.0.0/9``; None matches everything.
-    Instead of outputs a rule may have a ``group``'s number or ``hashing``. ``way`` matches a choice and a way's number,
+    Instead of outputs a rule may have a ``group``'s number or ``hashing``. With outputs, ``writes`` is a mark that it
+    puts on packets. ``way`` matches a choice and a way's number,
     in the ways table. ``distance`` is what the packet has still to go, in the planner's measure: updates go by it.
     """
 
@@ -128,6 +135,7 @@ class FlowRule:
     group: int | None = None
     hashing: Hashing | None = None
     distance: int = field(default=0, compare=False)
+    writes: Mark | None = None
 
     @property
     def is_drop(self) -> bool:
@@ -147,7 +155,9 @@ class FlowRule:
     @property
     def cookie(self) -> int:
         """A digest of what the rule says; never 0, which is what a stranger's rule has."""
-        said = repr((int(self.priority), *self.key[1:], self.outputs, self.group, self.hashing, self.purpose))
+        said = repr(
+            (int(self.priority), *self.key[1:], self.outputs, self.group, self.hashing, self.purpose, self.writes)
+        )
         digest = _digest(said) & ~DROP_COOKIE_BIT | 1
         return digest | DROP_COOKIE_BIT if self.is_drop else digest
 
@@ -165,6 +175,13 @@ RuleKey = tuple[int, str | None, str | None, int | None, Mark | None, tuple[int,
 """Priority, destination, source, port of arrival, mark and way: the match of a rule."""
 
 
+def is_route(key: RuleKey) -> bool:
+    """Whether a rule is a destination's route, which has one rule at a switch, whatever its priority."""
+    _, destination, source, in_port, mark, way = key
+    others = source is None and in_port is None and mark is None and way is None
+    return others and destination is not None and "/" not in destination
+
+
 def rule_of_key(dpid: int, key: RuleKey) -> FlowRule:
     """Return a rule that matches what ``key`` says, and drops."""
     priority, destination, source, in_port, mark, way = key
@@ -180,13 +197,89 @@ def table_miss(dpid: int) -> FlowRule:
     return FlowRule(dpid, Priority.TABLE_MISS, Purpose.TABLE_MISS)
 
 
+_TABLE_MISS = table_miss(0).key
+
 Parts = tuple[tuple[str, ...], ...]
 """The parts that something is cut into, each the addresses of the NICs in it."""
 
 
 @dataclass(frozen=True)
+class SwitchPlan:
+    """What one switch shall do: its rules, highest priority first, and its groups by number; make one with :meth:`of`.
+
+    What is worked out from it is kept with it, so plans that share a switch's part share that, too.
+    """
+
+    rules: tuple[FlowRule, ...]
+    groups: Mapping[int, Group]
+
+    @classmethod
+    def of(cls, name: str, rules: Iterable[FlowRule], groups: Iterable[Group] = ()) -> SwitchPlan:
+        """Return the plan with the rules in order. Raises ControllerError, as RoutePlan.of does, naming the switch."""
+        made = cls(tuple(sorted(rules, key=_order)), {group.number: group for group in groups})
+        if len(made.by_key) < len(made.rules):
+            (priority, destination, *_), count = Counter(rule.key for rule in made.rules).most_common(1)[0]
+            raise ControllerError(
+                f"route plan: {name} has {count} rules of priority {priority} for {destination}; "
+                "a switch keeps only one"
+            )
+        if _TABLE_MISS not in made.by_key:
+            raise ControllerError(f"route plan: {name} has no table-miss rule; add table_miss(dpid)")
+        for rule in made.rules:
+            if rule.group is not None and rule.group not in made.groups:
+                raise ControllerError(f"route plan: {name} has no group {rule.group}, which {rule} names; add it")
+        return made
+
+    @cached_property
+    def by_key(self) -> dict[RuleKey, FlowRule]:
+        """The rule of each match."""
+        return {rule.key: rule for rule in self.rules}
+
+    @cached_property
+    def cookies(self) -> dict[RuleKey, int]:
+        """The cookie of each match's rule: what a switch shall have."""
+        return {key: rule.cookie for key, rule in self.by_key.items()}
+
+    @cached_property
+    def by_cookie(self) -> dict[int, FlowRule]:
+        """The rule that each cookie stands for."""
+        return {cookie: self.by_key[key] for key, cookie in self.cookies.items()}
+
+    @cached_property
+    def routes(self) -> dict[str, RuleKey]:
+        """The match of the one rule that is each destination's route."""
+        return {key[1]: key for key in self.by_key if is_route(key) and key[1] is not None}
+
+    def lookup(self, in_port: int, source: str, destination: str, address: int = 0) -> FlowRule:
+        """Return the rule of the main table that acts on an IPv4 packet; see RoutePlan.lookup."""
+        exact, rest = self._index
+        candidates = exact.get(destination, []) + rest
+        return min((r for r in candidates if r.matches(in_port, source, destination, address)), key=_order)
+
+    @cached_property
+    def _index(self) -> tuple[dict[str, list[FlowRule]], list[FlowRule]]:
+        return _by_destination(self.rules)
+
+    @cached_property
+    def _ways(self) -> dict[int, list[FlowRule]]:
+        found: dict[int, list[FlowRule]] = {}
+        for rule in self.rules:
+            if rule.way is not None:
+                found.setdefault(rule.way[0], []).append(rule)
+        return {choice: sorted(rules, key=lambda rule: rule.way or ()) for choice, rules in found.items()}
+
+    def ways(self, rule: FlowRule) -> list[int]:
+        """Return the ports by which the packets of a rule leave while all ports are alive; several if it hashes."""
+        if rule.hashing is not None:
+            return [port for way in self._ways[rule.hashing.choice] for port in self.ways(way)]
+        if rule.group is not None:
+            return [bucket.port for bucket in self.groups[rule.group].buckets[:1]]
+        return list(rule.outputs)
+
+
+@dataclass(frozen=True)
 class RoutePlan:
-    """The rules of every switch, by DPID, highest priority first, and its groups by number; make one with :meth:`of`.
+    """What every switch shall do, by DPID; make one with :meth:`of`.
 
     ``policy`` says which planner made it; ``names`` holds the name of every DPID. ``cuts`` holds what failures have cut
     (``fabric``, or ``storage of zone 0``) with the addresses in each of its parts: empty if all that may reach each
@@ -195,8 +288,7 @@ class RoutePlan:
 
     policy: str
     names: Mapping[int, str]
-    rules: Mapping[int, tuple[FlowRule, ...]]
-    groups: Mapping[int, Mapping[int, Group]]
+    switches: Mapping[int, SwitchPlan]
     cuts: Mapping[str, Parts] = field(default_factory=dict)
 
     @classmethod
@@ -218,77 +310,42 @@ class RoutePlan:
             if rule.dpid not in by_dpid:
                 raise ControllerError(f"route plan: {rule} is for DPID {rule.dpid:#x}, which no switch has; name it")
             by_dpid[rule.dpid].append(rule)
-        numbered: dict[int, dict[int, Group]] = {dpid: {} for dpid in by_dpid}
+        groups_of: dict[int, list[Group]] = {dpid: [] for dpid in by_dpid}
         for group in groups:
-            numbered[group.dpid][group.number] = group
-        for dpid, found in by_dpid.items():
-            _verify_rules(names[dpid], found, numbered[dpid])
-        ordered = {dpid: tuple(sorted(found, key=_order)) for dpid, found in by_dpid.items()}
-        return cls(policy, {dpid: names[dpid] for dpid in ordered}, ordered, numbered, cuts or {})
+            groups_of[group.dpid].append(group)
+        switches = {dpid: SwitchPlan.of(names[dpid], found, groups_of[dpid]) for dpid, found in by_dpid.items()}
+        return cls(policy, {dpid: names[dpid] for dpid in by_dpid}, switches, cuts or {})
+
+    @cached_property
+    def rules(self) -> dict[int, tuple[FlowRule, ...]]:
+        """The rules of each switch, highest priority first."""
+        return {dpid: switch.rules for dpid, switch in self.switches.items()}
+
+    @cached_property
+    def groups(self) -> dict[int, Mapping[int, Group]]:
+        """The groups of each switch, by number."""
+        return {dpid: switch.groups for dpid, switch in self.switches.items()}
 
     @property
     def rule_count(self) -> int:
         """The rules of all switches together."""
-        return sum(len(rules) for rules in self.rules.values())
+        return sum(len(switch.rules) for switch in self.switches.values())
 
     @property
     def group_count(self) -> int:
         """The groups of all switches together, but for those that drop and bounce."""
-        return sum(len(groups) for groups in self.groups.values())
-
-    @cached_property
-    def cookies(self) -> dict[int, dict[int, FlowRule]]:
-        """The rule that each cookie stands for, by DPID."""
-        return {dpid: {rule.cookie: rule for rule in rules} for dpid, rules in self.rules.items()}
-
-    @cached_property
-    def keys(self) -> dict[int, set[RuleKey]]:
-        """What the rules of each switch match, by DPID."""
-        return {dpid: {rule.key for rule in rules} for dpid, rules in self.rules.items()}
+        return sum(len(switch.groups) for switch in self.switches.values())
 
     def lookup(self, dpid: int, in_port: int, source: str, destination: str, address: int = 0) -> FlowRule:
         """Return the rule of the main table that acts on an IPv4 packet; the table-miss rule if no other matches.
 
         ``address`` is its Ethernet source address, where marks are.
         """
-        exact, rest = self._index[dpid]
-        candidates = exact.get(destination, []) + rest
-        return min((r for r in candidates if r.matches(in_port, source, destination, address)), key=_order)
-
-    @cached_property
-    def _index(self) -> dict[int, tuple[dict[str, list[FlowRule]], list[FlowRule]]]:
-        return {dpid: _by_destination(rules) for dpid, rules in self.rules.items()}
-
-    @cached_property
-    def _ways(self) -> dict[tuple[int, int], list[FlowRule]]:
-        found: dict[tuple[int, int], list[FlowRule]] = {}
-        for rules in self.rules.values():
-            for rule in rules:
-                if rule.way is not None:
-                    found.setdefault((rule.dpid, rule.way[0]), []).append(rule)
-        return {key: sorted(rules, key=lambda rule: rule.way or ()) for key, rules in found.items()}
+        return self.switches[dpid].lookup(in_port, source, destination, address)
 
     def ways(self, rule: FlowRule) -> list[int]:
         """Return the ports by which the packets of a rule leave while all ports are alive; several if it hashes."""
-        if rule.hashing is not None:
-            return [port for way in self._ways[rule.dpid, rule.hashing.choice] for port in self.ways(way)]
-        if rule.group is not None:
-            return [bucket.port for bucket in self.groups[rule.dpid][rule.group].buckets[:1]]
-        return list(rule.outputs)
-
-
-def _verify_rules(name: str, rules: list[FlowRule], groups: Mapping[int, Group]) -> None:
-    keys = Counter(rule.key for rule in rules)
-    if len(keys) < len(rules):
-        (priority, destination, *_), count = keys.most_common(1)[0]
-        raise ControllerError(
-            f"route plan: {name} has {count} rules of priority {priority} for {destination}; a switch keeps only one"
-        )
-    if table_miss(0).key not in keys:
-        raise ControllerError(f"route plan: {name} has no table-miss rule; add table_miss(dpid)")
-    for rule in rules:
-        if rule.group is not None and rule.group not in groups:
-            raise ControllerError(f"route plan: {name} has no group {rule.group}, which {rule} names; add it")
+        return self.switches[rule.dpid].ways(rule)
 
 
 def _order(rule: FlowRule) -> tuple[object, ...]:

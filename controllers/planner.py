@@ -7,16 +7,20 @@ destination drops its packets, at the first switch, by a rule that counts them.
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from ipaddress import IPv4Address
+from typing import NamedTuple
 
-from controllers.detours import Detours
-from controllers.distances import Distances, LiveGraph
+from controllers.detours import PLAIN, Detours
+from controllers.distances import LiveGraph
 from controllers.ecmp import hashing_of
-from controllers.plan import FlowRule, Group, Hashing, Parts, Priority, Purpose, RoutePlan, table_miss
-from controllers.routes import STORAGE_PREFIX, plan_static_routes
+from controllers.plan import FlowRule, Group, Hashing, Mark, Parts, Priority, Purpose, RoutePlan, SwitchPlan
+from controllers.routes import STORAGE_PREFIX, plan_static_routes, static_rules
 from controllers.routing import Policy, Repair, Routing
 from fabric.identity import NodeId, Role
 from fabric.model import Fabric, Link, Nic
@@ -37,15 +41,61 @@ def plan_routes(fabric: Fabric, routing: Routing, down: Collection[Link] = (), m
 
     Raises TopologyError if the fabric is wrong as wired: failures are no fault of it.
     """
-    static = _static_plan(fabric)
-    cuts = cuts_of(fabric, down)
-    waits = routing.repair is Repair.WAIT
-    if waits and routing.policy is Policy.STATIC:
-        return replace(static, cuts=cuts)
-    planner = _Planner(fabric, routing, () if waits else down, moves or {}, static)
-    rules = list(planner.rules())
-    groups = planner.detours.groups if planner.detours else ()
-    return RoutePlan.of(routing.policy.value, static.names, rules, groups, cuts)
+    return Planner(fabric, routing, down).plan(moves)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Let Python not look for circular garbage meanwhile: all that planning makes is kept, and to walk through the
+    values again and again as they grow to a million takes half as long as making them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@lru_cache(maxsize=4)
+def _detours(fabric: Fabric) -> Detours:
+    return Detours(fabric)
+
+
+class _Destination(NamedTuple):
+    """A NIC as every switch sees it: ``place`` is its leaf's among all leaves."""
+
+    ip: str
+    place: int
+    is_storage: bool
+
+
+class _StaticRoutes:
+    """The static routes of a fabric, which all policies begin from: each switch's destinations in order of address,
+    with the port to each, and the rules beside them."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.names = {switch.dpid: switch.name for switch in fabric.switches}
+        self.routes: dict[int, list[tuple[_Destination, int]]] = {dpid: [] for dpid in self.names}
+        self.others: dict[int, list[FlowRule]] = {dpid: [] for dpid in self.names}
+        places = {leaf: place for place, leaf in enumerate(fabric.with_role(Role.LEAF))}
+        known = {
+            nic.ip: _Destination(nic.ip, places[fabric.leaf_at_ip[nic.ip]], _is_storage(nic))
+            for nic in sorted(fabric.nics, key=lambda nic: IPv4Address(nic.ip))
+        }
+        order = {ip: number for number, ip in enumerate(known)}
+        for rule in static_rules(fabric):
+            if rule.outputs:
+                self.routes[rule.dpid].append((known[_ip(rule)], rule.outputs[0]))
+            else:
+                self.others[rule.dpid].append(rule)
+        for routes in self.routes.values():
+            routes.sort(key=lambda route: order[route[0].ip])
+
+
+@lru_cache(maxsize=4)
+def _static_routes(fabric: Fabric) -> _StaticRoutes:
+    return _StaticRoutes(fabric)
 
 
 @lru_cache(maxsize=4)
@@ -53,156 +103,221 @@ def _static_plan(fabric: Fabric) -> RoutePlan:
     return plan_static_routes(fabric)
 
 
-class _Planner:
-    """One plan in the making."""
+class _Towards(NamedTuple):
+    """What all destinations of a leaf have in common at a switch: the live ``ports`` by which they come nearer.
 
-    def __init__(
-        self, fabric: Fabric, routing: Routing, down: Collection[Link], moves: Moves, static: RoutePlan
-    ) -> None:
-        self.fabric = fabric
-        self.routing = routing
-        self.moves = moves
-        self.static = static
-        self.graph = LiveGraph(fabric, down)
-        self.detours = Detours(fabric) if routing.repair is Repair.FAST_FAILOVER else None
-        self._nearer: dict[tuple[NodeId, NodeId], tuple[int, ...]] = {}
-        self.peer_roles = {
-            switch: {port.number: fabric.peer(port).node.role for port in fabric.ports_of[switch]}
-            for switch in fabric.switches
-        }
+    ``distance`` is 0 if the switch has no way. ``is_protected``: switches repair ways to this leaf by themselves;
+    ``is_regular``: the switch has a regular way; ``may_store``: it has one within the leaf's zone, as storage needs.
+    """
+
+    ports: tuple[int, ...]
+    distance: int
+    is_protected: bool
+    is_regular: bool
+    may_store: bool
+    leaves_zone: bool
+
+
+class _Way(NamedTuple):
+    """What a switch does with some destinations: all that their rules have in common."""
+
+    priority: Priority
+    purpose: str
+    outputs: tuple[int, ...]
+    group: int | None
+    hashing: Hashing | None
+    distance: int
+    writes: Mark | None = None
+
+    def rule(self, dpid: int, ip: str) -> FlowRule:
+        """Return a destination's rule."""
+        return FlowRule(
+            dpid, self.priority, self.purpose, ip, None, None, self.outputs, None, None, self.group, self.hashing,
+            self.distance, self.writes,
+        )  # fmt: skip
+
+
+class Planner:
+    """The plans of a policy for a fabric of which some links are down, as adaptive routing moves destinations.
+
+    A switch is planned again only when destinations have been moved there: all else is worked out once.
+    """
+
+    def __init__(self, fabric: Fabric, routing: Routing, down: Collection[Link] = ()) -> None:
+        self.fabric, self.routing, self.down = fabric, routing, frozenset(down)
+        self.cuts = cuts_of(fabric, down)
+        self.waits = routing.repair is Repair.WAIT
+        self.graph = LiveGraph(fabric, () if self.waits else down)
+        self.cut_off = {nic.ip for nic in fabric.nics if not self.graph.is_alive(nic.port)}
+        self.detours = _detours(fabric) if routing.repair is Repair.FAST_FAILOVER else None
+        self._planned: dict[NodeId, tuple[dict[str, int], SwitchPlan]] = {}
+
+    def after(self, down: Collection[Link]) -> Planner:
+        """Return the planner for when other links are down; where failures are waited out, switches do as they did."""
+        if self.down == frozenset(down):
+            return self
+        planner = Planner(self.fabric, self.routing, down)
+        if self.waits:
+            planner._planned = self._planned
+        return planner
+
+    def plan(self, moves: Moves | None = None, pause: Callable[[], object] = lambda: None) -> RoutePlan:
+        """Return the plan with some destinations moved.
+
+        ``pause`` is called after each switch: large fabrics take seconds, in which others may have something to do.
+        """
+        with uncollected():
+            if self.waits and self.routing.policy is Policy.STATIC:
+                return replace(_static_plan(self.fabric), cuts=self.cuts)
+            moved: dict[NodeId, dict[str, int]] = {}
+            for (switch, ip), port in (moves or {}).items():
+                moved.setdefault(switch, {})[ip] = port
+            switches = {one.dpid: self._switch(one, moved.get(one, {}), pause) for one in self.fabric.switches}
+        return RoutePlan(self.routing.policy.value, self.static.names, switches, self.cuts)
+
+    @cached_property
+    def static(self) -> _StaticRoutes:
+        """The static routes."""
+        return _static_routes(self.fabric)
+
+    def _switch(self, switch: NodeId, moves: dict[str, int], pause: Callable[[], object]) -> SwitchPlan:
+        if switch not in self._planned or self._planned[switch][0] != moves:
+            self._planned[switch] = moves, self._new_switch(switch, moves)
+            pause()
+        return self._planned[switch][1]
+
+    def _new_switch(self, switch: NodeId, moves: dict[str, int]) -> SwitchPlan:
+        rules = [*self.static.others[switch.dpid], *_SwitchPlanner(self, switch, moves).rules()]
+        if self.detours is None:
+            return SwitchPlan.of(switch.name, rules)
+        rules += self.detours.rules(switch)
+        used = {rule.group for rule in rules if rule.group is not None}
+        return SwitchPlan.of(switch.name, rules, (self.detours.groups[switch.dpid, number] for number in used))
+
+
+class _SwitchPlanner:
+    """The routes of one switch in the making."""
+
+    def __init__(self, planner: Planner, switch: NodeId, moves: Mapping[str, int]) -> None:
+        self.fabric, self.routing = planner.fabric, planner.routing
+        self.graph, self.detours, self.cut_off = planner.graph, planner.detours, planner.cut_off
+        self.switch, self.moves = switch, moves
+        self.routes = planner.static.routes[switch.dpid]
+        self.peer_roles = {port.number: self.fabric.peer(port).node.role for port in self.fabric.ports_of[switch]}
+        leaves = self.fabric.with_role(Role.LEAF)
+        self.place = leaves.index(switch) if switch.role is Role.LEAF else None
+        self.towards = [self._towards(leaf) for leaf in leaves]
+        kinds: dict[_Towards, int] = {}
+        self.kinds = [kinds.setdefault(towards, len(kinds)) for towards in self.towards]
+        self._known: dict[tuple[int, int, int], _Way] = {}
 
     def rules(self) -> Iterator[FlowRule]:
-        """Yield every rule of every switch."""
-        for switch in self.fabric.switches:
-            yield table_miss(switch.dpid)
-            yield from (rule for rule in self.static.rules[switch.dpid] if rule.purpose == Purpose.STORAGE_GUARD)
-            yield from self._routes(switch)
-        if self.detours is not None:
-            yield from self.detours.rules()
-
-    # One switch
-
-    def _routes(self, switch: NodeId) -> Iterator[FlowRule]:
-        planned = [rule for rule in self.static.rules[switch.dpid] if rule.outputs]
-        choices = {_ip(rule): self._choices(switch, rule) for rule in planned}
-        ports = self._chosen(switch, planned, choices)
+        """Yield the rules of all destinations, and of the ways that hashes choose among."""
+        dpid = self.switch.dpid
+        choices = [self._choices(destination, planned) for destination, planned in self.routes]
         sets: set[tuple[tuple[int, ...], bool]] = set()
-        for rule in planned:
-            ip = _ip(rule)
-            if ip not in ports:
-                yield self._no_way(switch, rule)
+        for (destination, planned), ports, port in zip(self.routes, choices, self._chosen(choices), strict=True):
+            if port is None:
+                yield FlowRule(dpid, self._priority("", plain=True), Purpose.UNREACHABLE, destination.ip)
                 continue
-            several = choices[ip] if self.routing.policy is Policy.ECMP else ()
-            if len(several) > 1:
-                sets.add((several, self._leaves_zone(switch, ip)))
-            yield from self._ways_out(switch, rule, ports[ip], several)
+            leaves_zone = self.towards[destination.place].leaves_zone
+            way = self._way(destination.place, port, planned)
+            if way.purpose == Purpose.LEAVE_ZONE and not leaves_zone:
+                # A way through another zone: for computes only.
+                yield FlowRule(dpid, Priority.GUARD, Purpose.STORAGE_GUARD, destination.ip, STORAGE_PREFIX)
+            yield way.rule(dpid, destination.ip)
+            if way.hashing is not None:
+                sets.add((ports, leaves_zone))
         for ways, leaves_zone in sorted(sets):
-            yield from self._ways(switch, ways, leaves_zone)
+            yield from self._ways(ways, leaves_zone)
 
-    def _choices(self, switch: NodeId, rule: FlowRule) -> tuple[int, ...]:
+    def _towards(self, leaf: NodeId) -> _Towards:
+        distances, switch = self.graph.distances(leaf), self.switch
+        return _Towards(
+            tuple(sorted(port.number for port, _ in distances.nearer(self.graph, switch))),
+            distances.all[switch] + 1 if switch in distances.all else 0,
+            self.detours is not None and distances.is_regular,
+            switch in distances.regular,
+            switch in distances.in_zone,
+            switch.zone != leaf.zone,
+        )
+
+    def _choices(self, destination: _Destination, planned: int) -> tuple[int, ...]:
         """Return the live ports by which a destination comes nearer."""
-        nic = self.fabric.nic_at_ip[_ip(rule)]
-        if not self.graph.is_alive(nic.port):
+        if destination.ip in self.cut_off:
             return ()
-        distances = self._distances(nic)
-        if distances.leaf == switch:
-            return rule.outputs
-        if _is_storage(nic) and switch not in distances.in_zone:
-            return ()
-        place = switch, distances.leaf
-        if place not in self._nearer:
-            self._nearer[place] = tuple(sorted(port.number for port, _ in distances.nearer(self.graph, switch)))
-        return self._nearer[place]
+        if destination.place == self.place:
+            return (planned,)
+        towards = self.towards[destination.place]
+        return towards.ports if towards.may_store or not destination.is_storage else ()
 
-    def _distances(self, nic: Nic) -> Distances:
-        return self.graph.distances(self.fabric.leaf_of(nic))
-
-    def _chosen(
-        self, switch: NodeId, planned: list[FlowRule], choices: Mapping[str, tuple[int, ...]]
-    ) -> dict[str, int]:
+    def _chosen(self, choices: Sequence[tuple[int, ...]]) -> list[int | None]:
         """Return a port for each destination that has one: the planned where it may be, else the least loaded."""
-        wanted = {_ip(rule): self.moves.get((switch, _ip(rule)), rule.outputs[0]) for rule in planned}
-        planned_port = {_ip(rule): rule.outputs[0] for rule in planned}
-        chosen = {}
-        for ip, port in wanted.items():
-            if port in choices[ip]:
-                chosen[ip] = port
-            elif planned_port[ip] in choices[ip]:
-                chosen[ip] = planned_port[ip]
-        load = Counter(chosen.values())
-        for ip, ports in choices.items():
-            if ip not in chosen and ports:
-                chosen[ip] = min(ports, key=lambda port: (load[port], port))
-                load[chosen[ip]] += 1
+        chosen: list[int | None] = []
+        for (destination, planned), ports in zip(self.routes, choices, strict=True):
+            moved = self.moves.get(destination.ip, planned)
+            chosen.append(moved if moved in ports else planned if planned in ports else None)
+        load = Counter(chosen)
+        for number, ports in enumerate(choices):
+            if chosen[number] is None and ports:
+                port = min(ports, key=lambda port: (load[port], port))
+                chosen[number] = port
+                load[port] += 1
         return chosen
 
-    # One destination at one switch
+    def _way(self, place: int, port: int, planned: int) -> _Way:
+        """Return what is done with the destinations of a leaf that leave by ``port``."""
+        key = self.kinds[place], port, planned
+        if key not in self._known:
+            self._known[key] = self._new_way(self.towards[place], port, planned)
+        return self._known[key]
 
-    def _ways_out(self, switch: NodeId, rule: FlowRule, port: int, several: tuple[int, ...]) -> Iterator[FlowRule]:
-        ip = _ip(rule)
-        nic = self.fabric.nic_at_ip[ip]
-        distances = self._distances(nic)
-        role = self.peer_roles[switch][port]
-        purpose = _PURPOSES.get((switch.role, role), Purpose.DELIVER)
-        distance = distances.all[switch] + 1
-        if purpose == Purpose.LEAVE_ZONE and distances.leaf.zone == switch.zone:
-            # A way through another zone: for computes only.
-            yield FlowRule(switch.dpid, Priority.GUARD, Purpose.STORAGE_GUARD, ip, STORAGE_PREFIX)
-        if purpose != Purpose.DELIVER and self.detours is not None and distances.is_regular:
-            yield self._protected(switch, rule, port, several, purpose, distance)
-        else:
-            several = several if self.detours is None else ()
-            priority = self._priority(purpose, plain=purpose != Purpose.DELIVER)
-            if len(several) > 1:
-                hashing = self._hashing(switch, several, self._leaves_zone(switch, ip))
-                yield FlowRule(switch.dpid, priority, purpose, ip, hashing=hashing, distance=distance)
-            else:
-                yield FlowRule(switch.dpid, priority, purpose, ip, outputs=(port,), distance=distance)
+    def _new_way(self, towards: _Towards, port: int, planned: int) -> _Way:
+        purpose = _PURPOSES.get((self.switch.role, self.peer_roles[port]), Purpose.DELIVER)
+        several = towards.ports if self.routing.policy is Policy.ECMP and purpose != Purpose.DELIVER else ()
+        if purpose != Purpose.DELIVER and towards.is_protected:
+            return self._protected(towards, port, planned, several, purpose)
+        priority = self._priority(purpose, plain=purpose != Purpose.DELIVER)
+        if len(several) > 1 and self.detours is None:
+            hashing = self._hashing(several, towards.leaves_zone)
+            return _Way(priority, purpose, (), None, hashing, towards.distance)
+        writes = PLAIN if priority == Priority.PLAIN else None
+        return _Way(priority, purpose, (port,), None, None, towards.distance, writes)
 
-    def _protected(
-        self, switch: NodeId, rule: FlowRule, port: int, several: tuple[int, ...], purpose: str, distance: int
-    ) -> FlowRule:
-        """Return a destination's rule with local repair: a group, or a hash over ports with a group each."""
+    def _protected(self, towards: _Towards, port: int, planned: int, several: tuple[int, ...], purpose: str) -> _Way:
+        """Return a way with local repair: a group, or a hash over ports with a group each."""
         assert self.detours is not None
-        ip = _ip(rule)
-        distances = self._distances(self.fabric.nic_at_ip[ip])
-        regular = distances.regular
         priority = self._priority(purpose, plain=False)
-        if switch in regular and len(several) > 1:
-            hashing = self._hashing(switch, several, self._leaves_zone(switch, ip))
-            return FlowRule(switch.dpid, priority, purpose, ip, hashing=hashing, distance=distance)
-        if switch in regular:
-            group = self._group(switch, port, self._leaves_zone(switch, ip))
-        elif switch.role is Role.SPINE:
-            group = self.detours.lost(switch)
+        if towards.is_regular and len(several) > 1:
+            hashing = self._hashing(several, towards.leaves_zone)
+            return _Way(priority, purpose, (), None, hashing, towards.distance)
+        if towards.is_regular:
+            group = self._group(port, towards.leaves_zone)
+        elif self.switch.role is Role.SPINE:
+            group = self.detours.lost(self.switch)
         else:
-            group = self.detours.group_of(switch, rule.outputs[0])
-        return FlowRule(switch.dpid, priority, purpose, ip, group=group.number, distance=distance)
+            group = self.detours.group_of(self.switch, planned)
+        return _Way(priority, purpose, (), group.number, None, towards.distance)
 
-    def _group(self, switch: NodeId, port: int, leaves_zone: bool) -> Group:
+    def _group(self, port: int, leaves_zone: bool) -> Group:
         assert self.detours is not None
-        if switch.role is Role.SPINE and leaves_zone:
-            return self.detours.to_gate(switch, port)
-        return self.detours.group_of(switch, port)
+        if self.switch.role is Role.SPINE and leaves_zone:
+            return self.detours.to_gate(self.switch, port)
+        return self.detours.group_of(self.switch, port)
 
-    def _ways(self, switch: NodeId, several: tuple[int, ...], leaves_zone: bool) -> Iterator[FlowRule]:
-        choice = self._hashing(switch, several, leaves_zone).choice
+    def _ways(self, several: tuple[int, ...], leaves_zone: bool) -> Iterator[FlowRule]:
+        choice = self._hashing(several, leaves_zone).choice
         for number, port in enumerate(several):
-            group = self._group(switch, port, leaves_zone).number if self.detours else None
+            group = self._group(port, leaves_zone).number if self.detours else None
             outputs = () if self.detours else (port,)
-            yield FlowRule(switch.dpid, Priority.ROUTE, Purpose.WAY, outputs=outputs, group=group, way=(choice, number))
+            yield FlowRule(
+                self.switch.dpid, Priority.ROUTE, Purpose.WAY, outputs=outputs, group=group, way=(choice, number)
+            )
 
-    def _hashing(self, switch: NodeId, several: tuple[int, ...], leaves_zone: bool) -> Hashing:
-        return hashing_of(switch.dpid, several, self.routing.hash_seed, leaves_zone)
+    def _hashing(self, several: tuple[int, ...], leaves_zone: bool) -> Hashing:
+        return hashing_of(self.switch.dpid, several, self.routing.hash_seed, leaves_zone)
 
-    def _leaves_zone(self, switch: NodeId, ip: str) -> bool:
-        return switch.zone != self.fabric.nic_at_ip[ip].zone
-
-    def _no_way(self, switch: NodeId, rule: FlowRule) -> FlowRule:
-        """Return the rule that drops packets to what ``switch`` has no way to."""
-        return FlowRule(switch.dpid, self._priority("", plain=True), Purpose.UNREACHABLE, _ip(rule))
-
-    def _priority(self, purpose: str, plain: bool) -> int:
+    def _priority(self, purpose: str, plain: bool) -> Priority:
         """Return a route's priority: last hops act before searches, and plain routes whatever is marked."""
         if self.detours is None:
             return Priority.ROUTE

@@ -54,7 +54,7 @@ class Questions:
         return self.ask_each([(datapath, [request(datapath)]) for datapath in datapaths], timeout_s)
 
     def ask_each(self, sent: Iterable[tuple[Any, list[Any]]], timeout_s: float) -> dict[int, list[Any]]:
-        """Send each switch messages in one piece, the last of which it answers; return the answers by DPID.
+        """Send each switch messages, encoded or not, in one piece; it answers the last. Return the answers by DPID.
 
         A message at a time would cost a system call each. A switch that goes away meanwhile answers nothing.
         """
@@ -76,7 +76,9 @@ class Questions:
 
 
 def _encoded(datapath: Any, message: Any) -> bytes:
-    """Return a message as it goes over the wire, under the datapath's next transaction id."""
+    """Return a message as it goes over the wire, under the datapath's next transaction id unless it is encoded."""
+    if isinstance(message, bytes):
+        return message
     datapath.set_xid(message)
     message.serialize()
     return bytes(message.buf)

@@ -38,15 +38,19 @@ Choice = TypeVar("Choice", int, Port)
 
 
 def plan_static_routes(fabric: Fabric) -> RoutePlan:
-    """Return the static routes between all NICs that may reach each other.
+    """Return the static routes between all NICs that may reach each other; errors as static_rules'."""
+    return RoutePlan.of(STATIC, {switch.dpid: switch.name for switch in fabric.switches}, static_rules(fabric))
+
+
+def static_rules(fabric: Fabric) -> Iterator[FlowRule]:
+    """Return the rules of the static routes, in no order.
 
     Raises TopologyError, with every fault, if a leaf misses a spine of its zone or a zone an inter-zone switch.
     """
     faults = list(_wiring_faults(fabric))
     if faults:
         raise TopologyError(fabric.name, faults)
-    names = {switch.dpid: switch.name for switch in fabric.switches}
-    return RoutePlan.of(STATIC, names, _StaticPlanner(fabric).rules())
+    return _StaticPlanner(fabric).rules()
 
 
 def spread(preferred: Sequence[Choice | None], choices: Sequence[Choice], turn: int = 0) -> list[Choice]:

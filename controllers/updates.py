@@ -9,10 +9,10 @@ switch confirms by a barrier.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from controllers.plan import FlowRule, Group, RoutePlan, RuleKey
+from controllers.plan import FlowRule, Group, RoutePlan, RuleKey, SwitchPlan, is_route
 
 _FIRST = -1
 """The round of what others lean on: it comes before distance 0."""
@@ -53,61 +53,67 @@ Round = Mapping[int, Changes]
 """What each switch is told, by DPID, before anybody is told more."""
 
 
-def rounds_to(plan: RoutePlan, installed: Mapping[int, Installed]) -> list[Round]:
-    """Return the rounds that bring switches from what they have to a plan; none if they have it."""
+def rounds_to(
+    plan: RoutePlan, installed: Mapping[int, Installed], pause: Callable[[], object] = lambda: None
+) -> list[Round]:
+    """Return the rounds that bring switches from what they have to a plan; none if they have it.
+
+    ``pause`` is called after each switch: for large fabrics this takes a second.
+    """
     by_round: dict[int, dict[int, Changes]] = defaultdict(dict)
     last: dict[int, Changes] = {}
+    differing = {dpid: has for dpid, has in installed.items() if not _has_all(plan.switches[dpid], has, pause)}
     # Parts of one plan cannot loop, so switches that have nothing else, new ones above all, need no order.
-    is_ordered = not all(_has_only(plan, dpid, has) for dpid, has in installed.items())
-    for dpid, has in installed.items():
-        _add_switch(plan, dpid, has, by_round, is_ordered)
-        gone = _leftovers(plan, dpid, has)
+    is_ordered = not all(_has_only(plan.switches[dpid], has) for dpid, has in differing.items())
+    for dpid, has in differing.items():
+        _add_switch(plan.switches[dpid], dpid, has, by_round, is_ordered)
+        gone = _leftovers(plan.switches[dpid], has)
         if gone.count:
             last[dpid] = gone
+        pause()
     return [*(by_round[number] for number in sorted(by_round)), *([last] if last else [])]
 
 
-def _has_only(plan: RoutePlan, dpid: int, has: Installed) -> bool:
-    return all(cookie in plan.cookies[dpid] for cookie in has.rules.values())
+def _has_all(plan: SwitchPlan, has: Installed, pause: Callable[[], object]) -> bool:
+    """Whether a switch has what its plan says, and nothing else."""
+    pause()
+    return has.rules == plan.cookies and has.groups == plan.groups.keys()
+
+
+def _has_only(plan: SwitchPlan, has: Installed) -> bool:
+    return all(cookie in plan.by_cookie for cookie in has.rules.values())
 
 
 def _add_switch(
-    plan: RoutePlan, dpid: int, has: Installed, by_round: dict[int, dict[int, Changes]], is_ordered: bool
+    plan: SwitchPlan, dpid: int, has: Installed, by_round: dict[int, dict[int, Changes]], is_ordered: bool
 ) -> None:
-    groups = [group for number, group in plan.groups[dpid].items() if number not in has.groups]
+    groups = [group for number, group in plan.groups.items() if number not in has.groups]
     if groups:
         by_round[_FIRST].setdefault(dpid, Changes()).new_groups = groups
-    replaced = _old_routes(plan, dpid, has)
-    for cookie, rule in plan.cookies[dpid].items():
-        is_new = has.rules.get(rule.key) != cookie
-        gone = replaced.pop(rule.destination, []) if replaced and _is_route(rule.key) else []
+    replaced = _old_routes(plan, has)
+    for key, cookie in plan.cookies.items():
+        is_new = has.rules.get(key) != cookie
+        gone = replaced.pop(key[1], []) if replaced and is_route(key) else []
         if is_new or gone:
+            rule = plan.by_key[key]
             changes = by_round[rule.distance if rule.distance and is_ordered else _FIRST].setdefault(dpid, Changes())
             changes.rules += [rule] if is_new else []
             changes.gone_rules += gone
 
 
-def _is_route(key: RuleKey) -> bool:
-    """Whether a rule is a destination's route, which has one rule at a switch, whatever its priority."""
-    _, destination, source, in_port, mark, way = key
-    others = source is None and in_port is None and mark is None and way is None
-    return others and destination is not None and "/" not in destination
-
-
-def _old_routes(plan: RoutePlan, dpid: int, has: Installed) -> dict[str | None, list[RuleKey]]:
+def _old_routes(plan: SwitchPlan, has: Installed) -> dict[str | None, list[RuleKey]]:
     """Return the routes that the plan has under another priority: they must go as the new one comes."""
     old: dict[str | None, list[RuleKey]] = defaultdict(list)
     for key in has.rules:
-        if key not in plan.keys[dpid] and _is_route(key):
+        if key not in plan.cookies and is_route(key):
             old[key[1]].append(key)
     return old
 
 
-def _leftovers(plan: RoutePlan, dpid: int, has: Installed) -> Changes:
+def _leftovers(plan: SwitchPlan, has: Installed) -> Changes:
     """Return what nothing leads to any more."""
-    wanted = plan.keys[dpid]
-    replaced = {rule.destination for rule in plan.rules[dpid] if _is_route(rule.key)}
+    strange = [key for key in has.rules if key not in plan.cookies]
     return Changes(
-        gone_rules=[key for key in has.rules if key not in wanted and not (_is_route(key) and key[1] in replaced)],
-        gone_groups=sorted(has.groups - set(plan.groups[dpid])),
+        gone_rules=[key for key in strange if not (is_route(key) and key[1] in plan.routes)],
+        gone_groups=sorted(has.groups - plan.groups.keys()),
     )

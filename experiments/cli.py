@@ -146,8 +146,10 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
     _add_validate(commands)
     bench = commands.add_parser("bench", help="the measurements that the README quotes (root)")
-    bench.add_argument("name", choices=["setup", "links", "hfreduce", "hops", "queueings"])
-    bench.add_argument("--topology", metavar="FILE", help="of setup; by default two_hundred_hosts")
+    bench.add_argument("name", choices=["setup", "links", "hfreduce", "hops", "queueings", "plans"])
+    bench.add_argument(
+        "--topology", metavar="FILE", help="of setup (by default two_hundred_hosts) and plans (fire_flyer_2)"
+    )
     _add_engine_option(bench)
     bench.set_defaults(command=run_bench)
 
@@ -361,6 +363,11 @@ def run_bench(options: argparse.Namespace, arguments: list[str]) -> int:
     from experiments.bench import run_in_world
 
     fabric = None if options.topology is None else load_fabric(options.topology)
+    if options.name == "plans":
+        from experiments.plan_cost import bench_plans
+
+        bench_plans(options.topology)
+        return 0
     _enter_world(arguments, options, fabric)
     return run_in_world(options.name, options.topology)
 

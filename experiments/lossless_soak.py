@@ -9,11 +9,10 @@ links are cut for random times. Then the load ends, and the fabric is held to wh
 
 One miss and the verdict is ``invalid``. Lanes that wait for each other in a circle end the run at once, with the ports.
 
-Repairs take turns, a block of rounds each. One that leads traffic another way gets cuts of links between leaves and
-spines, one after the other, since else packets are dropped that no counter has: where nothing leads to a host, Open
-vSwitch credits the last that a rule drops to the rule that comes next; and while a way out of a zone is looked for, a
-packet may be sent to where it came from, which OpenFlow ends in silence. Where failures are waited out, any link is cut
-at any time: what is sent into it is dropped there.
+Repairs take turns, a block of rounds each. One that leads traffic another way gets cuts of links between switches, one
+after the other, so that there always is another way: where nothing leads to a host, Open vSwitch credits the last
+packets that a rule drops to the rule that comes next, and they are missing. Where failures are waited out, any link is
+cut at any time: what is sent into it is dropped there.
 """
 
 from __future__ import annotations
@@ -115,14 +114,14 @@ def leaving_limit_s(fabric: Fabric) -> float:
 def flaps_of_round(fabric: Fabric, config: LosslessSoakConfig, repair: Repair, number: int) -> Schedule:
     """Return what is cut in a round: the same for the same arguments, another in each round.
 
-    Where traffic is led another way, cuts are of links between leaves and spines and share the round's time out; else
-    they are of any link at any time.
+    Where traffic is led another way, cuts are of links between switches and share the round's time out; else they are
+    of any link at any time.
     """
     drawn = random.Random(f"{config.seed}/flaps/{repair.value}/{number}")
     count = config.flaps.count
     if repair is Repair.WAIT:
         return Schedule.of(_flap(fabric.links, config, drawn, (0.0, config.round_time)) for _ in range(count))
-    links = fabric.links_of_tier(Tier.UPLINK)
+    links = [link for link in fabric.links if link.tier is not Tier.ACCESS]
     if not count:
         return Schedule()
     edges = [config.round_time * place / count for place in range(count + 1)]

@@ -16,15 +16,17 @@ No behaviour depends on how a name is spelled: code asks the role and the zone.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from functools import total_ordering
+from functools import cache, total_ordering
 
 MAX_ZONES = 100
 """Zones are the second byte of an address: computes at 10.<zone>, storage NICs at 10.<128 + zone>."""
 MAX_HOSTS_PER_GROUP = 65_000
 """Hosts of one role and zone share the last two bytes of an address."""
 STORAGE_ADDRESS_OFFSET = 128
+_NO_ZONE = 0xFFFF
+"""What stands for a zone in the DPID of a node that belongs to no single one."""
 
 
 class Role(Enum):
@@ -52,17 +54,27 @@ SWITCH_ROLES = frozenset({Role.LEAF, Role.SPINE, Role.INTER_ZONE})
 
 
 @total_ordering
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NodeId:
-    """A node's place: role, zone (None for nodes that belong to no single zone) and index among its like."""
+    """A node's place: role, zone (None for nodes that belong to no single zone) and index among its like.
+
+    ``dpid`` is the OpenFlow datapath id, unique over all roles, zones and indices; never 0. It is what nodes are
+    compared, ordered and hashed by: plans of large fabrics look nodes up millions of times.
+    """
 
     role: Role
     zone: int | None
     index: int
+    dpid: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        zone = _NO_ZONE if self.zone is None else self.zone
+        object.__setattr__(self, "dpid", self.role.value << 32 | zone << 16 | self.index)
 
     @classmethod
+    @cache
     def parse(cls, name: str) -> NodeId:
-        """Return the node that ``name`` means. Raises ValueError if it is no node's name."""
+        """Return the node that ``name`` means, one object for each name. Raises ValueError if it is no node's name."""
         if match := _ZONED_NAME.match(name):
             zone, letter, index = match.groups()
             node = cls(_ZONED[letter], int(zone), int(index))
@@ -85,14 +97,14 @@ class NodeId:
         """Whether this node forwards."""
         return self.role in SWITCH_ROLES
 
-    @property
-    def dpid(self) -> int:
-        """The OpenFlow datapath id, unique over all roles, zones and indices; never 0."""
-        zone = 0xFFFF if self.zone is None else self.zone
-        return self.role.value << 32 | zone << 16 | self.index
-
     def __str__(self) -> str:
         return self.name
+
+    def __hash__(self) -> int:
+        return self.dpid
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NodeId) and self.dpid == other.dpid
 
     def __lt__(self, other: NodeId) -> bool:
         return self.dpid < other.dpid

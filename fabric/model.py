@@ -37,6 +37,9 @@ class Port:
     node: NodeId
     number: int
 
+    def __hash__(self) -> int:
+        return self.node.dpid << 16 | self.number
+
     @property
     def interface(self) -> str:
         """The Linux interface, as Mininet names it: ``z0l03-eth7``."""
@@ -144,7 +147,15 @@ class Fabric:
 
     def ports_between(self, node: NodeId, other: NodeId) -> tuple[Port, ...]:
         """Return the ports of ``node`` whose links end at ``other``; several if links are parallel."""
-        return tuple(port for port in self.ports_of[node] if self.peer(port).node == other)
+        return self._ports_towards.get((node, other), ())
+
+    @cached_property
+    def _ports_towards(self) -> dict[tuple[NodeId, NodeId], tuple[Port, ...]]:
+        found: dict[tuple[NodeId, NodeId], list[Port]] = {}
+        for node, ports in self.ports_of.items():
+            for port in ports:
+                found.setdefault((node, self.peer(port).node), []).append(port)
+        return {pair: tuple(ports) for pair, ports in found.items()}
 
     @cached_property
     def nics(self) -> tuple[Nic, ...]:
@@ -169,6 +180,11 @@ class Fabric:
     def nic_at_ip(self) -> dict[str, Nic]:
         """The NIC that has an address."""
         return {nic.ip: nic for nic in self.nics}
+
+    @cached_property
+    def leaf_at_ip(self) -> dict[str, NodeId]:
+        """The leaf that the NIC with an address is plugged into."""
+        return {nic.ip: self.leaf_of(nic) for nic in self.nics}
 
     def nic_in_zone(self, host: NodeId, zone: int) -> Nic | None:
         """Return the host's NIC in ``zone``, or None if it has none there."""
@@ -257,10 +273,11 @@ class FabricBuilder:
     _nodes: list[NodeId] = field(default_factory=list)
     _links: list[Link] = field(default_factory=list)
     _next_port: Counter[NodeId] = field(default_factory=Counter)
+    _own: dict[NodeId, NodeId] = field(default_factory=dict)
 
     def add_node(self, node: NodeId) -> NodeId:
         """Add a node and return it."""
-        self._nodes.append(node)
+        self._nodes.append(self._own.setdefault(node, node))
         return node
 
     def connect(self, a: NodeId, b: NodeId, rate_bps: int, tier: Tier, delay_ns: int = 0) -> Link:
@@ -271,7 +288,8 @@ class FabricBuilder:
 
     def _take_port(self, node: NodeId) -> Port:
         first = 1 if node.is_switch else 0
-        port = Port(node, first + self._next_port[node])
+        own = self._own.setdefault(node, node)  # One object for each node: the same are told sooner than equal ones.
+        port = Port(own, first + self._next_port[node])
         self._next_port[node] += 1
         return port
 

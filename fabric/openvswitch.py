@@ -36,6 +36,9 @@ _TRANSACTION_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 60.0  # Hundreds of ports take a while to let go.
 _IDLE_MS = 3_600_000
 """Keep datapath flows for an hour: re-learning them in the middle of a measurement would disturb it."""
+_INACTIVITY_PROBE_MS = 60_000
+"""How long a switch hears nothing of its controller before it asks whether that still is there, and then waits for an
+answer before it connects anew: five seconds by default, in which a busy machine may not have planned a large fabric."""
 _ALLOCATOR = "glibc.malloc.tcache_max=16384:glibc.malloc.tcache_count=256"
 """Each look at a port allocates room for 32 frames, and frees it again if nothing came: a frame's size is to be among
 those that the C library keeps at hand, which by default end at 1 KiB."""
@@ -61,6 +64,12 @@ class Datapath(str, Enum):
     def ovs_type(self) -> str:
         """Open vSwitch's name for it."""
         return "system" if self is Datapath.KERNEL else "netdev"
+
+
+def controlled_by(bridge: str, controller: str) -> list[str]:
+    """Return the words of an ovs-vsctl transaction that give a bridge its controller."""
+    probe = f"inactivity_probe={_INACTIVITY_PROBE_MS}"
+    return ["--", "set-controller", bridge, controller, "--", "set", "controller", bridge, probe]
 
 
 def find_datapath() -> Datapath:
@@ -224,7 +233,7 @@ class OpenVSwitch:
         commands = ["--", "add-br", name, "--", "set", "Bridge", name]
         commands += [f"datapath_type={self.datapath.ovs_type}", f"other_config:datapath-id={switch.dpid:016x}"]
         commands += ["fail_mode=secure", "protocols=OpenFlow13", "other_config:disable-in-band=true"]
-        return [*commands, "--", "set-controller", name, controller]
+        return commands + controlled_by(name, controller)
 
     def transact(self, *commands: str) -> str:
         """Run one ovs-vsctl transaction and return what it prints. Raises EmulationError with its words."""

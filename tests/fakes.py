@@ -1,8 +1,9 @@
 """Switches without Open vSwitch: they execute rules and groups on one packet at a time, hop by hop.
 
 Written from OpenFlow's words (of the rules that match, the one with the highest priority acts; a fast-failover group
-takes its first live bucket; what would leave by the port that it came in by is dropped, unless IN_PORT is meant), not
-from the plan's own lookup, so that a mistake there is seen.
+takes its first live bucket; what would leave by the port that it came in by is dropped, unless IN_PORT is meant or the
+port of arrival was overwritten), not from the plan's own lookup, so that a mistake there is seen. The actions are those
+of the messages that real switches get.
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cache
 from ipaddress import IPv4Address, IPv4Network
+from typing import Any, NamedTuple
 
+from ryu.ofproto import ofproto_v1_3_parser
+
+from controllers import messages
 from controllers.detours import BOUNCED
-from controllers.plan import FlowRule, Group, RoutePlan, RuleKey
+from controllers.plan import Bucket, FlowRule, Group, Mark, RoutePlan, RuleKey
 from controllers.updates import Changes, Installed
 from fabric.identity import NodeId
 from fabric.model import Fabric, Link, Nic, Port
@@ -29,6 +35,58 @@ class Packet:
     source: str
     destination: str
     mac: int = 0x0200_0A00_0001
+
+
+class End(Enum):
+    """How a packet's way may end."""
+
+    DELIVERED = "delivered"
+    MISDELIVERED = "delivered to another"
+    ON_A_DEAD_WIRE = "on a dead wire"
+    COUNTED = "dropped and counted by a rule or group"
+    SILENT = "ignored, and counted by nobody: it would leave by the port it came in by"
+
+
+class Sending(NamedTuple):
+    """What some actions do: write ``value`` where ``mask`` is 1 into the source address, and send out of ``port``, also
+    if the packet came in by it, where they ``forget`` that."""
+
+    port: int
+    value: int = 0
+    mask: int = 0
+    forget: bool = False
+
+    @classmethod
+    def by(cls, actions: list[Any]) -> Sending:
+        """Return what OpenFlow actions do that load fields and then put out."""
+        *loads, output = actions
+        assert isinstance(output, ofproto_v1_3_parser.OFPActionOutput)
+        sending = cls(output.port)
+        for load in loads:
+            first, bits = load.ofs_nbits >> 6, (load.ofs_nbits & 0x3F) + 1
+            if load.dst == "eth_src":
+                sending = sending._replace(value=load.value << first, mask=((1 << bits) - 1) << first)
+            else:
+                assert (load.dst, load.value, first, bits) == ("in_port_nxm", 0, 0, 16), load
+                sending = sending._replace(forget=True)
+        return sending
+
+    def of(self, in_port: int, packet: Packet) -> tuple[int, Packet] | End:
+        """Return the port by which a packet leaves, and the packet as it does."""
+        if self.port == in_port and not self.forget:
+            return End.SILENT
+        mac = packet.mac & ~self.mask | self.value
+        return self.port, Packet(packet.source, packet.destination, mac)
+
+
+@cache
+def _put_out(port: int, mark: Mark | None) -> Sending:
+    return Sending.by(messages.output(port, mark))
+
+
+@cache
+def _put_into(bucket: Bucket) -> Sending:
+    return Sending.by(messages.bucket_message(bucket).actions)
 
 
 @dataclass
@@ -134,17 +192,33 @@ class FakeFabric:
 
     def sent(self, arrived: Port, rule: FlowRule, packet: Packet) -> tuple[int, Packet] | None:
         """Return the port by which a rule sends a packet on, and the packet as it leaves; None if it is dropped."""
+        sent = self._executed(arrived, rule, packet)
+        return None if isinstance(sent, End) else sent
+
+    def _executed(self, arrived: Port, rule: FlowRule, packet: Packet) -> tuple[int, Packet] | End:
         if rule.group is None:
             assert len(rule.outputs) <= 1, f"{rule} copies packets"
-            return (rule.outputs[0], packet) if rule.outputs and rule.outputs[0] != arrived.number else None
+            return _put_out(rule.outputs[0], rule.writes).of(arrived.number, packet) if rule.outputs else End.COUNTED
         group = self.switches[arrived.node].groups[rule.group]
         for bucket in group.buckets:
             if self.fabric.link_at[Port(arrived.node, bucket.port)] not in self.down:
-                mac = bucket.mark.written(packet.mac) if bucket.mark else packet.mac
-                marked = Packet(packet.source, packet.destination, mac)
-                return (bucket.port, marked) if bucket.port != arrived.number else None
+                return _put_into(bucket).of(arrived.number, packet)
         back = Packet(packet.source, packet.destination, BOUNCED.written(packet.mac))
-        return (arrived.number, back) if group.bounces else None
+        return (arrived.number, back) if group.bounces else End.COUNTED
+
+    def steps(self, port: Port, packet: Packet) -> Iterator[tuple[Port, Packet] | End]:
+        """Yield what becomes of a packet that ``port`` has sent, at the next switch: several if it is hashed there."""
+        arrived = self.fabric.peer(port)
+        if self.fabric.link_at[port] in self.down:
+            yield End.ON_A_DEAD_WIRE
+        elif arrived in self.nic_at:
+            ours = self.nic_at[arrived].ip == packet.destination
+            yield End.DELIVERED if ours else End.MISDELIVERED
+        else:
+            switch = self.switches[arrived.node]
+            for way in switch.ways(switch.acting(arrived.number, packet)):
+                sent = self._executed(arrived, way, packet)
+                yield sent if isinstance(sent, End) else (Port(arrived.node, sent[0]), sent[1])
 
 
 class Fates:
@@ -167,17 +241,9 @@ class Fates:
         return self._ends[state]
 
     def _ends_after(self, port: Port, packet: Packet, path: tuple[tuple[Port, Packet], ...]) -> frozenset[bool]:
-        if self.fake.fabric.link_at[port] in self.fake.down:
-            return frozenset([False])
-        arrived = self.fake.fabric.peer(port)
-        nic = self.fake.nic_at.get(arrived)
-        if nic is not None:
-            return frozenset([nic.ip == packet.destination])
-        switch = self.fake.switches[arrived.node]
         ends: set[bool] = set()
-        for way in switch.ways(switch.acting(arrived.number, packet)):
-            sent = self.fake.sent(arrived, way, packet)
-            ends |= self._end(Port(arrived.node, sent[0]), sent[1], path) if sent else {False}
+        for step in self.fake.steps(port, packet):
+            ends |= {step is End.DELIVERED} if isinstance(step, End) else self._end(*step, path)
         return frozenset(ends)
 
 

@@ -36,6 +36,7 @@ from controllers.plan import (  # noqa: E402
 )
 from controllers.routing import Repair, Routing  # noqa: E402
 from controllers.task import Task  # noqa: E402
+from controllers.updates import Changes  # noqa: E402
 from fabric.errors import ControllerError  # noqa: E402
 from tests.controllers.sizes import tree  # noqa: E402
 
@@ -130,30 +131,25 @@ def statistics(rule: FlowRule, packets: int = 1, cookie: int | None = None) -> A
         cookie=rule.cookie if cookie is None else cookie,
         table_id=rule.table,
         priority=rule.priority,
-        match=messages._match(FakeDatapath(1), rule),
+        match=messages._match(rule.destination, rule.source, rule.in_port, rule.mark, rule.way),
         instructions=[],
         packet_count=packets,
         byte_count=100 * packets,
     )
 
 
-def encoded(message: Any, datapath: FakeDatapath) -> bytes:
-    datapath.set_xid(message)
-    message.serialize()
-    return bytes(message.buf)
-
-
 def test_route_goes_over_the_wire_as_openflow_says() -> None:
-    datapath = FakeDatapath(1)
-    data = encoded(messages.add_rule(datapath, ROUTE), datapath)
+    data = messages.add_rule(ROUTE)
     assert data[8:16] == ROUTE.cookie.to_bytes(8, "big")
     assert (data[:8] + data[16:]).hex(" ", 4) == (
-        "040e0060 00000001"  # OpenFlow 1.3 flow-mod of 96 bytes; the cookie is left out
+        "040e0078 00000000"  # OpenFlow 1.3 flow-mod of 120 bytes; the cookie is left out
         " 00000000 00000000"  # the cookie's mask
         " 00000000 00000064"  # table 0, add, no timeouts, priority 100
-        " ffffffff 00000000 00000000 00000000"  # no buffer; out port and group are not used
+        " ffffffff ffffffff ffffffff 00000000"  # no buffer; out port and group are not used
         " 00010012 80000a02 08008000 18040a00 00010000 00000000"  # match: IPv4, destination 10.0.0.1
-        " 00040018 00000000 00000010 00000003 ffe50000 00000000"  # apply: output to port 3
+        " 00040030 00000000"  # apply
+        " ffff0018 00002320 0007000f 00000002 00000000 00000000"  # Nicira's load: 0 into all 16 bits of the in_port
+        " 00000010 00000003 ffe50000 00000000"  # output to port 3
     )
 
 
@@ -170,7 +166,7 @@ def test_route_goes_over_the_wire_as_openflow_says() -> None:
 )
 def test_what_a_rule_matches_comes_back_from_the_wire_as_it_was(rule: FlowRule) -> None:
     datapath = FakeDatapath(1)
-    datapath.send(encoded(messages.add_rule(datapath, rule), datapath))
+    datapath.send(messages.add_rule(rule))
     (sent,) = datapath.sent
     assert messages.key_of(sent) == rule.key
     assert sent.cookie == rule.cookie
@@ -184,22 +180,66 @@ def test_a_rule_that_no_plan_can_say_has_no_key() -> None:
 
 @pytest.mark.parametrize(("bounces", "last"), [(True, 2), (False, 1)])
 def test_a_group_watches_its_ports_marks_and_ends(bounces: bool, last: int) -> None:
-    datapath = FakeDatapath(1)
     group = Group(1, (Bucket(3), Bucket(4, Mark(0x85 << 32, 0xFF << 32))), bounces)
-    sent = messages.add_group(datapath, group)
-    assert len(encoded(sent, datapath)) == 16 + (16 + 16) + (16 + 24 + 16) + (16 + 8)
-    first, second, end = sent.buckets
-    assert (sent.type, sent.group_id) == (ofproto_v1_3.OFPGT_FF, group.number)
+    sent = messages.add_group(group)
+    first, second, end = buckets_of(sent)
+    assert len(sent) == 16 + (16 + 24 + 16) + (16 + 24 + 24 + 16) + (16 + 8)
+    datapath = FakeDatapath(1)
+    as_ryu_says = ofproto_v1_3_parser.OFPGroupMod(
+        datapath, ofproto_v1_3.OFPGC_ADD, ofproto_v1_3.OFPGT_FF, group.number, [first, second, end]
+    )
+    as_ryu_says.set_xid(0)
+    as_ryu_says.serialize()
+    assert sent == bytes(as_ryu_says.buf)
     assert (first.watch_port, second.watch_port, end.watch_group) == (3, 4, last)
-    load, output = second.actions
-    assert (load.dst, load.ofs_nbits, load.value, output.port) == ("eth_src", 32 << 6 | 7, 0x85, 4)
+    mark, _, output = second.actions
+    assert (mark.dst, mark.ofs_nbits, mark.value, output.port) == ("eth_src", 32 << 6 | 7, 0x85, 4)
     assert BOUNCED.mask == 1 << 39
+
+
+def buckets_of(message: bytes) -> list[Any]:
+    """Return the buckets of a group-mod."""
+    found, at = [], 16
+    while at < len(message):
+        found.append(ofproto_v1_3_parser.OFPBucket.parser(message, at))
+        at += found[-1].len
+    return found
+
+
+def test_every_output_forgets_where_the_packet_came_in_and_the_bounce_does_not() -> None:
+    """Else Open vSwitch drops, uncounted, what has to go back: see test_in_flight."""
+    datapath = FakeDatapath(1)
+    datapath.send(messages.add_rule(ROUTE))
+    (instruction,) = datapath.sent[0].instructions
+    group = messages.add_group(Group(1, (Bucket(3), Bucket(4, Mark(0x85 << 32, 0xFF << 32)))))
+    *watching, last = buckets_of(group)
+    for actions in (instruction.actions, *(bucket.actions for bucket in watching)):
+        *_, load, output = actions
+        assert (load.dst, load.ofs_nbits, load.value) == ("in_port_nxm", 15, 0)
+        assert isinstance(output, ofproto_v1_3_parser.OFPActionOutput)
+    assert [type(action) for action in last.actions] == [ofproto_v1_3_parser.OFPActionGroup]
+    _, back = messages.common_groups(datapath)
+    mark, output = back.buckets[0].actions
+    assert (mark.dst, output.port) == ("eth_src", ofproto_v1_3.OFPP_IN_PORT)
+
+
+def test_a_message_to_delete_names_the_match_and_takes_any_port() -> None:
+    change = Changes(gone_rules=[ROUTE.key], gone_groups=[300])
+    rule, group = messages.changes(change)
+    datapath = FakeDatapath(1)
+    datapath.send(rule + group)
+    (sent,) = datapath.sent
+    assert (sent.command, sent.out_port, sent.out_group) == (
+        ofproto_v1_3.OFPFC_DELETE_STRICT, ofproto_v1_3.OFPP_ANY, ofproto_v1_3.OFPG_ANY
+    )  # fmt: skip
+    assert messages.key_of(sent) == ROUTE.key
+    assert (group[8:10], datapath.groups) == (b"\0\2", [300])  # OpenFlow: 2 deletes.
 
 
 def test_new_switch_gets_its_plan(app: RouteKeeper) -> None:
     leaf = connect(app, LEAF)
     settle(app)
-    assert added(leaf) == set(app.plan.cookies[LEAF])
+    assert added(leaf) == set(app.plan.switches[LEAF].by_cookie)
     assert leaf.groups == [DROP_GROUP, BOUNCE_GROUP]
 
 
@@ -255,12 +295,31 @@ def test_a_port_that_fails_has_the_plan_made_anew_and_one_that_returns_back(app:
     assert app.state()["links_down"] == ["z0l00:2--z0s00:1"]
     assert app.state()["cuts"] == {"fabric": (("10.0.0.1",), ("10.0.0.2",))}
     assert app.plan != whole
-    assert added(switches[0]) >= set(app.plan.cookies[LEAF])
+    assert added(switches[0]) >= set(app.plan.switches[LEAF].by_cookie)
     report_port(app, switches[0], 2, up=True)
     settle(app)
     assert app.plan == whole
     kinds = [kind for kind, _ in groupby(event["kind"] for event in app.history())]
     assert kinds[kinds.index("port") :] == ["port", "planned", "round", "installed"] * 2
+
+
+def test_others_have_their_turn_while_the_app_plans(app: RouteKeeper) -> None:
+    """Echo requests of switches are answered between the parts of a plan, however long the whole takes."""
+    turns: list[int] = []
+
+    def take_turns() -> None:
+        while True:
+            turns.append(len(turns))
+            hub.sleep(0)
+
+    leaf, *_ = (connect(app, dpid) for dpid in (LEAF, OTHER_LEAF, SPINE))
+    settle(app)
+    report_port(app, leaf, 2, up=False)
+    other = hub.spawn(take_turns)
+    settle(app)
+    hub.kill(other)
+    planned, compared, sent = 3, 3, 3
+    assert len(turns) >= planned + compared + sent
 
 
 def test_a_link_is_down_as_long_as_either_end_is(app: RouteKeeper) -> None:
@@ -287,7 +346,7 @@ def test_switch_outside_the_fabric_gets_nothing_and_is_named(app: RouteKeeper) -
 
 def test_rejected_rule_is_named_and_nothing_is_ready(app: RouteKeeper) -> None:
     leaf, *_ = (connect(app, dpid) for dpid in (LEAF, OTHER_LEAF, SPINE))
-    rejected = encoded(messages.add_rule(leaf, app.plan.rules[LEAF][0]), leaf)
+    rejected = messages.add_rule(app.plan.rules[LEAF][0])
     error = ofproto_v1_3_parser.OFPErrorMsg(
         leaf, ofproto_v1_3.OFPET_FLOW_MOD_FAILED, ofproto_v1_3.OFPFMFC_TABLE_FULL, rejected[:64]
     )

@@ -44,13 +44,13 @@ def test_lookup_takes_the_highest_priority_that_matches(
 
 
 def test_cookies_tell_rules_and_drops_apart() -> None:
-    cookies = plan_of(ROUTE, GUARD).cookies[LEAF]
+    cookies = plan_of(ROUTE, GUARD).switches[LEAF].by_cookie
     assert len(cookies) == 3
     assert {rule for cookie, rule in cookies.items() if cookie & DROP_COOKIE_BIT} == {GUARD, table_miss(LEAF)}
 
 
 def test_no_rule_has_the_cookie_of_a_stranger() -> None:
-    assert 0 not in plan_of(ROUTE).cookies[LEAF]
+    assert 0 not in plan_of(ROUTE).switches[LEAF].by_cookie
 
 
 def test_every_planned_switch_drops_what_misses() -> None:

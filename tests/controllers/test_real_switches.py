@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return what world_of_bridges.py saw."""
     report = tmp_path_factory.mktemp("world") / "report.json"
     root = WORLD.parent.parent.parent
@@ -36,32 +37,52 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         timeout=120,
     )
     assert done.returncode == 0, done.stdout
-    found: dict[str, object] = json.loads(report.read_text())
+    found: dict[str, Any] = json.loads(report.read_text())
     return found
 
 
-def test_every_rule_is_installed(seen: dict[str, object]) -> None:
+def test_every_rule_is_installed(seen: dict[str, Any]) -> None:
     assert seen["errors"] == []
     assert seen["installed_rules"] == seen["planned_rules"]
 
 
-def test_switches_that_had_stale_rules_lost_them(seen: dict[str, object]) -> None:
+def test_switches_that_had_stale_rules_lost_them(seen: dict[str, Any]) -> None:
     assert seen["stale_rules"] == 0
 
 
-def test_open_vswitch_forwards_on_the_planned_paths(seen: dict[str, object]) -> None:
+def test_open_vswitch_forwards_on_the_planned_paths(seen: dict[str, Any]) -> None:
     assert seen["traced_outputs"] == seen["planned_outputs"]
 
 
-def test_dropped_packets_are_counted_by_purpose(seen: dict[str, object]) -> None:
+def test_a_packet_leaves_by_the_port_that_it_came_in_by_if_a_route_says_so(seen: dict[str, Any]) -> None:
+    """As it has to that was on a wire when rules changed."""
+    assert len(seen["going_back"]) == 18
+    for switch, found in seen["going_back"].items():
+        first, *_, actions = found["planned"]
+        assert first.startswith("output:"), f"{switch}: {found}"
+        assert actions != "Datapath actions: drop", f"{switch}: {found}"
+
+
+def test_forgetting_the_port_of_arrival_is_what_does_it_and_costs_no_datapath_flow(seen: dict[str, Any]) -> None:
+    for found in seen["going_back"].values():
+        assert found["ignored"] == ["skipping output to input port", "passed on"]
+        plain, forgets = found["megaflows"]
+        assert plain == forgets
+
+
+def test_switches_wait_for_a_controller_that_is_busy_planning(seen: dict[str, Any]) -> None:
+    assert seen["disconnected"] == ["z1s00"], "the one that waits no longer than Open vSwitch does by default"
+
+
+def test_dropped_packets_are_counted_by_purpose(seen: dict[str, Any]) -> None:
     assert seen["dropped"] == {"table_miss_packets": 2, "guard_packets": 3}
 
 
-def test_switch_that_reconnects_gets_back_what_it_lost(seen: dict[str, object]) -> None:
+def test_switch_that_reconnects_gets_back_what_it_lost(seen: dict[str, Any]) -> None:
     assert seen["rules_after_reconnect"] == seen["planned_rules"]
 
 
-def test_rules_are_in_place_soon(seen: dict[str, object]) -> None:
+def test_rules_are_in_place_soon(seen: dict[str, Any]) -> None:
     seconds = seen["ready_s"]
     assert isinstance(seconds, float)
     assert seconds < 5, f"18 switches took {seconds:.2f} s; 0.4 s measured on an idle machine"

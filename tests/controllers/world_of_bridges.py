@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -20,24 +21,30 @@ from scapy.layers.l2 import Ether
 
 from controllers.client import ControllerProcess, ControllerState
 from controllers.paths import planned_path
-from controllers.routes import plan_static_routes
-from controllers.routing import Routing
+from controllers.plan import RoutePlan, is_route
+from controllers.planner import plan_routes
+from controllers.routing import Repair, Routing
 from controllers.task import Task
 from fabric.identity import NodeId, Role
 from fabric.model import Fabric, Nic, Port
+from fabric.openvswitch import controlled_by
 from topologies.load import load_fabric
 
 RUN = Path("/run")
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 STALE_RULE = "priority=7,ip,nw_dst=192.0.2.7,actions=drop"
+IGNORED = "skipping output to input port"
+STANDSTILL_S = 11.5
+"""Longer than the five seconds without a word and the five without an answer after which switches connect anew."""
 PAIRS = [("10.0.0.1", "10.0.0.5"), ("10.0.0.1", "10.0.0.2"), ("10.0.0.1", "10.1.0.4"), ("10.1.0.3", "10.129.0.2")]
 
 
 def main(report: Path) -> None:
     fabric = load_fabric("fire_flyer_2_small")
-    plan = plan_static_routes(fabric)
+    routing = Routing(repair=Repair.FAST_FAILOVER)
+    plan = plan_routes(fabric, routing)
     start_open_vswitch()
-    Task(fabric, Routing()).save(RUN / "task.json")
+    Task(fabric, routing).save(RUN / "task.json")
     add_bridges(fabric)
     run("ovs-ofctl", "-O", "OpenFlow13", "add-flow", "z0l00", STALE_RULE)
     with ControllerProcess(RUN / "task.json", RUN / "controller.log") as controller:
@@ -52,8 +59,10 @@ def main(report: Path) -> None:
         nics = [(fabric.nic_at_ip[a], fabric.nic_at_ip[b]) for a, b in PAIRS]
         seen["planned_outputs"] = [[p.number for p in planned_path(plan, fabric, a, b)[1:]] for a, b in nics]
         seen["traced_outputs"] = [traced_outputs(fabric, a, b) for a, b in nics]
+        seen["going_back"] = {switch.name: traced_back(plan, fabric, switch) for switch in fabric.switches}
         seen["dropped"] = drop_and_count(fabric, controller)
         seen["rules_after_reconnect"] = lose_rules_and_reconnect(fabric, controller)
+        seen["disconnected"] = stand_still(controller)
     report.write_text(json.dumps(seen))
 
 
@@ -65,6 +74,7 @@ def run(*command: str) -> str:
 
 def start_open_vswitch() -> None:
     run("ip", "link", "set", "lo", "up")
+    Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")  # What it sends by itself would be counted.
     run("mount", "-t", "tmpfs", "tmpfs", str(RUN))
     for variable in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"):
         os.environ[variable] = str(RUN)
@@ -77,6 +87,8 @@ def start_open_vswitch() -> None:
 
 def add_bridges(fabric: Fabric) -> None:
     run("ovs-vsctl", *chain.from_iterable(["--", *command] for s in fabric.switches for command in bridge(fabric, s)))
+    for nic in fabric.nics:
+        run("ip", "link", "set", fabric.peer(nic.port).interface, "up")  # Else its link counts as cut.
 
 
 def bridge(fabric: Fabric, switch: NodeId) -> list[list[str]]:
@@ -94,8 +106,7 @@ def bridge_port(fabric: Fabric, port: Port) -> list[list[str]]:
 
 
 def connect(fabric: Fabric, target: str) -> None:
-    for switch in fabric.switches:
-        run("ovs-vsctl", "set-controller", switch.name, target)
+    run("ovs-vsctl", *chain.from_iterable(controlled_by(switch.name, target) for switch in fabric.switches))
 
 
 def traced_outputs(fabric: Fabric, source: Nic, destination: Nic) -> list[int]:
@@ -104,6 +115,46 @@ def traced_outputs(fabric: Fabric, source: Nic, destination: Nic) -> list[int]:
     packet = f"in_port={leaf.number},ip,nw_src={source.ip},nw_dst={destination.ip}"
     trace = run("ovs-appctl", "ofproto/trace", leaf.node.name, packet)
     return [int(port) for port in re.findall(r"output:(\d+)", trace)]
+
+
+def traced_back(plan: RoutePlan, fabric: Fabric, switch: NodeId) -> dict[str, list[str]]:
+    """Return what Open vSwitch says of packets that come in by the port that they are to leave by.
+
+    ``ignored`` by the rules of the plan, and by one that does not forget the port; ``megaflows`` and ``actions`` of a
+    rule with a port, whether it forgets it or not.
+    """
+    rule = next(rule for rule in plan.rules[switch.dpid] if is_route(rule.key))
+    (port,) = plan.ways(rule)
+    packet = f"in_port={port},ip,nw_dst={rule.destination}"
+    found: dict[str, list[str]] = {"planned": trace(switch, packet, rf"output:{port}|{IGNORED}|Datapath actions: \w+")}
+    megaflows, ignored, rule_of = [], [], "priority=9999,ip,nw_dst=192.0.2.9"
+    for actions in ("output:1", "load:0->NXM_OF_IN_PORT[],output:1"):
+        run("ovs-ofctl", "-O", "OpenFlow13", "add-flow", switch.name, f"{rule_of},actions={actions}")
+        megaflows += trace(switch, "in_port=2,ip,nw_dst=192.0.2.9", r"Megaflow: .*")
+        ignored += trace(switch, "in_port=1,ip,nw_dst=192.0.2.9", IGNORED) or ["passed on"]
+    run("ovs-ofctl", "-O", "OpenFlow13", "del-flows", switch.name, "ip,nw_dst=192.0.2.9")
+    return {**found, "megaflows": megaflows, "ignored": ignored}
+
+
+def trace(switch: NodeId, packet: str, wanted: str) -> list[str]:
+    """Return what Open vSwitch says of a packet, of what is wanted."""
+    return re.findall(wanted, run("ovs-appctl", "ofproto/trace", switch.name, packet))
+
+
+def stand_still(controller: ControllerProcess) -> list[str]:
+    """Let the controller do nothing but plan, as it were, and return the switches that gave it up meanwhile.
+
+    One switch is as impatient as all are by default, so that it can be seen that this is what makes the difference.
+    """
+    run("ovs-vsctl", "set", "controller", "z1s00", "inactivity_probe=5000")
+    wait_until(controller, lambda state: state.ready)
+    before_s = time.monotonic()
+    os.kill(controller.pid, signal.SIGSTOP)
+    time.sleep(STANDSTILL_S)
+    os.kill(controller.pid, signal.SIGCONT)
+    controller.wait_ready(timeout_s=20)
+    events = controller.events()
+    return [event.details["switch"] for event in events if event.kind == "disconnected" and event.at_s > before_s]
 
 
 def drop_and_count(fabric: Fabric, controller: ControllerProcess) -> dict[str, int]:
@@ -124,7 +175,7 @@ def lose_rules_and_reconnect(fabric: Fabric, controller: ControllerProcess) -> i
     run("ovs-vsctl", "del-controller", "z0s00")
     run("ovs-ofctl", "-O", "OpenFlow13", "del-flows", "z0s00")
     wait_until(controller, lambda state: state.missing == ("z0s00",))
-    run("ovs-vsctl", "set-controller", "z0s00", controller.target)
+    run("ovs-vsctl", *controlled_by("z0s00", controller.target))
     controller.wait_ready(timeout_s=20)
     return len(controller.rules())
 

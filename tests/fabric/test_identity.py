@@ -94,7 +94,8 @@ def test_no_dpid_of_the_full_fabric_occurs_twice_or_is_zero() -> None:
 
 @given(any_node(), any_node())
 def test_different_nodes_have_different_dpids(one: NodeId, other: NodeId) -> None:
-    assert (one.dpid == other.dpid) == (one == other)
+    same = (one.role, one.zone, one.index) == (other.role, other.zone, other.index)
+    assert (one.dpid == other.dpid) == same == (one == other)
 
 
 def test_corners_of_the_address_space_do_not_meet() -> None:

@@ -1,0 +1,63 @@
+"""``fabric bench plans``: how much CPU time it takes to plan a fabric, under every policy and repair.
+
+Pure computation, without a world: what a controller does at its start, after a cut, and to tell switches what differs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import TypeVar
+
+from rich.table import Table
+
+from controllers import messages
+from controllers.plan import RoutePlan
+from controllers.planner import Planner
+from controllers.routing import Policy, Repair, Routing
+from controllers.updates import Installed, Round, rounds_to
+from experiments.console import OUT
+from fabric.model import Fabric, Tier
+from topologies.load import load_fabric
+
+Result = TypeVar("Result")
+
+
+def bench_plans(topology: str | None) -> None:
+    """Print the CPU seconds of plans of a fabric, by default the full Fire-Flyer 2, with a link of a spine cut."""
+    fabric = load_fabric(topology or "fire_flyer_2")
+    columns = ("policy", "repair", "rules", "groups", "first plan", "after a cut", "what differs", "encoded")
+    size = f"{len(fabric.hosts)} hosts, {len(fabric.switches)} switches"
+    table = Table(*columns, title=f"{fabric.name}, {size}: seconds of the CPU")
+    for policy, repair in product(Policy, Repair):
+        routing = Routing(policy=policy, repair=repair)
+        fresh = replace(fabric, name=routing.name)  # What is known of a fabric is kept.
+        table.add_row(policy.value, repair.value, *_row(fresh, routing))
+    OUT.print(table)
+
+
+def _row(fabric: Fabric, routing: Routing) -> list[str]:
+    """Return the sizes of plans under one routing, and the seconds that they take."""
+    planner, made_s = _timed(lambda: Planner(fabric, routing))
+    plan, first_s = _timed(planner.plan)
+    has = {dpid: Installed(dict(one.cookies), set(one.groups)) for dpid, one in plan.switches.items()}
+    after, replan_s = _timed(lambda: planner.after(fabric.links_of_tier(Tier.UPLINK)[:1]).plan())
+    _, differ_s = _timed(lambda: rounds_to(after, has))
+    _, encoded_s = _timed(lambda: _encoded(plan))
+    seconds = (made_s + first_s, replan_s, differ_s, encoded_s)
+    return [f"{plan.rule_count:,}", f"{plan.group_count:,}", *(f"{one:.2f}" for one in seconds)]
+
+
+def _encoded(plan: RoutePlan) -> int:
+    """Encode a whole plan, and return its bytes."""
+    rounds: Sequence[Round] = rounds_to(plan, {dpid: Installed() for dpid in plan.switches})
+    return sum(len(part) for one in rounds for change in one.values() for part in messages.changes(change))
+
+
+def _timed(work: Callable[[], Result]) -> tuple[Result, float]:
+    """Return what some work gives, and the seconds of the CPU that it took."""
+    started_s = time.process_time()
+    result = work()
+    return result, time.process_time() - started_s
