@@ -37,7 +37,7 @@ from .cuts import Network
 from .linearizability import MAYBE, Operation, violations
 
 BATCHES, RUNS_OF_A_BATCH = 8, 25
-CLIENTS = 4
+CLIENTS = 6
 LOAD_S = 1.2
 SETTINGS = {
     "replicas": 3,
@@ -124,7 +124,7 @@ async def _trouble(world: _World, until_s: float) -> None:
     """Kill up to two of a chain's three, stop services and cut services and clients off, for a while each."""
     rng, kills = world.rng, world.rng.choice((0, 1, 2))
     while time.monotonic() < until_s:
-        await asyncio.sleep(rng.random() * 0.15)
+        await asyncio.sleep(rng.random() * 0.25)
         node = rng.choice(world.living())
         event = rng.choice(("kill", "cut", "cut", "stop", "stop", "heal"))
         if event == "kill" and kills:
