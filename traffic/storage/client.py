@@ -50,7 +50,12 @@ class ChainLost(TrafficError):  # noqa: N818 - what happened, as its callers nam
 
 
 class GaveUp(TrafficError):  # noqa: N818
-    """An operation did not succeed within its time, though tried again and again: its servers are out of reach."""
+    """An operation did not succeed within its time, though tried again and again: its servers are out of reach.
+
+    ``request``: the number of the write that it was, which may take effect all the same; 0 for a read.
+    """
+
+    request = 0
 
 
 @dataclass(frozen=True)
@@ -256,17 +261,20 @@ class StorageClient:
             if result is not None:
                 break
             self.retries += 1
-            await self._pause(retry, why, "write", head, started)
+            await self._pause(retry, why, "write", head, started, request)
         acknowledged = Acknowledged(extent, result.version, request)
         self.acknowledged[extent.chunk] = acknowledged
         self.operations.append(Operation("write", head.name, extent.length, started, time.monotonic(), retry.count))
         return acknowledged
 
-    async def _pause(self, retry: _Retry, why: str, kind: str, server: NodeId, started: float) -> None:
+    async def _pause(
+        self, retry: _Retry, why: str, kind: str, server: NodeId, started: float, request: int = 0
+    ) -> None:
         """Wait before the next try; note the operation as failed if there is none."""
         try:
             await retry.pause(why)
-        except GaveUp:
+        except GaveUp as error:
+            error.request = request
             failed = Operation(f"{kind}_failed", server.name, 0, started, time.monotonic(), retry.count)
             self.operations.append(failed)
             raise

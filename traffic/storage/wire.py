@@ -472,6 +472,7 @@ async def dial(party: Party, peer: str, address: tuple[str, int], source: str, t
             wire.post(_hello(role, attempt, party.name))
         await asyncio.wait_for(greeted, max(0.01, deadline_s - time.monotonic()))
     except BaseException as error:
+        greeted.cancel()
         for wire in wires:
             wire.close()
         if not isinstance(error, asyncio.TimeoutError | LinkLost):
