@@ -15,6 +15,7 @@ from experiments.cuts import Place
 from experiments.recovery import PARTS, parts_s
 from fabric.results import Phase
 from fabric.units import format_time
+from traffic.storage.verification import Verification
 
 UNDISTURBED = "undisturbed"
 LEAST_TIMEOUT_S = 0.2
@@ -35,14 +36,6 @@ class Rows(Protocol):
 
     def table(self, name: str) -> pd.DataFrame:
         """Return all rows of a table."""
-
-
-@dataclass(frozen=True)
-class WrittenBack:
-    """Acknowledged writes that were read back after the run, and a line for each that was lost."""
-
-    checked: int
-    lost: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -89,7 +82,7 @@ def groups(cuts: pd.DataFrame, cut_flows: pd.DataFrame) -> Iterator[Group]:
 
 
 def summarize(
-    session: Rows, policies: Mapping[str, Routing], period_s: float, written: WrittenBack | None
+    session: Rows, policies: Mapping[str, Routing], period_s: float, written: Verification | None
 ) -> dict[str, Any]:
     """Return the tables, metrics and answer of a run of ``link_flap``."""
     cuts = session.table("cuts")
@@ -107,12 +100,8 @@ def summarize(
             failed_table(session, Counter(map(str, cuts["routing"])), written),
         ],
         "probe_period_s": period_s,
-        "acknowledged_writes": _writes_as_json(written),
+        "acknowledged_writes": (written or Verification()).counts,
     }
-
-
-def _writes_as_json(written: WrittenBack | None) -> dict[str, int]:
-    return {"checked": written.checked, "lost": len(written.lost)} if written else {"checked": 0, "lost": 0}
 
 
 def _calm(steps: pd.DataFrame) -> dict[str, float]:
@@ -209,7 +198,7 @@ def _tcp_table(found: Sequence[Group]) -> Iterator[dict[str, Any]]:
         }
 
 
-def failed_table(session: Rows, cuts: Mapping[str, int], written: WrittenBack | None) -> dict[str, Any]:
+def failed_table(session: Rows, cuts: Mapping[str, int], written: Verification | None) -> dict[str, Any]:
     """Return the table of what failed for good, by policy."""
     restarts, operations = session.table("restarts"), session.table("operations")
     rows = []
@@ -220,6 +209,8 @@ def failed_table(session: Rows, cuts: Mapping[str, int], written: WrittenBack | 
         counts = [len(restarts[restarts["phase"].isin(phases)]), given_up, inside["retries"].sum()]
         rows.append([routing, str(cuts.get(routing, 0)), *(f"{count:.0f}" for count in counts)])
     lost = f"{len(written.lost)} of {written.checked}" if written else "none were made"
+    if written is not None and written.out_of_reach:
+        lost += f" ({len(written.out_of_reach)} out of reach)"
     return {
         "title": "What failed",
         "columns": ["policy", "cuts", "jobs that began again", "storage operations given up", "storage retries"],
@@ -233,7 +224,7 @@ def _answer(
     metrics: Mapping[str, float],
     policies: Mapping[str, Routing],
     period_s: float,
-    written: WrittenBack | None,
+    written: Verification | None,
 ) -> str:
     """Return the findings in sentences."""
     sentences = [_blackout_sentence(name, found) for name in policies]
@@ -241,7 +232,7 @@ def _answer(
     sentences += [_repair_sentence(name, metrics) for name in by_controller]
     sentences += [_stall_sentence(found, metrics)]
     if written is not None:
-        sentences.append(f"Of {written.checked} acknowledged writes {len(written.lost)} were lost.")
+        sentences.append(written.sentence)
     sentences.append(f"Blackouts are known to {format_time(period_s)}.")
     return " ".join(sentence for sentence in sentences if sentence)
 

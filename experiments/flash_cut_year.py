@@ -169,7 +169,7 @@ def run_flash_cut_year(session: Session, config: FlashCutYearConfig) -> dict[str
             for duration_s in config.durations:
                 played.append(_play_year(session, config, jobs, calm, duration_s))
         verification = jobs.storage.verify_acknowledged()
-    return summarize(session, played, config.checkpoint_interval, verification.checked, len(verification.lost))
+    return summarize(session, played, config.checkpoint_interval, verification)
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from traffic.job import Job
 from traffic.nccl import NcclConfig, NcclJob, nccl_flows, sent_fraction
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
+from traffic.storage.verification import Verification
 from traffic.trees import tree_flows
 
 QUESTION = "What do training and storage cost each other in one shared queue, and what in lanes?"
@@ -159,7 +160,7 @@ def busiest_switch_port(ports: pd.DataFrame, fabric: Fabric) -> Port:
 
 
 def summarize(
-    session: Session, config: IsolationConfig, port: Port, at_port: Shares, verification: Any
+    session: Session, config: IsolationConfig, port: Port, at_port: Shares, verification: Verification
 ) -> dict[str, Any]:
     """Return the tables and metrics of a run."""
     fabric = session.live.fabric
@@ -187,7 +188,7 @@ def summarize(
             _shares_table(session, config, port, at_port),
         ],
         "side_by_side": _side_by_side(config, figures),
-        "acknowledged_writes": {"checked": verification.checked, "lost": len(verification.lost)},
+        "acknowledged_writes": verification.counts,
     }
 
 

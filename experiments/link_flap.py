@@ -32,7 +32,7 @@ from experiments.cuts import (
     cut_schedule,
     plan_cuts,
 )
-from experiments.flap_tables import WrittenBack, summarize
+from experiments.flap_tables import summarize
 from experiments.placement import order_ranks
 from experiments.recovery import Felt, cut_tables, windows
 from experiments.session import PhaseOutcome, Session
@@ -46,6 +46,7 @@ from traffic.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.job import Job
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
+from traffic.storage.verification import Verification
 from traffic.trees import tree_flows
 
 QUESTION = "What does a link that flaps cost training and storage, and which repair makes it small?"
@@ -149,11 +150,10 @@ def run_link_flap(session: Session, config: LinkFlapConfig) -> dict[str, Any]:
     return summarize(session, config.policies, config.probes.period, written)
 
 
-def _written(jobs: _Jobs) -> WrittenBack | None:
+def _written(jobs: _Jobs) -> Verification | None:
     if jobs.storage is None:
         return None
-    verification = jobs.storage.verify_acknowledged()
-    return WrittenBack(verification.checked, tuple(verification.lost))
+    return jobs.storage.verify_acknowledged()
 
 
 def _cut_phase(

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.flap_tables import Rows, WrittenBack, failed_table, time_text
+from experiments.flap_tables import Rows, failed_table, time_text
 from experiments.year import LostWork, overlapping_fraction_in_days
 from fabric.units import format_time
+from traffic.storage.verification import Verification
 
 _YEAR_S = 365 * 86_400.0
 
@@ -78,10 +79,9 @@ class PlayedYear:
 
 
 def summarize(
-    session: Rows, years: Sequence[PlayedYear], checkpoint_interval_s: float, checked: int, lost: int
+    session: Rows, years: Sequence[PlayedYear], checkpoint_interval_s: float, written: Verification
 ) -> dict[str, Any]:
     """Return the tables, metrics and answer of a run of ``flash_cut_year``."""
-    written = WrittenBack(checked, ("",) * lost)
     return {
         "title": "A year of link flash cuts, replayed",
         "answer": _answer(years, checkpoint_interval_s, written),
@@ -92,7 +92,7 @@ def summarize(
             failed_table(session, _cut_counts(years), written),
         ],
         "compression": years[0].played.compression,
-        "acknowledged_writes": {"checked": checked, "lost": lost},
+        "acknowledged_writes": written.counts,
     }
 
 
@@ -157,7 +157,7 @@ def _overlap_table(years: Sequence[PlayedYear]) -> dict[str, Any]:
     }
 
 
-def _answer(years: Sequence[PlayedYear], checkpoint_interval_s: float, written: WrittenBack) -> str:
+def _answer(years: Sequence[PlayedYear], checkpoint_interval_s: float, written: Verification) -> str:
     sentences = [
         f"{year.played.routing}, cuts of {format_time(year.played.duration_s)}: {year.training_lost:.1%} of training "
         f"and {year.storage_lost:.1%} of storage lost, {time_text(year.lost_per_cut_s)} of one job's time a cut, "
@@ -170,5 +170,5 @@ def _answer(years: Sequence[PlayedYear], checkpoint_interval_s: float, written: 
         f"({worst.label}) would cost {worst.lost_in_a_year_fraction:.2g} of the training, beside "
         f"{LostWork(worst.failed, checkpoint_interval_s).expected_s:.0f} s of work lost with jobs that failed."
     )
-    sentences.append(f"Of {written.checked} acknowledged writes {len(written.lost)} were lost.")
+    sentences.append(written.sentence)
     return " ".join(sentences)

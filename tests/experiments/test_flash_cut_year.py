@@ -25,6 +25,7 @@ from experiments.year_tables import Played, PlayedYear, summarize
 from fabric.errors import ConfigError
 from fabric.results import TABLES, Phase, empty_table
 from topologies.load import load_fabric
+from traffic.storage.verification import Verification
 
 FABRIC = load_fabric("fire_flyer_2_small")
 STEPS = spans([(0.0, 1.0), (1.0, 3.0), (3.0, 3.5)])
@@ -120,7 +121,7 @@ def test_the_summary_says_what_a_cut_costs_and_what_compression_does() -> None:
     assert (LostWork(2, 300.0).expected_s, LostWork(2, 300.0).most_s) == (300.0, 600.0)
     # 4 cuts of 10 job-seconds in 3 days of 4 jobs.
     assert year.lost_in_a_year_fraction == pytest.approx(40 / (4 * 3 * 86_400))
-    summary: dict[str, Any] = summarize(FakeSession(), [year], 300.0, 9, 0)
+    summary: dict[str, Any] = summarize(FakeSession(), [year], 300.0, Verification(9))
     assert summary["metrics"]["wait.100ms.training_lost_per_cut_s"] == pytest.approx(10)
     cost, overlaps, failed = summary["tables"]
     assert cost["rows"] == [

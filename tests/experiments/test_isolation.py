@@ -18,6 +18,7 @@ from fabric.lanes import ServiceLevel
 from fabric.results import TABLES, Phase, ResultWriter, empty_table
 from topologies.load import load_fabric
 from traffic.job import Records
+from traffic.storage.verification import Verification
 
 SMALL = load_fabric("fire_flyer_2_small")
 CONFIG = cast(IsolationConfig, resolve("isolation", [])[1])
@@ -120,7 +121,7 @@ def full_session() -> FakeSession:
 
 def summary_of(session: FakeSession) -> dict[str, Any]:
     share = {level: 250_000.0 if level is ServiceLevel.HFREDUCE else 25_000.0 for level in ServiceLevel}
-    verification = SimpleNamespace(checked=12, lost=["chunk 3"])
+    verification = Verification(12, ("chunk 3",))
     at_port = {"shared": dict.fromkeys(ServiceLevel, 0.0), "lanes": share}
     return summarize(cast(Session, session), CONFIG, PORTS["z0l00:1"], at_port, verification)
 
@@ -167,7 +168,7 @@ def test_the_ideal_is_a_full_nic() -> None:
 
 
 def test_writes_that_were_acknowledged_and_lost_are_told() -> None:
-    assert SUMMARY["acknowledged_writes"] == {"checked": 12, "lost": 1}
+    assert SUMMARY["acknowledged_writes"] == {"checked": 12, "lost": 1, "out_of_reach": 0}
 
 
 def test_the_promised_shares_are_those_of_the_config() -> None:

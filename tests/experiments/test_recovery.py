@@ -12,12 +12,13 @@ import pytest
 from controllers.planner import plan_routes
 from controllers.routing import Repair, Routing
 from experiments.cuts import Cut, Place, choose_targets, crossed_links
-from experiments.flap_tables import WrittenBack, summarize
+from experiments.flap_tables import summarize
 from experiments.recovery import Felt, cut_tables, parts_s, windows
 from fabric.errors import TrafficError
 from fabric.results import TABLES, Phase, empty_table
 from topologies.load import load_fabric
 from traffic.blackout import ProbeFlow
+from traffic.storage.verification import Verification
 
 FABRIC = load_fabric("fire_flyer_2_small")
 CROSSED = crossed_links(FABRIC, plan_routes(FABRIC, Routing()))
@@ -158,7 +159,9 @@ class FakeSession:
 
 
 def test_the_summary_says_blackouts_parts_stalls_and_losses() -> None:
-    summary = summarize(FakeSession(), {"reroute": Routing(repair=Repair.REROUTE)}, PERIOD_S, WrittenBack(7, ("one",)))
+    summary = summarize(
+        FakeSession(), {"reroute": Routing(repair=Repair.REROUTE)}, PERIOD_S, Verification(7, ("one",), ("two",))
+    )
     metrics = summary["metrics"]
     assert metrics["reroute.leaf_spine.200ms.cuts"] == 2
     assert metrics["reroute.leaf_spine.200ms.crossing_flows"] == 3
@@ -166,8 +169,8 @@ def test_the_summary_says_blackouts_parts_stalls_and_losses() -> None:
     assert metrics["reroute.leaf_spine.200ms.stall_max_s"] == pytest.approx(0.8)
     assert metrics["reroute.repair.sum_p50_s"] == pytest.approx(0.024)
     assert metrics["undisturbed.stall_s"] == pytest.approx(0.05)
-    assert summary["acknowledged_writes"] == {"checked": 7, "lost": 1}
-    assert "Of 7 acknowledged writes 1 were lost." in summary["answer"]
+    assert summary["acknowledged_writes"] == {"checked": 7, "lost": 1, "out_of_reach": 1}
+    assert "Of 7 acknowledged writes 1 were lost. 1 were out of reach." in summary["answer"]
     assert "4 ms to port status + 12 ms to planned + 6 ms to rules in place" in summary["answer"]
     stalls = "A step stalls behind blackouts below TCP's least timeout (200 ms) for 600 ms at the median and 800 ms at"
     assert stalls in summary["answer"]

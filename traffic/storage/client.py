@@ -50,7 +50,12 @@ class ChainLost(TrafficError):  # noqa: N818 - what happened, as its callers nam
 
 
 class GaveUp(TrafficError):  # noqa: N818
-    """An operation did not succeed within its time, though tried again and again: its servers are out of reach."""
+    """An operation did not succeed within its time, though tried again and again: its servers are out of reach.
+
+    ``request``: the number of the write that it was, which may take effect all the same; 0 for a read.
+    """
+
+    request = 0
 
 
 @dataclass(frozen=True)
@@ -248,26 +253,28 @@ class StorageClient:
         request = next(self._requests)
         pieces = Recipe(extent.chunk, request, extent.length).pieces(0, extent.length)
         checksum = checksum_of(pieces) if checksum is None else checksum
-        io = Io(extent.chain, extent.chunk, 0, extent.length, checksum, request)
         retry = _Retry(f"{self.name}: write of {extent.chunk}", self.config.client.operation_timeout, self._rng)
         started = time.monotonic()
         while True:
             head = self._targets(extent)[0]
-            result, why = await self._try_write(head, self._versioned(io), pieces)
+            result, why = await self._try_write(head, self._io_of(extent, checksum, request), pieces)
             if result is not None:
                 break
             self.retries += 1
-            await self._pause(retry, why, "write", head, started)
+            await self._pause(retry, why, "write", head, started, request)
         acknowledged = Acknowledged(extent, result.version, request)
         self.acknowledged[extent.chunk] = acknowledged
         self.operations.append(Operation("write", head.name, extent.length, started, time.monotonic(), retry.count))
         return acknowledged
 
-    async def _pause(self, retry: _Retry, why: str, kind: str, server: NodeId, started: float) -> None:
+    async def _pause(
+        self, retry: _Retry, why: str, kind: str, server: NodeId, started: float, request: int = 0
+    ) -> None:
         """Wait before the next try; note the operation as failed if there is none."""
         try:
             await retry.pause(why)
-        except GaveUp:
+        except GaveUp as error:
+            error.request = request
             failed = Operation(f"{kind}_failed", server.name, 0, started, time.monotonic(), retry.count)
             self.operations.append(failed)
             raise
@@ -283,8 +290,9 @@ class StorageClient:
             return None, f"{head} answered {reply.status.name}"
         raise TrafficError(f"{self.name}: write of {io.chunk}: {head} refused it: {reply.status.name}")
 
-    def _versioned(self, io: Io) -> Io:
-        return replace(io, chain_version=self.table.chains[io.chain].version)
+    def _io_of(self, extent: Extent, checksum: int = 0, request: int = 0) -> Io:
+        version = self.table.chains[extent.chain].version
+        return Io(extent.chain, extent.chunk, extent.offset, extent.length, checksum, request, 0, version)
 
     # Reads.
 
@@ -342,7 +350,7 @@ class StorageClient:
         self, node: NodeId, places: Sequence[int], extents: Sequence[Extent], found: dict[int, ReadChunk], retries: int
     ) -> str:
         """Read a batch into ``found``; return why something is still missing, or nothing."""
-        ios = [self._versioned(Io(e.chain, e.chunk, e.offset, e.length)) for e in (extents[at] for at in places)]
+        ios = [self._io_of(extents[place]) for place in places]
         started = time.monotonic()
         async with self._in_flight_at[node], self._in_flight:
             try:

@@ -30,6 +30,11 @@ MAX_META_BYTES = 1 << 20
 MAX_PAYLOAD_BYTES = 64 << 20
 
 
+def client_of(request: int) -> int:
+    """Return the number of the client that a write is of."""
+    return request >> REQUEST_BITS
+
+
 class Kind(IntEnum):
     """What a call asks."""
 
@@ -128,11 +133,6 @@ class Io:
     request: int = 0
     version: int = 0
     chain_version: int = 0
-
-    @property
-    def client(self) -> int:
-        """The number of the client that writes."""
-        return self.request >> REQUEST_BITS
 
     def pack(self) -> bytes:
         """Return the record."""

@@ -31,13 +31,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from fabric.errors import TrafficError
 from fabric.identity import NodeId
 from traffic.storage.chains import Chain, ChainTable, ChunkId, Extent, TableChange
-from traffic.storage.messages import Io, Status
+from traffic.storage.messages import Io, Status, client_of
 from traffic.storage.payload import Content, Recipe, checksum_of
 from traffic.storage.permits import Permits
 
@@ -182,13 +182,13 @@ class Replica:
             if (applied := self._applied(io)) is not None:
                 return applied
             if held.pending is None:
-                self._take_in(held, replace(io, version=held.version + 1), content, zone)
+                self._take_in(held, io, held.version + 1, content, zone)
             return await self._complete(io.chunk, held, until_s)
 
     def _applied(self, io: Io) -> Applied | None:
         """Return a write if it is done. Raises Refused if its client has written anew since."""
         held = self._chunks.get(io.chunk)
-        last = held.last.get(io.client) if held is not None else None
+        last = held.last.get(client_of(io.request)) if held is not None else None
         if last is None or last.request < io.request:
             return None
         if last.request > io.request:
@@ -210,7 +210,7 @@ class Replica:
             self.chain_of(io)
             held = self._chunks.setdefault(io.chunk, Chunk(io.chain))
             if self._is_new(io):
-                self._take_in(held, io, content, zone)
+                self._take_in(held, io, io.version, content, zone)
             if held.pending is not None and held.pending.version == io.version:
                 return await self._complete(io.chunk, held, until_s)
             return Applied(io.version, io.request)
@@ -230,9 +230,9 @@ class Replica:
             raise TrafficError(f"{self.node}: {io.chunk}: update to {io.version} after {version}; one is missing")
         return io.version > version and (held is None or held.pending is None)
 
-    def _take_in(self, held: Chunk, io: Io, content: Content | None, zone: int) -> None:
+    def _take_in(self, held: Chunk, io: Io, version: int, content: Content | None, zone: int) -> None:
         assert content is not None, "what was neither committed nor pending was pulled"
-        held.pending = Stored(io.version, io.request, io.checksum, content, zone)
+        held.pending = Stored(version, io.request, io.checksum, content, zone)
 
     async def settle(self, chunk: ChunkId, until_s: float) -> None:
         """Complete a chunk's pending version, if it still has one. Raises Refused if that is not done by then."""
@@ -245,19 +245,25 @@ class Replica:
         """Pass the pending version on until the rest of the chain has it, then commit it."""
         stored = held.pending
         assert stored is not None, "callers hold the lock and have seen it"
-        io = Io(held.chain, chunk, 0, stored.content.size_bytes, stored.checksum, stored.request, stored.version)
         while (successor := self._successor(held.chain)) is not None:
             changed = self._changed.setdefault(held.chain, asyncio.get_running_loop().create_future())
-            versioned = replace(io, chain_version=self.table.chains[held.chain].version)
-            status = await self._pass_on(successor, versioned, stored, until_s, changed)
+            io = self._io_of(chunk, held.chain, stored)
+            status = await self._pass_on(successor, io, stored, until_s, changed)
             if status is Status.OK:
                 break
             if not status.may_pass:
-                raise TrafficError(f"{self.node}: {successor} refused version {io.version} of {chunk}: {status.name}")
+                raise TrafficError(
+                    f"{self.node}: {successor} refused version {stored.version} of {chunk}: {status.name}"
+                )
             if time.monotonic() >= until_s:
                 raise Refused(Status.BUSY, f"{successor} did not take {chunk} in time; last: {status.name}")
             await asyncio.wait({changed}, timeout=self._retry_s)
-        return self._commit(held, stored, io.client)
+        return self._commit(held, stored)
+
+    def _io_of(self, chunk: ChunkId, number: int, stored: Stored) -> Io:
+        size = stored.content.size_bytes
+        chain_version = self.table.chains[number].version
+        return Io(number, chunk, 0, size, stored.checksum, stored.request, stored.version, chain_version)
 
     def _successor(self, number: int) -> NodeId | None:
         chain = self.table.chains[number]
@@ -277,10 +283,10 @@ class Replica:
         finally:
             forward.cancel()
 
-    def _commit(self, held: Chunk, stored: Stored, client: int) -> Applied:
+    def _commit(self, held: Chunk, stored: Stored) -> Applied:
         applied = Applied(stored.version, stored.request)
         held.committed, held.pending = stored, None
-        held.last[client] = applied
+        held.last[client_of(stored.request)] = applied
         return applied
 
     @asynccontextmanager

@@ -17,6 +17,17 @@ class Verification:
     lost: tuple[str, ...] = ()
     out_of_reach: tuple[str, ...] = ()
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of each there are, as a result tells them."""
+        return {"checked": self.checked, "lost": len(self.lost), "out_of_reach": len(self.out_of_reach)}
+
+    @property
+    def sentence(self) -> str:
+        """The finding in words."""
+        unknown = f" {len(self.out_of_reach)} were out of reach." if self.out_of_reach else ""
+        return f"Of {self.checked} acknowledged writes {len(self.lost)} were lost.{unknown}"
+
     def __add__(self, other: Verification) -> Verification:
         return Verification(
             self.checked + other.checked, self.lost + other.lost, self.out_of_reach + other.out_of_reach

@@ -19,7 +19,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from fabric.errors import TrafficError
@@ -183,7 +183,7 @@ class Wire(asyncio.BufferedProtocol):
         meta, payload = bytes(self._meta), self._payload
         self._meta, self._payload = bytearray(), bytearray()
         self._rest = memoryview(self._header)
-        self.on_frame(self, replace(head, meta=meta, payload=payload))
+        self.on_frame(self, Frame(head.kind, head.is_reply, head.status, head.number, head.deadline_s, meta, payload))
 
     def _end_arrival(self) -> None:
         if self._arriving:
@@ -472,6 +472,7 @@ async def dial(party: Party, peer: str, address: tuple[str, int], source: str, t
             wire.post(_hello(role, attempt, party.name))
         await asyncio.wait_for(greeted, max(0.01, deadline_s - time.monotonic()))
     except BaseException as error:
+        greeted.cancel()
         for wire in wires:
             wire.close()
         if not isinstance(error, asyncio.TimeoutError | LinkLost):

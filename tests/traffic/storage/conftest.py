@@ -58,12 +58,13 @@ def job_of(pool: AgentPool) -> Iterator[JobOf]:
 
 
 @contextlib.asynccontextmanager
-async def client_of(job: StorageJob, number: int = 900, **overrides: Any) -> AsyncIterator[StorageClient]:
+async def client_of(
+    job: StorageJob, number: int = 900, config: StorageConfig | None = None, source: str = "127.0.0.1"
+) -> AsyncIterator[StorageClient]:
     """A client in the test's own process, which goes by the job's newest table."""
     tasks = Tasks()
-    config = overrides.pop("config", job.config)
-    client = StorageClient(f"test{number}", number, job.table, config, tasks)
-    await client.connect({node: address for (zone, node), address in job.addresses.items() if zone == 0}, "127.0.0.1")
+    client = StorageClient(f"test{number}", number, job.table, config or job.config, tasks)
+    await client.connect({node: address for (zone, node), address in job.addresses.items() if zone == 0}, source)
 
     async def follow_tables() -> None:
         while True:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 
 from fabric.agents import Agent
 from traffic.storage import service
 from traffic.storage.chains import ChunkId
-from traffic.storage.messages import REQUEST_BITS, Io, Status
+from traffic.storage.messages import Status
 from traffic.storage.orders import ServiceArguments
 from traffic.storage.replica import Applied, Chunk, Replica, Stored
 
@@ -24,7 +23,7 @@ class AnswersFirst(Replica):
         assert stored is not None
         self._later = getattr(self, "_later", {})
         self._later[chunk] = asyncio.ensure_future(self._pass_on_after(self._later.get(chunk), chunk, held, stored))
-        return self._commit(held, stored, stored.request >> REQUEST_BITS)
+        return self._commit(held, stored)
 
     async def _pass_on_after(
         self, before: asyncio.Future[None] | None, chunk: ChunkId, held: Chunk, stored: Stored
@@ -33,10 +32,8 @@ class AnswersFirst(Replica):
             await before
         status = Status.BUSY
         while status is not Status.OK and (successor := self._successor(held.chain)) is not None:
-            size = stored.content.size_bytes
-            io = Io(held.chain, chunk, 0, size, stored.checksum, stored.request, stored.version)
-            versioned = replace(io, chain_version=self.table.chains[held.chain].version)
-            status = await self._forward(successor, versioned, stored, time.monotonic() + 0.1)
+            io = self._io_of(chunk, held.chain, stored)
+            status = await self._forward(successor, io, stored, time.monotonic() + 0.1)
             await asyncio.sleep(self._retry_s)
 
 
@@ -51,9 +48,9 @@ class ReadsWhatIsPending(Replica):
 class ForgetsClients(Replica):
     """Knows a chunk's last write only, whoever made it: a try that comes again after another's write is a new one."""
 
-    def _commit(self, held: Chunk, stored: Stored, client: int) -> Applied:
+    def _commit(self, held: Chunk, stored: Stored) -> Applied:
         held.last.clear()
-        return super()._commit(held, stored, client)
+        return super()._commit(held, stored)
 
 
 def run_service_that_answers_first(agent: Agent, arguments: ServiceArguments) -> None:

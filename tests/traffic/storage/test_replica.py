@@ -75,7 +75,7 @@ def test_a_version_left_pending_is_completed_under_the_next_table() -> None:
         replica = world.replicas[head]
         world.running.pop(tail)
         with pytest.raises(Refused, match=f"BUSY: {tail} did not take {CHUNK} in time; last: BUSY"):
-            await world.write(io_of(5), world.table)
+            await replica.write(io_of(5), world.pull_from(None, None, io_of(5)), 0, soon(0.02))
         with pytest.raises(Refused, match="PENDING"):
             replica.read(CHUNK)
         assert replica.adopt(world.table.without_node(tail).change_from(world.table)) == [CHUNK]

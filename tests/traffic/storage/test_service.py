@@ -126,6 +126,28 @@ def test_requests_beyond_the_limits_are_refused_and_the_client_stays_within_them
     run(scene())
 
 
+@pytest.mark.parametrize(
+    "change", [{"length": 0}, {"offset": 10}, {"chain": 9999}, None], ids=["empty", "offset", "no chain", "no record"]
+)
+def test_a_write_that_is_not_one_whole_chunk_is_refused_and_the_service_goes_on(
+    job_of: JobOf, change: dict[str, int] | None
+) -> None:
+    job = job_of(**SMALL)
+    extent = job.striping.layout(FILE, 1000).extent(0)
+
+    async def scene() -> None:
+        async with client_of(job) as client:
+            link = client.links[job.table.chains[extent.chain].head.node]
+            io = _io(extent, extent.length)
+            wrong = b"" if change is None else replace(io, **change).pack()  # type: ignore[arg-type]
+            for meta in (wrong, pack_all([io, io])):
+                reply = await link.call(Kind.WRITE, meta, 5)
+                assert reply.status is Status.WRONG_REQUEST
+            await client.write_chunk(extent)
+
+    run(scene())
+
+
 def test_a_read_reports_each_stretch_that_is_not_there(job_of: JobOf) -> None:
     job = job_of(**SMALL)
     extent = job.dataset[0].extent(0)
@@ -139,6 +161,23 @@ def test_a_read_reports_each_stretch_that_is_not_there(job_of: JobOf) -> None:
             assert [result.status for result in parse_results(reply.meta)] == [Status.OK, Status.NOT_FOUND]
             with pytest.raises(TrafficError, match="NOT_FOUND"):
                 await client.read_chunks([absent])
+
+    run(scene())
+
+
+def test_a_read_of_many_chains_misses_only_those_that_changed(job_of: JobOf) -> None:
+    job = job_of(**SMALL)
+    extents = list(job.dataset[0].extents())
+
+    async def scene() -> None:
+        async with client_of(job) as client:
+            node = job.table.chains[extents[0].chain].head.node
+            here = [e for e in extents if node in job.table.chains[e.chain].nodes]
+            ios = [_io(extent, 10) for extent in here]
+            ios[1] = replace(ios[1], chain_version=0)
+            reply = await client.links[node].call(Kind.READ, pack_all(ios), 5)
+            statuses = [result.status for result in parse_results(reply.meta)]
+            assert statuses == [Status.OK, Status.STALE_CHAIN] + [Status.OK] * (len(here) - 2)
 
     run(scene())
 

@@ -14,7 +14,6 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,16 +27,14 @@ from traffic.storage import job as job_module
 from traffic.storage.chains import Extent
 from traffic.storage.client import GaveUp, StorageClient
 from traffic.storage.job import StorageJob
-from traffic.storage.messages import Io, IoResult
 from traffic.storage.verification import Verification
-from traffic.storage.wire import Tasks
 
-from .conftest import FABRIC, config_of, loopback, run
+from .conftest import FABRIC, client_of, config_of, loopback, run
 from .cuts import Network
 from .linearizability import MAYBE, Operation, violations
 
 BATCHES, RUNS_OF_A_BATCH = 8, 25
-CLIENTS = 4
+CLIENTS = 6
 LOAD_S = 1.2
 SETTINGS = {
     "replicas": 3,
@@ -46,16 +43,6 @@ SETTINGS = {
     "service": {"transfer_stall": 0.1, "max_concurrent_pulls": 2, "apply_timeout": 0.2},
     "client": {"call_timeout": 0.3, "operation_timeout": 0.6},
 }
-
-
-class _Client(StorageClient):
-    """Remembers the number of the write under way, which nobody learns if it is given up."""
-
-    request = 0
-
-    async def _try_write(self, head: NodeId, io: Io, pieces: object) -> tuple[IoResult | None, str]:
-        self.request = io.request
-        return await super()._try_write(head, io, pieces)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -73,7 +60,7 @@ class _World:
     network: Network
     rng: random.Random
     extents: list[Extent]
-    clients: list[_Client] = field(default_factory=list)
+    clients: list[StorageClient] = field(default_factory=list)
     stopped: set[NodeId] = field(default_factory=set)
     found: Run = field(default_factory=Run)
 
@@ -90,22 +77,23 @@ class _World:
         self.stopped.clear()
 
 
-async def _load(world: _World, client: _Client, until_s: float) -> None:
+async def _load(world: _World, client: StorageClient, until_s: float) -> None:
     while time.monotonic() < until_s:
         extent = world.rng.choice(world.extents)
         await (_write if world.rng.random() < 0.4 else _read)(world.found, client, extent)
         await asyncio.sleep(world.rng.random() * 0.01)
 
 
-async def _write(found: Run, client: _Client, extent: Extent) -> None:
+async def _write(found: Run, client: StorageClient, extent: Extent) -> None:
     started, ended = time.monotonic(), MAYBE
     try:
-        await client.write_chunk(extent)
+        request = (await client.write_chunk(extent)).request
         ended = time.monotonic()
         found.counts["writes"] += 1
-    except GaveUp:
+    except GaveUp as error:
+        request = error.request
         found.counts["writes given up"] += 1
-    found.operations.append(Operation(extent.chunk, True, client.request, started, ended))
+    found.operations.append(Operation(extent.chunk, True, request, started, ended))
 
 
 async def _read(found: Run, client: StorageClient, extent: Extent, node: NodeId | None = None) -> bool:
@@ -124,7 +112,7 @@ async def _trouble(world: _World, until_s: float) -> None:
     """Kill up to two of a chain's three, stop services and cut services and clients off, for a while each."""
     rng, kills = world.rng, world.rng.choice((0, 1, 2))
     while time.monotonic() < until_s:
-        await asyncio.sleep(rng.random() * 0.15)
+        await asyncio.sleep(rng.random() * 0.25)
         node = rng.choice(world.living())
         event = rng.choice(("kill", "cut", "cut", "stop", "stop", "heal"))
         if event == "kill" and kills:
@@ -157,7 +145,10 @@ async def _until_all_is_well(world: _World) -> None:
 async def _play(world: _World) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for number in range(1, CLIENTS + 1):
-            world.clients.append(await stack.enter_async_context(_client(world, number)))
+            source = f"127.0.9.{number}"
+            client = await stack.enter_async_context(client_of(world.job, number, source=source))
+            world.network.add(client.name, os.getpid(), [source])
+            world.clients.append(client)
         until_s = time.monotonic() + LOAD_S
         await asyncio.gather(_trouble(world, until_s), *(_load(world, client, until_s) for client in world.clients))
         await asyncio.sleep(world.job.config.failure_detection + 0.05)
@@ -166,31 +157,6 @@ async def _play(world: _World) -> None:
             world.found.verified += await client.read_back()
             world.found.counts.update({"tries in vain": client.retries})
             world.found.counts.update(client.party.counts)
-
-
-@contextlib.asynccontextmanager
-async def _client(world: _World, number: int) -> AsyncIterator[_Client]:
-    tasks = Tasks()
-    client = _Client(f"client{number}", number, world.job.table, world.job.config, tasks, number)
-    addresses = {node: address for (zone, node), address in world.job.addresses.items() if zone == 0}
-    source = f"127.0.9.{number}"
-    await client.connect(addresses, source)
-    world.network.add(client.name, os.getpid(), [source])
-
-    async def follow_tables() -> None:
-        while True:
-            client.adopt(world.job.table.change_from(client.table))
-            await asyncio.sleep(0.01)
-
-    follower = asyncio.get_running_loop().create_task(follow_tables())
-    try:
-        yield client
-        if tasks.failed.done():
-            tasks.failed.result()
-    finally:
-        follower.cancel()
-        for link in client.links.values():
-            link.close()
 
 
 def random_run(pool: AgentPool, seed: int) -> Run:

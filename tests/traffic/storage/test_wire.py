@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from fabric.errors import TrafficError
 from fabric.lanes import ServiceLevel
-from traffic.storage.messages import Frame, Kind, Status
-from traffic.storage.wire import CallTimeout, Link, LinkLost, Listener, Party, Tasks, dial
+from traffic.storage.messages import Frame, Kind, Status, header_of
+from traffic.storage.wire import CallTimeout, Link, LinkLost, Listener, Party, Tasks, _dial_wire, _hello, dial
 from traffic.transport import SocketOptions, listen
 
 OPTIONS = SocketOptions(ServiceLevel.STORAGE)
@@ -102,6 +104,83 @@ def test_sockets_carry_the_storage_service_level() -> None:
         for link in (client, server):
             for wire in (link._messages, link._data):
                 assert wire.sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) == ServiceLevel.STORAGE.tos
+
+    play(scene)
+
+
+UNKNOWN_KIND = bytearray(header_of(Frame(Kind.READ, False, Status.OK, 1, 9, b""), 0))
+UNKNOWN_KIND[4] = 77
+
+
+@pytest.mark.parametrize("damage", [b"X" * 80, bytes(UNKNOWN_KIND)])
+def test_a_damaged_stream_fails_the_program_and_names_its_ends(damage: bytes) -> None:
+    async def run() -> None:
+        ours, theirs = Tasks(), Tasks()
+        sock = listen("127.0.0.1", 0, OPTIONS)
+        accepted: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
+        Listener(Party("server", echo, OPTIONS, theirs), sock, accepted.set_result)
+        link = await dial(Party("client", echo, OPTIONS, ours), "server", sock.getsockname(), "127.0.0.1", 5)
+        server = await accepted
+        link._messages.post(damage)
+        with pytest.raises(TrafficError, match=r"server: 127\.0\.0\.1:\d+ from 127\.0\.0\.1:\d+: .*out of step"):
+            await asyncio.wait_for(theirs.failed, 5)
+        assert server.lost
+
+    asyncio.run(run())
+
+
+def test_halves_of_two_attempts_of_one_peer_make_no_link() -> None:
+    async def run() -> None:
+        tasks, links = Tasks(), list[Link]()
+        sock = listen("127.0.0.1", 0, OPTIONS)
+        Listener(Party("server", echo, OPTIONS, tasks), sock, links.append)
+        party = Party("client", echo, OPTIONS, tasks)
+        halves = [await _dial_wire(party, sock.getsockname(), "127.0.0.1", math.inf, 5) for _ in range(2)]
+        for wire, role, attempt in zip(halves, (b"m", b"d"), (b"a" * 8, b"b" * 8), strict=True):
+            wire.post(_hello(role, attempt, "client"))
+        link = await dial(party, "server", sock.getsockname(), "127.0.0.1", 5)
+        assert len(links) == 1
+        assert (await link.call(Kind.READ, b"whole", 5)).meta == b"whole"
+        assert not tasks.failed.done()
+
+    asyncio.run(run())
+
+
+def test_what_is_not_a_greeting_fails_the_program() -> None:
+    async def run() -> None:
+        tasks = Tasks()
+        sock = listen("127.0.0.1", 0, OPTIONS)
+        Listener(Party("server", echo, OPTIONS, tasks), sock, lambda link: None)
+        wire = await _dial_wire(Party("x", echo, OPTIONS, Tasks()), sock.getsockname(), "127.0.0.1", math.inf, 5)
+        wire.post(header_of(Frame(Kind.READ, False, Status.OK, 1, math.inf, b""), 0))
+        with pytest.raises(TrafficError, match="the first frame is READ with b'', not a greeting"):
+            await asyncio.wait_for(tasks.failed, 5)
+
+    asyncio.run(run())
+
+
+def test_replies_that_nobody_waits_for_are_not_sent() -> None:
+    async def scene(client: Link, server: Link) -> None:
+        client._data._transport.pause_reading()  # type: ignore[union-attr]
+        first = asyncio.create_task(client.call(Kind.READ, b"1", 10))
+        for number in range(20):  # They queue behind each other.
+            with pytest.raises(CallTimeout):
+                await client.call(Kind.READ, bytes([number]), 0.01)
+        client._data._transport.resume_reading()  # type: ignore[union-attr]
+        assert (await first).meta == b"1"
+        received = client.received_bytes()
+        assert (await client.call(Kind.READ, b"last", 5)).meta == b"last"
+        assert client.received_bytes() - received < 3_000_000
+        assert server._party.counts["expired_replies"] >= 15
+
+    play(scene)
+
+
+def test_a_call_that_comes_too_late_is_not_handled() -> None:
+    async def scene(client: Link, server: Link) -> None:
+        client._messages.post(header_of(Frame(Kind.READ, False, Status.OK, 99, time.monotonic() - 1, b"late"), 0))
+        assert (await client.call(Kind.READ, b"", 5)).status is Status.OK
+        assert server._party.counts["expired_calls"] == 1
 
     play(scene)
 

@@ -25,6 +25,8 @@ NODES = [NodeId(Role.STORAGE, None, index) for index in range(3)]
 CHUNK = ChunkId(0, 0)
 SIZE = 100
 PATIENCE_S = 0.02
+"""How long a client waits in random runs; in scenes, long enough for a busy machine."""
+LONG_S = 10.0
 
 
 def table_of(*nodes: NodeId) -> ChainTable:
@@ -36,7 +38,7 @@ def io_of(request: int, chunk: ChunkId = CHUNK, version: int = 0, chain_version:
     return Io(0, chunk, 0, SIZE, checksum, request, version, chain_version)
 
 
-def soon(wait_s: float = PATIENCE_S) -> float:
+def soon(wait_s: float = LONG_S) -> float:
     return time.monotonic() + wait_s
 
 
@@ -76,10 +78,10 @@ class World:
         replica = kind(node, self.table, self._forward_from(node), retry_s=0.0005)
         commit = replica._commit
 
-        def noted(held: Chunk, stored: Stored, client: int) -> Applied:
+        def noted(held: Chunk, stored: Stored) -> Applied:
             (chunk,) = (chunk for chunk, one in replica._chunks.items() if one is held)
             self.history.versions.setdefault((chunk, stored.request), set()).add(stored.version)
-            return commit(held, stored, client)
+            return commit(held, stored)
 
         replica._commit = noted  # type: ignore[method-assign]
         return replica
@@ -145,7 +147,7 @@ class World:
 
         return forward
 
-    async def write(self, io: Io, table: ChainTable, patience_s: float = PATIENCE_S) -> Applied:
+    async def write(self, io: Io, table: ChainTable, patience_s: float = LONG_S) -> Applied:
         head = table.chains[0].head.node
         versioned = io_of(io.request, io.chunk, chain_version=table.chains[0].version)
         return await self.at(head, self._write_at(head, versioned, soon(0.9 * patience_s)), None, patience_s)
@@ -178,7 +180,7 @@ class World:
     async def _settle(self, node: NodeId, chunk: ChunkId) -> None:
         while node in self.running and self.replicas[node].must_settle(chunk):
             try:
-                await self.at(node, self.replicas[node].settle(chunk, soon()), node, 1.0)
+                await self.at(node, self.replicas[node].settle(chunk, soon(PATIENCE_S)), node, 1.0)
             except (LinkLost, Refused):
                 await asyncio.sleep(0.001)
 
@@ -201,7 +203,7 @@ async def write_on(world: World, chunk: ChunkId, client: int, count: int, tries:
         for _ in range(tries):
             await world.delay()
             try:
-                answer = await world.write(io_of(request, chunk), world.table)
+                answer = await world.write(io_of(request, chunk), world.table, PATIENCE_S)
                 break
             except (LinkLost, Refused):
                 history.retries += 1
