@@ -62,11 +62,12 @@ def _busy_check(machine: pd.DataFrame) -> Check:
 
 
 def _by_window(frame: pd.DataFrame, column: str) -> Values:
-    """Return the mean of a column in each second of a phase; what is left of less than half a second is in no other."""
+    """Return the mean of a fraction in each second of a phase; less than half a second at its end joins the last."""
     since_s = frame["at_s"] - frame["at_s"].iloc[0]
     whole = max(1, math.floor(float(since_s.iloc[-1]) / _WINDOW_S + 0.5))
     window = np.minimum((since_s // _WINDOW_S).astype(int), whole - 1)
-    return frame.groupby(window)[column].mean().to_numpy(np.float64)
+    means: Values = frame.groupby(window)[column].mean().to_numpy(np.float64)
+    return means.clip(max=1.0)  # The kernel counts in ticks of 10 ms, and a second may seem to have had 101.
 
 
 def _limits(frame_times: tuple[float, float], frame_time_s: float) -> tuple[float, float]:

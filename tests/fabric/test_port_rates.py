@@ -133,6 +133,34 @@ def test_a_port_that_was_empty_now_and_then_says_nothing(load: float) -> None:
     assert found(series(*bursty, SHARED)) == []
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_port_that_random_bursts_fill_nearly_is_not_called_slow(seed: int) -> None:
+    """Bursts of 10 to 40 frames come at random times from four links at once, 93 % of what the link could carry."""
+    random = np.random.default_rng(seed)
+    ends, until = 0.0, []
+    while ends < 12:
+        length = random.uniform(10, 40) * FRAME * 8 / RATE_BPS / 4
+        ends += random.exponential(length * (4 / 0.93 - 1))
+        until.append((ends, ends + length))
+        ends += length
+    starts, stops = map(np.array, zip(*until, strict=True))
+
+    def load(_: int, at_s: float) -> float:
+        place = int(np.searchsorted(starts, at_s, side="right")) - 1
+        return 4.0 if place >= 0 and at_s < stops[place] else 0.0
+
+    assert all(one.error < 0.02 for one in found(series(*link(load, 10.0), SHARED)))
+
+
+def test_a_port_with_less_waiting_than_it_sends_in_a_period_is_judged_too() -> None:
+    """As three windows of TCP leave it: 100 KB wait all the time, and 125 KB are sent from sample to sample."""
+    for speed in (1.0, 0.9):
+        periods = np.arange(100)[:, None]
+        sent, waiting = periods * RATE_BPS / 8 * PERIOD_S * speed, np.full((100, 1), 1e5)
+        (seen,) = found(series(sent, waiting, SHARED))
+        assert seen.rate == pytest.approx(speed, abs=0.005)
+
+
 def test_too_short_a_time_says_nothing() -> None:
     short = link(lambda _, at_s: 3.0 if at_s < 0.5 else 0.0, 5.0, speed=0.5)
     assert found(series(*short, SHARED)) == []
