@@ -358,10 +358,15 @@ def test_a_full_lane_is_judged_by_what_of_the_link_it_lacks() -> None:
         assert found.status is status, rate
 
 
-def test_a_run_without_a_full_port_says_so() -> None:
-    checks = full_queue_checks([])
-    assert [check.status for check in checks] == [FAITHFUL, FAITHFUL]
-    assert checks[0].text == "no port was full for long enough to tell whether it had its link's rate"
+def test_a_run_without_a_full_port_says_so_and_one_with_one_names_the_phase() -> None:
+    quiet = judge([], [phase()], FRAME_TIME_S)
+    found = named(list(quiet.checks), "full_port_rate_error")
+    assert (found.status, found.by_phase) == (FAITHFUL, {})
+    assert found.text == "no port was full for long enough to tell whether it had its link's rate"
+    loaded = replace(phase(name="lanes"), full_queues=[full(0.999), full(1.2, "hfreduce", 0.5)])
+    checks = list(judge([], [phase(), loaded], FRAME_TIME_S).checks)
+    assert named(checks, "full_port_rate_error").by_phase == {"lanes": pytest.approx(0.001)}
+    assert named(checks, "full_lane_share_error").text.startswith("phase lanes: lane hfreduce of port z0l00:1")
 
 
 # Sockets --------------------------------------------------------------------------------------------------------------
