@@ -77,7 +77,7 @@ def _limits(frame_times: tuple[float, float], frame_time_s: float) -> tuple[floa
 def _lateness_check(machine: pd.DataFrame, frame_time_s: float, is_virtual: bool) -> Check:
     late = quantile(machine["lateness_s"].to_numpy(), LATE_QUANTILE)
     limits = VIRTUAL_LATENESS_S if is_virtual else _limits(LATENESS_FRAME_TIMES, frame_time_s)
-    text = f"one wake-up of a hundred is {late * 1e3:.1f} ms late or more, {late / frame_time_s:.2g} frame times"
+    text = f"one wake-up of a hundred is {late * 1e3:.1f} ms late or more, {late / frame_time_s:.3g} frame times"
     return Check("lateness_p99_s", late, *limits, text)
 
 
@@ -85,7 +85,7 @@ def _host_lateness_check(machine: pd.DataFrame, frame_time_s: float, is_virtual:
     late = quantile(machine["host_lateness_s"].to_numpy(), LATE_QUANTILE)
     limits = VIRTUAL_HOST_LATENESS_S if is_virtual else _limits(HOST_LATENESS_FRAME_TIMES, frame_time_s)
     text = (
-        f"programs wake {late * 1e3:.1f} ms late or more, {late / frame_time_s:.2g} frame times, "
+        f"programs wake {late * 1e3:.1f} ms late or more, {late / frame_time_s:.3g} frame times, "
         "in one sample of a hundred"
     )
     return Check("host_lateness_p99_s", late, *limits, text)

@@ -203,7 +203,7 @@ def test_every_phase_is_judged_and_the_worst_named_with_the_values_of_all() -> N
     assert found.by_phase == late
     assert (found.phase, found.value, found.status) == ("shared", 0.012, DEGRADED)
     assert found.text == (
-        "phase shared (and 1 more): one wake-up of a hundred is 12.0 ms late or more, 7.1 frame times"
+        "phase shared (and 1 more): one wake-up of a hundred is 12.0 ms late or more, 7.12 frame times"
     )
 
 
