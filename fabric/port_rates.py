@@ -134,6 +134,8 @@ def measured(readings: Readings, rate_bps: float, frame_s: float) -> tuple[float
     Where the time between readings is uncertain, the rate is the one within it that is nearest to 1.
     """
     least_s, most_s, sent_bytes = 0.0, 0.0, 0
+    if not readings.waiting_bytes.any():
+        return None  # As most are: this is asked of every queue of a fabric.
     for first, last in _runs(_full(readings, rate_bps / 8)):
         shortest = float(readings.earliest_s[last] - readings.latest_s[first])
         longest = float(readings.latest_s[last] - readings.earliest_s[first])
