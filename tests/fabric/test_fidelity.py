@@ -540,7 +540,7 @@ def test_without_phases_nothing_can_be_believed() -> None:
 @pytest.mark.parametrize(
     ("column", "name", "value", "status"),
     [
-        ("cpu_busy_fraction", "cpu_busy_fraction", 0.95, FAITHFUL),
+        ("cpu_busy_fraction", "cpu_busy_fraction", 0.949, FAITHFUL),
         ("cpu_busy_fraction", "cpu_busy_fraction", 0.96, DEGRADED),
         ("cpu_busy_fraction", "cpu_busy_fraction", 0.995, INVALID),
         ("lateness_s", "lateness_p99_s", 0.005, FAITHFUL),
@@ -570,6 +570,20 @@ def test_busy_moments_within_a_second_are_averaged() -> None:
     found = named(machine_checks(machine(cpu_busy_fraction=alternating), FRAME_TIME_S), "cpu_busy_fraction")
     assert found.value == pytest.approx(0.9)
     assert found.text == "all cores are 90% busy in one second of ten"
+
+
+def test_a_short_sample_in_which_a_tick_falls_makes_no_second_busy() -> None:
+    """The last reading comes when a phase ends, milliseconds after the one before."""
+    rows = [(at / 4, 0, 0.6, 0.0, 0.0) for at in range(8)] + [(1.755, 0, 2.0, 0.0, 0.0)]
+    (found,) = core_checks(pd.DataFrame(rows, columns=list(TABLES["cores"])), Datapath.USERSPACE)
+    assert found.value == pytest.approx(0.61, abs=0.01)
+
+
+def test_seconds_without_a_sample_are_no_seconds() -> None:
+    stood = machine(samples=100, cpu_busy_fraction=0.5).query("at_s < 2 or at_s > 6.5")
+    assert named(machine_checks(stood, FRAME_TIME_S), "cpu_busy_fraction").value == pytest.approx(0.5)
+    verdict = judge([], [on(stood)], FRAME_TIME_S)
+    json.dumps(verdict.as_json(), allow_nan=False)
 
 
 @pytest.mark.parametrize(("late_samples", "status"), [(1, FAITHFUL), (3, INVALID)])
