@@ -403,6 +403,7 @@ def machine_facts() -> dict[str, Any]:
         "kernel": platform.release(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
+        "usable_cores": len(usable_cores()),
         "load_average": os.getloadavg()[0],
     }
 
