@@ -206,26 +206,31 @@ class Session:
             self._injector.release()
         phase = Phase(name, title, self.queueing.value, started - self.origin, ended - self.origin, self.routing_label)
         counted = conservation(self.live.fabric, before, after, faults)
-        outcome = PhaseOutcome(
-            phase,
-            records,
-            counted,
-            machine_frame(series, self.origin, self.live.fabric.frame_bytes),
-            faults,
-            self.live.routing,
-            self._moves(),
-            cores_frame(series, self.origin),
-            self._full_queues(series, faults),
-            cpu_use(cpu_before, cpu_after) if cpu_before and cpu_after else None,
-        )
-        self.keep_frame("machine", outcome.machine)
-        self.keep_frame("cores", outcome.cores)
+        cpu = cpu_use(cpu_before, cpu_after) if cpu_before and cpu_after else None
+        outcome = self._outcome(phase, records, counted, faults, series, cpu)
         self.phases.append(outcome)
         self._keep_records(records)
         if schedule is not None:
             self._keep_rows("failures", [_failure_row(name, change) for change in faults.changes])
             self._keep_rows("controller", self._controller_rows(name, started))
         return outcome
+
+    def _outcome(
+        self,
+        phase: Phase,
+        records: Records,
+        counted: Conservation,
+        faults: FaultReport,
+        series: Series,
+        cpu: CpuUse | None,
+    ) -> PhaseOutcome:
+        """Return what a phase came to, and keep what its samples say of the machine."""
+        machine = machine_frame(series, self.origin, self.live.fabric.frame_bytes)
+        cores = cores_frame(series, self.origin)
+        self.keep_frame("machine", machine)
+        self.keep_frame("cores", cores)
+        moves, full = self._moves(), self._full_queues(series, faults)
+        return PhaseOutcome(phase, records, counted, machine, faults, self.live.routing, moves, cores, full, cpu)
 
     def _play(
         self, name: str, title: str, jobs: Sequence[Job], duration_s: float, schedule: Schedule | None
@@ -396,6 +401,7 @@ def machine_facts() -> dict[str, Any]:
         "kernel": platform.release(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
+        "usable_cores": len(usable_cores()),
         "load_average": os.getloadavg()[0],
     }
 

@@ -92,6 +92,7 @@ def judge(
     """Return the verdict on a run. ``frame_time_s``: how long the largest frame takes on the slowest link."""
     checks = [*calibration_checks(calibrations), *_conservation_of(phases), *sample_checks(phases, is_virtual)]
     checks += worst_of_phases(_phase_checks(phase, frame_time_s, is_virtual, datapath) for phase in phases)
+    checks += _never_full({check.name for check in checks})
     checks += [Check("virtual_time", 0, 0, 0, _BY_CONSTRUCTION)] if is_virtual else []
     checks += [Check("warning", 1, 0, 1, warning) for warning in warnings]
     return Verdict(tuple(checks))
@@ -172,23 +173,33 @@ def sample_checks(phases: Sequence[PhaseEvidence], is_virtual: bool) -> list[Che
     return [Check("machine_samples", 1, 0, 0, f"no samples of the machine{where}: nothing says whether it kept up")]
 
 
+_FULL_PORT, _FULL_LANE = "full_port_rate_error", "full_lane_share_error"
+
+
 def full_queue_checks(full: Sequence[FullQueue]) -> list[Check]:
-    """Return whether ports that were full for long sent at their links' rates, and such lanes at their shares."""
+    """Return whether ports that were full for long sent at their links' rates, and such lanes at their shares; nothing
+    where none was."""
     ports = [one for one in full if not one.lane]
     lanes = [one for one in full if one.lane]
-    return [
-        _worst_full("full_port_rate_error", RATE_ERROR, ports, "port", "its link's rate"),
-        _worst_full("full_lane_share_error", SHARE_ERROR, lanes, "lane", "its share"),
-    ]
+    checks = [_worst_full(_FULL_PORT, RATE_ERROR, ports, "its link's rate")] if ports else []
+    return [*checks, _worst_full(_FULL_LANE, SHARE_ERROR, lanes, "its share")] if lanes else checks
 
 
-def _worst_full(name: str, limits: tuple[float, float], full: Sequence[FullQueue], what: str, of: str) -> Check:
-    if not full:
-        return Check(name, 0.0, *limits, f"no {what} was full for long enough to tell whether it had {of}")
+def _worst_full(name: str, limits: tuple[float, float], full: Sequence[FullQueue], of: str) -> Check:
     worst = max(full, key=lambda one: one.error)
     place = f"lane {worst.lane} of port {worst.port}" if worst.lane else f"port {worst.port}"
     text = f"{place}, full for {worst.seconds:.3g} s, sent at {worst.rate:.1%} of {of}; the worst of {len(full)}"
     return Check(name, worst.error, *limits, text)
+
+
+def _never_full(judged: set[str]) -> list[Check]:
+    """Return the word that no port, or no lane, was full in any phase: then it was not asked for its rate either."""
+    kinds = ((_FULL_PORT, RATE_ERROR, "port", "its link's rate"), (_FULL_LANE, SHARE_ERROR, "lane", "its share"))
+    return [
+        Check(name, 0.0, *limits, f"no {what} was full for long enough to tell whether it had {of}")
+        for name, limits, what, of in kinds
+        if name not in judged
+    ]
 
 
 def memory_checks(conservations: Sequence[Conservation]) -> list[Check]:

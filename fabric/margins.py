@@ -11,9 +11,9 @@ from typing import Any
 
 _CPU_COLUMNS = (
     ("programs", "programs_s"),
-    ("programs in the kernel", "programs_kernel_s"),
+    ("in kernel", "programs_kernel_s"),
     ("switches", "switches_s"),
-    ("switches in the kernel", "switches_kernel_s"),
+    ("in kernel", "switches_kernel_s"),
     ("others", "others_s"),
     ("niced", "niced_s"),
     ("idle", "idle_s"),
@@ -64,7 +64,7 @@ def cpu_used(manifest: Mapping[str, Any]) -> TextTable | None:
     ]
     columns = ["phase", *(name for name, _ in _CPU_COLUMNS), "core seconds"]
     note = (
-        "Programs: of the hosts, the controller, and what measures. In the kernel: their system calls, and work on "
+        "Programs: of the hosts, the controller, and what measures. In kernel: their system calls, and work on "
         "packets (softirqs) that interrupted them. Others: the rest of the machine, and softirqs in idle time. Niced: "
         "strangers' programs that give way."
     )

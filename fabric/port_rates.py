@@ -1,13 +1,19 @@
 """Rates under load: a port whose queues never were empty must have sent at its link's rate, and a lane at its share.
 
 Samples tell what a queue has sent and what waits in it only at their moments, and a queue that has something at both
-ends of an interval may have been empty in between. But queues are first in, first out: one that sent *less than waited
-in it at the start* never was empty. That holds whatever the rate really is, so that slow ports cannot hide.
+ends of an interval may have been empty in between. Two kinds of intervals count as full:
 
-Such intervals are joined where they follow each other, since one alone says little: the kernel sends bursts of two
-frames, and a busy sampler reads late. Only runs of 500 frames' time and more count, in which a burst is 0.4 % of what
-is sent; and of the time between two readings what counts is the least (for "too slow") and the most (for "too fast")
-that it can have been. A port is judged by all its runs of a phase together: one pause is a stall and judged as such.
+- One in which a queue sent *less than waited in it at the start*: it is first in, first out, so it never was empty.
+  That holds whatever the rate really is, so that slow ports cannot hide.
+- One at both ends of which more waits than the link sends in *half* of it. To be idle for x in between, a queue must
+  have been given nothing for half of the interval and x, and then that much again all at once; and a sample anywhere
+  in that time would have found less. So each such moment is seen with a probability of 1/2 and more, and ends the run.
+
+Full intervals are joined where they follow each other, since one alone says little: frames come in pieces, and a busy
+sampler reads late. Runs of 250 frames' time and more count, and a port is judged by all its runs of a phase together,
+if they make 1,000 frames' time. To be 2 % below its rate for being idle, and not for being slow, a port must then have
+had several idle moments of which none was seen. Of the time between two readings what counts is the least (for "too
+slow") and the most (for "too fast") that it can have been. One pause is a stall, and judged as such.
 
 A lane that waited all the time must have got its share of the link while the port as a whole may be in order: this
 finds a tree of classes that favours one lane. What it gets beyond its share is borrowed, and no fault.
@@ -28,7 +34,10 @@ from fabric.lanes import LanePlan
 from fabric.model import Fabric, Port
 from fabric.telemetry import Series
 
-LEAST_RUN_FRAMES = 500
+LEAST_RUN_FRAMES, LEAST_FRAMES = 250, 1000
+"""How long a run, and all runs of a queue, must last at least: so many of the largest frames, at the link's rate."""
+_FULL = 0.5
+"""The part of an interval for which what waits at both its ends must keep the link busy."""
 _MOST_UNCERTAIN = 0.01
 """Runs whose length in time is not known to this fraction say nothing: the limit for rates is twice that."""
 
@@ -85,8 +94,8 @@ def full_queues(
 
 def _of_port(series: Series, columns: Sequence[int], port: Port, plan: LanePlan, fabric: Fabric) -> Iterator[FullQueue]:
     rate_bps = fabric.link_at[port].rate_bps
-    least_run_s = LEAST_RUN_FRAMES * fabric.frame_bytes * 8 / rate_bps
-    whole = measured(_readings(series, columns), rate_bps, least_run_s)
+    frame_s = fabric.frame_bytes * 8 / rate_bps
+    whole = measured(_readings(series, columns), rate_bps, frame_s)
     if whole is not None:
         yield FullQueue(str(port), "", *whole, 1.0)
     if plan.queueing.is_lossless or len(columns) == 1:
@@ -94,8 +103,9 @@ def _of_port(series: Series, columns: Sequence[int], port: Port, plan: LanePlan,
     lanes = {lane.number: lane for lane in plan.lanes}
     for column in columns:
         lane = lanes[series.keys[column][2]]
-        if (alone := measured(_readings(series, [column]), rate_bps * lane.share, least_run_s)) is not None:
-            yield FullQueue(str(port), lane.name, *alone, lane.share)
+        if (alone := measured(_readings(series, [column]), rate_bps, frame_s)) is not None:
+            seconds, rate = alone
+            yield FullQueue(str(port), lane.name, seconds, rate / lane.share, lane.share)
 
 
 def _readings(series: Series, columns: Sequence[int]) -> Readings:
@@ -117,27 +127,34 @@ def _stood_still(stalls: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
     return anywhere
 
 
-def measured(readings: Readings, rate_bps: float, least_run_s: float) -> tuple[float, float] | None:
-    """Return for how many seconds a queue was never empty, and what it sent then over what ``rate_bps`` allows; None if
-    there is no run of such intervals that lasted ``least_run_s``.
+def measured(readings: Readings, rate_bps: float, frame_s: float) -> tuple[float, float] | None:
+    """Return for how many seconds a queue was full, and what it sent then over what its link's rate allows; None if it
+    was not for long enough. ``frame_s``: how long the largest frame takes.
 
     Where the time between readings is uncertain, the rate is the one within it that is nearest to 1.
     """
-    sent = np.diff(readings.sent_bytes)
-    never_empty = sent < readings.waiting_bytes[:-1]
-    if readings.stood_still is not None:
-        never_empty &= ~readings.stood_still
     least_s, most_s, sent_bytes = 0.0, 0.0, 0
-    for first, last in _runs(never_empty):
+    if not readings.waiting_bytes.any():
+        return None  # As most are: this is asked of every queue of a fabric.
+    for first, last in _runs(_full(readings, rate_bps / 8)):
         shortest = float(readings.earliest_s[last] - readings.latest_s[first])
         longest = float(readings.latest_s[last] - readings.earliest_s[first])
-        if shortest >= least_run_s and longest - shortest <= _MOST_UNCERTAIN * longest:
+        if shortest >= LEAST_RUN_FRAMES * frame_s and longest - shortest <= _MOST_UNCERTAIN * longest:
             least_s, most_s = least_s + shortest, most_s + longest
             sent_bytes += int(readings.sent_bytes[last] - readings.sent_bytes[first])
-    if not most_s:
+    if least_s < LEAST_FRAMES * frame_s:
         return None
     slowest, fastest = (sent_bytes * 8 / rate_bps / seconds for seconds in (most_s, least_s))
     return (least_s + most_s) / 2, min(max(1.0, slowest), fastest)
+
+
+def _full(readings: Readings, rate_Bps: float) -> npt.NDArray[np.bool_]:  # noqa: N803 - bytes, not bits
+    """Return which intervals count as full."""
+    sent = np.diff(readings.sent_bytes)
+    waiting = np.minimum(readings.waiting_bytes[:-1], readings.waiting_bytes[1:])
+    lasts = waiting >= _FULL * rate_Bps * (readings.latest_s[1:] - readings.earliest_s[:-1])
+    full: npt.NDArray[np.bool_] = lasts | (sent < readings.waiting_bytes[:-1])
+    return full if readings.stood_still is None else full & ~readings.stood_still
 
 
 def _runs(holds: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:

@@ -2,7 +2,8 @@
 
 ::
 
-    manifest.json       format_version, experiment, engine, seed, verdict {status, reasons}, phases, versions, machine,
+    manifest.json       format_version, experiment, engine, seed, verdict {status, reasons, checks with their margins by
+                        phase}, phases, versions, machine, cpu (seconds that each phase used), full_queues,
                         repeatable_with (same values, seed and config: same figures; null where nothing promises that)
     config.yaml         the resolved config
     fabric.json         the fabric: nodes, links with rates and tiers

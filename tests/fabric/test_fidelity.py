@@ -203,7 +203,7 @@ def test_every_phase_is_judged_and_the_worst_named_with_the_values_of_all() -> N
     assert found.by_phase == late
     assert (found.phase, found.value, found.status) == ("shared", 0.012, DEGRADED)
     assert found.text == (
-        "phase shared (and 1 more): one wake-up of a hundred is 12.0 ms late or more, 7.1 frame times"
+        "phase shared (and 1 more): one wake-up of a hundred is 12.0 ms late or more, 7.12 frame times"
     )
 
 
@@ -358,10 +358,15 @@ def test_a_full_lane_is_judged_by_what_of_the_link_it_lacks() -> None:
         assert found.status is status, rate
 
 
-def test_a_run_without_a_full_port_says_so() -> None:
-    checks = full_queue_checks([])
-    assert [check.status for check in checks] == [FAITHFUL, FAITHFUL]
-    assert checks[0].text == "no port was full for long enough to tell whether it had its link's rate"
+def test_a_run_without_a_full_port_says_so_and_one_with_one_names_the_phase() -> None:
+    quiet = judge([], [phase()], FRAME_TIME_S)
+    found = named(list(quiet.checks), "full_port_rate_error")
+    assert (found.status, found.by_phase) == (FAITHFUL, {})
+    assert found.text == "no port was full for long enough to tell whether it had its link's rate"
+    loaded = replace(phase(name="lanes"), full_queues=[full(0.999), full(1.2, "hfreduce", 0.5)])
+    checks = list(judge([], [phase(), loaded], FRAME_TIME_S).checks)
+    assert named(checks, "full_port_rate_error").by_phase == {"lanes": pytest.approx(0.001)}
+    assert named(checks, "full_lane_share_error").text.startswith("phase lanes: lane hfreduce of port z0l00:1")
 
 
 # Sockets --------------------------------------------------------------------------------------------------------------
@@ -535,7 +540,7 @@ def test_without_phases_nothing_can_be_believed() -> None:
 @pytest.mark.parametrize(
     ("column", "name", "value", "status"),
     [
-        ("cpu_busy_fraction", "cpu_busy_fraction", 0.95, FAITHFUL),
+        ("cpu_busy_fraction", "cpu_busy_fraction", 0.949, FAITHFUL),
         ("cpu_busy_fraction", "cpu_busy_fraction", 0.96, DEGRADED),
         ("cpu_busy_fraction", "cpu_busy_fraction", 0.995, INVALID),
         ("lateness_s", "lateness_p99_s", 0.005, FAITHFUL),
@@ -565,6 +570,20 @@ def test_busy_moments_within_a_second_are_averaged() -> None:
     found = named(machine_checks(machine(cpu_busy_fraction=alternating), FRAME_TIME_S), "cpu_busy_fraction")
     assert found.value == pytest.approx(0.9)
     assert found.text == "all cores are 90% busy in one second of ten"
+
+
+def test_a_short_sample_in_which_a_tick_falls_makes_no_second_busy() -> None:
+    """The last reading comes when a phase ends, milliseconds after the one before."""
+    rows = [(at / 4, 0, 0.6, 0.0, 0.0) for at in range(8)] + [(1.755, 0, 2.0, 0.0, 0.0)]
+    (found,) = core_checks(pd.DataFrame(rows, columns=list(TABLES["cores"])), Datapath.USERSPACE)
+    assert found.value == pytest.approx(0.61, abs=0.01)
+
+
+def test_seconds_without_a_sample_are_no_seconds() -> None:
+    stood = machine(samples=100, cpu_busy_fraction=0.5).query("at_s < 2 or at_s > 6.5")
+    assert named(machine_checks(stood, FRAME_TIME_S), "cpu_busy_fraction").value == pytest.approx(0.5)
+    verdict = judge([], [on(stood)], FRAME_TIME_S)
+    json.dumps(verdict.as_json(), allow_nan=False)
 
 
 @pytest.mark.parametrize(("late_samples", "status"), [(1, FAITHFUL), (3, INVALID)])

@@ -22,7 +22,6 @@ from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model import Port
 from fabric.netlink import Netlink
 from fabric.queues import rate_requests
-from tests.root.failing_links import nic, session_of
 from topologies.load import load_fabric
 from traffic.streams import Stream, StreamsJob, Timetable
 
@@ -48,7 +47,17 @@ def stalls(topology: str) -> dict[str, Any]:
 
 
 def _stalls(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
-    session = session_of(live, pool)
+    session = Session(
+        live=live,
+        pool=pool,
+        queues=QueueConfig(),
+        seed=5,
+        sample_period_s=0.05,
+        congestion_control={},
+        receive_window_bytes=None,
+        tell=lambda text: None,
+        progress=lambda title, done: None,
+    )
     receiver = live.fabric.host_named(RECEIVER)
     streams = [Stream(live.fabric.host_named(name), receiver, ServiceLevel.OTHER) for name in SENDERS]
     job = StreamsJob(session.stage, streams, Timetable(1.0, PHASE_S - 1.0, 0.1))
@@ -57,15 +66,15 @@ def _stalls(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
         session.run_phase("healthy", "", [job], PHASE_S)
         with meanwhile(lambda: stop_switches(live)):
             session.run_phase("stopped", "", [job], PHASE_S)
-        with lying(live, live.fabric.peer(nic(live, RECEIVER).port)):
+        with lying(live, live.fabric.peer(live.fabric.nics_of[receiver][0].port)):
             session.run_phase("slowed", "", [job], PHASE_S)
     finally:
         job.close()
-    return {"checks": {one.name: one.as_json() for one in session.judge().checks}, "cpu": cpu(session)}
-
-
-def cpu(session: Session) -> dict[str, Any]:
-    return {one.phase.name: one.cpu.as_json() for one in session.phases if one.cpu}
+    return {
+        "checks": {one.name: one.as_json() for one in session.judge().checks},
+        "full": {one.phase.name: [vars(full) for full in one.full_queues] for one in session.phases},
+        "cpu": {one.phase.name: one.cpu.as_json() for one in session.phases if one.cpu},
+    }
 
 
 def stop_switches(live: LiveFabric) -> None:

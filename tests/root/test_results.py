@@ -73,6 +73,15 @@ def test_the_manifest_says_what_was_run(manifest: dict[str, Any]) -> None:
     assert manifest["versions"]["mininet"]
 
 
+def test_how_near_the_checks_came_and_what_used_the_cpu_is_told(done: Done, manifest: dict[str, Any]) -> None:
+    assert "Margins of the verdict" in done.stdout
+    assert "CPU used" in done.stdout
+    assert list(manifest["cpu"]) == PHASES
+    assert all(used["switches_s"] > 0 and used["programs_s"] > 0 for used in manifest["cpu"].values())
+    by_phase = {check["name"]: list(check["by_phase"]) for check in manifest["verdict"]["checks"]}
+    assert by_phase["core_busy_fraction"] == by_phase["switch_stall_s"] == PHASES
+
+
 def test_every_packet_of_every_phase_is_accounted_for(manifest: dict[str, Any]) -> None:
     """Unless the verdict says otherwise."""
     assert list(manifest["conservation"]) == PHASES

@@ -39,10 +39,11 @@ def test_a_link_that_is_slower_than_it_says_is_found_while_it_is_full(seen: dict
 
 
 def test_a_link_that_is_as_fast_as_it_says_is_seen_full_and_passes(seen: dict[str, Any]) -> None:
-    found = seen["checks"]["full_port_rate_error"]
-    print(found["by_phase"], seen["cpu"])
-    assert found["by_phase"]["healthy"] < 0.02
-    assert "full for" in found["text"]
+    print(seen["full"])
+    (full,) = seen["full"]["healthy"]
+    assert full["seconds"] > 1.5
+    assert full["rate"] == pytest.approx(1, abs=0.02)
+    assert seen["checks"]["full_port_rate_error"]["by_phase"]["healthy"] < 0.02
 
 
 def test_what_each_phase_used_of_the_cpu_is_told(seen: dict[str, Any]) -> None:
