@@ -18,7 +18,7 @@ from tests.vl.lab import Lab
 from tests.vl.leaks import port, redirect, redirected
 
 _SIOCETHTOOL = 0x8946
-_SET_TSO, _SET_GRO = 0x1F, 0x2C
+_SET_TX_CHECKSUM, _SET_SG, _SET_TSO, _SET_GRO = 0x17, 0x19, 0x1F, 0x2C
 RATE_BPS = 10_000_000_000
 
 
@@ -59,7 +59,8 @@ def _hold_frames_to_merge(lab: Lab, name: str, flush_ns: int) -> None:
 def merging_later() -> dict[str, object]:
     """Let the other end merge frames from now on; return what is taken of its buffer when all have come."""
     lab = labs.two_hosts(port())
-    _switch_offload(lab, "a-b", _SET_TSO, 0)
+    for offload in (_SET_TSO, _SET_SG, _SET_TX_CHECKSUM):  # As all links of a fabric have it.
+        _switch_offload(lab, "a-b", offload, 0)
     before_bps = labs.goodput_bps(lab, "a", "b", 20_000_000)
     _switch_offload(lab, "b-a", _SET_GRO, 1)
     _hold_frames_to_merge(lab, "b-a", 20_000)
