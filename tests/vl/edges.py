@@ -64,9 +64,26 @@ def merging_later() -> dict[str, object]:
     before_bps = labs.goodput_bps(lab, "a", "b", 20_000_000)
     _switch_offload(lab, "b-a", _SET_GRO, 1)
     _hold_frames_to_merge(lab, "b-a", 20_000)
+    sent, came = lab.stats()["a-b"].lanes[0].sent_packets, _segments_in(lab, "b")
     merged_bps = labs.goodput_bps(lab, "a", "b", 20_000_000)
     time.sleep(0.01)
-    return {"before": before_bps, "merged": merged_bps, "used": lab.stats()["a-b"].lanes[0].used_bytes}
+    lane = lab.stats()["a-b"].lanes[0]
+    return {
+        "before": before_bps,
+        "merged": merged_bps,
+        "sent": lane.sent_packets - sent,
+        "came": _segments_in(lab, "b") - came,
+        "used": lane.used_bytes,
+    }
+
+
+def _segments_in(lab: Lab, host: str) -> int:
+    """Return how many segments TCP has taken in on a host, merged ones counted once."""
+    with lab.inside(host):
+        names, values = (
+            line.split() for line in Path("/proc/thread-self/net/snmp").read_text().splitlines() if "Tcp:" in line
+        )
+    return int(values[names.index("InSegs")])
 
 
 def short_cut() -> dict[str, object]:
