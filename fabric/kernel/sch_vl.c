@@ -46,8 +46,9 @@ static void vl_notice_cuts(struct Qdisc *sch)
 }
 
 /*
- * Whether the other end merges frames (GRO). That takes the destructor off the frames it merges, by which they would
- * give back what they hold of the input buffer.
+ * Whether the other end merges frames (GRO). For that it takes them off whom they belong to as they come: they would
+ * hold nothing of its input buffer, and nothing would ever be pushed back. (veth does so; the merging itself would lose
+ * the destructor, and with that the credit, of what it merges.)
  */
 static bool vl_is_merged(struct net_device *device)
 {
@@ -216,10 +217,7 @@ static bool vl_deliver(struct Qdisc *sch, struct sk_buff *frame)
 			kfree_skb(frame);
 			return false;
 		}
-		if (vl_is_merged(qdisc_dev(sch)))
-			vl_release(record, of->at_ns);	/* Whoever switched that on gets no back-pressure, but no loss. */
-		else
-			vl_hand_over(record, frame);
+		vl_hand_over(record, frame);
 	}
 	lane->sent_packets++;
 	lane->sent_bytes += qdisc_pkt_len(frame);

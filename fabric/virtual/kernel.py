@@ -150,10 +150,9 @@ def missing_packages(source: Path | None = None) -> list[str]:
 
 
 def built() -> list[KernelPaths]:
-    """Return the kernels that :func:`build` made for this account, or root made for all, in the order of preference.
+    """Return the kernels that :func:`build` made for this account, or root made for all, the preferred ones first.
 
-    Each source's newest comes from this account if it has one; one whose source is installed as it is goes before one
-    of the same version whose source has been replaced since.
+    That are those of versions that were tried, then newer before older; of one version that whose source is installed.
     """
     current = {_name(archive) for archive in source_archives()}
     found: dict[str, KernelPaths] = {}

@@ -9,15 +9,16 @@ import signal
 import socket
 import struct
 import time
+from pathlib import Path
 
-from fabric import vl
+from fabric import netlink, vl
 from fabric.errors import EmulationError
 from tests.vl import lab as labs
 from tests.vl.lab import Lab
 from tests.vl.leaks import port, redirect, redirected
 
 _SIOCETHTOOL = 0x8946
-_SET_TSO, _SET_GRO = 0x1F, 0x2C
+_SET_TX_CHECKSUM, _SET_SG, _SET_TSO, _SET_GRO = 0x17, 0x19, 0x1F, 0x2C
 RATE_BPS = 10_000_000_000
 
 
@@ -34,6 +35,8 @@ def merging_refused() -> str:
     """Return how a port is refused whose other end merges frames."""
     lab = labs.two_hosts(port())
     _switch_offload(lab, "b-a", _SET_GRO, 1)
+    end = lab.interfaces["a-b"]
+    lab.socket_of("a").send([netlink.delete_root_qdisc(end.index, end.name)])  # Else its options would be changed.
     try:
         lab.install("a-b", port())
     except EmulationError as error:
@@ -41,16 +44,46 @@ def merging_refused() -> str:
     return ""
 
 
+def _hold_frames_to_merge(lab: Lab, name: str, flush_ns: int) -> None:
+    """Let a host's interface keep frames for so long at most, for others to come that they are merged with.
+
+    Else it passes on what has come at once, which in virtual time is one frame.
+    """
+    place = Path("/tmp/sysfs-of-a-host")
+    place.mkdir()
+    with lab.inside(lab.interfaces[name].node):
+        assert ctypes.CDLL(None).mount(b"sysfs", bytes(place), b"sysfs", 0, None) == 0
+    (place / "class/net" / name / "gro_flush_timeout").write_text(str(flush_ns))
+
+
 def merging_later() -> dict[str, object]:
-    """Let the other end merge frames while they come; return what is taken of its buffer when all have come."""
+    """Let the other end merge frames from now on; return what is taken of its buffer when all have come."""
     lab = labs.two_hosts(port())
-    _switch_offload(lab, "a-b", _SET_TSO, 0)
+    for offload in (_SET_TSO, _SET_SG, _SET_TX_CHECKSUM):  # As all links of a fabric have it.
+        _switch_offload(lab, "a-b", offload, 0)
     before_bps = labs.goodput_bps(lab, "a", "b", 20_000_000)
     _switch_offload(lab, "b-a", _SET_GRO, 1)
+    _hold_frames_to_merge(lab, "b-a", 20_000)
+    sent, came = lab.stats()["a-b"].lanes[0].sent_packets, _segments_in(lab, "b")
     merged_bps = labs.goodput_bps(lab, "a", "b", 20_000_000)
     time.sleep(0.01)
-    used = [lane.used_bytes for lane in lab.stats()["a-b"].lanes.values()]
-    return {"before": before_bps, "merged": merged_bps, "used": used}
+    lane = lab.stats()["a-b"].lanes[0]
+    return {
+        "before": before_bps,
+        "merged": merged_bps,
+        "sent": lane.sent_packets - sent,
+        "came": _segments_in(lab, "b") - came,
+        "used": lane.used_bytes,
+    }
+
+
+def _segments_in(lab: Lab, host: str) -> int:
+    """Return how many segments TCP has taken in on a host, merged ones counted once."""
+    with lab.inside(host):
+        names, values = (
+            line.split() for line in Path("/proc/thread-self/net/snmp").read_text().splitlines() if "Tcp:" in line
+        )
+    return int(values[names.index("InSegs")])
 
 
 def short_cut() -> dict[str, object]:

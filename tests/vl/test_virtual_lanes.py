@@ -184,8 +184,10 @@ def test_a_port_whose_other_end_merges_frames_is_refused() -> None:
 
 
 def test_frames_that_the_other_end_merges_give_their_credits_back() -> None:
+    """Merging takes a frame's destructor off without calling it; that no credit is lost is veth's doing, which does."""
     found = measured("edges", "merging_later")
-    assert found["used"] == [0, 0]
+    assert found["used"] == 0
+    assert found["came"] < 0.3 * found["sent"], "nothing was merged"
     assert found["merged"] == pytest.approx(found["before"], rel=0.01)
 
 
