@@ -27,6 +27,8 @@ _BUILD_TIMEOUT_S = 600
 _FINIT_MODULE = {"x86_64": 313, "aarch64": 273, "riscv64": 273}
 """System call numbers: the C library has no function for it."""
 
+_MODULES = Path("/proc/modules")
+
 MakeCommand = Callable[[Path], Sequence[str]]
 """Returns the command that builds the modules of a directory against some kernel."""
 
@@ -88,6 +90,23 @@ def why_not_on_host() -> str | None:
 def is_loaded(module: str = VL) -> bool:
     """Return whether the kernel that runs has a module."""
     return Path("/sys/module", module).exists()
+
+
+def loaded() -> frozenset[str]:
+    """Return the names of the modules that the kernel that runs has loaded; none if it takes none."""
+    try:
+        return frozenset(line.split()[0] for line in _MODULES.read_text().splitlines())
+    except FileNotFoundError:
+        return frozenset()
+
+
+def tell_what_stays(before: frozenset[str], tell: Callable[[str], None]) -> None:
+    """Tell which modules came into this machine's kernel since ``before``: no end of a run takes them away.
+
+    Nothing unloads them, since another run may be about to use them.
+    """
+    if new := sorted(loaded() - before):
+        tell(f"kernel modules loaded meanwhile, which stay: {', '.join(new)}; modprobe -r NAME takes one away")
 
 
 def load(path: Path) -> None:

@@ -79,5 +79,18 @@ def test_a_host_with_headers_and_a_compiler_can_have_it(monkeypatch: pytest.Monk
     assert modules.why_not_on_host() is None
 
 
+def test_what_came_into_the_kernel_is_told_for_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(modules, "_MODULES", tmp_path / "modules")
+    assert modules.loaded() == frozenset()
+    (tmp_path / "modules").write_text("veth 1 0 - Live\n")
+    before = modules.loaded()
+    modules.tell_what_stays(before, said.append)
+    assert said == []
+    (tmp_path / "modules").write_text("veth 1 0 - Live\nsch_vl 2 0 - Live (OE)\nopenvswitch 3 4 - Live\n")
+    modules.tell_what_stays(before, said.append)
+    assert said == ["kernel modules loaded meanwhile, which stay: openvswitch, sch_vl; modprobe -r NAME takes one away"]
+
+
 def test_the_sources_are_what_the_package_carries() -> None:
     assert {"sch_vl.c", "sch_vl.h", "Kbuild"} <= {path.name for path in modules._sources()}
