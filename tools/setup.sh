@@ -60,11 +60,19 @@ disable_new_services() {
     enabled_services | sort -u > "$work/services-after"
     for service in $(comm -13 "$work/services-before" "$work/services-after"); do
         case $service in
-            *.service | *.socket) deb-systemd-helper disable "$service" ;;
+            *.service | *.socket) disable_unit "$service" ;;
             *) update-rc.d "$service" disable ;;
         esac
         echo "setup: $service came along; it is neither started nor enabled"
     done
+}
+
+disable_unit() {
+    if command -v systemctl > /dev/null; then
+        systemctl --quiet disable "$1"
+    else
+        DPKG_MAINTSCRIPT_PACKAGE=${1%.*} deb-systemd-helper disable "$1" # It wants to be told of a package.
+    fi
 }
 
 list_packages() {
