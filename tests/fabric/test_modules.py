@@ -71,6 +71,18 @@ def test_a_host_that_cannot_have_the_module_is_told_why(tmp_path: Path, monkeypa
     assert "takes no modules" in str(modules.why_not_on_host())
 
 
+def test_a_host_that_loads_signed_modules_only_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lockdown = tmp_path / "lockdown"
+    monkeypatch.setattr(
+        modules, "_SIGNATURES", {lockdown: ("[integrity]", "[confidentiality]"), tmp_path / "none": ("Y",)}
+    )
+    monkeypatch.setattr(modules, "_MODULES", tmp_path)
+    lockdown.write_text("none [integrity] confidentiality")
+    assert "signed modules only" in str(modules.why_not_on_host())
+    lockdown.write_text("[none] integrity confidentiality")
+    assert "signed" not in str(modules.why_not_on_host())
+
+
 def test_a_host_with_headers_and_a_compiler_can_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.release", lambda: "6.1.0-99")
     present = {"/proc/modules", "/lib/modules/6.1.0-99/build/Makefile"}
