@@ -13,7 +13,7 @@ from controllers.plan import RoutePlan
 from controllers.planner import plan_routes
 from controllers.routing import Routing
 from controllers.task import Task
-from fabric import world
+from fabric import modules, world
 from fabric.emulation import Emulation, emulate
 from fabric.identity import NodeId
 from fabric.lanes import LanePlan
@@ -81,6 +81,7 @@ def bring_up(
     Routes are planned for ``fabric``; what is built is ``wired``, where somebody has plugged cables in wrongly.
     """
     routing = routing or Routing()
+    modules_before = modules.loaded()
     world.settle()
     started = time.monotonic()
     datapath = find_datapath()
@@ -103,3 +104,5 @@ def bring_up(
             yield LiveFabric(emulation, controller, task, routing, plan, built_s, ready_s)
         finally:
             emulation.switches.stop()
+            if world.current_engine() is world.Engine.NAMESPACE:  # A guest's modules end with it.
+                modules.tell_what_stays(modules_before, tell)

@@ -25,7 +25,7 @@ from mininet.link import Link as MininetLink
 from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch
 
-from fabric import limits, lossless, netlink, netns, world
+from fabric import limits, lossless, netlink, netns, uncharging, world
 from fabric.errors import EmulationError
 from fabric.identity import STORAGE_ADDRESS_OFFSET, NodeId
 from fabric.lanes import LanePlan
@@ -161,6 +161,8 @@ class Emulation:
     switches: OpenVSwitch
     net: Any
     indices: dict[Port, int]
+    is_uncharging: bool = False
+    """Whether frames are taken off their senders' accounts as they leave a host."""
 
     @property
     def datapath(self) -> Datapath:
@@ -196,9 +198,20 @@ class Emulation:
         by_node = {node: self._requests(ports, plan, make) for node, ports in self.fabric.ports_of.items()}
         with Netlink() as link:
             link.send([request for node in self.fabric.switches for request in by_node[node]])
+            self._uncharge(link, not plan.queueing.is_lossless)
         for host in self.fabric.hosts:
             with Netlink(self.namespace_of(host)) as link:
                 link.send(by_node[host])
+
+    def _uncharge(self, link: Netlink, wanted: bool) -> None:
+        """Let frames that have left a host no longer be charged to it, where this machine's kernel switches."""
+        if self.datapath is not Datapath.KERNEL or in_guest() or wanted == self.is_uncharging:
+            return
+        ports = [self.fabric.peer(port) for host in self.fabric.hosts for port in self.fabric.ports_of[host]]
+        (uncharging.install if wanted else uncharging.remove)(
+            link, {self.indices[port]: port.interface for port in ports}
+        )
+        self.is_uncharging = wanted
 
     def _requests(self, ports: Sequence[Port], plan: LanePlan, make: Any) -> list[Request]:
         return [request for port in ports for request in make(self.shaped_port(port), plan)]

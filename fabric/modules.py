@@ -27,6 +27,13 @@ _BUILD_TIMEOUT_S = 600
 _FINIT_MODULE = {"x86_64": 313, "aarch64": 273, "riscv64": 273}
 """System call numbers: the C library has no function for it."""
 
+_MODULES = Path("/proc/modules")
+_SIGNATURES = {
+    Path("/sys/module/module/parameters/sig_enforce"): ("Y",),
+    Path("/sys/kernel/security/lockdown"): ("[integrity]", "[confidentiality]"),
+}
+"""What says, by which words, that modules must be signed."""
+
 MakeCommand = Callable[[Path], Sequence[str]]
 """Returns the command that builds the modules of a directory against some kernel."""
 
@@ -73,11 +80,13 @@ def host_make_command(directory: Path) -> list[str]:
 
 def why_not_on_host() -> str | None:
     """Return why this machine's own kernel cannot have modules of ours, with what would mend it; None: it can."""
-    if not Path("/proc/modules").exists():
+    if not _MODULES.exists():
         return "this machine's kernel takes no modules (CONFIG_MODULES); use the virtual engine: --engine virtual"
     disabled = Path("/proc/sys/kernel/modules_disabled")
     if disabled.exists() and disabled.read_text().strip() == "1":
         return "loading modules is disabled until the next boot (sysctl kernel.modules_disabled)"
+    if _wants_signatures():
+        return "this kernel loads signed modules only (Secure Boot); use the virtual engine: --engine virtual"
     if not (_host_tree() / "Makefile").exists():
         return f"the kernel's headers are not installed; apt-get install linux-headers-{platform.release()}"
     if shutil.which("make") is None or shutil.which("gcc") is None:
@@ -85,9 +94,38 @@ def why_not_on_host() -> str | None:
     return None
 
 
+def _wants_signatures() -> bool:
+    """Whether the kernel that runs, as far as it says so, refuses modules that its maker has not signed."""
+    return any(word in _read(file) for file, words in _SIGNATURES.items() for word in words)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
+
+
 def is_loaded(module: str = VL) -> bool:
     """Return whether the kernel that runs has a module."""
     return Path("/sys/module", module).exists()
+
+
+def loaded() -> frozenset[str]:
+    """Return the names of the modules that the kernel that runs has loaded; none if it takes none."""
+    try:
+        return frozenset(line.split()[0] for line in _MODULES.read_text().splitlines())
+    except FileNotFoundError:
+        return frozenset()
+
+
+def tell_what_stays(before: frozenset[str], tell: Callable[[str], None]) -> None:
+    """Tell which modules came into this machine's kernel since ``before``: no end of a run takes them away.
+
+    Nothing unloads them, since another run may be about to use them.
+    """
+    if new := sorted(loaded() - before):
+        tell(f"kernel modules loaded meanwhile, which stay: {', '.join(new)}; modprobe -r NAME takes one away")
 
 
 def load(path: Path) -> None:

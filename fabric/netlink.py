@@ -24,7 +24,7 @@ NLMSG_NOOP, NLMSG_ERROR, NLMSG_DONE = 1, 2, 3
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWNEIGH = 16, 18, 20, 24, 28
-RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER = 36, 37, 38, 40, 44
+RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER, RTM_DELTFILTER = 36, 37, 38, 40, 44, 45
 TC_H_ROOT = 0xFFFFFFFF
 ETH_P_IP = 0x0800
 DELAY_HANDLE = 2 << 16
@@ -133,9 +133,10 @@ def neighbour(index: int, ip: str, mac: str) -> Request:
     return Request(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, body, f"setting the neighbour {ip}")
 
 
-def traffic_control(index: int, handle: int, parent: int, info: int, kind: str, options: bytes) -> bytes:
+def traffic_control(index: int, handle: int, parent: int, info: int, kind: str, options: bytes | None = None) -> bytes:
     """Return the body of a message about a qdisc, class or filter: a tcmsg with its kind and options."""
-    return _TCMSG.pack(0, index, handle, parent, info) + _text(1, kind) + attribute(2, options)
+    body = _TCMSG.pack(0, index, handle, parent, info) + _text(1, kind)
+    return body if options is None else body + attribute(2, options)
 
 
 def delay_root(index: int, interface: str, delay_ns: int, jitter_ns: int = 0) -> Request:

@@ -1,38 +1,129 @@
 #!/bin/sh
-# Installs what the project needs: system packages (as root) and .venv with pinned versions. Does nothing when nothing
-# changed. The venv is made from the distribution's Python, which is where its mininet package puts its module.
+# Installs what the project needs and says what it changed: system packages (as root) and .venv with pinned versions.
+# Does nothing when nothing changed. With "virtual", also what builds the kernel of the virtual engine.
+#
+#   tools/setup.sh [virtual]
+#
+# Of system packages only missing ones are installed. A service that comes with them is neither started nor enabled:
+# each run starts an Open vSwitch of its own. The venv is made from the distribution's Python, which is where its
+# mininet package puts its module.
 set -eu
 cd "$(dirname "$0")/.."
 
 packages="mininet openvswitch-switch iproute2 iputils-ping iperf3 tcpdump util-linux procps gcc libc6-dev
-    python3-venv python3-pip build-essential flex bison bc xz-utils bzip2"
+    python3-venv python3-pip"
+virtual_packages="build-essential flex bison bc xz-utils bzip2"
 stamp=.venv/.installed
 python=/usr/bin/python3
+services_policy=/usr/sbin/policy-rc.d
+services_policy_mark="Made by tools/setup.sh of ai-fabric-emulator for as long as it installs packages; else remove it."
 
-missing=""
-for package in $packages; do
-    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' || missing="$missing $package"
-done
-# The source of the virtual engine's kernel; any version will do. Ubuntu has it in a directory of its own.
-ls /usr/src/linux-source-*.tar.* /usr/src/*/linux-source-*.tar.* 2> /dev/null | grep -q . || missing="$missing linux-source"
-if [ -n "$missing" ]; then
+case "${1:-}" in
+    "") ;;
+    virtual) packages="$packages $virtual_packages" ;;
+    *) echo "setup: $1: unknown; write tools/setup.sh, or tools/setup.sh virtual" >&2 && exit 2 ;;
+esac
+
+missing_packages() {
+    installed=$(dpkg-query -W -f='${Package} ${Status}\n' $packages 2> /dev/null | sed -n 's/ install ok installed$//p')
+    for package in $packages; do
+        echo "$installed" | grep -qx "$package" || echo "$package"
+    done
+    # The source of the virtual engine's kernel; any version will do. Ubuntu has it in a directory of its own.
+    if [ "${1:-}" = virtual ] && ! ls /usr/src/linux-source-*.tar.* /usr/src/*/linux-source-*.tar.* 2> /dev/null | grep -q .
+    then
+        echo linux-source
+    fi
+}
+
+# Print what starts with the machine: systemd's units, and scripts by name.
+enabled_services() {
+    find /etc/systemd/system -path '*.wants/*' \( -name '*.service' -o -name '*.socket' \) 2> /dev/null | sed 's|.*/||'
+    find /etc/rc[2-5].d -name 'S*' 2> /dev/null | sed 's|.*/S[0-9]*||'
+}
+
+# Install packages without letting their services start. Maintainers' scripts ask policy-rc.d whether they may.
+install_quietly() {
+    if [ ! -e "$services_policy" ] || grep -q "$services_policy_mark" "$services_policy"; then
+        trap 'rm -f "$services_policy"' EXIT
+        trap 'exit 1' INT TERM
+        printf '#!/bin/sh\n# %s\nexit 101\n' "$services_policy_mark" > "$services_policy"
+        chmod 755 "$services_policy"
+    fi
+    apt-get update -q
+    DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
+        apt-get install -q -y --no-upgrade --no-install-recommends "$@"
+}
+
+# Disable what installing has enabled, and say so.
+disable_new_services() {
+    enabled_services | sort -u > "$work/services-after"
+    for service in $(comm -13 "$work/services-before" "$work/services-after"); do
+        case $service in
+            *.service | *.socket) disable_unit "$service" ;;
+            *) update-rc.d "$service" disable ;;
+        esac
+        echo "setup: $service came along; it is neither started nor enabled"
+    done
+}
+
+disable_unit() {
+    if command -v systemctl > /dev/null; then
+        systemctl --quiet disable "$1"
+    else
+        DPKG_MAINTSCRIPT_PACKAGE=${1%.*} deb-systemd-helper disable "$1" # It wants to be told of a package.
+    fi
+}
+
+list_packages() {
+    dpkg-query -W -f='${db:Status-Abbrev} ${Package} ${Version}\n' | sed -n 's/^ii *//p' | sort
+}
+
+# Say which packages are there that were not, and which are of another version.
+report_packages() {
+    list_packages > "$work/after"
+    comm -13 "$work/before" "$work/after" | while read -r package version; do
+        was=$(sed -n "s/^$package //p" "$work/before")
+        echo "$package $version${was:+ (was $was)}"
+    done > "$work/changed"
+    new=$(grep -vc '(was ' "$work/changed" || true)
+    echo "setup: installed $new packages:" $(sed -n '/(was /!s/ .*//p' "$work/changed")
+    if grep -q '(was ' "$work/changed"; then
+        echo "setup: what they need in another version than was there:"
+        grep '(was ' "$work/changed"
+    fi
+}
+
+install_packages() {
     if [ "$(id -u)" -ne 0 ]; then
-        echo "setup: these packages are missing and installing them needs root:$missing" >&2
-        echo "setup: run 'sudo make setup' once" >&2
+        echo "setup: these packages are missing and installing them needs root:" "$@" >&2
+        echo "setup: run '${called_as}' as root once, e.g. with sudo" >&2
         exit 1
     fi
-    echo "setup: installing$missing"
-    apt-get update -q
-    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
-fi
+    echo "setup: installing" "$@"
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    list_packages > "$work/before"
+    enabled_services | sort -u > "$work/services-before"
+    (install_quietly "$@")
+    report_packages
+    disable_new_services
+}
 
-wanted=$(cat pyproject.toml constraints.txt tools/setup.sh | sha256sum)
-[ -f "$stamp" ] && [ "$(cat $stamp)" = "$wanted" ] && exit 0
+make_venv() {
+    echo "setup: making .venv"
+    rm -rf .venv
+    $python -m venv --system-site-packages .venv
+    # Ryu 4.34 builds with no newer setuptools than this; without isolation, what is in the venv is what builds it.
+    .venv/bin/pip install -q --disable-pip-version-check -c constraints.txt setuptools==66.1.1 wheel pbr
+    .venv/bin/pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+    echo "$wanted" > "$stamp"
+}
 
-echo "setup: making .venv"
-rm -rf .venv
-$python -m venv --system-site-packages .venv
-# Ryu 4.34 builds with no newer setuptools than this; without isolation, what is in the venv is what builds it.
-.venv/bin/pip install -q --disable-pip-version-check -c constraints.txt setuptools==66.1.1 wheel pbr
-.venv/bin/pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
-echo "$wanted" > "$stamp"
+called_as="tools/setup.sh${1:+ $1}"
+missing=$(missing_packages "${1:-}")
+[ -z "$missing" ] || install_packages $missing
+
+# What .venv hangs on: versions, the Python it is of, and how it is made.
+wanted=$({ cat pyproject.toml constraints.txt; $python -V; sed -n '/^make_venv/,/^}/p' tools/setup.sh; } | sha256sum)
+[ -f "$stamp" ] && [ "$(cat $stamp)" = "$wanted" ] || make_venv

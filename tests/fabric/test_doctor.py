@@ -93,6 +93,26 @@ def test_either_datapath_will_do(monkeypatch: pytest.MonkeyPatch, datapath: Data
     assert (one.good, one.detail) == (True, detail)
 
 
+def test_looking_for_a_datapath_that_loads_its_module_says_that_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = iter([frozenset({"veth"}), frozenset({"veth", "openvswitch", "nsh"})])
+    monkeypatch.setattr(doctor.modules, "loaded", lambda: next(seen))
+    monkeypatch.setattr(doctor, "find_datapath", lambda: Datapath.KERNEL)
+    (one,) = doctor._datapath()
+    assert one.detail == "kernel module openvswitch; loaded just now, it stays until modprobe -r openvswitch"
+
+
+def test_a_cache_that_others_can_write_to_stops_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (one,) = doctor._cache()
+    assert (one.good, one.needed) == (True, True)
+    tmp_path.chmod(0o777)
+    (one,) = doctor._cache()
+    assert (one.good, one.needed) == (False, True)
+    assert "can be written to by every account" in one.detail
+    assert one.remedy == "unset XDG_CACHE_HOME, or run sudo without -E"
+    assert "can be written to by every account" in found(doctor._lossless)["lossless queueing, virtual engine"].detail
+
+
 def test_few_cores_and_little_memory_are_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: dict[Any, int] = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**18}
     monkeypatch.setattr(os, "cpu_count", lambda: 1)

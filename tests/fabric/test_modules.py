@@ -71,12 +71,37 @@ def test_a_host_that_cannot_have_the_module_is_told_why(tmp_path: Path, monkeypa
     assert "takes no modules" in str(modules.why_not_on_host())
 
 
+def test_a_host_that_loads_signed_modules_only_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lockdown = tmp_path / "lockdown"
+    monkeypatch.setattr(
+        modules, "_SIGNATURES", {lockdown: ("[integrity]", "[confidentiality]"), tmp_path / "none": ("Y",)}
+    )
+    monkeypatch.setattr(modules, "_MODULES", tmp_path)
+    lockdown.write_text("none [integrity] confidentiality")
+    assert "signed modules only" in str(modules.why_not_on_host())
+    lockdown.write_text("[none] integrity confidentiality")
+    assert "signed" not in str(modules.why_not_on_host())
+
+
 def test_a_host_with_headers_and_a_compiler_can_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.release", lambda: "6.1.0-99")
     present = {"/proc/modules", "/lib/modules/6.1.0-99/build/Makefile"}
     monkeypatch.setattr(Path, "exists", lambda path: str(path) in present)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     assert modules.why_not_on_host() is None
+
+
+def test_what_came_into_the_kernel_is_told_for_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(modules, "_MODULES", tmp_path / "modules")
+    assert modules.loaded() == frozenset()
+    (tmp_path / "modules").write_text("veth 1 0 - Live\n")
+    before = modules.loaded()
+    modules.tell_what_stays(before, said.append)
+    assert said == []
+    (tmp_path / "modules").write_text("veth 1 0 - Live\nsch_vl 2 0 - Live (OE)\nopenvswitch 3 4 - Live\n")
+    modules.tell_what_stays(before, said.append)
+    assert said == ["kernel modules loaded meanwhile, which stay: openvswitch, sch_vl; modprobe -r NAME takes one away"]
 
 
 def test_the_sources_are_what_the_package_carries() -> None:
