@@ -71,10 +71,10 @@ def run_in_world(
     publish(draft.directory, directory)
     _print_answer(experiment, summary, verdict)
     _print_margins(result)
-    OUT.print(f"figures: {directory / 'figures'}", soft_wrap=True, highlight=False)
-    OUT.print(f"result: {directory}", soft_wrap=True, highlight=False)
     if experiment.see_also:
         OUT.print(f"see also: {experiment.see_also}", soft_wrap=True, highlight=False)
+    OUT.print(f"figures: {directory / 'figures'}", soft_wrap=True, highlight=False)
+    OUT.print(f"result: {directory}", soft_wrap=True, highlight=False)
     return EXIT_CODE_INVALID if verdict.status is Status.INVALID else 0
 
 

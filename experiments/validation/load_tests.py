@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from experiments.validation.bench import Bench
 from experiments.validation.blame import links_of
 from experiments.validation.expectations import busiest_flows, fair_goodputs_bps
 from experiments.validation.findings import Fault, FaultKind, TestResult, not_run, tested, undecided
-from experiments.validation.rounds import Pair, all_to_all
+from experiments.validation.rounds import Pair, Path, all_to_all
 from fabric.census import Conservation, conservation, lane_counters, take_census
 from fabric.errors import TrafficError
 from fabric.fidelity import UNACCOUNTED
 from fabric.lanes import ServiceLevel
-from fabric.model import Port
+from fabric.model import Fabric, Nic, Port
 from fabric.units import format_rate, format_size
 from traffic.rounds import Streams
 from traffic.storage.config import CheckpointConfig, DataloaderConfig, StorageConfig
@@ -27,7 +27,11 @@ _LEAST_ALL_TO_ALL, _LEAST_STORAGE = 0.5, 0.25
 """What part of its bound a fabric in order reaches at the very least: TCP's losses, and storage's uneven demand, cost
 some of it; a link of half the rate is found by other tests."""
 _MOST_FLOWS = 2000
-_WINDOW_BYTES = 32 << 10
+_MOST_TURNS = 8
+"""What of a large fabric is played in real time: each turn takes some seconds, and has senders from all over it."""
+_MOST_WINDOW_BYTES = 32 << 10
+_LEAST_WINDOW_FRAMES = 4
+"""Below that TCP waits for delayed acknowledgements."""
 _STRESS = StorageConfig(
     chunk_size=128 << 10,
     dataloader=DataloaderConfig(share=1.0, depth=2, batch=2, sample_min=16 << 10, sample_max=128 << 10),
@@ -36,8 +40,59 @@ _STRESS = StorageConfig(
 """Every client reads and writes at once."""
 
 
+@dataclass(frozen=True)
+class Load:
+    """Flows that send at once, to how many others each NIC sends, and what each may have in flight."""
+
+    flows: Sequence[Pair]
+    each: int
+    window_bytes: int
+
+
+def load_that_fits(nics: Sequence[Nic], path_of: Callable[[Pair], Path], queue_bytes: int, frame_bytes: int) -> Load:
+    """Return flows from every NIC to as many others as can be, so that the windows of all that share a link fit into
+    its queue.
+
+    Where many flows share a slow link, more would be dropped than TCP sends again in a test's time: it waits 200 ms at
+    least for what it lost, then twice as long each time. A fabric in order would seem to be none.
+    """
+    least = _LEAST_WINDOW_FRAMES * frame_bytes
+    most = _MOST_FLOWS
+    while True:
+        flows, each = all_to_all(nics, most)
+        window = min(_MOST_WINDOW_BYTES, queue_bytes // busiest_flows([path_of(flow) for flow in flows]))
+        if window >= least or each == 1:
+            return Load(flows, each, max(window, least))
+        most = len(nics) * max(1, min(each - 1, each * window // least))
+
+
+def in_turns(load: Load, fabric: Fabric, path_of: Callable[[Pair], Path], budget: float) -> list[list[Pair]]:
+    """Return a load's flows in as few turns as can be, by senders, so that no turn has switches pass on more than
+    ``budget`` frames a second at the fair shares of its flows.
+
+    A sender that alone exceeds the budget has a turn of its own.
+    """
+    paths = {flow: path_of(flow) for flow in load.flows}
+    senders = list(dict.fromkeys(source for source, _ in load.flows))
+    count = 1
+    while True:
+        place = {sender: number % count for number, sender in enumerate(senders)}
+        turns = [[flow for flow in load.flows if place[flow[0]] == turn] for turn in range(count)]
+        most = max(_frames_per_s(fabric, [paths[flow] for flow in turn]) for turn in turns)
+        if most <= budget or count == len(senders):
+            return turns
+        count = min(len(senders), max(count + 1, int(count * most / budget)))
+
+
+def _frames_per_s(fabric: Fabric, paths: Sequence[Path]) -> float:
+    """Return how many frames a second switches pass on at the fair shares of flows, a third of them
+    acknowledgements."""
+    shares = zip(fair_goodputs_bps(fabric, paths), paths, strict=True)
+    return 1.5 * sum(share / 8 / fabric.frame_bytes * (len(path) - 1) for share, path in shares)
+
+
 class AllToAllTest:
-    """Every compute NIC to every other at once."""
+    """Every compute NIC to every other at once, as far as the machine switches that much; else senders take turns."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -48,15 +103,17 @@ class AllToAllTest:
         nics = [nic for node in fabric.computes for nic in fabric.nics_of[node]]
         if len(nics) < 2:
             return not_run(ALL_TO_ALL, f"{fabric.name} has fewer than two compute NICs")
-        flows, each = all_to_all(nics, _MOST_FLOWS)
-        paths = [self._bench.path(flow) for flow in flows]
-        self._bench.tell(f"all-to-all: {len(flows)} flows at once")
-        goodput, kept = self._play(flows)
-        total_bps, bound_bps = sum(goodput.values()), sum(fair_goodputs_bps(fabric, paths))
-        slowest = min(flows, key=lambda flow: goodput[flow])
-        others = "every other" if each == len(nics) - 1 else f"{each} others each, evenly spread,"
+        load = load_that_fits(nics, self._bench.path, self._queue_bytes, fabric.frame_bytes)
+        turns = in_turns(load, fabric, self._bench.path, self._bench.budget)[:_MOST_TURNS]
+        paths = [[self._bench.path(flow) for flow in turn] for turn in turns]
+        goodput, kept = self._play(turns, load.window_bytes)
+        total_bps = sum(goodput.values()) / len(turns)
+        bound_bps = sum(share for turn in paths for share in fair_goodputs_bps(fabric, turn)) / len(turns)
+        slowest = min(goodput, key=lambda flow: goodput[flow])
+        others = "every other" if load.each == len(nics) - 1 else f"{load.each} others each, evenly spread,"
         lines = [
-            f"{len(nics)} compute NICs to {others} at once: {len(flows)} flows, {busiest_flows(paths)} on one link",
+            f"{len(nics)} compute NICs to {others} at once{_turns_in_words(len(turns))}: {len(goodput)} flows, "
+            f"{max(busiest_flows(turn) for turn in paths)} on one link",
             f"{format_rate(total_bps)} of {format_rate(bound_bps)}, the fair shares of planned paths: "
             f"{total_bps / bound_bps:.0%}",
             f"slowest {slowest[0].port} to {slowest[1].port}: {format_rate(goodput[slowest])}",
@@ -67,13 +124,21 @@ class AllToAllTest:
         faults = [*self._vanished(kept), *self._too_little(total_bps / bound_bps)]
         return _unless_late(self._bench, tested(ALL_TO_ALL, lines, faults, figures))
 
-    def _play(self, flows: Sequence[Pair]) -> tuple[dict[Pair, float], Conservation]:
+    @property
+    def _queue_bytes(self) -> int:
+        """What may wait at a port, of what these flows send."""
+        return self._bench.live.emulation.lane_plan.lane_of(ServiceLevel.NCCL).limit_bytes
+
+    def _play(self, turns: Sequence[Sequence[Pair]], window_bytes: int) -> tuple[dict[Pair, float], Conservation]:
         bench = self._bench
-        streams = Streams(bench.stage(_WINDOW_BYTES), ServiceLevel.NCCL)
+        goodput: dict[Pair, float] = {}
+        streams = Streams(bench.stage(window_bytes), ServiceLevel.NCCL)
         before = take_census(bench.live.emulation, bench.live.rule_drops)
         streams.start()
         with bench.watched():
-            goodput = streams.run(flows, bench.times.all_ramp_s, bench.times.all_s)
+            for turn in turns:
+                bench.tell(f"all-to-all: {len(turn)} flows at once")
+                goodput |= streams.run(turn, bench.times.all_ramp_s, bench.times.all_s)
         streams.close()
         after = take_census(bench.live.emulation, bench.live.rule_drops)
         return goodput, conservation(bench.fabric, before, after)
@@ -192,6 +257,10 @@ class StorageTest:
         if max(found.out, found.into) < _LEAST_STORAGE:
             measured = f"storage NICs carry {found.out:.0%} of their rate out, {found.into:.0%} in"
             yield Fault(FaultKind.STORAGE, (), STORAGE, measured, f"{_LEAST_STORAGE:.0%} one way at least")
+
+
+def _turns_in_words(count: int) -> str:
+    return "" if count == 1 else f", senders in {count} turns, since this machine switches no more"
 
 
 def _unless_late(bench: Bench, result: TestResult) -> TestResult:

@@ -48,6 +48,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def test_the_last_line_says_where_the_result_is(done: Done, directory: Path) -> None:
     assert done.stdout.splitlines()[-1] == f"result: {directory}"
+    assert "see also: fabric run protection" in done.stdout
 
 
 def test_the_run_makes_its_directory_and_nothing_else(shared_command: Command, directory: Path) -> None:

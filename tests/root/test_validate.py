@@ -63,3 +63,21 @@ def test_what_a_slow_link_explains_is_not_told_again(command: Command) -> None:
     pairs = answer["tests"][3]["figures"]
     assert pairs["short_pairs"] > 0
     assert pairs["worst_fraction"] < 0.5
+
+
+OVERSUBSCRIBED = ("zones=3", "compute=12", "inter_zone.rate=5 Mbit/s")
+JOINED = [word for size in OVERSUBSCRIBED for word in ("--set", size)]
+
+
+def test_a_fabric_whose_zones_share_slow_links_is_in_order(command: Command) -> None:
+    """32 flows share each link between zones, a quarter as fast as a NIC."""
+    code, answer = validated(command, *JOINED, "--pairs", "20")
+    assert answer["faults"] == []
+    assert code == (0 if answer["in_order"] else 3)
+    assert answer["tests"][4]["figures"]["fraction_of_bound"] > 0.6 or code == 3
+
+
+def test_a_slow_link_of_a_fabric_whose_zones_share_slow_links_is_found(command: Command) -> None:
+    code, answer = validated(command, *JOINED, "--quick", "--fault", "link z2l01-z2s00 rate 0.5")
+    assert [found["name"] for found in answer["faults"]] == ["z2l01:4--z2s00:2"]
+    assert code == 1

@@ -14,6 +14,7 @@ from controllers.paths import planned_path
 from controllers.plan import RoutePlan
 from controllers.routes import plan_static_routes
 from experiments.validation.expectations import busiest_flows, fair_goodputs_bps, goodput_bps
+from experiments.validation.load_tests import Load, in_turns, load_that_fits
 from experiments.validation.rounds import Pair, Path, all_to_all, nic_pairs, rounds, sample
 from fabric.identity import Role
 from fabric.model import Port
@@ -132,3 +133,48 @@ def test_the_busiest_link_of_all_to_all_is_known() -> None:
     nics = [nic for nic in SMALL.nics if nic.node.role is Role.COMPUTE]
     flows, _ = all_to_all(nics, 10_000)
     assert busiest_flows([path(flow) for flow in flows]) == 144 // 4
+
+
+# What sends at once ---------------------------------------------------------------------------------------------------
+
+FRAME_BYTES = SMALL.frame_bytes
+
+
+def load(queue_bytes: int) -> Load:
+    nics = [nic for node in SMALL.computes for nic in SMALL.nics_of[node]]
+    return load_that_fits(nics, path, queue_bytes, FRAME_BYTES)
+
+
+def test_all_send_to_all_where_queues_hold_their_windows() -> None:
+    found = load(1 << 20)
+    assert (found.each, len(found.flows)) == (23, 24 * 23)
+    assert found.window_bytes == (1 << 20) // 36  # So many flows are on the busiest link.
+
+
+@pytest.mark.parametrize("queue_bytes", [1 << 20, 256 << 10, 128 << 10, 70_000])
+def test_the_windows_of_flows_that_share_a_link_fit_into_its_queue(queue_bytes: int) -> None:
+    found = load(queue_bytes)
+    assert found.window_bytes * busiest_flows([path(flow) for flow in found.flows]) <= queue_bytes
+    assert found.window_bytes >= 4 * FRAME_BYTES
+    assert Counter(source for source, _ in found.flows) == dict.fromkeys(
+        (nic for node in SMALL.computes for nic in SMALL.nics_of[node]), found.each
+    )
+
+
+def test_where_nothing_fits_each_sends_to_one_other_with_the_least_window() -> None:
+    found = load(FRAME_BYTES)
+    assert (found.each, found.window_bytes) == (1, 4 * FRAME_BYTES)
+
+
+def test_senders_take_turns_where_a_machine_cannot_switch_all_at_once() -> None:
+    found = load(1 << 20)
+    assert in_turns(found, SMALL, path, INFINITE) == [list(found.flows)]
+    turns = in_turns(found, SMALL, path, 30_000)
+    assert 1 < len(turns) < 8
+    assert Counter(flow for turn in turns for flow in turn) == Counter(found.flows)
+    for turn in turns:
+        assert len({source for source, _ in turn}) >= 24 // len(turns)
+        shares = fair_goodputs_bps(SMALL, [path(flow) for flow in turn])
+        passed_bits = sum(share * (len(path(flow)) - 1) for share, flow in zip(shares, turn, strict=True))
+        assert 1.5 * passed_bits / 8 / FRAME_BYTES <= 30_000
+    assert len(in_turns(found, SMALL, path, 1.0)) == 24
