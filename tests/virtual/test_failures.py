@@ -12,7 +12,7 @@ import pytest
 from fabric.virtual.guest import run_in_guest
 from tests.virtual.command import ROOT, SMALL
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 
 SCRIPT = ROOT / "tests" / "root" / "failing_links.py"
 PHASE_S = 1.2

@@ -10,6 +10,7 @@ from tests.virtual.command import VirtualCommand
 
 SIZES = ("leaves_per_zone=1", "spines_per_zone=1", "compute=4", "storage=1", "switch_ports=6")
 EXITS = ("inter_zone.switches=1", "inter_zone.links_per_zone=1")
+pytestmark = pytest.mark.guest
 TINY = ["fire_flyer_2_small_200g", *(word for size in (*SIZES, *EXITS) for word in ("--set", size))]
 
 
