@@ -42,8 +42,13 @@ def why_no_guest() -> str | None:
     return None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files that bring worlds or guests up first: side by side, the short ones then fill what time is left."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave soaks out, unless they are asked for, and put files that bring worlds or guests up first: side by side, the
+    short ones then fill what time is left."""
+    if "soak" not in config.option.markexpr:
+        soaks = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=soaks)
+        items[:] = [item for item in items if item not in soaks]
     slow = {item.path for item in items if any(item.get_closest_marker(name) for name in ("root", "guest"))}
     items.sort(key=lambda item: item.path not in slow)
 
