@@ -20,7 +20,7 @@ from controllers.detours import PLAIN, Detours
 from controllers.distances import LiveGraph
 from controllers.ecmp import hashing_of
 from controllers.plan import FlowRule, Group, Hashing, Mark, Parts, Priority, Purpose, RoutePlan, SwitchPlan
-from controllers.routes import STORAGE_PREFIX, plan_static_routes, static_rules
+from controllers.routes import STORAGE_PREFIX, Route, plan_static_routes, static_routes
 from controllers.routing import Policy, Repair, Routing
 from fabric.identity import NodeId, Role
 from fabric.model import Fabric, Link, Nic
@@ -84,11 +84,11 @@ class _StaticRoutes:
             for nic in sorted(fabric.nics, key=lambda nic: IPv4Address(nic.ip))
         }
         order = {ip: number for number, ip in enumerate(known)}
-        for rule in static_rules(fabric):
-            if rule.outputs:
-                self.routes[rule.dpid].append((known[_ip(rule)], rule.outputs[0]))
+        for one in static_routes(fabric):
+            if isinstance(one, Route):
+                self.routes[one.dpid].append((known[one.destination], one.output))
             else:
-                self.others[rule.dpid].append(rule)
+                self.others[one.dpid].append(one)
         for routes in self.routes.values():
             routes.sort(key=lambda route: order[route[0].ip])
 
@@ -346,11 +346,6 @@ def _parts(graph: LiveGraph, switches: list[set[NodeId]], nics: Collection[Nic])
         for part in switches
     )
     return tuple(sorted((*(part for part in joined if part), *alone), key=lambda part: (-len(part), part)))
-
-
-def _ip(rule: FlowRule) -> str:
-    assert rule.destination is not None, "static routes have destinations"
-    return rule.destination
 
 
 def _is_storage(nic: Nic) -> bool:

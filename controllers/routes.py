@@ -23,7 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from controllers.plan import FlowRule, Priority, Purpose, RoutePlan, table_miss
 from fabric.errors import TopologyError
@@ -37,20 +37,34 @@ STORAGE_PREFIX = "10.128.0.0/9"
 Choice = TypeVar("Choice", int, Port)
 
 
+class Route(NamedTuple):
+    """A destination's port at a switch, and what the rule is for."""
+
+    dpid: int
+    destination: str
+    output: int
+    purpose: str
+
+    def rule(self) -> FlowRule:
+        """Return the rule that says so."""
+        return FlowRule(self.dpid, Priority.ROUTE, self.purpose, destination=self.destination, outputs=(self.output,))
+
+
 def plan_static_routes(fabric: Fabric) -> RoutePlan:
-    """Return the static routes between all NICs that may reach each other; errors as static_rules'."""
-    return RoutePlan.of(STATIC, {switch.dpid: switch.name for switch in fabric.switches}, static_rules(fabric))
+    """Return the static routes between all NICs that may reach each other; errors as static_routes'."""
+    names = {switch.dpid: switch.name for switch in fabric.switches}
+    return RoutePlan.of(STATIC, names, (one.rule() if isinstance(one, Route) else one for one in static_routes(fabric)))
 
 
-def static_rules(fabric: Fabric) -> Iterator[FlowRule]:
-    """Return the rules of the static routes, in no order.
+def static_routes(fabric: Fabric) -> Iterator[Route | FlowRule]:
+    """Return the static routes in no order, and the rules beside them: what misses, and what guards zones.
 
     Raises TopologyError, with every fault, if a leaf misses a spine of its zone or a zone an inter-zone switch.
     """
     faults = list(_wiring_faults(fabric))
     if faults:
         raise TopologyError(fabric.name, faults)
-    return _StaticPlanner(fabric).rules()
+    return _StaticPlanner(fabric).routes()
 
 
 def spread(preferred: Sequence[Choice | None], choices: Sequence[Choice], turn: int = 0) -> list[Choice]:
@@ -100,8 +114,8 @@ class _StaticPlanner:
         self.fabric = fabric
         self.links = _links_by_peer(fabric)
 
-    def rules(self) -> Iterator[FlowRule]:
-        """Yield every rule of every switch."""
+    def routes(self) -> Iterator[Route | FlowRule]:
+        """Yield every route and rule of every switch."""
         for switch in self.fabric.switches:
             yield table_miss(switch.dpid)
         for zone in range(self.fabric.zones):
@@ -186,7 +200,7 @@ class _StaticPlanner:
             for nic, gate in local + remote
         ]
 
-    def _leaf_rules(self, leaf: NodeId, targets: Sequence[_Target]) -> Iterator[FlowRule]:
+    def _leaf_rules(self, leaf: NodeId, targets: Sequence[_Target]) -> Iterator[Route | FlowRule]:
         zone = _zone_of(leaf)
         own_exits = [port for port in self.exits[zone] if port.node == leaf]
         yield from (
@@ -199,14 +213,14 @@ class _StaticPlanner:
             targets = [target for target in targets if target.zone == zone]
         yield from self._up_rules(leaf, [target for target in targets if target.gate != leaf])
 
-    def _up_rules(self, leaf: NodeId, targets: Sequence[_Target]) -> Iterator[FlowRule]:
+    def _up_rules(self, leaf: NodeId, targets: Sequence[_Target]) -> Iterator[Route]:
         uplinks = {peer: ports for peer, ports in self.links[leaf].items() if peer.role is Role.SPINE}
         wanted = [uplinks[target.spine][target.parallel % len(uplinks[target.spine])] for target in targets]
         ports = sorted(port for found in uplinks.values() for port in found)
         for target, port in zip(targets, spread(wanted, ports, turn=leaf.index), strict=True):
             yield _route(leaf, target.ip, port, Purpose.UP)
 
-    def _exit_rules(self, leaf: NodeId, exits: Sequence[Port], targets: Sequence[_Target]) -> Iterator[FlowRule]:
+    def _exit_rules(self, leaf: NodeId, exits: Sequence[Port], targets: Sequence[_Target]) -> Iterator[Route]:
         """Yield how a border leaf leaves its zone: by its own links, to the switch of the entry where it has one."""
         to_switch: dict[NodeId, list[int]] = defaultdict(list)
         for port in exits:
@@ -226,7 +240,7 @@ class _StaticPlanner:
             if zone != leaf.zone:
                 yield _guard(leaf, f"10.{zone}.0.0/16")
 
-    def _spine_rules(self, spine: NodeId, targets: Sequence[_Target]) -> Iterator[FlowRule]:
+    def _spine_rules(self, spine: NodeId, targets: Sequence[_Target]) -> Iterator[Route]:
         by_gate: dict[NodeId, list[_Target]] = defaultdict(list)
         for target in targets:
             by_gate[target.gate].append(target)
@@ -236,7 +250,7 @@ class _StaticPlanner:
             for target, port in zip(found, spread(wanted, ports), strict=True):
                 yield _route(spine, target.ip, port, Purpose.DOWN)
 
-    def _inter_zone_rules(self, switch: NodeId) -> Iterator[FlowRule]:
+    def _inter_zone_rules(self, switch: NodeId) -> Iterator[Route | FlowRule]:
         yield _guard(switch)
         for zone, nics in self.computes.items():
             ports = [port for port in self.fabric.ports_of[switch] if self.fabric.peer(port).node.zone == zone]
@@ -273,8 +287,8 @@ class _SpineChooser:
         return self.spines[place], turn
 
 
-def _route(switch: NodeId, destination: str, output: int, purpose: str) -> FlowRule:
-    return FlowRule(switch.dpid, Priority.ROUTE, purpose, destination=destination, outputs=(output,))
+def _route(switch: NodeId, destination: str, output: int, purpose: str) -> Route:
+    return Route(switch.dpid, destination, output, purpose)
 
 
 def _guard(switch: NodeId, destination: str | None = None) -> FlowRule:
