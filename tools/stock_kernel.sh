@@ -6,14 +6,14 @@
 #
 # Most users have such a kernel: Open vSwitch's datapath, HTB, netem are modules, and ours, vl, is built and loaded.
 # The kernel's packages are fetched and unpacked in the cache; nothing is installed. KERNEL_PACKAGES names others than
-# Debian's. What the command writes to /out is found in results/stock-kernel.
+# Debian's. What the command writes to /out is found in results/stock-kernel, or in OUT, an absolute path.
 set -eu
 cd "$(dirname "$0")/.."
 
 project=$PWD
 packages=${KERNEL_PACKAGES:-linux-image-amd64 linux-headers-amd64}
 limit_s=${LIMIT_S:-3600}
-out=$project/results/stock-kernel
+out=${OUT:-$project/results/stock-kernel}
 cache=$(.venv/bin/python -c 'from fabric import cache; print(cache.own())')/stock-kernel
 kernel_package='^linux-(image|modules|headers|kbuild|compiler)-'
 # What a kernel of modules needs before it sees its root file system.
