@@ -29,9 +29,7 @@ some of it; a link of half the rate is found by other tests."""
 _MOST_FLOWS = 2000
 _MOST_TURNS = 8
 """What of a large fabric is played in real time: each turn takes some seconds, and has senders from all over it."""
-_MOST_WINDOW_BYTES = 32 << 10
-_LEAST_WINDOW_FRAMES = 4
-"""Below that TCP waits for delayed acknowledgements."""
+_WINDOW_BYTES = 32 << 10
 _STRESS = StorageConfig(
     chunk_size=128 << 10,
     dataloader=DataloaderConfig(share=1.0, depth=2, batch=2, sample_min=16 << 10, sample_max=128 << 10),
@@ -42,42 +40,44 @@ _STRESS = StorageConfig(
 
 @dataclass(frozen=True)
 class Load:
-    """Flows that send at once, to how many others each NIC sends, and what each may have in flight."""
+    """Flows in turns, all of one at once, and to how many others each NIC sends."""
 
-    flows: Sequence[Pair]
+    turns: Sequence[Sequence[Pair]]
     each: int
-    window_bytes: int
 
 
-def load_that_fits(nics: Sequence[Nic], path_of: Callable[[Pair], Path], queue_bytes: int, frame_bytes: int) -> Load:
-    """Return flows from every NIC to as many others as can be, so that the windows of all that share a link fit into
-    its queue.
+def load_that_fits(
+    nics: Sequence[Nic], fabric: Fabric, path_of: Callable[[Pair], Path], queue_bytes: int, budget: float
+) -> Load:
+    """Return flows from every NIC to as many others as can be, so that a port's queue has room for a frame of each
+    flow that goes through it in a turn.
 
-    Where many flows share a slow link, more would be dropped than TCP sends again in a test's time: it waits 200 ms at
-    least for what it lost, then twice as long each time. A fabric in order would seem to be none.
+    Where more flows share a slow link, most of them wait for timeouts of TCP instead of sending: 200 ms at least, then
+    twice as long each time. A fabric in order would seem to be none. ``budget``: as for :func:`in_turns`.
     """
-    least = _LEAST_WINDOW_FRAMES * frame_bytes
+    room = queue_bytes // fabric.frame_bytes
     most = _MOST_FLOWS
     while True:
         flows, each = all_to_all(nics, most)
-        window = min(_MOST_WINDOW_BYTES, queue_bytes // busiest_flows([path_of(flow) for flow in flows]))
-        if window >= least or each == 1:
-            return Load(flows, each, max(window, least))
-        most = len(nics) * max(1, min(each - 1, each * window // least))
+        turns = in_turns(flows, fabric, path_of, budget)[:_MOST_TURNS]
+        busiest = max(busiest_flows([path_of(flow) for flow in turn]) for turn in turns)
+        if busiest <= room or each == 1:
+            return Load(turns, each)
+        most = len(nics) * max(1, min(each - 1, each * room // busiest))
 
 
-def in_turns(load: Load, fabric: Fabric, path_of: Callable[[Pair], Path], budget: float) -> list[list[Pair]]:
-    """Return a load's flows in as few turns as can be, by senders, so that no turn has switches pass on more than
-    ``budget`` frames a second at the fair shares of its flows.
+def in_turns(flows: Sequence[Pair], fabric: Fabric, path_of: Callable[[Pair], Path], budget: float) -> list[list[Pair]]:
+    """Return flows in as few turns as can be, by senders, so that no turn has switches pass on more than ``budget``
+    frames a second at the fair shares of its flows.
 
     A sender that alone exceeds the budget has a turn of its own.
     """
-    paths = {flow: path_of(flow) for flow in load.flows}
-    senders = list(dict.fromkeys(source for source, _ in load.flows))
+    paths = {flow: path_of(flow) for flow in flows}
+    senders = list(dict.fromkeys(source for source, _ in flows))
     count = 1
     while True:
         place = {sender: number % count for number, sender in enumerate(senders)}
-        turns = [[flow for flow in load.flows if place[flow[0]] == turn] for turn in range(count)]
+        turns = [[flow for flow in flows if place[flow[0]] == turn] for turn in range(count)]
         most = max(_frames_per_s(fabric, [paths[flow] for flow in turn]) for turn in turns)
         if most <= budget or count == len(senders):
             return turns
@@ -103,10 +103,10 @@ class AllToAllTest:
         nics = [nic for node in fabric.computes for nic in fabric.nics_of[node]]
         if len(nics) < 2:
             return not_run(ALL_TO_ALL, f"{fabric.name} has fewer than two compute NICs")
-        load = load_that_fits(nics, self._bench.path, self._queue_bytes, fabric.frame_bytes)
-        turns = in_turns(load, fabric, self._bench.path, self._bench.budget)[:_MOST_TURNS]
+        load = load_that_fits(nics, fabric, self._bench.path, self._queue_bytes, self._bench.budget)
+        turns = load.turns
         paths = [[self._bench.path(flow) for flow in turn] for turn in turns]
-        goodput, kept = self._play(turns, load.window_bytes)
+        goodput, kept = self._play(turns)
         total_bps = sum(goodput.values()) / len(turns)
         bound_bps = sum(share for turn in paths for share in fair_goodputs_bps(fabric, turn)) / len(turns)
         slowest = min(goodput, key=lambda flow: goodput[flow])
@@ -129,10 +129,10 @@ class AllToAllTest:
         """What may wait at a port, of what these flows send."""
         return self._bench.live.emulation.lane_plan.lane_of(ServiceLevel.NCCL).limit_bytes
 
-    def _play(self, turns: Sequence[Sequence[Pair]], window_bytes: int) -> tuple[dict[Pair, float], Conservation]:
+    def _play(self, turns: Sequence[Sequence[Pair]]) -> tuple[dict[Pair, float], Conservation]:
         bench = self._bench
         goodput: dict[Pair, float] = {}
-        streams = Streams(bench.stage(window_bytes), ServiceLevel.NCCL)
+        streams = Streams(bench.stage(_WINDOW_BYTES), ServiceLevel.NCCL)
         before = take_census(bench.live.emulation, bench.live.rule_drops)
         streams.start()
         with bench.watched():

@@ -140,41 +140,41 @@ def test_the_busiest_link_of_all_to_all_is_known() -> None:
 FRAME_BYTES = SMALL.frame_bytes
 
 
-def load(queue_bytes: int) -> Load:
+def load(queue_bytes: int, budget: float = INFINITE) -> Load:
     nics = [nic for node in SMALL.computes for nic in SMALL.nics_of[node]]
-    return load_that_fits(nics, path, queue_bytes, FRAME_BYTES)
+    return load_that_fits(nics, SMALL, path, queue_bytes, budget)
 
 
-def test_all_send_to_all_where_queues_hold_their_windows() -> None:
-    found = load(1 << 20)
-    assert (found.each, len(found.flows)) == (23, 24 * 23)
-    assert found.window_bytes == (1 << 20) // 36  # So many flows are on the busiest link.
+def test_all_send_to_all_at_once_where_queues_have_room() -> None:
+    found = load(36 * FRAME_BYTES)  # So many flows are on the busiest link.
+    assert found.each == 23
+    assert [len(turn) for turn in found.turns] == [24 * 23]
 
 
-@pytest.mark.parametrize("queue_bytes", [1 << 20, 256 << 10, 128 << 10, 70_000])
-def test_the_windows_of_flows_that_share_a_link_fit_into_its_queue(queue_bytes: int) -> None:
-    found = load(queue_bytes)
-    assert found.window_bytes * busiest_flows([path(flow) for flow in found.flows]) <= queue_bytes
-    assert found.window_bytes >= 4 * FRAME_BYTES
-    assert Counter(source for source, _ in found.flows) == dict.fromkeys(
+@pytest.mark.parametrize(("frames", "budget"), [(35, INFINITE), (20, INFINITE), (5, INFINITE), (5, 30_000)])
+def test_queues_have_room_for_a_frame_of_each_flow_that_shares_a_link(frames: int, budget: float) -> None:
+    found = load(frames * FRAME_BYTES, budget)
+    assert 1 < found.each < 23
+    for turn in found.turns:
+        assert busiest_flows([path(flow) for flow in turn]) <= frames
+    assert Counter(source for turn in found.turns for source, _ in turn) == dict.fromkeys(
         (nic for node in SMALL.computes for nic in SMALL.nics_of[node]), found.each
     )
 
 
-def test_where_nothing_fits_each_sends_to_one_other_with_the_least_window() -> None:
-    found = load(FRAME_BYTES)
-    assert (found.each, found.window_bytes) == (1, 4 * FRAME_BYTES)
+def test_where_queues_have_room_for_nothing_each_sends_to_one_other() -> None:
+    assert load(FRAME_BYTES - 1).each == 1
 
 
 def test_senders_take_turns_where_a_machine_cannot_switch_all_at_once() -> None:
-    found = load(1 << 20)
-    assert in_turns(found, SMALL, path, INFINITE) == [list(found.flows)]
-    turns = in_turns(found, SMALL, path, 30_000)
+    (flows,) = load(1 << 21).turns
+    assert in_turns(flows, SMALL, path, INFINITE) == [list(flows)]
+    turns = in_turns(flows, SMALL, path, 30_000)
     assert 1 < len(turns) < 8
-    assert Counter(flow for turn in turns for flow in turn) == Counter(found.flows)
+    assert Counter(flow for turn in turns for flow in turn) == Counter(flows)
     for turn in turns:
         assert len({source for source, _ in turn}) >= 24 // len(turns)
         shares = fair_goodputs_bps(SMALL, [path(flow) for flow in turn])
         passed_bits = sum(share * (len(path(flow)) - 1) for share, flow in zip(shares, turn, strict=True))
         assert 1.5 * passed_bits / 8 / FRAME_BYTES <= 30_000
-    assert len(in_turns(found, SMALL, path, 1.0)) == 24
+    assert len(in_turns(flows, SMALL, path, 1.0)) == 24
