@@ -17,7 +17,7 @@ from pathlib import Path
 from fabric.errors import EmulationError
 from fabric.identity import NodeId
 from fabric.model import Fabric
-from fabric.preload import honest_sendmmsg
+from fabric.preload import switch_library
 from fabric.virtual.guest import in_guest
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -28,15 +28,16 @@ _SO_MEMINFO = 55
 _SO_MEMINFO_FIRST = struct.Struct("=I")  # SK_MEMINFO_RMEM_ALLOC: what waits to be received.
 _MAX_BUFFER_BYTES = 2**30 - 1  # The kernel doubles it into an int.
 _RECEIVE_BUFFER_BYTES = 16 * 1024 * 1024
+_SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23  # linux/if_packet.h
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 _START_TIMEOUT_S = 20.0
 _TRANSACTION_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 60.0  # Hundreds of ports take a while to let go.
 _IDLE_MS = 3_600_000
 """Keep datapath flows for an hour: re-learning them in the middle of a measurement would disturb it."""
-_ALLOCATOR = "glibc.malloc.tcache_max=16384:glibc.malloc.tcache_count=256"
-"""Each look at a port allocates room for 32 frames, and frees it again if nothing came: a frame's size is to be among
-those that the C library keeps at hand, which by default end at 1 KiB."""
+_ALLOCATOR = "glibc.malloc.tcache_count=256"
+"""Each look at a port allocates 32 packets of some 700 bytes, and frees them again if nothing came: the C library is to
+keep them at hand. The room for their frames is ``patient_switch.c``'s concern."""
 
 _COUNTER = struct.Struct("=Q")
 _MAX_INTERFACES = 1 << 16
@@ -44,6 +45,11 @@ _MAX_INTERFACES = 1 << 16
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
+
+_PASS_FRAMES, _LONGEST_PASS_S = 0.25, 0.0005
+_REVALIDATE_MS = 10_000
+"""How often Open vSwitch looks through all flows of its datapath, by default every 500 ms: a thousand flows each time.
+It acts at once upon rules that change."""
 
 SWITCH_NICENESS = -20
 """Switches are hardware: they do not wait for the hosts' programs, which share this machine with them."""
@@ -70,6 +76,12 @@ def find_datapath() -> Datapath:
     if not module.exists() and modprobe is not None:
         subprocess.run([modprobe, "openvswitch"], capture_output=True, timeout=20, check=False)
     return Datapath.KERNEL if module.exists() else Datapath.USERSPACE
+
+
+def pass_period_s(fastest_frame_s: float) -> float:
+    """Return how far apart the passes of userspace switching begin at least (``patient_switch.c``): a quarter of the
+    time that the largest frame takes on the fastest link, and never so long that the controller would notice."""
+    return min(_PASS_FRAMES * fastest_frame_s, _LONGEST_PASS_S)
 
 
 def tool(name: str) -> str:
@@ -133,11 +145,12 @@ def _duplicated_socket(pid: int, descriptor: int) -> socket.socket | None:
 
 @dataclass
 class OpenVSwitch:
-    """The daemons of one world, in ``directory``; logs go to ``log_directory``."""
+    """The daemons of one world, in ``directory``; logs go to ``log_directory``. ``pass_period_s``: see there."""
 
     directory: Path
     log_directory: Path
     datapath: Datapath
+    pass_period_s: float = 0.0
     _daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -167,7 +180,8 @@ class OpenVSwitch:
         database_socket = self.directory / "db.sock"
         self._start("ovsdb-server", str(database), f"--remote=punix:{database_socket}")
         self._wait_for(database_socket, "ovsdb-server")
-        self.transact("--no-wait", "init", "--", "set", "Open_vSwitch", ".", f"other_config:max-idle={_IDLE_MS}")
+        options = (f"other_config:max-idle={_IDLE_MS}", f"other_config:max-revalidator={_REVALIDATE_MS}")
+        self.transact("--no-wait", "init", "--", "set", "Open_vSwitch", ".", *options)
         control = self.directory / "switch.ctl"
         arguments = (f"unix:{database_socket}", "--pidfile", f"--unixctl={control}")
         self._start("ovs-vswitchd", *arguments, environment=self._prepare_datapath())
@@ -202,7 +216,8 @@ class OpenVSwitch:
         return self._run([tool("ovs-vsctl"), f"--timeout={_TRANSACTION_TIMEOUT_S}", *commands])
 
     def enlarge_buffers(self, send_bytes: int) -> None:
-        """Give the userspace datapath's sockets room, without touching a sysctl of the machine.
+        """Give the userspace datapath's sockets room, without touching a sysctl of the machine; and show those that
+        receive no copies of what their ports send, which each frame is otherwise cloned for and a filter throws away.
 
         All its ports send through one packet socket, and frames that wait in any port's queue are charged to it: with
         the default buffer full, frames for *every* port are lost uncounted. It exists once a packet was sent.
@@ -215,6 +230,7 @@ class OpenVSwitch:
         for sock in sockets:
             if _receives(sock):
                 sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
+                sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
             else:
                 sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, min(send_bytes, _MAX_BUFFER_BYTES))
             sock.close()
@@ -241,8 +257,9 @@ class OpenVSwitch:
             return {}
         self._dead_port_file.write_bytes(bytes(_MAX_INTERFACES * _COUNTER.size))
         return {
-            "LD_PRELOAD": str(honest_sendmmsg()),
+            "LD_PRELOAD": str(switch_library()),
             "FABRIC_DEAD_PORT_FRAMES": str(self._dead_port_file),
+            "FABRIC_SWITCH_PERIOD_NS": str(round(self.pass_period_s * 1e9)),
             "GLIBC_TUNABLES": _ALLOCATOR,
         }
 

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Makes a pass of ovs-vswitchd's main loop cost what the frames in it cost. Preloaded where packets are switched in
+ * userspace.
+ *
+ * The main thread switches all frames of all bridges. Each of its passes looks at every port, makes room for 32 frames
+ * before it looks, asks every management socket for a caller, and polls again: with 160 ports some 400 system calls and
+ * 10,000 allocations, for a handful of frames. A pass begins as soon as one frame has come, so that this thread is busy
+ * all the time and most of what it does is to look in vain. Hence:
+ *
+ * - Passes are moderated as interrupts of a NIC are (ethtool's rx-usecs): a pass begins FABRIC_SWITCH_PERIOD_NS after the
+ *   one before at the earliest. A frame that comes to an idle switch is passed on at once.
+ * - What poll() has just called empty is not asked: the answer would be EAGAIN. What comes meanwhile is there for the
+ *   next poll().
+ * - Room for frames is kept at hand. glibc's own cache (tcache) ends at 1 KiB, whatever its tunables say.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <malloc.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Only the main thread switches; all state here is its own. */
+static __thread int is_main __attribute__((tls_model("initial-exec")));
+
+static int64_t period_ns;
+static int64_t pass_began_ns;
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    const char *period = getenv("FABRIC_SWITCH_PERIOD_NS");
+
+    period_ns = period ? atoll(period) : 0;
+    is_main = 1;
+}
+
+/* Which descriptors the last poll() of the main thread called empty: those with its number. */
+#define DESCRIPTORS 65536
+static uint32_t empty_in[DESCRIPTORS];
+static uint32_t polls = 1;
+
+static int is_empty(int fd)
+{
+    return is_main && fd >= 0 && fd < DESCRIPTORS && empty_in[fd] == polls;
+}
+
+static void note_empty(const struct pollfd *fds, nfds_t count)
+{
+    for (nfds_t i = 0; i < count; i++)
+        if ((fds[i].events & POLLIN) && !fds[i].revents && fds[i].fd >= 0 && fds[i].fd < DESCRIPTORS)
+            empty_in[fds[i].fd] = polls;
+}
+
+static void wait_for_next_pass(void)
+{
+    int64_t left = pass_began_ns + period_ns - now_ns();
+
+    if (left > 0 && left <= period_ns)
+        nanosleep(&(struct timespec){.tv_nsec = left}, NULL);
+}
+
+static int real_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
+{
+    struct timespec timeout = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L};
+
+    return (int)syscall(SYS_ppoll, fds, count, timeout_ms < 0 ? NULL : &timeout, NULL, 0);
+}
+
+int poll(struct pollfd *fds, nfds_t count, int timeout_ms)
+{
+    int ready;
+
+    if (!is_main)
+        return real_poll(fds, count, timeout_ms);
+    wait_for_next_pass();
+    ready = real_poll(fds, count, timeout_ms);
+    pass_began_ns = now_ns();
+    if (++polls == 0)
+        polls = 1;
+    if (ready >= 0)
+        note_empty(fds, count);
+    return ready;
+}
+
+static int nothing_there(void)
+{
+    errno = EAGAIN;
+    return -1;
+}
+
+int recvmmsg(int fd, struct mmsghdr *frames, unsigned int count, int flags, struct timespec *timeout)
+{
+    return is_empty(fd) ? nothing_there() : (int)syscall(SYS_recvmmsg, fd, frames, count, flags, timeout);
+}
+
+int accept(int fd, struct sockaddr *from, socklen_t *size)
+{
+    return is_empty(fd) ? nothing_there() : (int)syscall(SYS_accept4, fd, from, size, 0);
+}
+
+ssize_t readv(int fd, const struct iovec *parts, int count)
+{
+    return is_empty(fd) ? nothing_there() : (ssize_t)syscall(SYS_readv, fd, parts, count);
+}
+
+ssize_t recv(int fd, void *buffer, size_t size, int flags)
+{
+    return is_empty(fd) ? nothing_there() : (ssize_t)syscall(SYS_recvfrom, fd, buffer, size, flags, NULL, NULL);
+}
+
+/* Room for frames: blocks of glibc's, above those that it keeps at hand itself, by their usable size. */
+#define SMALLEST 1040
+#define LARGEST 16384
+#define STEP 16
+#define KEPT_BYTES (16 << 20)
+
+struct block {
+    struct block *next;
+};
+
+static struct block *kept[(LARGEST - SMALLEST) / STEP + 1];
+static size_t kept_bytes;
+
+extern void *__libc_malloc(size_t size);
+extern void __libc_free(void *block);
+
+/* The usable size that glibc gives for a size: a word of a chunk is the next one's. */
+static size_t usable(size_t size)
+{
+    return ((size + sizeof(size_t) + STEP - 1) & ~(size_t)(STEP - 1)) - sizeof(size_t);
+}
+
+static struct block **shelf(size_t usable_size)
+{
+    return usable_size >= SMALLEST && usable_size < LARGEST ? &kept[(usable_size - SMALLEST) / STEP] : NULL;
+}
+
+void *malloc(size_t size)
+{
+    struct block **from = is_main && size < LARGEST ? shelf(usable(size)) : NULL;
+    struct block *found = from ? *from : NULL;
+
+    if (!found || malloc_usable_size(found) < size)
+        return __libc_malloc(size);
+    *from = found->next;
+    kept_bytes -= malloc_usable_size(found);
+    return found;
+}
+
+void free(void *block)
+{
+    size_t size = block && is_main ? malloc_usable_size(block) : 0;
+    struct block **to = size && kept_bytes < KEPT_BYTES ? shelf(size) : NULL;
+
+    if (!to) {
+        __libc_free(block);
+        return;
+    }
+    ((struct block *)block)->next = *to;
+    *to = block;
+    kept_bytes += size;
+}
