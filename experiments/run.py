@@ -24,6 +24,7 @@ from fabric.agents import AgentPool
 from fabric.errors import ResultError, UsageError
 from fabric.fidelity import EXIT_CODE_INVALID, Status, Verdict
 from fabric.lanes import plan_lanes
+from fabric.margins import closest_checks, cpu_used
 from fabric.report import write_report
 from fabric.results import Result, ResultWriter, new_directory
 from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
@@ -40,6 +41,8 @@ PRELOAD = (
     "fabric.stall_audit",
     *STORAGE_PRELOAD,
 )
+_CLOSEST = 6
+"""How many checks are printed; the report has all."""
 _STATUS_STYLES = {Status.FAITHFUL: "bold green", Status.DEGRADED: "bold yellow", Status.INVALID: "bold red"}
 
 
@@ -68,6 +71,7 @@ def run_in_world(
     write_report(result)
     publish(draft.directory, directory)
     _print_answer(experiment, summary, verdict)
+    _print_margins(result)
     OUT.print(f"figures: {directory / 'figures'}", soft_wrap=True, highlight=False)
     OUT.print(f"result: {directory}", soft_wrap=True, highlight=False)
     return EXIT_CODE_INVALID if verdict.status is Status.INVALID else 0
@@ -139,3 +143,13 @@ def _print_answer(experiment: Experiment, summary: dict[str, Any], verdict: Verd
     OUT.print(f"verdict: [{_STATUS_STYLES[verdict.status]}]{verdict.status.value}[/]")
     for reason in verdict.reasons:
         OUT.print(f"  {reason}", soft_wrap=True, highlight=False)
+
+
+def _print_margins(result: Result) -> None:
+    """Print how near the verdict's checks came to their limits, and what the run used of the CPU."""
+    for described in (closest_checks(result.verdict, _CLOSEST), cpu_used(result.manifest)):
+        if described is not None:
+            table = Table(*described.columns, title=described.title)
+            for row in described.rows:
+                table.add_row(*row)
+            OUT.print(table)

@@ -23,17 +23,21 @@ from fabric import world
 from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import Census, Conservation, conservation, take_census
+from fabric.cores import CoreReader, CpuSnapshot, CpuUse, cpu_use, take_snapshot, usable_cores
 from fabric.errors import FabricError
 from fabric.faults import FaultInjector, FaultReport, LinkChange
 from fabric.fidelity import Check, PhaseEvidence, Verdict, judge
 from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model import Port
 from fabric.openvswitch import Datapath
+from fabric.port_rates import FullQueue, full_queues
 from fabric.results import FORMAT_VERSION, TABLES, TIME_COLUMNS, Phase, ResultWriter, empty_table, fabric_as_json
 from fabric.schedule import Schedule
 from fabric.telemetry import (
     Sampler,
     SamplerSetup,
     Series,
+    cores_frame,
     machine_frame,
     ports_frame,
     stalls_frame,
@@ -51,8 +55,9 @@ Progress = Callable[[str, float], None]
 @dataclass(frozen=True)
 class PhaseOutcome:
     """What a phase measured: rows and failures (times still ``time.monotonic()``), what became of each packet, its
-    rows of the ``machine`` table, of which the last one ends with the sample after its end, how it was routed, and what
-    adaptive routing had moved by its end (in seconds since the run's origin)."""
+    rows of the ``machine`` and ``cores`` tables, of which the last one ends with the sample after its end, how it was
+    routed, what adaptive routing had moved by its end (in seconds since the run's origin), which ports were full, and
+    what it used of the CPU (None in virtual time, where nothing computes)."""
 
     phase: Phase
     records: Records
@@ -61,6 +66,17 @@ class PhaseOutcome:
     faults: FaultReport = field(default_factory=FaultReport)
     routing: Routing = field(default_factory=Routing)
     moves: tuple[Moved, ...] = ()
+    cores: pd.DataFrame = field(default_factory=lambda: empty_table("cores"))
+    full_queues: Sequence[FullQueue] = ()
+    cpu: CpuUse | None = None
+
+    @property
+    def evidence(self) -> PhaseEvidence:
+        """What the verdict goes by."""
+        seconds = self.phase.ended_s - self.phase.started_s
+        return PhaseEvidence(
+            self.phase.name, self.conservation, self.machine, seconds, self.cores, self.full_queues, self.cpu
+        )
 
 
 @dataclass
@@ -171,6 +187,7 @@ class Session:
         if schedule is not None:
             self._injector.prepare(schedule)
         before = self._census or self._take_census()
+        cpu_before = self._take_cpu()
         world.settle()
         self._sampler.begin()
         started = time.monotonic()
@@ -181,13 +198,28 @@ class Session:
             raise
         self._sampler.verify_no_deadlock()
         ended = time.monotonic()
-        machine = self._keep_samples(self._sampler.end())
+        series = self._sampler.end()
+        cpu_after = self._take_cpu()
+        self._keep_samples(series)
         after = self._census = self._take_census()
         if schedule is not None:
             self._injector.release()
         phase = Phase(name, title, self.queueing.value, started - self.origin, ended - self.origin, self.routing_label)
         counted = conservation(self.live.fabric, before, after, faults)
-        outcome = PhaseOutcome(phase, records, counted, machine, faults, self.live.routing, self._moves())
+        outcome = PhaseOutcome(
+            phase,
+            records,
+            counted,
+            machine_frame(series, self.origin, self.live.fabric.frame_bytes),
+            faults,
+            self.live.routing,
+            self._moves(),
+            cores_frame(series, self.origin),
+            self._full_queues(series, faults),
+            cpu_use(cpu_before, cpu_after) if cpu_before and cpu_after else None,
+        )
+        self.keep_frame("machine", outcome.machine)
+        self.keep_frame("cores", outcome.cores)
         self.phases.append(outcome)
         self._keep_records(records)
         if schedule is not None:
@@ -243,16 +275,31 @@ class Session:
             time.sleep(min(_PROGRESS_S, duration_s - elapsed))
         self.progress(title, 1.0)
 
-    def _keep_samples(self, series: Series) -> pd.DataFrame:
-        emulation, fabric = self.live.emulation, self.live.fabric
-        numbers = {host: number for number, host in enumerate(fabric.hosts, start=1)}
-        ports = {(numbers.get(port.node, 0), index): port for port, index in emulation.indices.items()}
-        self.keep_frame("ports", ports_frame(series, ports, emulation.lane_plan, self.origin))
-        self.keep_frame("stalls", stalls_frame(series, ports, emulation.lane_plan, self.origin))
-        self.keep_frame("waits", waits_frame(series, ports, emulation.lane_plan, self.origin))
-        machine = machine_frame(series, self.origin)
-        self.keep_frame("machine", machine)
-        return machine
+    @cached_property
+    def _core_reader(self) -> CoreReader:
+        return CoreReader(usable_cores(), counts_niced=os.getpriority(os.PRIO_PROCESS, 0) > 0)
+
+    def _take_cpu(self) -> CpuSnapshot | None:
+        if world.current_engine() is world.Engine.VIRTUAL:
+            return None
+        return take_snapshot(time.monotonic(), self._core_reader, self.live.emulation.switches.switch_pid)
+
+    @cached_property
+    def _sampled_ports(self) -> dict[tuple[int, int], Port]:
+        """The port at each interface of each namespace that is sampled, by their numbers."""
+        numbers = {host: number for number, host in enumerate(self.live.fabric.hosts, start=1)}
+        return {(numbers.get(port.node, 0), index): port for port, index in self.live.emulation.indices.items()}
+
+    def _full_queues(self, series: Series, faults: FaultReport) -> list[FullQueue]:
+        """Return which ports were full, but for those at links that failures changed."""
+        spared = frozenset(port for change in faults.changes for port in change.link.ports)
+        return full_queues(series, self._sampled_ports, self.live.emulation.lane_plan, self.live.fabric, spared)
+
+    def _keep_samples(self, series: Series) -> None:
+        ports, plan = self._sampled_ports, self.live.emulation.lane_plan
+        self.keep_frame("ports", ports_frame(series, ports, plan, self.origin))
+        self.keep_frame("stalls", stalls_frame(series, ports, plan, self.origin))
+        self.keep_frame("waits", waits_frame(series, ports, plan, self.origin))
 
     def _keep_records(self, records: Records) -> None:
         for name, rows in vars(records).items():
@@ -277,13 +324,13 @@ class Session:
 
     def judge(self) -> Verdict:
         """Return the verdict on the run so far."""
-        calibrations = [one for found in self.calibrations.values() for one in found]
-        evidence = [
-            PhaseEvidence(one.phase.name, one.conservation, one.machine, one.phase.ended_s - one.phase.started_s)
-            for one in self.phases
-        ]
-        is_virtual = world.current_engine() is world.Engine.VIRTUAL
-        verdict = judge(calibrations, evidence, self.live.fabric.frame_time_s, is_virtual=is_virtual)
+        verdict = judge(
+            calibrations=[one for found in self.calibrations.values() for one in found],
+            phases=[outcome.evidence for outcome in self.phases],
+            frame_time_s=self.live.fabric.frame_time_s,
+            is_virtual=world.current_engine() is world.Engine.VIRTUAL,
+            datapath=self.live.emulation.datapath,
+        )
         return Verdict((*verdict.checks, *self.checks))
 
     def write(self, writer: ResultWriter, experiment: str, config: dict[str, Any], summary: dict[str, Any]) -> Verdict:
@@ -316,6 +363,8 @@ class Session:
                 queueing: [_calibration_as_json(one) for one in found] for queueing, found in self.calibrations.items()
             },
             "conservation": {outcome.phase.name: vars(outcome.conservation) for outcome in self.phases},
+            "cpu": {one.phase.name: one.cpu.as_json() for one in self.phases if one.cpu is not None},
+            "full_queues": {one.phase.name: [vars(full) for full in one.full_queues] for one in self.phases},
             "setup": {"built_s": self.live.built_s, "ready_s": self.live.ready_s},
             "congestion_control": {
                 level.label: self.stage.socket_options(level).congestion_control

@@ -32,7 +32,17 @@ from fabric.queues import QueueReader
 
 _REST_TIMEOUT_S = 20.0
 _REST_S = 0.2
-_SHORT_OF_MEMORY = ("RcvPruned", "OfoPruned", "TCPRcvQDrop", "TCPBacklogDrop", "TCPMemoryPressures")
+_HOST_COUNTERS = {
+    "retransmissions": ("Tcp:RetransSegs",),
+    "memory_pressures": ("TcpExt:TCPMemoryPressures",),
+    "backlog_drops": ("TcpExt:TCPBacklogDrop",),
+    "pruned": ("TcpExt:RcvPruned", "TcpExt:OfoPruned", "TcpExt:TCPRcvQDrop"),
+    "spurious_timeouts": ("TcpExt:TCPSpuriousRTOs",),
+    "udp_dropped": ("Udp:RcvbufErrors", "Udp:MemErrors"),
+    "connections_dropped": ("TcpExt:ListenDrops", "TcpExt:TCPReqQFullDrop"),
+}
+"""What makes up each field of HostCount: RFC 4022, RFC 4113 and Linux' own (``net/ipv4/proc.c``). ListenDrops has
+ListenOverflows in it."""
 
 
 @dataclass(frozen=True)
@@ -55,20 +65,43 @@ class PortCount:
 
 
 @dataclass(frozen=True)
-class TcpCount:
-    """Segments sent again, and how often memory was short: arrived data dropped, or all told to do with less."""
+class HostCount:
+    """What hosts' sockets counted.
+
+    Segments sent again, and timeouts that were in vain; how often TCP as a whole was short of memory; segments that
+    arrived and were dropped, since a program held the socket too long (``backlog_drops``) or it had no room
+    (``pruned``); datagrams that found no room; connections that a listener's queue had no place for. ``not_counted``
+    names what this kernel lacks.
+    """
 
     retransmissions: int = 0
-    short_of_memory: int = 0
+    spurious_timeouts: int = 0
+    memory_pressures: int = 0
+    backlog_drops: int = 0
+    pruned: int = 0
+    udp_dropped: int = 0
+    connections_dropped: int = 0
+    not_counted: tuple[str, ...] = ()
+
+    def since(self, before: HostCount) -> HostCount:
+        """Return what was counted after ``before``."""
+        grown = {name: getattr(self, name) - getattr(before, name) for name in _HOST_COUNTERS}
+        return HostCount(**grown, not_counted=self.not_counted)
+
+    @property
+    def short_of_memory(self) -> int:
+        """How often TCP was short of memory. What was dropped for want of room in a socket counts only if the memory of
+        all was short, too: otherwise the connection's own window was too small for it, as the config may want."""
+        return self.memory_pressures + self.backlog_drops + (self.pruned if self.memory_pressures else 0)
 
 
 @dataclass(frozen=True)
 class Census:
-    """The counters of every port, the packets that each switch's rules have dropped, and what all hosts' TCP counts."""
+    """The counters of every port, the packets that each switch's rules have dropped, and what hosts' sockets count."""
 
     ports: dict[Port, PortCount]
     dropped_by_rules: Mapping[NodeId, int]
-    tcp: TcpCount = TcpCount()
+    hosts: HostCount = HostCount()
 
 
 @dataclass(frozen=True)
@@ -79,6 +112,8 @@ class Conservation:
     missing (or, negative, extra) packets. Bytes are exact on wires; one missing in a switch counts as a full frame.
     ``lost_in_cuts`` names each wire or switch that a cut took packets from: they are missing where a port was down, and
     no more than it can have held or been sent. ``lost_by_faults`` are the frames that injected random loss has counted.
+    What hosts' sockets counted is told in :class:`HostCount`; ``tcp_pruned`` is what connections dropped for want of
+    room of their own. ``spurious_timeouts`` are not judged: deep queues cause them, too.
     """
 
     sent_packets: int
@@ -94,6 +129,12 @@ class Conservation:
     lost_by_faults: int = 0
     tcp_short_of_memory: int = 0
     dropped_by_cause: dict[str, int] = field(default_factory=dict)
+    switched_packets: int = 0
+    spurious_timeouts: int = 0
+    tcp_pruned: int = 0
+    udp_dropped: int = 0
+    connections_dropped: int = 0
+    not_counted: tuple[str, ...] = ()
 
     @property
     def lost_in_cuts_packets(self) -> int:
@@ -114,7 +155,7 @@ def take_census(emulation: Emulation, rule_drops: Callable[[], Mapping[NodeId, i
         time.sleep(_REST_S)
         now = _count_ports(emulation)
         if now == before and not any(count.waiting_packets for count in now.values()):
-            return Census(now, rule_drops(), _count_tcp(emulation))
+            return Census(now, rule_drops(), _count_hosts(emulation))
         if time.monotonic() > deadline:
             busy = [str(port) for port, count in now.items() if count != before[port]]
             raise EmulationError(
@@ -137,24 +178,32 @@ def lane_counters(emulation: Emulation, counter: str = "sent_packets") -> dict[t
     return counters
 
 
-def _count_tcp(emulation: Emulation) -> TcpCount:
-    counts = [_tcp_of(emulation.namespace_of(host)) for host in emulation.fabric.hosts]
-    return TcpCount(sum(one.retransmissions for one in counts), sum(one.short_of_memory for one in counts))
+def _count_hosts(emulation: Emulation) -> HostCount:
+    total = Counter[str]()
+    lacking: set[str] = set()
+    for host in emulation.fabric.hosts:
+        found = host_count(_snmp_of(emulation.namespace_of(host)))
+        lacking.update(found.not_counted)
+        total.update({name: getattr(found, name) for name in _HOST_COUNTERS})
+    return HostCount(**total, not_counted=tuple(sorted(lacking)))
 
 
-def _tcp_of(namespace: Path | None) -> TcpCount:
-    """Return the counters of a host since it was made (RFC 4022 and Linux' own, ``net/ipv4/proc.c``)."""
+def host_count(snmp: str) -> HostCount:
+    """Return a host's counters since it was made, from what its ``/proc/net/snmp`` and ``netstat`` say."""
+    values: dict[str, int] = {}
+    lines = [line.split() for line in snmp.splitlines()]
+    for names, numbers in zip(lines[::2], lines[1::2], strict=True):
+        group = names[0]
+        values.update({group + name: int(number) for name, number in zip(names[1:], numbers[1:], strict=True)})
+    counted = {field: sum(values.get(name, 0) for name in names) for field, names in _HOST_COUNTERS.items()}
+    lacking = tuple(name for names in _HOST_COUNTERS.values() for name in names if name not in values)
+    return HostCount(**counted, not_counted=lacking)
+
+
+def _snmp_of(namespace: Path | None) -> str:
     assert namespace is not None, "hosts have namespaces"
     with netns.inside(namespace):
-        basic = _snmp_values("snmp", "Tcp:")
-        extended = _snmp_values("netstat", "TcpExt:")
-    return TcpCount(basic["RetransSegs"], sum(extended.get(name, 0) for name in _SHORT_OF_MEMORY))
-
-
-def _snmp_values(file: str, group: str) -> dict[str, int]:
-    lines = Path(f"/proc/thread-self/net/{file}").read_text().splitlines()
-    names, values = (line.split()[1:] for line in lines if line.startswith(group))
-    return dict(zip(names, map(int, values), strict=True))
+        return "".join(Path(f"/proc/thread-self/net/{file}").read_text() for file in ("snmp", "netstat"))
 
 
 def ports_by_namespace(emulation: Emulation) -> Iterator[tuple[Path | None, list[Port]]]:
@@ -212,20 +261,28 @@ def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultRep
     rules = {node: after.dropped_by_rules[node] - before.dropped_by_rules[node] for node in after.dropped_by_rules}
     losses = [*_wire_losses(fabric, changes, faults), *_switch_losses(fabric, changes, rules, faults)]
     host_ports = [port for host in fabric.hosts for port in fabric.ports_of[host]]
+    at_switches = [change for port, change in changes.items() if port.node.is_switch]
+    hosts = after.hosts.since(before.hosts)
     return Conservation(
         sent_packets=sum(changes[port].sent_packets for port in host_ports),
         sent_bytes=sum(changes[port].sent_bytes for port in host_ports),
-        switched_bytes=sum(change.received_bytes for port, change in changes.items() if port.node.is_switch),
+        switched_bytes=sum(change.received_bytes for change in at_switches),
         dropped_by_queues=sum(change.dropped_packets for change in changes.values()),
         dropped_by_rules=sum(rules.values()),
         waiting_packets=sum(change.waiting_packets for change in changes.values()),
         unaccounted={loss.place: loss.unexplained for loss in losses if loss.unexplained},
         unaccounted_bytes=sum(loss.unexplained_bytes for loss in losses),
-        retransmissions=after.tcp.retransmissions - before.tcp.retransmissions,
+        retransmissions=hosts.retransmissions,
         lost_in_cuts={loss.place: loss.in_cuts for loss in losses if loss.in_cuts},
         lost_by_faults=sum(faults.by_loss.values()),
-        tcp_short_of_memory=after.tcp.short_of_memory - before.tcp.short_of_memory,
+        tcp_short_of_memory=hosts.short_of_memory,
         dropped_by_cause=_sum_of_causes(changes.values()),
+        switched_packets=sum(change.received_packets for change in at_switches),
+        spurious_timeouts=hosts.spurious_timeouts,
+        tcp_pruned=0 if hosts.memory_pressures else hosts.pruned,
+        udp_dropped=hosts.udp_dropped,
+        connections_dropped=hosts.connections_dropped,
+        not_counted=hosts.not_counted,
     )
 
 

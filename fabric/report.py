@@ -13,6 +13,7 @@ import jinja2
 from fabric.compare import format_metric
 from fabric.figures import FIGURES, draw_all
 from fabric.figures.style import scale_text, verdict_colour
+from fabric.margins import cpu_used, margins_by_phase
 from fabric.results import Result
 
 REPORT_NAME = "report.html"
@@ -31,6 +32,10 @@ _VERDICT_MEANS = {
     "degraded": "The machine was at its limits for part of the run: read the numbers with the reasons in mind.",
     "invalid": "The emulation did not hold. These numbers describe the emulating machine, not the fabric.",
 }
+_FAITHFUL_IN_VIRTUAL_TIME = (
+    "Every packet is accounted for, full ports sent at their rates, and hosts had the memory they needed; in virtual "
+    "time cores, switches and programs are never late, by construction. What was measured is the emulated fabric."
+)
 _VECTOR_LIMIT_BYTES = 1_500_000
 _MIME = {".svg": "image/svg+xml", ".png": "image/png"}
 
@@ -79,7 +84,8 @@ def _content(result: Result) -> dict[str, Any]:
         "experiment": manifest["experiment"],
         "status": status,
         "colour": verdict_colour(status),
-        "meaning": _VERDICT_MEANS.get(status, ""),
+        "meaning": _meaning(status, manifest.get("engine")),
+        "margins": [table for table in (margins_by_phase(result.verdict), cpu_used(manifest)) if table],
         "checks": [_check_row(check) for check in result.verdict.get("checks", [])],
         "reasons": [str(reason) for reason in result.verdict.get("reasons", [])],
         "facts": _facts(result),
@@ -107,8 +113,16 @@ def _facts(result: Result) -> dict[str, str]:
     }
 
 
+def _meaning(status: str, engine: Any) -> str:
+    if status == "faithful" and engine == "virtual":
+        return _FAITHFUL_IN_VIRTUAL_TIME
+    return _VERDICT_MEANS.get(status, "")
+
+
 def _check_row(check: Mapping[str, Any]) -> list[str]:
+    margin = check.get("margin")
     numbers = [format_cell(check.get(key)) for key in ("value", "faithful_up_to", "invalid_beyond")]
+    numbers.append("-" if margin is None else f"{margin:.0%}")
     return [str(check["name"]), *numbers, str(check["status"]), str(check.get("text", ""))]
 
 

@@ -119,7 +119,9 @@ TABLES: dict[str, dict[str, str]] = {
     },
     # One row a sample. Fractions are of all cores (cpu_*) or of one core (switch_cpu_fraction), since the last sample.
     # Lateness of wake-ups: at the priority of switches, and the worst since the last sample at that of programs. The
-    # input queue: memory of all frames that the userspace switches have not taken up yet.
+    # input queue: memory of all frames that the userspace switches have not taken up yet, and how long the last of them
+    # waited from then on, at least (fabric/input_wait.py). The kernel's input queues (softnet), of the whole machine:
+    # drops since boot, frames that wait (-1: it does not tell), and how often work was put off since boot.
     "machine": {
         "at_s": "float64",
         "cpu_busy_fraction": "float64",
@@ -127,7 +129,20 @@ TABLES: dict[str, dict[str, str]] = {
         "lateness_s": "float64",
         "host_lateness_s": "float64",
         "input_queue_bytes": "int64",
+        "input_wait_s": "float64",
         "softnet_drops": "int64",
+        "softnet_backlog": "int64",
+        "softnet_squeezed": "int64",
+        "clock_offset_s": "float64",
+    },
+    # One row a core that the run may use and reading, four times a second: fractions of it since the reading before.
+    # ``niced``: in niced programs, which give way and are no part of ``busy``; ``switch``: in ovs-vswitchd.
+    "cores": {
+        "at_s": "float64",
+        "core": "int64",
+        "busy_fraction": "float64",
+        "niced_fraction": "float64",
+        "switch_fraction": "float64",
     },
     # One row a connection and sample: TCP_INFO of the sending side.
     "flows": {

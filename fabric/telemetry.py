@@ -2,19 +2,16 @@
 its own.
 
 The sampler reads the kernel's counters by netlink, without starting a program. It keeps to an absolute timetable, and
-how late it wakes is itself a measurement: it has the switches' priority, so that late, too, they may be. Beside it a
-second process with the priority of the hosts' programs wakes every 10 ms and notes how late those may be.
+how late it wakes is itself a measurement: it has the switches' priority, so that late, too, they may be. Beside it
+processes with the priority of the hosts' programs note how late those may be, one on each core.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
-import signal
-import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +21,10 @@ import pandas as pd
 
 from fabric.agents import Agent, AgentHandle, AgentPool
 from fabric.errors import EmulationError
+from fabric.input_wait import least_waits_s, waiting_packets
 from fabric.lanes import LanePlan
+from fabric.lateness import HostLateness
+from fabric.machine import MachineReader, clock_offset_s
 from fabric.model import Port
 from fabric.netlink import Netlink
 from fabric.openvswitch import SWITCH_NICENESS, InputQueues
@@ -33,11 +33,9 @@ from fabric.results import TABLES, empty_table
 from fabric.vl_samples import WAITS, VlSample
 from fabric.watchdog import SwitchPort, Watchdog
 
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_CORES = os.cpu_count() or 1
 _ANSWER_TIMEOUT_S = 30.0
-_HOST_WAKE_S = 0.01
-_LATENESS = struct.Struct("=d")
+_CORES_PERIOD_S = 0.25
+"""How often each core's time is kept: it comes in ticks of 10 ms, and is judged by seconds."""
 MACHINE = np.dtype(
     [
         ("at", "f8"),
@@ -47,11 +45,18 @@ MACHINE = np.dtype(
         ("host_lateness", "f8"),
         ("input_queue", "i8"),
         ("softnet_drops", "i8"),
+        ("softnet_backlog", "i8"),
+        ("softnet_squeezed", "i8"),
+        ("clock_offset", "f8"),
     ]
 )
 """A sample of the machine: ``time.monotonic()``, lateness of switches in seconds, busy seconds of all cores and of
 ovs-vswitchd since boot, the worst lateness of hosts since the last sample in seconds, memory in bytes of the frames
-that wait to be switched, frames that the kernel's input queues dropped since boot."""
+that wait to be switched, and of the kernel's input queues (softnet) of all cores: frames dropped since boot, frames
+that wait (-1: this kernel does not tell), and how often work was put off since boot. ``clock_offset``: seconds by which
+the date (CLOCK_REALTIME) is ahead of ``time.monotonic()``."""
+CORES = np.dtype([("busy", "f8"), ("niced", "f8"), ("switch", "f8")])
+"""A core's seconds so far: busy, in niced programs, and in ovs-vswitchd as far as that was seen on it."""
 
 STALLS = np.dtype([(name, "i8") for name in ("stalls", "stalled_ns", "buffered_bytes", "most_buffered_bytes")])
 """What lossless lanes tell beside COUNTERS, see :class:`fabric.vl.LaneStats`."""
@@ -83,6 +88,8 @@ class Series:
     """What was sampled between begin and end: counters of each queue (samples x keys) and of the machine (samples).
 
     ``stalls`` (STALLS, samples x keys) is None where queues are not lossless; ``waits`` is as SAMPLED_WAITS says.
+    ``read_at`` (samples x (namespaces + 1), ``time.monotonic()``): the queues of a namespace were read between the time
+    at its number and the next. ``cores`` (CORES, readings x cores) has a row for each of ``cores_at``.
     """
 
     keys: list[QueueKey]
@@ -90,6 +97,10 @@ class Series:
     machine: npt.NDArray[np.void]
     stalls: npt.NDArray[np.void] | None = None
     waits: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, SAMPLED_WAITS))
+    read_at: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 1)))
+    cores_at: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    core_numbers: tuple[int, ...] = ()
+    cores: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros((0, 0), CORES))
 
 
 @dataclass(frozen=True)
@@ -132,74 +143,96 @@ def sample(agent: Agent, setup: SamplerSetup) -> None:
     """Be the sampling process: a series from each "begin" to the next "end"."""
     sources = [(number, Netlink(path), QueueReader()) for number, path in enumerate(setup.namespaces)]
     inputs = InputQueues(setup.switch_pid) if setup.has_input_queues else None
-    hosts = HostLateness()
+    reader = MachineReader(setup.switch_pid, counts_niced=os.getpriority(os.PRIO_PROCESS, 0) > 0)
+    hosts = HostLateness(reader.cores)
     os.setpriority(os.PRIO_PROCESS, 0, SWITCH_NICENESS)
     agent.report("ready")
     try:
         while True:
             assert agent.receive() == "begin"
-            agent.report(_series(agent, setup, sources, lambda: _machine_sample(setup.switch_pid, hosts, inputs)))
+            agent.report(_series(agent, setup, sources, _MachineSamples(reader, hosts, inputs)))
     finally:
         hosts.close()
 
 
-class HostLateness:
-    """How late programs wake: a forked process that has their priority and does nothing but wake."""
+class _MachineSamples:
+    """The samples of the machine in one series."""
 
-    def __init__(self) -> None:
-        self._worst = mmap.mmap(-1, mmap.PAGESIZE)
-        self._pid = os.fork()
-        if self._pid == 0:
-            self._wake_for_ever()
+    def __init__(self, reader: MachineReader, hosts: HostLateness, inputs: InputQueues | None) -> None:
+        self._reader = reader
+        self._hosts = hosts
+        self._inputs = inputs
+        self._rows: list[tuple[float | int, ...]] = []
+        self._cores_at: list[float] = []
+        self._cores: list[list[tuple[float, float, float]]] = []
 
-    def _wake_for_ever(self) -> None:
-        parent = os.getppid()
-        while os.getppid() == parent:
-            due = time.monotonic() + _HOST_WAKE_S
-            time.sleep(_HOST_WAKE_S)
-            late = time.monotonic() - due
-            if late > _LATENESS.unpack_from(self._worst)[0]:
-                _LATENESS.pack_into(self._worst, 0, late)
-        os._exit(0)
+    def __len__(self) -> int:
+        return len(self._rows)
 
-    def worst_s(self) -> float:
-        """Return the worst lateness since the last call."""
-        worst: float = _LATENESS.unpack_from(self._worst)[0]
-        _LATENESS.pack_into(self._worst, 0, 0.0)
-        return worst
+    def take(self, lateness_s: float, is_last: bool) -> float:
+        """Take a sample and return its time; all of a series have each core's time at their ends, too."""
+        at = time.monotonic()
+        times = self._reader.core_times()
+        switch_s = self._reader.switch_seconds()
+        waiting = self._inputs.waiting_bytes() if self._inputs else 0
+        softnet = self._reader.softnet()
+        busy_s = sum(core.busy_s for core in times)
+        of_switches = (switch_s, self._hosts.worst_s(), waiting)
+        of_softnet = (softnet.dropped, softnet.backlog, softnet.squeezed)
+        self._rows.append((at, lateness_s, busy_s, *of_switches, *of_softnet, clock_offset_s()))
+        if is_last or not self._cores_at or at - self._cores_at[-1] >= _CORES_PERIOD_S:
+            self._cores_at.append(at)
+            on_core = self._reader.switch_s.values()
+            self._cores.append([(core.busy_s, core.niced_s, used) for core, used in zip(times, on_core, strict=True)])
+        return at
 
-    def close(self) -> None:
-        """End the process."""
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
+    def added_to(self, series: Series) -> Series:
+        """Return a series with these samples in it."""
+        return replace(
+            series,
+            machine=np.array(self._rows, MACHINE),
+            cores_at=np.array(self._cores_at),
+            core_numbers=self._reader.cores,
+            cores=np.array(self._cores, CORES),
+        )
 
 
 def _series(
-    agent: Agent,
-    setup: SamplerSetup,
-    sources: Sequence[tuple[int, Netlink, QueueReader]],
-    sample_machine: Callable[[], tuple[float | int, ...]],
+    agent: Agent, setup: SamplerSetup, sources: Sequence[tuple[int, Netlink, QueueReader]], machine: _MachineSamples
 ) -> Series:
     taken = _Taken()
     watchdog = Watchdog(setup.watched, setup.longest_stall_s)
-    machine: list[tuple[float | int, ...]] = []
     start = time.monotonic()
     while True:
         due = start + len(machine) * setup.period_s
-        ended = bool(machine) and agent.pipe.poll(max(0.0, due - time.monotonic()))
+        ended = len(machine) > 0 and _told_by(due, agent)
         lateness_s = 0.0 if ended else time.monotonic() - due
-        machine.append((time.monotonic(), lateness_s, *sample_machine()))
-        dumps = [link.dump_qdiscs() for _, link, _ in sources]
+        at = machine.take(lateness_s, is_last=ended)
+        read_at = [time.monotonic()]
+        dumps = []
+        for _, link, _ in sources:
+            dumps.append(link.dump_qdiscs())
+            read_at.append(time.monotonic())
         found = [(number, reader.sample(dump)) for (number, _, reader), dump in zip(sources, dumps, strict=True)]
-        taken.add(machine[-1][0], found)
+        taken.add(at, found, read_at)
         if len(machine) == 1:
             agent.report("begun")
         if found and (first := found[0][1].lossless) and (deadlock := watchdog.look(first, dumps[0])):
             agent.report(Deadlock(deadlock))
         if ended:
             agent.receive(_ANSWER_TIMEOUT_S)
-            return taken.series(np.array(machine, MACHINE))
+            return machine.added_to(taken.series())
         start += _skipped(start + len(machine) * setup.period_s, setup.period_s)
+
+
+def _told_by(due: float, agent: Agent) -> bool:
+    """Return whether the run has said something by ``due``. Waiting for words rounds up to whole milliseconds, and
+    would be late by as much every time; the rest is slept."""
+    whole_ms = int(max(0.0, due - time.monotonic()) * 1e3)
+    if agent.pipe.poll(max(0.0, whole_ms - 0.5) / 1e3):
+        return True
+    time.sleep(max(0.0, due - time.monotonic()))
+    return False
 
 
 class _Taken:
@@ -210,9 +243,11 @@ class _Taken:
         self._counters: list[npt.NDArray[np.void]] = []
         self._stalls: list[npt.NDArray[np.void]] = []
         self._waits: list[npt.NDArray[np.void]] = []
+        self._read_at: list[Sequence[float]] = []
 
-    def add(self, at: float, found: Sequence[tuple[int, QueueSample]]) -> None:
+    def add(self, at: float, found: Sequence[tuple[int, QueueSample]], read_at: Sequence[float]) -> None:
         """Take a sample of all namespaces. Raises EmulationError if queues are not what they were."""
+        self._read_at.append(read_at)
         keys = [(number, index, lane) for number, sample in found for index, lane in sample.keys]
         if not self._counters:
             self._keys = keys
@@ -224,10 +259,12 @@ class _Taken:
             self._stalls.append(_joined([_stalls_of(sample) for _, sample in lossless], STALLS))
             self._waits += [_waits_of(at, number, sample) for number, sample in lossless if len(sample.waits)]
 
-    def series(self, machine: npt.NDArray[np.void]) -> Series:
-        """Return all of it."""
+    def series(self) -> Series:
+        """Return all of it, but for the machine."""
         stalls = np.stack(self._stalls) if self._stalls else None
-        return Series(self._keys, np.stack(self._counters), machine, stalls, _joined(self._waits, SAMPLED_WAITS))
+        waits = _joined(self._waits, SAMPLED_WAITS)
+        read_at = np.array(self._read_at)
+        return Series(self._keys, np.stack(self._counters), np.zeros(0, MACHINE), stalls, waits, read_at)
 
 
 def _joined(parts: Sequence[npt.NDArray[np.void]], kind: np.dtype[Any]) -> npt.NDArray[np.void]:
@@ -253,34 +290,6 @@ def _skipped(due: float, period_s: float) -> float:
     """Return by how much to move the timetable when it cannot be caught up with: whole periods, 0 if it can."""
     behind = time.monotonic() - due
     return 0.0 if behind < period_s else (behind // period_s) * period_s
-
-
-def _machine_sample(switch_pid: int, hosts: HostLateness, inputs: InputQueues | None) -> tuple[float | int, ...]:
-    waiting = inputs.waiting_bytes() if inputs else 0
-    return busy_seconds(), process_seconds(switch_pid), hosts.worst_s(), waiting, softnet_drops()
-
-
-def busy_seconds() -> float:
-    """Return the seconds that all cores together were not idle since boot; time a hypervisor took counts as busy."""
-    with open("/proc/stat") as file:  # noqa: PTH123 - read twenty times a second
-        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, file.readline().split()[1:9])
-    return (user + nice + system + irq + softirq + steal) / _TICKS_PER_S
-
-
-def process_seconds(pid: int) -> float:
-    """Return the CPU seconds a process has used; 0 if it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-
-
-def softnet_drops() -> int:
-    """Return the frames that the kernel's per-core input queues have dropped since boot."""
-    with open("/proc/net/softnet_stat") as file:  # noqa: PTH123
-        return sum(int(line.split()[1], 16) for line in file)
 
 
 def ports_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: LanePlan, origin: float) -> pd.DataFrame:
@@ -354,18 +363,53 @@ def _tiled(names: Sequence[str], times: int) -> pd.Categorical:
     return pd.Categorical.from_codes(codes, categories=pd.Index(categories))  # type: ignore[arg-type]
 
 
-def machine_frame(series: Series, origin: float) -> pd.DataFrame:
-    """Return a series as rows of the ``machine`` table; its first sample has no sample before it and is left out."""
+def machine_frame(series: Series, origin: float, frame_bytes: int = 0) -> pd.DataFrame:
+    """Return a series as rows of the ``machine`` table; its first sample has no sample before it and is left out.
+
+    ``frame_bytes``: the largest frame; without it, nothing is said of how long frames waited for userspace switches.
+    """
     machine = series.machine
     elapsed = np.diff(machine["at"])
+    cores = max(1, len(series.core_numbers))
     return pd.DataFrame(
         {
             "at_s": machine["at"][1:] - origin,
-            "cpu_busy_fraction": np.diff(machine["cpu_busy"]) / elapsed / _CORES,
+            "cpu_busy_fraction": np.diff(machine["cpu_busy"]) / elapsed / cores,
             "switch_cpu_fraction": np.diff(machine["switch_cpu"]) / elapsed,
             "lateness_s": machine["lateness"][1:],
             "host_lateness_s": machine["host_lateness"][1:],
             "input_queue_bytes": machine["input_queue"][1:],
+            "input_wait_s": _input_waits_s(series, frame_bytes)[1:],
             "softnet_drops": machine["softnet_drops"][1:],
+            "softnet_backlog": machine["softnet_backlog"][1:],
+            "softnet_squeezed": machine["softnet_squeezed"][1:],
+            "clock_offset_s": machine["clock_offset"][1:],
+        }
+    )
+
+
+def _input_waits_s(series: Series, frame_bytes: int) -> npt.NDArray[np.float64]:
+    machine = series.machine
+    if not frame_bytes:
+        return np.zeros(len(machine))
+    of_switches = series.counters[:, [place for place, (number, _, _) in enumerate(series.keys) if number == 0]]
+    handed_on = sum(of_switches[name].astype(np.int64).sum(axis=1) for name in ("sent_packets", "qlen", "drops"))
+    # A link that is cut takes what waits at it uncounted: the sum shrinks, and nothing was taken back.
+    switched = np.maximum.accumulate(handed_on)
+    return least_waits_s(machine["at"], waiting_packets(machine["input_queue"], frame_bytes), switched)
+
+
+def cores_frame(series: Series, origin: float) -> pd.DataFrame:
+    """Return a series as rows of the ``cores`` table: fractions of each core since the reading before."""
+    readings = max(0, len(series.cores_at) - 1)
+    elapsed = np.diff(series.cores_at)[:, None]
+    grown = {name: (np.diff(series.cores[name], axis=0) / elapsed).reshape(-1) for name in CORES.names or ()}
+    return pd.DataFrame(
+        {
+            "at_s": np.repeat(series.cores_at[1:] - origin, len(series.core_numbers)),
+            "core": np.tile(np.array(series.core_numbers, np.int64), readings),
+            "busy_fraction": grown["busy"],
+            "niced_fraction": grown["niced"],
+            "switch_fraction": grown["switch"],
         }
     )

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fabric import netlink
+from fabric.cores import CGROUPS
 from fabric.errors import EmulationError, UsageError
 from fabric.virtual import bytecode
 from fabric.virtual.dialogue import Ask
@@ -43,7 +44,8 @@ _SOFTWARE = "software"
 _FIXED_ENVIRONMENT = {"HOME": "/tmp", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "dumb"}
 _TIMER_SLACK_S = 100e-6
 _MS_NOSUID_NODEV = 0x2 | 0x4
-_MS_BIND = 0x1000
+_MS_BIND, _MS_REC = 0x1000, 0x4000
+_MACHINES_CGROUPS = Path("/sys/fs/cgroup")
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
 _PR_GET_TIMERSLACK = 30
@@ -214,6 +216,7 @@ def set_up() -> None:
         raise EmulationError("set_up() outside a world; fabric.world.enter() makes one")
     if current_engine() is Engine.NAMESPACE:
         _mount("tmpfs", Path("/run"), "mode=755")
+        _keep_control_groups()
         _mount("sysfs", Path("/sys"), "")
     TEMPORARY_DIR.mkdir(parents=True)
     os.environ["TMPDIR"] = str(TEMPORARY_DIR)
@@ -227,6 +230,14 @@ def set_up() -> None:
     write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
     with netlink.Netlink() as link:
         link.send([netlink.link_state(_LOOPBACK_INDEX, "lo", up=True)])
+
+
+def _keep_control_groups() -> None:
+    """Keep the machine's control groups in sight, which its own /sys would hide: they tell what a quota takes."""
+    if _MACHINES_CGROUPS.exists():
+        CGROUPS.mkdir(parents=True)
+        flags = _MS_BIND | _MS_REC
+        _check(_libc.mount(bytes(_MACHINES_CGROUPS), bytes(CGROUPS), b"none", flags, None), f"mounting {CGROUPS}")
 
 
 def _terminated(number: int, _: object) -> NoReturn:

@@ -14,10 +14,11 @@ from experiments.validation.findings import Fault
 from experiments.validation.rounds import Pair, Path
 from fabric import world
 from fabric.agents import AgentPool
-from fabric.fidelity import Status, machine_checks
 from fabric.linktest import CARRIED_FRAMES_S
+from fabric.machine_checks import machine_checks
 from fabric.model import Fabric, Port
 from fabric.telemetry import Sampler, SamplerSetup, machine_frame
+from fabric.verdict import Status
 from fabric.world import Engine
 from traffic.job import Stage
 
@@ -117,5 +118,6 @@ class Bench:
         began = time.monotonic()
         yield
         frame = machine_frame(self._sampler.end(), began)
-        checks = [check for check in machine_checks(frame) if check.name in _TIMELINESS]
+        frame_time_s = self.fabric.frame_time_s
+        checks = [check for check in machine_checks(frame, frame_time_s) if check.name in _TIMELINESS]
         self.late = "; ".join(check.text for check in checks if check.status is Status.INVALID)

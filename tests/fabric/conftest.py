@@ -228,7 +228,11 @@ def _machine_table() -> pd.DataFrame:
             "lateness_s": random.exponential(0.0004, len(at)),
             "host_lateness_s": random.exponential(0.002, len(at)),
             "input_queue_bytes": random.integers(0, 9000, len(at)),
+            "input_wait_s": np.zeros(len(at)),
             "softnet_drops": np.zeros(len(at), dtype=int),
+            "softnet_backlog": np.zeros(len(at), dtype=int),
+            "softnet_squeezed": np.zeros(len(at), dtype=int),
+            "clock_offset_s": np.full(len(at), 1.8e9),
         }
     )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fabric.census import Census, Conservation, PortCount, TcpCount, conservation
+from fabric.census import Census, Conservation, HostCount, PortCount, conservation, host_count
 from fabric.identity import NodeId, Role
 from fabric.model import Fabric, FabricBuilder, Port, Tier
 
@@ -64,13 +65,54 @@ def test_what_is_sent_and_delivered_is_accounted_for() -> None:
         waiting_packets=0,
         unaccounted={},
         unaccounted_bytes=0,
+        switched_packets=10,
     )
     assert found.unaccounted_packets == 0
 
 
-def test_what_tcp_counts_is_what_came_since() -> None:
-    found = change(replace(census(), tcp=TcpCount(12, 4)), replace(census(), tcp=TcpCount(5, 1)))
-    assert (found.retransmissions, found.tcp_short_of_memory) == (7, 3)
+def hosts_counted(**counts: int) -> Conservation:
+    """Return what comes of hosts that had counted one of everything before, and so much more since."""
+    names = [field.name for field in fields(HostCount) if field.name != "not_counted"]
+    before: dict[str, Any] = dict.fromkeys(names, 1)
+    after: dict[str, Any] = {name: 1 + counts.get(name, 0) for name in names}
+    return change(replace(census(), hosts=HostCount(**after)), replace(census(), hosts=HostCount(**before)))
+
+
+def test_what_hosts_count_is_what_came_since() -> None:
+    found = hosts_counted(retransmissions=7, backlog_drops=3, udp_dropped=2, connections_dropped=4, spurious_timeouts=5)
+    assert (found.retransmissions, found.tcp_short_of_memory, found.spurious_timeouts) == (7, 3, 5)
+    assert (found.udp_dropped, found.connections_dropped, found.not_counted) == (2, 4, ())
+
+
+def test_what_a_small_window_drops_is_no_want_of_memory() -> None:
+    found = hosts_counted(pruned=6)
+    assert (found.tcp_short_of_memory, found.tcp_pruned) == (0, 6)
+    found = hosts_counted(pruned=6, memory_pressures=1)
+    assert (found.tcp_short_of_memory, found.tcp_pruned) == (7, 0)
+
+
+SNMP = """Tcp: InSegs RetransSegs
+Tcp: 9 12
+Udp: InDatagrams RcvbufErrors MemErrors
+Udp: 5 2 1
+TcpExt: TCPMemoryPressures TCPBacklogDrop RcvPruned OfoPruned TCPRcvQDrop TCPSpuriousRTOs ListenDrops TCPReqQFullDrop
+TcpExt: 1 2 3 4 5 6 7 8
+"""
+
+
+def test_counters_of_a_host_are_read_by_their_names() -> None:
+    assert host_count(SNMP) == HostCount(12, 6, 1, 2, 12, 3, 15)
+
+
+def test_a_counter_that_the_kernel_lacks_is_named() -> None:
+    found = host_count(SNMP.replace("TCPReqQFullDrop", "TCPReqQFull").replace("RcvbufErrors", "Rcvbuf"))
+    assert found.not_counted == ("Udp:RcvbufErrors", "TcpExt:TCPReqQFullDrop")
+    assert (found.udp_dropped, found.connections_dropped) == (1, 7)
+
+
+def test_this_kernel_has_every_counter() -> None:
+    text = "".join(Path(f"/proc/net/{file}").read_text() for file in ("snmp", "netstat"))
+    assert host_count(text).not_counted == ()
 
 
 def test_both_directions_of_a_link_are_told_apart() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from fabric.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.netlink import LinkEnd, Netlink
 from fabric.queues import COUNTERS, ShapedPort, install_requests, replace_requests
 from fabric.results import TABLES
-from fabric.telemetry import MACHINE, Sampler, SamplerSetup, Series, machine_frame, ports_frame
+from fabric.telemetry import CORES, MACHINE, Sampler, SamplerSetup, Series, cores_frame, machine_frame, ports_frame
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")
@@ -86,18 +88,49 @@ def test_the_machine_is_told_as_fractions_since_the_last_sample() -> None:
             {"at": 102.5, "cpu_busy": 50.6, "switch_cpu": 5.35, "lateness": 0.002, "softnet_drops": 9},
         ],
     )
-    frame = machine_frame(taken, origin=100.0)
-    cores = os.cpu_count() or 1
+    frame = machine_frame(replace(taken, core_numbers=(2, 3, 5, 7)), origin=100.0)
     assert list(frame.columns) == list(TABLES["machine"])
     assert frame["at_s"].tolist() == [0.5, 2.5]
-    assert frame["cpu_busy_fraction"].tolist() == pytest.approx([0.8 / cores, 0.1 / cores])
+    assert frame["cpu_busy_fraction"].tolist() == pytest.approx([0.8 / 4, 0.1 / 4])
     assert frame["switch_cpu_fraction"].tolist() == pytest.approx([0.5, 0.05])
     assert frame["lateness_s"].tolist() == [0.001, 0.002]
     assert frame["softnet_drops"].tolist() == [2, 9]
 
 
+def test_each_core_is_told_apart() -> None:
+    readings = np.zeros((3, 2), CORES)
+    readings["busy"] = [[10, 20], [10.25, 20], [10.75, 20.1]]
+    readings["switch"] = [[1, 0], [1.2, 0], [1.2, 0.05]]
+    taken = replace(series({}, TWO_SAMPLES), core_numbers=(0, 3), cores_at=np.array([5.0, 5.25, 5.75]), cores=readings)
+    frame = cores_frame(taken, origin=5.0)
+    assert list(frame.columns) == list(TABLES["cores"])
+    assert frame["at_s"].tolist() == [0.25, 0.25, 0.75, 0.75]
+    assert frame["core"].tolist() == [0, 3, 0, 3]
+    assert frame["busy_fraction"].tolist() == pytest.approx([1.0, 0, 1.0, 0.2])
+    assert frame["switch_fraction"].tolist() == pytest.approx([0.8, 0, 0, 0.1])
+
+
+def test_switches_that_stand_still_are_told_from_what_waits_and_what_ports_were_handed() -> None:
+    """One packet of the ten that wait is dropped at a switch's port; a host's own port says nothing of switches."""
+    waiting = enumerate([0, 10, 10, 9, 0])
+    machine = [{"at": 100 + place / 20, "input_queue": packets * 9024} for place, packets in waiting]
+    of_switch: list[tuple[int, ...]] = [
+        (0, 5, 0, 0, 0),
+        (0, 7, 1, 0, 0),
+        (0, 8, 0, 0, 0),
+        (0, 8, 0, 0, 1),
+        (0, 17, 0, 0, 1),
+    ]
+    of_host: list[tuple[int, ...]] = [(0, 100 * place, 0, 0, 0) for place in range(5)]
+    taken = series({(0, 1000, 1): of_switch, (1, 10, 1): of_host}, machine)
+    assert machine_frame(taken, 100.0, frame_bytes=4214)["input_wait_s"].tolist() == pytest.approx([0.1, 0.05, 0, 0])
+    assert machine_frame(taken, 100.0)["input_wait_s"].tolist() == [0, 0, 0, 0]
+
+
 def test_one_sample_says_nothing_of_the_machine() -> None:
-    assert machine_frame(series({}, [{"at": 1.0}]), origin=0.0).empty
+    taken = series({}, [{"at": 1.0}])
+    assert machine_frame(taken, origin=0.0).empty
+    assert cores_frame(taken, origin=0.0).empty
 
 
 @pytest.mark.parametrize(
@@ -118,26 +151,14 @@ def test_a_timetable_skips_whole_periods_that_it_missed(
     assert telemetry._skipped(100.0, 0.05) == pytest.approx(moved)
 
 
-def test_time_that_the_cores_are_busy_passes_no_faster_than_they_can_be() -> None:
-    before, started = telemetry.busy_seconds(), time.monotonic()
-    end = started + 0.2
-    while time.monotonic() < end:
-        pass
-    busy = telemetry.busy_seconds() - before
-    elapsed = time.monotonic() - started
-    assert 0.1 < busy <= (elapsed + 0.05) * (os.cpu_count() or 1)
-
-
-def test_the_time_of_a_process_is_its_own() -> None:
-    before = telemetry.process_seconds(os.getpid())
-    end = time.process_time() + 0.1
-    while time.process_time() < end:
-        pass
-    assert telemetry.process_seconds(os.getpid()) - before == pytest.approx(0.1, abs=0.05)
-
-
-def test_a_process_that_has_ended_uses_no_time() -> None:
-    assert telemetry.process_seconds(2**22 + 1) == 0.0
+def test_waiting_for_words_does_not_make_a_sample_late() -> None:
+    """A pipe is polled in whole milliseconds, rounded up."""
+    polled: list[float] = []
+    agent = SimpleNamespace(pipe=SimpleNamespace(poll=lambda timeout_s: polled.append(timeout_s)))
+    due = time.monotonic() + 0.0029
+    assert not telemetry._told_by(due, cast("Any", agent))
+    assert time.monotonic() >= due
+    assert [math.ceil(timeout_s * 1e3) <= 2 for timeout_s in polled] == [True]
 
 
 # The sampling process ------------------------------------------------------------------------------------------------
@@ -172,6 +193,10 @@ def test_a_series_has_a_sample_a_period_from_begin_to_end(sampler: Sampler) -> N
         assert np.all(taken.machine["lateness"] >= 0)
         assert sorted(taken.keys) == [(0, 11, lane.number) for lane in LANES.lanes]
         assert taken.counters.shape == (len(at), len(LANES.lanes))
+        assert taken.read_at.shape == (len(at), 2)
+        assert np.all(np.diff(taken.read_at.reshape(-1)) > 0)
+        assert taken.cores.shape == (len(taken.cores_at), len(taken.core_numbers))
+        assert (taken.cores_at[0], taken.cores_at[-1]) == (at[0], at[-1])
 
 
 @pytest.mark.root

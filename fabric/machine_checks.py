@@ -1,0 +1,200 @@
+"""Whether the emulating machine kept up in a phase: its cores, its switches, its hosts' programs, its clock.
+
+Where the limits come from is told in :mod:`fabric.fidelity`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from fabric.census import Conservation
+from fabric.cores import CpuUse
+from fabric.openvswitch import Datapath
+from fabric.verdict import Check
+
+BUSY_CHECK = "cpu_busy_fraction"
+BUSY_CPU = (0.95, 0.99)
+THROTTLED = (0.01, 0.10)
+SWITCHING_FRAME_TIMES = (3.0, 15.0)
+INPUT_WAIT_FRAME_TIMES = (15.0, 75.0)
+LATENESS_FRAME_TIMES = (3.0, 15.0)
+HOST_LATENESS_FRAME_TIMES = (30.0, 150.0)
+VIRTUAL_LATENESS_S, VIRTUAL_HOST_LATENESS_S = (0.005, 0.025), (0.05, 0.25)
+"""Virtual time is late only where something spins and will not let go of the clock: not by frames, but by far."""
+STALL_S = (0.2, 1.0)
+CLOCK_STEP_S = 0.001
+BUSY_QUANTILE = 0.9
+"""A machine may be busy for moments; what counts is the second that is busier than nine of ten."""
+LATE_QUANTILE = 0.99
+_WINDOW_S = 1.0
+
+Values = npt.NDArray[np.float64]
+
+
+def quantile(values: Values, fraction: float) -> float:
+    """Return a value that all but ``1 - fraction`` of ``values`` do not exceed; the largest of too few to tell one."""
+    told = len(values) >= math.ceil(1 / (1 - fraction) - 1e-9)
+    return float(np.quantile(values, fraction, method="higher") if told else values.max())
+
+
+def machine_checks(machine: pd.DataFrame, frame_time_s: float, is_virtual: bool = False) -> list[Check]:
+    """Return whether the machine kept up with a phase whose largest frame takes ``frame_time_s`` on the slowest link;
+    nothing without samples."""
+    if machine.empty:
+        return []
+    checks = [] if is_virtual else [_busy_check(machine)]
+    return [
+        *checks,
+        _lateness_check(machine, frame_time_s, is_virtual),
+        _host_lateness_check(machine, frame_time_s, is_virtual),
+        *_stall_checks(machine),
+        _clock_check(machine),
+    ]
+
+
+def _busy_check(machine: pd.DataFrame) -> Check:
+    busy = quantile(_by_window(machine, "cpu_busy_fraction"), BUSY_QUANTILE)
+    return Check(BUSY_CHECK, busy, *BUSY_CPU, f"all cores are {busy:.0%} busy in one second of ten")
+
+
+def _by_window(frame: pd.DataFrame, column: str) -> Values:
+    """Return the mean of a column in each second of a phase; what is left of less than half a second is in no other."""
+    since_s = frame["at_s"] - frame["at_s"].iloc[0]
+    whole = max(1, math.floor(float(since_s.iloc[-1]) / _WINDOW_S + 0.5))
+    window = np.minimum((since_s // _WINDOW_S).astype(int), whole - 1)
+    return frame.groupby(window)[column].mean().to_numpy(np.float64)
+
+
+def _limits(frame_times: tuple[float, float], frame_time_s: float) -> tuple[float, float]:
+    return frame_times[0] * frame_time_s, frame_times[1] * frame_time_s
+
+
+def _lateness_check(machine: pd.DataFrame, frame_time_s: float, is_virtual: bool) -> Check:
+    late = quantile(machine["lateness_s"].to_numpy(), LATE_QUANTILE)
+    limits = VIRTUAL_LATENESS_S if is_virtual else _limits(LATENESS_FRAME_TIMES, frame_time_s)
+    text = f"one wake-up of a hundred is {late * 1e3:.1f} ms late or more, {late / frame_time_s:.2g} frame times"
+    return Check("lateness_p99_s", late, *limits, text)
+
+
+def _host_lateness_check(machine: pd.DataFrame, frame_time_s: float, is_virtual: bool) -> Check:
+    late = quantile(machine["host_lateness_s"].to_numpy(), LATE_QUANTILE)
+    limits = VIRTUAL_HOST_LATENESS_S if is_virtual else _limits(HOST_LATENESS_FRAME_TIMES, frame_time_s)
+    text = (
+        f"programs wake {late * 1e3:.1f} ms late or more, {late / frame_time_s:.2g} frame times, "
+        "in one sample of a hundred"
+    )
+    return Check("host_lateness_p99_s", late, *limits, text)
+
+
+def _stall_checks(machine: pd.DataFrame) -> list[Check]:
+    """Return whether switches or hosts ever stood still for long, once being enough."""
+    switches = float(np.maximum(machine["lateness_s"], machine["input_wait_s"]).max())
+    hosts = float(machine["host_lateness_s"].max())
+    return [
+        Check("switch_stall_s", switches, *STALL_S, f"switches once stood still for {switches * 1e3:.0f} ms"),
+        Check("host_stall_s", hosts, *STALL_S, f"a core once let programs wait for {hosts * 1e3:.0f} ms"),
+    ]
+
+
+def _clock_check(machine: pd.DataFrame) -> Check:
+    steps = np.abs(np.diff(machine["clock_offset_s"].to_numpy()))
+    step = float(steps.max()) if len(steps) else 0.0
+    text = f"the machine's date was set, by {step * 1e3:.1f} ms: what is timed by it is wrong by as much"
+    if step <= CLOCK_STEP_S:
+        text = "the machine's date was not set"
+    return Check("clock_step_s", step, CLOCK_STEP_S, math.inf, text)
+
+
+def core_checks(cores: pd.DataFrame, datapath: Datapath) -> list[Check]:
+    """Return whether each core had time to spare, the worst counts; nothing without readings.
+
+    Userspace switches poll: their time says nothing of how much they could carry, and what waits for them does.
+    """
+    if cores.empty:
+        return []
+    polled = cores["switch_fraction"] if datapath is Datapath.USERSPACE else 0.0
+    busy = cores.assign(busy=np.maximum(cores["busy_fraction"] - polled, 0.0))
+    numbers = sorted({int(number) for number in busy["core"]})
+    by_core = {number: quantile(_by_window(busy[busy["core"] == number], "busy"), BUSY_QUANTILE) for number in numbers}
+    core = max(by_core, key=lambda number: by_core[number])
+    niced = float(cores["niced_fraction"].mean())
+    text = f"core {core} is {by_core[core]:.0%} busy in one second of ten"
+    text += ", without the switches' polling" if datapath is Datapath.USERSPACE else ""
+    text += f" and without niced programs, which had {niced:.0%} of all cores" if niced >= 0.005 else ""
+    return [Check("core_busy_fraction", by_core[core], *BUSY_CPU, text)]
+
+
+def quota_checks(cpu: CpuUse | None) -> list[Check]:
+    """Return whether a quota of CPU time stopped the run's programs."""
+    if cpu is None:
+        return []
+    stopped = cpu.throttled_s / cpu.total_s if cpu.total_s else 0.0
+    text = f"a quota of CPU time (cgroup) kept programs waiting for {stopped:.1%} of the cores' time; raise cpu.max"
+    if not stopped:
+        text = "no quota of CPU time (cgroup) kept programs waiting"
+    return [Check("cpu_throttled_fraction", stopped, *THROTTLED, text)]
+
+
+def switching_delay_s(machine: pd.DataFrame, switched_bytes: int, seconds: float) -> float:
+    """Return how long a frame waited for userspace switches, on average: what waits over what passes (Little's law)."""
+    if machine.empty or not switched_bytes:
+        return 0.0
+    return float(machine["input_queue_bytes"].mean()) * seconds / switched_bytes
+
+
+def input_queue_checks(machine: pd.DataFrame, switched_bytes: int, seconds: float, frame_time_s: float) -> list[Check]:
+    """Return whether userspace switches took frames up as they came: on average, and the worst of a hundred samples."""
+    if machine.empty:
+        return []
+    delay = switching_delay_s(machine, switched_bytes, seconds)
+    text = (
+        f"a frame waits up to {delay * 1e3:.1f} ms to be switched, on average; "
+        f"the largest takes {frame_time_s * 1e3:.2g} ms on the wire"
+    )
+    late = quantile(machine["input_wait_s"].to_numpy(), LATE_QUANTILE)
+    late_text = f"what waits to be switched in one sample of a hundred waits {late * 1e3:.0f} ms or more"
+    return [
+        Check("switching_frame_times", delay / frame_time_s, *SWITCHING_FRAME_TIMES, text),
+        Check("input_wait_p99_s", late, *_limits(INPUT_WAIT_FRAME_TIMES, frame_time_s), late_text),
+    ]
+
+
+def softnet_backlog_checks(
+    machine: pd.DataFrame, switched_packets: int, seconds: float, frame_time_s: float
+) -> list[Check]:
+    """Return whether the kernel took frames up as they came, where it switches: by what waits in the cores' queues."""
+    if machine.empty:
+        return []
+    backlog = machine["softnet_backlog"]
+    if (backlog < 0).any():
+        text = "not measured: this kernel does not tell how many frames wait to be switched (Linux 5.10 and later do)"
+        return [Check("switching_measured", 1, 0, math.inf, text)]
+    delay = float(backlog.mean()) * seconds / switched_packets if switched_packets else 0.0
+    squeezed = int(machine["softnet_squeezed"].iloc[-1] - machine["softnet_squeezed"].iloc[0])
+    text = (
+        f"a frame waits up to {delay * 1e3:.2f} ms in the kernel's queues to be switched, on average (cores put work "
+        f"off {squeezed} times); the largest takes {frame_time_s * 1e3:.2g} ms on the wire"
+    )
+    return [Check("switching_frame_times", delay / frame_time_s, *SWITCHING_FRAME_TIMES, text)]
+
+
+def softnet_drop_checks(machine: pd.DataFrame, conservation: Conservation) -> list[Check]:
+    """Return whether the kernel's input queues dropped frames of this run.
+
+    They are the whole machine's. A frame of ours that they drop is missing on its wire; where none is, strangers lost
+    theirs. What cuts took cannot be told from it.
+    """
+    if machine.empty:
+        return []
+    drops = int(machine["softnet_drops"].iloc[-1] - machine["softnet_drops"].iloc[0])
+    missing = conservation.unaccounted_packets + conservation.lost_in_cuts_packets
+    text = f"the kernel's input queues dropped {drops} frames"
+    if drops and not missing:
+        return [
+            Check("softnet_drops", 0, 0, math.inf, f"{text}, none of them this run's: all of its are accounted for")
+        ]
+    return [Check("softnet_drops", drops, 0, math.inf, text)]

@@ -1,0 +1,101 @@
+"""What must change a verdict, done to a live fabric inside a world: ``stalls.py TOPOLOGY REPORT``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from experiments.live import LiveFabric, bring_up
+from experiments.run import PRELOAD
+from experiments.session import Session
+from fabric import world
+from fabric.agents import AgentPool
+from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model import Port
+from fabric.netlink import Netlink
+from fabric.queues import rate_requests
+from tests.root.failing_links import nic, session_of
+from topologies.load import load_fabric
+from traffic.streams import Stream, StreamsJob, Timetable
+
+PHASE_S = 5.0
+STOPPED_FROM_S, STOPPED_S = 1.5, 1.5
+LYING_FRACTION = 0.8
+RECEIVER, SENDERS = "z0h000", ("z0h001", "z0h002", "z0h003")
+
+
+def stalls(topology: str) -> dict[str, Any]:
+    """Three hosts fill a fourth's link: as it should be, with the switches stopped meanwhile, and with a link that is
+    slower than it says."""
+    world.set_up()
+    logs = world.RUN_DIR / "logs"
+    logs.mkdir()
+    lanes = plan_lanes(QueueConfig(), Queueing.SHARED)
+    with bring_up(load_fabric(topology), lanes, logs, lambda text: None) as live:
+        pool = AgentPool(PRELOAD)
+        try:
+            return _stalls(live, pool)
+        finally:
+            pool.stop()
+
+
+def _stalls(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
+    session = session_of(live, pool)
+    receiver = live.fabric.host_named(RECEIVER)
+    streams = [Stream(live.fabric.host_named(name), receiver, ServiceLevel.OTHER) for name in SENDERS]
+    job = StreamsJob(session.stage, streams, Timetable(1.0, PHASE_S - 1.0, 0.1))
+    job.start()
+    try:
+        session.run_phase("healthy", "", [job], PHASE_S)
+        with meanwhile(lambda: stop_switches(live)):
+            session.run_phase("stopped", "", [job], PHASE_S)
+        with lying(live, live.fabric.peer(nic(live, RECEIVER).port)):
+            session.run_phase("slowed", "", [job], PHASE_S)
+    finally:
+        job.close()
+    return {"checks": {one.name: one.as_json() for one in session.judge().checks}, "cpu": cpu(session)}
+
+
+def cpu(session: Session) -> dict[str, Any]:
+    return {one.phase.name: one.cpu.as_json() for one in session.phases if one.cpu}
+
+
+def stop_switches(live: LiveFabric) -> None:
+    time.sleep(STOPPED_FROM_S)
+    pid = live.emulation.switches.switch_pid
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(STOPPED_S)
+    os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def meanwhile(act: Callable[[], None]) -> Iterator[None]:
+    """Do something beside a block, and be done with it at its end."""
+    thread = threading.Thread(target=act)
+    thread.start()
+    yield
+    thread.join(30)
+
+
+@contextmanager
+def lying(live: LiveFabric, port: Port) -> Iterator[None]:
+    """Have a port send at a part of its rate without anybody knowing."""
+    shaped = live.emulation.shaped_port(port)
+    for fraction in (LYING_FRACTION, 1.0):
+        with Netlink(live.emulation.namespace_of(port.node)) as link:
+            link.send(rate_requests(shaped.at_fraction(fraction), live.emulation.lane_plan))
+        if fraction != 1.0:
+            yield
+
+
+if __name__ == "__main__":
+    _, name, report = sys.argv
+    Path(report).write_text(json.dumps(stalls(name)))
