@@ -73,5 +73,5 @@ def _next_rate(holding: Strain | None, failing: Strain | None, ceiling_bps: int)
 
 
 def _two_digits(rate_bps: float) -> int:
-    unit = 10 ** max(0, len(str(int(rate_bps))) - 2)
+    unit = int(10 ** max(0, len(str(int(rate_bps))) - 2))
     return int(rate_bps // unit) * unit

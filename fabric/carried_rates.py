@@ -69,7 +69,9 @@ def kept() -> list[CarriedRate]:
     try:
         return [CarriedRate(**{**row, "machine": Machine(**row["machine"])}) for row in json.loads(path.read_text())]
     except (ValueError, TypeError, KeyError) as error:
-        raise ResultError(f"{path}: is not what fabric calibrate wrote: {error}; remove it and calibrate again") from error
+        raise ResultError(
+            f"{path}: is not what fabric calibrate wrote: {error}; remove it and calibrate again"
+        ) from error
 
 
 def carried_rate(shape: str, machine: Machine) -> CarriedRate | None:

@@ -46,7 +46,7 @@ _MAX_INTERFACES = 1 << 16
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-_PASS_FRAMES, _LONGEST_PASS_S = 0.25, 0.0005
+_PASS_FRAMES, _LONGEST_PASS_S = 0.25, 0.001
 _REVALIDATE_MS = 10_000
 """How often Open vSwitch looks through all flows of its datapath, by default every 500 ms: a thousand flows each time.
 It acts at once upon rules that change."""

@@ -16,11 +16,13 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <malloc.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -39,14 +41,6 @@ static int64_t now_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
-__attribute__((constructor)) static void begin(void)
-{
-    const char *period = getenv("FABRIC_SWITCH_PERIOD_NS");
-
-    period_ns = period ? atoll(period) : 0;
-    is_main = 1;
 }
 
 /* Which descriptors the last poll() of the main thread called empty: those with its number. */
@@ -123,55 +117,90 @@ ssize_t recv(int fd, void *buffer, size_t size, int flags)
     return is_empty(fd) ? nothing_there() : (ssize_t)syscall(SYS_recvfrom, fd, buffer, size, flags, NULL, NULL);
 }
 
-/* Room for frames: blocks of glibc's, above those that it keeps at hand itself, by their usable size. */
-#define SMALLEST 1040
-#define LARGEST 16384
-#define STEP 16
-#define KEPT_BYTES (16 << 20)
+/* Room for frames: blocks of one size out of memory of our own, which an address tells from glibc's. The main thread
+ * takes and returns them; what another thread returns waits aside, for the main thread to take back. */
+#define BLOCK_BYTES 16384
+#define BLOCKS 4096
+#define SMALLEST 1033 /* Up to 1032 bytes glibc keeps at hand itself (tcache). */
 
 struct block {
     struct block *next;
 };
 
-static struct block *kept[(LARGEST - SMALLEST) / STEP + 1];
-static size_t kept_bytes;
+static char *blocks;
+static void *free_blocks[BLOCKS]; /* A stack beside them: what is taken and given back unused is not touched. */
+static size_t free_count;
+static size_t untouched = BLOCKS;
+static _Atomic(struct block *) returned_blocks;
 
 extern void *__libc_malloc(size_t size);
+extern void *__libc_realloc(void *block, size_t size);
 extern void __libc_free(void *block);
 
-/* The usable size that glibc gives for a size: a word of a chunk is the next one's. */
-static size_t usable(size_t size)
+static int is_ours(const void *block)
 {
-    return ((size + sizeof(size_t) + STEP - 1) & ~(size_t)(STEP - 1)) - sizeof(size_t);
+    return blocks && (uintptr_t)block - (uintptr_t)blocks < (uintptr_t)BLOCKS * BLOCK_BYTES;
 }
 
-static struct block **shelf(size_t usable_size)
+static void *take_block(void)
 {
-    return usable_size >= SMALLEST && usable_size < LARGEST ? &kept[(usable_size - SMALLEST) / STEP] : NULL;
+    struct block *returned;
+
+    if (free_count)
+        return free_blocks[--free_count];
+    if (untouched)
+        return blocks + --untouched * BLOCK_BYTES;
+    returned = atomic_exchange(&returned_blocks, NULL);
+    for (; returned; returned = returned->next)
+        free_blocks[free_count++] = returned;
+    return free_count ? free_blocks[--free_count] : NULL;
 }
 
 void *malloc(size_t size)
 {
-    struct block **from = is_main && size < LARGEST ? shelf(usable(size)) : NULL;
-    struct block *found = from ? *from : NULL;
+    void *found = is_main && blocks && size >= SMALLEST && size <= BLOCK_BYTES ? take_block() : NULL;
 
-    if (!found || malloc_usable_size(found) < size)
-        return __libc_malloc(size);
-    *from = found->next;
-    kept_bytes -= malloc_usable_size(found);
-    return found;
+    return found ? found : __libc_malloc(size);
 }
 
-void free(void *block)
+void free(void *memory)
 {
-    size_t size = block && is_main ? malloc_usable_size(block) : 0;
-    struct block **to = size && kept_bytes < KEPT_BYTES ? shelf(size) : NULL;
+    struct block *block = memory;
 
-    if (!to) {
-        __libc_free(block);
-        return;
+    if (!is_ours(memory)) {
+        __libc_free(memory);
+    } else if (is_main) {
+        free_blocks[free_count++] = memory;
+    } else {
+        block->next = atomic_load(&returned_blocks);
+        while (!atomic_compare_exchange_weak(&returned_blocks, &block->next, block))
+            ;
     }
-    ((struct block *)block)->next = *to;
-    *to = block;
-    kept_bytes += size;
+}
+
+void *realloc(void *memory, size_t size)
+{
+    void *moved;
+
+    if (!is_ours(memory))
+        return __libc_realloc(memory, size);
+    if (size && size <= BLOCK_BYTES)
+        return memory;
+    moved = size ? __libc_malloc(size) : NULL;
+    if (moved)
+        memcpy(moved, memory, BLOCK_BYTES);
+    if (moved || !size)
+        free(memory);
+    return moved;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    const char *period = getenv("FABRIC_SWITCH_PERIOD_NS");
+
+    void *room = mmap(NULL, (size_t)BLOCKS * BLOCK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    period_ns = period ? atoll(period) : 0;
+    blocks = room == MAP_FAILED ? NULL : room;
+    is_main = 1;
 }

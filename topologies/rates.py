@@ -13,7 +13,7 @@ from fabric.units import parse_rate_bps
 
 NIC_RATE = "nic_rate"
 _RATES = (NIC_RATE, "uplink_rate", "rate")
-"""The keys of what is scaled, also in mappings within. ``reference_nic_rate`` is the rate that all of them stand for."""
+"""The keys of what is scaled, also in mappings within. ``reference_nic_rate`` is what they stand for, and stays."""
 
 
 def nic_rate_bps(topology: Mapping[str, Any]) -> int:
