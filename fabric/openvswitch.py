@@ -35,9 +35,9 @@ _TRANSACTION_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 60.0  # Hundreds of ports take a while to let go.
 _IDLE_MS = 3_600_000
 """Keep datapath flows for an hour: re-learning them in the middle of a measurement would disturb it."""
-_ALLOCATOR = "glibc.malloc.tcache_count=256"
-"""Each look at a port allocates 32 packets of some 700 bytes, and frees them again if nothing came: the C library is to
-keep them at hand. The room for their frames is ``patient_switch.c``'s concern."""
+_ALLOCATOR = "glibc.malloc.tcache_count=512"
+"""Some 230 descriptors are polled in each pass, and remembered in as many small blocks, which the C library is to keep
+at hand. What frames need is ``patient_switch.c``'s concern."""
 
 _COUNTER = struct.Struct("=Q")
 _MAX_INTERFACES = 1 << 16
@@ -46,7 +46,7 @@ _MAX_INTERFACES = 1 << 16
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-_PASS_FRAMES, _LONGEST_PASS_S = 0.25, 0.001
+_PASS_FRAMES, _LONGEST_PASS_S = 0.4, 0.001
 _REVALIDATE_MS = 10_000
 """How often Open vSwitch looks through all flows of its datapath, by default every 500 ms: a thousand flows each time.
 It acts at once upon rules that change."""
@@ -79,8 +79,11 @@ def find_datapath() -> Datapath:
 
 
 def pass_period_s(fastest_frame_s: float) -> float:
-    """Return how far apart the passes of userspace switching begin at least (``patient_switch.c``): a quarter of the
-    time that the largest frame takes on the fastest link, and never so long that the controller would notice."""
+    """Return how far apart the passes of userspace switching begin at least (``patient_switch.c``).
+
+    A part of the time that the largest frame takes on the fastest link, so that a frame waits a fifth of its own time
+    on average, and never so long that the controller would notice.
+    """
     return min(_PASS_FRAMES * fastest_frame_s, _LONGEST_PASS_S)
 
 

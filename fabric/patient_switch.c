@@ -12,7 +12,8 @@
  *   one before at the earliest. A frame that comes to an idle switch is passed on at once.
  * - What poll() has just called empty is not asked: the answer would be EAGAIN. What comes meanwhile is there for the
  *   next poll().
- * - Room for frames is kept at hand. glibc's own cache (tcache) ends at 1 KiB, whatever its tunables say.
+ * - Room for frames is kept at hand: to take and to give back a block are a few instructions each. glibc's own cache
+ *   (tcache) ends at 1 KiB, whatever its tunables say.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -117,80 +118,130 @@ ssize_t recv(int fd, void *buffer, size_t size, int flags)
     return is_empty(fd) ? nothing_there() : (ssize_t)syscall(SYS_recvfrom, fd, buffer, size, flags, NULL, NULL);
 }
 
-/* Room for frames: blocks of one size out of memory of our own, which an address tells from glibc's. The main thread
- * takes and returns them; what another thread returns waits aside, for the main thread to take back. */
-#define BLOCK_BYTES 16384
+/* Room for frames, and what describes them: blocks out of memory of our own, which an address tells from glibc's. The
+ * main thread takes and returns them; what another thread returns waits aside, for the main thread to take back. */
 #define BLOCKS 4096
-#define SMALLEST 1033 /* Up to 1032 bytes glibc keeps at hand itself (tcache). */
+#define SMALLEST 513 /* Below, glibc is fast enough. */
 
 struct block {
     struct block *next;
 };
 
-static char *blocks;
-static void *free_blocks[BLOCKS]; /* A stack beside them: what is taken and given back unused is not touched. */
-static size_t free_count;
-static size_t untouched = BLOCKS;
-static _Atomic(struct block *) returned_blocks;
+struct pool {
+    size_t largest;
+    size_t stride; /* No power of two, or all blocks would want the same places of the processor's cache. */
+    char *start;
+    void *unused[BLOCKS]; /* A stack beside the blocks: one that is taken and given back is not touched by that. */
+    size_t unused_count;
+    size_t untouched;
+    _Atomic(struct block *) returned;
+};
+
+static struct pool pools[] = {{.largest = 1024, .stride = 1024 + 64}, {.largest = 16384, .stride = 16384 + 64}};
+#define POOLS (sizeof(pools) / sizeof(*pools))
 
 extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *block, size_t size);
 extern void __libc_free(void *block);
 
-static int is_ours(const void *block)
+static void make_pools(void)
 {
-    return blocks && (uintptr_t)block - (uintptr_t)blocks < (uintptr_t)BLOCKS * BLOCK_BYTES;
+    for (struct pool *pool = pools; pool < pools + POOLS; pool++) {
+        int protection = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        void *start = mmap(NULL, BLOCKS * pool->stride, protection, flags, -1, 0);
+
+        if (start == MAP_FAILED)
+            continue;
+        pool->start = start;
+        pool->untouched = BLOCKS;
+    }
 }
 
-static void *take_block(void)
+static struct pool *pool_for(size_t size)
+{
+    if (size < SMALLEST || size > pools[POOLS - 1].largest)
+        return NULL;
+    return size <= pools[0].largest ? &pools[0] : &pools[1];
+}
+
+static struct pool *pool_of(const void *memory)
+{
+    for (struct pool *pool = pools; pool < pools + POOLS; pool++)
+        if (pool->start && (uintptr_t)memory - (uintptr_t)pool->start < BLOCKS * pool->stride)
+            return pool;
+    return NULL;
+}
+
+static void *take(struct pool *pool)
 {
     struct block *returned;
 
-    if (free_count)
-        return free_blocks[--free_count];
-    if (untouched)
-        return blocks + --untouched * BLOCK_BYTES;
-    returned = atomic_exchange(&returned_blocks, NULL);
+    if (pool->unused_count)
+        return pool->unused[--pool->unused_count];
+    if (pool->untouched)
+        return pool->start + --pool->untouched * pool->stride;
+    returned = atomic_exchange(&pool->returned, NULL);
     for (; returned; returned = returned->next)
-        free_blocks[free_count++] = returned;
-    return free_count ? free_blocks[--free_count] : NULL;
+        pool->unused[pool->unused_count++] = returned;
+    return pool->unused_count ? pool->unused[--pool->unused_count] : NULL;
+}
+
+static void give_back(struct pool *pool, struct block *block)
+{
+    if (is_main) {
+        pool->unused[pool->unused_count++] = block;
+        return;
+    }
+    block->next = atomic_load(&pool->returned);
+    while (!atomic_compare_exchange_weak(&pool->returned, &block->next, block))
+        ;
 }
 
 void *malloc(size_t size)
 {
-    void *found = is_main && blocks && size >= SMALLEST && size <= BLOCK_BYTES ? take_block() : NULL;
+    struct pool *pool = is_main ? pool_for(size) : NULL;
+    void *found = pool ? take(pool) : NULL;
 
     return found ? found : __libc_malloc(size);
 }
 
 void free(void *memory)
 {
-    struct block *block = memory;
+    struct pool *pool = pool_of(memory);
 
-    if (!is_ours(memory)) {
+    if (pool)
+        give_back(pool, memory);
+    else
         __libc_free(memory);
-    } else if (is_main) {
-        free_blocks[free_count++] = memory;
-    } else {
-        block->next = atomic_load(&returned_blocks);
-        while (!atomic_compare_exchange_weak(&returned_blocks, &block->next, block))
-            ;
-    }
+}
+
+/* glibc's calloc() does not take from what free() has kept at hand (tcache). */
+void *calloc(size_t count, size_t size)
+{
+    size_t bytes = count * size;
+    void *found;
+
+    if (!is_main || bytes >= SMALLEST || (size && bytes / size != count))
+        return __libc_calloc(count, size);
+    found = __libc_malloc(bytes);
+    return found ? memset(found, 0, bytes) : NULL;
 }
 
 void *realloc(void *memory, size_t size)
 {
+    struct pool *pool = pool_of(memory);
     void *moved;
 
-    if (!is_ours(memory))
+    if (!pool)
         return __libc_realloc(memory, size);
-    if (size && size <= BLOCK_BYTES)
+    if (size && size <= pool->largest)
         return memory;
     moved = size ? __libc_malloc(size) : NULL;
     if (moved)
-        memcpy(moved, memory, BLOCK_BYTES);
+        memcpy(moved, memory, pool->largest);
     if (moved || !size)
-        free(memory);
+        give_back(pool, memory);
     return moved;
 }
 
@@ -198,9 +249,8 @@ __attribute__((constructor)) static void begin(void)
 {
     const char *period = getenv("FABRIC_SWITCH_PERIOD_NS");
 
-    void *room = mmap(NULL, (size_t)BLOCKS * BLOCK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
+    make_pools();
     period_ns = period ? atoll(period) : 0;
-    blocks = room == MAP_FAILED ? NULL : room;
     is_main = 1;
 }
