@@ -162,7 +162,7 @@ def test_the_answer_says_what_company_costs() -> None:
 
 
 def test_the_ideal_is_a_full_nic() -> None:
-    nic_Bps = 20e6 / 8  # noqa: N806 - bytes a second
+    nic_Bps = SMALL.nic_rate_bps / 8  # noqa: N806 - bytes a second
     assert SUMMARY["ideal_algbw_Bps"] == pytest.approx({"hfreduce": nic_Bps / 2, "nccl": nic_Bps * 8 / 14})
 
 

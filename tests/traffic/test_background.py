@@ -20,7 +20,7 @@ from traffic.background import SIZE_CDFS, BackgroundConfig, BackgroundJob, arriv
 from traffic.job import Records, Stage
 
 FABRIC = load_fabric("fire_flyer_2_small")
-NIC_BPS = 20e6
+NIC_BPS = FABRIC.nic_rate_bps
 
 
 def test_mean_of_web_search_is_that_of_its_trapezoids() -> None:

@@ -25,7 +25,7 @@ from traffic.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, Tree
 from traffic.job import Stage
 from traffic.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
 
-FABRIC = load_fabric("fire_flyer_2_small")
+FABRIC = load_fabric("fire_flyer_2_small", ["nic_rate=20 Mbit/s", "uplink_rate=20 Mbit/s"])
 NodesToJob = Callable[..., CollectiveJob]
 
 
