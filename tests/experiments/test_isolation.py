@@ -16,10 +16,11 @@ from experiments.session import PhaseOutcome, Session
 from fabric.census import Conservation
 from fabric.lanes import ServiceLevel
 from fabric.results import TABLES, Phase, ResultWriter, empty_table
+from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
 from traffic.job import Records
 
-SMALL = load_fabric("fire_flyer_2_small")
+SMALL = load_fabric("fire_flyer_2_small", AT_20_MBIT)
 CONFIG = cast(IsolationConfig, resolve("isolation", [])[1])
 PORTS = {str(port): port for port in SMALL.link_at}
 ALONE = ("hfreduce", "nccl", "storage", "other")

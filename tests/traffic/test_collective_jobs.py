@@ -19,13 +19,14 @@ from fabric.errors import ConfigError, TrafficError
 from fabric.identity import NodeId
 from fabric.results import TABLES
 from tests.crossings import crossing_pairs
+from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
 from traffic.collective import CollectiveJob, step_timeout_s
 from traffic.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind
 from traffic.job import Stage
 from traffic.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
 
-FABRIC = load_fabric("fire_flyer_2_small", ["nic_rate=20 Mbit/s", "uplink_rate=20 Mbit/s"])
+FABRIC = load_fabric("fire_flyer_2_small", AT_20_MBIT)
 NodesToJob = Callable[..., CollectiveJob]
 
 

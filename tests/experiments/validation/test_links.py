@@ -14,9 +14,10 @@ from fabric.failures import miswire
 from fabric.linktest import DirectionMeasurement
 from fabric.model import Fabric, Link, Port, Tier
 from fabric.units import format_rate
+from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
 
-SMALL = load_fabric("fire_flyer_2_small")
+SMALL = load_fabric("fire_flyer_2_small", AT_20_MBIT)
 TOLERANCE = 0.1
 links = st.sampled_from(SMALL.links)
 
