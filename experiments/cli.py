@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.table import Table
 
@@ -30,7 +30,7 @@ from fabric.virtual.guest import DEFAULT_MEMORY_BYTES, directories_named
 from fabric.virtual.memory import choose_bytes
 from fabric.virtual.watch import GuestTime
 from fabric.world import Guest
-from topologies.load import load_fabric, topology_path
+from topologies.load import load_fabric, read_topology, topology_path
 from traffic import congestion_control
 
 _LEVELS = {level.label: level for level in ServiceLevel}
@@ -106,6 +106,8 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     run.add_argument("experiment", metavar="EXPERIMENT|FILE")
     run.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides")
     _add_engine_option(run)
+    rate = "give NICs this rate and all links in proportion; calibrated: what fabric calibrate found for this machine"
+    run.add_argument("--rate", metavar="RATE|calibrated", help=rate)
     run.add_argument("--seed", type=int, metavar="N")
     run.add_argument("--out", type=Path, metavar="DIR", help="the run's directory; by default a new one in results/")
     run.add_argument("--capture", action="append", default=[], metavar="PORT=FILE", help="z0l03:7=a.pcap")
@@ -145,6 +147,7 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     execute.set_defaults(command=run_program)
 
     _add_validate(commands)
+    _add_calibrate(commands)
     bench = commands.add_parser("bench", help="the measurements that the README quotes (root)")
     bench.add_argument("name", choices=["setup", "links", "hfreduce", "hops", "queueings", "plans"])
     bench.add_argument(
@@ -175,6 +178,16 @@ def _add_validate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     validate.add_argument("--json", action="store_true")
     _add_engine_option(validate)
     validate.set_defaults(command=run_validation)
+
+
+def _add_calibrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "the rate at which this machine carries a topology with a fifth of its CPU to spare (root)"
+    calibrate = commands.add_parser("calibrate", help=text, description=f"Find {text.removesuffix(' (root)')}.")
+    calibrate.add_argument("topology", metavar="TOPOLOGY")
+    calibrate.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides")
+    calibrate.add_argument("--at", metavar="RATE", help="only measure how far the machine keeps up at this rate")
+    calibrate.add_argument("--json", action="store_true", help="with --at: print the measurement as JSON")
+    calibrate.set_defaults(command=run_calibration, engine=world.Engine.NAMESPACE.value, memory=None)
 
 
 def _add_engine_option(parser: argparse.ArgumentParser) -> None:
@@ -295,6 +308,9 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
 
     overrides = [*options.overrides, *([f"seed={options.seed}"] if options.seed is not None else [])]
     experiment, config, resolved = resolve(options.experiment, overrides)
+    if options.rate is not None:
+        overrides += _rate_settings(options, config.topology)
+        experiment, config, resolved = resolve(options.experiment, overrides)
     if not world.is_inside():
         lossless.require(world.Engine(options.engine), *config.queueings_played)
         congestion_control.require(world.Engine(options.engine), config.congestion_control)
@@ -306,6 +322,14 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
         _enter([*arguments, "--out", str(directory)], options.engine, guest)
     world.set_up()
     return run_in_world(experiment, config, resolved, options.out, options.capture)
+
+
+def _rate_settings(options: argparse.Namespace, topology: dict[str, Any]) -> list[str]:
+    from experiments.calibrate import CALIBRATED, rate_settings
+
+    if options.rate == CALIBRATED and options.engine != world.Engine.NAMESPACE.value:
+        raise UsageError("--rate calibrated: virtual time carries any rate; leave it out")
+    return rate_settings(options.rate, topology, options.overrides)
 
 
 def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
@@ -356,6 +380,24 @@ def run_validation(options: argparse.Namespace, arguments: list[str]) -> int:
     _require_queueing(fabric, options)
     _enter_world(arguments, options, fabric)
     return validate_in_world(fabric, options)
+
+
+def run_calibration(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Find the rate that this machine carries, or measure one."""
+    from experiments.calibrate import calibrate, load_config, measure_in_world, named_rate
+    from topologies.rates import at_nic_rate
+
+    topology = read_topology(options.topology, options.overrides)
+    if options.at is None:
+        if options.json:
+            raise UsageError("--json: goes with --at RATE only")
+        if os.geteuid() != 0:
+            raise UsageError("calibrate needs root to make network namespaces; run it again with sudo")
+        return calibrate(options.topology, topology, arguments)
+    changed = at_nic_rate(topology, named_rate("--at", options.at))
+    load_config(changed)
+    _enter_world(arguments, options, None)
+    return measure_in_world(changed, options.json)
 
 
 def run_bench(options: argparse.Namespace, arguments: list[str]) -> int:

@@ -45,11 +45,13 @@ class RunConfig(Strict):
     """What every experiment has. ``topology`` is a whole one: a name or path in YAML is replaced by its content.
 
     ``receive_window`` is what a sender may have on its way on one connection; without it, the kernel's own choice,
-    which grows, differently in every kernel. ``failures`` happen in every phase, at times from when all its jobs play.
+    which grows, differently in every kernel. ``rates_from`` says where the topology's rates come from, if not from its
+    file (``fabric run --rate``). ``failures`` happen in every phase, at times from when all its jobs play.
     """
 
     experiment: str
     topology: dict[str, Any]
+    rates_from: str | None = None
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
     sample_period: Annotated[TimeS, Field(gt=0, le=0.05)] = 0.05
     queues: QueueConfig = Field(default_factory=QueueConfig)

@@ -81,7 +81,7 @@ class IsolationConfig(RunConfig):
 
 def run_isolation(session: Session, config: IsolationConfig) -> dict[str, Any]:
     """Play all phases and return the summary."""
-    with _jobs(session, config) as jobs:
+    with all_jobs(session, config) as jobs:
         session.use_queueing(config.queueings[0])
         for job in jobs.values():
             name = job.level.label
@@ -101,7 +101,7 @@ def run_isolation(session: Session, config: IsolationConfig) -> dict[str, Any]:
 
 
 @contextmanager
-def _jobs(session: Session, config: IsolationConfig) -> Iterator[dict[ServiceLevel, Any]]:
+def all_jobs(session: Session, config: IsolationConfig) -> Iterator[dict[ServiceLevel, Any]]:
     """Start the four kinds of traffic for the time of a block; collectives first, so that they are halted first."""
     stage, computes = session.stage, session.live.fabric.computes
     made: tuple[Job, ...] = (

@@ -25,7 +25,7 @@ from mininet.link import Link as MininetLink
 from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch
 
-from fabric import limits, lossless, netlink, netns, uncharging, world
+from fabric import limits, lossless, netlink, netns, openvswitch, uncharging, world
 from fabric.errors import EmulationError
 from fabric.identity import STORAGE_ADDRESS_OFFSET, NodeId
 from fabric.lanes import LanePlan
@@ -255,7 +255,10 @@ def emulate(fabric: Fabric, plan: LanePlan, log_directory: Path, datapath: Datap
     indices = _number_interfaces(fabric)
     _make_hosts(fabric)
     _make_links(fabric, indices)
-    switches = OpenVSwitch(world.RUN_DIR / "openvswitch", log_directory, datapath)
+    fastest_frame_s = fabric.frame_bytes * 8 / max(link.rate_bps for link in fabric.links)
+    switches = OpenVSwitch(
+        world.RUN_DIR / "openvswitch", log_directory, datapath, openvswitch.pass_period_s(fastest_frame_s)
+    )
     switches.start()
     switches.add_bridges(fabric, f"tcp:{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}")
     emulation = Emulation(fabric, plan, switches, _mininet(fabric), indices)

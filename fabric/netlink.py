@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from fabric import netns
+from fabric.classifier import INSTRUCTION_BYTES
 from fabric.errors import EmulationError
 
 NLMSG_NOOP, NLMSG_ERROR, NLMSG_DONE = 1, 2, 3
@@ -207,23 +208,14 @@ def byte_fifo(index: int, interface: str, major: int, parent_minor: int, limit_b
     return Request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, body, f"making queue {major:x}: on {interface}")
 
 
-@dataclass(frozen=True)
-class Match:
-    """A 32-bit word of the IP header at ``offset`` (bytes): ``(word & mask) == value``."""
-
-    offset: int
-    mask: int
-    value: int
-
-
-def u32_filter(index: int, interface: str, priority: int, matches: Sequence[Match], minor: int) -> Request:
-    """Send IPv4 packets that match all of ``matches`` to class 1:``minor``; lower priorities are asked first."""
-    selector = struct.pack("=BBBxHHhhI", 1, 0, len(matches), 0, 0, 0, 0, 0)
-    selector += b"".join(struct.pack(">II", m.mask, m.value) + struct.pack("=ii", m.offset, 0) for m in matches)
-    options = _u32(1, 1 << 16 | minor) + attribute(5, selector)
-    info = priority << 16 | socket.htons(ETH_P_IP)
-    body = traffic_control(index, 0, 1 << 16, info, "u32", options)
-    return Request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body, f"classifying to 1:{minor:x} on {interface}")
+def bpf_filter(index: int, interface: str, program: bytes) -> Request:
+    """Let a classic BPF program (:mod:`fabric.classifier`) say which class of qdisc 1: an IPv4 packet goes to."""
+    count = struct.pack("=H", len(program) // INSTRUCTION_BYTES)
+    body = traffic_control(
+        index, 0, 1 << 16, 1 << 16 | socket.htons(ETH_P_IP), "bpf", attribute(4, count) + attribute(5, program)
+    )
+    what = f"classifying on {interface}, which needs a kernel with CONFIG_NET_CLS_BPF"
+    return Request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body, what)
 
 
 def delete_root_qdisc(index: int, interface: str) -> Request:

@@ -19,7 +19,7 @@ from pathlib import Path
 from fabric.errors import EmulationError
 from fabric.identity import NodeId
 from fabric.model import Fabric
-from fabric.preload import honest_sendmmsg
+from fabric.preload import switch_library
 from fabric.virtual.guest import in_guest
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -30,6 +30,7 @@ _SO_MEMINFO = 55
 _SO_MEMINFO_FIRST = struct.Struct("=I")  # SK_MEMINFO_RMEM_ALLOC: what waits to be received.
 _MAX_BUFFER_BYTES = 2**30 - 1  # The kernel doubles it into an int.
 _RECEIVE_BUFFER_BYTES = 16 * 1024 * 1024
+_SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23  # linux/if_packet.h
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 _START_TIMEOUT_S = 20.0
 _TRANSACTION_TIMEOUT_S = 60
@@ -39,9 +40,9 @@ _IDLE_MS = 3_600_000
 _INACTIVITY_PROBE_MS = 60_000
 """How long a switch hears nothing of its controller before it asks whether that still is there, and then waits for an
 answer before it connects anew: five seconds by default, in which a busy machine may not have planned a large fabric."""
-_ALLOCATOR = "glibc.malloc.tcache_max=16384:glibc.malloc.tcache_count=256"
-"""Each look at a port allocates room for 32 frames, and frees it again if nothing came: a frame's size is to be among
-those that the C library keeps at hand, which by default end at 1 KiB."""
+_ALLOCATOR = "glibc.malloc.tcache_count=512"
+"""Some 230 descriptors are polled in each pass, and remembered in as many small blocks, which the C library is to keep
+at hand. What frames need is ``patient_switch.c``'s concern."""
 
 _COUNTER = struct.Struct("=Q")
 _MAX_INTERFACES = 1 << 16
@@ -49,6 +50,11 @@ _MAX_INTERFACES = 1 << 16
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
+
+_PASS_FRAMES, _LONGEST_PASS_S = 0.4, 0.001
+_REVALIDATE_MS = 10_000
+"""How often Open vSwitch looks through all flows of its datapath, by default every 500 ms: a thousand flows each time.
+It acts at once upon rules that change."""
 
 SWITCH_NICENESS = -20
 """Switches are hardware: they do not wait for the hosts' programs, which share this machine with them."""
@@ -81,6 +87,15 @@ def find_datapath() -> Datapath:
     if not module.exists() and modprobe is not None:
         subprocess.run([modprobe, "openvswitch"], capture_output=True, timeout=20, check=False)
     return Datapath.KERNEL if module.exists() else Datapath.USERSPACE
+
+
+def pass_period_s(fastest_frame_s: float) -> float:
+    """Return how far apart the passes of userspace switching begin at least (``patient_switch.c``).
+
+    A part of the time that the largest frame takes on the fastest link, so that a frame waits a fifth of its own time
+    on average, and never so long that the controller would notice.
+    """
+    return min(_PASS_FRAMES * fastest_frame_s, _LONGEST_PASS_S)
 
 
 def tool(name: str) -> str:
@@ -171,11 +186,12 @@ def _vanished(pid: int) -> EmulationError:
 
 @dataclass
 class OpenVSwitch:
-    """The daemons of one world, in ``directory``; logs go to ``log_directory``."""
+    """The daemons of one world, in ``directory``; logs go to ``log_directory``. ``pass_period_s``: see there."""
 
     directory: Path
     log_directory: Path
     datapath: Datapath
+    pass_period_s: float = 0.0
     _daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -205,7 +221,8 @@ class OpenVSwitch:
         database_socket = self.directory / "db.sock"
         self._start("ovsdb-server", str(database), f"--remote=punix:{database_socket}")
         self._wait_for(database_socket, "ovsdb-server")
-        self.transact("--no-wait", "init", "--", "set", "Open_vSwitch", ".", f"other_config:max-idle={_IDLE_MS}")
+        options = (f"other_config:max-idle={_IDLE_MS}", f"other_config:max-revalidator={_REVALIDATE_MS}")
+        self.transact("--no-wait", "init", "--", "set", "Open_vSwitch", ".", *options)
         control = self.directory / "switch.ctl"
         arguments = (f"unix:{database_socket}", "--pidfile", f"--unixctl={control}")
         self._start("ovs-vswitchd", *arguments, environment=self._prepare_datapath())
@@ -240,7 +257,8 @@ class OpenVSwitch:
         return self._run([tool("ovs-vsctl"), f"--timeout={_TRANSACTION_TIMEOUT_S}", *commands])
 
     def enlarge_buffers(self, send_bytes: int) -> None:
-        """Give the userspace datapath's sockets room, without touching a sysctl of the machine.
+        """Give the userspace datapath's sockets room, without touching a sysctl of the machine; and show those that
+        receive no copies of what their ports send, which each frame is otherwise cloned for and a filter throws away.
 
         All its ports send through one packet socket, and frames that wait in any port's queue are charged to it: with
         the default buffer full, frames for *every* port are lost uncounted. It exists once a packet was sent.
@@ -253,6 +271,7 @@ class OpenVSwitch:
         for sock in sockets:
             if _receives(sock):
                 sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
+                sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
             else:
                 sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, min(send_bytes, _MAX_BUFFER_BYTES))
             sock.close()
@@ -279,8 +298,9 @@ class OpenVSwitch:
             return {}
         self._dead_port_file.write_bytes(bytes(_MAX_INTERFACES * _COUNTER.size))
         return {
-            "LD_PRELOAD": str(honest_sendmmsg()),
+            "LD_PRELOAD": str(switch_library()),
             "FABRIC_DEAD_PORT_FRAMES": str(self._dead_port_file),
+            "FABRIC_SWITCH_PERIOD_NS": str(round(self.pass_period_s * 1e9)),
             "GLIBC_TUNABLES": _ALLOCATOR,
         }
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from fabric import cache
 from fabric.errors import EmulationError
 
-_SOURCE = Path(__file__).with_name("honest_sendmmsg.c")
+_SOURCES = tuple(Path(__file__).with_name(name) for name in ("honest_sendmmsg.c", "patient_switch.c"))
 _BUILD_TIMEOUT_S = 60
 
 
-def honest_sendmmsg() -> Path:
-    """Return the library of ``honest_sendmmsg.c``, built if it is not yet. Raises EmulationError without a compiler."""
-    digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]
-    library = cache.own() / f"honest_sendmmsg-{digest}.so"
+def switch_library() -> Path:
+    """Return the library of both C files, built if it is not yet. Raises EmulationError without a compiler."""
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:16]
+    library = cache.own() / f"switch-{digest}.so"
     if library.exists():
         return library
     compiler = shutil.which("cc")
@@ -26,9 +26,9 @@ def honest_sendmmsg() -> Path:
         raise EmulationError("userspace switching needs a C library of ours built: apt-get install gcc libc6-dev")
     library.parent.mkdir(parents=True, exist_ok=True)
     partial = library.with_suffix(f".{os.getpid()}.{os.urandom(4).hex()}")
-    command = [compiler, "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(partial), str(_SOURCE)]
+    command = [compiler, "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(partial), *map(str, _SOURCES)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False)
     if done.returncode != 0:
-        raise EmulationError(f"{_SOURCE.name}: does not compile: {done.stderr.strip()}")
+        raise EmulationError(f"{_SOURCES[0].parent}: ovs-vswitchd's library does not compile: {done.stderr.strip()}")
     partial.replace(library)
     return library

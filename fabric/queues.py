@@ -8,9 +8,9 @@
     1:11  class  rate = share, ceiling    11: bfifo, limit in bytes      lane number 1
     1:12  class  ...                      12: bfifo                      lane number 2
 
-Filters: with a control lane, TCP segments without data and ICMP go there first, so that the data of one lane cannot
-starve the acknowledgements of another; then the DSCP decides. Rates count Ethernet frames without
-preamble, gap and FCS, as the kernel does.
+A filter (:mod:`fabric.classifier`) puts packets into lanes: with a control lane, TCP segments without data and ICMP go
+there first, so that the data of one lane cannot starve the acknowledgements of another; then the DSCP decides. Rates
+count Ethernet frames without preamble, gap and FCS, as the kernel does.
 
 Lossless queueing has a ``vl`` as its only qdisc in place of all this (:mod:`fabric.lossless`), with the delay in it.
 """
@@ -18,26 +18,22 @@ Lossless queueing has a ``vl`` as its only qdisc in place of all this (:mod:`fab
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from fabric import netlink, vl
+from fabric.classifier import classifier
 from fabric.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
 from fabric.lossless import vl_port
-from fabric.netlink import HtbRates, Match, Request
+from fabric.netlink import HtbRates, Request
 from fabric.vl_samples import VlReader, VlSample
 
 _LINK_CLASS = 0x1
 _FIRST_LANE = 0x10
 _MAX_LANES = 0xEF
-_IP_HEADER_BYTES = 20
-_TOS_WORD, _LENGTH_WORD, _PROTOCOL_WORD = 0, 0, 8
-_TCP_OFFSET_WORD = _IP_HEADER_BYTES + 12  # With the flags.
-_TCP, _ICMP = 6, 1
-_FIN = 0x01
+_HTB = 1
 BURST_FRAMES = 2
 """A class may send this many frames back to back; fewer and a late timer costs rate, more and shares get coarse."""
 
@@ -133,32 +129,19 @@ def _lane_class(port: ShapedPort, lane: Lane, plan: LanePlan) -> Request:
     return netlink.htb_class(port.index, port.interface, _minor(lane), _LINK_CLASS, rates)
 
 
-def _filter_requests(port: ShapedPort, plan: LanePlan) -> Iterator[Request]:
-    if plan.control is not None:
-        for matches in _CONTROL_MATCHES:
-            yield netlink.u32_filter(port.index, port.interface, 1, matches, _minor(plan.control))
-    for lane in plan.lanes:
-        for level in lane.levels:
-            match = Match(_TOS_WORD, 0xFC << 16, level.tos << 16)
-            yield netlink.u32_filter(port.index, port.interface, 2, [match], _minor(lane))
+def _filter_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
+    """Return the filter that puts packets into lanes; none where all go to the default."""
+    default = plan.lane_of(ServiceLevel.OTHER)
+    classes = {level.tos: _class(lane) for lane in plan.lanes if lane != default for level in lane.levels}
+    control = None if plan.control is None else _class(plan.control)
+    if not classes and control is None:
+        return []
+    return [netlink.bpf_filter(port.index, port.interface, classifier(control, classes))]
 
 
-_IS_TCP = Match(_PROTOCOL_WORD, 0xFF << 16, _TCP << 16)
-_IS_ICMP = Match(_PROTOCOL_WORD, 0xFF << 16, _ICMP << 16)
+def _class(lane: Lane) -> int:
+    return _HTB << 16 | _minor(lane)
 
-
-def _segment_without_data(tcp_header_words: int) -> list[Match]:
-    """Return what only segments with such a header, and nothing behind it, match; not those that end a connection.
-
-    A segment with data, however short, and a FIN must not overtake the data before them: TCP would take that for loss.
-    """
-    length = _IP_HEADER_BYTES + 4 * tcp_header_words
-    is_that_long = Match(_LENGTH_WORD, 0x0F00FFFF, _IP_HEADER_BYTES // 4 << 24 | length)
-    ends_there = Match(_TCP_OFFSET_WORD, 0xF << 28 | _FIN << 16, tcp_header_words << 28)
-    return [is_that_long, _IS_TCP, ends_there]
-
-
-_CONTROL_MATCHES = (*(_segment_without_data(words) for words in range(5, 16)), [_IS_ICMP])
 
 # Where the fields of a queue's counters are within its message, found once a layout.
 _TCMSG_START = netlink.HEADER.size

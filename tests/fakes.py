@@ -25,6 +25,9 @@ from controllers.updates import Changes, Installed
 from fabric.identity import NodeId
 from fabric.model import Fabric, Link, Nic, Port
 
+AT_20_MBIT = ("nic_rate=20 Mbit/s", "uplink_rate=20 Mbit/s", "inter_zone.rate=20 Mbit/s")
+"""Settings of a topology for tests that write rates and times out, whatever rate the file has."""
+
 HOP_LIMIT = 200
 
 

@@ -13,6 +13,7 @@ from experiments.registry import EXPERIMENTS, resolve
 from fabric.config import checked
 from fabric.errors import ConfigError
 from fabric.lanes import DATA_LEVELS, ServiceLevel
+from tests.fakes import AT_20_MBIT
 from topologies.load import read_topology
 
 SMALL = read_topology("fire_flyer_2_small")
@@ -56,7 +57,8 @@ def test_a_fault_of_a_config_is_told_with_its_path(data: dict[str, Any], fault: 
 
 
 def test_a_receive_window_that_cannot_fill_a_link_is_refused() -> None:
-    small = checked(RunConfig, {"experiment": "isolation", "topology": SMALL, "receive_window": "32 KiB"}, "test")
+    topology = read_topology("fire_flyer_2_small", AT_20_MBIT)
+    small = checked(RunConfig, {"experiment": "isolation", "topology": topology, "receive_window": "32 KiB"}, "test")
     (fault,) = small.faults(small.fabric())
     assert fault == (
         "receive_window: 32768 B is less than what a NIC sends in a round trip of 13.5 ms, 33712 B; raise it"

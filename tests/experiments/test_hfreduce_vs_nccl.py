@@ -149,10 +149,10 @@ def test_the_answer_is_of_the_most_nodes() -> None:
 
 
 def test_a_scaled_fabric_is_told_at_full_scale() -> None:
-    summary = summary_of({name: speed / 10_000 for name, speed in SPEEDS.items()}, SCALED)
+    summary = summary_of({name: speed / SCALED.scale for name, speed in SPEEDS.items()}, SCALED)
     assert rows_of(summary, "algbw") == rows_of(SUMMARY, "algbw")
     assert rows_of(summary, "What") == rows_of(SUMMARY, "What")
-    assert summary["metrics"]["hfreduce_plain_n8.network_ideal_Bps"] == pytest.approx(12.5e9 / 10_000)
+    assert summary["metrics"]["hfreduce_plain_n8.network_ideal_Bps"] == pytest.approx(12.5e9 / SCALED.scale)
 
 
 def test_pairs_across_zones_are_those_of_the_schedule() -> None:

@@ -16,11 +16,12 @@ from experiments.session import PhaseOutcome, Session
 from fabric.census import Conservation
 from fabric.lanes import ServiceLevel
 from fabric.results import TABLES, Phase, ResultWriter, empty_table
+from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
 from traffic.job import Records
 from traffic.storage.verification import Verification
 
-SMALL = load_fabric("fire_flyer_2_small")
+SMALL = load_fabric("fire_flyer_2_small", AT_20_MBIT)
 CONFIG = cast(IsolationConfig, resolve("isolation", [])[1])
 PORTS = {str(port): port for port in SMALL.link_at}
 ALONE = ("hfreduce", "nccl", "storage", "other")
@@ -163,7 +164,7 @@ def test_the_answer_says_what_company_costs() -> None:
 
 
 def test_the_ideal_is_a_full_nic() -> None:
-    nic_Bps = 20e6 / 8  # noqa: N806 - bytes a second
+    nic_Bps = SMALL.nic_rate_bps / 8  # noqa: N806 - bytes a second
     assert SUMMARY["ideal_algbw_Bps"] == pytest.approx({"hfreduce": nic_Bps / 2, "nccl": nic_Bps * 8 / 14})
 
 

@@ -25,7 +25,7 @@ def test_batches_hold_every_port_once_and_stay_within_what_the_machine_carries(f
     ports = list(SMALL.link_at)
     groups = list(batches(SMALL, ports, frames_s))
     assert [port for group in groups for port in group] == ports
-    rate = 20e6 / 8 / SMALL.frame_bytes
+    rate = SMALL.nic_rate_bps / 8 / SMALL.frame_bytes
     assert all(len(group) == 1 or len(group) * rate <= frames_s for group in groups)
     if frames_s >= CARRIED_FRAMES_S:
         assert len(groups) <= 3

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from fabric import netlink, netns
+from fabric.classifier import classifier
 from fabric.errors import EmulationError
 from fabric.lanes import QueueConfig, Queueing, plan_lanes
-from fabric.netlink import HtbRates, LinkEnd, Match, Netlink
+from fabric.netlink import HtbRates, LinkEnd, Netlink
 from fabric.queues import ShapedPort, install_requests, replace_requests
 from tests.links import wait_until_running
 
@@ -330,19 +331,25 @@ def test_a_request_that_repeats_what_exists_is_refused_by_name(network: Netlink)
     assert str(told.value) == "making link left--right: the kernel refused: File exists (EEXIST)"
 
 
+def bytecode(program: bytes) -> str:
+    """Return a classic BPF program as tc takes it."""
+    steps = [" ".join(map(str, step)) for step in struct.iter_unpack("=HBBI", program)]
+    return ",".join([str(len(steps)), *steps])
+
+
 @root
 @with_tools
 def test_queues_are_what_tc_would_make(pair: Netlink) -> None:
     """Each request on one end, the tc command that means the same on the other; tc must see no difference."""
     bytes_per_s, burst = 2_500_000, 8428
+    program = classifier(1 << 16 | 0x13, {0x60: 1 << 16 | 0x12})
     pair.send(
         [
             netlink.htb_root(A.index, "left", 0x12),
             netlink.htb_class(A.index, "left", 0x1, 0, HtbRates(bytes_per_s, bytes_per_s, burst, 4214, 0)),
             netlink.htb_class(A.index, "left", 0x12, 0x1, HtbRates(bytes_per_s * 0.4, bytes_per_s, burst, 33712, 1)),
             netlink.byte_fifo(A.index, "left", 0x12, 0x12, 256 * 1024),
-            netlink.u32_filter(A.index, "left", 1, [Match(8, 0xFF << 16, 6 << 16), Match(0, 0xFFC0, 0)], 0x12),
-            netlink.u32_filter(A.index, "left", 2, [Match(0, 0xFC << 16, 0x60 << 16)], 0x12),
+            netlink.bpf_filter(A.index, "left", program),
         ]
     )
     for command in (
@@ -351,15 +358,17 @@ def test_queues_are_what_tc_would_make(pair: Netlink) -> None:
         "class add dev right parent 1:1 classid 1:12 htb rate 8mbit ceil 20mbit quantum 33712 prio 1 "
         f"burst {burst} cburst {burst}",
         "qdisc add dev right parent 1:12 handle 12: bfifo limit 262144",
-        "filter add dev right parent 1: protocol ip prio 1 u32 match u8 6 0xff at 9 match u16 0 0xffc0 at 2 "
-        "flowid 1:12",
-        "filter add dev right parent 1: protocol ip prio 2 u32 match ip dsfield 0x60 0xfc flowid 1:12",
     ):
         run("tc", *command.split())
+    run(
+        "tc",
+        *["filter", "add", "dev", "right", "parent", "1:", "protocol", "ip", "prio", "1", "bpf", "bytecode"],
+        bytecode(program),
+    )
     ours = queues_of("left")
     assert ours == queues_of("right")
     assert [len(ours[kind]) for kind in ("qdisc", "class")] == [2, 2]
-    assert sum("flowid" in line for line in ours["filter"]) == 2
+    assert sum("bytecode" in line for line in ours["filter"]) == 1
     for name, found in classes_of("left").items():
         for key in ("burst", "cburst"):
             assert int(found[key].partition("b")[0]) == pytest.approx(burst, abs=1)

@@ -160,7 +160,7 @@ def test_a_result_knows_its_phases_verdict_and_scale(tmp_path: Path) -> None:
     result = Result(tmp_path)
     assert result.phases == [Phase("a", "A", "lanes", 1.0, 2.0)]
     assert result.verdict["status"] == "faithful"
-    assert result.scale == 10_000
+    assert result.scale == SMALL.scale
     assert result.summary == {"answer": "yes"}
 
 
@@ -202,7 +202,9 @@ def test_a_fabric_is_written_with_all_its_nodes_and_links() -> None:
     assert len(told["nodes"]) == len(SMALL.nodes)
     assert len(told["links"]) == len(SMALL.links)
     assert told["nodes"][0] == {"name": "z0l00", "role": "leaf", "zone": 0, "index": 0}
-    assert {"a": "z0h000:0", "b": "z0l00:1", "rate_bps": 20_000_000, "tier": "access", "delay_ns": 0} in told["links"]
+    assert {"a": "z0h000:0", "b": "z0l00:1", "rate_bps": SMALL.nic_rate_bps, "tier": "access", "delay_ns": 0} in told[
+        "links"
+    ]
     assert {link["tier"] for link in told["links"]} == {"access", "uplink", "inter_zone"}
 
 

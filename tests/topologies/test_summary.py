@@ -60,7 +60,7 @@ def test_fire_flyer_2_has_the_papers_counts() -> None:
 
 
 def test_fire_flyer_2_small_is_not_oversubscribed_and_says_its_scale() -> None:
-    summary = summarize(load_fabric("fire_flyer_2_small"))
+    summary = summarize(load_fabric("fire_flyer_2_small", ["nic_rate=20 Mbit/s", "uplink_rate=20 Mbit/s"]))
     assert (summary.switches, summary.oversubscription, summary.scale) == (18, 1.0, 10_000)
 
 

@@ -15,12 +15,13 @@ from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
 from fabric.lanes import ServiceLevel
 from fabric.results import TABLES
+from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
 from traffic.background import SIZE_CDFS, BackgroundConfig, BackgroundJob, arrivals
 from traffic.job import Records, Stage
 
-FABRIC = load_fabric("fire_flyer_2_small")
-NIC_BPS = 20e6
+FABRIC = load_fabric("fire_flyer_2_small", AT_20_MBIT)
+NIC_BPS = FABRIC.nic_rate_bps
 
 
 def others(hosts: int, source: int) -> list[int]:

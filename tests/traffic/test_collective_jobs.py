@@ -21,6 +21,7 @@ from fabric.identity import NodeId
 from fabric.lanes import ServiceLevel
 from fabric.results import TABLES
 from tests.crossings import crossing_pairs
+from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
 from traffic.collective import CollectiveJob, step_timeout_s
 from traffic.dataset import Dataset
@@ -31,7 +32,7 @@ from traffic.nccl import Algorithm, NcclConfig, NcclJob, RingAllreduce, nccl_flo
 from traffic.rank import RankArguments, _accepted
 from traffic.transport import SocketOptions, connect, listen
 
-FABRIC = load_fabric("fire_flyer_2_small")
+FABRIC = load_fabric("fire_flyer_2_small", AT_20_MBIT)
 OPTIONS = SocketOptions(ServiceLevel.NCCL)
 RING = RingAllreduce(2, 8, 4)
 NOTHING = Dataset(Path(), 2, 1, 8, 8)

@@ -13,9 +13,11 @@ from experiments.validation.links import confirmed, link_faults, state_faults, s
 from fabric.failures import miswire
 from fabric.linktest import DirectionMeasurement
 from fabric.model import Fabric, Link, Port, Tier
+from fabric.units import format_rate
+from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
 
-SMALL = load_fabric("fire_flyer_2_small")
+SMALL = load_fabric("fire_flyer_2_small", AT_20_MBIT)
 TOLERANCE = 0.1
 links = st.sampled_from(SMALL.links)
 
@@ -89,7 +91,7 @@ def test_a_direction_that_is_slower_than_noise_is_a_fault(rate: float, is_fault:
     if is_fault:
         assert faults[0].name == "z0l00:5--z0s00:1"
         assert re.search(r"Mbit/s from z0s00:1$", faults[0].measured)
-        assert faults[0].expected.startswith("20 Mbit/s")
+        assert faults[0].expected.startswith(format_rate(SMALL.nic_rate_bps))
 
 
 def test_both_directions_of_a_link_make_one_fault() -> None:
@@ -129,4 +131,6 @@ def test_what_is_wrong_only_once_is_no_fault(
     if rate is None:
         assert both == []
     else:
-        assert [(one.rate_bps, one.lost_frames, one.sent_frames) for one in both] == [(rate * 20e6, lost, 3400)]
+        assert [(one.rate_bps, one.lost_frames, one.sent_frames) for one in both] == [
+            (rate * SMALL.nic_rate_bps, lost, 3400)
+        ]

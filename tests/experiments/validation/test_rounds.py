@@ -18,11 +18,12 @@ from experiments.validation.load_tests import Load, in_turns, load_that_fits
 from experiments.validation.rounds import Pair, Path, all_to_all, nic_pairs, rounds, sample
 from fabric.identity import Role
 from fabric.model import Port
+from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
 from traffic.metrics import payload_fraction
 
-SMALL = load_fabric("fire_flyer_2_small")
-GOODPUT_BPS = 20e6 * payload_fraction(SMALL.mtu_bytes)
+SMALL = load_fabric("fire_flyer_2_small", AT_20_MBIT)
+GOODPUT_BPS = SMALL.nic_rate_bps * payload_fraction(SMALL.mtu_bytes)
 INFINITE = float("inf")
 
 
@@ -90,7 +91,7 @@ def test_all_to_all_gives_every_nic_as_much_to_send_as_to_receive(most: int, eac
 
 
 def test_a_flow_alone_gets_its_slowest_link_less_headers() -> None:
-    slow = load_fabric("fire_flyer_2_small", ["inter_zone.rate=5 Mbit/s"])
+    slow = load_fabric("fire_flyer_2_small", [*AT_20_MBIT, "inter_zone.rate=5 Mbit/s"])
     one, near, far = (
         slow.nics_of[slow.computes[0]][0],
         slow.nics_of[slow.computes[1]][0],

@@ -1,0 +1,156 @@
+"""``fabric calibrate``: the highest rate at which this machine carries a topology with a fifth of its CPU to spare.
+
+Each rate is tried by itself, in a world of its own: the fabric is brought up at that rate and loaded with all that
+``isolation`` plays at once, the heaviest load of this project. The rate holds if the run would be believed and every
+core has a fifth of its time left.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from experiments.console import OUT, tell
+from experiments.isolation import IsolationConfig, all_jobs
+from experiments.packet_hops import bring_up_by_config
+from experiments.rate_search import Strain, find_rate
+from experiments.registry import resolve
+from experiments.run import PRELOAD
+from experiments.session import PhaseOutcome, Session
+from fabric.agents import AgentPool
+from fabric.carried_rates import CarriedRate, Machine, carried_rate, keep, this_machine
+from fabric.errors import EmulationError, UsageError
+from fabric.identity import Role
+from fabric.lanes import Queueing
+from fabric.units import format_rate, parse_rate_bps
+from fabric.verdict import Check, Status
+from topologies.load import fabric_of
+from topologies.rates import at_nic_rate, nic_rate_bps, shape
+
+USED = 0.8
+"""What part of its time a core may be busy: a fifth is left for what else a machine does at times."""
+LOAD_S = 10.0
+CALIBRATED = "calibrated"
+_TIMEOUT_S = 300.0
+_REFERENCE = "reference_nic_rate"
+
+
+def load_config(topology: Mapping[str, Any]) -> IsolationConfig:
+    """Return what loads a topology. Raises ConfigError or UsageError if it cannot be loaded so."""
+    fabric = fabric_of(topology, "topology")
+    if not fabric.storages or len(fabric.with_role(Role.COMPUTE, zone=0)) < 2:
+        parts = f"{len(fabric.computes)} compute nodes and {len(fabric.storages)} storage nodes"
+        raise UsageError(
+            f"{fabric.name}: has {parts}; calibrate loads a fabric with collectives and storage, so give it storage, "
+            "and two compute nodes in zone 0"
+        )
+    ranks = min(8, len(fabric.with_role(Role.COMPUTE, zone=0)))
+    config = resolve("isolation", [f"topology={json.dumps(topology)}", f"nccl_nodes={ranks}"])[1]
+    assert isinstance(config, IsolationConfig)
+    return config
+
+
+def measure_in_world(topology: Mapping[str, Any], as_json: bool) -> int:
+    """Load a topology at the rates that it says, in this world, and print how far the machine kept up."""
+    config = load_config(topology)
+    fabric = config.fabric()
+    with bring_up_by_config(fabric, config.queues, Queueing.LANES) as live:
+        pool = AgentPool(PRELOAD)
+        session = Session.of(config, live, pool, tell, lambda title, done: None)
+        with all_jobs(session, config) as jobs:
+            outcome = session.run_phase("load", "all in lanes", list(jobs.values()), LOAD_S)
+        pool.stop()
+    found = strain_of(fabric.nic_rate_bps, outcome, session.judge().checks)
+    print(json.dumps(vars(found)) if as_json else _told(found))
+    return 0
+
+
+def strain_of(rate_bps: int, outcome: PhaseOutcome, checks: Sequence[Check]) -> Strain:
+    """Return what a phase asked of the machine: by its cores, and by the checks of the verdict."""
+    asked = [(_of_check(check), check.text) for check in checks]
+    for core, busy in outcome.cores.groupby("core")["busy_fraction"].mean().items():
+        asked.append((float(busy) / USED, f"core {core} is {busy:.0%} busy"))
+    if outcome.cpu is not None and outcome.cpu.total_s:
+        used = 1 - outcome.cpu.idle_s / outcome.cpu.total_s
+        asked.append((used / USED, f"all cores are {used:.0%} busy"))
+    value, limit = max(asked)
+    return Strain(rate_bps, value, limit)
+
+
+def _of_check(check: Check) -> float:
+    """Return how far a check is used up. How busy cores are is asked more strictly, of the cores themselves."""
+    if check.margin is not None:
+        return 1 - check.margin
+    return 0.0 if check.status is Status.FAITHFUL else 2.0
+
+
+def calibrate(name: str, topology: Mapping[str, Any], arguments: Sequence[str]) -> int:
+    """Find the rate that this machine carries on a topology, keep it and print it."""
+    load_config(topology)
+    machine = this_machine()
+    found = find_rate(
+        lambda rate: _measured_in_a_world(arguments, rate),
+        start_bps=nic_rate_bps(topology),
+        ceiling_bps=parse_rate_bps(topology[_REFERENCE]),
+    )
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    path = keep(CarriedRate(shape(topology), machine, found.rate_bps, now))
+    OUT.print(f"{name}: {format_rate(found.rate_bps)}, on {machine}", highlight=False, soft_wrap=True)
+    OUT.print(f"nearest to its limit: {found.limit}", highlight=False, soft_wrap=True)
+    OUT.print(f"kept in {path}; fabric run EXPERIMENT --rate calibrated uses it", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _measured_in_a_world(arguments: Sequence[str], rate_bps: int) -> Strain:
+    command = [sys.executable, "-m", "experiments.cli", *arguments, "--at", str(rate_bps), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    if done.returncode != 0:
+        raise EmulationError(f"calibrating at {format_rate(rate_bps)}: {done.stderr.strip()[-2000:]}")
+    found = Strain(**json.loads(done.stdout.splitlines()[-1]))
+    tell(_told(found))
+    return found
+
+
+def _told(found: Strain) -> str:
+    word = "holds" if found.holds else "is too much"
+    return f"{format_rate(found.rate_bps)} {word}: {found.value:.0%} of what is allowed; {found.limit}"
+
+
+def rate_settings(wanted: str, topology: Mapping[str, Any], settings: Sequence[str]) -> list[str]:
+    """Return the settings that give a run's topology another rate: ``calibrated``, or one that is named.
+
+    Raises UsageError if nothing was measured for this machine, or if ``settings`` set a rate, too.
+    """
+    if twice := [text for text in settings if text.startswith("topology.") and "rate=" in text]:
+        raise UsageError(f"--rate {wanted} and --set {twice[0]}: both set rates; leave one of them out")
+    named = f"--rate {wanted}"
+    rate_bps, source = _carried(topology) if wanted == CALIBRATED else (named_rate("--rate", wanted), named)
+    changed = json.dumps(at_nic_rate(topology, rate_bps))
+    return [f"topology={changed}", f"rates_from={json.dumps(source)}"]
+
+
+def named_rate(option: str, text: str) -> int:
+    """Return the rate that an option names, in bit/s. Raises UsageError."""
+    try:
+        rate_bps = int(text) if text.isdecimal() else parse_rate_bps(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+    if rate_bps < 1:
+        raise UsageError(f"{option} {text}: is no rate that frames are sent at; write it like '20 Mbit/s'")
+    return rate_bps
+
+
+def _carried(topology: Mapping[str, Any]) -> tuple[int, str]:
+    machine: Machine = this_machine()
+    found = carried_rate(shape(topology), machine)
+    name = topology.get("name")
+    if found is None:
+        raise UsageError(
+            f"--rate calibrated: {name} was not calibrated on this machine as it is ({machine}); "
+            f"run fabric calibrate {name}"
+        )
+    return found.nic_rate_bps, f"fabric calibrate, {found.measured_at}: {format_rate(found.nic_rate_bps)} on {machine}"
