@@ -39,7 +39,7 @@ REAL_TIME = (
 VIRTUAL_TIME = (
     "RDMA and NICs: programs use kernel TCP. And the time that computing takes: programs, switches and the controller "
     "answer at once, only waiting and the links take time. So latencies are of queues and links alone, repairs are as "
-    "fast as a controller that needs no time, and there is none of a real machine's jitter."
+    "fast as a controller that needs no time, and there is no jitter but what queues.jitter asks for."
 )
 HARDWARE = "GPUs, PCIe, host memory and SSDs, except for what an experiment states as a rate or a delay."
 SCALE = (

@@ -152,7 +152,7 @@ def test_each_phase_offers_the_load_that_the_job_is_given_before_it() -> None:
             job.play("phase")
             time.sleep(0.5)
             began = [row["size_bytes"] for row in job.halt().operations if row["host"] == "z0h000"]
-            flows = arrivals(config.model_copy(update={"load": load}), NIC_BPS, 0, 2, 5)
+            flows = arrivals(config.model_copy(update={"load": load}), NIC_BPS, 0, [1], 5)
             expected = [flow.size_bytes for flow in takewhile(lambda flow: flow.at_s < 0.4, flows)]
             assert set(expected) <= set(began)
             assert len(expected) <= len(began) <= 2 * len(expected) + 5
