@@ -41,7 +41,7 @@ TRIED = ("6.1", "6.12")
 """The versions of Debian's linux-source that the tests pass with."""
 CHOICE = "FABRIC_GUEST_KERNEL"
 """The environment's choice among several kernels: a version, such as 6.12."""
-LAYOUT = 2
+LAYOUT = 3
 """Raised when a kernel built by an older version of this file can no longer be used."""
 
 TOOLS = {
