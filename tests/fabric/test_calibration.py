@@ -11,9 +11,10 @@ import pytest
 from fabric.calibration import LinkCalibration, _calibration, kinds_of_links, nobodys_frame, window_s
 from fabric.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.world import Engine
+from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
 
-SMALL = load_fabric("fire_flyer_2_small")
+SMALL = load_fabric("fire_flyer_2_small", AT_20_MBIT)
 
 
 def calibration(alone_bps: float, **shares: float) -> LinkCalibration:
@@ -51,7 +52,7 @@ def test_each_kind_of_link_is_measured_in_each_direction() -> None:
 
 
 def test_links_of_another_rate_are_another_kind() -> None:
-    faster = load_fabric("fire_flyer_2_small", ["uplink_rate=40 Mbit/s"])
+    faster = load_fabric("fire_flyer_2_small", [*AT_20_MBIT, "uplink_rate=40 Mbit/s"])
     assert "leaf to spine at 40000000 bit/s" in kinds_of_links(faster)
 
 

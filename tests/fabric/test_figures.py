@@ -289,7 +289,7 @@ def test_every_figure_says_topology_scale_queueing_and_seed(drawn_result: Result
     text = provenance(drawn_result)
     for part in (
         "fire_flyer_2_small",
-        "rates 1 : 10,000 of 200 Gbit/s",
+        f"rates 1 : {load_fabric('fire_flyer_2_small').scale:,.0f} of 200 Gbit/s",
         "queueing: lanes, shared, lossless_lanes",
         "seed 7",
     ):
