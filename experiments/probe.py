@@ -23,6 +23,9 @@ _ETH_P_ALL = 0x0003
 _OUTGOING = 4
 _WAIT_S = 1.0
 _MARK_BYTES = 16
+_SO_RCVBUFFORCE = 33
+_TAP_BYTES = 16 * 1024 * 1024
+"""Room for what else comes by meanwhile: a slow machine's controller alone fills a default buffer."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +71,13 @@ def probe(live: LiveFabric, nics: tuple[Nic, Nic], level: ServiceLevel) -> Probe
     source, destination = nics
     mark = os.urandom(_MARK_BYTES)
     namespace_of = live.emulation.namespace_of
+    frame = _frame(source, destination, level, mark)
     with _tap(None) as wires, _tap(namespace_of(destination.node)) as end:
         before = lane_counters(live.emulation)
         source_namespace = namespace_of(source.node)
         assert source_namespace is not None, "hosts have namespaces"
         with netns.inside(source_namespace):
-            _send(source, destination, level, mark)
+            _send(source, frame)
         time.sleep(_WAIT_S)
         after = lane_counters(live.emulation)
         crossed = [name for name, direction in _seen(wires, destination, mark) if direction == _OUTGOING]
@@ -89,6 +93,7 @@ def _tap(namespace: Path | None) -> socket.socket:
         with netns.inside(namespace):
             return _tap(None)
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
+    sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _TAP_BYTES)
     sock.setblocking(False)
     return sock
 
@@ -108,21 +113,24 @@ def _seen(tap: socket.socket, destination: Nic, mark: bytes) -> Iterator[tuple[s
             yield interface, direction
 
 
-def _send(source: Nic, destination: Nic, level: ServiceLevel, mark: bytes) -> None:
+def _frame(source: Nic, destination: Nic, level: ServiceLevel, mark: bytes) -> bytes:
     # Imported here: scapy takes half a second, and only probes need it.
     from scapy.layers.inet import IP, UDP
     from scapy.layers.l2 import Ether
     from scapy.packet import Raw
 
-    packet = (
+    return bytes(
         Ether(src=source.mac, dst=destination.mac)
         / IP(src=source.ip, dst=destination.ip, tos=level.tos)
         / UDP(sport=PROBE_PORT, dport=PROBE_PORT)
         / Raw(mark)
     )
+
+
+def _send(source: Nic, frame: bytes) -> None:
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
         sock.bind((source.port.interface, 0x0800))
-        sock.send(bytes(packet))
+        sock.send(frame)
 
 
 def _lane_used(

@@ -13,10 +13,18 @@ from pathlib import Path
 
 OUT = Path("/out")
 FABRIC = str(Path(sys.executable).with_name("fabric"))
-SMALL = "fire_flyer_2_small"
+TINY = "fire_flyer_2_tiny"
 LIMIT_S = 1200.0
-SLOW = ["topology.nic_rate=2 Mbit/s", "topology.uplink_rate=2 Mbit/s"]
-SHORT = ["alone_time=4", "together_time=8", "hfreduce.size=128KiB", "nccl.size=64KiB", "storage.checkpoint.size=256KiB"]
+SLOW = ["topology.inter_zone.rate=2 Mbit/s", "topology.nic_rate=2 Mbit/s", "topology.uplink_rate=2 Mbit/s"]
+SHORT = [
+    "topology=fire_flyer_2_tiny",
+    "nccl_nodes=2",
+    "alone_time=4",
+    "together_time=8",
+    "hfreduce.size=128KiB",
+    "nccl.size=64KiB",
+    "storage.checkpoint.size=256KiB",
+]
 HEAD_OF_LINE = ["topology.nic_rate=10 Mbit/s", "topology.uplink_rate=40 Mbit/s", "time_scale=10", "repeats=1"]
 
 
@@ -60,13 +68,13 @@ def run(name: str, *settings: str) -> list[str]:
 
 CHECKS: dict[str, tuple[list[str], Callable[[str], None]]] = {
     "doctor": (["doctor", "--json"], doctor),
-    "probe": (["path", SMALL, "z0h000", "z1h001", "--probe", "--json"], delivered),
+    "probe": (["path", TINY, "z0h000", "z1h001", "--probe", "--json"], delivered),
     "probe, lossless": (
-        ["path", SMALL, "z0h000", "z1h001", "--probe", "--json", "--queueing", "lossless_lanes"],
+        ["path", TINY, "z0h000", "z1h001", "--probe", "--json", "--queueing", "lossless_lanes"],
         delivered,
     ),
-    "validate": (["validate", SMALL, "--quick", *(t for s in SLOW for t in ("--set", s))], lambda _: None),
-    "isolation": (run("isolation", *SLOW, *SHORT), believed("isolation")),
+    "validate": (["validate", TINY, "--quick", *(t for s in SLOW for t in ("--set", s))], lambda _: None),
+    "isolation": (run("isolation", *SHORT, *SLOW), believed("isolation")),
     "head_of_line": (run("head_of_line", *HEAD_OF_LINE), believed("head_of_line")),
 }
 
