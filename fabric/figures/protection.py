@@ -20,6 +20,8 @@ from fabric.results import Result
 
 _MARKERS = dict(zip(Queueing, "os^D", strict=True))
 _PANEL_INCHES = 4.3
+_LEAST_INCHES = 8.6
+"""What one line of provenance takes."""
 
 
 def protection(result: Result) -> Figure | None:
@@ -29,10 +31,8 @@ def protection(result: Result) -> Figure | None:
         return None
     panels = found["panels"]
     queueings = [Queueing(name) for name in panels[0]["curves"]]
-    with framed(result, "What is left beside ever more traffic of others", _PANEL_INCHES * len(panels), 4.2) as (
-        figure,
-        body,
-    ):
+    width = max(_LEAST_INCHES, _PANEL_INCHES * len(panels))
+    with framed(result, "What is left beside ever more traffic of others", width, 4.2) as (figure, body):
         for axes, panel in zip(body.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             _draw(axes, panel, queueings)
         handles = [Line2D([], [], **_style(queueing), label=f"in {queueing.words}") for queueing in queueings]
