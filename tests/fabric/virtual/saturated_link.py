@@ -1,5 +1,7 @@
 """Run in a guest: ``saturated_link.py RATE_BPS SIZE_BYTES`` prints the rate, in bit/s, at which frames of one TCP
-connection leave a link of that rate; ``saturated_link.py delay NS`` prints round trips over a link with that delay."""
+connection leave a link of that rate; ``saturated_link.py delay NS`` prints round trips over a link with that delay;
+``saturated_link.py jitter RATE_BPS SIZE_BYTES`` how late lone frames of a host with jitter are, in ns, that rate of it,
+and how many segments TCP sent again."""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import time
 from pathlib import Path
 
 from fabric import netlink, netns
+from fabric.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.netlink import HtbRates, LinkEnd, Netlink, Request
+from fabric.queues import ShapedPort, install_requests
 
 MTU_BYTES = 4200
 FRAME_BYTES = MTU_BYTES + 14
@@ -74,23 +78,51 @@ def receive(listener: socket.socket, size_bytes: int) -> float:
 
 def saturate(rate_bps: int, size_bytes: int) -> None:
     make_link({name: shaped(name, rate_bps) for name in "ab"})
+    saturate_link(size_bytes)
+
+
+def saturate_link(size_bytes: int) -> None:
     netns.enter(netns.netns_path("b"))
     listener = socket.create_server((ADDRESS["b"], PORT))
     if os.fork() == 0:
         netns.enter(netns.netns_path("a"))
         with socket.create_connection((ADDRESS["b"], PORT)) as connection:
             connection.sendall(bytes(size_bytes))
-        return
+        os._exit(0)
     print(receive(listener, size_bytes))
 
 
-def round_trips(delay_ns: int) -> None:
-    make_link({name: delayed(name, delay_ns) for name in "ab"})
+def jittered(rate_bps: int, size_bytes: int) -> None:
+    plan = plan_lanes(QueueConfig(jitter=1), Queueing.SHARED)
+    port = ShapedPort("a", INDEX["a"], rate_bps, MTU_BYTES, is_host=True)
+    make_link({"a": install_requests(port, plan), "b": shaped("b", rate_bps)})
+    ends = datagram_sockets()
+    for _ in range(50):
+        time.sleep(0.001)
+        sent_ns = time.monotonic_ns()
+        ends["a"].sendto(b"?", (ADDRESS["b"], PORT))
+        ends["b"].recv(100)
+        print(time.monotonic_ns() - sent_ns, end=" ")
+    saturate_link(size_bytes)
+    with netns.inside(netns.netns_path("a")):
+        names, values = (
+            line.split() for line in Path("/proc/thread-self/net/snmp").read_text().splitlines() if "Tcp:" in line
+        )
+    print(values[names.index("RetransSegs")])
+
+
+def datagram_sockets() -> dict[str, socket.socket]:
     ends = {}
     for name in "ab":
         with netns.inside(netns.netns_path(name)):
             ends[name] = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             ends[name].bind((ADDRESS[name], PORT))
+    return ends
+
+
+def round_trips(delay_ns: int) -> None:
+    make_link({name: delayed(name, delay_ns) for name in "ab"})
+    ends = datagram_sockets()
     if os.fork() == 0:
         for _ in range(5):
             ends["b"].sendto(*ends["b"].recvfrom(100))
@@ -106,5 +138,7 @@ if __name__ == "__main__":
     Path("/run/netns").mkdir(exist_ok=True)
     if sys.argv[1] == "delay":
         round_trips(int(sys.argv[2]))
+    elif sys.argv[1] == "jitter":
+        jittered(int(sys.argv[2]), int(sys.argv[3]))
     else:
         saturate(int(sys.argv[1]), int(sys.argv[2]))
