@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fabric import doctor
+from fabric import doctor, modules
 from fabric.doctor import Finding, can_run, examine
 from fabric.openvswitch import Datapath
 
@@ -95,7 +95,7 @@ def test_either_datapath_will_do(monkeypatch: pytest.MonkeyPatch, datapath: Data
 
 def test_looking_for_a_datapath_that_loads_its_module_says_that_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = iter([frozenset({"veth"}), frozenset({"veth", "openvswitch", "nsh"})])
-    monkeypatch.setattr("fabric.doctor.modules.loaded", lambda: next(seen))
+    monkeypatch.setattr(modules, "loaded", lambda: next(seen))
     monkeypatch.setattr(doctor, "find_datapath", lambda: Datapath.KERNEL)
     (one,) = doctor._datapath()
     assert one.detail == "kernel module openvswitch; loaded just now, it stays until modprobe -r openvswitch"
