@@ -132,8 +132,6 @@ class _Reader:
         self._sock = sock
         self._buffer = bytearray(_READ_BYTES)
         self._taken_bytes = 0
-        self._readable = select.poll()
-        self._readable.register(sock, select.POLLIN)
 
     def arrived_bytes(self) -> int:
         """Return what has arrived so far, be it read or, since it is too little to wake for, not."""
@@ -143,7 +141,8 @@ class _Reader:
     def read_until(self, moment: float) -> None:
         """Read until a moment (``time.monotonic()``). Raises TrafficError if the stream ends before."""
         while (left_s := moment - time.monotonic()) > 0:
-            if self._readable.poll(left_s * 1000):
+            # Not poll(), whose whole milliseconds are longer than phases at true rates.
+            if select.select([self._sock], [], [], left_s)[0]:
                 with contextlib.suppress(BlockingIOError):  # Woken early, with less than the low-water mark.
                     self._take()
 

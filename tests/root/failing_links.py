@@ -212,8 +212,12 @@ def loss_under_load(session: Session, jobs: Sequence[Job], hosts: Sequence[str],
 
 def configuration(live: LiveFabric, links: Sequence[Link]) -> list[str]:
     """Return, line by line, all that restoring must bring back: the switches' port numbers, the queues and classes of
-    links, and the addresses, routes and neighbours of their hosts."""
-    found = output(["ovs-vsctl", "--columns=name,ofport,mtu", "list", "Interface"]) + output(["tc", "qdisc", "show"])
+    links, and the addresses, routes and neighbours of their hosts.
+
+    A clsact, where a port's programs were, may stay: it does nothing without them, and taking it off empties queues.
+    """
+    found = output(["ovs-vsctl", "--columns=name,ofport,mtu", "list", "Interface"])
+    found += [line for line in output(["tc", "qdisc", "show"]) if " clsact " not in line]
     for port in (port for link in links for port in link.ports):
         classes = ["tc", "class", "show", "dev", port.interface]
         if port.node.is_switch:
