@@ -50,11 +50,7 @@ _MAX_INTERFACES = 1 << 16
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-
 _PASS_FRAMES, _LONGEST_PASS_S = 0.4, 0.001
-_REVALIDATE_MS = 10_000
-"""How often Open vSwitch looks through all flows of its datapath, by default every 500 ms: a thousand flows each time.
-It acts at once upon rules that change."""
 
 SWITCH_NICENESS = -20
 """Switches are hardware: they do not wait for the hosts' programs, which share this machine with them."""
@@ -221,8 +217,7 @@ class OpenVSwitch:
         database_socket = self.directory / "db.sock"
         self._start("ovsdb-server", str(database), f"--remote=punix:{database_socket}")
         self._wait_for(database_socket, "ovsdb-server")
-        options = (f"other_config:max-idle={_IDLE_MS}", f"other_config:max-revalidator={_REVALIDATE_MS}")
-        self.transact("--no-wait", "init", "--", "set", "Open_vSwitch", ".", *options)
+        self.transact("--no-wait", "init", "--", "set", "Open_vSwitch", ".", f"other_config:max-idle={_IDLE_MS}")
         control = self.directory / "switch.ctl"
         arguments = (f"unix:{database_socket}", "--pidfile", f"--unixctl={control}")
         self._start("ovs-vswitchd", *arguments, environment=self._prepare_datapath())

@@ -55,8 +55,8 @@ def test_open_vswitch_forwards_on_the_planned_paths(seen: dict[str, Any]) -> Non
 
 
 def test_a_packet_leaves_by_the_port_that_it_came_in_by_if_a_route_says_so(seen: dict[str, Any]) -> None:
-    """As it has to that was on a wire when rules changed. At an inter-zone switch, what comes back from the zone that it
-    was sent to has no way left there: a rule counts it."""
+    """As it has to that was on a wire when rules changed. At an inter-zone switch, what comes back from the zone that
+    it was sent to has no way left there: a rule counts it."""
     assert len(seen["going_back"]) == 18
     for switch, found in seen["going_back"].items():
         if switch.startswith("ix"):
