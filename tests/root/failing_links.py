@@ -225,7 +225,7 @@ def configuration(live: LiveFabric, links: Sequence[Link]) -> list[str]:
             continue
         with netns.inside(netns.netns_path(port.node.name)):
             for command in (classes, ["tc", "qdisc", "show"], ["ip", "addr"], ["ip", "route"], ["ip", "neigh"]):
-                found += [f"{port} {text}" for text in output(command)]
+                found += [f"{port} {text}" for text in output(command) if " clsact " not in text]
     return found
 
 
