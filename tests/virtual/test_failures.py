@@ -15,7 +15,7 @@ from tests.virtual.command import ROOT, SMALL
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 
 SCRIPT = ROOT / "tests" / "root" / "failing_links.py"
-PHASE_S = 1.2
+PHASE_S = 3.0  # Two steps at half the rate.
 CUT_S, PERIOD_S = 0.2, 0.002
 
 
