@@ -29,7 +29,7 @@ missing_packages() {
     for package in $packages; do
         echo "$installed" | grep -qx "$package" || echo "$package"
     done
-    # The source of the virtual engine's kernel; any version will do. Ubuntu has it in a directory of its own.
+    # The source of the virtual engine's kernel; those that the tests run on: README. Ubuntu has it in a directory of its own.
     if [ "${1:-}" = virtual ] && ! ls /usr/src/linux-source-*.tar.* /usr/src/*/linux-source-*.tar.* 2> /dev/null | grep -q .
     then
         echo linux-source
