@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ def test_a_run_whose_sudo_is_killed_before_it_can_be_watched_ends(
     sudo = tmp_path / "sudo"
     shutil.copy("/bin/sleep", sudo)
     parent = subprocess.Popen([str(sudo), "60"])
+    while Path(f"/proc/{parent.pid}/comm").read_text() != "sudo\n":  # Popen() returns a moment before it has its name.
+        time.sleep(0.001)
     seen = iter([parent.pid, 1])  # A process without a parent is given to the first.
     monkeypatch.setattr(os, "getppid", lambda: next(seen))
     monkeypatch.setattr(world._libc, "prctl", lambda *_: 0)
