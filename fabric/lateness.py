@@ -8,15 +8,12 @@ from __future__ import annotations
 import mmap
 import os
 import signal
-import struct
 import time
 from collections.abc import Iterable
 
 _WAKE_S = 0.02
 _KEPT = 1 << 16
 """Wake-ups that are kept until they are asked for: 22 minutes."""
-_COUNT = struct.Struct("=Qd")
-_LATE = struct.Struct("=d")
 
 
 class HostLateness:
@@ -41,40 +38,63 @@ class HostLateness:
             heart.close()
 
 
-class _Heart:
-    """One process, and the record of its wake-ups: how many there were, when the next is due, and how late each was.
+class WakeRecord:
+    """What one process writes about its wake-ups and others read: how many there were, when the next is due (seconds of
+    ``time.monotonic()``), and how late each was.
 
-    It writes a wake-up before it counts it, and nobody ever clears one, so that none is lost, whenever it is read.
+    Nothing is locked. Each value is an aligned word, stored at once: nobody ever reads half of one. (``struct`` clears
+    a value before it writes it.) A wake-up is written before it is counted, and none is ever cleared.
     """
 
-    def __init__(self, core: int) -> None:
-        self._record = mmap.mmap(-1, _COUNT.size + _KEPT * _LATE.size)
-        _COUNT.pack_into(self._record, 0, 0, time.monotonic() + _WAKE_S)
+    def __init__(self, due_s: float) -> None:
+        words = memoryview(mmap.mmap(-1, (2 + _KEPT) * 8))
+        self._count = words[:8].cast("Q")
+        self._due = words[8:16].cast("d")
+        self._late = words[16:].cast("d")
         self._seen = 0
+        self.expect(due_s)
+
+    def expect(self, due_s: float) -> None:
+        """Write when the next wake-up is due."""
+        self._due[0] = due_s
+
+    def add(self, late_s: float) -> None:
+        """Write how late one was."""
+        count = self._count[0]
+        self._late[count % _KEPT] = late_s
+        self._count[0] = count + 1
+
+    def worst_s(self, now_s: float) -> float:
+        """Return the worst since the last call of this reader; one that is due and still to come is late already."""
+        due_s = self._due[0]
+        count = self._count[0]
+        new = range(max(self._seen, count - _KEPT), count)
+        self._seen = count
+        return max(0.0, now_s - due_s, *(self._late[number % _KEPT] for number in new))
+
+
+class _Heart:
+    """One process, and the record of its wake-ups."""
+
+    def __init__(self, core: int) -> None:
+        self._record = WakeRecord(time.monotonic() + _WAKE_S)
         self.pid = os.fork()
         if self.pid == 0:
             os.sched_setaffinity(0, {core})
             self._beat()
 
     def _beat(self) -> None:
-        parent, count = os.getppid(), 0
+        parent = os.getppid()
         while os.getppid() == parent:
             due = time.monotonic() + _WAKE_S
-            _COUNT.pack_into(self._record, 0, count, due)
+            self._record.expect(due)
             time.sleep(_WAKE_S)
-            late = time.monotonic() - due
-            _LATE.pack_into(self._record, _COUNT.size + count % _KEPT * _LATE.size, late)
-            count += 1
+            self._record.add(time.monotonic() - due)
         os._exit(0)
 
     def worst_s(self) -> float:
         """Return the worst since the last call."""
-        count, due = _COUNT.unpack_from(self._record)
-        new = range(max(self._seen, count - _KEPT), count)
-        self._seen = count
-        lates = (_LATE.unpack_from(self._record, _COUNT.size + number % _KEPT * _LATE.size)[0] for number in new)
-        worst: float = max(0.0, time.monotonic() - due, *lates)
-        return worst
+        return self._record.worst_s(time.monotonic())
 
     def close(self) -> None:
         """End the process."""

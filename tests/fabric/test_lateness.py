@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from fabric.cores import usable_cores
-from fabric.lateness import HostLateness
+from fabric.lateness import HostLateness, WakeRecord
 
 
 @pytest.fixture
@@ -54,3 +54,24 @@ def test_a_late_wake_up_is_told_however_late_it_is_asked_for(lateness: HostLaten
     os.kill(lateness.pids[0], signal.SIGCONT)
     time.sleep(0.3)
     assert lateness.worst_s() > 0.2
+
+
+def test_no_half_written_value_is_ever_read() -> None:
+    """The times written are two whose bytes differ, as fast as they can be; a mixture would be neither."""
+    early, late = 1.0, 12345.678901234567
+    record = WakeRecord(early)
+    writer = os.fork()
+    if writer == 0:
+        while os.getppid() != 1:
+            record.expect(early)
+            record.expect(late)
+            record.add(late)
+    try:
+        deadline = time.monotonic() + 1
+        seen = set()
+        while time.monotonic() < deadline:
+            seen.update(record.worst_s(now_s=20000.0) for _ in range(100))
+    finally:
+        os.kill(writer, signal.SIGKILL)
+        os.waitpid(writer, 0)
+    assert {20000.0 - early, late} <= seen <= {20000.0 - early, 20000.0 - late, late}
