@@ -23,11 +23,11 @@ from experiments.placement import link_loads
 from experiments.registry import resolve
 from experiments.run import PRELOAD
 from experiments.session import Session
-from fabric import world
 from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import lane_counters
 from fabric.emulation import build_with_stock_mininet
+from fabric.engines import current_engine
 from fabric.identity import NodeId
 from fabric.lanes import QueueConfig, Queueing
 from topologies.load import load_fabric
@@ -55,7 +55,7 @@ def bench_setup(topology: str | None) -> None:
         table.add_row(built, f"{live.built_s:.2f}")
         table.add_row(f"this project: until {rules} rules are installed and confirmed", f"{live.ready_s:.2f}")
         table.add_row("this project: until it is warm, wall time of the host", f"{took_s:.0f}")
-        if world.current_engine() is world.Engine.NAMESPACE:
+        if not current_engine().is_exact:
             tell("building the same with stock Mininet, in the same world; this takes about a minute")
             stock_s = build_with_stock_mininet(fabric)
             table.add_row("stock Mininet: links and bridges; no queues, no rules", f"{stock_s:.2f}")

@@ -19,17 +19,17 @@ from rich.table import Table
 from controllers.routing import Policy, Repair
 from experiments.config import queue_faults, queues_of, split_fabric_settings
 from experiments.console import ERR, OUT, tell
-from fabric import lossless, world
+from fabric import engines, lossless, world
+from fabric.engine import Engine, Front, Guest
 from fabric.errors import ConfigError, FabricError, UsageError
 from fabric.lanes import QueueConfig, Queueing, ServiceLevel
 from fabric.model import Fabric
 from fabric.units import parse_size_bytes
 from fabric.virtual import kernel
 from fabric.virtual.dialogue import Ask
-from fabric.virtual.guest import DEFAULT_MEMORY_BYTES, directories_named
-from fabric.virtual.memory import choose_bytes
+from fabric.virtual.guest import directories_named
+from fabric.virtual.memory import described, needed_bytes
 from fabric.virtual.watch import GuestTime
-from fabric.world import Guest
 from topologies.load import load_fabric, read_topology, topology_path
 from traffic import congestion_control
 
@@ -187,13 +187,12 @@ def _add_calibrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]
     calibrate.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides")
     calibrate.add_argument("--at", metavar="RATE", help="only measure how far the machine keeps up at this rate")
     calibrate.add_argument("--json", action="store_true", help="with --at: print the measurement as JSON")
-    calibrate.set_defaults(command=run_calibration, engine=world.Engine.NAMESPACE.value, memory=None)
+    calibrate.set_defaults(command=run_calibration, engine=engines.NAMESPACE.name, memory=None)
 
 
 def _add_engine_option(parser: argparse.ArgumentParser) -> None:
-    engines = [engine.value for engine in world.Engine]
     text = "namespace: real time, root; virtual: exact, in virtual time, no root; what programs compute takes no time"
-    parser.add_argument("--engine", choices=engines, default="namespace", help=text)
+    parser.add_argument("--engine", choices=engines.ENGINES, default=engines.DEFAULT.name, help=text)
     memory = "of the virtual engine's guest, e.g. 8GiB (default: 4GiB); what it uses of that is taken from this machine"
     parser.add_argument("--memory", type=_size_bytes, metavar="SIZE", help=memory)
 
@@ -312,14 +311,15 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
         overrides += _rate_settings(options, config.topology)
         experiment, config, resolved = resolve(options.experiment, overrides)
     if not world.is_inside():
-        lossless.require(world.Engine(options.engine), *config.queueings_played)
-        congestion_control.require(world.Engine(options.engine), config.congestion_control)
-        _require_engine_for_jitter(options.engine, config.queues)
+        engine = engines.ENGINES[options.engine]
+        lossless.require(engine, *config.queueings_played)
+        congestion_control.require(engine, config.congestion_control)
+        _require_engine_for_jitter(engine, config.queues)
         guest = _guest_for(options, config.fabric(), config.seed)
         directory = choose_directory(options.out, experiment.name)
         directory.parent.mkdir(parents=True, exist_ok=True)
         guest = replace(guest, keep=(directory.parent, *directories_named(options.capture)))
-        _enter([*arguments, "--out", str(directory)], options.engine, guest)
+        _enter([*arguments, "--out", str(directory)], engine, guest)
     world.set_up()
     return run_in_world(experiment, config, resolved, options.out, options.capture)
 
@@ -327,8 +327,9 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
 def _rate_settings(options: argparse.Namespace, topology: dict[str, Any]) -> list[str]:
     from experiments.calibrate import CALIBRATED, rate_settings
 
-    if options.rate == CALIBRATED and options.engine != world.Engine.NAMESPACE.value:
-        raise UsageError("--rate calibrated: virtual time carries any rate; leave it out")
+    engine = engines.ENGINES[options.engine]
+    if options.rate == CALIBRATED and engine.is_exact:
+        raise UsageError(f"--rate calibrated: {engine.clock} carries any rate; leave it out")
     return rate_settings(options.rate, topology, options.overrides)
 
 
@@ -437,28 +438,25 @@ def _require_queueing(fabric: Fabric, options: argparse.Namespace) -> None:
     if world.is_inside():
         return
     queueing, queues = Queueing(options.queueing), queues_of(options.overrides)
-    lossless.require(world.Engine(options.engine), queueing)
-    _require_engine_for_jitter(options.engine, queues)
+    engine = engines.ENGINES[options.engine]
+    lossless.require(engine, queueing)
+    _require_engine_for_jitter(engine, queues)
     if faults := list(queue_faults(queues, [queueing], fabric)):
         raise ConfigError(fabric.name, faults)
 
 
-def _require_engine_for_jitter(engine: str, queues: QueueConfig) -> None:
-    if queues.jitter and engine == world.Engine.NAMESPACE.value and not world.is_inside():
+def _require_engine_for_jitter(engine: Engine, queues: QueueConfig) -> None:
+    if queues.jitter and not engine.is_exact and not world.is_inside():
         raise UsageError(
-            "queues.jitter is for virtual time (--engine virtual); real time has jitter of its own: set it to 0"
+            f"queues.jitter is for virtual time (--engine virtual); {engine.clock} has jitter of its own: set it to 0"
         )
 
 
 def _guest_for(options: argparse.Namespace, fabric: Fabric | None, seed: int = 1) -> Guest:
     """Return the guest that a command's options ask for, if it is to run in one. Raises UsageError if it cannot do."""
-    if options.engine == world.Engine.NAMESPACE.value:
-        if options.memory is not None:
-            raise UsageError("--memory is for --engine virtual; a run in real time has this machine's memory")
-        return Guest(seed)
-    if fabric is None:
-        return Guest(seed, memory_bytes=options.memory or DEFAULT_MEMORY_BYTES)
-    return Guest(seed, memory_bytes=choose_bytes(fabric, options.memory))
+    guest = Guest(seed, memory_bytes=options.memory)
+    needed, subject = (0, "it") if fabric is None else (needed_bytes(fabric), described(fabric))
+    return engines.ENGINES[options.engine].guest_for(guest, needed, subject)
 
 
 def _enter_world(
@@ -472,14 +470,15 @@ def _enter_world(
     """Go on in a new world, unless this is one; a guest sees the directories of the host that ``words`` name."""
     if not world.is_inside():
         guest = replace(_guest_for(options, fabric), keep=directories_named(words))
-        _enter(arguments, options.engine, guest, ask)
+        _enter(arguments, engines.ENGINES[options.engine], guest, ask)
     world.set_up()
 
 
-def _enter(arguments: list[str], engine: str, guest: Guest, ask: Ask | None = None) -> NoReturn:
-    """Go on in a new world, showing how virtual time passes where it does, until a first line is asked for."""
-    if engine == world.Engine.NAMESPACE.value:
-        world.enter(world.Engine.NAMESPACE, arguments, guest, lambda time: None)
+def _enter(arguments: list[str], engine: Engine, guest: Guest, ask: Ask | None = None) -> NoReturn:
+    """Go on in namespaces or a guest of the run's own, showing how virtual time passes until a line is asked for."""
+    command = [sys.executable, "-m", "experiments.cli", *arguments]
+    if engine.has_terminal:
+        engine.enter(command, guest, Front())
     passed = ""
     with ERR.status("booting the guest") as status:
 
@@ -494,7 +493,7 @@ def _enter(arguments: list[str], engine: str, guest: Guest, ask: Ask | None = No
             return ask()
 
         try:
-            world.enter(world.Engine.VIRTUAL, arguments, guest, show, ask_undisturbed if ask else None, tell)
+            engine.enter(command, guest, Front(show, ask_undisturbed if ask else None, tell))
         finally:
             if passed:
                 tell(passed)

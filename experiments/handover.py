@@ -11,8 +11,8 @@ import shutil
 from itertools import count
 from pathlib import Path
 
+from fabric.engines import current_engine
 from fabric.errors import ResultError
-from fabric.virtual.guest import in_guest
 
 
 def copy_to_user(source: Path, wanted: Path) -> Path:
@@ -54,7 +54,7 @@ def _is_new(directory: int) -> bool:
     with os.scandir(directory) as entries:
         if any(entries):
             return False
-    return in_guest() or os.fstat(directory).st_uid == os.geteuid()
+    return current_engine().acts_for_user or os.fstat(directory).st_uid == os.geteuid()
 
 
 def _replaced(target: Path) -> str:

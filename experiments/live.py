@@ -15,6 +15,7 @@ from controllers.routing import Routing
 from controllers.task import Task
 from fabric import modules, world
 from fabric.emulation import Emulation, emulate
+from fabric.engines import current_engine
 from fabric.identity import NodeId
 from fabric.lanes import LanePlan
 from fabric.model import Fabric
@@ -82,7 +83,7 @@ def bring_up(
     """
     routing = routing or Routing()
     modules_before = modules.loaded()
-    world.settle()
+    current_engine().settle()
     started = time.monotonic()
     datapath = find_datapath()
     tell(
@@ -99,10 +100,10 @@ def bring_up(
             tell(f"installing {plan.rule_count} rules")
             controller.wait_ready(RULES_TIMEOUT_S)
             ready_s = time.monotonic() - started
-            world.settle()
+            current_engine().settle()
             emulation.warm_up()
             yield LiveFabric(emulation, controller, task, routing, plan, built_s, ready_s)
         finally:
             emulation.switches.stop()
-            if world.current_engine() is world.Engine.NAMESPACE:  # A guest's modules end with it.
+            if not current_engine().has_own_kernel:  # Modules end with it.
                 modules.tell_what_stays(modules_before, tell)

@@ -20,10 +20,10 @@ from experiments.console import OUT, tell
 from experiments.live import LiveFabric, bring_up
 from fabric import lossless, netns, world
 from fabric.census import lane_counters
+from fabric.engines import current_engine
 from fabric.identity import NodeId
 from fabric.lanes import FlowControl, QueueConfig, Queueing, plan_lanes
 from fabric.model import Fabric, Port
-from fabric.virtual.guest import host_time_s
 from topologies.load import load_fabric
 from traffic import metrics
 
@@ -68,7 +68,7 @@ def bring_up_by_config(fabric: Fabric, queues: QueueConfig, queueing: Queueing) 
 
 def wall_s() -> float:
     """Return the time of a clock that goes on while this engine works; a guest sees whole seconds of it."""
-    return host_time_s() if world.current_engine() is world.Engine.VIRTUAL else time.time()
+    return current_engine().wall_s()
 
 
 def _wait_until_wall(moment_s: float) -> float:
@@ -105,7 +105,7 @@ QUEUES: Mapping[str, tuple[Queueing, FlowControl]] = {
 
 def bench_queueings() -> None:
     """Print what each kind of queue costs: packets passed on a second of wall time, of the same flow in one run."""
-    lossless.require(world.current_engine(), Queueing.LOSSLESS)
+    lossless.require(current_engine(), Queueing.LOSSLESS)
     fabric = load_fabric("head_of_line", [f"nic_rate={_FAST}", f"uplink_rate={_FAST}", f"link_delay={_DELAY}"])
     found = measure_queueings(fabric, _ROUNDS, _ROUND_WALL_S)
     hops = {name: statistics.median(one.hops_per_wall_s for one in rounds) for name, rounds in found.items()}

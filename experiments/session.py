@@ -19,11 +19,12 @@ from controllers.routing import Policy, Routing
 from experiments.config import RunConfig
 from experiments.live import LiveFabric, Tell
 from experiments.ways import Moved, moves_in
-from fabric import world
 from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import Census, Conservation, conservation, take_census
 from fabric.cores import CoreReader, CpuSnapshot, CpuUse, cpu_use, take_snapshot, usable_cores
+from fabric.engine import started_at
+from fabric.engines import current_engine
 from fabric.errors import FabricError
 from fabric.faults import FaultInjector, FaultReport, LinkChange
 from fabric.fidelity import Check, PhaseEvidence, Verdict, judge
@@ -159,7 +160,7 @@ class Session:
             self._census = None
         if queueing.value not in self.calibrations:
             self.tell(f"calibrating every kind of link, {queueing.value} queueing")
-            world.settle()
+            current_engine().settle()
             self.calibrations[queueing.value] = calibrate(self.live.emulation)
             self._census = None
 
@@ -171,7 +172,7 @@ class Session:
         self.routing_label = label or routing.name
         if routing != self.live.routing:
             self.tell(f"routing: {self.routing_label}")
-            world.settle()
+            current_engine().settle()
             self.live.use_routing(routing)
             self._census = None
 
@@ -188,7 +189,7 @@ class Session:
             self._injector.prepare(schedule)
         before = self._census or self._take_census()
         cpu_before = self._take_cpu()
-        world.settle()
+        current_engine().settle()
         self._sampler.begin()
         started = time.monotonic()
         try:
@@ -285,7 +286,7 @@ class Session:
         return CoreReader(usable_cores(), counts_niced=os.getpriority(os.PRIO_PROCESS, 0) > 0)
 
     def _take_cpu(self) -> CpuSnapshot | None:
-        if world.current_engine() is world.Engine.VIRTUAL:
+        if current_engine().is_exact:
             return None
         return take_snapshot(time.monotonic(), self._core_reader, self.live.emulation.switches.switch_pid)
 
@@ -333,7 +334,7 @@ class Session:
             calibrations=[one for found in self.calibrations.values() for one in found],
             phases=[outcome.evidence for outcome in self.phases],
             frame_time_s=self.live.fabric.frame_time_s,
-            is_virtual=world.current_engine() is world.Engine.VIRTUAL,
+            engine=current_engine(),
             datapath=self.live.emulation.datapath,
         )
         return Verdict((*verdict.checks, *self.checks))
@@ -354,10 +355,10 @@ class Session:
         return {
             "format_version": FORMAT_VERSION,
             "experiment": experiment,
-            "engine": world.current_engine().value,
+            "engine": current_engine().name,
             "seed": self.seed,
-            "repeatable_with": world.repeatable_with(),
-            "started_at": world.started_at(),
+            "repeatable_with": current_engine().repeatable_with(),
+            "started_at": started_at(),
             "command": sys.argv,
             "datapath": self.live.emulation.datapath.value,
             "scale": fabric.scale,

@@ -27,6 +27,7 @@ from experiments.live import LiveFabric, bring_up
 from experiments.probe import Hop, nics_for, planned_hops, probe
 from fabric import world
 from fabric.census import lane_counters
+from fabric.engines import current_engine
 from fabric.errors import TrafficError, UsageError
 from fabric.identity import NodeId
 from fabric.lanes import Queueing, ServiceLevel, plan_lanes
@@ -136,8 +137,8 @@ def shell_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     """Bring the fabric up and show Mininet's prompt until it is left."""
     with _live(fabric, options) as live:
         ERR.print("Mininet's prompt; try: z0h000 ping -c 3 z0h001, nodes, net, help, exit", highlight=False)
-        if world.current_engine() is world.Engine.VIRTUAL:
-            os.environ.update(world.users_environment())  # Which the shells of nodes inherit.
+        if not current_engine().has_terminal:
+            os.environ.update(current_engine().users_environment())  # Which the shells of nodes inherit.
             ERR.print("virtual time stands still while the prompt waits; keys go to the prompt only", highlight=False)
         live.emulation.command_line()
     return 0
@@ -148,9 +149,9 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     hosts = [fabric.host_named(name) for name in options.hosts]
     beside = [_background(fabric, text) for text in options.background]
     with _live(fabric, options) as live:
-        environment = _environment(fabric, hosts)
+        environment = current_engine().users_environment() | _environment(fabric, hosts)
         before = lane_counters(live.emulation, "sent_bytes")
-        servers = [_start(live, host, command, world.users_environment() | environment) for host, command in beside]
+        servers = [_start(live, host, command, environment) for host, command in beside]
         if servers:
             time.sleep(0.5)
         failed = _run_all(live, hosts[:1] if options.first_only else hosts, options, environment)
@@ -159,7 +160,7 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
         ERR.print(_lanes_table(live, before))
     for host, code in failed:
         ERR.print(f"{host}: {shlex.join(options.program)} ended with {code}", highlight=False)
-    if failed and world.current_engine() is world.Engine.VIRTUAL:
+    if failed and current_engine().has_own_kernel:
         seen = (
             "of this machine's /tmp, /run and /dev programs in virtual time see only directories that the command names"
         )
@@ -218,9 +219,7 @@ def _run_all(
         nic = live.fabric.nics_of[host][0].port.interface
         own = {"FABRIC_HOST": host.name, "FABRIC_RANK": str(rank), "RANK": str(rank), "LOCAL_RANK": "0"}
         own["GLOO_SOCKET_IFNAME"] = nic
-        running.append(
-            _start_piped(live, host, options.program, world.users_environment() | environment | own, len(hosts) > 1)
-        )
+        running.append(_start_piped(live, host, options.program, environment | own, len(hosts) > 1))
     deadline = time.monotonic() + options.timeout
     failed = []
     for host, (process, reader) in zip(hosts, running, strict=True):

@@ -23,6 +23,7 @@ from experiments.validation.injection import Injection, read_faults
 from experiments.validation.validator import validate
 from fabric import world
 from fabric.agents import AgentPool
+from fabric.engines import ENGINES, current_engine
 from fabric.errors import UsageError
 from fabric.faults import FaultInjector
 from fabric.fidelity import EXIT_CODE_INVALID
@@ -44,7 +45,7 @@ _APPLIED_S = 0.5
 def check_options(fabric: Fabric, options: argparse.Namespace) -> None:
     """Raise UsageError or ConfigError for what cannot be asked of a fabric, before a world is made."""
     read_faults(options.fault, fabric)
-    link_test_plan(fabric, world.Engine(options.engine))
+    link_test_plan(fabric, ENGINES[options.engine])
     if options.pairs < 1:
         raise UsageError(f"--pairs {options.pairs}: must be 1 or more")
 
@@ -98,7 +99,7 @@ def _print(fabric: Fabric, results: Sequence[TestResult], elapsed_s: float, as_j
     if as_json:
         answer = {
             "topology": fabric.name,
-            "engine": world.current_engine().value,
+            "engine": current_engine().name,
             "in_order": not faults and all(result.outcome is not Outcome.UNDECIDED for result in results),
             "elapsed_s": elapsed_s,
             "tests": [result.as_json() for result in results],

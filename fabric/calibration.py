@@ -14,15 +14,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from fabric import world
 from fabric.emulation import Emulation
+from fabric.engine import Engine
+from fabric.engines import current_engine
 from fabric.errors import EmulationError
 from fabric.feeding import Feeder
 from fabric.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
 from fabric.model import Fabric, Port
 from fabric.netlink import ETH_P_IP, Netlink
 from fabric.queues import QueueReader
-from fabric.world import Engine
 
 _NOBODY = "192.0.2.1"  # RFC 5737: an address for documentation; no rule forwards it.
 _EXPERIMENTAL_PROTOCOL = 253  # RFC 3692
@@ -32,7 +32,7 @@ _FILL_FRACTION = 0.15
 """What part of a window queues are given to fill before it."""
 _WINDOW_S = 1.0
 _EMPTY_TIMEOUT_S, _LOOK_S = 20.0, 0.005
-_VIRTUAL_WINDOW_FRAMES = 5000
+_ENOUGH_FRAMES = 5000
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,9 @@ def kinds_of_links(fabric: Fabric) -> dict[str, Port]:
 
 
 def window_s(fabric: Fabric, engine: Engine) -> float:
-    """Return how long to measure: 1 s, hundreds of frames; in virtual time as long as 5000 frames of the slowest link.
-
-    Virtual clocks are exact, and a second of every kind of link at 200 Gbit/s is a hundred million frames.
-    """
-    if engine is not Engine.VIRTUAL:
-        return _WINDOW_S
-    return min(_WINDOW_S, _VIRTUAL_WINDOW_FRAMES * fabric.frame_time_s)
+    """Return how long to measure: 1 s, hundreds of frames; where time is exact, 5000 frames of the slowest link if that
+    is less, for a second of every kind of link at 200 Gbit/s is a hundred million frames."""
+    return min(_WINDOW_S, engine.duration_s(_WINDOW_S, _ENOUGH_FRAMES, fabric.frame_time_s))
 
 
 def calibrate(emulation: Emulation) -> list[LinkCalibration]:
@@ -82,7 +78,7 @@ def calibrate(emulation: Emulation) -> list[LinkCalibration]:
 
     All kinds are measured at once, in two windows.
     """
-    window = window_s(emulation.fabric, world.current_engine())
+    window = window_s(emulation.fabric, current_engine())
     kinds = kinds_of_links(emulation.fabric)
     plan = emulation.lane_plan
     first = next(lane for lane in plan.with_share if not lane.is_control)

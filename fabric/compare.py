@@ -11,14 +11,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fabric.engines import ENGINES
 from fabric.errors import UsageError
 from fabric.fidelity import Status
 from fabric.promise import promised
 from fabric.results import Result
 from fabric.units import format_rate, format_size, format_time
-from fabric.world import Engine
 
-EXACT_ENGINE = Engine.VIRTUAL.value
 _FORMATS: dict[str, Callable[[float], str]] = {
     "_bps": format_rate,
     "_Bps": lambda value: f"{value / 1e6:.4g} MB/s",
@@ -127,7 +126,8 @@ def _row(name: str, results: Sequence[Result], exact: Result | None) -> MetricRo
 
 
 def _is_exact(result: Result) -> bool:
-    return result.manifest.get("engine") == EXACT_ENGINE
+    engine = ENGINES.get(str(result.manifest.get("engine")))
+    return engine is not None and engine.is_exact
 
 
 def _is_held(result: Result, exact: Result | None) -> bool:

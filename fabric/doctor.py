@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabric import cache, lossless, modules
+from fabric.engines import NAMESPACE, VIRTUAL
 from fabric.errors import UsageError
 from fabric.openvswitch import DAEMONS, SCHEMA, Datapath, find_datapath
-from fabric.world import Engine
 
 _SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"
 _MEMORY_BYTES = 2 * 2**30
@@ -106,12 +106,12 @@ def _cache() -> Iterator[Finding]:
 
 
 def _lossless() -> Iterator[Finding]:
-    for engine, remedy in ((Engine.NAMESPACE, "--engine virtual"), (Engine.VIRTUAL, "fabric virtual build")):
+    for engine, remedy in ((NAMESPACE, "--engine virtual"), (VIRTUAL, "fabric virtual build")):
         try:
             reason = lossless.why_not(engine)
         except UsageError as error:
             reason = str(error)
-        subject = f"lossless queueing, {engine.value} engine"
+        subject = f"lossless queueing, {engine} engine"
         yield Finding(subject, reason is None, False, reason or "can run", remedy if reason else "")
 
 

@@ -26,6 +26,7 @@ from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch
 
 from fabric import limits, lossless, netlink, netns, openvswitch, uncharging, world
+from fabric.engines import current_engine
 from fabric.errors import EmulationError
 from fabric.identity import STORAGE_ADDRESS_OFFSET, NodeId
 from fabric.lanes import LanePlan
@@ -33,8 +34,9 @@ from fabric.model import Fabric, Link, Nic, Port
 from fabric.netlink import LinkEnd, Netlink, Request
 from fabric.openvswitch import Datapath, OpenVSwitch
 from fabric.queues import ShapedPort, install_requests, replace_requests
+from fabric.sysctl import write_sysctl
 from fabric.virtual.dialogue import UserOutside, take_terminal
-from fabric.virtual.guest import CONTROL, in_guest
+from fabric.virtual.guest import CONTROL
 
 CONTROLLER_ADDRESS = "127.0.0.1"
 OPENFLOW_PORT = 6653
@@ -181,7 +183,7 @@ class Emulation:
             index=self.indices[port],
             rate_bps=link.rate_bps,
             mtu_bytes=self.fabric.mtu_bytes,
-            slack_s=world.timer_slack_s(),
+            slack_s=current_engine().timing.slack_s,
             delay_ns=link.delay_ns,
             is_host=not port.node.is_switch,
         )
@@ -205,7 +207,7 @@ class Emulation:
 
     def _uncharge(self, link: Netlink, wanted: bool) -> None:
         """Let frames that have left a host no longer be charged to it, where this machine's kernel switches."""
-        if self.datapath is not Datapath.KERNEL or in_guest() or wanted == self.is_uncharging:
+        if self.datapath is not Datapath.KERNEL or current_engine().has_own_kernel or wanted == self.is_uncharging:
             return
         ports = [self.fabric.peer(port) for host in self.fabric.hosts for port in self.fabric.ports_of[host]]
         (uncharging.install if wanted else uncharging.remove)(
@@ -236,7 +238,7 @@ class Emulation:
 
     def command_line(self) -> None:
         """Show Mininet's prompt until the user leaves it."""
-        if not in_guest():
+        if current_engine().has_terminal:
             CLI(self.net)
             return
         terminal = take_terminal()
@@ -317,7 +319,7 @@ def _make_hosts(fabric: Fabric) -> None:
     for host in fabric.hosts:
         with netns.created(host.name):
             for name, value in _HOST_SYSCTLS.items():
-                world.write_sysctl(name, value)
+                write_sysctl(name, value)
 
 
 def _make_links(fabric: Fabric, indices: dict[Port, int]) -> None:

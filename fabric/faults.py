@@ -25,6 +25,7 @@ from pathlib import Path
 from fabric import world
 from fabric.agents import Agent, AgentHandle, AgentPool
 from fabric.emulation import Emulation
+from fabric.engines import current_engine
 from fabric.errors import EmulationError
 from fabric.identity import NodeId
 from fabric.lanes import LanePlan
@@ -37,7 +38,6 @@ from fabric.schedule import WHOLE, LinkEvent, LinkState, Schedule
 
 _READY_TIMEOUT_S = 60.0
 _RESTORE_TIMEOUT_S = 60.0
-_LEAD_S = 0.01
 """In real time, how long before an event the process is awake, to read counters; then it sleeps on until it is due. In
 virtual time reading takes none."""
 _RUNNING_TIMEOUT_S, _RUNNING_POLL_S = 5.0, 0.0002
@@ -186,7 +186,7 @@ def inject(agent: Agent, setup: _Setup) -> None:
 
 def _play(agent: Agent, hands: _Hands, schedule: Schedule, started: float) -> None:
     """Carry out the schedule and return when the order to restore has come."""
-    lead_s = _LEAD_S if world.current_engine() is world.Engine.NAMESPACE else 0.0
+    lead_s = current_engine().timing.lead_s
     for at_s, events in groupby(schedule.events, lambda event: event.at_s):
         due = started + at_s
         if _told_to_stop(agent, due - lead_s):

@@ -45,6 +45,8 @@ import pandas as pd
 from fabric.calibration import LinkCalibration
 from fabric.census import Conservation
 from fabric.cores import CpuUse
+from fabric.engine import Engine
+from fabric.engines import NAMESPACE
 from fabric.machine_checks import (
     core_checks,
     input_queue_checks,
@@ -86,14 +88,14 @@ def judge(
     phases: Sequence[PhaseEvidence],
     frame_time_s: float,
     warnings: Iterable[str] = (),
-    is_virtual: bool = False,
+    engine: Engine = NAMESPACE,
     datapath: Datapath = Datapath.USERSPACE,
 ) -> Verdict:
     """Return the verdict on a run. ``frame_time_s``: how long the largest frame takes on the slowest link."""
-    checks = [*calibration_checks(calibrations), *_conservation_of(phases), *sample_checks(phases, is_virtual)]
-    checks += worst_of_phases(_phase_checks(phase, frame_time_s, is_virtual, datapath) for phase in phases)
+    checks = [*calibration_checks(calibrations), *_conservation_of(phases), *sample_checks(phases, engine)]
+    checks += worst_of_phases(_phase_checks(phase, frame_time_s, engine, datapath) for phase in phases)
     checks += _never_full({check.name for check in checks})
-    checks += [Check("virtual_time", 0, 0, 0, _BY_CONSTRUCTION)] if is_virtual else []
+    checks += [Check("virtual_time", 0, 0, 0, _BY_CONSTRUCTION)] if engine.is_exact else []
     checks += [Check("warning", 1, 0, 1, warning) for warning in warnings]
     return Verdict(tuple(checks))
 
@@ -104,10 +106,10 @@ _BY_CONSTRUCTION = (
 )
 
 
-def _phase_checks(phase: PhaseEvidence, frame_time_s: float, is_virtual: bool, datapath: Datapath) -> list[Check]:
+def _phase_checks(phase: PhaseEvidence, frame_time_s: float, engine: Engine, datapath: Datapath) -> list[Check]:
     machine, counted = phase.machine, phase.conservation
-    checks = [*machine_checks(machine, frame_time_s, is_virtual), *softnet_drop_checks(machine, counted)]
-    if not is_virtual:
+    checks = [*machine_checks(machine, frame_time_s, engine), *softnet_drop_checks(machine, counted)]
+    if not engine.is_exact:
         checks += [*core_checks(phase.cores, datapath), *quota_checks(phase.cpu)]
         if datapath is Datapath.USERSPACE:
             checks += input_queue_checks(machine, counted.switched_bytes, phase.seconds, frame_time_s)
@@ -164,9 +166,9 @@ def conservation_checks(conservations: Sequence[Conservation]) -> list[Check]:
     return [Check("unaccounted_packets_fraction", worst, *UNACCOUNTED, text)]
 
 
-def sample_checks(phases: Sequence[PhaseEvidence], is_virtual: bool) -> list[Check]:
+def sample_checks(phases: Sequence[PhaseEvidence], engine: Engine) -> list[Check]:
     """Return whether the machine, and in real time each of its cores, was sampled in every phase."""
-    missing = [phase.name for phase in phases if phase.machine.empty or (phase.cores.empty and not is_virtual)]
+    missing = [phase.name for phase in phases if phase.machine.empty or (phase.cores.empty and not engine.is_exact)]
     if phases and not missing:
         return [Check("machine_samples", 0, 0, 0, "the machine was sampled in every phase")]
     where = f" in {len(missing)} of {len(phases)} phases ({missing[0]} first)" if missing else ""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabric.emulation import Emulation
+from fabric.engine import Engine
 from fabric.errors import EmulationError, UsageError
 from fabric.feeding import Feed, Feeder
 from fabric.lanes import LanePlan, ServiceLevel
@@ -26,19 +27,14 @@ from fabric.openvswitch import SWITCH_NICENESS
 from fabric.queues import BURST_FRAMES, QueueReader
 from fabric.units import format_rate
 from fabric.wiring import ETHERTYPE, SMALL_FRAME_BYTES, ArrivalCounter, measuring_frame
-from fabric.world import Engine
 
 FOUND_LOSS = 0.01
 MISSED = 1e-5
 """A link that loses ``FOUND_LOSS`` of its frames may keep all of one test's with this chance."""
 LOSS_FRAMES = math.ceil(math.log(MISSED) / math.log(1 - FOUND_LOSS))
-CARRIED_FRAMES_S = 30_000
-"""Real time: how many frames a second this is sure to send, to see, and to have switches drop. Userspace switching and
-veth pass 90,000 and more on two cores (``fabric bench hops``)."""
 _WINDOW_S, _FILL_S = 1.0, 0.2
-_VIRTUAL_WINDOW_FRAMES, _VIRTUAL_FILL_FRAMES = 1000, 100
-_QUEUED_FRAMES, _VIRTUAL_QUEUED_FRAMES = 45, 12
-"""Frames that are kept queued. In real time 75 ms of a 20 Mbit/s link: this process may have to wait for a core."""
+_WINDOW_FRAMES, _FILL_FRAMES = 1000, 100
+"""What is enough where time is exact."""
 _PORTS_AT_ONCE = 256
 _SMALL_PORTS_AT_ONCE = 5
 """Bursts of this many ports fit in the 1000 frames that the kernel queues for a core (net.core.netdev_max_backlog)."""
@@ -75,27 +71,24 @@ class LinkTestPlan:
 
 
 def link_test_plan(fabric: Fabric, engine: Engine) -> LinkTestPlan:
-    """Return how links of a fabric are measured. Raises UsageError if real time cannot carry one of them.
+    """Return how links of a fabric are measured. Raises UsageError if the engine cannot carry one of them.
 
-    What noise there is: a window may miss, or hold, a burst and a frame at each of its ends; in virtual time there is
-    no other. In real time, besides, this process or the kernel's timers may be late: 10 %, of which 1 % is seen on an
-    idle machine.
+    A window may miss, or hold, a burst and a frame at each of its ends. Where time is not exact, this process or the
+    kernel's timers may also be late: 10 %, of which 1 % is seen on an idle machine.
     """
-    ends = 2 * (BURST_FRAMES + 1)
-    if engine is Engine.VIRTUAL:
-        frame_s = fabric.frame_time_s
-        fill_s, window_s = _VIRTUAL_FILL_FRAMES * frame_s, _VIRTUAL_WINDOW_FRAMES * frame_s
-        tolerance = 2 * ends / _VIRTUAL_WINDOW_FRAMES
-        return LinkTestPlan(fill_s, window_s, _VIRTUAL_QUEUED_FRAMES, tolerance, math.inf)
+    timing, frame_s = engine.timing, fabric.frame_time_s
     fastest = max(link.rate_bps for link in fabric.links)
-    carried = CARRIED_FRAMES_S * fabric.frame_bytes * 8
-    if fastest > carried:
+    carried_bps = timing.carried_frames_s * fabric.frame_bytes * 8
+    if fastest > carried_bps:
         raise UsageError(
-            f"{fabric.name}: has links of {format_rate(fastest)}; in real time frames of {fabric.frame_bytes} B are "
-            f"sure to pass at {format_rate(carried)}; use --engine virtual or slower links (--set nic_rate=...)"
+            f"{fabric.name}: has links of {format_rate(fastest)}; in {engine.clock} frames of {fabric.frame_bytes} B "
+            f"are sure to pass at {format_rate(carried_bps)}; use --engine virtual or slower links (--set nic_rate=...)"
         )
-    tolerance = max(0.1, ends * fabric.frame_time_s / _WINDOW_S)
-    return LinkTestPlan(_FILL_S, _WINDOW_S, _QUEUED_FRAMES, tolerance, CARRIED_FRAMES_S)
+    fill_s = engine.duration_s(_FILL_S, _FILL_FRAMES, frame_s)
+    window_s = engine.duration_s(_WINDOW_S, _WINDOW_FRAMES, frame_s)
+    ends = 2 * (BURST_FRAMES + 1)
+    tolerance = max(timing.rate_noise, 2 * ends * frame_s / window_s)
+    return LinkTestPlan(fill_s, window_s, timing.kept_frames, tolerance, timing.carried_frames_s)
 
 
 def measure_links(

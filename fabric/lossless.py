@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fabric import modules, vl
-from fabric.errors import EmulationError, UsageError
+from fabric.engine import Engine
+from fabric.engines import current_engine
+from fabric.errors import UsageError
 from fabric.lanes import (
     HIGH_LIMIT_BYTES,
     MANAGEMENT_DSCP,
@@ -26,9 +28,6 @@ from fabric.lanes import (
 from fabric.model import Fabric, Link
 from fabric.openvswitch import Datapath, find_datapath
 from fabric.units import format_rate, format_time
-from fabric.virtual import kernel
-from fabric.virtual.guest import in_guest
-from fabric.world import Engine, current_engine
 
 _MOST_WEIGHT = 255
 _FRAMES_IN_LOOP = 3
@@ -43,14 +42,9 @@ _FRAMES_AFTER_STOP = 2
 
 def why_not(engine: Engine) -> str | None:
     """Return why lossless queueing cannot run in an engine on this machine, with what would mend it; None: it can."""
-    if engine is Engine.VIRTUAL or in_guest():
-        built = kernel.find()
-        if built is None or modules.find(built.directory.name) is None:
-            return "the guest kernel's modules are not built; build them with: fabric virtual build"
-        return None
-    if reason := modules.why_not_on_host():
+    if reason := engine.why_no_modules():
         return reason
-    if find_datapath() is not Datapath.KERNEL:
+    if not engine.has_own_kernel and find_datapath() is not Datapath.KERNEL:
         return (
             "Open vSwitch switches in userspace here, where frames lose what they hold of input buffers; "
             "use the virtual engine (--engine virtual), or a kernel with the module openvswitch"
@@ -69,14 +63,7 @@ def provide() -> None:
     """Make the qdisc known to the kernel of this world, building its module if need be. Raises EmulationError."""
     if modules.is_loaded():
         return
-    if current_engine() is Engine.VIRTUAL:
-        modules.load(kernel.require().module(modules.VL))
-        return
-    modules.build(modules.host_kernel(), modules.host_make_command)
-    path = modules.find(modules.host_kernel())
-    if path is None:
-        raise EmulationError(f"the module {modules.VL} was built and is not found; is the cache being cleaned?")
-    modules.load(path)
+    modules.load(current_engine().module(modules.VL))
 
 
 # What a port is ------------------------------------------------------------------------------------------------------

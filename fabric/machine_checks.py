@@ -13,6 +13,7 @@ import pandas as pd
 
 from fabric.census import Conservation
 from fabric.cores import CpuUse
+from fabric.engine import Engine, LatenessLimits
 from fabric.openvswitch import Datapath
 from fabric.verdict import Check
 
@@ -21,10 +22,6 @@ BUSY_CPU = (0.95, 0.99)
 THROTTLED = (0.01, 0.10)
 SWITCHING_FRAME_TIMES = (3.0, 15.0)
 INPUT_WAIT_FRAME_TIMES = (15.0, 75.0)
-LATENESS_FRAME_TIMES = (3.0, 15.0)
-HOST_LATENESS_FRAME_TIMES = (30.0, 150.0)
-VIRTUAL_LATENESS_S, VIRTUAL_HOST_LATENESS_S = (0.005, 0.025), (0.05, 0.25)
-"""Virtual time is late only where something spins and will not let go of the clock: not by frames, but by far."""
 STALL_S = (0.2, 1.0)
 CLOCK_STEP_S = 0.001
 BUSY_QUANTILE = 0.9
@@ -41,16 +38,16 @@ def quantile(values: Values, fraction: float) -> float:
     return float(np.quantile(values, fraction, method="higher") if told else values.max())
 
 
-def machine_checks(machine: pd.DataFrame, frame_time_s: float, is_virtual: bool = False) -> list[Check]:
+def machine_checks(machine: pd.DataFrame, frame_time_s: float, engine: Engine) -> list[Check]:
     """Return whether the machine kept up with a phase whose largest frame takes ``frame_time_s`` on the slowest link;
     nothing without samples."""
     if machine.empty:
         return []
-    checks = [] if is_virtual else [_busy_check(machine)]
+    checks = [] if engine.is_exact else [_busy_check(machine)]
     return [
         *checks,
-        _lateness_check(machine, frame_time_s, is_virtual),
-        _host_lateness_check(machine, frame_time_s, is_virtual),
+        _lateness_check(machine, frame_time_s, engine.lateness),
+        _host_lateness_check(machine, frame_time_s, engine.lateness),
         *_stall_checks(machine),
         _clock_check(machine),
     ]
@@ -83,21 +80,19 @@ def _limits(frame_times: tuple[float, float], frame_time_s: float) -> tuple[floa
     return frame_times[0] * frame_time_s, frame_times[1] * frame_time_s
 
 
-def _lateness_check(machine: pd.DataFrame, frame_time_s: float, is_virtual: bool) -> Check:
+def _lateness_check(machine: pd.DataFrame, frame_time_s: float, limits: LatenessLimits) -> Check:
     late = quantile(machine["lateness_s"].to_numpy(), LATE_QUANTILE)
-    limits = VIRTUAL_LATENESS_S if is_virtual else _limits(LATENESS_FRAME_TIMES, frame_time_s)
     text = f"one wake-up of a hundred is {late * 1e3:.1f} ms late or more, {late / frame_time_s:.3g} frame times"
-    return Check("lateness_p99_s", late, *limits, text)
+    return Check("lateness_p99_s", late, *limits.switches_s(frame_time_s), text)
 
 
-def _host_lateness_check(machine: pd.DataFrame, frame_time_s: float, is_virtual: bool) -> Check:
+def _host_lateness_check(machine: pd.DataFrame, frame_time_s: float, limits: LatenessLimits) -> Check:
     late = quantile(machine["host_lateness_s"].to_numpy(), LATE_QUANTILE)
-    limits = VIRTUAL_HOST_LATENESS_S if is_virtual else _limits(HOST_LATENESS_FRAME_TIMES, frame_time_s)
     text = (
         f"programs wake {late * 1e3:.1f} ms late or more, {late / frame_time_s:.3g} frame times, "
         "in one sample of a hundred"
     )
-    return Check("host_lateness_p99_s", late, *limits, text)
+    return Check("host_lateness_p99_s", late, *limits.hosts_s(frame_time_s), text)
 
 
 def _stall_checks(machine: pd.DataFrame) -> list[Check]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import yaml
 
+from fabric.engine import Engine
+from fabric.engines import ENGINES, NAMESPACE
 from fabric.lanes import FlowControl, Queueing
 from fabric.results import Result
-from fabric.world import Engine
 
 LOSSES = (
     "Losslessness, in the queueings {queueings}. A full queue drops there, and TCP sends again; a full buffer of "
@@ -50,7 +51,7 @@ SCALE = (
 
 def omissions(result: Result) -> list[str]:
     """Return what a run leaves out, a paragraph each."""
-    engine = Engine(result.manifest.get("engine", Engine.NAMESPACE.value))
+    engine = ENGINES[result.manifest.get("engine", NAMESPACE.name)]
     queueings = [Queueing(name) for name in dict.fromkeys(phase.queueing for phase in result.phases)]
     return list(_omissions(engine, queueings, _flow_control(result), is_scaled=result.scale != 1))
 
@@ -65,7 +66,7 @@ def _omissions(
     if any(queueing.is_lossless for queueing in queueings):
         yield PFC if flow_control is FlowControl.PFC else CREDITS
         yield SLOW_RECEIVERS
-    yield VIRTUAL_TIME if engine is Engine.VIRTUAL else REAL_TIME
+    yield VIRTUAL_TIME if engine.is_exact else REAL_TIME
     yield HARDWARE
     if is_scaled:
         yield SCALE

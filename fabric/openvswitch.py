@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from fabric.engines import current_engine
 from fabric.errors import EmulationError
 from fabric.identity import NodeId
 from fabric.model import Fabric
 from fabric.preload import switch_library
-from fabric.virtual.guest import in_guest
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 DAEMONS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl")
@@ -76,7 +76,7 @@ def controlled_by(bridge: str, controller: str) -> list[str]:
 
 def find_datapath() -> Datapath:
     """Return the kernel datapath where this machine has it (loading its module if need be), else userspace."""
-    if in_guest():
+    if current_engine().has_own_kernel:
         return Datapath.KERNEL  # Built in, so that it is not among the modules.
     module = Path("/sys/module/openvswitch")
     modprobe = shutil.which("modprobe", path=os.environ.get("PATH", "") + ":" + _SBIN)

@@ -97,3 +97,27 @@ def test_every_module_says_what_it_is_for(path: Path) -> None:
     docstring = ast.get_docstring(ast.parse(path.read_text()))
     assert docstring
     assert docstring.splitlines()[0].strip()
+
+
+ASK_WHICH_ENGINE = {"fabric/engines.py", "fabric/world.py", "fabric/virtual_time.py", "fabric/virtual/guest.py"}
+"""Engines themselves. All others ask an engine what it can do."""
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_nobody_asks_which_engine_it_is(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    compared = [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        and any(
+            isinstance(end, ast.Name) and end.id in ("NAMESPACE", "VIRTUAL") for end in (node.left, *node.comparators)
+        )
+    ]
+    called = [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "in_guest"
+    ]
+    assert not compared
+    assert not called or name_of(path) in ASK_WHICH_ENGINE

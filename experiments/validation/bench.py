@@ -12,14 +12,13 @@ from controllers.paths import planned_path
 from experiments.live import LiveFabric, Tell
 from experiments.validation.findings import Fault
 from experiments.validation.rounds import Pair, Path
-from fabric import world
 from fabric.agents import AgentPool
-from fabric.linktest import CARRIED_FRAMES_S
+from fabric.engine import Engine
+from fabric.engines import current_engine
 from fabric.machine_checks import machine_checks
 from fabric.model import Fabric, Port
 from fabric.telemetry import Sampler, SamplerSetup, machine_frame
 from fabric.verdict import Status
-from fabric.world import Engine
 from traffic.job import Stage
 
 SEED = 1
@@ -72,19 +71,22 @@ class Bench:
     @cached_property
     def engine(self) -> Engine:
         """The engine."""
-        return world.current_engine()
+        return current_engine()
 
     @cached_property
     def times(self) -> Times:
         """How long loads play: so many frames of the slowest link; in real time no less than can be told from noise."""
-        least = vars(_LEAST_S) if self.engine is Engine.NAMESPACE else dict.fromkeys(vars(_LEAST_S), 0.0)
-        frame_s = self.fabric.frame_time_s
-        return Times(**{name: max(least[name], count * frame_s) for name, count in vars(_FRAMES).items()})
+        frame_s, least = self.fabric.frame_time_s, vars(_LEAST_S)
+        played = {
+            name: max(count * frame_s, self.engine.duration_s(least[name], count, frame_s))
+            for name, count in vars(_FRAMES).items()
+        }
+        return Times(**played)
 
     @property
     def budget(self) -> float:
         """What switches are sure to pass on while hosts' programs send and receive, in frames a second."""
-        return CARRIED_FRAMES_S if self.engine is Engine.NAMESPACE else float("inf")
+        return self.engine.timing.carried_frames_s
 
     def path(self, pair: Pair) -> Path:
         """Return the planned path of a pair."""
@@ -113,7 +115,7 @@ class Bench:
     def watched(self) -> Iterator[None]:
         """Find out, for :attr:`late`, whether the machine kept up in a block. Virtual time is never late."""
         self.late = ""
-        if self.engine is Engine.VIRTUAL:
+        if self.engine.is_exact:
             yield
             return
         self._sampler.begin()
@@ -121,5 +123,5 @@ class Bench:
         yield
         frame = machine_frame(self._sampler.end(), began)
         frame_time_s = max(self.fabric.frame_time_s, _LEAST_FRAME_TIME_S)
-        checks = [check for check in machine_checks(frame, frame_time_s) if check.name in _TIMELINESS]
+        checks = [check for check in machine_checks(frame, frame_time_s, self.engine) if check.name in _TIMELINESS]
         self.late = "; ".join(check.text for check in checks if check.status is Status.INVALID)

@@ -13,12 +13,9 @@ from experiments.validation.link_tests import AGAIN_FRACTION, ATTEMPTS
 from experiments.validation.rounds import Pair, Path, nic_pairs, rounds, sample
 from fabric.lanes import ServiceLevel
 from fabric.units import format_rate
-from fabric.world import Engine
 from traffic.rounds import Streams
 
 PAIRS = "pairwise bandwidth"
-_TOLERANCE = {Engine.NAMESPACE: 0.2, Engine.VIRTUAL: 0.1}
-"""What a TCP flow alone on its path may fall short by. In real time programs that wait for a core cost it that."""
 _LEAST_WINDOW_BYTES = 128 << 10
 _RAMP_ROUND_TRIPS = 20
 """More than slow start takes to fill any path: it doubles in each."""
@@ -34,7 +31,7 @@ class PairTest:
         self._fabric = bench.fabric
         filling = 2 * bench.fabric.round_trip_s * bench.fabric.nic_rate_bps / 8
         self._window_bytes = max(_LEAST_WINDOW_BYTES, round(filling))  # Less than a queue holds: none is dropped.
-        self._tolerance = _TOLERANCE[bench.engine]
+        self._tolerance = bench.engine.timing.flow_noise
 
     def run(self) -> TestResult:
         """Let all pairs, or a sample of them, send, and those that fell short again."""

@@ -17,7 +17,8 @@ from experiments import cli
 from experiments.cli import main
 from experiments.config import queues_of, split_fabric_settings
 from experiments.registry import EXPERIMENTS
-from fabric import world
+from fabric.engine import Engine
+from fabric.engines import ENGINES
 from fabric.errors import FabricError
 from fabric.lanes import QueueConfig
 
@@ -49,11 +50,12 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The arguments with which a world would have been entered."""
     found: list[list[str]] = []
 
-    def enter(engine: world.Engine, arguments: Sequence[str], *_: object) -> None:
-        found.append(list(arguments))
+    def enter(engine: Engine, command: Sequence[str], *_: object) -> None:
+        found.append(list(command)[3:])  # What follows python -m MODULE.
         raise EnteredError
 
-    monkeypatch.setattr(world, "enter", enter)
+    for engine in ENGINES.values():
+        monkeypatch.setattr(type(engine), "enter", enter)
     return found
 
 

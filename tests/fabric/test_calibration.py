@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fabric.calibration import LinkCalibration, _calibration, kinds_of_links, nobodys_frame, window_s
+from fabric.engines import NAMESPACE, VIRTUAL
 from fabric.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
-from fabric.world import Engine
 from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
 
@@ -58,9 +58,9 @@ def test_links_of_another_rate_are_another_kind() -> None:
 
 def test_a_window_is_a_second_but_in_virtual_time_no_more_than_its_frames_take() -> None:
     true_rate = load_fabric("fire_flyer_2_small_200g")
-    assert window_s(SMALL, Engine.NAMESPACE) == window_s(true_rate, Engine.NAMESPACE) == 1.0
-    assert window_s(SMALL, Engine.VIRTUAL) == 1.0
-    assert window_s(true_rate, Engine.VIRTUAL) == pytest.approx(5000 * 4214 * 8 / 200e9)
+    assert window_s(SMALL, NAMESPACE) == window_s(true_rate, NAMESPACE) == 1.0
+    assert window_s(SMALL, VIRTUAL) == 1.0
+    assert window_s(true_rate, VIRTUAL) == pytest.approx(5000 * 4214 * 8 / 200e9)
 
 
 def promised(**lanes: LaneConfig) -> dict[str, float]:

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from fabric import world
 from fabric.faults import switch_end
 from fabric.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model import Tier
 from fabric.netlink import LinkEnd, Netlink, link_state, veth_pair
 from fabric.queues import QueueReader, ShapedPort, install_requests, rate_requests
+from fabric.sysctl import write_sysctl
 from tests.links import wait_until_running
 from topologies.load import load_fabric
 
@@ -34,7 +34,7 @@ def port(end: LinkEnd, rate_bps: int = 10**5) -> ShapedPort:
 
 @pytest.fixture
 def link(private_network: None) -> Iterator[Netlink]:
-    world.write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
+    write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
     with Netlink() as netlink:
         netlink.send([veth_pair(ENDS[0], ENDS[1], 1500)])
         for end in ENDS:

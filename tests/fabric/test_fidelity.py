@@ -14,6 +14,7 @@ import pytest
 from fabric.calibration import LinkCalibration
 from fabric.census import Conservation
 from fabric.cores import CpuUse
+from fabric.engines import NAMESPACE, VIRTUAL
 from fabric.fidelity import (
     PhaseEvidence,
     calibration_checks,
@@ -226,17 +227,17 @@ def test_one_short_phase_of_many_that_is_late_in_every_sample_counts() -> None:
 
 def test_a_phase_too_short_for_a_quantile_is_judged_by_its_maximum() -> None:
     short = machine(samples=20, seconds=1.0, lateness_s=[0.0] * 19 + [0.03])
-    found = named(machine_checks(short, FRAME_TIME_S), "lateness_p99_s")
+    found = named(machine_checks(short, FRAME_TIME_S, NAMESPACE), "lateness_p99_s")
     assert (found.value, found.status) == (0.03, INVALID)
     busy = machine(samples=40, seconds=2.0, cpu_busy_fraction=[1.0] * 20 + [0.1] * 20)
-    assert named(machine_checks(busy, FRAME_TIME_S), "cpu_busy_fraction").value == pytest.approx(1.0)
+    assert named(machine_checks(busy, FRAME_TIME_S, NAMESPACE), "cpu_busy_fraction").value == pytest.approx(1.0)
 
 
 def test_lateness_is_in_frame_times_of_the_fabric() -> None:
     late = machine(lateness_s=0.0049)
-    assert named(machine_checks(late, FRAME_TIME_S), "lateness_p99_s").status is FAITHFUL
-    assert named(machine_checks(late, FRAME_TIME_S / 5), "lateness_p99_s").status is DEGRADED
-    assert named(machine_checks(late, FRAME_TIME_S / 50), "lateness_p99_s").status is INVALID
+    assert named(machine_checks(late, FRAME_TIME_S, NAMESPACE), "lateness_p99_s").status is FAITHFUL
+    assert named(machine_checks(late, FRAME_TIME_S / 5, NAMESPACE), "lateness_p99_s").status is DEGRADED
+    assert named(machine_checks(late, FRAME_TIME_S / 50, NAMESPACE), "lateness_p99_s").status is INVALID
 
 
 def test_one_core_of_sixteen_that_is_always_busy_counts() -> None:
@@ -278,7 +279,7 @@ def test_a_single_long_stall_counts(column: str) -> None:
     for seconds, status in ((0.15, FAITHFUL), (0.3, DEGRADED), (1.5, INVALID)):
         values[7_000] = seconds
         long = machine(samples=12_000, seconds=600.0, **{column: values})
-        checks = machine_checks(long, FRAME_TIME_S)
+        checks = machine_checks(long, FRAME_TIME_S, NAMESPACE)
         assert max((check.status for check in checks), key=list(Status).index) is status, seconds
         name = "host_stall_s" if column == "host_lateness_s" else "switch_stall_s"
         assert named(checks, name).status is status
@@ -298,7 +299,7 @@ def test_a_date_that_is_set_during_a_phase_is_told() -> None:
     offset = np.full(200, 1.8e9)
     slewed = offset + np.arange(200) * 25e-6  # 500 ppm, the most that NTP slews by.
     for clock, status in ((offset, FAITHFUL), (slewed, FAITHFUL), (offset + (np.arange(200) > 90) * 0.7, DEGRADED)):
-        found = named(machine_checks(machine(clock_offset_s=clock), FRAME_TIME_S), "clock_step_s")
+        found = named(machine_checks(machine(clock_offset_s=clock), FRAME_TIME_S, NAMESPACE), "clock_step_s")
         assert found.status is status
     assert found.text == "the machine's date was set, by 700.0 ms: what is timed by it is wrong by as much"
 
@@ -504,23 +505,23 @@ def test_one_sample_a_phase_is_enough() -> None:
 def test_a_phase_whose_cores_were_not_read_makes_the_run_invalid_in_real_time_only() -> None:
     unread = replace(phase(), cores=cores().iloc[:0])
     assert judge([], [unread], FRAME_TIME_S).status is INVALID
-    assert judge([], [unread], FRAME_TIME_S, is_virtual=True).status is FAITHFUL
+    assert judge([], [unread], FRAME_TIME_S, engine=VIRTUAL).status is FAITHFUL
 
 
 def test_in_virtual_time_busy_cores_say_nothing_and_all_else_counts() -> None:
     busy = on(machine(cpu_busy_fraction=1.0), cores=cores(busy=1.0))
     assert judge([calibration()], [busy], FRAME_TIME_S).status is INVALID
-    verdict = judge([calibration()], [busy], FRAME_TIME_S, is_virtual=True)
+    verdict = judge([calibration()], [busy], FRAME_TIME_S, engine=VIRTUAL)
     assert verdict.status is FAITHFUL
     assert "by construction, not by measurement" in named(list(verdict.checks), "virtual_time").text
     late = on(machine(cpu_busy_fraction=1.0, lateness_s=0.5))
-    assert judge([calibration()], [late], FRAME_TIME_S, is_virtual=True).status is INVALID
+    assert judge([calibration()], [late], FRAME_TIME_S, engine=VIRTUAL).status is INVALID
 
 
 def test_in_virtual_time_frames_take_less_than_any_clock_tells() -> None:
     two_hundred_gigabit = 4214 * 8 / 200e9
     late = on(machine(lateness_s=1e-6, host_lateness_s=1e-6))
-    assert judge([], [late], two_hundred_gigabit, is_virtual=True).status is FAITHFUL
+    assert judge([], [late], two_hundred_gigabit, engine=VIRTUAL).status is FAITHFUL
 
 
 @pytest.mark.parametrize(("times", "status"), [(0, FAITHFUL), (1, DEGRADED), (11, INVALID)])
@@ -552,7 +553,7 @@ def test_without_phases_nothing_can_be_believed() -> None:
     ],
 )
 def test_a_machine_that_cannot_keep_up_is_noticed(column: str, name: str, value: float, status: Status) -> None:
-    checks = machine_checks(machine().assign(**{column: value}), FRAME_TIME_S)
+    checks = machine_checks(machine().assign(**{column: value}), FRAME_TIME_S, NAMESPACE)
     assert named(checks, name).status is status
     assert all(one.status is FAITHFUL for one in checks if one.name not in (name, "host_stall_s"))
 
@@ -561,13 +562,13 @@ def test_a_machine_that_cannot_keep_up_is_noticed(column: str, name: str, value:
 def test_a_machine_may_be_busy_for_less_than_one_second_of_ten(busy_seconds: int, status: Status) -> None:
     busy = [1.0 if place < busy_seconds * 20 else 0.5 for place in range(400)]
     on_machine = machine(samples=400, seconds=20.0, cpu_busy_fraction=busy)
-    found = named(machine_checks(on_machine, FRAME_TIME_S), "cpu_busy_fraction")
+    found = named(machine_checks(on_machine, FRAME_TIME_S, NAMESPACE), "cpu_busy_fraction")
     assert found.status is status
 
 
 def test_busy_moments_within_a_second_are_averaged() -> None:
     alternating = [1.0, 0.8] * 100
-    found = named(machine_checks(machine(cpu_busy_fraction=alternating), FRAME_TIME_S), "cpu_busy_fraction")
+    found = named(machine_checks(machine(cpu_busy_fraction=alternating), FRAME_TIME_S, NAMESPACE), "cpu_busy_fraction")
     assert found.value == pytest.approx(0.9)
     assert found.text == "all cores are 90% busy in one second of ten"
 
@@ -581,7 +582,7 @@ def test_a_short_sample_in_which_a_tick_falls_makes_no_second_busy() -> None:
 
 def test_seconds_without_a_sample_are_no_seconds() -> None:
     stood = machine(samples=100, cpu_busy_fraction=0.5).query("at_s < 2 or at_s > 6.5")
-    assert named(machine_checks(stood, FRAME_TIME_S), "cpu_busy_fraction").value == pytest.approx(0.5)
+    assert named(machine_checks(stood, FRAME_TIME_S, NAMESPACE), "cpu_busy_fraction").value == pytest.approx(0.5)
     verdict = judge([], [on(stood)], FRAME_TIME_S)
     json.dumps(verdict.as_json(), allow_nan=False)
 
@@ -589,7 +590,7 @@ def test_seconds_without_a_sample_are_no_seconds() -> None:
 @pytest.mark.parametrize(("late_samples", "status"), [(1, FAITHFUL), (3, INVALID)])
 def test_one_wake_up_of_a_hundred_may_be_late(late_samples: int, status: Status) -> None:
     late = [0.5] * late_samples + [0.0] * (200 - late_samples)
-    assert named(machine_checks(machine(lateness_s=late), FRAME_TIME_S), "lateness_p99_s").status is status
+    assert named(machine_checks(machine(lateness_s=late), FRAME_TIME_S, NAMESPACE), "lateness_p99_s").status is status
 
 
 @pytest.mark.parametrize(

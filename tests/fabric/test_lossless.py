@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fabric import lossless, modules, vl
+from fabric.engines import NAMESPACE, VIRTUAL
 from fabric.errors import UsageError
 from fabric.lanes import (
     DATA_LEVELS,
@@ -21,7 +22,6 @@ from fabric.lanes import (
 )
 from fabric.openvswitch import Datapath
 from fabric.queues import ShapedPort, install_requests, rate_requests, replace_requests
-from fabric.world import Engine
 from topologies.load import load_fabric
 
 SMALL, TRUE_RATE = load_fabric("fire_flyer_2_small"), load_fabric("fire_flyer_2_small_200g")
@@ -167,21 +167,21 @@ def test_what_arbitration_cannot_express_is_told() -> None:
 def test_a_kernel_that_takes_no_modules_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modules, "why_not_on_host", lambda: "it takes none")
     with pytest.raises(UsageError, match=r"queueing lossless cannot run here: it takes none"):
-        lossless.require(Engine.NAMESPACE, Queueing.SHARED, Queueing.LOSSLESS)
-    lossless.require(Engine.NAMESPACE, Queueing.SHARED, Queueing.LANES)
+        lossless.require(NAMESPACE, Queueing.SHARED, Queueing.LOSSLESS)
+    lossless.require(NAMESPACE, Queueing.SHARED, Queueing.LANES)
 
 
 def test_switching_in_userspace_is_a_reason_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modules, "why_not_on_host", lambda: None)
     monkeypatch.setattr(lossless, "find_datapath", lambda: Datapath.USERSPACE)
-    reason = lossless.why_not(Engine.NAMESPACE)
+    reason = lossless.why_not(NAMESPACE)
     assert reason is not None
     assert "userspace" in reason
     monkeypatch.setattr(lossless, "find_datapath", lambda: Datapath.KERNEL)
-    assert lossless.why_not(Engine.NAMESPACE) is None
+    assert lossless.why_not(NAMESPACE) is None
 
 
 def test_a_guest_without_modules_says_how_to_build_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fabric.virtual.kernel.find", lambda: None)
     with pytest.raises(UsageError, match="fabric virtual build"):
-        lossless.require(Engine.VIRTUAL, Queueing.LOSSLESS_LANES)
+        lossless.require(VIRTUAL, Queueing.LOSSLESS_LANES)

@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from fabric import world
 from fabric.lossy import LossProgram, remove_request
 from fabric.netlink import LinkEnd, Netlink, link_state, veth_pair
+from fabric.sysctl import write_sysctl
 
 FRAME = b"\x02\0\0\0\0\1\x02\0\0\0\0\2\x88\xb5" + bytes(46)
 COUNT = 4000
@@ -24,7 +24,7 @@ def send(interface: str, count: int = COUNT) -> None:
 
 
 def test_the_fraction_asked_for_is_lost_and_each_frame_is_counted() -> None:
-    world.write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)  # Or IPv6 would send frames of its own.
+    write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)  # Or IPv6 would send frames of its own.
     program = LossProgram()
     with Netlink() as link:
         link.send([veth_pair(A, B, 1500), link_state(100, "lossy0", True), link_state(101, "lossy1", True)])

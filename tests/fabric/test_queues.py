@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from fabric import netlink, queues, world
+from fabric import netlink, queues
 from fabric.calibration import nobodys_frame
 from fabric.errors import EmulationError
 from fabric.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.netlink import LinkEnd, Netlink
 from fabric.queues import COUNTERS, QueueReader, ShapedPort, install_requests, replace_requests
+from fabric.sysctl import write_sysctl
 
 DATA = Path(__file__).with_name("data")
 DUMP = (DATA / "qdiscs.bin").read_bytes()
@@ -183,7 +184,7 @@ class Wire:
         self.link = link
         ends = [LinkEnd(name, index, f"02:00:0a:00:00:{index:02x}") for name, index in INDICES.items()]
         up = [netlink.link_state(end.index, end.interface, up=True) for end in ends]
-        world.write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)  # It would send packets of its own.
+        write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)  # It would send packets of its own.
         link.send([netlink.veth_pair(ends[0], ends[1], 1500), *up])
 
     def shape(self, config: QueueConfig, queueing: Queueing) -> None:

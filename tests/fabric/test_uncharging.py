@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fabric import netns, uncharging, world
+from fabric import netns, uncharging
 from fabric.netlink import LinkEnd, Netlink, link_state, veth_pair
+from fabric.sysctl import write_sysctl
 
 HOST, PORT, WIRE = "host0", "port0", "wire0"
 HOST_INDEX, PORT_INDEX, WIRE_INDEX, FAR_INDEX = 200, 201, 202, 203
@@ -47,7 +48,7 @@ def charged_after_a_burst(sender: Path) -> int:
 
 def make_switch(link: Netlink, sender: Path) -> None:
     """What comes by PORT goes on by WIRE, which carries 8 kbit/s, so that all of it waits there."""
-    world.write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
+    write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
     with sender.open("rb") as namespace:
         host = LinkEnd(HOST, HOST_INDEX, "02:00:00:00:00:02", namespace.fileno())
         link.send([veth_pair(host, LinkEnd(PORT, PORT_INDEX, "02:00:00:00:00:03"), 1500)])

@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
-from fabric import world
+from fabric import namespaces, virtual_time, world
+from fabric.engine import Front, Guest
+from fabric.engines import NAMESPACE, VIRTUAL
 from fabric.errors import EmulationError, UsageError
 from fabric.openvswitch import tool
+from fabric.sysctl import write_sysctl
 from fabric.virtual import bytecode, kernel
 
 ROOT = Path(__file__).parent.parent.parent
@@ -46,10 +49,10 @@ def test_a_run_whose_sudo_is_killed_before_it_can_be_watched_ends(
         time.sleep(0.001)
     seen = iter([parent.pid, 1])  # A process without a parent is given to the first.
     monkeypatch.setattr(os, "getppid", lambda: next(seen))
-    monkeypatch.setattr(world._libc, "prctl", lambda *_: 0)
+    monkeypatch.setattr(namespaces._libc, "prctl", lambda *_: 0)
     try:
         with pytest.raises(SystemExit) as ended:
-            world._enter_namespaces(["list"])
+            NAMESPACE.enter(["list"], Guest(1), Front())
     finally:
         parent.kill()
         parent.wait(20)
@@ -60,7 +63,7 @@ def test_a_run_whose_sudo_is_killed_before_it_can_be_watched_ends(
 def test_a_world_needs_root(monkeypatch: pytest.MonkeyPatch, replaced: list[object]) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(UsageError) as refused:
-        world.enter(world.Engine.NAMESPACE, ["run", "isolation"], world.Guest(1), print)
+        NAMESPACE.enter(["run", "isolation"], Guest(1), Front())
     assert str(refused.value) == "this needs root to make network namespaces; run it again with sudo"
     assert replaced == []
 
@@ -68,7 +71,7 @@ def test_a_world_needs_root(monkeypatch: pytest.MonkeyPatch, replaced: list[obje
 def test_a_world_needs_unshare(monkeypatch: pytest.MonkeyPatch, replaced: list[object]) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     with pytest.raises(EmulationError) as refused:
-        world.enter(world.Engine.NAMESPACE, [], world.Guest(1), print)
+        NAMESPACE.enter([], Guest(1), Front())
     assert str(refused.value) == "unshare is not installed; apt-get install util-linux"
     assert replaced == []
 
@@ -77,13 +80,12 @@ def test_a_run_goes_on_with_the_same_arguments_in_namespaces_that_end_with_it(
     replaced: list[tuple[str, list[str], dict[str, str]]],
 ) -> None:
     with pytest.raises(SystemExit):
-        world.enter(world.Engine.NAMESPACE, ["exec", "a b", "--", "ls", "-l"], world.Guest(1), print)
+        NAMESPACE.enter(["python3", "-m", "some.module", "a b", "--", "ls", "-l"], Guest(1), Front())
     ((path, command, environment),) = replaced
-    flags = command[1 : command.index(sys.executable)]
+    flags = command[1 : command.index("python3")]
     assert path == command[0] == "/usr/bin/unshare"
     assert {"--net", "--mount", "--pid", "--fork", "--kill-child"} <= set(flags)
-    own = command[len(flags) + 1 :]
-    assert own == [sys.executable, "-m", "experiments.cli", "exec", "a b", "--", "ls", "-l"]
+    assert command[len(flags) + 1 :] == ["python3", "-m", "some.module", "a b", "--", "ls", "-l"]
     assert environment["FABRIC_WORLD"] == "1"
 
 
@@ -91,7 +93,7 @@ def test_a_world_is_not_set_up_in_the_machines_own_network() -> None:
     assert not world.is_inside()
     with pytest.raises(EmulationError) as refused:
         world.set_up()
-    assert str(refused.value) == "set_up() outside a world; fabric.world.enter() makes one"
+    assert str(refused.value) == "set_up() outside of a run's own namespaces or guest; an engine's enter() makes them"
 
 
 def test_the_variable_alone_makes_no_world(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +102,7 @@ def test_the_variable_alone_makes_no_world(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_sysctl_that_this_kernel_does_not_have_is_no_error() -> None:
-    assert world.write_sysctl("net/ipv4/no_such_thing", 1) is False
+    assert write_sysctl("net/ipv4/no_such_thing", 1) is False
 
 
 def test_a_missing_program_of_open_vswitch_is_told_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +164,7 @@ def guest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
         found.update(options, argv=argv)
         return 3
 
-    monkeypatch.setattr(world, "run_in_guest", run_in_guest)
+    monkeypatch.setattr(virtual_time, "run_in_guest", run_in_guest)
     monkeypatch.setattr(bytecode, "prepare", lambda tell: Path("/compiled"))
     built = tmp_path / "linux-6.12-abcdef01-0123456789ab"
     built.mkdir()
@@ -181,7 +183,7 @@ def test_our_programs_in_a_guest_have_an_environment_that_is_the_same_for_everyb
         monkeypatch.setenv("PYTHONPYCACHEPREFIX", home)
         monkeypatch.setenv("MORE", more)
         with pytest.raises(SystemExit) as ended:
-            world.enter(world.Engine.VIRTUAL, ["path"], world.Guest(7), print)
+            VIRTUAL.enter(["path"], Guest(7), Front())
         assert ended.value.code == 3
         environment = guest["environment"] | {"FABRIC_STARTED_AT": ""}
         seen.append((environment, guest["bytecode"], list(guest["handed"])))
@@ -196,15 +198,14 @@ def test_the_users_programs_in_a_guest_have_the_users_environment_with_what_is_o
     monkeypatch.setenv("HOME", "/home/one")
     monkeypatch.setenv("MORE", "a=b\nc")
     with pytest.raises(SystemExit):
-        world.enter(world.Engine.VIRTUAL, ["exec"], world.Guest(7), print)
+        VIRTUAL.enter(["exec"], Guest(7), Front())
     for name, content in guest["handed"].items():
         (tmp_path / name).write_bytes(content)
-    monkeypatch.setattr(world, "CONTROL", tmp_path)
-    monkeypatch.setattr(world, "current_engine", lambda: world.Engine.VIRTUAL)
-    found = world.users_environment()
+    monkeypatch.setattr(virtual_time, "CONTROL", tmp_path)
+    found = VIRTUAL.users_environment()
     assert {"HOME": "/home/one", "MORE": "a=b\nc", "PYTHONHASHSEED": "7", "FABRIC_WORLD": "1"}.items() <= found.items()
     assert found["TMPDIR"] == str(world.TEMPORARY_DIR)
-    assert world.repeatable_with() == {
+    assert VIRTUAL.repeatable_with() == {
         "guest_kernel": "6.12.9",
         "guest_kernel_changes": kernel.fingerprint(),
         "guest_memory": "4096 MiB",
@@ -214,5 +215,5 @@ def test_the_users_programs_in_a_guest_have_the_users_environment_with_what_is_o
 
 def test_in_real_time_the_environment_is_the_users_and_nothing_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MORE", "x")
-    assert world.users_environment() == dict(os.environ)
-    assert world.repeatable_with() is None
+    assert NAMESPACE.users_environment() == dict(os.environ)
+    assert NAMESPACE.repeatable_with() is None

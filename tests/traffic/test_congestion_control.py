@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from experiments.registry import resolve
+from fabric.engines import ENGINES, NAMESPACE, VIRTUAL
 from fabric.errors import ConfigError, UsageError
 from fabric.virtual.kernel import HERE as GUEST_SOURCES
-from fabric.world import Engine
-from traffic.congestion_control import available, faults, require
+from traffic.congestion_control import faults, require
 
 
 def test_loaded_ones_and_those_of_the_guest_are_available() -> None:
     loaded = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
-    assert set(loaded) <= set(available(Engine.NAMESPACE))
-    assert "diag" not in available(Engine.NAMESPACE)
-    assert available(Engine.VIRTUAL) == ("bbr", "cubic", "dctcp", "reno")
+    assert set(loaded) <= set(NAMESPACE.congestion_controls())
+    assert "diag" not in NAMESPACE.congestion_controls()
+    assert VIRTUAL.congestion_controls() == ("bbr", "cubic", "dctcp", "reno")
     assert "CONFIG_TCP_CONG_BBR=y" in (GUEST_SOURCES / "kernel.config").read_text()
 
 
@@ -43,10 +43,10 @@ def test_a_config_with_one_is_refused_when_it_is_read(name: str) -> None:
 def test_reno_and_cubic_are_accepted_everywhere() -> None:
     controls = {"storage": "reno", "nccl": "cubic"}
     assert list(faults(controls)) == []
-    for engine in Engine:
+    for engine in ENGINES.values():
         require(engine, controls)
 
 
 def test_what_only_the_other_engine_has_is_refused_for_this_one() -> None:
     with pytest.raises(UsageError, match="not in the kernel of --engine virtual, which has bbr, cubic, dctcp, reno"):
-        require(Engine.VIRTUAL, {"storage": "vegas"})
+        require(VIRTUAL, {"storage": "vegas"})

@@ -1,0 +1,18 @@
+"""The engines by name, and the one that this process runs in."""
+
+from __future__ import annotations
+
+from fabric.engine import Engine
+from fabric.namespaces import NamespaceEngine
+from fabric.virtual.guest import in_guest
+from fabric.virtual_time import VirtualEngine
+
+NAMESPACE = NamespaceEngine()
+VIRTUAL = VirtualEngine()
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (NAMESPACE, VIRTUAL)}
+DEFAULT: Engine = NAMESPACE
+
+
+def current_engine() -> Engine:
+    """Return the engine that this process runs in, or would run in as it stands."""
+    return VIRTUAL if in_guest() else NAMESPACE
