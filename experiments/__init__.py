@@ -1,1 +1,24 @@
-"""One question a module, with its config and its figures; and the command that runs them."""
+"""One question a module, with its config and its figures; the command that runs them, and the same from Python::
+
+from experiments import RunSpec, launch, load
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from experiments.launcher import launch as launch
+    from experiments.launcher import load as load
+    from experiments.spec import RunSpec as RunSpec
+
+_HOMES = {"RunSpec": "experiments.spec", "launch": "experiments.launcher", "load": "experiments.launcher"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for, when it is: the command is to answer at once."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

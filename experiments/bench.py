@@ -20,8 +20,8 @@ from experiments.isolation import IsolationConfig, hfreduce_flows, hfreduce_rank
 from experiments.live import LiveFabric
 from experiments.packet_hops import bench_hops, bench_queueings, bring_up_by_config, wall_s
 from experiments.placement import link_loads
+from experiments.preload import PRELOAD
 from experiments.registry import resolve
-from experiments.run import PRELOAD
 from experiments.session import Session
 from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate

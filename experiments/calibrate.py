@@ -17,24 +17,23 @@ from typing import Any
 from experiments.console import OUT, tell
 from experiments.isolation import IsolationConfig, all_jobs
 from experiments.packet_hops import bring_up_by_config
+from experiments.preload import PRELOAD
 from experiments.rate_search import Strain, find_rate
 from experiments.registry import resolve
-from experiments.run import PRELOAD
 from experiments.session import PhaseOutcome, Session
 from fabric.agents import AgentPool
-from fabric.carried_rates import CarriedRate, Machine, carried_rate, keep, this_machine
+from fabric.carried_rates import CarriedRate, keep, this_machine
 from fabric.errors import EmulationError, UsageError
 from fabric.identity import Role
 from fabric.lanes import Queueing
 from fabric.units import format_rate, parse_rate_bps
 from fabric.verdict import Check, Status
 from topologies.load import fabric_of
-from topologies.rates import at_nic_rate, nic_rate_bps, shape
+from topologies.rates import nic_rate_bps, shape
 
 USED = 0.8
 """What part of its time a core may be busy: a fifth is left for what else a machine does at times."""
 LOAD_S = 10.0
-CALIBRATED = "calibrated"
 _TIMEOUT_S = 300.0
 _REFERENCE = "reference_nic_rate"
 
@@ -118,39 +117,3 @@ def _measured_in_a_world(arguments: Sequence[str], rate_bps: int) -> Strain:
 def _told(found: Strain) -> str:
     word = "holds" if found.holds else "is too much"
     return f"{format_rate(found.rate_bps)} {word}: {found.value:.0%} of what is allowed; {found.limit}"
-
-
-def rate_settings(wanted: str, topology: Mapping[str, Any], settings: Sequence[str]) -> list[str]:
-    """Return the settings that give a run's topology another rate: ``calibrated``, or one that is named.
-
-    Raises UsageError if nothing was measured for this machine, or if ``settings`` set a rate, too.
-    """
-    if twice := [text for text in settings if text.startswith("topology.") and "rate=" in text]:
-        raise UsageError(f"--rate {wanted} and --set {twice[0]}: both set rates; leave one of them out")
-    named = f"--rate {wanted}"
-    rate_bps, source = _carried(topology) if wanted == CALIBRATED else (named_rate("--rate", wanted), named)
-    changed = json.dumps(at_nic_rate(topology, rate_bps))
-    return [f"topology={changed}", f"rates_from={json.dumps(source)}"]
-
-
-def named_rate(option: str, text: str) -> int:
-    """Return the rate that an option names, in bit/s. Raises UsageError."""
-    try:
-        rate_bps = int(text) if text.isdecimal() else parse_rate_bps(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from error
-    if rate_bps < 1:
-        raise UsageError(f"{option} {text}: is no rate that frames are sent at; write it like '20 Mbit/s'")
-    return rate_bps
-
-
-def _carried(topology: Mapping[str, Any]) -> tuple[int, str]:
-    machine: Machine = this_machine()
-    found = carried_rate(shape(topology), machine)
-    name = topology.get("name")
-    if found is None:
-        raise UsageError(
-            f"--rate calibrated: {name} was not calibrated on this machine as it is ({machine}); "
-            f"run fabric calibrate {name}"
-        )
-    return found.nic_rate_bps, f"fabric calibrate, {found.measured_at}: {format_rate(found.nic_rate_bps)} on {machine}"

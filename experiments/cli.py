@@ -12,18 +12,19 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from rich.table import Table
 
 from controllers.routing import Policy, Repair
-from experiments.config import queue_faults, queues_of, split_fabric_settings
+from experiments.config import queue_faults, queues_of, require_engine_for_jitter, split_fabric_settings
 from experiments.console import ERR, OUT, tell
 from fabric import engines, lossless, world
 from fabric.engine import Engine, Front, Guest
 from fabric.errors import ConfigError, FabricError, UsageError
-from fabric.lanes import QueueConfig, Queueing, ServiceLevel
+from fabric.lanes import Queueing, ServiceLevel
 from fabric.model import Fabric
+from fabric.processes import die_with_sudo
 from fabric.units import parse_size_bytes
 from fabric.virtual import kernel
 from fabric.virtual.dialogue import Ask
@@ -31,7 +32,6 @@ from fabric.virtual.guest import directories_named
 from fabric.virtual.memory import described, needed_bytes
 from fabric.virtual.watch import GuestTime
 from topologies.load import load_fabric, read_topology, topology_path
-from traffic import congestion_control
 
 _LEVELS = {level.label: level for level in ServiceLevel}
 
@@ -301,36 +301,27 @@ def list_experiments(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
-    """Run an experiment: check its config, make a world, play it there, publish its directory."""
-    from experiments.registry import resolve
-    from experiments.run import choose_directory, run_in_world
+    """Run an experiment and print its answer; 3 if it is not to be believed."""
+    from experiments.answer import print_answer
+    from experiments.launcher import play
+    from experiments.progress import Display
+    from experiments.spec import RunSpec, prepare
 
-    overrides = [*options.overrides, *([f"seed={options.seed}"] if options.seed is not None else [])]
-    experiment, config, resolved = resolve(options.experiment, overrides)
-    if options.rate is not None:
-        overrides += _rate_settings(options, config.topology)
-        experiment, config, resolved = resolve(options.experiment, overrides)
-    if not world.is_inside():
-        engine = engines.ENGINES[options.engine]
-        lossless.require(engine, *config.queueings_played)
-        congestion_control.require(engine, config.congestion_control)
-        _require_engine_for_jitter(engine, config.queues)
-        guest = _guest_for(options, config.fabric(), config.seed)
-        directory = choose_directory(options.out, experiment.name)
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        guest = replace(guest, keep=(directory.parent, *directories_named(options.capture)))
-        _enter([*arguments, "--out", str(directory)], engine, guest)
-    world.set_up()
-    return run_in_world(experiment, config, resolved, options.out, options.capture)
-
-
-def _rate_settings(options: argparse.Namespace, topology: dict[str, Any]) -> list[str]:
-    from experiments.calibrate import CALIBRATED, rate_settings
-
-    engine = engines.ENGINES[options.engine]
-    if options.rate == CALIBRATED and engine.is_exact:
-        raise UsageError(f"--rate calibrated: {engine.clock} carries any rate; leave it out")
-    return rate_settings(options.rate, topology, options.overrides)
+    die_with_sudo()
+    spec = RunSpec(
+        options.experiment,
+        overrides=options.overrides,
+        seed=options.seed,
+        engine=options.engine,
+        rate=options.rate,
+        memory_bytes=options.memory,
+        directory=options.out,
+        captures=options.capture,
+    )
+    prepared = prepare(spec, ["fabric", *arguments])
+    with Display() as display:
+        result = play(prepared, display.report)
+    return print_answer(result, prepared.experiment)
 
 
 def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
@@ -385,7 +376,8 @@ def run_validation(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def run_calibration(options: argparse.Namespace, arguments: list[str]) -> int:
     """Find the rate that this machine carries, or measure one."""
-    from experiments.calibrate import calibrate, load_config, measure_in_world, named_rate
+    from experiments.calibrate import calibrate, load_config, measure_in_world
+    from experiments.rates import named_rate
     from topologies.rates import at_nic_rate
 
     topology = read_topology(options.topology, options.overrides)
@@ -440,16 +432,9 @@ def _require_queueing(fabric: Fabric, options: argparse.Namespace) -> None:
     queueing, queues = Queueing(options.queueing), queues_of(options.overrides)
     engine = engines.ENGINES[options.engine]
     lossless.require(engine, queueing)
-    _require_engine_for_jitter(engine, queues)
+    require_engine_for_jitter(engine, queues)
     if faults := list(queue_faults(queues, [queueing], fabric)):
         raise ConfigError(fabric.name, faults)
-
-
-def _require_engine_for_jitter(engine: Engine, queues: QueueConfig) -> None:
-    if queues.jitter and not engine.is_exact and not world.is_inside():
-        raise UsageError(
-            f"queues.jitter is for virtual time (--engine virtual); {engine.clock} has jitter of its own: set it to 0"
-        )
 
 
 def _guest_for(options: argparse.Namespace, fabric: Fabric | None, seed: int = 1) -> Guest:

@@ -12,7 +12,8 @@ from pydantic import AfterValidator, Field, field_validator
 from controllers.routing import Routing
 from fabric import lossless
 from fabric.config import SizeBytes, Strict, TimeS, checked, unknown_key, with_overrides
-from fabric.errors import ConfigError
+from fabric.engine import Engine
+from fabric.errors import ConfigError, UsageError
 from fabric.failures import FailureConfig, failure_faults, schedule_failures
 from fabric.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
 from fabric.model import Fabric
@@ -112,6 +113,14 @@ def queue_faults(queues: QueueConfig, queueings: Iterable[Queueing], fabric: Fab
         if limit < fabric.frame_bytes:
             least = f"a full frame of {fabric.frame_bytes} B, which could never be sent"
             yield f"{key}: {limit} B is less than {least}; raise it"
+
+
+def require_engine_for_jitter(engine: Engine, queues: QueueConfig) -> None:
+    """Raise UsageError if queues ask for a jitter that is not to be had, but is there anyway."""
+    if queues.jitter and not engine.is_exact:
+        raise UsageError(
+            f"queues.jitter is for virtual time (--engine virtual); {engine.clock} has jitter of its own: set it to 0"
+        )
 
 
 def split_fabric_settings(overrides: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -339,18 +338,25 @@ class Session:
         )
         return Verdict((*verdict.checks, *self.checks))
 
-    def write(self, writer: ResultWriter, experiment: str, config: dict[str, Any], summary: dict[str, Any]) -> Verdict:
-        """Write the run's files and return its verdict."""
+    def write(
+        self,
+        writer: ResultWriter,
+        experiment: str,
+        config: dict[str, Any],
+        summary: dict[str, Any],
+        command: Sequence[str],
+    ) -> Verdict:
+        """Write the run's files and return its verdict; ``command``: by what it was asked for."""
         verdict = self.judge()
         for name in TABLES:
             writer.write_table(name, self.table(name))
         writer.write_yaml("config.yaml", config)
         writer.write_json("fabric.json", fabric_as_json(self.live.fabric))
         writer.write_json("summary.json", summary)
-        writer.write_json("manifest.json", self._manifest(experiment, verdict))
+        writer.write_json("manifest.json", self._manifest(experiment, verdict, command))
         return verdict
 
-    def _manifest(self, experiment: str, verdict: Verdict) -> dict[str, Any]:
+    def _manifest(self, experiment: str, verdict: Verdict, command: Sequence[str]) -> dict[str, Any]:
         fabric = self.live.fabric
         return {
             "format_version": FORMAT_VERSION,
@@ -359,7 +365,7 @@ class Session:
             "seed": self.seed,
             "repeatable_with": current_engine().repeatable_with(),
             "started_at": started_at(),
-            "command": sys.argv,
+            "command": list(command),
             "datapath": self.live.emulation.datapath.value,
             "scale": fabric.scale,
             "sample_period_s": self.sample_period_s,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ClassVar, NoReturn
 
 from fabric.virtual.dialogue import Ask
+from fabric.virtual.guest import ByteSink
 from fabric.virtual.watch import Progress
 
 INSIDE = "FABRIC_WORLD"
@@ -88,12 +89,16 @@ class Guest:
 
 @dataclass(frozen=True)
 class Front:
-    """How a run that is to start reaches its user: ``progress`` is called with how far virtual time is, ``ask`` returns
-    the user's lines to a program without a terminal, ``tell`` is called with what is done before the run starts."""
+    """How a run that is to start reaches whoever starts it: ``progress`` is called with how far virtual time is,
+    ``ask`` returns the user's lines to a program without a terminal, ``tell`` is called with what is done before the
+    run starts. ``stdout`` gets what the program writes, where it cannot have this process's own. ``gives``: what is on
+    stdin is for the program, which finds it by :meth:`Engine.given`."""
 
     progress: Progress = lambda time: None
     ask: Ask | None = None
     tell: Callable[[str], None] = lambda text: None
+    stdout: ByteSink | None = None
+    gives: bool = False
 
 
 class Engine(ABC):
@@ -122,6 +127,10 @@ class Engine(ABC):
     @abstractmethod
     def enter(self, command: Sequence[str], guest: Guest, front: Front) -> NoReturn:
         """Go on as ``command`` in a new run's own namespaces or guest. Raises UsageError, EmulationError."""
+
+    @abstractmethod
+    def given(self) -> bytes:
+        """Return, inside, what was on stdin outside."""
 
     @abstractmethod
     def furnish(self) -> None:

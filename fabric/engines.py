@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fabric.engine import Engine
+from fabric.errors import UsageError
 from fabric.namespaces import NamespaceEngine
 from fabric.virtual.guest import in_guest
 from fabric.virtual_time import VirtualEngine
@@ -11,6 +12,13 @@ NAMESPACE = NamespaceEngine()
 VIRTUAL = VirtualEngine()
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (NAMESPACE, VIRTUAL)}
 DEFAULT: Engine = NAMESPACE
+
+
+def engine_named(name: str) -> Engine:
+    """Return an engine. Raises UsageError."""
+    if name not in ENGINES:
+        raise UsageError(f"engine {name!r}: does not exist; use one of {', '.join(ENGINES)}")
+    return ENGINES[name]
 
 
 def current_engine() -> Engine:

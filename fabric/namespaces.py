@@ -7,10 +7,8 @@ kernel removes everything, nothing is to be cleaned, and runs side by side canno
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -23,11 +21,9 @@ from fabric.devices import make_own_devices
 from fabric.engine import Engine, Front, Guest, LatenessLimits, Timing, own_environment
 from fabric.errors import EmulationError, UsageError
 from fabric.mounts import NODEV, NOSUID, RECURSIVE, bind, mount
+from fabric.processes import die_with_sudo
 
 _MACHINES_CGROUPS = Path("/sys/fs/cgroup")
-_PR_SET_PDEATHSIG = 1
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NamespaceEngine(Engine):
@@ -63,11 +59,15 @@ class NamespaceEngine(Engine):
         unshare = shutil.which("unshare")
         if unshare is None:
             raise EmulationError("unshare is not installed; apt-get install util-linux")
-        _die_with_sudo()
+        die_with_sudo()
         sys.stdout.flush()
         sys.stderr.flush()
         flags = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         os.execve(unshare, [unshare, *flags, *command], own_environment(os.environ))
+
+    def given(self) -> bytes:
+        """Return what is on stdin, which namespaces leave as it is."""
+        return sys.stdin.buffer.read()
 
     def furnish(self) -> None:
         """Mount a /run, a /sys and a /dev of the run's own."""
@@ -108,19 +108,6 @@ class NamespaceEngine(Engine):
         if guest.memory_bytes is not None:
             raise UsageError("--memory is for --engine virtual; a run in real time has this machine's memory")
         return guest
-
-
-def _die_with_sudo() -> None:
-    """Let SIGKILL of a ``sudo fabric ...`` reach the run, too: sudo cannot pass that signal on."""
-    parent = os.getppid()
-    try:
-        name = Path(f"/proc/{parent}/comm").read_text().strip()
-    except OSError:
-        return
-    if name == "sudo":
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            sys.exit(128 + signal.SIGKILL)  # It was killed before the kernel was told to say so.
 
 
 def _keep_control_groups() -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import site
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,6 +47,7 @@ from fabric.virtual.kernel import KernelPaths
 
 _USERS_ENVIRONMENT = "environment"
 _FIGURES_DEPEND_ON = "figures_depend_on"
+_GIVEN = "given"
 _FIXED_ENVIRONMENT = {"HOME": "/tmp", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "dumb"}
 _TCP_MEMORY_PARTS = (4, 3, 2)
 """What part of a guest's memory all TCP together may use freely, sparingly and at most. A kernel's own choice, up to a
@@ -98,9 +100,15 @@ class VirtualEngine(Engine):
             handed={
                 _USERS_ENVIRONMENT: _encoded(guest_environment(os.environ, guest.seed)),
                 _FIGURES_DEPEND_ON: json.dumps(_figures_depend_on(guest_kernel, memory_bytes)).encode(),
+                **({_GIVEN: sys.stdin.buffer.read()} if front.gives else {}),
             },
+            stdout=front.stdout,
         )
         raise SystemExit(ended)
+
+    def given(self) -> bytes:
+        """Return what was on stdin; a program in a guest has none."""
+        return (CONTROL / _GIVEN).read_bytes()
 
     def furnish(self) -> None:
         """Give the TCP of dozens of hosts in one kernel the memory that they have on kernels of their own."""

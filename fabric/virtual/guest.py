@@ -28,8 +28,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from fcntl import F_DUPFD_CLOEXEC, fcntl
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 from fabric.errors import EmulationError, UsageError
 from fabric.virtual.dialogue import Ask, Dialogue
@@ -55,6 +56,16 @@ SYSTEM_PROGRAMS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/
 POLL_S = 0.05
 
 
+class ByteSink(Protocol):
+    """What takes what a program writes."""
+
+    def write(self, text: bytes, /) -> object:
+        """Take some of it."""
+
+    def flush(self) -> object:
+        """Pass on what was taken."""
+
+
 def run_in_guest(
     argv: Sequence[str],
     *,
@@ -67,8 +78,8 @@ def run_in_guest(
     console_log: Path | None = None,
     kernel_parameters: Sequence[str] = (),
     kernel: KernelPaths | None = None,
-    stdout: BinaryIO | None = None,
-    stderr: BinaryIO | None = None,
+    stdout: ByteSink | None = None,
+    stderr: ByteSink | None = None,
     ask: Ask | None = None,
     bytecode: Path | None = None,
     handed: Mapping[str, bytes] | None = None,
@@ -259,8 +270,8 @@ class _Job:
 class _Copies:
     """Passes on what the program writes, as it comes."""
 
-    def __init__(self, control: Path, stdout: BinaryIO, stderr: BinaryIO) -> None:
-        self._pairs: list[tuple[BinaryIO, BinaryIO]] = []
+    def __init__(self, control: Path, stdout: ByteSink, stderr: ByteSink) -> None:
+        self._pairs: list[tuple[BufferedReader, ByteSink]] = []
         for name, target in (("stdout", stdout), ("stderr", stderr)):
             path = control / name
             path.touch()

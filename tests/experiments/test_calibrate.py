@@ -8,8 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from experiments import calibrate
-from experiments.calibrate import CALIBRATED, USED, load_config, named_rate, rate_settings, strain_of
+from experiments import rates
+from experiments.calibrate import USED, load_config, strain_of
+from experiments.rates import CALIBRATED, named_rate, rate_settings
 from experiments.registry import resolve
 from experiments.session import PhaseOutcome
 from fabric.carried_rates import CarriedRate, Machine, keep
@@ -71,7 +72,7 @@ def test_small_fabrics_are_loaded_with_fewer_ranks_and_those_without_storage_ref
 @pytest.fixture
 def calibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(calibrate, "this_machine", lambda: MACHINE)
+    monkeypatch.setattr(rates, "this_machine", lambda: MACHINE)
     keep(CarriedRate(shape(SMALL), MACHINE, 34_000_000, "2026-01-01T00:00:00+00:00"))
 
 
@@ -94,7 +95,7 @@ def test_without_being_asked_the_topologys_own_rates_are_used(calibrated: None) 
 
 def test_what_was_not_measured_on_this_machine_is_refused(calibrated: None, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Machine("6.1.0", "a processor", 4, "userspace")
-    monkeypatch.setattr(calibrate, "this_machine", lambda: other)
+    monkeypatch.setattr(rates, "this_machine", lambda: other)
     with pytest.raises(UsageError, match=r"was not calibrated on this machine .*\(4 cores.*run fabric calib"):
         rate_settings(CALIBRATED, SMALL, [])
 

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import yaml
 
-from experiments import cli
+from experiments import cli, launcher
 from experiments.cli import main
 from experiments.config import queues_of, split_fabric_settings
 from experiments.registry import EXPERIMENTS
+from experiments.spec import Prepared
 from fabric.engine import Engine
-from fabric.engines import ENGINES
+from fabric.engines import ENGINES, NAMESPACE
 from fabric.errors import FabricError
 from fabric.lanes import QueueConfig
 
@@ -59,8 +60,21 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return found
 
 
+@pytest.fixture
+def ordered(monkeypatch: pytest.MonkeyPatch) -> list[Prepared]:
+    """The runs that would have been played."""
+    found: list[Prepared] = []
+
+    def play(prepared: Prepared, report: object) -> None:
+        found.append(prepared)
+        raise EnteredError
+
+    monkeypatch.setattr(launcher, "play", play)
+    return found
+
+
 @pytest.fixture(autouse=True)
-def _no_world(entered: list[list[str]]) -> None:
+def _no_world(entered: list[list[str]], ordered: list[Prepared]) -> None:
     """Keep every test of this file from replacing the process that runs it."""
 
 
@@ -331,26 +345,27 @@ def test_a_guest_too_small_for_its_fabric_is_refused_before_it_starts(
     assert entered == []
 
 
-def test_a_run_enters_a_world_with_its_directory_chosen(
-    entered: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_run_is_ordered_with_its_directory_chosen(
+    ordered: list[Prepared], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(EnteredError):
         main(["run", "isolation", "--seed", "3", "--set", "alone_time=1s"])
-    ((*words, option, directory),) = entered
-    assert words == ["run", "isolation", "--seed", "3", "--set", "alone_time=1s"]
-    assert option == "--out"
-    assert Path(directory).parent == tmp_path / "results"
-    assert Path(directory).name.startswith("isolation-")
+    (prepared,) = ordered
+    assert prepared.order.overrides == ("alone_time=1s", "seed=3")
+    assert prepared.order.command == ("fabric", "run", "isolation", "--seed", "3", "--set", "alone_time=1s")
+    assert (prepared.guest.seed, prepared.engine) == (3, NAMESPACE)
+    assert Path(prepared.order.directory).parent == tmp_path / "results"
+    assert Path(prepared.order.directory).name.startswith("isolation-")
 
 
 def test_a_directory_that_was_asked_for_is_told_whole(
-    entered: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ordered: list[Prepared], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(EnteredError):
         main(["run", "isolation", "--out", "mine"])
-    assert entered == [["run", "isolation", "--out", "mine", "--out", str(tmp_path / "mine")]]
+    assert ordered[0].order.directory == str(tmp_path / "mine")
 
 
 # Programs on hosts ----------------------------------------------------------------------------------------------------

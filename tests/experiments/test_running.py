@@ -13,8 +13,9 @@ import pytest
 from controllers.routes import plan_static_routes
 from experiments import tools
 from experiments.captures import captures
+from experiments.play import publish
 from experiments.probe import nics_for, planned_hops
-from experiments.run import choose_directory, publish
+from experiments.spec import choose_directory
 from fabric import world
 from fabric.errors import ResultError, TopologyError, UsageError
 from fabric.identity import NodeId

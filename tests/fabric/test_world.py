@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fabric import namespaces, virtual_time, world
+from fabric import processes, virtual_time, world
 from fabric.engine import Front, Guest
 from fabric.engines import NAMESPACE, VIRTUAL
 from fabric.errors import EmulationError, UsageError
@@ -49,7 +49,7 @@ def test_a_run_whose_sudo_is_killed_before_it_can_be_watched_ends(
         time.sleep(0.001)
     seen = iter([parent.pid, 1])  # A process without a parent is given to the first.
     monkeypatch.setattr(os, "getppid", lambda: next(seen))
-    monkeypatch.setattr(namespaces._libc, "prctl", lambda *_: 0)
+    monkeypatch.setattr(processes._libc, "prctl", lambda *_: 0)
     try:
         with pytest.raises(SystemExit) as ended:
             NAMESPACE.enter(["list"], Guest(1), Front())

@@ -13,7 +13,7 @@ import numpy as np
 
 from controllers.paths import planned_path
 from experiments.live import LiveFabric, bring_up
-from experiments.run import PRELOAD
+from experiments.preload import PRELOAD
 from experiments.session import PhaseOutcome, Session
 from fabric import netns, world
 from fabric.agents import AgentPool

@@ -25,7 +25,7 @@ from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
 
 from experiments.live import LiveFabric, bring_up
-from experiments.run import PRELOAD
+from experiments.preload import PRELOAD
 from fabric import netns, world
 from fabric.agents import AgentPool
 from fabric.errors import TrafficError

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.live import LiveFabric, bring_up
-from experiments.run import PRELOAD
+from experiments.preload import PRELOAD
 from experiments.session import Session
 from fabric import world
 from fabric.agents import AgentPool

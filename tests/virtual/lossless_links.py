@@ -13,8 +13,8 @@ from typing import Any
 
 from experiments.live import LiveFabric, bring_up
 from experiments.lossless_soak import LosslessSoakConfig, run_lossless_soak
+from experiments.preload import PRELOAD
 from experiments.registry import resolve
-from experiments.run import PRELOAD
 from experiments.session import PhaseOutcome, Session
 from experiments.stalls import stall_metrics
 from fabric import world

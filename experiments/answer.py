@@ -1,0 +1,45 @@
+"""A result's answer, printed."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from experiments.console import OUT
+from experiments.registry import Experiment
+from fabric.fidelity import EXIT_CODE_INVALID, Status
+from fabric.margins import closest_checks, cpu_used
+from fabric.results import Result
+
+_CLOSEST = 6
+"""How many checks are printed; the report has all."""
+_STATUS_STYLES = {Status.FAITHFUL: "bold green", Status.DEGRADED: "bold yellow", Status.INVALID: "bold red"}
+
+
+def print_answer(result: Result, experiment: Experiment) -> int:
+    """Print the tables, the verdict and where the rest is; return the exit code."""
+    status = Status(result.verdict["status"])
+    OUT.print(f"[bold]{experiment.name}[/]: {experiment.question}", soft_wrap=True)
+    for described in result.summary["tables"]:
+        table = Table(*described["columns"], title=described["title"], caption=described.get("note"))
+        for row in described["rows"]:
+            table.add_row(*(str(cell) for cell in row))
+        OUT.print(table)
+    OUT.print(f"verdict: [{_STATUS_STYLES[status]}]{status.value}[/]")
+    for reason in result.verdict["reasons"]:
+        OUT.print(f"  {reason}", soft_wrap=True, highlight=False)
+    _print_margins(result)
+    if experiment.see_also:
+        OUT.print(f"see also: {experiment.see_also}", soft_wrap=True, highlight=False)
+    OUT.print(f"figures: {result.directory / 'figures'}", soft_wrap=True, highlight=False)
+    OUT.print(f"result: {result.directory}", soft_wrap=True, highlight=False)
+    return EXIT_CODE_INVALID if status is Status.INVALID else 0
+
+
+def _print_margins(result: Result) -> None:
+    """Print how near the verdict's checks came to their limits, and what the run used of the CPU."""
+    for described in (closest_checks(result.verdict, _CLOSEST), cpu_used(result.manifest)):
+        if described is not None:
+            table = Table(*described.columns, title=described.title)
+            for row in described.rows:
+                table.add_row(*row)
+            OUT.print(table)

@@ -1,0 +1,46 @@
+"""``python -m experiments.enter ENGINE PARENT GUEST``: goes on as :mod:`experiments.play` in a run's own namespaces or
+guest, and ends with the process ``PARENT`` that started it. What is on stdin is for that program, and stdout has a line
+per event (:mod:`experiments.events`)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from experiments.events import ClockProgress, EventLines, Note, failure_of
+from fabric.engine import Front, Guest
+from fabric.engines import engine_named
+from fabric.errors import FabricError
+from fabric.processes import die_with
+from fabric.virtual.watch import GuestTime
+
+
+def guest_as_text(guest: Guest) -> str:
+    """Return a guest as an argument of this program."""
+    return json.dumps([guest.seed, list(map(str, guest.keep)), guest.memory_bytes])
+
+
+def _guest(text: str) -> Guest:
+    seed, keep, memory_bytes = json.loads(text)
+    return Guest(seed, tuple(map(Path, keep)), memory_bytes)
+
+
+def main(engine: str, parent: str, guest: str) -> int:
+    """Enter, and return the exit code if that fails."""
+    die_with(int(parent))
+    lines = EventLines(sys.stdout.buffer)
+
+    def show(time: GuestTime) -> None:
+        lines.report(ClockProgress(time.virtual_s, time.wall_s))
+
+    front = Front(show, tell=lambda text: lines.report(Note(text)), stdout=lines, gives=True)
+    try:
+        engine_named(engine).enter([sys.executable, "-m", "experiments.play"], _guest(guest), front)
+    except FabricError as error:
+        lines.report(failure_of(error))
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

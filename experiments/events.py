@@ -1,0 +1,107 @@
+"""What a run reports while it goes on, and how that travels from the run's own namespaces or guest: lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import BinaryIO
+
+from fabric.errors import (
+    ConfigError,
+    ControllerError,
+    EmulationError,
+    FabricError,
+    ResultError,
+    TrafficError,
+    UsageError,
+)
+
+
+@dataclass(frozen=True)
+class Note:
+    """What is done now, in words."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class PhaseProgress:
+    """How much of a phase has been played, as a fraction."""
+
+    title: str
+    fraction: float
+
+
+@dataclass(frozen=True)
+class ClockProgress:
+    """How far virtual time and the wall clock are, in seconds since the run began."""
+
+    virtual_s: float
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run failed; ``kind`` is the error's class."""
+
+    kind: str
+    text: str
+
+
+Event = Note | PhaseProgress | ClockProgress | Failure
+Report = Callable[[Event], None]
+"""Is called with each event, in order. May raise: that ends the run."""
+
+_KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in (Note, PhaseProgress, ClockProgress, Failure)}
+_ERRORS = {kind.__name__: kind for kind in (ControllerError, EmulationError, ResultError, TrafficError, UsageError)}
+
+
+def encoded(event: Event) -> bytes:
+    """Return an event as a line."""
+    return json.dumps([type(event).__name__, asdict(event)]).encode() + b"\n"
+
+
+def decoded(line: bytes) -> Event:
+    """Return the event that a line holds. Raises EmulationError for a line that is none."""
+    try:
+        name, values = json.loads(line)
+        return _KINDS[name](**values)
+    except (ValueError, KeyError, TypeError) as error:
+        raise EmulationError(f"a run reported {line[:200]!r}, which is no event; is it of another version?") from error
+
+
+def failure_of(error: FabricError) -> Failure:
+    """Return an error as an event."""
+    return Failure(type(error).__name__, str(error))
+
+
+def error_of(failure: Failure) -> FabricError:
+    """Return the error that a run failed with; a config's faults are lines of its text."""
+    if failure.kind == ConfigError.__name__:
+        source, _, _ = failure.text.partition(": ")
+        return ConfigError(source, [line.removeprefix(f"{source}: ") for line in failure.text.splitlines()])
+    return _ERRORS.get(failure.kind, EmulationError)(failure.text)
+
+
+class EventLines:
+    """Writes events to a stream, and passes on lines of events of others: whole lines only, so that none is torn."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._rest = b""
+
+    def report(self, event: Event) -> None:
+        """Write an event."""
+        self._stream.write(encoded(event))
+        self._stream.flush()
+
+    def write(self, text: bytes) -> int:
+        """Pass on the lines that are whole by now."""
+        lines, newline, self._rest = (self._rest + text).rpartition(b"\n")
+        self._stream.write(lines + newline)
+        return len(text)
+
+    def flush(self) -> None:
+        """Let the reader have all that was passed on."""
+        self._stream.flush()

@@ -1,0 +1,162 @@
+"""One callable run, whatever its engine: it reports while it goes on, leaves a directory, and returns it read."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from experiments.enter import guest_as_text
+from experiments.events import Event, Failure, Note, Report, decoded, error_of
+from experiments.spec import Prepared, RunSpec, prepare
+from fabric.errors import EmulationError, FabricError
+from fabric.results import Result
+
+_SILENCE_S = 1800.0
+"""A run that reports nothing for so long is stuck. The longest silence is the planning of a large fabric."""
+_ENDING_S = 60.0
+"""How long a run that is told to end may take: it stops its programs and switches."""
+_LAST_LINES = 30
+
+
+def launch(spec: RunSpec, report: Report = lambda event: None) -> Result:
+    """Play a run to its end and return its result; ``report`` is called with each event, in the caller's thread.
+
+    Several may be called at once, each in a thread of its own, as far as cores and memory go. The verdict is the
+    result's: a run that is not to be believed has one, too. Raises ConfigError or UsageError before anything is
+    started, another FabricError if the run fails, and whatever ``report`` raises; then nothing of the run is left.
+    """
+    return play(prepare(spec, sys.argv), report)
+
+
+def load(directory: Path | str) -> Result:
+    """Return a run's directory, read. Raises ResultError if it is none."""
+    return Result(Path(directory))
+
+
+def play(prepared: Prepared, report: Report) -> Result:
+    """Play a run that has been checked; see :func:`launch`."""
+    directory = Path(prepared.order.directory)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with _started(prepared) as process:
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # It has ended; its last words say why.
+            process.stdin.write(prepared.order.encoded())
+            process.stdin.close()
+        failure = _reported(process, report)
+    if failure is not None:
+        raise error_of(failure)
+    return Result(directory)
+
+
+@contextmanager
+def _started(prepared: Prepared) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a run's process for the time of a block, at whose end it has ended. Ctrl-C reaches it by this process only:
+    it is in a session of its own."""
+    arguments = [prepared.engine.name, str(os.getpid()), guest_as_text(prepared.guest)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments.enter", *arguments],
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    except KeyboardInterrupt:
+        _end(process, signal.SIGINT)
+        raise
+    except BaseException:
+        _end(process, signal.SIGTERM)
+        raise
+    finally:
+        for stream in (process.stdin, process.stdout, process.stderr):
+            assert stream is not None
+            with suppress(BrokenPipeError):
+                stream.close()
+
+
+def _end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """End a run in good order, or else at once."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+    try:
+        process.wait(_ENDING_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class _Output:
+    """What a process writes: events, and lines of stderr as notes, in the order in which they come."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.last: deque[str] = deque(maxlen=_LAST_LINES)
+        self._events: queue.SimpleQueue[Event | FabricError | None] = queue.SimpleQueue()
+        self._open = 2
+        for read, stream in ((self._read_events, process.stdout), (self._read_words, process.stderr)):
+            threading.Thread(target=self._all_of, args=(read, stream), daemon=True).start()
+
+    def _all_of(self, read: Callable[[IO[bytes]], None], stream: IO[bytes]) -> None:
+        try:
+            read(stream)
+        except FabricError as error:
+            self._events.put(error)
+        except ValueError:
+            pass  # Closed: nobody waits for more.
+        finally:
+            self._events.put(None)
+
+    def _read_events(self, stream: IO[bytes]) -> None:
+        for line in stream:
+            self._events.put(decoded(line))
+
+    def _read_words(self, stream: IO[bytes]) -> None:
+        for line in stream:
+            text = line.decode(errors="replace").rstrip()
+            self.last.append(text)
+            self._events.put(Note(text))
+
+    def events(self) -> Iterator[Event]:
+        """Yield events until both streams have ended. Raises EmulationError if none comes for long."""
+        while self._open:
+            try:
+                event = self._events.get(timeout=_SILENCE_S)
+            except queue.Empty:
+                raise EmulationError(
+                    f"waited {_SILENCE_S:g} s for an event of the run, and none came; it was ended"
+                ) from None
+            if isinstance(event, FabricError):
+                raise event
+            if event is None:
+                self._open -= 1
+            else:
+                yield event
+
+
+def _reported(process: subprocess.Popen[bytes], report: Report) -> Failure | None:
+    """Report a process's events until it ends; return why it failed."""
+    output = _Output(process)
+    failure = None
+    for event in output.events():
+        if isinstance(event, Failure):
+            failure = event
+        else:
+            report(event)
+    code = process.wait(_ENDING_S)
+    if failure is None and code:
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        words = "".join(f"\n  {line}" for line in output.last)
+        return Failure(EmulationError.__name__, f"the run's process ended {how}; its last words:{words or ' none'}")
+    return failure

@@ -1,0 +1,29 @@
+"""What the process that plays a run is ordered to play."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the process that plays is given: a file or an experiment's name with settings, and where the result goes.
+    ``command``: by what the run was asked for."""
+
+    experiment: str
+    overrides: tuple[str, ...]
+    directory: str
+    captures: tuple[str, ...]
+    command: tuple[str, ...]
+
+    def encoded(self) -> bytes:
+        """Return it as JSON."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decoded(cls, text: bytes) -> Order:
+        """Return what :meth:`encoded` made JSON of."""
+        values = json.loads(text)
+        parts = {name: tuple(values[name]) for name in ("overrides", "captures", "command")}
+        return cls(experiment=values["experiment"], directory=values["directory"], **parts)

@@ -1,0 +1,111 @@
+"""``python -m experiments.play``: plays a run in its own namespaces or guest, and leaves its directory.
+
+It is given an :class:`experiments.order.Order`, and reports on stdout, a line per event (:mod:`experiments.events`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from experiments.captures import captures
+from experiments.config import RunConfig
+from experiments.congestion import tell_congestion
+from experiments.events import EventLines, Note, PhaseProgress, Report, failure_of
+from experiments.handover import copy_to_user
+from experiments.live import bring_up
+from experiments.order import Order
+from experiments.preload import PRELOAD
+from experiments.registry import Experiment, resolve
+from experiments.session import Session
+from fabric import world
+from fabric.agents import AgentPool
+from fabric.engines import current_engine
+from fabric.errors import FabricError, ResultError
+from fabric.lanes import plan_lanes
+from fabric.report import write_report
+from fabric.results import Result, ResultWriter
+
+
+def main() -> int:
+    """Play what is ordered, and return the exit code."""
+    lines = EventLines(_own_stdout())
+    try:
+        order = Order.decoded(current_engine().given())
+        world.set_up()
+        play(order, lines.report)
+    except FabricError as error:
+        lines.report(failure_of(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 1
+    return 0
+
+
+def _own_stdout() -> BinaryIO:
+    """Return stdout; what libraries print from now on goes to stderr instead."""
+    mine = os.dup(1)
+    os.dup2(2, 1)
+    return os.fdopen(mine, "wb")
+
+
+def play(order: Order, report: Report) -> None:
+    """Play an experiment in this process's own namespaces or guest, and publish its directory."""
+    experiment, config, resolved = resolve(order.experiment, order.overrides)
+    directory = Path(order.directory)
+    draft = ResultWriter(world.RUN_DIR / "result" / directory.name)
+    try:
+        _play(experiment, config, resolved, draft, order, report)
+    except Exception:
+        _save_logs(draft, directory, report)
+        raise
+    report(Note("drawing figures"))
+    write_report(Result(draft.directory))
+    publish(draft.directory, directory)
+
+
+def _play(
+    experiment: Experiment,
+    config: RunConfig,
+    resolved: dict[str, Any],
+    draft: ResultWriter,
+    order: Order,
+    report: Report,
+) -> None:
+    fabric = config.fabric()
+    lanes = plan_lanes(config.queues, config.queueings_played[0])
+
+    def tell(text: str) -> None:
+        report(Note(text))
+
+    def progress(title: str, fraction: float) -> None:
+        report(PhaseProgress(title, fraction))
+
+    with ExitStack() as stack:
+        live = stack.enter_context(bring_up(fabric, lanes, draft.directory / "logs", tell, config.routing))
+        stack.enter_context(captures(live.emulation, order.captures))
+        pool = AgentPool(PRELOAD)
+        stack.callback(pool.stop)
+        session = Session.of(config, live, pool, tell, progress)
+        summary = tell_congestion(session, experiment.run(session, config))
+        session.write(draft, experiment.name, resolved, summary, order.command)
+
+
+def _save_logs(draft: ResultWriter, directory: Path, report: Report) -> None:
+    """Keep the logs of a run that failed: they say why, and the run's memory goes with it."""
+    target = copy_to_user(draft.directory / "logs", directory.with_name(directory.name + ".failed-logs"))
+    report(Note(f"logs: {target}"))
+
+
+def publish(draft: Path, directory: Path) -> None:
+    """Move a whole result out of the run's memory: it appears under its name only when complete."""
+    if directory.exists():
+        raise ResultError(f"{directory}: came into being while the run went on; the result is lost, run again")
+    copy_to_user(draft, directory.with_name(directory.name + ".partial")).rename(directory)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+"""What the process that forks programs into hosts imports beforehand."""
+
+from __future__ import annotations
+
+from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
+
+PRELOAD = (
+    "traffic.hfreduce",
+    "traffic.nccl",
+    "traffic.background",
+    "traffic.blackout",
+    "traffic.fan_in",
+    "traffic.streams",
+    "fabric.telemetry",
+    "fabric.faults",
+    "fabric.stall_audit",
+    *STORAGE_PRELOAD,
+)

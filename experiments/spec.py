@@ -1,0 +1,92 @@
+"""A run as a value: what is asked for, and what that comes to once it is checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.config import RunConfig, require_engine_for_jitter
+from experiments.order import Order
+from experiments.rates import CALIBRATED, rate_settings
+from experiments.registry import Experiment, resolve
+from fabric import engines, lossless
+from fabric.engine import Engine, Guest
+from fabric.errors import UsageError
+from fabric.results import new_directory
+from fabric.virtual.guest import directories_named
+from fabric.virtual.memory import described, needed_bytes
+from traffic import congestion_control
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What a run is to be.
+
+    ``experiment``: the name of one, or the path of a YAML file. ``settings``: values by their place in its config, such
+    as ``{"queues.lanes.storage.share": 0.2}``; ``overrides``: the same as text, ``a.b=value`` in YAML. ``seed`` is the
+    config's if None. ``engine``: ``namespace`` or ``virtual``. ``rate``: what NICs send at, all other links in
+    proportion, such as ``"15 Mbit/s"``, or ``calibrated``; None: the topology's own. ``memory_bytes``: of a guest.
+    ``directory``: where the result will be; None: a new one in ``results``. ``captures``: ports and files, such as
+    ``z0l03:7=leaf.pcap``.
+    """
+
+    experiment: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Sequence[str] = ()
+    seed: int | None = None
+    engine: str = engines.DEFAULT.name
+    rate: str | None = None
+    memory_bytes: int | None = None
+    directory: Path | None = None
+    captures: Sequence[str] = ()
+
+    @property
+    def all_overrides(self) -> list[str]:
+        """Settings, overrides and seed as text; the last counts."""
+        seed = [f"seed={self.seed}"] if self.seed is not None else []
+        return [*(f"{key}={json.dumps(value)}" for key, value in self.settings.items()), *self.overrides, *seed]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that can start: checked, with all that it depends on."""
+
+    experiment: Experiment
+    config: RunConfig
+    engine: Engine
+    guest: Guest
+    order: Order
+
+
+def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
+    """Check a run before anything is started. Raises ConfigError or UsageError with every reason why it cannot be."""
+    engine = engines.engine_named(spec.engine)
+    overrides = spec.all_overrides
+    experiment, config, _ = resolve(spec.experiment, overrides)
+    if spec.rate is not None:
+        if spec.rate == CALIBRATED and engine.is_exact:
+            raise UsageError(f"--rate calibrated: {engine.clock} carries any rate; leave it out")
+        overrides = [*overrides, *rate_settings(spec.rate, config.topology, overrides)]
+        experiment, config, _ = resolve(spec.experiment, overrides)
+    lossless.require(engine, *config.queueings_played)
+    congestion_control.require(engine, config.congestion_control)
+    require_engine_for_jitter(engine, config.queues)
+    directory = choose_directory(spec.directory, experiment.name)
+    fabric = config.fabric()
+    keep = (directory.parent, *directories_named(spec.captures))
+    guest = engine.guest_for(Guest(config.seed, keep, spec.memory_bytes), needed_bytes(fabric), described(fabric))
+    order = Order(spec.experiment, tuple(overrides), str(directory), tuple(spec.captures), tuple(command))
+    return Prepared(experiment, config, engine, guest, order)
+
+
+def choose_directory(wanted: Path | None, experiment: str) -> Path:
+    """Return the absolute path of a run's directory, which must be new. Raises UsageError."""
+    directory = (wanted or new_directory(Path("results"), experiment)).absolute()
+    if directory.exists():
+        raise UsageError(f"--out {directory}: exists already, and results are never overwritten; give a new name")
+    if directory.is_relative_to("/run"):
+        raise UsageError(f"--out {directory}: /run is private to a run and ends with it; give a path elsewhere")
+    return directory
