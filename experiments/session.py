@@ -28,6 +28,7 @@ from fabric.errors import FabricError
 from fabric.faults import FaultInjector, FaultReport, LinkChange
 from fabric.fidelity import Check, PhaseEvidence, Verdict, judge
 from fabric.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.metrics import metrics_frame
 from fabric.model import Port
 from fabric.openvswitch import Datapath
 from fabric.port_rates import FullQueue, full_queues
@@ -348,6 +349,7 @@ class Session:
     ) -> Verdict:
         """Write the run's files and return its verdict; ``command``: by what it was asked for."""
         verdict = self.judge()
+        self.keep_frame("metrics", metrics_frame(summary["metrics"]))
         for name in TABLES:
             writer.write_table(name, self.table(name))
         writer.write_yaml("config.yaml", config)

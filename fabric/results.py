@@ -7,7 +7,7 @@
                         repeatable_with (same values, seed and config: same figures; null where nothing promises that)
     config.yaml         the resolved config
     fabric.json         the fabric: nodes, links with rates and tiers
-    summary.json        the answers
+    summary.json        the answers: tables as they are shown, metrics by their paths
     samples/*.parquet   what was measured, see TABLES
     figures/            what ``fabric plot`` draws from the above
     logs/               the controller's and Open vSwitch's words
@@ -22,15 +22,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import yaml
 
 from fabric.errors import ResultError
+from fabric.metrics import metrics_frame
 from fabric.model import Fabric
 
-FORMAT_VERSION = 1
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMAT_VERSION = 2
+"""Of what is written. Format 1 had no table ``metrics``: its metrics are in ``summary.json`` alone."""
+READABLE_VERSIONS = (1, 2)
 
 TIME_COLUMNS = (
     "at_s", "started_s", "ended_s", "due_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s", "carrier_s",
@@ -266,6 +272,14 @@ TABLES: dict[str, dict[str, str]] = {
         "blackout_s": "float64",
         "lost_packets": "int64",
     },
+    # One row per metric: what was measured of ``job`` in ``phase`` (both may be empty), see fabric/metrics.py.
+    "metrics": {
+        "phase": "category",
+        "job": "category",
+        "name": "category",
+        "unit": "category",
+        "value": "float64",
+    },
     # One row a day of a replayed year: its cuts, what part of an undisturbed day's training it lacks, and how long all
     # flows of probes together had no network.
     "days": {
@@ -363,8 +377,9 @@ class Result:
         self.directory = directory
         self.manifest = self._json("manifest.json")
         version = self.manifest.get("format_version")
-        if version != FORMAT_VERSION:
-            raise ResultError(f"{directory}: format_version {version}, this program reads {FORMAT_VERSION}; update it")
+        if version not in READABLE_VERSIONS:
+            readable = " and ".join(map(str, READABLE_VERSIONS))
+            raise ResultError(f"{directory}: format_version {version}, this program reads {readable}; update it")
         self.fabric = self._json("fabric.json")
         self.summary = self._json("summary.json")
 
@@ -395,9 +410,29 @@ class Result:
         return float(self.fabric["reference_nic_rate_bps"]) / float(self.fabric["nic_rate_bps"])
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return a table of :data:`TABLES`; with no rows if the run did not write it."""
+        """Return a table of :data:`TABLES`; with no rows if the run did not write it. Raises ResultError for a name of
+        none."""
+        if name not in TABLES:
+            raise ResultError(f"table {name!r}: does not exist; there are {', '.join(TABLES)}")
         path = self.directory / "samples" / f"{name}.parquet"
         return pd.read_parquet(path) if path.exists() else empty_table(name)
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """The answers as numbers, a row per metric: ``phase``, ``job``, ``name``, ``unit``, ``value``.
+
+        Infinite values are not in them, and what a run did not measure has no row.
+        """
+        if self.manifest["format_version"] == 1:
+            return metrics_frame(self.summary.get("metrics", {})).astype(TABLES["metrics"])
+        return self.table("metrics")
+
+    def figure(self, name: str) -> Figure:
+        """Return a figure, drawn anew; it has the names of the files in ``figures``. Raises ResultError if there is
+        none of that name, or nothing to show in it."""
+        from fabric.figures import draw_figure  # Which takes a second to load.
+
+        return draw_figure(self, name)
 
 
 def new_directory(base: Path, experiment: str) -> Path:

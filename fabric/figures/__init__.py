@@ -8,6 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from fabric.errors import ResultError
 from fabric.figures import (
     congestion,
     cuts,
@@ -157,4 +158,15 @@ def draw_all(result: Result) -> list[Path]:
     return paths
 
 
-__all__ = ["FIGURES", "FigureSpec", "draw_all", "draw_topology"]
+def draw_figure(result: Result, name: str) -> Figure:
+    """Return a figure of :data:`FIGURES`. Raises ResultError if there is none, or nothing to show in it."""
+    specs = {spec.name: spec for spec in FIGURES}
+    if name not in specs:
+        raise ResultError(f"figure {name!r}: does not exist; there are {', '.join(specs)}")
+    figure = specs[name].draw(result)
+    if figure is None:
+        raise ResultError(f"{result.directory}: has nothing to show in the figure {name!r}")
+    return figure
+
+
+__all__ = ["FIGURES", "FigureSpec", "draw_all", "draw_figure", "draw_topology"]

@@ -164,18 +164,18 @@ def test_a_result_knows_its_phases_verdict_and_scale(tmp_path: Path) -> None:
     assert result.summary == {"answer": "yes"}
 
 
-@pytest.mark.parametrize("version", [FORMAT_VERSION + 1, 0, None, "1"])
+@pytest.mark.parametrize("version", [FORMAT_VERSION + 1, 0, None, "2"])
 def test_a_format_of_another_version_is_refused(tmp_path: Path, version: object) -> None:
     written(tmp_path, format_version=version)
     with pytest.raises(ResultError) as refused:
         Result(tmp_path)
-    words = f"{tmp_path}: format_version {version}, this program reads {FORMAT_VERSION}; update it"
+    words = f"{tmp_path}: format_version {version}, this program reads 1 and 2; update it"
     assert str(refused.value) == words
 
 
 def test_the_version_is_looked_at_before_anything_else(tmp_path: Path) -> None:
     ResultWriter(tmp_path).write_json("manifest.json", {"format_version": 99})
-    with pytest.raises(ResultError, match=re.escape(f"{tmp_path}: format_version 99, this program reads 1; update it")):
+    with pytest.raises(ResultError, match=re.escape(f"{tmp_path}: format_version 99, this program reads 1 and 2; update it")):
         Result(tmp_path)
 
 
