@@ -175,7 +175,8 @@ def test_a_format_of_another_version_is_refused(tmp_path: Path, version: object)
 
 def test_the_version_is_looked_at_before_anything_else(tmp_path: Path) -> None:
     ResultWriter(tmp_path).write_json("manifest.json", {"format_version": 99})
-    with pytest.raises(ResultError, match=re.escape(f"{tmp_path}: format_version 99, this program reads 1 and 2; update it")):
+    words = f"{tmp_path}: format_version 99, this program reads 1 and 2; update it"
+    with pytest.raises(ResultError, match=re.escape(words)):
         Result(tmp_path)
 
 
