@@ -68,7 +68,7 @@ def test_no_half_written_value_is_ever_read() -> None:
             record.add(late)
     try:
         deadline = time.monotonic() + 1
-        seen = set()
+        seen: set[float] = set()
         while time.monotonic() < deadline:
             seen.update(record.worst_s(now_s=20000.0) for _ in range(100))
     finally:
