@@ -49,9 +49,9 @@ def choose_directory(wanted: Path | None, experiment: str) -> Path:
     """Return the absolute path of a run's directory, which must be new. Raises UsageError."""
     directory = (wanted or new_directory(Path("results"), experiment)).absolute()
     if directory.exists():
-        raise UsageError(f"--out {directory}: exists already, and results are never overwritten; give a new name")
+        raise UsageError(f"--out {directory}: already exists, and results are never overwritten; give a new name")
     if directory.is_relative_to("/run"):
-        raise UsageError(f"--out {directory}: /run is private to a run and ends with it; give a path elsewhere")
+        raise UsageError(f"--out {directory}: /run is private to a run and removed with it; give a path elsewhere")
     return directory
 
 
@@ -114,7 +114,7 @@ def _save_logs(draft: ResultWriter, directory: Path) -> None:
 def publish(draft: Path, directory: Path) -> None:
     """Move a whole result out of the world's memory: it appears under its name only when complete."""
     if directory.exists():
-        raise ResultError(f"{directory}: came into being while the run went on; the result is lost, run again")
+        raise ResultError(f"{directory}: was created by somebody else during the run; the result is lost, run again")
     copy_to_user(draft, directory.with_name(directory.name + ".partial")).rename(directory)
 
 

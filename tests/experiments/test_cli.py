@@ -284,19 +284,19 @@ def test_an_unknown_experiment_names_the_nearest(capsys: pytest.CaptureFixture[s
         ),
         (
             ["--memory", "8GiB"],
-            "--memory is for --engine virtual; a run in real time has this machine's memory",
+            "--memory is for --engine virtual; a run in real time uses this machine's memory: omit it",
         ),
         (
             ["--set", "queues.jitter=1"],
-            "queues.jitter is for virtual time (--engine virtual); real time has jitter of its own: set it to 0",
+            "queues.jitter is for virtual time (--engine virtual); real time has its own jitter: set it to 0",
         ),
         (
             ["--out", "/run/x"],
-            "--out /run/x: /run is private to a run and ends with it; give a path elsewhere",
+            "--out /run/x: /run is private to a run and removed with it; give a path elsewhere",
         ),
         (
             ["--out", "/tmp"],
-            "--out /tmp: exists already, and results are never overwritten; give a new name",
+            "--out /tmp: already exists, and results are never overwritten; give a new name",
         ),
     ],
 )
