@@ -1,15 +1,16 @@
 # As root, with or without sudo:
-# make run           install what is needed, then the main experiment: its table, its verdict, where the figures are
-# make test          install what is needed, also for the virtual engine, then all tests
-# make soak          the long tests that `make test` leaves out
-# make check         ruff and mypy --strict
+# make run           installs dependencies, then runs the main experiment: its tables, its verdict, where the figures are
+# make test          installs dependencies, also of the virtual engine, then runs all tests
+# make soak          runs the long tests that `make test` leaves out
+# make check         runs ruff and mypy --strict
 # make virtual       builds the kernel of the virtual engine
-# make bench         the measurements that the README quotes
-# make stock-kernel  the namespace engine on a distribution's kernel, in full emulation; tells which packages it needs
+# make bench         the measurements that docs/performance.md quotes
+# make docs          builds the site of docs/, with the API reference, and prints where it is
+# make stock-kernel  the namespace engine on a distribution's kernel, in full emulation; names the packages it needs
 
 BIN := .venv/bin
 
-.PHONY: setup setup-virtual run test soak check bench virtual stock-kernel
+.PHONY: setup setup-virtual run test soak check bench docs virtual stock-kernel
 
 setup:
 	@tools/setup.sh
@@ -35,6 +36,12 @@ bench: setup
 	@$(BIN)/fabric bench links
 	@$(BIN)/fabric bench hfreduce
 	@$(BIN)/fabric bench hops
+
+docs: setup
+	@$(BIN)/python -c "import furo, myst_parser, sphinx" 2> /dev/null || \
+	    $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[docs]'
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "docs: $(CURDIR)/build/docs/index.html"
 
 virtual: setup-virtual
 	@$(BIN)/fabric virtual build

@@ -269,4 +269,6 @@ def _verify_sizes(detours: Detours) -> None:
     for what, count, limit in largest:
         if count > limit:
             name = detours.fabric.name
-            raise ControllerError(f"{name}: {count} {what} exceed {limit}, what fast failover can mark; use reroute")
+            raise ControllerError(
+                f"{name}: {count} {what} exceed {limit}, which is the most that fast failover can mark; use reroute"
+            )

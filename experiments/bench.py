@@ -1,4 +1,4 @@
-"""The measurements that the README quotes: ``fabric bench setup|links|hfreduce|hops|queueings`` prints each as a table.
+"""The measurements that docs/performance.md quotes, each printed as a table by ``fabric bench NAME``.
 
 They are benchmarks, not tests: what they print depends on the machine, so each states both sides of a comparison, made
 in one run.
@@ -39,7 +39,7 @@ _STEPS = 7
 
 
 def bench_setup(topology: str | None) -> None:
-    """Print how long a fabric takes to stand: with rules, and by stock Mininet without.
+    """Print how long it takes to build a fabric: with rules, and by stock Mininet without.
 
     By default 200 hosts, 30 switches and 300 links. Stock Mininet only in real time: in virtual time its many processes
     cost nothing, and minutes of ours.
@@ -56,7 +56,7 @@ def bench_setup(topology: str | None) -> None:
         table.add_row(f"this project: until {rules} rules are installed and confirmed", f"{live.ready_s:.2f}")
         table.add_row("this project: until it is warm, wall time of the host", f"{took_s:.0f}")
         if not current_engine().is_exact:
-            tell("building the same with stock Mininet, in the same world; this takes about a minute")
+            tell("building the same with stock Mininet, in the same namespaces; this takes about a minute")
             stock_s = build_with_stock_mininet(fabric)
             table.add_row("stock Mininet: links and bridges; no queues, no rules", f"{stock_s:.2f}")
             table.add_row("ratio", f"{stock_s / live.ready_s:.1f}")

@@ -99,7 +99,7 @@ def calibrate(name: str, topology: Mapping[str, Any], arguments: Sequence[str]) 
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     path = keep(CarriedRate(shape(topology), machine, found.rate_bps, now))
     OUT.print(f"{name}: {format_rate(found.rate_bps)}, on {machine}", highlight=False, soft_wrap=True)
-    OUT.print(f"nearest to its limit: {found.limit}", highlight=False, soft_wrap=True)
+    OUT.print(f"closest to its limit: {found.limit}", highlight=False, soft_wrap=True)
     OUT.print(f"kept in {path}; fabric run EXPERIMENT --rate calibrated uses it", highlight=False, soft_wrap=True)
     return 0
 
@@ -116,4 +116,4 @@ def _measured_in_a_world(arguments: Sequence[str], rate_bps: int) -> Strain:
 
 def _told(found: Strain) -> str:
     word = "holds" if found.holds else "is too much"
-    return f"{format_rate(found.rate_bps)} {word}: {found.value:.0%} of what is allowed; {found.limit}"
+    return f"{format_rate(found.rate_bps)} {word}: {found.value:.0%} of the limit; {found.limit}"

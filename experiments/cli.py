@@ -1,6 +1,6 @@
 """The ``fabric`` command.
 
-Exit codes: 0 done and believed; 1 failed; 2 wrong use or config; 3 done, but the verdict is ``invalid``.
+Exit codes: 0 done, and the verdict is not ``invalid``; 1 failed; 2 wrong use or config; 3 done, but ``invalid``.
 """
 
 from __future__ import annotations
@@ -81,24 +81,24 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_looking(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    doctor = commands.add_parser("doctor", help="what this machine can do, and how to mend what is missing")
+    doctor = commands.add_parser("doctor", help="show what this machine can do, and how to fix what is missing")
     doctor.add_argument("--json", action="store_true")
     doctor.set_defaults(command=run_doctor)
 
-    topo = commands.add_parser("topo", help="look at a topology").add_subparsers(required=True, metavar="show|draw")
-    show = topo.add_parser("show", help="counts, port budget, bisection, oversubscription, relative cost")
+    topo = commands.add_parser("topo", help="inspect a topology").add_subparsers(required=True, metavar="show|draw")
+    show = topo.add_parser("show", help="print counts, port budget, bisection, oversubscription, relative cost")
     show.add_argument("topology", metavar="FILE")
     show.add_argument("--json", action="store_true")
     show.set_defaults(command=show_topology)
-    draw = topo.add_parser("draw", help="a picture of it")
+    draw = topo.add_parser("draw", help="draw it")
     draw.add_argument("topology", metavar="FILE")
     draw.add_argument("-o", "--out", required=True, type=Path, metavar="FILE.svg")
     draw.set_defaults(command=draw_topology)
 
-    check = commands.add_parser("check", help="every fault of a topology or experiment config at once")
+    check = commands.add_parser("check", help="report every fault of a topology or an experiment's config")
     check.add_argument("file", metavar="FILE")
     check.set_defaults(command=check_file)
-    commands.add_parser("list", help="the experiments, a line each").set_defaults(command=list_experiments)
+    commands.add_parser("list", help="list the experiments, one per line").set_defaults(command=list_experiments)
 
 
 def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -106,14 +106,16 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     run.add_argument("experiment", metavar="EXPERIMENT|FILE")
     run.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides")
     _add_engine_option(run)
-    rate = "give NICs this rate and all links in proportion; calibrated: what fabric calibrate found for this machine"
+    rate = (
+        "scale all links so that NICs have this rate; calibrated: the rate that fabric calibrate found for this machine"
+    )
     run.add_argument("--rate", metavar="RATE|calibrated", help=rate)
     run.add_argument("--seed", type=int, metavar="N")
-    run.add_argument("--out", type=Path, metavar="DIR", help="the run's directory; by default a new one in results/")
+    run.add_argument("--out", type=Path, metavar="DIR", help="directory of the run (default: a new one in results/)")
     run.add_argument("--capture", action="append", default=[], metavar="PORT=FILE", help="z0l03:7=a.pcap")
     run.set_defaults(command=run_experiment)
 
-    path = commands.add_parser("path", help="where packets between two hosts go: the plan, and a probe on the wire")
+    path = commands.add_parser("path", help="show the path between two hosts: by the plan, or of a real packet")
     _add_fabric_options(path)
     path.add_argument("source", metavar="HOST")
     path.add_argument("destination", metavar="HOST")
@@ -125,53 +127,59 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_engine_option(path)
     path.set_defaults(command=show_path)
 
-    text = "the fabric up, with Mininet's prompt"
+    text = "bring the fabric up with Mininet's prompt"
     waits = "In virtual time the clock stands still while the prompt waits, and keys go to the prompt only."
-    shell = commands.add_parser("shell", help=f"{text} (root)", description=f"Show {text}. {waits}")
+    shell = commands.add_parser("shell", help=f"{text} (root)", description=f"{text[0].upper()}{text[1:]}. {waits}")
     _add_fabric_options(shell)
     _add_engine_option(shell)
     shell.add_argument("--capture", action="append", default=[], metavar="PORT=FILE")
     shell.set_defaults(command=run_shell)
 
-    stdin = "The program's stdin is empty (/dev/null), in either engine, and so is that of a program beside it."
-    text = "an unmodified program on hosts of the fabric (root)"
-    execute = commands.add_parser("exec", help=text, description=f"Run {text.removesuffix(' (root)')}. {stdin}")
+    stdin = "Its stdin is empty (/dev/null), in either engine, and so is that of background programs."
+    text = "run an unmodified program on hosts of the fabric (root)"
+    execute = commands.add_parser(
+        "exec", help=text, description=f"{text.removesuffix(' (root)').capitalize()}. {stdin}"
+    )
     _add_fabric_options(execute)
     execute.add_argument("hosts", nargs="+", metavar="HOST")
     execute.add_argument("--capture", action="append", default=[], metavar="PORT=FILE")
-    beside = "a program beside it, e.g. a server"
+    beside = "a program that runs meanwhile, e.g. a server"
     execute.add_argument("--background", action="append", default=[], metavar="HOST=COMMAND", help=beside)
-    execute.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun wants")
+    execute.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun needs")
     execute.add_argument("--timeout", type=float, default=3600.0, metavar="SECONDS")
     _add_engine_option(execute)
     execute.set_defaults(command=run_program)
 
     _add_validate(commands)
     _add_calibrate(commands)
-    bench = commands.add_parser("bench", help="the measurements that the README quotes (root)")
+    bench = commands.add_parser("bench", help="run the measurements that docs/performance.md quotes (root)")
     bench.add_argument("name", choices=["setup", "links", "hfreduce", "hops", "queueings", "plans"])
     bench.add_argument(
-        "--topology", metavar="FILE", help="of setup (by default two_hundred_hosts) and plans (fire_flyer_2)"
+        "--topology", metavar="FILE", help="for setup (default: two_hundred_hosts) and plans (default: fire_flyer_2)"
     )
     _add_engine_option(bench)
     bench.set_defaults(command=run_bench)
 
-    virtual = commands.add_parser("virtual", help="the kernel of the virtual engine").add_subparsers(required=True)
+    virtual = commands.add_parser("virtual", help="build or list kernels of the virtual engine").add_subparsers(
+        required=True
+    )
     text = "build it from the distribution's source, once"
-    chosen = f"Kernels of several versions lie side by side; {kernel.CHOICE}=6.1 in the environment chooses one."
+    chosen = f"Several versions can be installed; {kernel.CHOICE}=6.1 in the environment chooses one."
     build = virtual.add_parser("build", help=text, description=f"{text.capitalize()}. {chosen}")
-    source = "the source's archive; by default of those in /usr/src one that is known to work, or else the newest"
+    source = "archive of the source (default: one in /usr/src that is known to work, or else the newest there)"
     build.add_argument("--source", type=Path, metavar="FILE", help=source)
     build.set_defaults(command=build_kernel)
-    show = virtual.add_parser("list", help="the kernels that are built; the first one is used")
+    show = virtual.add_parser("list", help="list the kernels that are built; the first one is used")
     show.set_defaults(command=list_kernels)
 
 
 def _add_validate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    validate = commands.add_parser("validate", help="is the fabric in order? links, bandwidth, storage; 1 if not")
+    validate = commands.add_parser(
+        "validate", help="test links, bandwidth and storage of a fabric; exit code 1 if it has faults"
+    )
     _add_fabric_options(validate)
-    validate.add_argument("--quick", action="store_true", help="links only: state, wiring, speed and loss")
-    beyond = "how many pairs of NICs to measure at most; of more, a sample (default: 1000)"
+    validate.add_argument("--quick", action="store_true", help="test links only: state, wiring, speed and loss")
+    beyond = "measure at most this many pairs of NICs, sampled at random (default: 1000)"
     validate.add_argument("--pairs", type=int, default=1000, metavar="N", help=beyond)
     faulty = 'inject "link NAME rate 0.5", "link NAME loss 0.01", "link NAME down" or "miswired NAME NAME"'
     validate.add_argument("--fault", action="append", default=[], metavar="TEXT", help=faulty)
@@ -181,19 +189,23 @@ def _add_validate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def _add_calibrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    text = "the rate at which this machine carries a topology with a fifth of its CPU to spare (root)"
-    calibrate = commands.add_parser("calibrate", help=text, description=f"Find {text.removesuffix(' (root)')}.")
+    text = "find the rate at which this machine carries a topology with a fifth of its CPU idle (root)"
+    calibrate = commands.add_parser("calibrate", help=text, description=f"{text.removesuffix(' (root)').capitalize()}.")
     calibrate.add_argument("topology", metavar="TOPOLOGY")
     calibrate.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides")
-    calibrate.add_argument("--at", metavar="RATE", help="only measure how far the machine keeps up at this rate")
+    calibrate.add_argument("--at", metavar="RATE", help="only measure how well the machine keeps up at this rate")
     calibrate.add_argument("--json", action="store_true", help="with --at: print the measurement as JSON")
     calibrate.set_defaults(command=run_calibration, engine=engines.NAMESPACE.name, memory=None)
 
 
 def _add_engine_option(parser: argparse.ArgumentParser) -> None:
-    text = "namespace: real time, root; virtual: exact, in virtual time, no root; what programs compute takes no time"
+    text = (
+        "namespace: real time, needs root; virtual: exact, in virtual time, without root; computing takes no time there"
+    )
     parser.add_argument("--engine", choices=engines.ENGINES, default=engines.DEFAULT.name, help=text)
-    memory = "of the virtual engine's guest, e.g. 8GiB (default: 4GiB); what it uses of that is taken from this machine"
+    memory = (
+        "memory of the virtual engine's guest, e.g. 8GiB (default: 4GiB); allocated from this machine as it is used"
+    )
     parser.add_argument("--memory", type=_size_bytes, metavar="SIZE", help=memory)
 
 
@@ -207,15 +219,17 @@ def _size_bytes(text: str) -> int:
 def _add_fabric_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology", metavar="TOPOLOGY")
     policies, repairs = [one.value for one in Policy], [one.value for one in Repair]
-    parser.add_argument("--routing", choices=policies, default="static", help="which of equal ways packets take")
-    parser.add_argument("--repair", choices=repairs, default="wait", help="what is done about a failed link")
+    parser.add_argument(
+        "--routing", choices=policies, default="static", help="which of several equal paths packets take"
+    )
+    parser.add_argument("--repair", choices=repairs, default="wait", help="what happens when a link fails")
     queueings = [queueing.value for queueing in Queueing]
     text = (
-        "one queue a port, or lanes; lossless: by credits, in the virtual engine or with the kernel datapath "
-        "(what it leaves out of InfiniBand and PFC: README, What it does not model)"
+        "one queue per port, or lanes; lossless: by credits, in the virtual engine or with the kernel datapath "
+        "(docs/limits.md lists what it does not model of InfiniBand and PFC)"
     )
     parser.add_argument("--queueing", choices=queueings, default="lanes", help=text)
-    values = "as of fabric run: topology.placement=packed, queues.lanes.storage.share=0.2; topology. may be left out"
+    values = "as in fabric run: topology.placement=packed, queues.lanes.storage.share=0.2; topology. may be omitted"
     parser.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides", help=values)
 
 
@@ -227,14 +241,14 @@ def _add_reading(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         reading = commands.add_parser(name, help=text)
         reading.add_argument("directory", type=Path, metavar="DIR")
         reading.set_defaults(command=command)
-    compare = commands.add_parser("compare", help="results side by side")
+    compare = commands.add_parser("compare", help="compare results")
     compare.add_argument("directories", type=Path, nargs="+", metavar="DIR")
     compare.add_argument("--json", action="store_true")
     compare.set_defaults(command=compare_results)
 
 
 def run_doctor(options: argparse.Namespace, _: list[str]) -> int:
-    """Say what this machine can do; 0 if experiments can run."""
+    """Print what this machine can do; 0 if experiments can run."""
     from fabric.doctor import can_run, examine
 
     findings = examine()
@@ -242,7 +256,7 @@ def run_doctor(options: argparse.Namespace, _: list[str]) -> int:
     if options.json:
         OUT.print_json(data={"can_run": ready, "findings": [vars(found) for found in findings]})
         return 0 if ready else 1
-    table = Table("", "looked at", "found", "mend it with")
+    table = Table("", "checked", "found", "fix it with")
     for found in findings:
         mark = "[green]ok[/]" if found.good else "[red]missing[/]" if found.needed else "[yellow]note[/]"
         table.add_row(mark, found.subject, _escaped(found.detail), found.remedy)
@@ -292,7 +306,7 @@ def _file_to_check(name: str) -> Path:
 
 
 def list_experiments(options: argparse.Namespace, _: list[str]) -> int:
-    """Print the experiments, a line each."""
+    """Print the experiments, one per line."""
     from experiments.registry import EXPERIMENTS
 
     for experiment in EXPERIMENTS.values():
@@ -325,14 +339,14 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
 
 
 def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
-    """Print where packets between two hosts go."""
+    """Print the path of packets between two hosts."""
     from experiments.tools import print_path, probe_in_world
 
     fabric = _fabric_of(options)
     if not options.probe:
         return print_path(fabric, options)
     if options.down:
-        raise UsageError("--down is for the plan alone; a probe goes over links that are up: leave one of them out")
+        raise UsageError("--down is for the plan only, and a probe needs links that are up: omit one of the two")
     _require_queueing(fabric, options)
     _enter_world(arguments, options, fabric)
     return probe_in_world(fabric, options)
@@ -364,7 +378,7 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
 
 
 def run_validation(options: argparse.Namespace, arguments: list[str]) -> int:
-    """Test a fabric; 1 if something is wrong with it."""
+    """Test a fabric; 1 if it has faults."""
     from experiments.validate import check_options, validate_in_world
 
     fabric = _fabric_of(options)
@@ -383,7 +397,7 @@ def run_calibration(options: argparse.Namespace, arguments: list[str]) -> int:
     topology = read_topology(options.topology, options.overrides)
     if options.at is None:
         if options.json:
-            raise UsageError("--json: goes with --at RATE only")
+            raise UsageError("--json: only with --at RATE; add that")
         if os.geteuid() != 0:
             raise UsageError("calibrate needs root to make network namespaces; run it again with sudo")
         return calibrate(options.topology, topology, arguments)

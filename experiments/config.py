@@ -119,7 +119,7 @@ def require_engine_for_jitter(engine: Engine, queues: QueueConfig) -> None:
     """Raise UsageError if queues ask for a jitter that is not to be had, but is there anyway."""
     if queues.jitter and not engine.is_exact:
         raise UsageError(
-            f"queues.jitter is for virtual time (--engine virtual); {engine.clock} has jitter of its own: set it to 0"
+            f"queues.jitter is for virtual time (--engine virtual); {engine.clock} has its own jitter: set it to 0"
         )
 
 

@@ -62,7 +62,7 @@ def congestion_metrics(found: Found) -> dict[str, float]:
 
 
 def congestion_tables(phases: Sequence[Found]) -> list[dict[str, Any]]:
-    """Return the tables of trees, of lanes that stood still and of victims; phases without a tree are left out."""
+    """Return the tables of trees, of stalled lanes and of victims; phases without a tree are omitted."""
     congested = [found for found in phases if not found.trees.empty]
     return [_trees_table(congested), _stalled_table(congested), _victims_table(congested)] if congested else []
 
@@ -74,9 +74,9 @@ def _trees_table(phases: Sequence[Found]) -> dict[str, Any]:
         "title": "Congestion trees",
         "columns": ["phase", "root", "of the time", "longest", *shape],
         "rows": rows,
-        "note": f"a lane is blocked in an interval between samples of more than {BLOCKED_SHARE:.0%} of which it stood "
-        "still for lack of room; its tree's root is the port for which it and those before it wait; of each phase the "
-        f"{_TREES_SHOWN} roots with the largest trees, by ports and time; hosts blocked: whose NICs are in the tree",
+        "note": f"a lane is blocked in an interval between samples if stalled for more than {BLOCKED_SHARE:.0%} of it; "
+        "the root is the port that all lanes of the tree wait for; shown: "
+        f"the {_TREES_SHOWN} largest trees per phase, by ports and time; hosts blocked: their NICs are in the tree",
     }
 
 
@@ -110,10 +110,10 @@ def longest_s(rows: pd.DataFrame) -> float:
 def _stalled_table(phases: Sequence[Found]) -> dict[str, Any]:
     rows = [row for found in phases for row in _phase_first(found, _stalled_rows(found))]
     return {
-        "title": "Lanes that stood still longest",
-        "columns": ["phase", "link", "lane", "stalls", "stood still", "of the time", "worst interval"],
+        "title": "Lanes that stalled longest",
+        "columns": ["phase", "link", "lane", "stalls", "stalled for", "of the time", "worst interval"],
         "rows": rows,
-        "note": f"the first {_LANES_SHOWN} of each phase; all are in samples/stalled_time.parquet; "
+        "note": f"the first {_LANES_SHOWN} per phase; all are in samples/stalled_time.parquet; "
         "worst interval: between two samples",
     }
 
@@ -129,14 +129,14 @@ def _stalled_rows(found: Found) -> Iterator[list[str]]:
 
 def _victims_table(phases: Sequence[Found]) -> dict[str, Any]:
     rows = [row for found in phases for row in _phase_first(found, _victim_rows(found))]
-    columns = ["phase", "flow", "slowed by", "stood still", "had", "left idle on its way"]
+    columns = ["phase", "flow", "slowed by", "stalled for", "bandwidth", "idle on its path"]
     return {
         "title": "Victims: flows slowed by ports that they do not use",
         "columns": columns,
         "rows": rows,
-        "note": f"flows whose way stood still for more than {VICTIM_SHARE:.0%} of their time behind trees whose roots "
-        f"are not on it, and with a root on it for no more than that; of each phase the first {_VICTIMS_SHOWN}; "
-        "left idle: by the fullest port of the way while it stood still, which the flow could have had besides",
+        "note": f"flows whose path was stalled for more than {VICTIM_SHARE:.0%} of their time by trees with roots not "
+        f"on it, and had a root on it for no more than that; the first {_VICTIMS_SHOWN} per phase; idle: what the "
+        "fullest port of the path left unused meanwhile, which the flow could have used",
     }
 
 

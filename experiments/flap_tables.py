@@ -143,16 +143,16 @@ def _felt_table(found: Sequence[Group], metrics: Mapping[str, float], period_s: 
         sizes = [format_time(group.duration_s), f"{numbers['cuts']:.0f}", f"{numbers['crossing_flows']:.0f}"]
         rows.append([group.routing, group.place.words, *sizes, *times, f"{numbers['retries']:.0f}"])
     noise = metrics.get("undisturbed.stall_s")
-    calm = f"; with nothing cut the longest step exceeds the median by {time_text(noise)}" if noise is not None else ""
+    calm = f"; without cuts the longest step exceeds the median by {time_text(noise)}" if noise is not None else ""
     return {
-        "title": "What was felt of a cut",
+        "title": "Effects of a cut",
         "columns": [
             "policy", "place", "cut for", "cuts", "flow-cuts", "blackout p50", "p90", "max", "step stall p50", "max",
             "slowest read", "write", "retries",
         ],
         "rows": rows,
         "note": f"blackout: of probe flows that cross the cut by the plan, to {format_time(period_s)}; stall: the "
-        f"longest step until the next cut less the undisturbed median{calm}; no repair can help a host with one link",
+        f"longest step until the next cut less the undisturbed median{calm}; no repair helps a host with one link",
     }  # fmt: skip
 
 
@@ -168,13 +168,13 @@ def _parts_table(cuts: pd.DataFrame) -> Iterator[dict[str, Any]]:
             rows.append([routing, place_words, f"{len(parts)} of {len(found)}", time_text(float(carrier)), *medians])
     if rows:
         yield {
-            "title": "From the cut to the first packet, where the controller repaired it before the link came back",
+            "title": "From the cut to the first packet, if the controller repaired it before the link came back",
             "columns": [
                 "policy", "place", "cuts", "(carrier gone at both ends)", "to port status", "to plan",
                 "to rules in place", "to all flows through", "sum",
             ],
             "rows": rows,
-            "note": "medians over cuts, each part by itself; negative: packets were through before the last switch had "
+            "note": "medians over cuts, each part by itself; negative: packets arrived before the last switch had "
             "confirmed its rules, as always where switches repair locally",
         }  # fmt: skip
 
@@ -193,7 +193,7 @@ def _tcp_table(found: Sequence[Group]) -> Iterator[dict[str, Any]]:
             "title": "What TCP adds to a blackout",
             "columns": ["policy", "place", "cut for", "network away", "step stalls for", "difference"],
             "rows": rows,
-            "note": "medians over cuts, of the worst crossing flow; TCP sends again after 200 ms at the earliest, then "
+            "note": "medians over cuts, of the worst crossing flow; TCP retransmits after 200 ms at the earliest, then "
             "after twice as long each time",
         }
 
@@ -210,10 +210,10 @@ def failed_table(session: Rows, cuts: Mapping[str, int], written: Verification |
         rows.append([routing, str(cuts.get(routing, 0)), *(f"{count:.0f}" for count in counts)])
     lost = f"{len(written.lost)} of {written.checked}" if written else "none were made"
     if written is not None and written.out_of_reach:
-        lost += f" ({len(written.out_of_reach)} out of reach)"
+        lost += f" ({len(written.out_of_reach)} unreachable)"
     return {
-        "title": "What failed",
-        "columns": ["policy", "cuts", "jobs that began again", "storage operations given up", "storage retries"],
+        "title": "Failures of jobs and operations",
+        "columns": ["policy", "cuts", "jobs restarted", "storage operations given up", "storage retries"],
         "rows": rows,
         "note": f"acknowledged writes lost: {lost}; a wrong sum of an allreduce would have ended the run",
     }
@@ -233,7 +233,7 @@ def _answer(
     sentences += [_stall_sentence(found, metrics)]
     if written is not None:
         sentences.append(written.sentence)
-    sentences.append(f"Blackouts are known to {format_time(period_s)}.")
+    sentences.append(f"Blackouts are resolved to {format_time(period_s)}.")
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -249,8 +249,8 @@ def _blackout_sentence(routing: str, found: Sequence[Group]) -> str:
     together = pd.concat(flows)
     middle, worst = time_text(float(together.median())), time_text(float(together.max()))
     return (
-        f"{routing}: a cut between switches blacks a flow out for {middle} at the median of {len(together)}, {worst} "
-        "at worst."
+        f"{routing}: a cut between switches blacks a flow out for {middle} (median of {len(together)}), "
+        f"at most {worst}."
     )
 
 
@@ -261,7 +261,7 @@ def _repair_sentence(routing: str, metrics: Mapping[str, float]) -> str:
     if len(known) < len(names):
         return ""
     parts = " + ".join(f"{time_text(value)} to {word}" for value, word in zip(known, PARTS.values(), strict=False))
-    return f"{routing}'s parts: {parts}; sum {time_text(known[-1])} (medians)."
+    return f"Parts of {routing}: {parts}; sum {time_text(known[-1])} (medians)."
 
 
 def _stall_sentence(found: Sequence[Group], metrics: Mapping[str, float]) -> str:
@@ -271,16 +271,16 @@ def _stall_sentence(found: Sequence[Group], metrics: Mapping[str, float]) -> str
         away_s = group.flows.groupby(["phase", "cut"], observed=True)["blackout_s"].max()
         by_kind[bool(away_s.median() < LEAST_TIMEOUT_S)].append(group.cuts["stall_s"].dropna())
     words = {
-        True: f"blackouts below TCP's least timeout ({time_text(LEAST_TIMEOUT_S)})",
-        False: "longer ones, which outlast one of its timers or more",
+        True: f"blackouts below TCP's minimum timeout ({time_text(LEAST_TIMEOUT_S)})",
+        False: "longer ones, which outlast at least one timeout",
     }
     parts = []
     for kind, stalls in by_kind.items():
         together = pd.concat(stalls) if stalls else pd.Series(dtype="float64")
         if len(together):
             middle, worst = time_text(float(together.median())), time_text(float(together.max()))
-            parts.append(f"behind {words[kind]} for {middle} at the median and {worst} at worst")
+            parts.append(f"behind {words[kind]} for {middle} (median), at most {worst}")
     if not parts:
         return ""
     noise = time_text(metrics.get("undisturbed.stall_s", math.nan))
-    return f"A step stalls {'; '.join(parts)}; with nothing cut the longest exceeds the median by {noise}."
+    return f"A step stalls {'; '.join(parts)}; without cuts the longest exceeds the median by {noise}."

@@ -25,7 +25,7 @@ from fabric.model import Fabric
 from fabric.units import format_rate
 from traffic.streams import OPERATION, Stream, StreamsJob, Timetable
 
-QUESTION = "What does a full port do to a flow that does not use it, with losses and without, in one lane and in two?"
+QUESTION = "What does a full port do to a flow that does not use it, with and without loss, in one lane and in two?"
 _IP_TCP_HEADERS_BYTES = 20 + 20 + 12
 """With TCP's timestamps."""
 _HOSTS = 6
@@ -137,7 +137,7 @@ def summarize(session: Session, config: HeadOfLineConfig) -> dict[str, Any]:
     figures = {queueing: _over_repeats(config, found, queueing) for queueing in config.queueings}
     ideals = {queueing: _ideal(fabric, queueing) for queueing in config.queueings}
     return {
-        "title": f"Head-of-line blocking: three senders fill a host of {format_rate(fabric.nic_rate_bps)}, a fourth "
+        "title": f"Head-of-line blocking: three senders fill a host's {format_rate(fabric.nic_rate_bps)}, a fourth "
         "sends to its neighbour",
         "answer": _answer(figures, ideals),
         "metrics": {f"{phase}.{name}": value for phase, metrics in found.items() for name, value in metrics.items()},
@@ -196,10 +196,10 @@ def _answer(figures: Figures, ideals: Ideals) -> str:
     """Return the finding in a sentence."""
     told = [
         f"{format_rate(_median(found[f'{VICTIM}_bps']))} in {queueing.words} "
-        f"(in theory {format_rate(ideals[queueing][VICTIM])})"
+        f"(theory: {format_rate(ideals[queueing][VICTIM])})"
         for queueing, found in figures.items()
     ]
-    return f"Beside a full port that it does not use, the victim has {', '.join(told)}."
+    return f"Next to a full port that it does not use, the victim gets {', '.join(told)}."
 
 
 def _span(values: Sequence[float]) -> str:

@@ -200,12 +200,12 @@ def _bandwidth_table(config: HFReduceVsNcclConfig, fabric: Fabric, figures: Figu
     scaled = "" if fabric.scale == 1 else f", times the scale of {fabric.scale:,.10g}"
     payload = metrics.payload_fraction(fabric.mtu_bytes)
     return {
-        "title": f"algbw in GB/s of {format_size(config.size)} (share of what limits: the network's ideal or the cap)",
+        "title": f"algbw in GB/s of {format_size(config.size)} (share of the limit: the network's ideal or the cap)",
         "columns": ["variant", *(f"{count} nodes" for count in config.nodes), "paper, 186 MiB"],
         "rows": rows,
         "note": f"algbw = size / time of a step, as nccl-tests defines it, median over steps{scaled}; the network's "
         f"ideal fills the busiest rank's NIC, of which headers leave {payload:.1%}; below 4 nodes all are of one zone, "
-        "where both of HFReduce's trees are one",
+        "where both of HFReduce's trees are the same",
     }
 
 
@@ -228,11 +228,11 @@ def _explanation_table(config: HFReduceVsNcclConfig, fabric: Fabric, figures: Fi
             cells = [gigabytes(value), gigabytes(ideal), share, capped]
             rows.append([variant.title, *cells, _paper_range(variant.level), explanation(variant, value, ideal, cap)])
     return {
-        "title": f"What the network alone explains, and what it does not: {count} nodes, GB/s",
-        "columns": ["variant", "here", "network's ideal", "share", "host's cap", "paper", "so"],
+        "title": f"What the network alone explains: {count} nodes, GB/s",
+        "columns": ["variant", "here", "network's ideal", "share", "host's cap", "paper", "conclusion"],
         "rows": rows,
         "note": f"the paper's ranges are over all its numbers of nodes, at {format_size(PAPER_SIZE_BYTES)}; here "
-        "computing, PCIe and memory cost no time but where a cap says so",
+        "computing, PCIe and memory take no time except where a cap states one",
     }
 
 
@@ -246,7 +246,7 @@ def explanation(variant: Variant, value: float, ideal: float, cap: float | None)
         return (
             f"{carried}: with such hosts it explains the paper's figures" if value >= low else f"{carried}: too little"
         )
-    limits = "the network" if cap is None else "the network, which ends below this cap,"
+    limits = "the network" if cap is None else "the network, which is slower than this cap,"
     if value > high:
         hosts = "PCIe, memory, kernels" if variant.level is ServiceLevel.NCCL else "the sum in the node, PCIe, memory"
         return f"{limits} allows {value / high:.1f} times the paper's best: hosts ({hosts}) set the paper's figures"
@@ -264,12 +264,12 @@ def _network_table(config: HFReduceVsNcclConfig, fabric: Fabric, figures: Figure
             pairs = {tuple(sorted((a, b))) for a, b, _ in variant.flows(zones) if zones[a] != zones[b]}
             counts = [f"{found[name]:,.0f}" for name in ("sent_packets", "drops_packets", "retransmissions")]
             rows.append([variant.title, str(count), str(len(pairs)), f"{found['busiest_link_of_nic']:.2f}", *counts])
-    columns = ["variant", "nodes", "pairs across zones", "busiest link", "packets sent", "dropped", "sent again"]
+    columns = ["variant", "nodes", "pairs across zones", "busiest link", "packets sent", "dropped", "retransmitted"]
     return {
         "title": "Network",
         "columns": columns,
         "rows": rows,
-        "note": "busiest link: what it carries over what the busiest NIC does, by the routes; above 1, flows share it",
+        "note": "busiest link: its load relative to that of the busiest NIC, by the routes; above 1, flows share it",
     }
 
 

@@ -76,7 +76,7 @@ def summarize(
     """Return the tables and metrics of a run."""
     figures = phase_figures(session, variants, congested, incast, seen)
     return {
-        "title": f"Incast of {len(incast.servers)} storage nodes under {len(variants)} ways to route and queue",
+        "title": f"Incast of {len(incast.servers)} storage nodes under {len(variants)} routings and queueings",
         "answer": answer(variants, figures),
         "bystanders": {kind: [f"{pair.server} → {pair.reader}" for pair in found] for kind, found in pairs.items()},
         "moves": {phase: [vars(move) for move in one.moves] for phase, one in seen.items() if one.moves},
@@ -142,7 +142,7 @@ def _slowdowns(operations: pd.DataFrame, variant: Variant, victim: float) -> dic
 
 
 def answer(variants: Sequence[Variant], figures: Figures) -> str:
-    """Return the finding: a sentence a queueing."""
+    """Return the finding: one sentence per queueing."""
     sentences = []
     for queueing in dict.fromkeys(variant.queueing for variant in variants):
         found = [variant for variant in variants if variant.queueing is queueing]
@@ -169,7 +169,7 @@ def _verdict(found: Sequence[Variant], figures: Figures) -> str:
     static, adaptive = by_policy[Policy.STATIC], by_policy[Policy.ADAPTIVE]
     ports = _more(adaptive["congested_ports"] - static["congested_ports"], "congested port")
     victims = _more(adaptive.get(f"{APART}.victims", 0) - static.get(f"{APART}.victims", 0), "victim")
-    return f": beside static routes, adaptive ones have {ports} and {victims} among pairs apart"
+    return f": compared with static routes, adaptive ones have {ports} and {victims} among pairs apart"
 
 
 def _more(difference: float, what: str) -> str:
@@ -200,10 +200,10 @@ def _spreading_table(variants: Sequence[Variant], figures: Figures, congested: C
         "title": "Congested ports of switches, with the incast",
         "columns": ["in", "routes", *tiers, "all", "without the incast", "moves"],
         "rows": rows,
-        "note": f"congested: more than {format_size(congested.backlog)} wait in more than {congested.share:.0%} of "
-        "samples; moves: destinations that adaptive routing led another way. Where queues drop, a full port does not "
-        "stop those before it, so a leaf, which decides by the queues of its own uplinks, sees none beyond; where "
-        "nothing is lost it does",
+        "note": f"congested: a backlog over {format_size(congested.backlog)} in more than {congested.share:.0%} of "
+        "samples; moves: destinations that adaptive routing moved to another path. A leaf decides by the queues of its "
+        "own uplinks. Where queues drop, a full port farther on does not pause these and stays unseen; in a "
+        "lossless fabric it pauses them",
     }
 
 
@@ -219,13 +219,13 @@ def _bystanders_table(variants: Sequence[Variant], figures: Figures, congested: 
                 cells += [format_time(found[f"{kind}.p99_s"]) for found in (alone, beside)]
                 rows.append([*names, kind, *cells])
                 names = ["", ""]
-    columns = ["in", "routes", "pairs", "MB/s alone", "beside", "slower", "slowest", "victims", "p99 alone", "beside"]
+    columns = ["in", "routes", "pairs", "MB/s alone", "with it", "slower", "slowest", "victims", "p99 alone", "with it"]
     return {
-        "title": "Bystanders",
+        "title": "Bystanders, alone and with the incast",
         "columns": columns,
         "rows": rows,
         "note": "apart: share no port with the incast by static routes; crossing: share an uplink of a leaf with it; "
-        "slower: bandwidth alone over bandwidth beside the incast, mean over pairs; victims: pairs with more than "
+        "slower: bandwidth alone over bandwidth with the incast, mean over pairs; victims: pairs with more than "
         f"{congested.victim:g} x",
     }
 
@@ -239,7 +239,7 @@ def _incast_table(variants: Sequence[Variant], figures: Figures) -> dict[str, An
             goodput = f"{found[f'{INCAST}.bandwidth_Bps'] / 1e6:.3f} MB/s"
             rows.append([*names, f"{found[f'{INCAST}.reads']:.0f}", *times, goodput])
     columns = ["in", "routes", "reads", "p50", "p99", "goodput"]
-    note = "a read is of all servers, and ends with the last; goodput: while one is under way, mean over clients"
+    note = "a read is of all servers, and ends with the last; goodput: while a read is in progress, mean over clients"
     return {"title": "Incast", "columns": columns, "rows": rows, "note": note}
 
 
@@ -264,7 +264,7 @@ def _moves_tables(session: Session, seen: Mapping[str, Seen]) -> list[dict[str, 
         for move in one.moves[:_MOVES_SHOWN]:
             rows.append([phase, format_time(move.at_s - started[phase]), move.leaf, move.host, move.spine])
     note = f"the first {_MOVES_SHOWN} of each phase; all are in summary.json"
-    columns = ["phase", "after", "leaf", "what is for", "now goes up to"]
+    columns = ["phase", "after", "leaf", "destination", "now goes up to"]
     return [{"title": "Moves of adaptive routing", "columns": columns, "rows": rows, "note": note}] if rows else []
 
 

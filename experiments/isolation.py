@@ -76,7 +76,7 @@ class IsolationConfig(RunConfig):
             limit = f"exceeds the {in_zone} compute nodes of zone 0"
             yield f"nccl_nodes: {self.nccl_nodes} {limit}; only HFReduce crosses zones"
         if not fabric.storages:
-            yield "topology.storage: 0 storage nodes, and storage is what is to be isolated; give it some"
+            yield "topology.storage: 0 storage nodes, but the experiment isolates storage; add some"
 
 
 def run_isolation(session: Session, config: IsolationConfig) -> dict[str, Any]:
@@ -257,8 +257,8 @@ def _answer(config: IsolationConfig, figures: Mapping[str, Mapping[str, float]])
     told = [f"{step} times in {queueing.words}" for step, queueing in zip(steps, config.queueings, strict=True)]
     told[0] = f"{steps[0]} times as long as alone in {config.queueings[0].words}"
     return (
-        f"Beside all other traffic an HFReduce step takes {_listed(told)}; the 99th percentile of storage reads "
-        f"{_listed(ratios('storage_alone', 'read.p99_s'))} times."
+        f"With all other traffic an HFReduce step takes {_listed(told)}; the 99th percentile of storage reads is "
+        f"{_listed(ratios('storage_alone', 'read.p99_s'))} times that alone."
     )
 
 
@@ -399,7 +399,7 @@ def _shares_table(session: Session, config: IsolationConfig, port: Port, at_port
     rows.append(["all", "100%", *totals])
     return {
         "title": f"Shares of the busiest port, {port} ({format_rate(rate)})",
-        "columns": ["service level", "share wanted", *(f"got, {Queueing(phase).words}" for phase in at_port)],
+        "columns": ["service level", "configured share", *(f"measured, {Queueing(phase).words}" for phase in at_port)],
         "rows": rows,
-        "note": "by DSCP, so acknowledgements count with their kind; what a lane does not use, others may borrow",
+        "note": "by DSCP, so acknowledgements count with their kind; other lanes may borrow what a lane does not use",
     }

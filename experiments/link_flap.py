@@ -101,7 +101,7 @@ def policy_faults(policies: Mapping[str, Routing]) -> Iterator[str]:
     """Yield the policies under which nobody could say which flows a cut hits."""
     for name, routing in policies.items():
         if routing.policy is not Policy.STATIC:
-            why = "routes by more than the destination, so that no plan says which flows a cut hits"
+            why = "routes by more than the destination, so the plan cannot show which flows a cut hits"
             yield f"policies.{name}.policy: {routing.policy.value} {why}; use static"
 
 

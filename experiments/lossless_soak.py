@@ -39,7 +39,7 @@ from fabric.stall_audit import StallAudit
 from fabric.units import format_time
 from traffic.background import BackgroundConfig, BackgroundJob
 
-QUESTION = "Does a lossless fabric lose a frame or a credit, or stand still for no reason, under random flows and cuts?"
+QUESTION = "Does a lossless fabric lose a frame or a credit, or stall without a reason, under random flows and cuts?"
 _LEAVING_FRAMES = 8
 """What nothing holds back has left an input buffer after a frame's time on the slowest link; so many are generous."""
 Duration = Annotated[TimeS, Field(gt=0)]
@@ -102,7 +102,7 @@ class LosslessSoakConfig(RunConfig):
             yield f"flaps.longest: {cuts} do not end within a round of {within}; lower it"
         least_s = 2 * leaving_limit_s(fabric)
         if self.stall_limit < least_s:
-            why = "twice what frames on their way out of a buffer may take"
+            why = "twice what frames may take to leave a buffer"
             yield f"stall_limit: {format_time(self.stall_limit)} is less than {format_time(least_s)}, {why}; raise it"
 
 

@@ -79,7 +79,7 @@ def _wait_until_wall(moment_s: float) -> float:
 
 
 def bench_hops() -> None:
-    """Print how many packets switches pass on in a second of wall time, while a TCP flow crosses three of them."""
+    """Print how many packets switches forward per second of wall time, while a TCP flow crosses three of them."""
     rates = [f"{name}={_FAST}" for name in ("nic_rate", "uplink_rate", "inter_zone.rate")]
     fabric = load_fabric("fire_flyer_2_small", rates)
     with bring_up_by_config(fabric, QueueConfig(), Queueing.LANES) as live:
@@ -87,8 +87,8 @@ def bench_hops() -> None:
         found = _passed(live, _HOPS_WALL_S)
     title = f"one TCP flow at {_FAST}, MTU {fabric.mtu_bytes}, through {len(ports)} switches"
     table = Table("", "", title=title)
-    table.add_row("seconds of the fabric's time a second of wall time", f"{found.fabric_s / found.wall_s:.3f}")
-    table.add_row("packets that a switch passes on, a second of wall time", f"{found.hops_per_wall_s:,.0f}")
+    table.add_row("seconds of the fabric's time per second of wall time", f"{found.fabric_s / found.wall_s:.3f}")
+    table.add_row("packets forwarded by a switch, per second of wall time", f"{found.hops_per_wall_s:,.0f}")
     goodput = found.goodput_bps(fabric) / 1e9
     table.add_row("Gbit/s of goodput, in the fabric's time", f"{goodput:.3f}")
     table.add_row("Gbit/s of goodput, in wall time", f"{goodput * found.fabric_s / found.wall_s:.3f}")
@@ -104,14 +104,14 @@ QUEUES: Mapping[str, tuple[Queueing, FlowControl]] = {
 
 
 def bench_queueings() -> None:
-    """Print what each kind of queue costs: packets passed on a second of wall time, of the same flow in one run."""
+    """Print what each kind of queue costs: packets forwarded per second of wall time, of the same flow in one run."""
     lossless.require(current_engine(), Queueing.LOSSLESS)
     fabric = load_fabric("head_of_line", [f"nic_rate={_FAST}", f"uplink_rate={_FAST}", f"link_delay={_DELAY}"])
     found = measure_queueings(fabric, _ROUNDS, _ROUND_WALL_S)
     hops = {name: statistics.median(one.hops_per_wall_s for one in rounds) for name, rounds in found.items()}
     base = next(iter(hops))
     title = f"one TCP flow at {_FAST} through 3 switches, links of {_DELAY}; medians of {_ROUNDS} rounds, taking turns"
-    columns = ("queues of every port", "packets passed on, a second of wall time", "least to most", f"of {base}")
+    columns = ("queues of every port", "packets forwarded, per second of wall time", "least to most", f"of {base}")
     table = Table(*columns, "goodput, Gbit/s of the fabric's time", title=title)
     for name, rounds in found.items():
         each = [one.hops_per_wall_s for one in rounds]

@@ -103,7 +103,7 @@ def _save_logs(draft: ResultWriter, directory: Path, report: Report) -> None:
 def publish(draft: Path, directory: Path) -> None:
     """Move a whole result out of the run's memory: it appears under its name only when complete."""
     if directory.exists():
-        raise ResultError(f"{directory}: came into being while the run went on; the result is lost, run again")
+        raise ResultError(f"{directory}: was created by somebody else during the run; the result is lost, run again")
     copy_to_user(draft, directory.with_name(directory.name + ".partial")).rename(directory)
 
 

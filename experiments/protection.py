@@ -28,7 +28,7 @@ from traffic.job import Job
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
 
-QUESTION = "Beside ever more traffic of others, what is left to HFReduce and to storage, and is it what lanes promise?"
+QUESTION = "As the traffic of others grows, what is left to HFReduce and to storage, and is it what lanes promise?"
 HFREDUCE, READS = "hfreduce.algbw_Bps", "read.bandwidth_Bps"
 HFREDUCE_ALONE, STORAGE_ALONE = "hfreduce_alone", "storage_alone"
 Duration = Annotated[TimeS, Field(gt=0)]
@@ -72,9 +72,9 @@ class ProtectionConfig(RunConfig):
         """Yield what does not fit the fabric or each other."""
         yield from super().faults(fabric)
         if not fabric.storages:
-            yield "topology.storage: 0 storage nodes, and storage is what is to be protected; give it some"
+            yield "topology.storage: 0 storage nodes, but the experiment protects storage; add some"
         if self.storage.dataloader.share == 0:
-            yield "storage.dataloader.share: 0, so nobody reads, and reads are what is to be protected; raise it"
+            yield "storage.dataloader.share: 0, so nobody reads, but the experiment protects reads; raise it"
         if self.warm_up >= self.phase_time:
             played = f"phase_time, {format_time(self.phase_time)}"
             yield f"warm_up: {format_time(self.warm_up)} leaves nothing to measure of {played}; lower it"
@@ -172,7 +172,7 @@ def summarize(session: Session, config: ProtectionConfig, sent_fraction: float) 
     figures = {one.phase.name: _phase_metrics(session, config, one, sent_fraction) for one in session.phases}
     curves = _curves(config, figures)
     return {
-        "title": "Protection: what HFReduce and storage keep beside ever more traffic of others",
+        "title": "Protection: what HFReduce and storage keep as the traffic of others grows",
         "answer": _answer(config, curves),
         "metrics": {f"{phase}.{name}": value for phase, found in figures.items() for name, value in found.items()},
         "tables": [
@@ -245,22 +245,22 @@ class _Panel:
 
 
 def _panels(config: ProtectionConfig) -> list[_Panel]:
-    offered = "load that flows of others offer, of each NIC's rate"
+    offered = "load offered by flows of others, of each NIC's rate"
     others = _Load(offered, True, config.other_loads, config.beside_others)
     panels = [
-        _Panel("HFReduce, algbw, beside storage and others", HFREDUCE, ServiceLevel.HFREDUCE, HFREDUCE_ALONE, others),
-        _Panel("Storage reads beside HFReduce and others", READS, ServiceLevel.STORAGE, STORAGE_ALONE, others),
+        _Panel("HFReduce, algbw, with storage and others", HFREDUCE, ServiceLevel.HFREDUCE, HFREDUCE_ALONE, others),
+        _Panel("Storage reads with HFReduce and others", READS, ServiceLevel.STORAGE, STORAGE_ALONE, others),
     ]
     if points := config.beside_storage:
-        asked = "batches that each storage client keeps asked for"
+        asked = "batches in flight per storage client"
         storage = _Load(asked, False, [float(point.storage_depth) for point in points], points)
-        title = "HFReduce, algbw, beside storage alone"
+        title = "HFReduce, algbw, with storage only"
         panels.append(_Panel(title, HFREDUCE, ServiceLevel.HFREDUCE, HFREDUCE_ALONE, storage))
     return panels
 
 
 def _curves(config: ProtectionConfig, figures: Figures) -> dict[str, Any]:
-    """Return what the figure draws: a panel a program and load, in it a curve a queueing."""
+    """Return what the figure draws: one panel per program and load, one curve per queueing."""
     return {
         "panels": [
             {
@@ -291,7 +291,7 @@ def _answer(config: ProtectionConfig, curves: Mapping[str, Any]) -> str:
         ]
         told.append(f"{name}: {', '.join(kept)} (promised in lanes: {panel['promised_share']:.0%})")
     offered = f"flows that offer {config.other_loads[-1]:.0%} of every NIC's rate"
-    return f"What is left of the bandwidth alone beside {offered}: {'; '.join(told)}."
+    return f"Of their bandwidth alone, programs keep, next to {offered}: {'; '.join(told)}."
 
 
 def _of(value: float | None, alone: float) -> str:
@@ -305,7 +305,7 @@ def _rate(value: float | None) -> str:
 def _point_rows(
     config: ProtectionConfig, figures: Figures, points: Sequence[Point], name: Callable[[Point], str]
 ) -> list[list[str]]:
-    """Return a row a point and queueing: what HFReduce and reads have, and what of that alone."""
+    """Return one row per point and queueing: bandwidth of HFReduce and of reads, and its fraction of that alone."""
     rows = []
     for point in points:
         label = name(point)
@@ -322,7 +322,7 @@ def _point_rows(
 def _promises(config: ProtectionConfig) -> str:
     shares = {level: promised_share(config, level) for level in (ServiceLevel.HFREDUCE, ServiceLevel.STORAGE)}
     told = " and ".join(f"{share:.0%} ({level.label})" for level, share in shares.items())
-    return f"lanes promise {told} of what a program has alone, whatever the others do"
+    return f"lanes promise {told} of a program's bandwidth alone, whatever the others do"
 
 
 _COLUMNS = ["HFReduce, algbw", "of alone", "storage reads", "of alone", "flows of others, completed"]
@@ -330,7 +330,7 @@ _COLUMNS = ["HFReduce, algbw", "of alone", "storage reads", "of alone", "flows o
 
 def _others_table(config: ProtectionConfig, figures: Figures) -> dict[str, Any]:
     return {
-        "title": "Beside ever more flows of others",
+        "title": "Under growing load of others",
         "columns": ["others offer, of each NIC", "in", *_COLUMNS],
         "rows": _point_rows(config, figures, config.beside_others, lambda point: f"{point.other_load:.0%}"),
         "note": _promises(config),
@@ -339,10 +339,10 @@ def _others_table(config: ProtectionConfig, figures: Figures) -> dict[str, Any]:
 
 def _depths_table(config: ProtectionConfig, figures: Figures) -> dict[str, Any]:
     return {
-        "title": "Beside storage alone, which is asked for ever more at once",
-        "columns": ["batches a client", "in", *_COLUMNS],
+        "title": "With storage only, under growing queue depth",
+        "columns": ["batches per client", "in", *_COLUMNS],
         "rows": _point_rows(config, figures, config.beside_storage, lambda point: str(point.storage_depth)),
-        "note": "a client has a connection to each storage node, however much it asks for",
+        "note": "a client has one connection per storage node, however much it asks for",
     }
 
 
@@ -355,5 +355,5 @@ def _network_table(config: ProtectionConfig, figures: Figures) -> dict[str, Any]
             refused = f"{found['other.refused_flows']:,.0f}"
             rows.append([f"{point.other_load:.0%}", str(point.storage_depth), queueing.words, *counts, refused])
     columns = ["others", "storage depth", "in", "packets sent", "dropped by queues", "retransmissions"]
-    note = "refused: arrived while the host had max_flows running, and was not begun"
+    note = "refused: the flow arrived while max_flows of its host were running, and did not start"
     return {"title": "Network", "columns": [*columns, "flows refused"], "rows": rows, "note": note}

@@ -20,7 +20,7 @@ def rate_settings(wanted: str, topology: Mapping[str, Any], settings: Sequence[s
     Raises UsageError if nothing was measured for this machine, or if ``settings`` set a rate, too.
     """
     if twice := [text for text in settings if text.startswith("topology.") and "rate=" in text]:
-        raise UsageError(f"--rate {wanted} and --set {twice[0]}: both set rates; leave one of them out")
+        raise UsageError(f"--rate {wanted} and --set {twice[0]}: both set rates; omit one of them")
     named = f"--rate {wanted}"
     rate_bps, source = _carried(topology) if wanted == CALIBRATED else (named_rate("--rate", wanted), named)
     changed = json.dumps(at_nic_rate(topology, rate_bps))
@@ -34,7 +34,7 @@ def named_rate(option: str, text: str) -> int:
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from error
     if rate_bps < 1:
-        raise UsageError(f"{option} {text}: is no rate that frames are sent at; write it like '20 Mbit/s'")
+        raise UsageError(f"{option} {text}: is not a rate that frames can have; write it like '20 Mbit/s'")
     return rate_bps
 
 
@@ -44,7 +44,7 @@ def _carried(topology: Mapping[str, Any]) -> tuple[int, str]:
     name = topology.get("name")
     if found is None:
         raise UsageError(
-            f"--rate calibrated: {name} was not calibrated on this machine as it is ({machine}); "
+            f"--rate calibrated: {name} was not calibrated on this machine in its present state ({machine}); "
             f"run fabric calibrate {name}"
         )
     return found.nic_rate_bps, f"fabric calibrate, {found.measured_at}: {format_rate(found.nic_rate_bps)} on {machine}"

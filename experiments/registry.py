@@ -49,7 +49,9 @@ class Experiment:
         return _HERE / f"{self.name}.yaml"
 
 
-_AFTER_ISOLATION = "fabric run protection: what lanes leave to each program as the load of others grows far too much"
+_AFTER_ISOLATION = (
+    "fabric run protection: what lanes leave to each program as the load of others grows beyond what links carry"
+)
 
 EXPERIMENTS = {
     experiment.name: experiment

@@ -74,13 +74,13 @@ def soak_checks(rounds: Sequence[Round]) -> list[Check]:
     by_cause = ", ".join(f"{count} by {cause}" for cause, count in drops.items())
     return [
         Check("lossless_drops", drops.total(), 0, 0, f"ports dropped {drops.total()} frames of their own: {by_cause}"),
-        Check("leaked_bytes", leaked, 0, 0, f"{leaked} B of credits never came back: {_first(held)}"),
+        Check("leaked_bytes", leaked, 0, 0, f"{leaked} B of credits were never returned: {_first(held)}"),
         Check(
             "unexplained_stalls",
             len(unexplained),
             0,
             0,
-            f"{len(unexplained)} lanes stood still and waited for nothing that sends: {_first(unexplained)}",
+            f"{len(unexplained)} lanes stalled without waiting for a busy link: {_first(unexplained)}",
         ),
         Check("deadlocks", len(circles), 0, 0, _first(circles)),
     ]
@@ -144,8 +144,8 @@ def _answer(metrics: dict[str, float], minutes: float) -> str:
 
 def _promises_table(metrics: dict[str, float], stall_limit_s: float) -> dict[str, Any]:
     rows = [
-        ["frames dropped, but by cuts", f"{metrics['drops']}", "0"],
-        ["credits not given back, bytes", f"{metrics['leaked_bytes']}", "0"],
+        ["frames dropped, other than by cuts", f"{metrics['drops']}", "0"],
+        ["credits not returned, bytes", f"{metrics['leaked_bytes']}", "0"],
         ["stalls that nothing explains", f"{metrics['unexplained_stalls']}", "0"],
         ["deadlocks", f"{metrics['deadlocks']}", "0"],
         ["packets in no counter", f"{metrics['unaccounted_packets']}", "0"],
@@ -153,22 +153,27 @@ def _promises_table(metrics: dict[str, float], stall_limit_s: float) -> dict[str
         ["longest stall", format_time(metrics["longest_stall_s"]), ""],
         ["looks at all ports", f"{metrics['looks']:,}", ""],
     ]
-    note = "a stall is explained if it leads, through lanes that stand still in turn, to a port that is sending"
-    return {"title": "What a lossless fabric promises", "columns": ["", "seen", "promised"], "rows": rows, "note": note}
+    note = "a stall is explained if it leads, through other stalled lanes, to a port that is sending"
+    return {
+        "title": "What a lossless fabric promises",
+        "columns": ["", "measured", "promised"],
+        "rows": rows,
+        "note": note,
+    }
 
 
 def _load_table(metrics: dict[str, float]) -> dict[str, Any]:
     rows = [
-        ["flows begun", f"{metrics['flows']:,}"],
+        ["flows started", f"{metrics['flows']:,}"],
         ["flows completed", f"{metrics['flows_completed']:,}"],
         ["packets sent by hosts", f"{metrics['packets']:,}"],
         ["bytes sent by hosts", f"{metrics['bytes']:,}"],
         ["links cut", f"{metrics['flaps']}"],
-        ["frames that cuts took", f"{metrics['lost_in_cuts']:,}"],
-        ["frames that rules dropped for want of a way", f"{metrics['without_a_way']:,}"],
-        ["TCP segments sent again", f"{metrics['retransmissions']:,}"],
+        ["frames lost in cuts", f"{metrics['lost_in_cuts']:,}"],
+        ["frames dropped by rules for lack of a path", f"{metrics['without_a_way']:,}"],
+        ["TCP segments retransmitted", f"{metrics['retransmissions']:,}"],
     ]
-    return {"title": "What it was put through", "columns": ["", "in all rounds"], "rows": rows, "note": None}
+    return {"title": "Load and cuts", "columns": ["", "in all rounds"], "rows": rows, "note": None}
 
 
 def _stalls_tables(session: Session, rounds: Sequence[Round]) -> list[dict[str, Any]]:
@@ -178,6 +183,6 @@ def _stalls_tables(session: Session, rounds: Sequence[Round]) -> list[dict[str, 
         [f"{stall.since_ns / 1e9 - session.origin:.3f} s", format_time(stall.lasted_ns / 1e9), str(stall.lane)]
         for stall in found[:_SHOWN]
     ]
-    title = f"Stalls that nothing explains: {len(found)}"
-    note = "when it began, in seconds of the run, how long it lasted when it was last seen, and the port's lane"
+    title = f"Unexplained stalls: {len(found)}"
+    note = "start in seconds of the run, duration when last seen, and the port's lane"
     return [{"title": title, "columns": ["began", "lasted", "lane"], "rows": rows, "note": note}] if rows else []

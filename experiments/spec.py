@@ -68,7 +68,7 @@ def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
     experiment, config, _ = resolve(spec.experiment, overrides)
     if spec.rate is not None:
         if spec.rate == CALIBRATED and engine.is_exact:
-            raise UsageError(f"--rate calibrated: {engine.clock} carries any rate; leave it out")
+            raise UsageError(f"--rate calibrated: {engine.clock} carries any rate; omit it")
         overrides = [*overrides, *rate_settings(spec.rate, config.topology, overrides)]
         experiment, config, _ = resolve(spec.experiment, overrides)
     lossless.require(engine, *config.queueings_played)
@@ -86,7 +86,7 @@ def choose_directory(wanted: Path | None, experiment: str) -> Path:
     """Return the absolute path of a run's directory, which must be new. Raises UsageError."""
     directory = (wanted or new_directory(Path("results"), experiment)).absolute()
     if directory.exists():
-        raise UsageError(f"--out {directory}: exists already, and results are never overwritten; give a new name")
+        raise UsageError(f"--out {directory}: already exists, and results are never overwritten; give a new name")
     if directory.is_relative_to("/run"):
-        raise UsageError(f"--out {directory}: /run is private to a run and ends with it; give a path elsewhere")
+        raise UsageError(f"--out {directory}: /run is private to a run and removed with it; give a path elsewhere")
     return directory

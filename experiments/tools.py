@@ -265,7 +265,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _lanes_table(live: LiveFabric, before: dict[tuple[Port, str], int]) -> Table:
     after = lane_counters(live.emulation, "sent_bytes")
     hosts = [port for host in live.fabric.hosts for port in live.fabric.ports_of[host]]
-    table = Table("lane", "sent by hosts", "most at one port", title="what each lane carried")
+    table = Table("lane", "sent by hosts", "most at one port", title="Bytes carried by each lane")
     for lane in live.emulation.lane_plan.lanes:
         sent = {port: after[port, lane.name] - before[port, lane.name] for port in live.fabric.link_at}
         busiest = max(sent, key=lambda port: sent[port])

@@ -123,15 +123,15 @@ def _cost_table(years: Sequence[PlayedYear], checkpoint_interval_s: float) -> di
             ]
         )
     return {
-        "title": "What the year cost, against the same time with nothing cut",
+        "title": "What the year cost, compared with the same time without cuts",
         "columns": [
-            "policy", "cuts last", "cuts", "training lost", "job-time a cut", "storage lost", "cuts felt", "job hits",
-            "blackouts summed", "jobs failed", "work lost",
+            "policy", "cuts last", "cuts", "training lost", "job-time per cut", "storage lost", "cuts felt", "job hits",
+            "sum of blackouts", "jobs failed", "work lost",
         ],
         "rows": rows,
-        "note": f"training: steps of {years[0].jobs} jobs; felt: a step longer than any undisturbed one was under way; "
+        "note": f"training: steps of {years[0].jobs} jobs; felt: a step was longer than any undisturbed one; "
         f"blackouts: of {years[0].probe_flows} flows that together cross every link between computes; work lost: "
-        f"expected, if a job that fails goes back to a checkpoint every {format_time(checkpoint_interval_s)}",
+        f"expected, if a failed job returns to its last checkpoint, one per {format_time(checkpoint_interval_s)}",
     }  # fmt: skip
 
 
@@ -149,25 +149,30 @@ def _overlap_table(years: Sequence[PlayedYear]) -> dict[str, Any]:
             ]
         )
     return {
-        "title": f"What compression by {years[0].played.compression:,.0f} does to overlaps",
-        "columns": ["cuts last", "cuts that overlap, here", "in days of 24 h", "in days of 24 h, cuts stretched alike"],
+        "title": f"Overlaps by compression of {years[0].played.compression:,.0f}",
+        "columns": [
+            "cuts last",
+            "overlapping cuts, here",
+            "in days of 24 h",
+            "in days of 24 h, cuts stretched in proportion",
+        ],
         "rows": rows,
-        "note": "days and their cuts are kept, their length is not: so goodput lost here is not that of a year; what a "
-        "single cut costs carries over, as far as cuts do not overlap",
+        "note": "compression shortens days, not cuts: so goodput lost here is not that of a year; the cost of a single "
+        "cut carries over, as far as cuts do not overlap",
     }
 
 
 def _answer(years: Sequence[PlayedYear], checkpoint_interval_s: float, written: Verification) -> str:
     sentences = [
         f"{year.played.routing}, cuts of {format_time(year.played.duration_s)}: {year.training_lost:.1%} of training "
-        f"and {year.storage_lost:.1%} of storage lost, {time_text(year.lost_per_cut_s)} of one job's time a cut, "
+        f"and {year.storage_lost:.1%} of storage lost, {time_text(year.lost_per_cut_s)} of one job's time per cut, "
         f"{year.failed} jobs failed."
         for year in years
     ]
     first, worst = years[0], max(years, key=lambda year: year.lost_per_cut_s)
     sentences.append(
-        f"Time is compressed {first.played.compression:,.0f} times, so cuts crowd: in a real year the dearest of these "
-        f"({worst.label}) would cost {worst.lost_in_a_year_fraction:.2g} of the training, beside "
+        f"Time is compressed {first.played.compression:,.0f} times, so cuts overlap: in a real year the costliest of "
+        f"these ({worst.label}) would cost {worst.lost_in_a_year_fraction:.2g} of the training, in addition to "
         f"{LostWork(worst.failed, checkpoint_interval_s).expected_s:.0f} s of work lost with jobs that failed."
     )
     sentences.append(written.sentence)

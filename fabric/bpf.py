@@ -40,7 +40,7 @@ def call(command: int, attributes: bytes, what: str) -> int:
     """Make the system call. Raises EmulationError with ``what`` and the kernel's reason."""
     number = _SYS_BPF.get(platform.machine())
     if number is None:
-        raise EmulationError(f"{what}: this project does not know bpf(2) on {platform.machine()}")
+        raise EmulationError(f"{what}: this project does not support bpf(2) on {platform.machine()}")
     buffer = ctypes.create_string_buffer(attributes, _ATTRIBUTES_BYTES)
     result = int(_libc.syscall(number, command, buffer, _ATTRIBUTES_BYTES))
     if result < 0:

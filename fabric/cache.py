@@ -40,7 +40,7 @@ def _trusted(place: Path, name: str) -> Path:
         except (FileNotFoundError, PermissionError):
             continue  # Made by us, in the next one that exists; or nothing that we could use.
         if why := _why_not(found):
-            danger = f"and what is kept there is run as uid {os.geteuid()}"
+            danger = f"and files kept there are run as uid {os.geteuid()}"
             raise UsageError(f"{name}, {place}: {path} {why}, {danger}; {_REMEDY}")
     return place
 

@@ -147,8 +147,8 @@ def _wait_until_empty(emulation: Emulation, readers: Mapping[Port, Netlink]) -> 
     ]:
         if time.monotonic() > deadline:
             raise EmulationError(
-                f"{', '.join(busy)}: frames still wait after {_EMPTY_TIMEOUT_S:g} s without any being fed; "
-                "stop what is sending, calibration needs idle links"
+                f"{', '.join(busy)}: frames are still queued after {_EMPTY_TIMEOUT_S:g} s without new ones; "
+                "stop the programs that send, calibration needs idle links"
             )
         time.sleep(_LOOK_S)
 

@@ -90,7 +90,7 @@ class LevelCounter:
     def __init__(self, pool: AgentPool, ports: Sequence[Port]) -> None:
         self._ports = {port.interface: port for port in ports}
         self._agent: AgentHandle = pool.start("level counter", "this world", count_levels, tuple(self._ports), None)
-        self._agent.receive(_ANSWER_TIMEOUT_S, "word that it is ready")
+        self._agent.receive(_ANSWER_TIMEOUT_S, "report that it is ready")
 
     def read(self) -> dict[Port, dict[ServiceLevel, int]]:
         """Return the bytes since the last reading, by port and service level."""

@@ -70,7 +70,7 @@ def kept() -> list[CarriedRate]:
         return [CarriedRate(**{**row, "machine": Machine(**row["machine"])}) for row in json.loads(path.read_text())]
     except (ValueError, TypeError, KeyError) as error:
         raise ResultError(
-            f"{path}: is not what fabric calibrate wrote: {error}; remove it and calibrate again"
+            f"{path}: is not a file of fabric calibrate: {error}; remove it and calibrate again"
         ) from error
 
 

@@ -160,7 +160,7 @@ def take_census(emulation: Emulation, rule_drops: Callable[[], Mapping[NodeId, i
             busy = [str(port) for port, count in now.items() if count != before[port]]
             raise EmulationError(
                 f"the fabric does not come to rest within {_REST_TIMEOUT_S:g} s: packets still move at "
-                f"{len(busy)} ports ({', '.join(busy[:5])}); stop what sends"
+                f"{len(busy)} ports ({', '.join(busy[:5])}); stop the programs that send"
             )
         before = now
 

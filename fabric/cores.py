@@ -56,7 +56,9 @@ def core_times(stat: bytes, cores: Iterable[int], counts_niced: bool) -> Iterabl
     for core in cores:
         line = lines.get(b"cpu%d" % core)
         if line is None:
-            raise EmulationError(f"core {core}: is no longer in /proc/stat; leave the machine's cores on during a run")
+            raise EmulationError(
+                f"core {core}: is no longer in /proc/stat; keep the machine's cores online during a run"
+            )
         times = [int(ticks) / _TICKS_PER_S for ticks in line.split()]
         busy_s = sum(times[place] for place in (_USER, _SYSTEM, _IRQ, _SOFTIRQ, _STEAL))
         ours_s, niced_s = (times[_NICE], 0.0) if counts_niced else (0.0, times[_NICE])

@@ -49,7 +49,7 @@ def _make_node(path: Path, major: int, minor: int) -> None:
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(major, minor))
     except OSError as error:
-        needs = "a world needs root with CAP_MKNOD"
+        needs = "a run needs root with CAP_MKNOD"
         raise EmulationError(f"making {path}: {error.strerror}; {needs}") from error
     path.chmod(0o666)  # Whatever the umask.
     bind(path, path)

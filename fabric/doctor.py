@@ -92,7 +92,7 @@ def _try_in_namespaces(script: str) -> tuple[str, bool]:
 def _datapath() -> Iterator[Finding]:
     before = modules.loaded()
     kernel = find_datapath() is Datapath.KERNEL
-    detail = "kernel module openvswitch" if kernel else "userspace: no kernel module here; about 1 Gbit/s in all"
+    detail = "kernel module openvswitch" if kernel else "userspace: no kernel module here; about 1 Gbit/s in total"
     if "openvswitch" in modules.loaded() - before:
         detail += "; loaded just now, it stays until modprobe -r openvswitch"
     yield Finding("Open vSwitch datapath", True, False, detail)

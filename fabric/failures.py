@@ -74,7 +74,7 @@ class FailureConfig(Strict):
         if self.repeat is None or self.repeat.times == 1:
             return
         if self.duration is None:
-            yield "repeats what never ends; give 'for'"
+            yield "repeats a failure that never ends; give 'for'"
         elif self.duration + self.jitter > self.repeat.every:
             yield (
                 f"lasts {format_time(self.duration)} and may begin {format_time(self.jitter)} late, yet repeats every "
@@ -150,7 +150,7 @@ def _between(a: str, b: str, number: int | None, fabric: Fabric) -> Link:
         raise ValueError(f"link: no link joins {a} and {b}; {a} is joined to {_neighbours(a, fabric)}")
     if number is None and len(found) > 1:
         raise ValueError(
-            f"link: {len(found)} links join {a} and {b}; say which, from {a}-{b}#1 to {a}-{b}#{len(found)}"
+            f"link: {len(found)} links join {a} and {b}; choose one, from {a}-{b}#1 to {a}-{b}#{len(found)}"
         )
     if number is not None and not 1 <= number <= len(found):
         raise ValueError(f"link: {a} and {b} are joined by {len(found)} links, so there is no #{number}")

@@ -132,7 +132,7 @@ class FaultInjector:
         setup = _Setup(ends, {switch: fabric.ports_of[switch] for switch in fabric.switches})
         self._dead_frames = 0
         self._agent: AgentHandle = pool.start("faults", "this world", inject, setup, None)
-        self._agent.receive(_READY_TIMEOUT_S, "word that it is ready")
+        self._agent.receive(_READY_TIMEOUT_S, "report that it is ready")
 
     def prepare(self, schedule: Schedule) -> None:
         """Get everything ready for a schedule, while nothing is sent.
@@ -140,7 +140,7 @@ class FaultInjector:
         Raises TrafficError, with the reason, if this kernel cannot play it.
         """
         self._agent.send(_Prepare(schedule, self._emulation.lane_plan))
-        self._agent.receive(_READY_TIMEOUT_S, "word that it can play the schedule")
+        self._agent.receive(_READY_TIMEOUT_S, "report that it can play the schedule")
 
     def play(self, started: float) -> None:
         """Let the schedule that was prepared begin at ``started`` (``time.monotonic()``); returns at once."""
@@ -156,7 +156,7 @@ class FaultInjector:
     def release(self) -> None:
         """Take off links what could make them lose, once nothing is sent and all is counted. Raises TrafficError."""
         self._agent.send(_Release())
-        self._agent.receive(_RESTORE_TIMEOUT_S, "word that links are as before")
+        self._agent.receive(_RESTORE_TIMEOUT_S, "report that links are restored")
 
     def _dead_port_frames(self) -> int:
         indices = [index for port, index in self._emulation.indices.items() if port.node.is_switch]

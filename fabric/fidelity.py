@@ -161,7 +161,7 @@ def conservation_checks(conservations: Sequence[Conservation]) -> list[Check]:
     shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
     text = f"{lost} of {sent} packets are in no counter: {shown}" if lost else f"all {sent} packets are accounted for"
     cut = sum(one.lost_in_cuts_packets for one in conservations)
-    text += f", {cut} of them went with the carrier of links that were cut" if cut else ""
+    text += f", {cut} of them were lost in cuts" if cut else ""
     worst = max((_lost_fraction(one) for one in conservations), default=0.0)
     return [Check("unaccounted_packets_fraction", worst, *UNACCOUNTED, text)]
 
@@ -172,7 +172,7 @@ def sample_checks(phases: Sequence[PhaseEvidence], engine: Engine) -> list[Check
     if phases and not missing:
         return [Check("machine_samples", 0, 0, 0, "the machine was sampled in every phase")]
     where = f" in {len(missing)} of {len(phases)} phases ({missing[0]} first)" if missing else ""
-    return [Check("machine_samples", 1, 0, 0, f"no samples of the machine{where}: nothing says whether it kept up")]
+    return [Check("machine_samples", 1, 0, 0, f"no samples of the machine{where}: whether it kept up is unknown")]
 
 
 _FULL_PORT, _FULL_LANE = "full_port_rate_error", "full_lane_share_error"
@@ -198,7 +198,7 @@ def _never_full(judged: set[str]) -> list[Check]:
     """Return the word that no port, or no lane, was full in any phase: then it was not asked for its rate either."""
     kinds = ((_FULL_PORT, RATE_ERROR, "port", "its link's rate"), (_FULL_LANE, SHARE_ERROR, "lane", "its share"))
     return [
-        Check(name, 0.0, *limits, f"no {what} was full for long enough to tell whether it had {of}")
+        Check(name, 0.0, *limits, f"no {what} was full for long enough to be compared with {of}")
         for name, limits, what, of in kinds
         if name not in judged
     ]
@@ -207,9 +207,9 @@ def _never_full(judged: set[str]) -> list[Check]:
 def memory_checks(conservations: Sequence[Conservation]) -> list[Check]:
     """Return whether TCP had the memory to keep what arrived and to keep windows open."""
     short = sum(one.tcp_short_of_memory for one in conservations)
-    text = f"TCP was short of memory {short} times: it dropped what had arrived, or windows shrank; give the guest more"
+    text = f"TCP was short of memory {short} times: it dropped data that had arrived, or windows shrank; add memory"
     pruned = sum(one.tcp_pruned for one in conservations)
-    text += f"; it dropped {pruned} segments that receive_window left no room for" if pruned else ""
+    text += f"; it dropped {pruned} segments for which receive_window left no room" if pruned else ""
     return [Check("tcp_short_of_memory", short, *SHORT_OF_MEMORY, text)]
 
 
@@ -225,6 +225,8 @@ def socket_checks(counted: Conservation) -> list[Check]:
             len(missing),
             0,
             math.inf,
-            f"not measured: this kernel does not count {names}" if missing else "the kernel counts all that is judged",
+            f"not measured: this kernel does not count {names}"
+            if missing
+            else "the kernel counts everything that is judged",
         ),
     ]

@@ -42,6 +42,6 @@ def require_open_files(fabric: Fabric) -> None:
     allowed, needed = allow_open_files(), files_needed(fabric)
     if allowed < needed:
         raise EmulationError(
-            f"{fabric.name} needs some {needed} open files and there may be {allowed} here; allow more "
+            f"{fabric.name} needs some {needed} open files and the limit here is {allowed} here; allow more "
             f"(ulimit -Hn {needed}, or LimitNOFILE={needed} of a service) or use a smaller fabric"
         )

@@ -46,7 +46,7 @@ def why_not(engine: Engine) -> str | None:
         return reason
     if not engine.has_own_kernel and find_datapath() is not Datapath.KERNEL:
         return (
-            "Open vSwitch switches in userspace here, where frames lose what they hold of input buffers; "
+            "Open vSwitch switches in userspace here, where frames lose their hold on input buffers; "
             "use the virtual engine (--engine virtual), or a kernel with the module openvswitch"
         )
     return None
@@ -162,4 +162,4 @@ def _lane_faults(config: QueueConfig) -> Iterator[str]:
             yield f"queues.lanes.{lane.name}.share: {lane.share} is {least}; raise it"
     for lane in plan.with_share:
         if lane.ceiling < 1:
-            yield f"queues.lanes.{lane.name}.ceiling: InfiniBand's arbitration knows none; take it away"
+            yield f"queues.lanes.{lane.name}.ceiling: InfiniBand's arbitration has no ceilings; remove it"

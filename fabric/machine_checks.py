@@ -82,7 +82,7 @@ def _limits(frame_times: tuple[float, float], frame_time_s: float) -> tuple[floa
 
 def _lateness_check(machine: pd.DataFrame, frame_time_s: float, limits: LatenessLimits) -> Check:
     late = quantile(machine["lateness_s"].to_numpy(), LATE_QUANTILE)
-    text = f"one wake-up of a hundred is {late * 1e3:.1f} ms late or more, {late / frame_time_s:.3g} frame times"
+    text = f"one wake-up in a hundred is {late * 1e3:.1f} ms late or more, {late / frame_time_s:.3g} frame times"
     return Check("lateness_p99_s", late, *limits.switches_s(frame_time_s), text)
 
 
@@ -100,15 +100,15 @@ def _stall_checks(machine: pd.DataFrame) -> list[Check]:
     switches = float(np.maximum(machine["lateness_s"], machine["input_wait_s"]).max())
     hosts = float(machine["host_lateness_s"].max())
     return [
-        Check("switch_stall_s", switches, *STALL_S, f"switches once stood still for {switches * 1e3:.0f} ms"),
-        Check("host_stall_s", hosts, *STALL_S, f"a core once let programs wait for {hosts * 1e3:.0f} ms"),
+        Check("switch_stall_s", switches, *STALL_S, f"the switches once stalled for {switches * 1e3:.0f} ms"),
+        Check("host_stall_s", hosts, *STALL_S, f"programs on one core once waited for {hosts * 1e3:.0f} ms"),
     ]
 
 
 def _clock_check(machine: pd.DataFrame) -> Check:
     steps = np.abs(np.diff(machine["clock_offset_s"].to_numpy()))
     step = float(steps.max()) if len(steps) else 0.0
-    text = f"the machine's date was set, by {step * 1e3:.1f} ms: what is timed by it is wrong by as much"
+    text = f"the machine's date was set, by {step * 1e3:.1f} ms: times taken from it are wrong by as much"
     if step <= CLOCK_STEP_S:
         text = "the machine's date was not set"
     return Check("clock_step_s", step, CLOCK_STEP_S, math.inf, text)
@@ -128,8 +128,8 @@ def core_checks(cores: pd.DataFrame, datapath: Datapath) -> list[Check]:
     core = max(by_core, key=lambda number: by_core[number])
     niced = float(cores["niced_fraction"].mean())
     text = f"core {core} is {by_core[core]:.0%} busy in one second of ten"
-    text += ", without the switches' polling" if datapath is Datapath.USERSPACE else ""
-    text += f" and without niced programs, which had {niced:.0%} of all cores" if niced >= 0.005 else ""
+    text += ", without polling by the switches" if datapath is Datapath.USERSPACE else ""
+    text += f" and without niced programs, which used {niced:.0%} of all cores" if niced >= 0.005 else ""
     return [Check("core_busy_fraction", by_core[core], *BUSY_CPU, text)]
 
 
@@ -161,7 +161,7 @@ def input_queue_checks(machine: pd.DataFrame, switched_bytes: int, seconds: floa
         f"the largest takes {frame_time_s * 1e3:.2g} ms on the wire"
     )
     late = quantile(machine["input_wait_s"].to_numpy(), LATE_QUANTILE)
-    late_text = f"what waits to be switched in one sample of a hundred waits {late * 1e3:.0f} ms or more"
+    late_text = f"in one sample of a hundred, frames wait {late * 1e3:.0f} ms or more to be switched"
     return [
         Check("switching_frame_times", delay / frame_time_s, *SWITCHING_FRAME_TIMES, text),
         Check("input_wait_p99_s", late, *_limits(INPUT_WAIT_FRAME_TIMES, frame_time_s), late_text),
@@ -176,13 +176,13 @@ def softnet_backlog_checks(
         return []
     backlog = machine["softnet_backlog"]
     if (backlog < 0).any():
-        text = "not measured: this kernel does not tell how many frames wait to be switched (Linux 5.10 and later do)"
+        text = "not measured: this kernel does not report how many frames wait to be switched (Linux 5.10 and later do)"
         return [Check("switching_measured", 1, 0, math.inf, text)]
     delay = float(backlog.mean()) * seconds / switched_packets if switched_packets else 0.0
     squeezed = int(machine["softnet_squeezed"].iloc[-1] - machine["softnet_squeezed"].iloc[0])
     text = (
-        f"a frame waits up to {delay * 1e3:.2f} ms in the kernel's queues to be switched, on average (cores put work "
-        f"off {squeezed} times); the largest takes {frame_time_s * 1e3:.2g} ms on the wire"
+        f"a frame waits up to {delay * 1e3:.2f} ms in the kernel's queues to be switched, on average (cores deferred "
+        f"work {squeezed} times); the largest takes {frame_time_s * 1e3:.2g} ms on the wire"
     )
     return [Check("switching_frame_times", delay / frame_time_s, *SWITCHING_FRAME_TIMES, text)]
 
@@ -200,6 +200,8 @@ def softnet_drop_checks(machine: pd.DataFrame, conservation: Conservation) -> li
     text = f"the kernel's input queues dropped {drops} frames"
     if drops and not missing:
         return [
-            Check("softnet_drops", 0, 0, math.inf, f"{text}, none of them this run's: all of its are accounted for")
+            Check(
+                "softnet_drops", 0, 0, math.inf, f"{text}, none of them this run's: all of its frames are accounted for"
+            )
         ]
     return [Check("softnet_drops", drops, 0, math.inf, text)]

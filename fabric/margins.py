@@ -64,9 +64,9 @@ def cpu_used(manifest: Mapping[str, Any]) -> TextTable | None:
     ]
     columns = ["phase", *(name for name, _ in _CPU_COLUMNS), "core seconds"]
     note = (
-        "Programs: of the hosts, the controller, and what measures. In kernel: their system calls, and work on "
+        "Programs: those of the hosts, the controller, and the sampler. In kernel: their system calls, and work on "
         "packets (softirqs) that interrupted them. Others: the rest of the machine, and softirqs in idle time. Niced: "
-        "strangers' programs that give way."
+        "programs of others that give way."
     )
     return TextTable("CPU used", columns, rows, note) if rows else None
 

@@ -140,7 +140,7 @@ def load(path: Path) -> None:
     try:
         if libc.syscall(number, descriptor, b"", 0) != 0:
             reason = os.strerror(ctypes.get_errno())
-            raise EmulationError(f"{path}: the kernel does not load it: {reason}; its log (dmesg) says more")
+            raise EmulationError(f"{path}: the kernel refuses to load it: {reason}; see its log (dmesg)")
     finally:
         os.close(descriptor)
 

@@ -28,4 +28,4 @@ def bind(source: Path, target: Path, flags: int = 0) -> None:
 def _mount(source: str, target: Path, kind: str, flags: int, options: str) -> None:
     if _libc.mount(source.encode(), str(target).encode(), kind.encode(), flags, options.encode()) != 0:
         reason = os.strerror(ctypes.get_errno())
-        raise EmulationError(f"mounting {source} on {target}: {reason}; fabric doctor says what this machine lacks")
+        raise EmulationError(f"mounting {source} on {target}: {reason}; fabric doctor shows what this machine lacks")

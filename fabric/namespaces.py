@@ -106,7 +106,7 @@ class NamespaceEngine(Engine):
     def guest_for(self, guest: Guest, needed_bytes: int, subject: str) -> Guest:
         """Return ``guest`` as it is. Raises UsageError if its memory was asked for."""
         if guest.memory_bytes is not None:
-            raise UsageError("--memory is for --engine virtual; a run in real time has this machine's memory")
+            raise UsageError("--memory is for --engine virtual; a run in real time uses this machine's memory: omit it")
         return guest
 
 

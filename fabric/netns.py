@@ -21,7 +21,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def _check(result: int, what: str) -> None:
     if result != 0:
         code = ctypes.get_errno()
-        raise EmulationError(f"{what}: {os.strerror(code)}; a world needs root and network namespaces (fabric doctor)")
+        raise EmulationError(
+            f"{what}: {os.strerror(code)}; a run needs root and network namespaces (see fabric doctor)"
+        )
 
 
 def netns_path(name: str) -> Path:

@@ -13,39 +13,39 @@ from fabric.lanes import FlowControl, Queueing
 from fabric.results import Result
 
 LOSSES = (
-    "Losslessness, in the queueings {queueings}. A full queue drops there, and TCP sends again; a full buffer of "
-    "InfiniBand, or of Ethernet with PFC, stops the sender, and the stop spreads back through the fabric. Without it, "
-    "every setting that lets queues grow is flattered, above all no congestion control."
+    "Losslessness, in the queueings {queueings}. A full queue drops there, and TCP retransmits; a full buffer of "
+    "InfiniBand, or of Ethernet with PFC, pauses the sender, and congestion spreads back through the fabric. Without "
+    "it, every setting that lets queues grow is flattered, above all no congestion control."
 )
 IDLE_LINKS = (
     "Time on the wire of an idle link, in the queueings {queueings}. An idle link passes two frames at once, so lone "
     "small messages arrive sooner than over a real link."
 )
 CREDITS = (
-    "InfiniBand's time limits: no switch discards what has waited too long (HOQLife, SwitchLifetime), so a standstill "
-    "that a real fabric ends by losing packets lasts. Credits come back without using the link."
+    "InfiniBand's time limits: no switch discards packets that have waited for too long (HOQLife, SwitchLifetime), so "
+    "a deadlock that a real fabric ends by losing packets lasts. Credits return without using the link."
 )
 SLOW_RECEIVERS = (
-    "Slow receivers, and switches that cut through. Hosts take what comes at the rate of their link, so no host's "
-    "buffer pushes back into a lossless fabric; every switch passes a frame on when it has all of it."
+    "Slow receivers, and cut-through switching. Hosts accept data at the rate of their link, so no host's buffer "
+    "pushes back into a lossless fabric; every switch forwards a frame after it has received all of it."
 )
 PFC = (
-    "PFC's frames: a pause takes no time on the wire, waits behind no frame under way, and holds until it is lifted "
-    "instead of for a number of quanta. No PFC watchdog discards what stands still."
+    "PFC's frames: a pause takes no time on the wire, waits behind no frame in flight, and holds until it is lifted "
+    "instead of for a number of quanta. No PFC watchdog discards packets of a paused lane."
 )
 REAL_TIME = (
-    "RDMA and NICs. Programs use kernel TCP, so latencies hold the kernel's scheduling, and hosts spend CPU on packets "
-    "that an RDMA NIC moves by itself."
+    "RDMA and NICs. Programs use kernel TCP, so latencies include the kernel's scheduling, and hosts spend CPU time on "
+    "packets that an RDMA NIC moves by itself."
 )
 VIRTUAL_TIME = (
     "RDMA and NICs: programs use kernel TCP. And the time that computing takes: programs, switches and the controller "
-    "answer at once, only waiting and the links take time. So latencies are of queues and links alone, repairs are as "
-    "fast as a controller that needs no time, and there is no jitter but what queues.jitter asks for."
+    "answer at once; only waiting and the links take time. So latencies are those of queues and links alone, repairs "
+    "are as fast as with a controller that needs no time, and there is no jitter other than queues.jitter."
 )
 HARDWARE = "GPUs, PCIe, host memory and SSDs, except for what an experiment states as a rate or a delay."
 SCALE = (
-    "True rates: they are scaled, and time is not scaled with them. The slower the link, the longer a queue of so many "
-    "bytes takes to drain, and the less the emulating machine's own delays weigh."
+    "True rates: rates are scaled, and time is not scaled with them. The slower the link, the longer a queue of a "
+    "given size takes to drain, and the less the emulating machine's own delays matter."
 )
 
 

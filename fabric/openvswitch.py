@@ -177,7 +177,7 @@ def _duplicated(pid: int, descriptor: int) -> int | None:
 
 
 def _vanished(pid: int) -> EmulationError:
-    return EmulationError(f"ovs-vswitchd (process {pid}): has ended; its log in the run's logs says why")
+    return EmulationError(f"ovs-vswitchd (process {pid}): has ended; see its log in the run's logs")
 
 
 @dataclass

@@ -19,13 +19,13 @@ from fabric.results import Result
 
 REPORT_NAME = "report.html"
 _VERDICT_MEANS = {
-    "faithful": "The machine kept up and every packet is accounted for: what was measured is the emulated fabric.",
+    "faithful": "The machine kept up and every packet is accounted for: the figures describe the emulated fabric.",
     "degraded": "The machine was at its limits for part of the run: read the numbers with the reasons in mind.",
     "invalid": "The emulation did not hold. These numbers describe the emulating machine, not the fabric.",
 }
 _FAITHFUL_IN_VIRTUAL_TIME = (
     "Every packet is accounted for, full ports sent at their rates, and hosts had the memory they needed; in virtual "
-    "time cores, switches and programs are never late, by construction. What was measured is the emulated fabric."
+    "time cores, switches and programs are never late, by construction. The figures describe the emulated fabric."
 )
 _VECTOR_LIMIT_BYTES = 1_500_000
 _MIME = {".svg": "image/svg+xml", ".png": "image/png"}

@@ -10,7 +10,7 @@
     summary.json        the answers: tables as they are shown, metrics by their paths
     samples/*.parquet   what was measured, see TABLES
     figures/            what ``fabric plot`` draws from the above
-    logs/               the controller's and Open vSwitch's words
+    logs/               the logs of the controller and of Open vSwitch
 
 Times (:data:`TIME_COLUMNS`) are seconds since the run's time origin. Counters are cumulative.
 """
@@ -42,9 +42,8 @@ TIME_COLUMNS = (
     "at_s", "started_s", "ended_s", "due_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s", "carrier_s",
     "returned_s", "port_s", "planned_s", "installed_s", "packet_s",
 )  # fmt: skip
-"""Columns that hold times."""
+"""Columns that hold times since the run's time origin."""
 TABLES: dict[str, dict[str, str]] = {
-    # One row a port, lane and sample. ``port`` is the sending end of a direction, e.g. ``z0l03:7``.
     "ports": {
         "at_s": "float64",
         "port": "category",
@@ -54,9 +53,6 @@ TABLES: dict[str, dict[str, str]] = {
         "drops_packets": "int64",
         "backlog_bytes": "int64",
     },
-    # One row a port, lane and sample of lossless queues. ``stalls``: how often the frame in front found no room at the
-    # other end of the link; ``stalled_ns``: how long the link was free, a frame waited and there was no room. The other
-    # end's input buffer: what is in it, and the most that ever was.
     "stalls": {
         "at_s": "float64",
         "port": "category",
@@ -66,8 +62,6 @@ TABLES: dict[str, dict[str, str]] = {
         "buffered_bytes": "int64",
         "most_buffered_bytes": "int64",
     },
-    # One row a sample and pair of an input buffer and a lane of a port that wait: ``waiting_bytes`` in the buffer of
-    # ``input_lane`` of ``input_port`` are there until ``lane`` of ``port``, of the same switch, has sent them.
     "waits": {
         "at_s": "float64",
         "port": "category",
@@ -76,9 +70,6 @@ TABLES: dict[str, dict[str, str]] = {
         "input_lane": "category",
         "waiting_bytes": "int64",
     },
-    # One row a phase and lane of lossless queues, from the phase's first sample to its last: how often it had no room
-    # at ``peer``, the other end of its link, how long, as a fraction of the time, and of that interval between two
-    # samples in which it stood still longest.
     "stalled_time": {
         "phase": "category",
         "port": "category",
@@ -89,9 +80,6 @@ TABLES: dict[str, dict[str, str]] = {
         "stalled_fraction": "float64",
         "worst_fraction": "float64",
     },
-    # One row a congestion tree and interval between samples, which ended at ``at_s`` (see fabric/congestion.py and
-    # fabric/stalled.py): its root, of which ``kind``, how many ports it has, the root's included, how many waits its
-    # farthest lane is away from the root, how many hosts cannot send because of it, and what waits on the way.
     "congestion_trees": {
         "phase": "category",
         "at_s": "float64",
@@ -104,11 +92,6 @@ TABLES: dict[str, dict[str, str]] = {
         "hosts": "int64",
         "waiting_bytes": "int64",
     },
-    # One row a phase of lossless queues and flow, which is all connections of a service level from ``host`` to
-    # ``peer``. While it had something under way (``active_s``): how long its way stood still because of trees whose
-    # roots it does not cross (``slowed_s``), and for how long a root was on its way (``own_s``); the root that slowed
-    # it longest (see fabric/victims.py). ``idle_bps``: what the fullest port of its way left unused while others slowed
-    # it.
     "flow_stalls": {
         "phase": "category",
         "service_level": "category",
@@ -124,11 +107,6 @@ TABLES: dict[str, dict[str, str]] = {
         "root_lane": "category",
         "victim": "bool",
     },
-    # One row a sample. Fractions are of all cores (cpu_*) or of one core (switch_cpu_fraction), since the last sample.
-    # Lateness of wake-ups: at the priority of switches, and the worst since the last sample at that of programs. The
-    # input queue: memory of all frames that the userspace switches have not taken up yet, and how long the last of them
-    # waited from then on, at least (fabric/input_wait.py). The kernel's input queues (softnet), of the whole machine:
-    # drops since boot, frames that wait (-1: it does not tell), and how often work was put off since boot.
     "machine": {
         "at_s": "float64",
         "cpu_busy_fraction": "float64",
@@ -142,8 +120,6 @@ TABLES: dict[str, dict[str, str]] = {
         "softnet_squeezed": "int64",
         "clock_offset_s": "float64",
     },
-    # One row a core that the run may use and reading, four times a second: fractions of it since the reading before.
-    # ``niced``: in niced programs, which give way and are no part of ``busy``; ``switch``: in ovs-vswitchd.
     "cores": {
         "at_s": "float64",
         "core": "int64",
@@ -151,7 +127,6 @@ TABLES: dict[str, dict[str, str]] = {
         "niced_fraction": "float64",
         "switch_fraction": "float64",
     },
-    # One row a connection and sample: TCP_INFO of the sending side.
     "flows": {
         "at_s": "float64",
         "phase": "category",
@@ -162,7 +137,6 @@ TABLES: dict[str, dict[str, str]] = {
         "retransmissions": "int64",
         "bytes_acked": "int64",
     },
-    # One row a step of a collective: the allreduce of ``size_bytes`` a rank over ``ranks``.
     "steps": {
         "phase": "category",
         "service_level": "category",
@@ -172,10 +146,6 @@ TABLES: dict[str, dict[str, str]] = {
         "started_s": "float64",
         "ended_s": "float64",
     },
-    # One row a storage operation, read by request or background flow: ``operation`` is read, write or flow, or what the
-    # experiment calls its reads; flow_abandoned, flow_failed
-    # and flow_refused are flows that did not complete, read_failed and write_failed operations given up after
-    # ``retries`` more tries.
     "operations": {
         "phase": "category",
         "service_level": "category",
@@ -187,8 +157,6 @@ TABLES: dict[str, dict[str, str]] = {
         "ended_s": "float64",
         "retries": "int64",
     },
-    # One row a change of a link's state: when it was due, asked for and done (carrier read at both ends), how
-    # the link was from then on, and how many packets waited at both its ends shortly before.
     "failures": {
         "phase": "category",
         "link": "category",
@@ -200,7 +168,6 @@ TABLES: dict[str, dict[str, str]] = {
         "done_s": "float64",
         "waiting_packets": "int64",
     },
-    # One row a stretch of probes lost: when the last probe before them arrived, and the first after them.
     "blackouts": {
         "phase": "category",
         "flow": "category",
@@ -208,8 +175,6 @@ TABLES: dict[str, dict[str, str]] = {
         "ended_s": "float64",
         "lost_packets": "int64",
     },
-    # One row a flow of probes: what became of those sent, the longest time between two arrivals, and how often the
-    # machine's clock was set meanwhile (which moves no arrival).
     "probes": {
         "phase": "category",
         "flow": "category",
@@ -221,7 +186,6 @@ TABLES: dict[str, dict[str, str]] = {
         "longest_gap_s": "float64",
         "clock_steps": "int64",
     },
-    # One row a collective that failed in the middle of a step and began again from the last whole one.
     "restarts": {
         "phase": "category",
         "service_level": "category",
@@ -230,17 +194,12 @@ TABLES: dict[str, dict[str, str]] = {
         "resumed_s": "float64",
         "reason": "category",
     },
-    # One row something that the controller did while links failed: what, and its details as JSON.
     "controller": {
         "phase": "category",
         "at_s": "float64",
         "kind": "category",
         "details": "category",
     },
-    # One row a cut of a link or switch, and what was felt of it. The kernel was asked for it (asked) and had done it at
-    # both ends (carrier); the controller heard of it (port), had planned anew (planned), and switches had confirmed all
-    # rules (installed); every flow of probes that crosses it was through again (packet); the link was back (returned).
-    # What did not happen is NaN. ``stall_s``: the longest step until the next cut, less the undisturbed median.
     "cuts": {
         "phase": "category",
         "routing": "category",
@@ -261,7 +220,6 @@ TABLES: dict[str, dict[str, str]] = {
         "slowest_write_s": "float64",
         "retries": "int64",
     },
-    # One row a cut and flow of probes that crosses it by the plan, or that lost some: how long it had no network.
     "cut_flows": {
         "phase": "category",
         "routing": "category",
@@ -272,7 +230,6 @@ TABLES: dict[str, dict[str, str]] = {
         "blackout_s": "float64",
         "lost_packets": "int64",
     },
-    # One row per metric: what was measured of ``job`` in ``phase`` (both may be empty), see fabric/metrics.py.
     "metrics": {
         "phase": "category",
         "job": "category",
@@ -280,8 +237,6 @@ TABLES: dict[str, dict[str, str]] = {
         "unit": "category",
         "value": "float64",
     },
-    # One row a day of a replayed year: its cuts, what part of an undisturbed day's training it lacks, and how long all
-    # flows of probes together had no network.
     "days": {
         "phase": "category",
         "routing": "category",
@@ -292,6 +247,7 @@ TABLES: dict[str, dict[str, str]] = {
         "blackout_s": "float64",
     },
 }
+"""The columns of each table, with their dtypes; :mod:`fabric.table_columns` has their units and meanings."""
 
 
 @dataclass(frozen=True)

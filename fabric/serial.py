@@ -26,7 +26,7 @@ def fabric_from_json(data: Any, source: str) -> Fabric:
         nodes = tuple(NodeId.parse(name) for name in data["nodes"])
         return Fabric(**{**data, "nodes": nodes, "links": links})
     except (KeyError, TypeError, ValueError) as error:
-        fault = f"holds no fabric ({type(error).__name__}: {error}); write it anew with fabric_to_json"
+        fault = f"holds no fabric ({type(error).__name__}: {error}); write it again with fabric_to_json"
         raise ConfigError(source, [fault]) from error
 
 

@@ -59,7 +59,7 @@ class StallAudit:
     def __init__(self, pool: AgentPool, emulation: Emulation, limit_s: float, leaving_limit_s: float) -> None:
         setup = AuditSetup(audited_ports(emulation), limit_s, leaving_limit_s)
         self._agent: AgentHandle = pool.start("stall audit", "this world", audit, setup, None)
-        self._agent.receive(_ANSWER_TIMEOUT_S, "word that it is ready")
+        self._agent.receive(_ANSWER_TIMEOUT_S, "report that it is ready")
 
     def begin(self) -> None:
         """Begin to look."""

@@ -115,12 +115,12 @@ class Sampler:
 
     def __init__(self, pool: AgentPool, setup: SamplerSetup) -> None:
         self._agent: AgentHandle = pool.start("sampler", "this world", sample, setup, None)
-        self._agent.receive(_ANSWER_TIMEOUT_S, "word that it is ready")
+        self._agent.receive(_ANSWER_TIMEOUT_S, "report that it is ready")
 
     def begin(self) -> None:
         """Begin a series; returns once its first sample is taken, so that even the shortest one has two."""
         self._agent.send("begin")
-        self._agent.receive(_ANSWER_TIMEOUT_S, "word that it has begun")
+        self._agent.receive(_ANSWER_TIMEOUT_S, "report that it has begun")
 
     def end(self) -> Series:
         """End the series and return it. A deadlock in it is to be asked for before."""
@@ -134,7 +134,7 @@ class Sampler:
     def verify_no_deadlock(self) -> None:
         """Raise EmulationError naming the ports if there is a deadlock in the series so far."""
         if self._agent.pipe.poll():
-            raise EmulationError(self._agent.receive_a(Deadlock, _ANSWER_TIMEOUT_S, "word of a deadlock").text)
+            raise EmulationError(self._agent.receive_a(Deadlock, _ANSWER_TIMEOUT_S, "report of a deadlock").text)
 
 
 def sample(agent: Agent, setup: SamplerSetup) -> None:

@@ -219,13 +219,13 @@ def _host_faults(spec: ZonedFatTreeSpec) -> Iterator[str]:
         yield "compute: 0 and storage: 0 leave no host; set one of them"
     for key, value in (("compute", spec.computes_in(0)), ("storage", spec.storage)):
         if value > MAX_HOSTS_PER_GROUP:
-            yield f"{key}: {value} a zone exceeds {MAX_HOSTS_PER_GROUP}, what the addresses hold; use fewer"
+            yield f"{key}: {value} per zone exceeds {MAX_HOSTS_PER_GROUP}, the most that the addresses allow; use fewer"
 
 
 def _port_faults(spec: ZonedFatTreeSpec) -> Iterator[str]:
     if spec.downlinks < 1:
         yield (
-            f"switch_ports: {spec.switch_ports} leaves no port for hosts beside {spec.uplinks} uplinks of a leaf; "
+            f"switch_ports: {spec.switch_ports} leaves no port for hosts next to {spec.uplinks} uplinks of a leaf; "
             "raise switch_ports, or lower spines_per_zone or uplinks_per_spine"
         )
         return

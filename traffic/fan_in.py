@@ -198,7 +198,7 @@ class FanInJob:
         for fan_in in self.fan_ins:
             servers = [self._fork_server(fan_in, server) for server in fan_in.servers]
             self._servers += servers
-            endpoints = tuple(server.receive(START_TIMEOUT_S, "word that it listens") for server in servers)
+            endpoints = tuple(server.receive(START_TIMEOUT_S, "report that it listens") for server in servers)
             self._readers.append(self._fork_reader(fan_in, endpoints))
         self._collect(START_TIMEOUT_S, "readiness")
 

@@ -106,7 +106,7 @@ class Streams:
             self._agents[host].send(_Connect(tuple(ways)))
         for host, ways in by_host.items():
             patience_s = CONNECT_TIMEOUT_S * len(ways) + _PATIENCE_S
-            self._agents[host].receive(patience_s, "word that it has its connections")
+            self._agents[host].receive(patience_s, "report that it has its connections")
 
     def close(self) -> None:
         """End the programs."""

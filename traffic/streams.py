@@ -194,7 +194,7 @@ class StreamsJob:
         """Fork all programs. Raises TrafficError naming a host that failed."""
         self._sinks = [self._fork_sink(stream) for stream in self.streams]
         for stream, sink in zip(self.streams, self._sinks, strict=True):
-            self._sources.append(self._fork_source(stream, sink.receive(START_TIMEOUT_S, "word that it listens")))
+            self._sources.append(self._fork_source(stream, sink.receive(START_TIMEOUT_S, "report that it listens")))
         for source in self._sources:
             source.receive(START_TIMEOUT_S, "readiness")
 

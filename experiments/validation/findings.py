@@ -94,5 +94,5 @@ def not_run(name: str, reason: str) -> TestResult:
 
 def undecided(name: str, measured: Iterable[str], late: str, figures: dict[str, float]) -> TestResult:
     """Return the result of a test in which something seems wrong, while the machine was too late to tell."""
-    lines = (*measured, f"this machine was too busy to tell: {late}")
+    lines = (*measured, f"this machine was too busy for a result: {late}")
     return TestResult(name, Outcome.UNDECIDED, lines, (), tuple(figures.items()))

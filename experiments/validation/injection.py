@@ -68,7 +68,7 @@ def _read(text: str, fabric: Fabric) -> Iterator[tuple[Link, Link | LinkState]]:
         case ["link", name, "rate" | "loss" as what, fraction]:
             yield _link(name, fabric), _state(what, fraction)
         case _:
-            raise ValueError(f"says no fault; write {_FORMS}")
+            raise ValueError(f"names no fault; write {_FORMS}")
 
 
 def _link(name: str, fabric: Fabric) -> Link:

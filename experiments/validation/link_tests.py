@@ -53,7 +53,7 @@ class LinkTests:
         seen = see_wiring(self._emulation, lit)
         self._peers = {port: arrived for port, arrived in seen.items() if arrived is not None}
         right = sum(arrived == self._fabric.peer(port) for port, arrived in seen.items())
-        measured = f"probes from {right} of {len(lit)} ports with carrier arrive where the topology says"
+        measured = f"probes from {right} of {len(lit)} ports with carrier arrive where the topology expects them"
         return tested(WIRING, [measured], wiring_faults(self._fabric, seen))
 
     def links(self) -> TestResult:
@@ -94,9 +94,9 @@ class LinkTests:
         short = sum(is_short(self._fabric, one, tolerance) for one in found)
         lost, sent = sum(one.lost_frames for one in found), sum(one.sent_frames for one in found)
         fraction = rate_fraction(self._fabric, worst)
-        yield f"{len(found)} directions: {len(found) - short} no more than {tolerance:.2g} below their rate at once"
+        yield f"{len(found)} directions: {len(found) - short} at most {tolerance:.2g} below their rate at the first try"
         yield f"slowest {worst.sender} to {worst.receiver}: {fraction:.2%} of its rate"
-        yield f"{lost} of {sent:,} frames lost; at least {min(one.sent_frames for one in found):,} a direction"
+        yield f"{lost} of {sent:,} frames lost; at least {min(one.sent_frames for one in found):,} per direction"
 
     def _figures(self, found: Sequence[DirectionMeasurement]) -> dict[str, float]:
         fractions = [rate_fraction(self._fabric, one) for one in found]

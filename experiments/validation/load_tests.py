@@ -151,7 +151,7 @@ class AllToAllTest:
 
     def _explanation(self, kept: Conservation) -> str:
         explained = kept.unaccounted and self._lossy_places().issuperset(kept.unaccounted)
-        return ", all where a link loses frames as said above" if explained else ""
+        return ", all at links reported above as lossy" if explained else ""
 
     def _lossy_places(self) -> set[str]:
         """Return the places, as :mod:`fabric.census` names them, where links that are known to be faulty may lose
@@ -162,7 +162,7 @@ class AllToAllTest:
 
     def _too_little(self, reached: float) -> Iterator[Fault]:
         if reached < _LEAST_ALL_TO_ALL and not self._bench.faults:
-            expected = f"{_LEAST_ALL_TO_ALL:.0%} of it at least"
+            expected = f"at least {_LEAST_ALL_TO_ALL:.0%} of it"
             yield Fault(FaultKind.BANDWIDTH, (), ALL_TO_ALL, f"{reached:.0%} of fair shares", expected)
 
 
@@ -200,7 +200,7 @@ class StorageTest:
             found = self._play(job)
         except TrafficError as error:
             words = str(error).strip().splitlines()
-            fault = Fault(FaultKind.STORAGE, (), STORAGE, f"{words[0]} {words[-1]}", "right answers, in time")
+            fault = Fault(FaultKind.STORAGE, (), STORAGE, f"{words[0]} {words[-1]}", "correct answers, in time")
             return _unless_late(self._bench, tested(STORAGE, ["ended by an error"], [fault]))
         finally:
             job.close()
@@ -235,7 +235,7 @@ class StorageTest:
             f"all verified; {found.given_up} operations given up",
             f"storage NICs used: {found.out:.0%} of their rate out, {found.into:.0%} in",
             f"{verified.checked:,} replicas of acknowledged writes read back: {len(verified.lost)} lost, "
-            f"{len(verified.out_of_reach)} out of reach",
+            f"{len(verified.out_of_reach)} unreachable",
         ]
         figures = {"fraction_out": found.out, "fraction_in": found.into, "given_up": found.given_up}
         if verified.lost:
@@ -251,16 +251,16 @@ class StorageTest:
         if self._bench.faults:
             return  # They explain it.
         for line in found.verified.out_of_reach:
-            yield Fault(FaultKind.STORAGE, (), STORAGE, f"a replica was out of reach: {line}", "every one in reach")
+            yield Fault(FaultKind.STORAGE, (), STORAGE, f"a replica was unreachable: {line}", "all reachable")
         if found.given_up:
             yield Fault(FaultKind.STORAGE, (), STORAGE, f"{found.given_up} operations given up", "none")
         if max(found.out, found.into) < _LEAST_STORAGE:
             measured = f"storage NICs carry {found.out:.0%} of their rate out, {found.into:.0%} in"
-            yield Fault(FaultKind.STORAGE, (), STORAGE, measured, f"{_LEAST_STORAGE:.0%} one way at least")
+            yield Fault(FaultKind.STORAGE, (), STORAGE, measured, f"at least {_LEAST_STORAGE:.0%} in one direction")
 
 
 def _turns_in_words(count: int) -> str:
-    return "" if count == 1 else f", senders in {count} turns, since this machine switches no more"
+    return "" if count == 1 else f", senders in {count} turns, because this machine cannot switch more at once"
 
 
 def _unless_late(bench: Bench, result: TestResult) -> TestResult:

@@ -89,9 +89,9 @@ class PairTest:
         left = self._unexplained(results)
         worst = min(results, key=lambda one: one.fraction)
         reached = f"{format_rate(worst.goodput_bps)} of {format_rate(worst.expected_bps)}"
-        lines = [head, f"{len(good)} within {self._tolerance:.0%} of what their paths allow; worst {worst}: {reached}"]
+        lines = [head, f"{len(good)} within {self._tolerance:.0%} of their paths' capacity; worst {worst}: {reached}"]
         if explained := len(results) - len(good) - len(left):
-            lines.append(f"{explained} short pairs use links that are faulty as said above")
+            lines.append(f"{explained} slow pairs use links that are reported above as faulty")
         figures = {"pairs": len(results), "short_pairs": len(results) - len(good), "worst_fraction": worst.fraction}
         if left and self._bench.late:
             return undecided(PAIRS, [*lines, f"{len(left)} pairs seem slow"], self._bench.late, figures)

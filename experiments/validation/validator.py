@@ -37,5 +37,5 @@ def _reason_not_to_load(bench: Bench) -> str:
     if bench.settings.quick:
         return "--quick"
     if any(fault.kind in (FaultKind.STATE, FaultKind.WIRING) for fault in bench.faults):
-        return "routes are planned for other wiring than this; mend the links first"
+        return "routes are planned for another wiring than this; fix the links first"
     return ""

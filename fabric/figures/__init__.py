@@ -39,75 +39,75 @@ class FigureSpec:
 FIGURES = (
     FigureSpec(
         "throughput",
-        "What the whole fabric delivered over time, by service level; one panel a phase, one scale for all. "
-        "Where connections were not sampled, by lane at the ports of leaves to hosts.",
+        "Throughput of the whole fabric over time, by service level; one panel per phase, one scale for all. "
+        "If connections were not sampled: by lane, at the ports from leaves to hosts.",
         ports.throughput,
     ),
     FigureSpec(
         "busiest_port",
-        "What each lane sent at the one port that was used most over all phases. Dashed: the lane's configured share, "
-        "which it may exceed by what others leave idle.",
+        "Throughput of each lane at the busiest port of all phases. Dashed: the lane's configured share, which it may "
+        "exceed by bandwidth that others leave idle.",
         ports.port_throughput,
     ),
     FigureSpec(
         "side_by_side",
-        "The same traffic in every queueing that was played, a bar each. Black marks: what theory says, where it does.",
+        "The same traffic in every queueing that was played, one bar each. Black marks: theory, where it has a value.",
         side_by_side.side_by_side,
     ),
     FigureSpec(
         "protection",
-        "What a program keeps of its bandwidth alone while others offer ever more, a curve per queueing. Dashed: what "
-        "its lane promises, its share of every link and so of what the program has alone; above it: what others leave.",
+        "Bandwidth of a program, relative to that alone, as the load of others grows; one curve per queueing. Dashed: "
+        "the share that its lane promises; above it: bandwidth that others leave idle.",
         protection.protection,
     ),
     FigureSpec(
         "steps",
-        "Collectives: a dot a step, boxes from first to third quartile, whiskers to the farthest step within 1.5 "
+        "Collectives: one dot per step, boxes from first to third quartile, whiskers to the farthest step within 1.5 "
         "times the box. algbw as nccl-tests defines it. Dashed: the ideal of the algorithm on this fabric.",
         jobs.collective_steps,
     ),
     FigureSpec(
         "scaling",
-        "Collectives over growing numbers of nodes: median algbw over the steps of a phase, a line a variant, at the "
-        "scale of the system that the fabric stands for. Shaded: what others measured.",
+        "Collectives over growing numbers of nodes: median algbw over the steps of a phase, one line per variant, at "
+        "the scale of the system that the fabric stands for. Shaded: measured by others.",
         scaling.scaling,
     ),
     FigureSpec(
         "steps_around_cuts",
-        "Steps of an allreduce by when they ended, every cut at 0 and one line a cut; shaded: the link is down. "
+        "Steps of an allreduce by the time they ended, cuts at 0, one line per cut; shaded: the link is down. "
         "Dashed: the median step of the phase without cuts.",
         cuts.steps_around_cuts,
     ),
     FigureSpec(
         "blackouts",
-        "Cumulative distribution of how long flows of probes that cross a cut had no network, on a logarithmic axis. "
-        "Dotted: cuts of a host's only link, which no route leads round.",
+        "Cumulative distribution of blackouts of probe flows that cross a cut, on a logarithmic axis. Dotted: cuts of "
+        "a host's only link, which no route avoids.",
         cuts.blackouts,
     ),
     FigureSpec(
         "repair_parts",
-        "What the controller took to repair a cut, part by part, medians over the cuts that it repaired before the "
-        "link came back. Diamond: all flows that cross the cut were through again; before the end of the bar where "
-        "switches repair by themselves, or had rules before they confirmed them.",
+        "Time that the controller took to repair a cut, part by part: medians over the cuts that it repaired before "
+        "the link came back. Diamond: packets of all flows that cross the cut arrived again; this is before the end "
+        "of the bar if switches repair locally, or had rules before they confirmed them.",
         cuts.repair_parts,
     ),
     FigureSpec(
         "calendar",
-        "Every day of the replayed year, a column a week: its cuts, and what part of an undisturbed day's training it "
-        "lacks, by policy and duration of cuts. Days are compressed, cuts are not.",
+        "Every day of the replayed year, one column per week: its cuts, and the training lost as a fraction of an "
+        "undisturbed day's, by policy and duration of cuts. Days are compressed, cuts are not.",
         year.calendar,
     ),
     FigureSpec(
         "spreading",
-        "Ports of switches with deep queues and what bystanders lose beside an incast, by routing policy and queueing. "
-        "Bystanders apart share no port with the incast by static routes, those crossing an uplink of a leaf.",
+        "Ports of switches with deep queues, and slowdown of bystanders by an incast, by routing policy and queueing. "
+        "Bystanders apart share no port with the incast by static routes; those crossing share an uplink of a leaf.",
         spreading.spreading,
     ),
     FigureSpec(
         "congestion_trees",
-        "Congestion trees of lossless phases, when they were largest in each part of the phase. Arrows go as packets "
-        "do: from a port that stood still towards the one it waits for, at last a root, whose link is red. Arrows are "
-        "links with a lane that stood still for more than 10 % of the interval between two samples.",
+        "Congestion trees of lossless phases, when largest in each part of the phase. Arrows point as packets "
+        "travel: from a stalled port to the one it waits for, and finally to a root, whose link is red. Arrows are "
+        "links with a lane that was stalled for more than 10 % of the interval between two samples.",
         congestion.trees_on_topology,
     ),
     FigureSpec(
@@ -118,8 +118,8 @@ FIGURES = (
     ),
     FigureSpec(
         "stalled_time",
-        "How long lanes of links stood still between each two samples: a frame waited, the link was free, and the "
-        "other end had no room. White: under 1 %, or no such lane in that queueing.",
+        "Fraction of the time between two samples for which lanes of links were stalled: a frame waited, the link was "
+        "free, and the other end had no room. White: under 1 %, or no such lane in that queueing.",
         stalled.stalled_map,
     ),
     FigureSpec(
@@ -129,20 +129,20 @@ FIGURES = (
     ),
     FigureSpec(
         "queue_depth",
-        "Bytes waiting at the ports with the deepest mean queues. White: nothing waited. Blue lines: phases.",
+        "Backlog at the ports with the deepest mean queues. White: empty. Blue lines: phases.",
         ports.queue_depth,
     ),
     FigureSpec(
         "topology",
-        "Mean utilisation of every link over each phase. A link's two halves are its two directions: each has the "
-        "colour of what the nearer end sends. Hosts drawn as a group share one line, as busy as their busiest.",
+        "Mean utilisation of every link in each phase. The two halves of a link are its two directions: each has the "
+        "colour of the traffic sent by the nearer end. Hosts drawn as a group share one line: their busiest.",
         ports.topology_use,
     ),
     FigureSpec(
         "machine",
         "Whether the machine kept up: CPU time used, the switch's forwarding thread, and how late the scheduler woke a "
         "waiting thread. Dashed: the limits of the verdict, which judges by a high quantile and not by single points; "
-        "limits far above all that was measured are not drawn.",
+        "limits far above all measured values are not drawn.",
         machine.machine,
     ),
 )

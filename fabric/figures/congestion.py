@@ -84,7 +84,7 @@ def trees_on_topology(result: Result) -> Figure | None:
     shown = _shown(phases)
     detailed = topology.lay_out(result.fabric).detailed
     height = (4.0 if detailed else 3.6) * -(-len(shown) // 2) + 0.9
-    title = "Congestion trees: what stands still, and for which port it waits"
+    title = "Congestion trees: stalled lanes, and the port they wait for"
     with framed(result, title, 14.0, height) as (figure, body):
         panels = panel_grid(body, len(shown), 2)
         for panel, (phase, moment) in zip(panels, shown, strict=True):
@@ -162,7 +162,7 @@ def _add_key(body: SubFigure, panels: Sequence[Axes], detailed: bool) -> None:
     bar = body.colorbar(
         ScalarMappable(Normalize(0, 1), heat_map()), ax=list(panels), location="bottom", shrink=0.4, aspect=40, pad=0.02
     )
-    bar.set_label("part of the interval between two samples in which a link's stillest lane stood still")
+    bar.set_label("fraction of the interval between two samples for which the most stalled lane of a link was stalled")
     bar.ax.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     ring = {"marker": "o", "linestyle": "", "markersize": 9, "markerfacecolor": "none", "color": "#222222"}
     handles = [

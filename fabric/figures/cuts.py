@@ -58,7 +58,7 @@ def steps_around_cuts(result: Result) -> Figure | None:
                 panel.set_title(f"{PLACES.get(place, place)}, cut for {format_time(duration_s)}")
         for panel in grid[-1]:
             panel.set_xlabel("end of the step, s after the cut")
-        body.supylabel("time of a step, s (log)", fontsize=9)
+        body.supylabel("time per step, s (log)", fontsize=9)
         _policy_legend(body, colours, [Line2D([], [], color=GREY, linestyle="--", linewidth=1, label="undisturbed")])
     return figure
 

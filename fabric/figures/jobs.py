@@ -138,7 +138,7 @@ def _finish_steps(
     bandwidth: Axes, duration: Axes, levels: list[str], ideals: dict[str, float], scale: float, unit: Unit
 ) -> None:
     bandwidth.set_xlabel(f"algbw = size / time, {unit[1]} (number: median)")
-    duration.set_xlabel("time of a step (number: median)")
+    duration.set_xlabel("time per step (number: median)")
     duration.xaxis.set_major_formatter(lambda value, _: format_time(value))
     for level in levels:
         if level in ideals:

@@ -32,11 +32,11 @@ def protection(result: Result) -> Figure | None:
     panels = found["panels"]
     queueings = [Queueing(name) for name in panels[0]["curves"]]
     width = max(_LEAST_INCHES, _PANEL_INCHES * len(panels))
-    with framed(result, "What is left beside ever more traffic of others", width, 4.2) as (figure, body):
+    with framed(result, "Bandwidth left as the traffic of others grows", width, 4.2) as (figure, body):
         for axes, panel in zip(body.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             _draw(axes, panel, queueings)
         handles = [Line2D([], [], **_style(queueing), label=f"in {queueing.words}") for queueing in queueings]
-        handles.append(Line2D([], [], color="#222222", linestyle="--", linewidth=1.2, label="what the lane promises"))
+        handles.append(Line2D([], [], color="#222222", linestyle="--", linewidth=1.2, label="promised by the lane"))
         handles.append(Line2D([], [], color=GREY, linestyle=":", linewidth=1.2, label="alone"))
         body.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return figure
@@ -69,5 +69,5 @@ def _draw(axes: Axes, panel: dict[str, Any], queueings: list[Queueing]) -> None:
     axes.set_ylim(0, 1.08 * alone)
     share = axes.secondary_yaxis("right", functions=times(1 / alone))
     share.yaxis.set_major_formatter(PercentFormatter(1.0))
-    share.set_ylabel("of what it has alone", fontsize=8)
+    share.set_ylabel("of its bandwidth alone", fontsize=8)
     axes.set_title(panel["title"])

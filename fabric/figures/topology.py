@@ -28,7 +28,7 @@ from fabric.units import format_rate
 FORMATS = (".svg", ".png", ".pdf")
 MAX_NAMED_HOSTS = 64
 """NICs up to which each is drawn; beyond, a leaf shows counts."""
-COLOUR_BAR_LABEL = "utilisation of a link, each half by what its near end sends"
+COLOUR_BAR_LABEL = "utilisation of a link, each half by the traffic that its near end sends"
 _RASTER_FROM_SEGMENTS = 1500
 _ZONE_GAP = 0.8
 _LEVELS = {"compute": 0.0, "storage": 0.0, "leaf": 1.0, "spine": 2.3, "core": 3.3, "inter_zone": 3.4}

@@ -109,7 +109,7 @@ def test_a_rate_that_is_named_scales_all_links_and_other_settings_stay() -> None
 
 
 def test_two_rates_for_one_run_are_refused() -> None:
-    with pytest.raises(UsageError, match="both set rates; leave one of them out"):
+    with pytest.raises(UsageError, match="both set rates; omit one of them"):
         rate_settings("5 Mbit/s", SMALL, ["topology.uplink_rate=40 Mbit/s"])
 
 

@@ -300,19 +300,19 @@ def test_an_unknown_experiment_names_the_nearest(capsys: pytest.CaptureFixture[s
         ),
         (
             ["--memory", "8GiB"],
-            "--memory is for --engine virtual; a run in real time has this machine's memory",
+            "--memory is for --engine virtual; a run in real time uses this machine's memory: omit it",
         ),
         (
             ["--set", "queues.jitter=1"],
-            "queues.jitter is for virtual time (--engine virtual); real time has jitter of its own: set it to 0",
+            "queues.jitter is for virtual time (--engine virtual); real time has its own jitter: set it to 0",
         ),
         (
             ["--out", "/run/x"],
-            "--out /run/x: /run is private to a run and ends with it; give a path elsewhere",
+            "--out /run/x: /run is private to a run and removed with it; give a path elsewhere",
         ),
         (
             ["--out", "/tmp"],
-            "--out /tmp: exists already, and results are never overwritten; give a new name",
+            "--out /tmp: already exists, and results are never overwritten; give a new name",
         ),
     ],
 )
@@ -504,7 +504,7 @@ def test_the_doctor_says_whether_experiments_can_run(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--fault", "slow link"], "says no fault"),
+        (["--fault", "slow link"], "names no fault"),
         (["--fault", "link z9l00-z0s00 down"], "has no 'z9l00'"),
         (["--pairs", "0"], "--pairs 0"),
         (["--set", "nic_rate=200 Gbit/s"], "--engine virtual"),

@@ -167,7 +167,7 @@ def test_what_does_not_fit_the_fabric_is_told_at_once() -> None:
     assert refused.value.faults == (
         "queues.lanes.nccl.limit: 4000 B is less than a full frame of 4214 B, which could never be sent; raise it",
         "nccl_nodes: 13 exceeds the 12 compute nodes of zone 0; only HFReduce crosses zones",
-        "topology.storage: 0 storage nodes, and storage is what is to be isolated; give it some",
+        "topology.storage: 0 storage nodes, but the experiment isolates storage; add some",
     )
 
 

@@ -140,7 +140,7 @@ def test_a_run_keeps_the_rows_and_adds_to_its_summary() -> None:
         frame.astype(TABLES[name])
     assert (summary["metrics"]["a"], summary["metrics"]["lossless_1.victims"]) == (1, 1)
     assert [table["title"].split(":")[0] for table in summary["tables"]] == [
-        "T", "Congestion trees", "Lanes that stood still longest", "Victims",
+        "T", "Congestion trees", "Lanes that stalled longest", "Victims",
     ]  # fmt: skip
 
 

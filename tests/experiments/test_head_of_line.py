@@ -131,7 +131,7 @@ def test_the_tables_tell_medians_with_their_spread() -> None:
 
 
 def test_the_answer_names_each_queueing_and_its_theory() -> None:
-    assert "332 Mbit/s in one lossless lane (in theory 328 Mbit/s)" in SUMMARY["answer"]
+    assert "332 Mbit/s in one lossless lane (theory: 328 Mbit/s)" in SUMMARY["answer"]
     json.dumps(SUMMARY, allow_nan=False)
 
 

@@ -134,7 +134,7 @@ def test_algbw_stands_beside_its_share_of_the_limit_and_the_papers() -> None:
 
 
 def test_what_is_explained_is_of_the_most_nodes_with_all_that_it_follows_from() -> None:
-    rows = rows_of(SUMMARY, "What the network alone explains, and what it does not: 8 nodes")
+    rows = rows_of(SUMMARY, "What the network alone explains: 8 nodes")
     assert rows[2][:6] == ["HFReduce, plain tree, host measured 8.1 GB/s", "14", "12.5", "112%", "8.1", "6.3-8.1"]
     assert rows[-2][:6] == ["NCCL, ring", "22", "14.3", "154%", "none", "1.6-4.8"]
     assert rows[-2][6].startswith("the network allows 4.6 times the paper's best")
@@ -191,7 +191,7 @@ def test_a_run_without_steps_says_so() -> None:
             None,
             "the network allows 1.5 times the paper's best: hosts (the sum in the node",
         ),
-        ("hfreduce_plain_memory", 12.15, 12.5, 13.3, "the network, which ends below this cap, allows 1.5 times"),
+        ("hfreduce_plain_memory", 12.15, 12.5, 13.3, "the network, which is slower than this cap, allows 1.5 times"),
         (
             "hfreduce_plain_memory",
             12.15,

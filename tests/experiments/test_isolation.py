@@ -158,8 +158,8 @@ def test_a_summary_can_be_written_and_read(tmp_path: Any) -> None:
 
 def test_the_answer_says_what_company_costs() -> None:
     assert SUMMARY["answer"] == (
-        "Beside all other traffic an HFReduce step takes 4.0 times as long as alone in one shared queue and 2.0 times "
-        "in lanes; the 99th percentile of storage reads 3.0 and 1.5 times."
+        "With all other traffic an HFReduce step takes 4.0 times as long as alone in one shared queue and 2.0 times "
+        "in lanes; the 99th percentile of storage reads is 3.0 and 1.5 times that alone."
     )
 
 
@@ -258,9 +258,9 @@ def test_shares_of_the_busiest_port_are_told_by_service_level() -> None:
 def test_a_run_in_which_nothing_completed_still_says_so() -> None:
     summary = summary_of(FakeSession())
     assert summary["answer"] == (
-        "Beside all other traffic an HFReduce step takes an unknown number of times as long as alone in one shared "
-        "queue and an unknown number of times in lanes; the 99th percentile of storage reads an unknown number of and "
-        "an unknown number of times."
+        "With all other traffic an HFReduce step takes an unknown number of times as long as alone in one shared "
+        "queue and an unknown number of times in lanes; the 99th percentile of storage reads is an unknown number of "
+        "and an unknown number of times that alone."
     )
     assert rows_of(summary, "Allreduce") == rows_of(summary, "Storage") == rows_of(summary, "Other") == []
     assert [row[-1] for row in rows_of(summary, "Network")] == ["0 KiB"] * 6

@@ -178,7 +178,7 @@ def test_settings_come_before_overrides_and_the_seed_last(spec: RunSpec) -> None
         ({"settings": {"alone_time": -1}}, ConfigError, "alone_time"),
         ({"memory_bytes": 1}, UsageError, "--memory is for --engine virtual"),
         ({"engine": "virtual", "rate": "calibrated"}, UsageError, "virtual time carries any rate"),
-        ({"directory": Path("/tmp")}, UsageError, "exists already"),
+        ({"directory": Path("/tmp")}, UsageError, "already exists"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(

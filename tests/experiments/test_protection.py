@@ -121,8 +121,8 @@ def test_curves_hold_each_queueing_over_the_load_beside_the_promise() -> None:
 
 def test_the_answer_is_of_the_greatest_load() -> None:
     assert SUMMARY["answer"] == (
-        "What is left of the bandwidth alone beside flows that offer 200% of every NIC's rate: HFReduce: 10% in one "
-        "shared queue, 60% in lanes (promised in lanes: 50%); storage reads: 10% in one shared queue, 60% in lanes "
+        "Of their bandwidth alone, programs keep, next to flows that offer 200% of every NIC's rate: HFReduce: 10% in "
+        "one shared queue, 60% in lanes (promised in lanes: 50%); storage reads: 10% in one shared queue, 60% in lanes "
         "(promised in lanes: 30%)."
     )
 
@@ -152,7 +152,7 @@ def test_the_table_says_what_is_left_at_each_load() -> None:
         ("other_loads=[-1, 2]", "other_loads"),
         ("storage_depths=[1, 1]", "does not rise"),
         ("warm_up=8 s", "warm_up: 8 s leaves nothing to measure of phase_time, 8 s; lower it"),
-        ("topology.storage=0", "0 storage nodes, and storage is what is to be protected"),
+        ("topology.storage=0", "0 storage nodes, but the experiment protects storage"),
         ("storage.dataloader.share=0", "nobody reads"),
     ],
 )

@@ -170,12 +170,12 @@ def test_the_summary_says_blackouts_parts_stalls_and_losses() -> None:
     assert metrics["reroute.repair.sum_p50_s"] == pytest.approx(0.024)
     assert metrics["undisturbed.stall_s"] == pytest.approx(0.05)
     assert summary["acknowledged_writes"] == {"checked": 7, "lost": 1, "out_of_reach": 1}
-    assert "Of 7 acknowledged writes 1 were lost. 1 were out of reach." in summary["answer"]
+    assert "Of 7 acknowledged writes 1 were lost. 1 were unreachable." in summary["answer"]
     assert "4 ms to port status + 12 ms to planned + 6 ms to rules in place" in summary["answer"]
-    stalls = "A step stalls behind blackouts below TCP's least timeout (200 ms) for 600 ms at the median and 800 ms at"
+    stalls = "A step stalls behind blackouts below TCP's minimum timeout (200 ms) for 600 ms (median), at most 800 ms"
     assert stalls in summary["answer"]
     titles = [described["title"] for described in summary["tables"]]
     assert "What TCP adds to a blackout" in titles
-    (failed,) = (one for one in summary["tables"] if one["title"] == "What failed")
+    (failed,) = (one for one in summary["tables"] if one["title"] == "Failures of jobs and operations")
     assert failed["rows"] == [["reroute", "2", "0", "1", "7"]]
     json.dumps(summary, allow_nan=False)

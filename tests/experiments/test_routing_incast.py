@@ -137,8 +137,8 @@ def test_the_summary_counts_ports_by_tier_and_says_which_policy_spreads_further(
     ]
     assert summary["answer"] == (
         "In one shared queue: static 2 congested ports, pairs apart 1.00 times as slow as alone, the slowest 1.00 "
-        "times; adaptive 3 congested ports, pairs apart 2.00 times as slow as alone, the slowest 2.00 times: beside "
-        "static routes, adaptive ones have 1 congested port more and 1 victim more among pairs apart."
+        "times; adaptive 3 congested ports, pairs apart 2.00 times as slow as alone, the slowest 2.00 times: compared "
+        "with static routes, adaptive ones have 1 congested port more and 1 victim more among pairs apart."
     )
 
 

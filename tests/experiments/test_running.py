@@ -40,7 +40,7 @@ def test_a_directory_that_was_asked_for_is_taken_whole(tmp_path: Path, monkeypat
 def test_results_are_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
         choose_directory(tmp_path, "isolation")
-    words = "exists already, and results are never overwritten; give a new name"
+    words = "already exists, and results are never overwritten; give a new name"
     assert str(refused.value) == f"--out {tmp_path}: {words}"
 
 
@@ -67,7 +67,7 @@ def test_a_directory_that_came_into_being_meanwhile_is_left_alone(tmp_path: Path
     target.mkdir()
     with pytest.raises(ResultError) as refused:
         publish(draft(tmp_path / "draft"), target)
-    assert str(refused.value).startswith(f"{target}: came into being while the run went on; ")
+    assert str(refused.value).startswith(f"{target}: was created by somebody else during the run; ")
     assert list(target.iterdir()) == []
 
 

@@ -48,9 +48,9 @@ def test_a_program_reports_and_takes_orders(pool: AgentPool) -> None:
 def test_a_program_that_raises_is_told_with_its_words(pool: AgentPool) -> None:
     handle = start(pool, "fail", "the disk is on fire")
     with pytest.raises(TrafficError) as told:
-        handle.receive(20, "word that it is ready")
+        handle.receive(20, "report that it is ready")
     first, *_, last = str(told.value).rstrip().splitlines()
-    assert first == "test program on z0h000: failed before word that it is ready:"
+    assert first == "test program on z0h000: failed before report that it is ready:"
     assert last == "ValueError: the disk is on fire"
     assert "in fail\n    raise ValueError(words)\n" in str(told.value)
     handle.process.join(20)
@@ -71,7 +71,7 @@ def test_a_program_that_ends_too_early_is_told(pool: AgentPool) -> None:
 
 def test_a_program_that_does_not_answer_is_told_with_what_was_waited_for(pool: AgentPool) -> None:
     handle = start(pool, "never_listen")
-    assert handle.receive(20, "word that it runs") == "busy"
+    assert handle.receive(20, "report that it runs") == "busy"
     with pytest.raises(TrafficError) as told:
         handle.receive(0.05, "rows")
     assert str(told.value) == "test program on z0h000: no rows within 0.05 s"
@@ -101,7 +101,7 @@ def test_a_program_waits_for_orders_no_longer_than_it_wants(pool: AgentPool) -> 
 
 def test_a_program_asked_to_stop_sees_it_and_ends_well(pool: AgentPool, tmp_path: Path) -> None:
     handle = start(pool, "note_the_stop", str(tmp_path / "note"))
-    handle.receive(20, "word that it is ready")
+    handle.receive(20, "report that it is ready")
     process = handle.process
     pool.stop([handle], timeout_s=20)
     assert (tmp_path / "note").read_text() == "asked to stop"
@@ -111,7 +111,7 @@ def test_a_program_asked_to_stop_sees_it_and_ends_well(pool: AgentPool, tmp_path
 
 def test_a_program_whose_run_has_gone_is_asked_to_stop(pool: AgentPool, tmp_path: Path) -> None:
     handle = start(pool, "note_the_stop", str(tmp_path / "note"))
-    handle.receive(20, "word that it is ready")
+    handle.receive(20, "report that it is ready")
     handle.pipe.close()
     handle.process.join(20)
     assert (tmp_path / "note").read_text() == "asked to stop"
@@ -121,7 +121,7 @@ def test_a_program_whose_run_has_gone_is_asked_to_stop(pool: AgentPool, tmp_path
 def test_a_program_that_does_not_listen_is_killed_in_time(pool: AgentPool) -> None:
     handles = [start(pool, "never_listen") for _ in range(2)]
     for handle in handles:
-        handle.receive(20, "word that it runs")
+        handle.receive(20, "report that it runs")
     started = time.monotonic()
     pool.stop(timeout_s=0.1)
     assert time.monotonic() - started < 5
@@ -130,7 +130,7 @@ def test_a_program_that_does_not_listen_is_killed_in_time(pool: AgentPool) -> No
 
 def test_a_killed_program_is_dead_at_once_and_can_be_killed_again(pool: AgentPool) -> None:
     handle = start(pool, "never_listen")
-    handle.receive(20, "word that it runs")
+    handle.receive(20, "report that it runs")
     handle.kill()
     handle.kill()
     assert handle.process.exitcode == -signal.SIGKILL
@@ -163,7 +163,7 @@ def test_a_program_that_ends_while_it_is_being_killed_is_no_fault(
 
 def test_a_signal_reaches_a_program_and_one_that_has_gone_is_named(pool: AgentPool) -> None:
     handle = start(pool, "never_listen")
-    handle.receive(20, "word that it runs")
+    handle.receive(20, "report that it runs")
     handle.send_signal(signal.SIGTERM)
     handle.process.join(20)
     assert handle.process.exitcode == -signal.SIGTERM

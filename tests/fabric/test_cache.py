@@ -53,7 +53,7 @@ def test_root_does_not_use_another_accounts_cache(
     home.mkdir()
     os.chown(home, SOMEBODY, SOMEBODY)
     expected = (
-        f"XDG_CACHE_HOME, {home / cache.NAME}: {home} belongs to uid {SOMEBODY}, and what is kept there is run as uid 0"
+        f"XDG_CACHE_HOME, {home / cache.NAME}: {home} belongs to uid {SOMEBODY}, and files kept there are run as uid 0"
     )
     assert refusal().startswith(expected)
     (home / cache.NAME).mkdir()

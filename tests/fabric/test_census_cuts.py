@@ -59,7 +59,7 @@ def test_frames_that_injected_loss_counted_are_accounted_for() -> None:
 def test_a_run_with_cuts_is_faithful_if_all_else_is_in_order() -> None:
     (check,) = conservation_checks([change(FaultReport(in_switches={LEAF: 5}), 10, 6, 6)])
     assert check.status is Status.FAITHFUL
-    assert check.text == "all 10 packets are accounted for, 4 of them went with the carrier of links that were cut"
+    assert check.text == "all 10 packets are accounted for, 4 of them were lost in cuts"
     (check,) = conservation_checks([change(FaultReport(in_switches={LEAF: 3}), 10, 6, 6)])
     assert check.status is not Status.FAITHFUL
 

@@ -84,7 +84,7 @@ def test_a_script_is_tried_in_namespaces_of_its_own() -> None:
     ("datapath", "detail"),
     [
         (Datapath.KERNEL, "kernel module openvswitch"),
-        (Datapath.USERSPACE, "userspace: no kernel module here; about 1 Gbit/s in all"),
+        (Datapath.USERSPACE, "userspace: no kernel module here; about 1 Gbit/s in total"),
     ],
 )
 def test_either_datapath_will_do(monkeypatch: pytest.MonkeyPatch, datapath: Datapath, detail: str) -> None:

@@ -76,7 +76,10 @@ def test_a_rate_and_a_loss_are_no_cut() -> None:
     [
         ({"at": 1}, "names no target; give exactly one of link, port, switch, host, storage"),
         ({"link": "z0l00:6", "host": "z0h000", "at": 1}, "names link and host; give exactly one"),
-        ({"link": "z0l00:6", "at": 1, "repeat": {"every": 1, "times": 2}}, "repeats what never ends; give 'for'"),
+        (
+            {"link": "z0l00:6", "at": 1, "repeat": {"every": 1, "times": 2}},
+            "repeats a failure that never ends; give 'for'",
+        ),
         (
             {"link": "z0l00:6", "at": 1, "for": 1, "jitter": 0.5, "repeat": {"every": 1.2, "times": 2}},
             "lasts 1 s and may begin 500 ms late, yet repeats every 1.2 s",
@@ -129,7 +132,7 @@ def test_every_fault_is_told_at_once() -> None:
 
 def test_parallel_links_want_a_number() -> None:
     fabric = load_fabric("fire_flyer_2_small", ["spines_per_zone=2", "uplinks_per_spine=2"])
-    with pytest.raises(ConfigError, match="2 links join z0l00 and z0s01; say which, from z0l00-z0s01#1"):
+    with pytest.raises(ConfigError, match="2 links join z0l00 and z0s01; choose one, from z0l00-z0s01#1"):
         schedule_failures(configs({"link": "z0l00-z0s01", "at": 1}), fabric, 1)
     first, second = (
         schedule_failures(configs({"link": f"z0l00-z0s01#{number}", "at": 1}), fabric, 1).links for number in (1, 2)

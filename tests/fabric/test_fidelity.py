@@ -204,7 +204,7 @@ def test_every_phase_is_judged_and_the_worst_named_with_the_values_of_all() -> N
     assert found.by_phase == late
     assert (found.phase, found.value, found.status) == ("shared", 0.012, DEGRADED)
     assert found.text == (
-        "phase shared (and 1 more): one wake-up of a hundred is 12.0 ms late or more, 7.12 frame times"
+        "phase shared (and 1 more): one wake-up in a hundred is 12.0 ms late or more, 7.12 frame times"
     )
 
 
@@ -245,7 +245,7 @@ def test_one_core_of_sixteen_that_is_always_busy_counts() -> None:
     sixteen = cores(count=16, busy=0.01, core5=[1.0] * 10)
     verdict = judge([], [on(machine(cpu_busy_fraction=0.07), cores=sixteen)], FRAME_TIME_S)
     assert verdict.reasons == [
-        "invalid: phase alone: core 5 is 100% busy in one second of ten, without the switches' polling"
+        "invalid: phase alone: core 5 is 100% busy in one second of ten, without polling by the switches"
     ]
 
 
@@ -253,7 +253,7 @@ def test_where_the_kernel_switches_and_does_not_tell_what_waits_nothing_passes()
     silent = on(machine(softnet_backlog=-1))
     verdict = judge([], [silent], FRAME_TIME_S, datapath=Datapath.KERNEL)
     assert verdict.status is DEGRADED
-    assert "not measured: this kernel does not tell how many frames wait to be switched" in verdict.reasons[0]
+    assert "not measured: this kernel does not report how many frames wait to be switched" in verdict.reasons[0]
 
 
 def test_frames_that_wait_for_the_kernel_to_switch_them_are_noticed() -> None:
@@ -269,7 +269,7 @@ def test_input_that_waits_in_one_sample_of_a_hundred_counts() -> None:
     waiting[::100], waits[::100] = 16 * 2**20, 0.05
     verdict = judge([], [on(machine(input_queue_bytes=waiting, input_wait_s=waits))], FRAME_TIME_S)
     assert verdict.status is DEGRADED
-    assert any("what waits to be switched in one sample of a hundred waits 50 ms" in text for text in verdict.reasons)
+    assert any("in one sample of a hundred, frames wait 50 ms" in text for text in verdict.reasons)
 
 
 @pytest.mark.parametrize("column", ["lateness_s", "input_wait_s", "host_lateness_s"])
@@ -301,7 +301,7 @@ def test_a_date_that_is_set_during_a_phase_is_told() -> None:
     for clock, status in ((offset, FAITHFUL), (slewed, FAITHFUL), (offset + (np.arange(200) > 90) * 0.7, DEGRADED)):
         found = named(machine_checks(machine(clock_offset_s=clock), FRAME_TIME_S, NAMESPACE), "clock_step_s")
         assert found.status is status
-    assert found.text == "the machine's date was set, by 700.0 ms: what is timed by it is wrong by as much"
+    assert found.text == "the machine's date was set, by 700.0 ms: times taken from it are wrong by as much"
 
 
 # What is the machine's and not the run's ------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def test_strangers_niced_programs_are_told_and_not_judged() -> None:
     (found,) = core_checks(filled, Datapath.USERSPACE)
     assert found.status is FAITHFUL
     assert found.value == pytest.approx(0.3)
-    assert found.text.endswith("and without niced programs, which had 65% of all cores")
+    assert found.text.endswith("and without niced programs, which used 65% of all cores")
 
 
 def test_polling_of_userspace_switches_keeps_no_core_busy_and_work_of_others_does() -> None:
@@ -329,7 +329,7 @@ def test_frames_of_strangers_that_the_kernel_dropped_are_told_and_not_judged() -
     assert found.status is FAITHFUL
     assert (
         found.text
-        == "the kernel's input queues dropped 8 frames, none of them this run's: all of its are accounted for"
+        == "the kernel's input queues dropped 8 frames, none of them this run's: all of its frames are accounted for"
     )
     for ours in (counted(1000, {"wire a": 8}), replace(counted(1000), lost_in_cuts={"wire a": 8})):
         (found,) = softnet_drop_checks(dropping, ours)
@@ -363,7 +363,7 @@ def test_a_run_without_a_full_port_says_so_and_one_with_one_names_the_phase() ->
     quiet = judge([], [phase()], FRAME_TIME_S)
     found = named(list(quiet.checks), "full_port_rate_error")
     assert (found.status, found.by_phase) == (FAITHFUL, {})
-    assert found.text == "no port was full for long enough to tell whether it had its link's rate"
+    assert found.text == "no port was full for long enough to be compared with its link's rate"
     loaded = replace(phase(name="lanes"), full_queues=[full(0.999), full(1.2, "hfreduce", 0.5)])
     checks = list(judge([], [phase(), loaded], FRAME_TIME_S).checks)
     assert named(checks, "full_port_rate_error").by_phase == {"lanes": pytest.approx(0.001)}
@@ -492,7 +492,7 @@ def test_a_phase_without_a_sample_makes_the_run_invalid() -> None:
     short = PhaseEvidence("short", counted(1000), machine(samples=0), 0.01)
     verdict = judge([calibration()], [short, phase()], FRAME_TIME_S)
     assert verdict.reasons == [
-        "invalid: no samples of the machine in 1 of 2 phases (short first): nothing says whether it kept up"
+        "invalid: no samples of the machine in 1 of 2 phases (short first): whether it kept up is unknown"
     ]
     json.dumps(verdict.as_json(), allow_nan=False)
 
@@ -532,7 +532,7 @@ def test_tcp_short_of_memory_is_noticed(times: int, status: Status) -> None:
 
 def test_without_phases_nothing_can_be_believed() -> None:
     verdict = judge([calibration()], [], FRAME_TIME_S)
-    assert verdict.reasons == ["invalid: no samples of the machine: nothing says whether it kept up"]
+    assert verdict.reasons == ["invalid: no samples of the machine: whether it kept up is unknown"]
 
 
 # The machine ----------------------------------------------------------------------------------------------------------

@@ -30,6 +30,6 @@ def test_a_fabric_that_needs_more_open_files_is_refused_with_how_many_and_how(mo
     limits.require_open_files(small)
     needed = limits.files_needed(full)
     with pytest.raises(
-        EmulationError, match=rf"needs some {needed} open files and there may be 4096.*ulimit -Hn {needed}"
+        EmulationError, match=rf"needs some {needed} open files and the limit here is 4096.*ulimit -Hn {needed}"
     ):
         limits.require_open_files(full)

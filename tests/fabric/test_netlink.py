@@ -442,5 +442,5 @@ def test_a_namespace_that_is_none_is_told(network: Netlink, tmp_path: Path) -> N
     path = tmp_path / "no_namespace"
     with pytest.raises(EmulationError) as told:
         netns.enter(path)
-    needs = "a world needs root and network namespaces (fabric doctor)"
+    needs = "a run needs root and network namespaces (see fabric doctor)"
     assert str(told.value) == f"entering network namespace {path}: Invalid argument; {needs}"

@@ -154,8 +154,8 @@ def _placement_faults(nodes: int, chains_per_node: int, replicas: int) -> Iterat
         yield f"replicas {replicas} exceed the {nodes} storage nodes; use at most {nodes}"
     elif chains_per_node % replicas and nodes % replicas:
         yield (
-            f"{chains_per_node} chains a node (disks_per_node x chains_per_target) on {nodes} nodes cannot be cut into"
-            f" chains of {replicas} replicas; make it a multiple of {replicas}"
+            f"{chains_per_node} chains per node (disks_per_node x chains_per_target) on {nodes} nodes cannot be cut "
+            f"into chains of {replicas} replicas; make it a multiple of {replicas}"
         )
 
 

@@ -405,7 +405,7 @@ class StorageClient:
             return  # Every byte is right; a checksum could not say more.
         checksum = checksum_of([memoryview(data)[start : start + result.length]])
         if extent.length == result.chunk_bytes and checksum != result.checksum:
-            raise TrafficError(f"{where}: checksum {checksum:08x}, the service says {result.checksum:08x}")
+            raise TrafficError(f"{where}: checksum {checksum:08x}, the service reports {result.checksum:08x}")
         raise TrafficError(f"{where}: the bytes are not those of write {result.request:#x}")
 
     # Reading back.

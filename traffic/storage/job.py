@@ -139,11 +139,11 @@ class StorageJob:
         for node, handle in self._services.items():
             listening: Listening = handle.receive(START_TIMEOUT_S, "the addresses it listens on")
             self.addresses.update({(zone, node): address for zone, address in listening.addresses.items()})
-        self._order(self._services, Peers(self.addresses), "word that it is linked to its peers")
+        self._order(self._services, Peers(self.addresses), "report that it is linked to its peers")
         for number, client in enumerate(self.clients):
             self._programs[client] = self._start_client(client, number)
         for handle in self._programs.values():
-            handle.receive(START_TIMEOUT_S, "word that it is linked to the services")
+            handle.receive(START_TIMEOUT_S, "report that it is linked to the services")
         processes = {node: handle.process for node, handle in self._services.items()}
         self._mgmtd = Mgmtd(self._first_table, processes, self.config.failure_detection, self._publish)
 
@@ -183,8 +183,8 @@ class StorageJob:
 
     def play(self, phase: str) -> None:
         """Begin the load: clients at full demand. Raises TrafficError if a program has gone."""
-        self._order(self._living(), Play(phase), "word that it samples")
-        self._order(self._programs, Play(phase), "word that it plays")
+        self._order(self._living(), Play(phase), "report that it samples")
+        self._order(self._programs, Play(phase), "report that it plays")
 
     def halt(self) -> Records:
         """End the load, let what is under way end, and return its rows.
@@ -243,7 +243,7 @@ class StorageJob:
 
     def rot(self, node: NodeId, chunk: ChunkId) -> None:
         """Flip a bit of a chunk in a service's memory, as a disk may. Raises TrafficError."""
-        self._order({node: self._services[node]}, Rot(chunk), "word that it flipped a bit")
+        self._order({node: self._services[node]}, Rot(chunk), "report that it flipped a bit")
 
     def verify_acknowledged(self, timeout_s: float = 600.0) -> Verification:
         """Read back, over the fabric, every chunk's last acknowledged write of the run from each of its replicas.

@@ -294,5 +294,5 @@ class Replica:
         lock = self._locks.setdefault(chunk, Permits(1))
         async with lock.held(until_s) as granted:
             if not granted:
-                raise Refused(Status.BUSY, f"{chunk}: another write of it is under way on {self.node}")
+                raise Refused(Status.BUSY, f"{chunk}: another write of it is in progress on {self.node}")
             yield

@@ -25,7 +25,7 @@ class Verification:
     @property
     def sentence(self) -> str:
         """The finding in words."""
-        unknown = f" {len(self.out_of_reach)} were out of reach." if self.out_of_reach else ""
+        unknown = f" {len(self.out_of_reach)} were unreachable." if self.out_of_reach else ""
         return f"Of {self.checked} acknowledged writes {len(self.lost)} were lost.{unknown}"
 
     def __add__(self, other: Verification) -> Verification:

@@ -97,7 +97,7 @@ def test_production_size_is_placed_quickly_and_evenly() -> None:
     ("size", "fault"),
     [
         ((1, 4, 6, 2), "replicas 2 exceed the 1 storage nodes"),
-        ((5, 1, 3, 2), "3 chains a node .* make it a multiple of 2"),
+        ((5, 1, 3, 2), "3 chains per node .* make it a multiple of 2"),
     ],
 )
 def test_numbers_that_cannot_be_divided_are_named(size: tuple[int, int, int, int], fault: str) -> None:

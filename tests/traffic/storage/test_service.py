@@ -84,7 +84,7 @@ def test_a_write_that_does_not_match_its_checksum_changes_nothing(job_of: JobOf)
 
 
 @pytest.mark.parametrize(
-    ("length", "fault"), [(None, "checksum .*, the service says"), (1 << 17, "not those of write")]
+    ("length", "fault"), [(None, "checksum .*, the service reports"), (1 << 17, "not those of write")]
 )
 def test_a_flipped_bit_is_found_and_named(job_of: JobOf, length: int | None, fault: str) -> None:
     job = job_of(**SMALL)

@@ -1,0 +1,102 @@
+"""What the site takes from the code: the schema of result tables, the keys of configs, and the Python API.
+
+Modules are found by walking the packages, so that none has to be listed here; :data:`PARTS` says which of them a user
+may import.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import pkgutil
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from configs import config_page
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective
+
+from fabric.table_columns import ROWS, columns_of
+
+PARTS: dict[str, frozenset[str]] = {
+    "topologies": frozenset(),
+    "controllers": frozenset(),
+    "fabric": frozenset({"model", "lanes", "identity", "results", "table_columns", "verdict", "units", "errors"}),
+}
+"""For each package, the names that a module's dotted path must have one of; none: all of its modules."""
+IMPURE = frozenset({"ryu", "eventlet", "subprocess", "urllib", "socket", "multiprocessing"})
+"""A module of PARTS that imports one of these is a program's, not a user's: of ``controllers``, all but planning."""
+_GENERATED = "generated"
+
+
+def modules(package: str, parts: frozenset[str]) -> Iterator[str]:
+    """Yield the names of a package's modules that users may import."""
+    found = importlib.import_module(package)
+    for module in pkgutil.walk_packages(found.__path__, f"{package}."):
+        wanted = not parts or parts & set(module.name.split(".")[1:])
+        if wanted and not _imports(module.name) & IMPURE and ast.get_docstring(_tree(module.name)):
+            yield module.name
+
+
+def _tree(name: str) -> ast.Module:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise ExtensionError(f"{name}: has no source to read")
+    return ast.parse(Path(spec.origin).read_text())
+
+
+def _imports(name: str) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(_tree(name)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def table_pages() -> Iterator[str]:
+    """Yield the schema of all result tables as lines of Markdown."""
+    for table, row in ROWS.items():
+        yield from (f"### `{table}`", "", row, "", "| column | dtype | unit | meaning |", "|---|---|---|---|")
+        for column in columns_of(table):
+            yield f"| `{column.name}` | {column.dtype} | {column.unit} | {column.meaning} |"
+        yield ""
+
+
+class ResultTables(SphinxDirective):
+    """``{result-tables}``: the schema of all result tables."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the sections."""
+        return self.parse_text_to_nodes("\n".join(table_pages()), allow_section_headings=True)
+
+
+def write_pages(app: Sphinx) -> None:
+    """Write the pages of configs and modules into the source directory, for Sphinx to find; git ignores them."""
+    target = Path(app.srcdir) / _GENERATED
+    shutil.rmtree(target, ignore_errors=True)
+    (target / "api").mkdir(parents=True)
+    (target / "configs.md").write_text("\n".join(config_page()) + "\n")
+    for package, parts in PARTS.items():
+        names = list(modules(package, parts))
+        missing = [part for part in parts if not any(part in name.split(".") for name in names)]
+        if missing or not names:
+            raise ExtensionError(
+                f"{package}: no module is named {', '.join(sorted(missing))}; correct PARTS in {__file__}"
+            )
+        for name in names:
+            page = f"# {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n```\n"
+            (target / "api" / f"{name}.md").write_text(page)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.add_directive("result-tables", ResultTables)
+    app.connect("builder-inited", write_pages)
+    return {"parallel_read_safe": True}
