@@ -261,15 +261,30 @@ class LanePlan:
     def promised_shares(self, frame_bytes: int) -> dict[str, float]:
         """Return each lane's fraction of the link while all are full with frames of that size.
 
-        What no lane is promised is lent in proportion to the shares. In lossless lanes, control goes first, by
-        HIGH_LIMIT_BYTES between two frames of the others, which have the rest by their shares.
+        What the shares leave of the link is lent to control first, up to its ceiling, and then to the others in
+        proportion to their shares. In lossless lanes, control goes first, by HIGH_LIMIT_BYTES between two frames of the
+        others, which have the rest by their shares.
         """
-        if not self.queueing.is_lossless or self.control is None:
+        if not self.queueing.is_lossless:
+            return self._lent()
+        if self.control is None:
             total = sum(lane.share for lane in self.with_share)
-            return {lane.name: min(lane.ceiling, lane.share / total) for lane in self.with_share}
+            return {lane.name: lane.share / total for lane in self.with_share}
         first = math.ceil(HIGH_LIMIT_BYTES / frame_bytes)
         total = sum(lane.share for lane in self.with_share if not lane.is_control) * (first + 1)
         return {lane.name: first / (first + 1) if lane.is_control else lane.share / total for lane in self.with_share}
+
+    def _lent(self) -> dict[str, float]:
+        """Return each lane's fraction: its share, and what it borrows before it is at its ceiling."""
+        given = {lane: lane.share for lane in self.with_share}
+        for lanes in ([lane for lane in given if lane.is_control], [lane for lane in given if not lane.is_control]):
+            borrowing = lanes
+            while (spare := 1 - sum(given.values())) > 1e-9 and borrowing:
+                total = sum(lane.share for lane in borrowing)
+                for lane in borrowing:
+                    given[lane] = min(lane.ceiling, given[lane] + spare * lane.share / total)
+                borrowing = [lane for lane in borrowing if given[lane] < lane.ceiling - 1e-9]
+        return {lane.name: fraction for lane, fraction in given.items()}
 
 
 def plan_lanes(config: QueueConfig, queueing: Queueing) -> LanePlan:

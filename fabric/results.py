@@ -18,9 +18,11 @@ Times (:data:`TIME_COLUMNS`) are seconds since the run's time origin. Counters a
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -349,6 +351,15 @@ class Result:
             raise ResultError(f"{path}: is not JSON ({error}); the run may have been cut off") from error
         return value
 
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The resolved config that was run. Raises ResultError if it is missing."""
+        path = self.directory / "config.yaml"
+        if not path.exists():
+            raise ResultError(f"{path}: is missing; {self.directory} is no finished run's directory")
+        config: dict[str, Any] = yaml.safe_load(path.read_text())
+        return config
+
     @property
     def phases(self) -> list[Phase]:
         """The phases, in order."""
@@ -392,11 +403,7 @@ class Result:
 
 
 def new_directory(base: Path, experiment: str) -> Path:
-    """Return the path of a fresh directory for a run under ``base``, named by experiment and time (UTC)."""
+    """Return the path of a fresh directory for a run under ``base``: the experiment, the time (UTC), and four random
+    digits, for runs that start in the same second."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
-    path = base / f"{experiment}-{stamp}"
-    number = 2
-    while path.exists():
-        path = base / f"{experiment}-{stamp}-{number}"
-        number += 1
-    return path
+    return base / f"{experiment}-{stamp}-{secrets.token_hex(2)}"

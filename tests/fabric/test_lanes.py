@@ -156,3 +156,29 @@ def test_shares_that_add_up_to_one_in_floating_point_are_good() -> None:
 )
 def test_a_faulty_value_of_a_lane_is_told_with_its_path(key: str, value: Any, fault: str) -> None:
     assert faults_of({"a": {**lane(0.5, *ALL), key: value}}) == [fault]
+
+
+def shares_of(**lanes: dict[str, float]) -> dict[str, float]:
+    config = {name: {**values, "service_levels": [name]} for name, values in lanes.items()}
+    config["other"] = config.get("other", {"share": 0.05, "service_levels": []})
+    named = {level for lane in config.values() for level in lane["service_levels"]}  # type: ignore[union-attr]
+    rest = [level.label for level in ServiceLevel if level.label not in named]
+    config["other"] = {**config["other"], "service_levels": ["other", *(level for level in rest if level != "other")]}
+    plan = plan_lanes(QueueConfig.model_validate({"lanes": config}), Queueing.LANES)
+    return plan.promised_shares(4214)
+
+
+def test_what_shares_leave_of_a_link_goes_to_control_first() -> None:
+    assert shares_of(hfreduce={"share": 0.5}, storage={"share": 0.25}, control={"share": 0.05}) == pytest.approx(
+        {"hfreduce": 0.5, "storage": 0.25, "control": 0.2, "other": 0.05}
+    )
+
+
+def test_what_control_may_not_have_goes_to_the_others_by_their_shares() -> None:
+    found = shares_of(hfreduce={"share": 0.4}, storage={"share": 0.15}, control={"share": 0.1, "ceiling": 0.1})
+    assert found == pytest.approx({"hfreduce": 0.6, "storage": 0.225, "control": 0.1, "other": 0.075})
+
+
+def test_what_one_lane_may_not_have_goes_to_the_rest() -> None:
+    found = shares_of(hfreduce={"share": 0.4, "ceiling": 0.5}, storage={"share": 0.15}, nccl={"share": 0.1})
+    assert found == pytest.approx({"hfreduce": 0.5, "storage": 0.25, "nccl": 0.5 / 3, "other": 0.25 / 3})

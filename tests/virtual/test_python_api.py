@@ -1,0 +1,36 @@
+"""The README's Python, run as it stands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments import load
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.guest
+
+
+def test_the_readmes_sweep_runs_and_draws(tmp_path: Path) -> None:
+    (script,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(script.splitlines()) <= 20
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "share.png").stat().st_size > 5000
+    results = [load(directory) for directory in (tmp_path / "results").iterdir()]
+    assert len(results) == 2
+    by_share = {}
+    for result in results:
+        rows = result.metrics.query("phase == 'lanes' and job == 'hfreduce' and name == 'algbw_Bps'")
+        by_share[result.config["queues"]["lanes"]["hfreduce"]["share"]] = rows["value"].item()
+        assert rows["unit"].item() == "B/s"
+        assert result.verdict["status"] == "faithful", result.verdict["reasons"]
+        assert not result.table("steps").empty
+    assert by_share[0.5] > by_share[0.1]
