@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -322,6 +323,7 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
     from experiments.spec import RunSpec, prepare
 
     die_with_sudo()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # Or the run would be killed, not ended.
     spec = RunSpec(
         options.experiment,
         overrides=options.overrides,
