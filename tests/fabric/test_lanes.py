@@ -158,10 +158,10 @@ def test_a_faulty_value_of_a_lane_is_told_with_its_path(key: str, value: Any, fa
     assert faults_of({"a": {**lane(0.5, *ALL), key: value}}) == [fault]
 
 
-def shares_of(**lanes: dict[str, float]) -> dict[str, float]:
-    config = {name: {**values, "service_levels": [name]} for name, values in lanes.items()}
+def shares_of(**lanes: dict[str, Any]) -> dict[str, float]:
+    config: dict[str, dict[str, Any]] = {name: {**values, "service_levels": [name]} for name, values in lanes.items()}
     config["other"] = config.get("other", {"share": 0.05, "service_levels": []})
-    named = {level for lane in config.values() for level in lane["service_levels"]}  # type: ignore[union-attr]
+    named = {level for lane in config.values() for level in lane["service_levels"]}
     rest = [level.label for level in ServiceLevel if level.label not in named]
     config["other"] = {**config["other"], "service_levels": ["other", *(level for level in rest if level != "other")]}
     plan = plan_lanes(QueueConfig.model_validate({"lanes": config}), Queueing.LANES)
