@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -31,12 +31,11 @@ from fabric.identity import NodeId, Role
 from fabric.lanes import Queueing, ServiceLevel
 from fabric.model import Fabric, Tier
 from fabric.results import TABLES
-from fabric.schedule import Schedule
 from fabric.units import format_time
 from traffic import metrics
 from traffic.blackout import ProbeConfig, ProbeJob
 from traffic.hfreduce import HFReduceConfig, HFReduceJob
-from traffic.job import Job, Records
+from traffic.job import Job
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
 
@@ -95,37 +94,6 @@ class FlashCutYearConfig(RunConfig):
             yield "topology.storage: 0 storage nodes, and storage is part of the question; give it some"
 
 
-@dataclass
-class KeptJob:
-    """A job of which the rows of the last phase are kept apart from other jobs'."""
-
-    name: str
-    job: HFReduceJob
-    level: ServiceLevel = ServiceLevel.HFREDUCE
-    records: Records = field(default_factory=Records)
-
-    def start(self) -> None:
-        """Start it."""
-        self.job.start()
-
-    def play(self, phase: str) -> None:
-        """Begin its load."""
-        self.job.play(phase)
-
-    def halt(self) -> Records:
-        """End its load and keep its rows."""
-        self.records = self.job.halt()
-        return self.records
-
-    def close(self) -> None:
-        """End it."""
-        self.job.close()
-
-    def steps(self, origin: float) -> Spans:
-        """Return the steps of the last phase, in seconds of the run."""
-        return spans([(row["started_s"] - origin, row["ended_s"] - origin) for row in self.records.steps])
-
-
 def training_groups(fabric: Fabric, jobs_per_zone: int) -> dict[str, tuple[NodeId, ...]]:
     """Return the nodes of each training job by its name: those of a zone dealt in turn, so that jobs share leaves."""
     return {
@@ -137,7 +105,7 @@ def training_groups(fabric: Fabric, jobs_per_zone: int) -> dict[str, tuple[NodeI
 
 @dataclass(frozen=True)
 class _Jobs:
-    training: tuple[KeptJob, ...]
+    training: tuple[HFReduceJob, ...]
     storage: StorageJob
     probes: ProbeJob
 
@@ -176,7 +144,7 @@ def run_flash_cut_year(session: Session, config: FlashCutYearConfig) -> dict[str
 def _playing(session: Session, config: FlashCutYearConfig) -> Iterator[_Jobs]:
     stage, fabric = session.stage, session.live.fabric
     training = [
-        KeptJob(name, HFReduceJob(stage, config.hfreduce, nodes))
+        HFReduceJob(stage, config.hfreduce, nodes, name=name)
         for name, nodes in training_groups(fabric, config.jobs_per_zone).items()
     ]
     flows = covering_flows(crossed_links(fabric, session.live.plan), fabric.computes)
@@ -196,7 +164,7 @@ def _calm(session: Session, jobs: _Jobs, outcome: PhaseOutcome, seconds: float) 
     Raises TrafficError if that is no time.
     """
     phase = outcome.phase
-    steps = [job.steps(session.origin) for job in jobs.training]
+    steps = _steps(session, jobs, outcome)
     from_s = max(found[0, 1] if len(found) else phase.ended_s for found in steps)
     to_s = phase.started_s + seconds
     if from_s >= to_s:
@@ -206,6 +174,21 @@ def _calm(session: Session, jobs: _Jobs, outcome: PhaseOutcome, seconds: float) 
         tuple(float((found[:, 1] - found[:, 0]).max()) for found in steps),
         _storage_bytes_per_s(session, phase.name, from_s, to_s),
     )
+
+
+def _steps(session: Session, jobs: _Jobs, outcome: PhaseOutcome) -> list[Spans]:
+    """Return the steps of each training job in a phase, in seconds of the run."""
+    rows = outcome.records.steps
+    return [
+        spans(
+            [
+                (row["started_s"] - session.origin, row["ended_s"] - session.origin)
+                for row in rows
+                if row["job"] == job.name
+            ]
+        )
+        for job in jobs.training
+    ]
 
 
 def _storage_bytes_per_s(session: Session, phase: str, from_s: float, to_s: float) -> float:
@@ -230,10 +213,8 @@ def _play_year(session: Session, config: FlashCutYearConfig, jobs: _Jobs, calm: 
     failures = session.table("failures")
     failures = failures[failures["phase"] == outcome.phase.name]
     cuts = down_spans(failures, outcome.phase.ended_s)
-    # The schedule began once all jobs played: a little after the phase did.
-    began_s = _schedule_began(failures, schedule, outcome.phase.started_s)
-    edges = began_s + np.arange(len(days) + 1) * replay.day
-    steps = [job.steps(session.origin) for job in jobs.training]
+    edges = outcome.began_s + np.arange(len(days) + 1) * replay.day
+    steps = _steps(session, jobs, outcome)
     lost_by_day = _lost_by_day(steps, calm, edges)
     blackouts = _blackouts(session, outcome.phase.name, config.probes.period)
     session.keep_frame("days", _day_rows(outcome, duration_s, days, lost_by_day, blackouts, edges))
@@ -251,7 +232,7 @@ def _play_year(session: Session, config: FlashCutYearConfig, jobs: _Jobs, calm: 
         jobs_hit=int(felt.any(axis=1).sum()),
         blackout_s=float(blackouts["blackout_s"].sum()),
         probe_flows=len(jobs.probes.flows),
-        failed=sum(len(job.records.restarts) for job in jobs.training),
+        failed=len(outcome.records.restarts),
     )
 
 
@@ -269,13 +250,6 @@ def down_spans(failures: pd.DataFrame, ended_s: float) -> Spans:
         if began is not None:
             found.append((began, ended_s))
     return spans(sorted(found))
-
-
-def _schedule_began(failures: pd.DataFrame, schedule: Schedule, started_s: float) -> float:
-    """Return the schedule's time zero in the run."""
-    if failures.empty:
-        return started_s
-    return float(failures["due_s"].min()) - schedule.events[0].at_s
 
 
 def _lost_by_day(steps: Sequence[Spans], calm: _Calm, edges: Any) -> Any:

@@ -46,6 +46,7 @@ class CountedSteps:
 
     def __init__(self, job: CollectiveJob, steps: int) -> None:
         self.level = job.level
+        self.name = job.name
         self._job = job
         self._steps = steps
         self._phase = ""

@@ -17,6 +17,7 @@ import pandas as pd
 from controllers.routing import Policy, Routing
 from experiments.config import RunConfig
 from experiments.live import LiveFabric, Tell
+from experiments.timeline import JobWindow, Played, Timeline
 from experiments.ways import Moved, moves_in
 from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate
@@ -57,8 +58,9 @@ Progress = Callable[[str, float], None]
 class PhaseOutcome:
     """What a phase measured: rows and failures (times still ``time.monotonic()``), what became of each packet, its
     rows of the ``machine`` and ``cores`` tables, of which the last one ends with the sample after its end, how it was
-    routed, what adaptive routing had moved by its end (in seconds since the run's origin), which ports were full, and
-    what it used of the CPU (None in virtual time, where nothing computes)."""
+    routed, what adaptive routing had moved by its end (in seconds since the run's origin), which ports were full, what
+    it used of the CPU (None in virtual time, where nothing computes), and when in the run all of its jobs that play
+    from its begin did, which is when its failures count from."""
 
     phase: Phase
     records: Records
@@ -70,6 +72,7 @@ class PhaseOutcome:
     cores: pd.DataFrame = field(default_factory=lambda: empty_table("cores"))
     full_queues: Sequence[FullQueue] = ()
     cpu: CpuUse | None = None
+    began_s: float = 0.0
 
     @property
     def evidence(self) -> PhaseEvidence:
@@ -177,9 +180,15 @@ class Session:
             self._census = None
 
     def run_phase(
-        self, name: str, title: str, jobs: Sequence[Job], duration_s: float, schedule: Schedule | None = None
+        self,
+        name: str,
+        title: str,
+        jobs: Sequence[Job | JobWindow],
+        duration_s: float,
+        schedule: Schedule | None = None,
     ) -> PhaseOutcome:
-        """Play jobs together for a time, and count and sample all that happens. The first job is halted first.
+        """Play jobs together for a time, and count and sample all that happens. A job plays the whole phase, or its
+        windows of it. The first job is halted first.
 
         ``schedule``: what happens to links meanwhile, from when all jobs play; by default the run's ``failures``. At
         its end every link is made whole, before jobs are halted, so that what they wait for comes.
@@ -192,8 +201,9 @@ class Session:
         current_engine().settle()
         self._sampler.begin()
         started = time.monotonic()
+        timeline = Timeline(name, [job if isinstance(job, JobWindow) else JobWindow(job) for job in jobs])
         try:
-            records, faults = self._play(name, title, jobs, duration_s, schedule)
+            begun, records, played, faults = self._play(title, timeline, duration_s, schedule)
         except FabricError:
             self._sampler.verify_no_deadlock()  # It would be the cause of whatever a job says.
             raise
@@ -208,9 +218,10 @@ class Session:
         phase = Phase(name, title, self.queueing.value, started - self.origin, ended - self.origin, self.routing_label)
         counted = conservation(self.live.fabric, before, after, faults)
         cpu = cpu_use(cpu_before, cpu_after) if cpu_before and cpu_after else None
-        outcome = self._outcome(phase, records, counted, faults, series, cpu)
+        outcome = self._outcome(phase, records, counted, faults, series, cpu, begun - self.origin)
         self.phases.append(outcome)
         self._keep_records(records)
+        self._keep_rows("jobs", [_job_row(name, one) for one in played])
         if schedule is not None:
             self._keep_rows("failures", [_failure_row(name, change) for change in faults.changes])
             self._keep_rows("controller", self._controller_rows(name, started))
@@ -224,6 +235,7 @@ class Session:
         faults: FaultReport,
         series: Series,
         cpu: CpuUse | None,
+        began_s: float,
     ) -> PhaseOutcome:
         """Return what a phase came to, and keep what its samples say of the machine."""
         machine = machine_frame(series, self.origin, self.live.fabric.frame_bytes)
@@ -231,27 +243,26 @@ class Session:
         self.keep_frame("machine", machine)
         self.keep_frame("cores", cores)
         moves, full = self._moves(), self._full_queues(series, faults)
-        return PhaseOutcome(phase, records, counted, machine, faults, self.live.routing, moves, cores, full, cpu)
+        return PhaseOutcome(
+            phase, records, counted, machine, faults, self.live.routing, moves, cores, full, cpu, began_s
+        )
 
     def _play(
-        self, name: str, title: str, jobs: Sequence[Job], duration_s: float, schedule: Schedule | None
-    ) -> tuple[Records, FaultReport]:
-        """Play jobs, and return their rows and what failed meanwhile.
+        self, title: str, timeline: Timeline, duration_s: float, schedule: Schedule | None
+    ) -> tuple[float, Records, list[Played], FaultReport]:
+        """Play jobs; return when those of the whole phase all had begun, rows, when each played, and what failed.
 
         Whatever is raised here ends the run: who made the jobs closes them, and no half-played phase is kept.
         """
-        begun = time.monotonic()
-        for job in jobs:
-            job.play(name)
+        asked = time.monotonic()
+        begun = timeline.begin()
         if schedule is not None:
-            begun = time.monotonic()  # Or the end of the schedule would not be played.
             self._injector.play(begun)
-        self._wait(title, begun, duration_s)
+        # With a schedule, its end is played, too.
+        self._wait(title, asked if schedule is None else begun, duration_s, timeline)
         faults = FaultReport() if schedule is None else self._injector.restore()
-        records = Records()
-        for job in jobs:
-            records.extend(job.halt())
-        return records, faults
+        records, played = timeline.end()
+        return begun, records, played, faults
 
     def _controller_rows(self, phase: str, started: float) -> list[dict[str, Any]]:
         """Return what the controller did since a phase began."""
@@ -274,10 +285,11 @@ class Session:
     def _take_census(self) -> Census:
         return take_census(self.live.emulation, self.live.rule_drops)
 
-    def _wait(self, title: str, started: float, duration_s: float) -> None:
+    def _wait(self, title: str, started: float, duration_s: float, timeline: Timeline) -> None:
         while (elapsed := time.monotonic() - started) < duration_s:
             self.progress(title, elapsed / duration_s)
             self._sampler.verify_no_deadlock()
+            timeline.verify()
             time.sleep(min(_PROGRESS_S, duration_s - elapsed))
         self.progress(title, 1.0)
 
@@ -386,6 +398,16 @@ class Session:
             "machine": machine_facts(),
             "versions": versions(),
         }
+
+
+def _job_row(phase: str, played: Played) -> dict[str, Any]:
+    return {
+        "phase": phase,
+        "job": played.job.name,
+        "service_level": played.job.level.label,
+        "started_s": played.began,
+        "ended_s": played.ended,
+    }
 
 
 def _failure_row(phase: str, change: LinkChange) -> dict[str, Any]:

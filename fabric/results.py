@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMAT_VERSION = 2
-"""Of what is written. Format 1 had no table ``metrics``: its metrics are in ``summary.json`` alone."""
+"""Of what is written. Format 1 had no table ``metrics``, for its metrics are in ``summary.json`` alone, and no column
+``job``."""
 READABLE_VERSIONS = (1, 2)
 
 TIME_COLUMNS = (
@@ -132,6 +133,7 @@ TABLES: dict[str, dict[str, str]] = {
     "flows": {
         "at_s": "float64",
         "phase": "category",
+        "job": "category",
         "service_level": "category",
         "host": "category",
         "peer": "category",
@@ -139,8 +141,16 @@ TABLES: dict[str, dict[str, str]] = {
         "retransmissions": "int64",
         "bytes_acked": "int64",
     },
+    "jobs": {
+        "phase": "category",
+        "job": "category",
+        "service_level": "category",
+        "started_s": "float64",
+        "ended_s": "float64",
+    },
     "steps": {
         "phase": "category",
+        "job": "category",
         "service_level": "category",
         "step": "int64",
         "ranks": "int64",
@@ -150,6 +160,7 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "operations": {
         "phase": "category",
+        "job": "category",
         "service_level": "category",
         "operation": "category",
         "host": "category",
@@ -190,6 +201,7 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "restarts": {
         "phase": "category",
+        "job": "category",
         "service_level": "category",
         "step": "int64",
         "failed_s": "float64",
@@ -382,7 +394,7 @@ class Result:
         if name not in TABLES:
             raise ResultError(f"table {name!r}: does not exist; there are {', '.join(TABLES)}")
         path = self.directory / "samples" / f"{name}.parquet"
-        return pd.read_parquet(path) if path.exists() else empty_table(name)
+        return _of_this_format(name, pd.read_parquet(path)) if path.exists() else empty_table(name)
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -400,6 +412,13 @@ class Result:
         from fabric.figures import draw_figure  # Which takes a second to load.
 
         return draw_figure(self, name)
+
+
+def _of_this_format(name: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with the columns of today: in format 1, each service level was one job."""
+    if "job" in TABLES[name] and "job" not in frame:
+        frame = frame.assign(job=frame["service_level"])[list(TABLES[name])]
+    return frame
 
 
 def new_directory(base: Path, experiment: str) -> Path:

@@ -42,6 +42,7 @@ ROWS: dict[str, str] = {
     "machine": "One row per sample of the emulating machine.",
     "cores": "One row per core that the run may use and reading, four readings per second.",
     "flows": "One row per connection and sample: TCP_INFO of the sending side.",
+    "jobs": "One row per time that a job played.",
     "steps": "One row per step of a collective.",
     "operations": "One row per storage operation, read by request, or background flow.",
     "failures": "One row per change of the state of a link.",
@@ -59,6 +60,7 @@ COMMON: dict[str, Column] = {
     "at_s": Column("s", "time of the sample"),
     "phase": Column(NO_UNIT, "name of the phase"),
     "routing": Column(NO_UNIT, "routing and repair of the phase, by its name in the config"),
+    "job": Column(NO_UNIT, "name of the job"),
     "service_level": Column(NO_UNIT, "Service Level of the traffic"),
     "host": Column(NO_UNIT, "host that sends or that asks"),
     "peer": Column(NO_UNIT, "host at the other end"),
@@ -241,6 +243,10 @@ COLUMNS: dict[str, dict[str, Column]] = {
         "cuts": Column("count", "cuts of the day"),
         "goodput_lost": Column("fraction", "training lost, as a fraction of an undisturbed day's"),
         "blackout_s": Column("s", "time without network, added up over all flows of probes"),
+    },
+    "jobs": {
+        "started_s": Column("s", "time at which the job was told to begin"),
+        "ended_s": Column("s", "time at which it had ended: a collective ends its step first"),
     },
     "metrics": {
         "phase": Column(NO_UNIT, "phase, or group of phases, that the metric is of; may be empty"),

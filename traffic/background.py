@@ -423,10 +423,12 @@ class BackgroundJob:
         address_of: Callable[[NodeId], str] | None = None,
         level: ServiceLevel = ServiceLevel.OTHER,
         draws_anew: bool = False,
+        name: str | None = None,
     ) -> None:
         if len(hosts) < 2:
             raise TrafficError(f"background: {len(hosts)} hosts; flows need a source and a sink, so at least 2")
         self.level = level
+        self.name = name or level.label
         self.load = config.load
         self.hosts = tuple(hosts)
         self.outcomes: Counter[str] = Counter()

@@ -321,6 +321,7 @@ class ProbeJob:
         if not flows:
             raise TrafficError("probes: no flows; name at least one pair of hosts")
         self.level = level
+        self.name = level.label
         self.flows = tuple(flows)
         self.reports: dict[ProbeFlow, FlowReport] = {}
         self.clock_steps_s: dict[NodeId, tuple[float, ...]] = {}

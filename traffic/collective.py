@@ -121,10 +121,12 @@ class CollectiveJob:
         config: CollectiveConfig,
         ranks: Sequence[NodeId],
         address_of: AddressOf | None = None,
+        name: str | None = None,
     ) -> None:
         if len(ranks) < 2:
             raise TrafficError(f"{collective.name}: {len(ranks)} ranks; an allreduce needs at least 2 nodes")
         self.level = collective.level
+        self.name = name or self.level.label
         self.ranks = tuple(ranks)
         self.step_timeout_s = step_timeout_s(config, collective.ideal_step_s)
         self._stage = stage

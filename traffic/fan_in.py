@@ -187,6 +187,7 @@ class FanInJob:
 
     def __init__(self, stage: Stage, fan_ins: Sequence[FanIn], level: ServiceLevel) -> None:
         self.level = level
+        self.name = level.label
         self.fan_ins = tuple(fan_ins)
         self.reorderings = 0
         self._stage = stage

@@ -254,10 +254,16 @@ def _sleep_until(deadline: float) -> None:
 
 
 class HFReduceJob(CollectiveJob):
-    """HFReduce over ``ranks``, one per compute node, in the service level of the same name."""
+    """HFReduce over ``ranks``, one per compute node, by default in the service level of the same name."""
 
     def __init__(
-        self, stage: Stage, config: HFReduceConfig, ranks: Sequence[NodeId], address_of: AddressOf | None = None
+        self,
+        stage: Stage,
+        config: HFReduceConfig,
+        ranks: Sequence[NodeId],
+        address_of: AddressOf | None = None,
+        name: str | None = None,
+        level: ServiceLevel = ServiceLevel.HFREDUCE,
     ) -> None:
         self.trees = trees_of(config.tree, zones_of(stage, ranks))
         cap = _node_sum_bytes_per_s(stage, config)
@@ -266,8 +272,8 @@ class HFReduceJob(CollectiveJob):
         schedule = TreeAllreduce(self.trees, elements, chunk_elements, cap, config.slots)
         nic_s = max(sent_fractions(self.trees)) * config.size * 8 / stage.fabric.nic_rate_bps
         memory_s = config.size / cap if cap else 0.0
-        collective = Collective("HFReduce", ServiceLevel.HFREDUCE, schedule, config.gpus_per_node, max(nic_s, memory_s))
-        super().__init__(stage, collective, config, ranks, address_of)
+        collective = Collective("HFReduce", level, schedule, config.gpus_per_node, max(nic_s, memory_s))
+        super().__init__(stage, collective, config, ranks, address_of, name)
 
 
 def trees_of(kind: TreeKind, zones: Sequence[int]) -> DoubleTree:

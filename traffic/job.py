@@ -64,6 +64,13 @@ class Records:
     probes: list[dict[str, Any]] = field(default_factory=list)
     restarts: list[dict[str, Any]] = field(default_factory=list)
 
+    def of_job(self, name: str) -> Records:
+        """Return these rows with the name of the job that they are of, where tables have a column for it."""
+        for rows in (self.steps, self.operations, self.flows, self.restarts):
+            for row in rows:
+                row["job"] = name
+        return self
+
     def extend(self, other: Records) -> None:
         """Add another's rows."""
         for name, rows in vars(other).items():
@@ -71,8 +78,10 @@ class Records:
 
 
 class Job(Protocol):
-    """A kind of traffic in an experiment."""
+    """A kind of traffic in an experiment. ``name`` is what its rows bear; of several jobs of a phase, each has its
+    own."""
 
+    name: str
     level: ServiceLevel
 
     def start(self) -> None:

@@ -179,16 +179,22 @@ def nccl_flows(algorithm: Algorithm, ranks: int) -> list[tuple[int, int, float]]
 
 
 class NcclJob(CollectiveJob):
-    """An allreduce over ``ranks`` in their order, one per compute node, in the NCCL service level."""
+    """An allreduce over ``ranks`` in their order, one per compute node, by default in the NCCL service level."""
 
     def __init__(
-        self, stage: Stage, config: NcclConfig, ranks: Sequence[NodeId], address_of: AddressOf | None = None
+        self,
+        stage: Stage,
+        config: NcclConfig,
+        ranks: Sequence[NodeId],
+        address_of: AddressOf | None = None,
+        name: str | None = None,
+        level: ServiceLevel = ServiceLevel.NCCL,
     ) -> None:
         ideal_s = 0.0
         if len(ranks) > 1:  # Fewer are refused by CollectiveJob, in its words.
             ideal_s = sent_fraction(config.algorithm, len(ranks)) * config.size * 8 / stage.fabric.nic_rate_bps
-        collective = Collective("NCCL", ServiceLevel.NCCL, _schedule(config, len(ranks)), 1, ideal_s)
-        super().__init__(stage, collective, config, ranks, address_of)
+        collective = Collective("NCCL", level, _schedule(config, len(ranks)), 1, ideal_s)
+        super().__init__(stage, collective, config, ranks, address_of, name)
 
 
 def _schedule(config: NcclConfig, ranks: int) -> Schedule:

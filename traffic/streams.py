@@ -182,6 +182,7 @@ class StreamsJob:
 
     def __init__(self, stage: Stage, streams: Sequence[Stream], timetable: Timetable) -> None:
         self.level = streams[0].level
+        self.name = self.level.label
         self.streams = tuple(streams)
         self._stage = stage
         self._timetable = timetable

@@ -60,6 +60,7 @@ class StorageJob:
     clients: Sequence[NodeId]
     address_of: AddressOf | None = None
     level: ServiceLevel = ServiceLevel.STORAGE
+    name: str = ServiceLevel.STORAGE.label
 
     def __post_init__(self) -> None:
         faults = list(self._faults())

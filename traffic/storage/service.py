@@ -24,7 +24,6 @@ from dataclasses import replace
 from fabric.agents import Agent
 from fabric.errors import TrafficError
 from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.storage.chains import ChainTable, ChunkId, TableChange, extents_on
 from traffic.storage.config import ServiceConfig, StorageConfig
@@ -293,7 +292,7 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
             phase = order.phase
             sampler.start()
         elif isinstance(order, Halt):
-            flows = flow_rows(sampler.stop(), phase, ServiceLevel.STORAGE, agent.host)
+            flows = flow_rows(sampler.stop(), phase, arguments.options.level, agent.host)
             agent.report(Report(Records(flows=flows), service.report()))
             continue
         agent.report(Ready())

@@ -139,11 +139,17 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
 
     await orders.unless_failed(client.connect(arguments.services, arguments.source, on_link=track))
     agent.report(Ready())
-    await _serve(agent, orders, tasks, client, Load(client, arguments), sampler)
+    await _serve(agent, orders, tasks, client, Load(client, arguments), sampler, arguments.options.level)
 
 
 async def _serve(
-    agent: Agent, orders: Orders, tasks: Tasks, client: StorageClient, load: Load, sampler: FlowSampler
+    agent: Agent,
+    orders: Orders,
+    tasks: Tasks,
+    client: StorageClient,
+    load: Load,
+    sampler: FlowSampler,
+    level: ServiceLevel,
 ) -> None:
     phase = ""
     while True:
@@ -156,17 +162,17 @@ async def _serve(
             agent.report(Ready())
         elif isinstance(order, Halt):
             await orders.unless_failed(load.end())
-            flows = flow_rows(sampler.stop(), phase, ServiceLevel.STORAGE, agent.host)
-            operations = [_row(operation, phase, agent.host) for operation in client.operations]
+            flows = flow_rows(sampler.stop(), phase, level, agent.host)
+            operations = [_row(operation, phase, level, agent.host) for operation in client.operations]
             agent.report(Report(Records(operations=operations, flows=flows), _counts(client)))
         elif isinstance(order, Verify):
             agent.report(await orders.unless_failed(client.read_back()))
 
 
-def _row(operation: Operation, phase: str, host: str) -> dict[str, object]:
+def _row(operation: Operation, phase: str, level: ServiceLevel, host: str) -> dict[str, object]:
     return {
         "phase": phase,
-        "service_level": ServiceLevel.STORAGE.label,
+        "service_level": level.label,
         "operation": operation.kind,
         "host": host,
         "peer": operation.server,

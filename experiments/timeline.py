@@ -1,0 +1,146 @@
+"""Jobs that come and go within a phase: each plays in windows of it, controlled by a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fabric.errors import TrafficError
+from traffic.job import Job, Records
+
+_HALT_S = 900.0
+"""How long the control of a job may take to halt it: a collective ends its step first, which may take minutes."""
+
+
+@dataclass(frozen=True)
+class JobWindow:
+    """When a job plays: seconds from the begin of a phase; ``until_s`` None: to its end."""
+
+    job: Job
+    from_s: float = 0.0
+    until_s: float | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole phase."""
+        return self.from_s == 0 and self.until_s is None
+
+
+@dataclass(frozen=True)
+class Played:
+    """When a job played: from when it had begun until it had ended, both ``time.monotonic()``."""
+
+    job: Job
+    began: float
+    ended: float
+
+
+class Timeline:
+    """Plays jobs in their windows. Those of the whole phase begin first and end last, in their order, in the caller's
+    thread; the others have a thread each, so that none waits for another to end its step."""
+
+    def __init__(self, phase: str, windows: Sequence[JobWindow]) -> None:
+        self._phase = phase
+        self._whole = [window.job for window in windows if window.is_whole]
+        self._began: dict[str, float] = {}
+        self._controls = [_Control(phase, found) for found in _by_job(windows)]
+
+    def begin(self) -> float:
+        """Begin, and return when: all that play the whole phase do by now. Raises TrafficError."""
+        for job in self._whole:
+            self._began[job.name] = time.monotonic()
+            job.play(self._phase)
+        began = time.monotonic()
+        for control in self._controls:
+            control.start(began)
+        return began
+
+    def verify(self) -> None:
+        """Raise what has made a job fail so far."""
+        for control in self._controls:
+            control.verify()
+
+    def end(self) -> tuple[Records, list[Played]]:
+        """End all jobs; return their rows and when each played. Raises TrafficError as they do."""
+        records, played = Records(), []
+        for control in self._controls:
+            control.tell_end()
+        for control in self._controls:
+            found, times = control.end()
+            records.extend(found)
+            played += times
+        for job in self._whole:
+            records.extend(job.halt().of_job(job.name))
+            played.append(Played(job, self._began[job.name], time.monotonic()))
+        return records, played
+
+
+def _by_job(windows: Sequence[JobWindow]) -> Iterator[list[JobWindow]]:
+    """Yield the windows of each job that comes or goes, in their order. Raises TrafficError if two of one overlap."""
+    names = dict.fromkeys(window.job.name for window in windows if not window.is_whole)
+    for name in names:
+        found = sorted((one for one in windows if one.job.name == name), key=lambda one: one.from_s)
+        for one, following in pairwise(found):
+            if one.until_s is None or one.until_s > following.from_s:
+                raise TrafficError(
+                    f"job {name}: is to play again at {following.from_s:g} s, before it has ended; end it sooner"
+                )
+        yield found
+
+
+class _Control:
+    """The thread that lets one job begin and end."""
+
+    def __init__(self, phase: str, windows: Sequence[JobWindow]) -> None:
+        self._phase = phase
+        self._windows = tuple(windows)
+        self._over = threading.Event()
+        self._records = Records()
+        self._played: list[Played] = []
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._origin = 0.0
+
+    def start(self, origin: float) -> None:
+        """Begin to count from ``origin``."""
+        self._origin = origin
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for window in self._windows:
+                if self._wait(window.from_s):
+                    return
+                began = time.monotonic()
+                window.job.play(self._phase)
+                self._wait(float("inf") if window.until_s is None else window.until_s)
+                self._records.extend(window.job.halt().of_job(window.job.name))
+                self._played.append(Played(window.job, began, time.monotonic()))
+        except Exception as error:  # Whatever it is, verify() or end() raises it where the run sees it.
+            self._error = error
+
+    def _wait(self, at_s: float) -> bool:
+        """Wait for a time of the phase; return early, and True, if that ends."""
+        if at_s == float("inf"):
+            return self._over.wait()
+        return self._over.wait(max(0.0, self._origin + at_s - time.monotonic()))
+
+    def verify(self) -> None:
+        """Raise what has made the job fail."""
+        if self._error is not None:
+            raise self._error
+
+    def tell_end(self) -> None:
+        """Let the job end now, unless it has."""
+        self._over.set()
+
+    def end(self) -> tuple[Records, list[Played]]:
+        """Wait for the job's end; return its rows and when it played."""
+        self._thread.join(_HALT_S)
+        if self._thread.is_alive():
+            raise TrafficError(f"job {self._windows[0].job.name}: waited {_HALT_S:g} s for it to end, and it has not")
+        self.verify()
+        return self._records, self._played
