@@ -1,1 +1,1 @@
-"""One question a module, with its config and its figures; and the command that runs them."""
+"""One module per question, with its config and its figures; and the command that runs them."""

@@ -1,4 +1,4 @@
-"""One run from its config to its published directory, inside a world."""
+"""One run, from its config to its published directory, inside its namespaces."""
 
 from __future__ import annotations
 

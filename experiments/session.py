@@ -1,4 +1,4 @@
-"""A measured run on a live fabric: phases of traffic, each sampled and counted, and at the end a verdict and files."""
+"""A measured run on a live fabric: phases of traffic, each sampled and counted, then a verdict and files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Service Levels and Virtual Lanes: which traffic waits in which queue, and what share of a link each queue has.
 
-InfiniBand's words: a packet carries a Service Level (SL); a port maps it to a Virtual Lane (VL), a queue with a share
+InfiniBand's terms: a packet carries a Service Level (SL); a port maps it to a Virtual Lane (VL), a queue with a share
 of the link. Here the DSCP of an IP packet carries the SL, as class selector ``SL << 3``, and every port of the fabric,
 of hosts and of switches alike, has one queue per lane. Shares are of the link's rate; a lane may borrow what others
 leave idle up to its ceiling. The paper gives no shares (arXiv 2408.14158, VI-A1): they are config.

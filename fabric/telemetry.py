@@ -1,9 +1,8 @@
-"""Samples of every port and lane, of the machine, and of what may make the emulation unfaithful, taken by a process of
-its own.
+"""Samples of every port and lane, and of what may make the emulation unfaithful, taken by a process of its own.
 
-The sampler reads the kernel's counters by netlink, without starting a program. It keeps to an absolute timetable, and
-how late it wakes is itself a measurement: it has the switches' priority, so that late, too, they may be. Beside it
-processes with the priority of the hosts' programs note how late those may be, one on each core.
+The sampler reads the kernel's counters by netlink, without starting a program. It keeps to an absolute timetable.
+Its own wake-up delay is recorded: it runs at the switches' priority, so the switches may have been delayed by as much.
+In addition, one process per core records the delay at the priority of the hosts' programs.
 """
 
 from __future__ import annotations

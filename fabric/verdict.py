@@ -1,4 +1,4 @@
-"""What a verdict is: checks of something measured against two limits, each with its margin, and the worst of them."""
+"""What a verdict is: checks of something measured against two limits, each with its margin, and their worst."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Victims: flows that a congestion tree slows though they do not go through its root, found without knowing who is who.
+"""Victims: flows that a congestion tree slows although they do not cross its root, found from samples alone.
 
-A flow is all connections of a service level from one host to another. In an interval in which it has something under
-way, it is *slowed by others* if a lane of its way stands still and no port of its way is the root of any tree; it then
-waits for ports that it does not use, by the time that the stillest lane of its way stood still. A flow is a *victim* of
-a phase if that is more than VICTIM_SHARE of its time, and if in no more than that a root lay on its way.
+A flow is all connections of a service level from one host to another. In an interval in which it has data in
+flight, it is *slowed by others* if a lane of its path is stalled and no port of its path is the root of any tree. It
+then waits for ports that it does not use, for as long as the most stalled lane of its path was stalled. A flow is a
+*victim* of a phase if that is more than VICTIM_SHARE of its time, and if a root lay on its path for no more than that.
 
-No phase in which the flow is alone is needed. What it could have had is told by its way, too: no port there was full,
-and the rate that the fullest of them left unused was there to be taken. A flow that may take one of several ways (ECMP)
-is slowed by others only as far as it would be on the least still of them, and none may have a root.
+No phase with the flow alone is needed. The path also shows what the flow could have had: none of its ports was full,
+and the rate that the fullest of them left unused was available. A flow that may take one of several paths (ECMP) is
+slowed by others only as much as on the least stalled of them, and none may have a root.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""One private world a run, in either engine.
+"""The world of a run, in either engine: the isolated namespaces, or the guest, in which it happens.
 
 ``namespace``: this machine's kernel, real time, root. A run executes itself again inside network, mount and PID
-namespaces of its own. Its processes, interfaces, bridges, queues and files in /run live in them only, so the end of the
-process, by whatever cause, is the end of the world: the kernel removes everything, nothing is to be cleaned, and runs
-side by side cannot meet.
+namespaces of its own. Its processes, interfaces, bridges, queues and files in /run exist in them only. When the process
+ends, by whatever cause, the kernel removes everything, nothing has to be cleaned up, and concurrent runs cannot meet.
 
 ``virtual``: a guest kernel in virtual time (:mod:`fabric.virtual`), an ordinary process of any account. The same
 program runs in it; the guest is the world.

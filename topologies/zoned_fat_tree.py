@@ -10,13 +10,13 @@
              h h h st            h h h st           st000 has a NIC in every zone
 
 Reproduces arXiv 2408.14158v2, section III-B. With Z zones of L leaves and S spines, U parallel uplinks from each leaf
-to each spine, C compute and T storage nodes, W inter-zone switches and K inter-zone links a zone:
+to each spine, C compute and T storage nodes, W inter-zone switches and K inter-zone links per zone:
 
 - switches: Z (L + S) + W
 - NICs: C + Z T
 - links: (C + Z T) + Z L S U + Z K
 
-Compute nodes are split over the zones as evenly as they go, and dealt round-robin over a zone's leaves. Storage nodes
+Compute nodes are split over the zones as evenly as possible, and dealt round-robin over a zone's leaves. Storage nodes
 have a NIC in every zone and are dealt over the leaves in the same way (``spread``), starting at the leaf where compute
 left off, or fill leaf after leaf (``packed``). Inter-zone links take leaf ports, spread over the emptiest leaves.
 """

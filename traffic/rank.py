@@ -1,10 +1,10 @@
-"""One rank of an allreduce over TCP: the program in its host, what it is told and what it answers.
+"""One rank of an allreduce over TCP: the program in its host, its orders and its answers.
 
 A collective is a :class:`Schedule`, a pure value: which ranks are connected, and what one rank does in a step. The
 program :func:`run_rank` wires a rank accordingly and carries out steps as the run orders them.
 
 Every rank checks every element of its result in every step, piece by piece as it is finished, and then uses the
-piece's memory again: a rank needs memory for what is under way, not for all of its data. To touch memory for the first
+piece's memory again: a rank needs memory for data in flight, not for all of its data. Touching memory for the first
 time takes a guest in virtual time longer than packets do.
 """
 

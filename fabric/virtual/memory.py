@@ -1,4 +1,4 @@
-"""How much memory a guest needs for a fabric, and whether what it gets will do."""
+"""How much memory a guest needs for a fabric, and whether its memory is enough."""
 
 from __future__ import annotations
 

@@ -259,8 +259,8 @@ def test_a_run_in_which_nothing_completed_still_says_so() -> None:
     summary = summary_of(FakeSession())
     assert summary["answer"] == (
         "With all other traffic an HFReduce step takes an unknown number of times as long as alone in one shared "
-        "queue and an unknown number of times in lanes; the 99th percentile of storage reads is an unknown number of and "
-        "an unknown number of times that alone."
+        "queue and an unknown number of times in lanes; the 99th percentile of storage reads is an unknown number of "
+        "and an unknown number of times that alone."
     )
     assert rows_of(summary, "Allreduce") == rows_of(summary, "Storage") == rows_of(summary, "Other") == []
     assert [row[-1] for row in rows_of(summary, "Network")] == ["0 KiB"] * 6
