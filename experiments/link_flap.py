@@ -1,4 +1,4 @@
-"""What does a link that flaps cost training and storage, and which repair makes it small?
+"""What does a flapping link cost training and storage, and which repair keeps it small?
 
 The same cuts of the same links, under the same jobs on one fabric, once for each repair policy. Probe flows that cross
 the cut measure how long the network was away; the controller's log shows when it noticed and reacted; steps of an
@@ -49,7 +49,7 @@ from traffic.storage.job import StorageJob
 from traffic.storage.verification import Verification
 from traffic.trees import tree_flows
 
-QUESTION = "What does a link that flaps cost training and storage, and which repair makes it small?"
+QUESTION = "What does a flapping link cost training and storage, and which repair keeps it small?"
 UNDISTURBED = "undisturbed"
 Duration = Annotated[TimeS, Field(gt=0)]
 PolicyName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]

@@ -44,7 +44,7 @@ class PortBudget:
 
 @dataclass(frozen=True)
 class TopologySummary:
-    """The figures of a fabric; rates are in bit/s, one way."""
+    """The figures of a fabric; rates are in bit/s, per direction."""
 
     name: str
     zones: int
@@ -78,7 +78,7 @@ class TopologySummary:
 
 
 def summarize(fabric: Fabric) -> TopologySummary:
-    """Return what ``fabric`` amounts to."""
+    """Return the summary of ``fabric``."""
     counted = {role: len(fabric.with_role(role)) for role in Role}
     leaves, spines, inter_zone = (counted[role] for role in (Role.LEAF, Role.SPINE, Role.INTER_ZONE))
     compute, storage = counted[Role.COMPUTE], counted[Role.STORAGE]
