@@ -487,7 +487,7 @@ def test_the_doctor_says_whether_experiments_can_run(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--fault", "slow link"], "says no fault"),
+        (["--fault", "slow link"], "names no fault"),
         (["--fault", "link z9l00-z0s00 down"], "has no 'z9l00'"),
         (["--pairs", "0"], "--pairs 0"),
         (["--set", "nic_rate=200 Gbit/s"], "--engine virtual"),
