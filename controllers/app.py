@@ -1,17 +1,17 @@
-"""The Ryu app: keeps every switch's rules and groups what the plan for the fabric's present state says.
+"""The Ryu app: keeps every switch's rules and groups as planned for the fabric's present state.
 
 ==============  ========================================================================
 GET             answer
 ==============  ========================================================================
 ``/state``      ready, who is expected, connected and installed, links down, what is cut, errors
-``/events``     what happened when, on the clock that all processes share (``time.monotonic()``)
+``/events``     log of events, by the clock that all processes share (``time.monotonic()``)
 ``/rules``      packets and bytes of every rule of every switch
 ``/ports``      packets, bytes, drops and errors of every port of every switch
 ``/counters``   packets and bytes that rules and groups which drop have dropped, by purpose
 ==============  ========================================================================
 
-Statistics are asked of the switches when a request comes, never polled; ``?timeout_s=`` limits the wait.
-A controller that comes back asks what switches have and sends only what differs: traffic and counters go on.
+Statistics are read from the switches on request, never polled; ``?timeout_s=`` limits the wait.
+A restarted controller reads the rules of the switches and sends only differences: traffic and counters continue.
 """
 # Ryu has no types, so its classes and decorators are Any.
 # mypy: disable-error-code="misc, untyped-decorator"

@@ -1,4 +1,4 @@
-"""The controller as a run sees it: a process that is started, waited for, asked over REST, and stopped."""
+"""The controller as a run sees it: a process to start, wait for, query over REST, and stop."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""Local repair: what a switch does by itself, at once, when the port that a packet should leave by is dead.
+"""Local repair: how a switch reacts, at once and by itself, when the port that a packet should leave by is dead.
 
-Each route becomes a fast-failover group: the planned port first, then what else leads on, then back (a *bounce*)::
+Each route becomes a fast-failover group: the planned port first, then other ports that lead on, then back (a
+*bounce*)::
 
     leaf, up         the next uplinks in a ring                          else drop
     spine, down      parallel links, for other zones other border leaves else bounce
     border leaf, out its other inter-zone links, then any spine          else drop
     inter-zone, in   its other links into the zone                       else bounce
 
-Nothing may loop, whatever fails, so a packet that left its planned way carries how far the search has come, in bits of
+No packet may loop, whatever fails. So a packet that left its planned path carries the state of its search in bits of
 its Ethernet source address, which no host reads:
 
 ``ring``   byte 1: bit 7 once bounced or diverted; below it 1 + the uplink at which its leaf began. A leaf sends what
@@ -17,7 +18,7 @@ its Ethernet source address, which no host reads:
 
 ``plain`` byte 0: 0x80 once it met a route that the controller planned around failures and that has no local repair.
 
-So every hop of a search is strictly further on. In the destination's zone the search for an exit is over, and the ring
+So every hop of a search makes progress. In the destination's zone the search for an exit is over, and the ring
 begins anew. The rules of a search do not depend on destinations: there are few of them, and no failure changes them.
 """
 

@@ -1,12 +1,12 @@
-"""How far every switch is from a leaf over the links that are alive, and over which ports it comes nearer.
+"""How far every switch is from a leaf over the links that are up, and which ports lead nearer.
 
-A destination's measure counts levels, not hops, so that what a level's switches choose among is equally far::
+Distances to a destination count levels, not hops, so that all choices of a switch are at equal distance::
 
     0  its leaf          3  inter-zone switches          4  border leaves of other zones
     1  spines            (with a way into the zone)      5  spines of other zones
     2  leaves of its zone                                6  leaves of other zones
 
-A switch that has lost its regular way is one further than its nearest neighbour, whatever that is: a leaf may then
+A switch that has lost its regular path is one further than its nearest neighbour, whatever that is: a leaf may then
 pass packets between spines. In the destination's zone such ways stay inside the zone as long as there is one. Packets
 only ever go to a neighbour that is strictly nearer, so no plan loops.
 """

@@ -2,7 +2,7 @@
 
 A rule hashes the 5-tuple into a register and goes to the ways table, which has a rule for each way. Of what Open
 vSwitch offers, that is what fits: a ``select`` group recirculates every packet through the datapath a second time, and
-its hash is the kernel's own, which nobody can foretell; ``bundle`` leaves dead ports by itself, which only a repair
+its hash is the kernel's own and cannot be predicted; ``bundle`` leaves dead ports by itself, which only a repair
 policy may. The price is a datapath flow for each connection instead of one for each destination. The hash is symmetric:
 both directions of a connection hash alike. Adding or removing a way moves most flows, as in a plain ECMP switch.
 """

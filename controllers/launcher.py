@@ -1,7 +1,7 @@
 """Start the controller: ``python -m controllers.launcher --task FILE``.
 
-The only file that touches eventlet: it patches the standard library before anything of Ryu is imported, and mends what
-Ryu 4.34 misses in eventlet 0.33 and later.
+The only file that touches eventlet: it patches the standard library before anything of Ryu is imported, and provides
+names that Ryu 4.34 misses in eventlet 0.33 and later.
 """
 
 from __future__ import annotations

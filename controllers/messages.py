@@ -1,4 +1,4 @@
-"""Between planned rules and OpenFlow 1.3 messages, both ways."""
+"""Conversion between planned rules and OpenFlow 1.3 messages, in both directions."""
 
 from __future__ import annotations
 

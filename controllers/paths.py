@@ -1,4 +1,4 @@
-"""Where packets go by a plan, and how much each port carries by it."""
+"""The paths of packets by a plan, and the load of each port."""
 
 from __future__ import annotations
 

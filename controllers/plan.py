@@ -1,8 +1,8 @@
-"""What every switch shall do, as a value: flow rules and groups computed without a controller, installed by the app.
+"""The rules of every switch, as a value: flow rules and groups computed without a controller, installed by the app.
 
 No rule punts to the controller, floods or learns. Every switch has a table-miss rule that drops, so whatever is not
-planned, ARP included, is counted where it arrives. Rules and groups are known by what they say (a digest is a rule's
-cookie and a group's number), so a controller that comes back can compare what a switch has with what it should have.
+planned, ARP included, is counted where it arrives. Rules and groups are identified by their content (a digest is a
+rule's cookie and a group's number), so a restarted controller can compare a switch's rules with the plan.
 """
 
 from __future__ import annotations

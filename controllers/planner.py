@@ -1,8 +1,8 @@
-"""The plan for a fabric as it is now: its policy's routes over the links that are alive, and its local repair.
+"""The plan for a fabric as it is now: its policy's routes over the links that are up, and its local repair.
 
 Pure functions. With no link down the static policy gives the static routes. With links down a destination keeps its
-planned port wherever that still leads nearer; the others go to the port that carries least. Whoever has no way to a
-destination drops its packets, at the first switch, by a rule that counts them.
+planned port wherever that still leads nearer; the others move to the port with the fewest. Packets without a path to
+their destination are dropped at the first switch, by a rule that counts them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Statistics of switches: asked when somebody wants them, never polled; whoever does not answer is named."""
+"""Statistics of switches: read on request, never polled; switches that do not answer are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller's REST answers, each as JSON; 504 and a sentence if a switch does not answer."""
+"""The controller's REST answers, each as JSON; 504 with the reason if a switch does not answer."""
 # mypy: disable-error-code="misc, untyped-decorator"
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a run routes, and what it does about failures: the key ``routing`` of every experiment's config."""
+"""How a run routes, and how it repairs failures: the key ``routing`` of every experiment's config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a controller is to do, as a file: the fabric, and how to route in it."""
+"""A controller's task as a file: the fabric, and how to route in it."""
 
 from __future__ import annotations
 

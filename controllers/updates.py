@@ -1,8 +1,8 @@
-"""From what switches have to what they should have: differences in an order in which no packet ever loops.
+"""From the present rules of switches to the planned ones: differences in an order in which no packet ever loops.
 
 A destination's rules change in order of their distance to it in the new plan: a switch changes only once its new next
 hop has, so a packet that meets a changed switch goes the new way from there on, and the old way, which has no loop
-either, until then. What rules lean on (groups, ways, guards) is added first and removed last. Between rounds every
+either, until then. What rules depend on (groups, paths, guards) is added first and removed last. Between rounds every
 switch confirms by a barrier.
 """
 

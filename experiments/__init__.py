@@ -1,4 +1,4 @@
-"""One question a module, with its config and its figures; the command that runs them, and the same from Python::
+"""One module per question, with its config and its figures; the command that runs them, and the same from Python::
 
 from experiments import RunSpec, launch, load
 """

@@ -1,4 +1,4 @@
-"""What ``hfreduce_vs_nccl`` plays: its config, the variants of an allreduce, and the nodes of each."""
+"""The parts of ``hfreduce_vs_nccl``: its config, the variants of an allreduce, and the nodes of each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The measurements that docs/performance.md quotes, each printed as a table by ``fabric bench NAME``.
 
-They are benchmarks, not tests: what they print depends on the machine, so each states both sides of a comparison, made
+They are benchmarks, not tests: the figures depend on the machine, so each prints both sides of a comparison, measured
 in one run.
 """
 

@@ -1,8 +1,9 @@
-"""Who reads beside an incast: pairs of hosts chosen by what their planned path shares with it, and what does not.
+"""Readers next to an incast: pairs of hosts chosen by which ports their planned path shares with it.
 
-By static routes, what a client reads of many servers meets at the spine of that client. Two kinds of pairs tell how far
-its congestion reaches: those *apart* share no port with it as long as routes are static, yet lie where other routes
-would lead it; those *crossing* share with it an uplink of a leaf, where nothing but its way to one spine is at stake.
+With static routes, the answers of many servers to a client meet at the spine of that client. Two kinds of pairs show
+how far its congestion reaches: those *apart* share no port with it as long as routes are static, yet lie where other
+routes would lead it; those *crossing* share with it an uplink of a leaf, where nothing but its way to one spine is at
+stake.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``fabric calibrate``: the highest rate at which this machine carries a topology with a fifth of its CPU to spare.
+"""``fabric calibrate``: the highest rate at which this machine carries a topology with a fifth of its CPU idle.
 
-Each rate is tried by itself, in a world of its own: the fabric is brought up at that rate and loaded with all that
-``isolation`` plays at once, the heaviest load of this project. The rate holds if the run would be believed and every
+Each rate is tried in a run of its own: the fabric is brought up at that rate and loaded with all programs that
+``isolation`` plays at once, the heaviest load of this project. The rate holds if the run would be faithful and every
 core has a fifth of its time left.
 """
 

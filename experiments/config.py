@@ -1,4 +1,4 @@
-"""What every experiment's config has, and how a name or a file becomes a checked one."""
+"""The config keys of every experiment, and how a name or a file becomes a checked config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every run says of its lossless phases: congestion trees, where ports stood still, and whom that slowed."""
+"""What every run reports of its lossless phases: congestion trees, stalled ports, and the flows that they slowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the command speaks: answers on stdout, progress and errors on stderr."""
+"""The output of the command: answers on stdout, progress and errors on stderr."""
 
 from __future__ import annotations
 

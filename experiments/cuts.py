@@ -1,4 +1,4 @@
-"""Which links are cut, when, and which flows feel it: pure functions of a fabric, its plan and a seed."""
+"""Which links are cut, when, and which flows that affects: pure functions of a fabric, its plan and a seed."""
 
 from __future__ import annotations
 

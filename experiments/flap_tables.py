@@ -1,4 +1,4 @@
-"""What the runs with cuts say: tables, metrics and a sentence, from the rows of a session."""
+"""The results of runs with cuts: tables, metrics and a sentence, from the rows of a session."""
 
 from __future__ import annotations
 

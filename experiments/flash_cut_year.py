@@ -2,8 +2,8 @@
 
 The paper's year (213 cuts on 100 days, arXiv 2408.14158v2, Table VIII) is replayed in compressed time under training
 and storage, once for each policy and duration, the same cuts each time. Compression is of the time between cuts, not of
-cuts: it makes them overlap, and their share of the time, far greater than in the paper's year, and the summary says by
-how much. What carries over is what a cut costs; a year costs that as often as it has cuts.
+cuts: it makes them overlap more often, and take a larger share of the time, than in the paper's year; the summary
+states by how much. What carries over is what a cut costs; a year costs that as often as it has cuts.
 """
 
 from __future__ import annotations

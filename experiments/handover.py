@@ -1,7 +1,8 @@
-"""Directories copied out of a world, which is root's, to its user.
+"""Directories copied out of a run's private mounts, which are root's, to its user.
 
-The directory around them may belong to anybody, as ``--out /tmp/mine`` has it. So what is there is neither followed nor
-written to: a copy is a new directory, held open, and its files are reached through it, whatever its name means by then.
+The directory around them may belong to anybody, as in ``--out /tmp/mine``. So existing links are not followed and
+existing files not written to: a copy is a new directory, held open, and its files are reached through it, whatever its
+name means by then.
 """
 
 from __future__ import annotations

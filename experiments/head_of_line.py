@@ -1,8 +1,8 @@
 """What does a full port do to a flow that does not use it? Head-of-line blocking, in its smallest example.
 
-Three senders on two leaves fill the link of one host; a fourth, the victim, beside one of them, sends to that host's
-idle neighbour. Where queues drop, it is not touched. Where buffers stop those before them, what waits for the full port
-stands in the way of what does not, unless it has a lane of its own. Fire-Flyer 2 has lanes for this reason (arXiv
+Three senders on two leaves fill the link of one host; a fourth, the victim, at the leaf of one of them, sends to that
+host's idle neighbour. Where queues drop, it is not affected. In a lossless fabric, it is head-of-line blocked by
+packets that wait for the full port, unless it has a lane of its own. Fire-Flyer 2 has lanes for this reason (arXiv
 2408.14158v2, VI-A1).
 """
 

@@ -1,9 +1,9 @@
 """How fast do HFReduce and NCCL add up gradients, and is it the network that limits them?
 
 One allreduce over growing numbers of nodes, each variant alone on the fabric: HFReduce over a plain and over a
-zone-aware tree, without and with caps for what a host can add up a second, and NCCL's ring and tree. The paper measures
-186 MiB in its Figure 7a (arXiv 2408.14158v2, IV-D). Where the network alone is faster than the paper's figures, hosts
-set them; a cap says which part of the host would.
+zone-aware tree, without and with caps for what a host can add up per second, and NCCL's ring and tree. The paper
+measures 186 MiB in its Figure 7a (arXiv 2408.14158v2, IV-D). Where the network alone is faster than the paper's
+figures, hosts set them; a cap shows which part of the host would.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What runs of an incast under several routing policies say: tables, metrics, a sentence, and what figures draw."""
+"""The results of an incast under several routing policies: tables, metrics, a sentence, and data of the figures."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Do lanes keep training, storage and other traffic out of each other's way?
 
 Phases on one fabric: HFReduce, NCCL, storage and other traffic each alone, in the first queueing of ``queueings``; then
-all at once in each of them: one shared queue a port, lanes, and the same two without losses. The same jobs and the same
-seeds play in all phases, so a phase differs from another in its company and its queues only. Fire-Flyer 2 maps each
-kind to a Virtual Lane with a share (arXiv 2408.14158v2, VI-A1).
+all at once in each of them: one shared queue per port, lanes, and the same two without loss. The same jobs and seeds
+play in all phases, so phases differ only in the other traffic and in the queues. Fire-Flyer 2 maps each kind to a
+Virtual Lane with a share (arXiv 2408.14158v2, VI-A1).
 """
 
 from __future__ import annotations

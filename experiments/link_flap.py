@@ -1,9 +1,9 @@
-"""What does a link that flaps cost training and storage, and which repair makes it small?
+"""What does a flapping link cost training and storage, and which repair keeps it small?
 
 The same cuts of the same links, under the same jobs on one fabric, once for each repair policy. Probe flows that cross
-what is cut say how long the network was away; the controller's log says who knew what when; steps of an allreduce and
-operations of storage say what was felt of it. What TCP adds (it tries again after 200 ms at the earliest, then after
-twice as long each time) shows as the difference between a blackout and the stall of a step.
+the cut measure how long the network was away; the controller's log shows when it noticed and reacted; steps of an
+allreduce and operations of storage show the effect on programs. The share of TCP (it retransmits after 200 ms at the
+earliest, then after twice as long each time) is the difference between a blackout and the stall of a step.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from traffic.storage.job import StorageJob
 from traffic.storage.verification import Verification
 from traffic.trees import tree_flows
 
-QUESTION = "What does a link that flaps cost training and storage, and which repair makes it small?"
+QUESTION = "What does a flapping link cost training and storage, and which repair keeps it small?"
 UNDISTURBED = "undisturbed"
 Duration = Annotated[TimeS, Field(gt=0)]
 PolicyName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]

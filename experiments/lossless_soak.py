@@ -1,16 +1,16 @@
 """Does a lossless fabric stay lossless, whatever comes? Random flows in every lane while links flap at random.
 
 Rounds follow each other on one fabric. In each, hosts send flows of random sizes to each other in all data lanes, while
-links are cut for random times. Then the load ends, and the fabric is held to what it promises, to the byte:
+links are cut for random times. Then the load ends, and the fabric is checked, to the byte:
 
-- nothing was dropped but what the cuts themselves took: what waited in a cut port or was on its wire;
-- every credit is back: at rest, no port has anything of an input buffer;
-- every lane that stood still waited, through whatever stood still before it, for a link that was busy.
+- no frame was dropped other than by cuts: those queued in a cut port or in flight on its wire;
+- every credit is back: at rest, no port occupies any input buffer;
+- every stalled lane waited, directly or through other stalled lanes, for a link that was busy.
 
 One miss and the verdict is ``invalid``. Lanes that wait for each other in a circle end the run at once, with the ports.
 
-Repairs take turns, a block of rounds each. One that leads traffic another way gets cuts of links between switches, one
-after the other, so that there always is another way: where nothing leads to a host, Open vSwitch credits the last
+Repairs take turns, a block of rounds each. One that reroutes traffic gets cuts of links between switches, one
+after the other, so that there always is another path: where no path leads to a host, Open vSwitch credits the last
 packets that a rule drops to the rule that comes next, and they are missing. Where failures are waited out, any link is
 cut at any time: what is sent into it is dropped there.
 """

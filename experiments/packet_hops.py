@@ -1,6 +1,4 @@
-"""How many packets switches pass on in a second of wall time: ``fabric bench hops``; by kind of queue, which is what
-each kind costs: ``fabric bench queueings``.
-"""
+"""Packets that switches forward per second of wall time: ``fabric bench hops``, and by kind of queue ``queueings``."""
 
 from __future__ import annotations
 

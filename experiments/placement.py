@@ -1,8 +1,8 @@
-"""Which node is which rank: an order in which routes do not collide.
+"""The order of ranks: which node is which rank, so that routes do not collide.
 
 With destination-based static routes two flows of a collective may be planned over the same uplink while others idle; no
-congestion control can mend that, a scheduler can: it knows the routes and chooses which node is which rank. The search
-is a deterministic hill climb over swaps of two nodes of a zone.
+congestion control can fix that, but a scheduler can: it knows the routes and chooses which node is which rank. The
+search is a deterministic hill climb over swaps of two nodes of a zone.
 """
 
 from __future__ import annotations

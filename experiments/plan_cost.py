@@ -1,6 +1,6 @@
 """``fabric bench plans``: how much CPU time it takes to plan a fabric, under every policy and repair.
 
-Pure computation, without a world: what a controller does at its start, after a cut, and to tell switches what differs.
+Pure computation, without an emulation: the work of a controller at its start, after a cut, and for an update.
 """
 
 from __future__ import annotations

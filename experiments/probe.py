@@ -1,4 +1,4 @@
-"""Where does a packet go? A probe on the wire against the plan: the ports it leaves by, and the lane it waits in."""
+"""The path of a real packet, compared with the plan: the ports it leaves by, and the lane it waits in."""
 
 from __future__ import annotations
 

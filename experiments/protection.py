@@ -1,8 +1,8 @@
-"""How much of what a program has alone is left to it beside ever more traffic of others, and does its lane protect it?
+"""How much of its bandwidth does a program keep as the traffic of others grows, and does its lane protect it?
 
-HFReduce and storage readers play together in every phase, and beside them flows of others at a growing load, from none
-to far more than a NIC carries; then HFReduce beside storage readers that ask for ever more at once. All of it in each
-queueing, with the same seeds. What a lane promises is its share of what the program has alone: shares are guaranteed at
+HFReduce and storage readers play together in every phase, with flows of others at a growing load, from none to far more
+than a NIC carries; then HFReduce with storage readers at a growing queue depth. All of it in each queueing, with the
+same seeds. A lane promises a program its share of the bandwidth that the program has alone: shares are guaranteed at
 every port, whatever the other lanes do (Fire-Flyer 2, arXiv 2408.14158v2, VI-A1).
 """
 

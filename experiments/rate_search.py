@@ -1,4 +1,4 @@
-"""The highest rate that a machine carries with room to spare, from few measurements. Pure: what measures is given."""
+"""The highest rate that a machine carries with room to spare, from few measurements. Pure: the caller measures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a cut did, put together from the tables of a phase: who noticed when, and what flows, steps and operations felt.
+"""The effects of a cut, from the tables of a phase: when it was noticed, and its cost to flows, steps and operations.
 
-A cut's *window* reaches from when the kernel was asked for it to when it was asked for the next: what ended in it is
-the cut's.
+A cut's *window* reaches from when the kernel was asked for it to when it was asked for the next: what ended within
+it is attributed to the cut.
 """
 
 from __future__ import annotations

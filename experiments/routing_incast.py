@@ -1,10 +1,10 @@
 """Does an incast's congestion spread further with adaptive routing?
 
 All storage nodes answer a client at once, without a request-to-send, again and again, while pairs of other hosts read
-from each other (:mod:`experiments.bystanders`); with each routing policy, once those bystanders alone and once beside
-the incast. Fire-Flyer 2 routes statically and deals storage nodes evenly over leaves, since adaptive routing spread the
+from each other (:mod:`experiments.bystanders`); with each routing policy, once those bystanders alone and once with the
+incast. Fire-Flyer 2 routes statically and deals storage nodes evenly over leaves, since adaptive routing spread the
 congestion of incasts further (arXiv 2408.14158v2, VI-A2). Its fabric is lossless; where queues drop, a full port does
-not stop those before it, and what is seen is only how far routes alone carry congestion.
+not pause those before it, and only the spreading by routes is visible.
 """
 
 from __future__ import annotations

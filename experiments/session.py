@@ -1,4 +1,4 @@
-"""A measured run on a live fabric: phases of traffic, each sampled and counted, and at the end a verdict and files."""
+"""A measured run on a live fabric: phases of traffic, each sampled and counted, then a verdict and files."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ from traffic.job import Job, Records, Stage
 _PROGRESS_S = 0.5
 _LIBRARIES = ("mininet", "ryu", "eventlet", "numpy", "scapy", "pandas")
 Progress = Callable[[str, float], None]
-"""Shows the user how far a phase is: its title and the fraction done."""
+"""Callback for the progress of a phase: its title and the fraction done."""
 
 
 @dataclass(frozen=True)
 class PhaseOutcome:
-    """What a phase measured: rows and failures (times still ``time.monotonic()``), what became of each packet, its
-    rows of the ``machine`` and ``cores`` tables, of which the last one ends with the sample after its end, how it was
-    routed, what adaptive routing had moved by its end (in seconds since the run's origin), which ports were full, what
-    it used of the CPU (None in virtual time, where nothing computes), and when in the run all of its jobs that play
-    from its begin did, which is when its failures count from."""
+    """The measurements of a phase: rows and failures (times still ``time.monotonic()``), the census of its packets, its
+    rows of ``machine`` and ``cores`` (the last row covers the sample taken just after the phase ended), its routing,
+    the moves of adaptive routing by its end (in seconds since the run's origin), its full ports, its CPU time (None in
+    virtual time, where nothing computes), and when in the run the jobs of the whole phase had all begun: its failures
+    count from then."""
 
     phase: Phase
     records: Records
@@ -76,7 +76,7 @@ class PhaseOutcome:
 
     @property
     def evidence(self) -> PhaseEvidence:
-        """What the verdict goes by."""
+        """The evidence for the verdict."""
         seconds = self.phase.ended_s - self.phase.started_s
         return PhaseEvidence(
             self.phase.name, self.conservation, self.machine, seconds, self.cores, self.full_queues, self.cpu
@@ -86,7 +86,7 @@ class PhaseOutcome:
 @dataclass
 class Session:
     """One run. ``origin`` is its time zero (``time.monotonic()``); ``failures`` happen in each phase that has no
-    schedule of its own; ``checks`` are what the experiment itself demands of the run, beside what all runs are held to.
+    schedule of its own; ``checks`` are those of the experiment itself, in addition to those of all runs.
     """
 
     live: LiveFabric
@@ -141,7 +141,7 @@ class Session:
 
     @property
     def stage(self) -> Stage:
-        """Where this run's jobs play."""
+        """What this run's jobs need: the fabric, its hosts and the settings of sockets."""
         return Stage(
             fabric=self.live.fabric,
             pool=self.pool,
@@ -153,11 +153,11 @@ class Session:
 
     @property
     def queueing(self) -> Queueing:
-        """The queues that are in place."""
+        """The present queues."""
         return self.live.emulation.lane_plan.queueing
 
     def use_queueing(self, queueing: Queueing) -> None:
-        """Put other queues in place, unless they are, and calibrate them once."""
+        """Install the queues of a queueing, unless they are installed, and calibrate them once."""
         if queueing is not self.queueing:
             self.live.emulation.set_lanes(plan_lanes(self.queues, queueing))
             self._census = None
@@ -187,11 +187,11 @@ class Session:
         duration_s: float,
         schedule: Schedule | None = None,
     ) -> PhaseOutcome:
-        """Play jobs together for a time, and count and sample all that happens. A job plays the whole phase, or its
-        windows of it. The first job is halted first.
+        """Play jobs together for a time, with samples and a census. A job plays the whole phase, or its windows of it.
+        The first job is halted first.
 
         ``schedule``: what happens to links meanwhile, from when all jobs play; by default the run's ``failures``. At
-        its end every link is made whole, before jobs are halted, so that what they wait for comes.
+        its end every link is restored before jobs are halted, so that data they wait for arrives.
         """
         schedule = self.failures if schedule is None else schedule
         if schedule is not None:
@@ -237,7 +237,7 @@ class Session:
         cpu: CpuUse | None,
         began_s: float,
     ) -> PhaseOutcome:
-        """Return what a phase came to, and keep what its samples say of the machine."""
+        """Return the outcome of a phase, and keep its samples of the machine."""
         machine = machine_frame(series, self.origin, self.live.fabric.frame_bytes)
         cores = cores_frame(series, self.origin)
         self.keep_frame("machine", machine)
@@ -252,7 +252,7 @@ class Session:
     ) -> tuple[float, Records, list[Played], FaultReport]:
         """Play jobs; return when those of the whole phase all had begun, rows, when each played, and what failed.
 
-        Whatever is raised here ends the run: who made the jobs closes them, and no half-played phase is kept.
+        An exception here ends the run: the creator of the jobs closes them, and no incomplete phase is kept.
         """
         asked = time.monotonic()
         begun = timeline.begin()
@@ -265,7 +265,7 @@ class Session:
         return begun, records, played, faults
 
     def _controller_rows(self, phase: str, started: float) -> list[dict[str, Any]]:
-        """Return what the controller did since a phase began."""
+        """Return the controller's actions since a phase began."""
         events = [event for event in self.live.controller.events() if event.at_s >= started]
         return [
             {"phase": phase, "at_s": event.at_s, "kind": event.kind, "details": json.dumps(dict(event.details))}
@@ -273,7 +273,7 @@ class Session:
         ]
 
     def _moves(self) -> tuple[Moved, ...]:
-        """Return what adaptive routing has moved since it is in use."""
+        """Return the moves of adaptive routing since it was installed."""
         if self.live.routing.policy is not Policy.ADAPTIVE:
             return ()
         return moves_in(self.live.controller.events(), self.origin)
@@ -309,7 +309,7 @@ class Session:
         return {(numbers.get(port.node, 0), index): port for port, index in self.live.emulation.indices.items()}
 
     def _full_queues(self, series: Series, faults: FaultReport) -> list[FullQueue]:
-        """Return which ports were full, but for those at links that failures changed."""
+        """Return the full ports, except those of links that failures changed."""
         spared = frozenset(port for change in faults.changes for port in change.link.ports)
         return full_queues(series, self._sampled_ports, self.live.emulation.lane_plan, self.live.fabric, spared)
 
@@ -427,7 +427,7 @@ def _calibration_as_json(one: LinkCalibration) -> dict[str, Any]:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return what a reader must know of the machine to judge a result."""
+    """Return the facts about the machine that a reader needs to judge a result."""
     return {
         "kernel": platform.release(),
         "machine": platform.machine(),
@@ -438,6 +438,6 @@ def machine_facts() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what made a result."""
+    """Return the versions of the software that made a result."""
     found = {"python": platform.python_version(), "project": metadata.version("ai-fabric-emulator")}
     return found | {name: metadata.version(name) for name in _LIBRARIES}

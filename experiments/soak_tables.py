@@ -1,4 +1,4 @@
-"""What a soak of a lossless fabric came to: its checks, metrics and tables, from what its rounds left."""
+"""The results of a soak of a lossless fabric: checks, metrics and tables, from its rounds."""
 
 from __future__ import annotations
 

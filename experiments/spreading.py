@@ -1,4 +1,4 @@
-"""How far congestion spreads: the ports whose queues stay deep, and what flows lose beside the same flows alone."""
+"""How far congestion spreads: the ports whose queues stay deep, and how much slower flows are than alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What experiments tell of lossless lanes: how long they waited for room, and how full input buffers were."""
+"""Metrics of lossless lanes: how long they waited for room, and how full input buffers were."""
 
 from __future__ import annotations
 

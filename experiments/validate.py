@@ -1,4 +1,4 @@
-"""``fabric validate``: is a fabric in order? Every test a row, every fault a line with the link's both ends.
+"""``fabric validate``: is a fabric in order? One row per test, one line per fault with both ends of the link.
 
 After the validator that Fire-Flyer 2 runs weekly on its network: state and speed of links, and stress of storage
 bandwidth (arXiv 2408.14158v2, section VII).

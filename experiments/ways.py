@@ -1,4 +1,4 @@
-"""Which lanes of which ports flows take by the routes of a phase, also while adaptive routing moves them."""
+"""The paths of flows (lanes of ports) by the routes of a phase, also while adaptive routing moves them."""
 
 from __future__ import annotations
 

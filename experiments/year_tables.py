@@ -1,4 +1,4 @@
-"""What a replayed year says: tables, metrics and a sentence."""
+"""The results of a replayed year: tables, metrics and a sentence."""
 
 from __future__ import annotations
 

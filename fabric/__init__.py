@@ -1,1 +1,1 @@
-"""The fabric as a value, and the world that brings it to life: model, engine, queues, measuring, verdict, results."""
+"""The fabric as a value, and its emulation: model, engines, queues, measurement, verdict, results."""

@@ -2,7 +2,7 @@
 measured network.
 
 A program is a module-level function ``program(agent, arguments)``. It reports to the run and receives orders through
-its :class:`Agent`; it ends by returning. Every clock in a world is ``time.monotonic()``, which all its processes share.
+its :class:`Agent`; it ends by returning. All clocks are ``time.monotonic()``, which all processes of a run share.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where this project keeps what it builds on a machine, for good: libraries that are preloaded, modules, kernels.
+"""The cache of what this project builds on a machine: libraries that are preloaded, kernel modules, kernels.
 
-Whoever can write there can have its owner run programs, so a place that others could write to is refused.
+Anybody who can write there can make its owner run programs, so a place that others could write to is refused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Before a run: is each kind of link as fast as promised, and does each lane get its share?
 
-Frames are put straight into a port's queues, so that what is measured is the queue tree alone: the rate of one lane
+Frames are put straight into a port's queues, so that only the queue tree is measured: the rate of one lane
 that has the link to itself, then the share of each lane when all are full. The frames are addressed to nobody; the node
 at the other end drops and counts them.
 """

@@ -1,4 +1,4 @@
-"""Looking at packets of a port: capture to a pcap file, and bytes by service level as they leave its queues."""
+"""Packets of a port: capture to a pcap file, and bytes by service level as they leave its queues."""
 
 from __future__ import annotations
 

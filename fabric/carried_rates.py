@@ -1,4 +1,4 @@
-"""Which rates this machine was measured to carry, kept in the user's cache until something of the machine changes."""
+"""The rates that this machine was measured to carry, cached until the machine changes."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
 """Conservation: every packet sent is delivered, still queued, dropped by a rule or dropped by a queue, and counted.
 
-A census reads all counters of a fabric at rest; the difference of two says what happened between them. What is in no
-counter was lost by the emulator, not by the network emulated:
+A census reads all counters of a fabric at rest; the difference of two shows what happened between them. A packet in
+no counter was lost by the emulator, not by the emulated network:
 
 - on each wire: packets (and bytes) that left a port's queues, less those that arrived at the other end;
 - in each switch: packets that arrived, less those handed to a port's queues (sent, waiting or dropped there), less
   those that its rules dropped or that injected loss took.
 
-A link that is cut takes what waits in its queues, is on its wire, or is sent into its dead ports, and the kernel counts
-only part of that. What is missing exactly where a port was down is booked as lost in cuts, up to what the injector has
+A cut link loses the packets that are in its queues, on its wire, or sent into its dead ports, and the kernel counts
+only part of them. What is missing exactly where a port was down is booked as lost in cuts, up to what the injector has
 seen there (:class:`fabric.faults.FaultReport`); one packet more, or one missing anywhere else, is unaccounted for.
-Where rules change meanwhile, what they say they dropped bounds what they did: it may include what older rules sent.
+Where rules change meanwhile, their drop counters are upper bounds: they may include packets that older rules sent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Which lane a frame waits in, as a classic BPF program: some fifteen instructions, where u32 filters are twenty to be
-asked one by one.
+"""The lane of a frame, as a classic BPF program: some fifteen instructions, in place of twenty u32 filters in turn.
 
-With a control lane, TCP segments without data and ICMP go there first; then the DSCP decides. What the program does not
-know, it leaves to the qdisc's default class. Layouts: linux/filter.h; ``tcpdump -dd`` prints such programs.
+With a control lane, TCP segments without data and ICMP go there first; then the DSCP decides. Other frames go to
+the qdisc's default class. Layouts: linux/filter.h; ``tcpdump -dd`` prints such programs.
 """
 
 from __future__ import annotations

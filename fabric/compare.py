@@ -1,4 +1,4 @@
-"""Runs of one experiment side by side: each metric with its relative difference to the first run's."""
+"""Comparison of runs of one experiment: each metric with its relative difference to the first run's."""
 
 from __future__ import annotations
 

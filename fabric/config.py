@@ -1,4 +1,4 @@
-"""YAML files to frozen, checked values: unknown keys name the nearest valid one, and every fault is told at once."""
+"""YAML files to frozen, checked values: unknown keys name the nearest valid one, and faults are reported together."""
 
 from __future__ import annotations
 

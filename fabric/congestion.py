@@ -1,8 +1,8 @@
-"""Congestion trees of a lossless fabric: which lanes of which ports stand still because of which one that is full.
+"""Congestion trees of a lossless fabric: which lanes of which ports are stalled because of which full port.
 
-A lane that stands still waits for the input buffer at the other end of its link. What is in that buffer waits in lanes
-of that switch's own ports, which hold it; they may stand still in turn, up to a port that is merely busy: the root.
-From there stillness spreads backwards, at last to hosts' NICs, the leaves: tree saturation (Pfister and Norton, "Hot
+A stalled lane waits for the input buffer at the other end of its link. The data in that buffer waits for lanes of that
+switch's own ports; they may be stalled in turn, up to a port that is merely busy: the root. From there stalls spread
+backwards, finally to hosts' NICs, the leaves: tree saturation (Pfister and Norton, "Hot
 spot" contention and combining in multistage interconnection networks, 1985). A lane that waits for two roots is in both
 trees.
 """

@@ -1,7 +1,7 @@
-"""What the machine's cores do: how busy each one is, what the run's programs and switches use, and what a quota takes.
+"""The load of the machine's cores: how busy each is, the share of the run's programs and switches, and CPU quotas.
 
-Only the cores that this process may run on count: a container's share of a large machine has other cores beside it that
-say nothing. Time of niced programs is told apart: those of strangers give way to ours at once, so that a core that they
+Only the cores that this process may run on count: the other cores of a large machine that hosts a container do not
+matter. Time of niced programs is counted separately: those of others give way to ours at once, so that a core that they
 fill is as good as idle. (If the run itself was started niced, so are its own programs, and theirs is busy time.)
 """
 

@@ -1,4 +1,4 @@
-"""Are all credits back? What ports of a fabric at rest still hold of input buffers is lost for ever."""
+"""Whether all credits are back: input buffers that ports of a fabric at rest still occupy are lost for ever."""
 
 from __future__ import annotations
 

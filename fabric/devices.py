@@ -1,4 +1,4 @@
-"""A small /dev of a world's own, so that what its programs do there, as root, does not reach the machine's."""
+"""A small private /dev per run, so that its programs, which are root, do not reach the machine's devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine can do, what is missing, and the command that mends it."""
+"""What this machine can do, what is missing, and the command that fixes it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The fabric come alive: Mininet hosts and Open vSwitch switches built from the model; the only file importing mininet.
+"""The fabric emulated: Mininet hosts and Open vSwitch switches built from the model; the only file importing mininet.
 
-Mininet's own way is a shell a node and several processes a link. Here hosts are network namespaces held by file, links
-and queues are netlink batches, bridges are one ovs-vsctl transaction, and a node's shell starts when first asked for
-(``node.cmd``, the CLI): hundreds of hosts stand in seconds, and everything Mininet offers on top still works.
+Mininet itself uses one shell per node and several processes per link. Here hosts are network namespaces held by file,
+links and queues are netlink batches, bridges are one ovs-vsctl transaction, and a node's shell starts on first use
+(``node.cmd``, the CLI): hundreds of hosts are up within seconds, and everything Mininet offers on top still works.
 """
 
 from __future__ import annotations

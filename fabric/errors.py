@@ -33,7 +33,7 @@ class UsageError(FabricError):
 
 
 class EmulationError(FabricError):
-    """The emulated world could not be built or did not stay up."""
+    """The emulation could not be built or did not stay up."""
 
 
 class ControllerError(FabricError):

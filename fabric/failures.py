@@ -6,10 +6,10 @@
       - {link: z0l00-z0s01, at: 2 s, for: 200 ms}                       a cut; without "for" until the end
       - {switch: z0s00, at: 5 s, for: 1 s, repeat: {every: 3 s, times: 4}, jitter: 100 ms}
       - {host: z0h003, at: 1 s, rate: 0.5}                              all its NICs at half their rate
-      - {link: "z0l00:3", at: 1 s, loss: 0.01}                          one frame of a hundred lost, both ways
+      - {link: "z0l00:3", at: 1 s, loss: 0.01}                          one frame in a hundred lost, each direction
 
 A link is named by one of its ends (``z0l00:3``) or by its nodes, with the number of the one meant if several join them
-(``z0l00-z0s01#2``). A switch or host that fails keeps its memory: its links are what is cut.
+(``z0l00-z0s01#2``). A switch or host that fails keeps its memory: only its links are cut.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Makes failures of links happen, in a process of its own, and says when each really did.
+"""Injects failures of links, in a process of its own, and reports when each really happened.
 
 - A **cut** is one netlink message that sets a switch's end down. Carrier goes on both ends at once; the kernel empties
-  both ends' queues (the peer's from its link watch, at once, since veth ends are each other's lower link); what is on
-  the wire is lost. The HTB tree, addresses, permanent neighbours and routes stay. A host's end is never set down: its
+  both ends' queues (the peer's from its link watch, at once, since veth ends are each other's lower link); packets on
+  the wire are lost. The HTB tree, addresses, permanent neighbours and routes stay. A host's end is never set down: its
   routes would go with it.
-- A lower **rate** changes the classes of both ends' trees, or lossless ports' options, in place; what waits stays.
+- A lower **rate** changes the classes of both ends' trees, or lossless ports' options, in place; queued packets stay.
 - A **loss** is a BPF program on both ends (:mod:`fabric.lossy`), there from before the first frame until all is
   counted, since the kernel empties a port's queues when one is put on it or taken off.
 

@@ -1,4 +1,4 @@
-"""Frames put straight into ports' queues, as fast as the ports take them: what measurements of links are made with."""
+"""Frames put straight into ports' queues, as fast as the ports take them: the load of link measurements."""
 
 from __future__ import annotations
 

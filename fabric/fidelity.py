@@ -5,7 +5,7 @@ the second ``invalid``, between them ``degraded``. Every phase is judged for its
 is too short for a quantile is judged by its maximum. The verdict is the worst of all checks, with a reason for each
 that is not faithful. What was not measured does not pass.
 
-What the limits rest on. Conservation: a packet that vanishes without a queue dropping it is a loss that the network
+Reasons for the limits. Conservation: a packet that vanishes without a queue dropping it is a loss that the network
 emulated does not have. Rates: 2 % of a link and 5 % of a share are what this project promises, idle before a run
 (calibration) and in every port that was full during it (:mod:`fabric.port_rates`). CPU: Mininet-HiFi asks for idle time
 in every second, since a core that is always busy delays packets by queueing that no model has.
@@ -13,24 +13,24 @@ in every second, since a core that is always busy delays packets by queueing tha
 Switching: frames wait for the one thread of the userspace datapath in a queue that no switch has; a switch that stores
 and forwards delays a frame by the frame's own time on the wire, and so may this queue. It is measured by the memory
 that frames take, two to three times their size (9,024 bytes for one of 4,214, 768 for an acknowledgement of 66): hence
-3 frame times. The mean hides bursts: one sample of a hundred may find frames that wait for 15. Where the kernel
+3 frame times. The mean hides bursts: one sample in a hundred may find frames that wait for 15. Where the kernel
 switches, frames wait in its cores' queues (softnet), which are counted in frames.
 
-Lateness: the switches' timers may be three of the largest frames late, for later switches blur what queues and
-round-trip times show. Hosts may be ten times later: their programs wait for whole chunks of data, and send and receive
-buffers bridge the gap. All of these are in frame times of the fabric's slowest link, since a millisecond is little at
-20 Mbit/s and much at 1 Gbit/s.
+Lateness: the switches' timers may be three of the largest frames late, because later switches blur queues and
+round-trip times. Hosts may be ten times later: their programs wait for whole chunks of data, and send and receive
+buffers bridge the gap. All of these are in frame times of the fabric's slowest link, because a millisecond is little
+at 20 Mbit/s and much at 1 Gbit/s.
 
-Stalls: one that lasts 200 ms, TCP's least retransmission timeout, makes senders send again what was not lost, however
-seldom it happens. One of a second takes a tenth of a phase of ten, as much as ``faithful`` allows metrics to be off
+Stalls: one that lasts 200 ms, TCP's minimum retransmission timeout, makes senders retransmit what was not lost, however
+rarely it happens. One of a second takes a tenth of a phase of ten, as much as ``faithful`` allows metrics to be off
 (:mod:`fabric.promise`).
 
-Memory and sockets: data that arrived and that a host dropped for want of memory, of room in a UDP socket, or of a place
-in a listener's queue is no loss in the network emulated, and hosts of the system emulated do not share their memory.
-What a connection drops because the config gave it a small window is the config's, and only told.
+Memory and sockets: data that a host dropped for lack of memory, of room in a UDP socket, or of a place in a listener's
+queue is no loss in the emulated network, and hosts of the emulated system do not share their memory. Data that a
+connection drops because the config gave it a small window is only reported.
 
 In virtual time nothing computes while time passes: cores, switches and programs are on time by construction, which is
-no measurement, and the verdict says so. All else can go wrong there, too, memory above all: all hosts share the
+no measurement, and the verdict says so. Everything else can go wrong there, too, memory above all: all hosts share the
 guest's.
 """
 

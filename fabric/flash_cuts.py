@@ -1,9 +1,9 @@
 """Random cuts of links, by seed: evenly spread ones (Poisson), and Fire-Flyer 2's year of link flash cuts replayed.
 
-The paper (arXiv 2408.14158v2, Table VIII) gives flash cuts a day: 213 on 100 days between 2023-04-19 and 2024-03-31
+The paper (arXiv 2408.14158v2, Table VIII) gives flash cuts per day: 213 on 100 days between 2023-04-19 and 2024-03-31
 (348 days), at most 10 on one. They come in bursts: the variance of a day's number is several times its mean, where
 Poisson's equals its mean. The replay draws whole stretches of days (a circular block bootstrap), which keeps both the
-number a day and how bad days follow each other. The table says neither which links were cut, nor when in the day, nor
+number per day and the sequence of bad days. The table says neither which links were cut, nor when in the day, nor
 for how long: links and times are drawn evenly, and the duration is a parameter, to be swept.
 """
 

@@ -26,11 +26,11 @@ MAX_HOSTS_PER_GROUP = 65_000
 """Hosts of one role and zone share the last two bytes of an address."""
 STORAGE_ADDRESS_OFFSET = 128
 _NO_ZONE = 0xFFFF
-"""What stands for a zone in the DPID of a node that belongs to no single one."""
+"""The zone in the DPID of a node that belongs to no single one."""
 
 
 class Role(Enum):
-    """What a node is in the fabric. The value is the role's number in a DPID."""
+    """The role of a node. The value is the role's number in a DPID."""
 
     LEAF = 1
     SPINE = 2

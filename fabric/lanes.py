@@ -1,6 +1,6 @@
 """Service Levels and Virtual Lanes: which traffic waits in which queue, and what share of a link each queue has.
 
-InfiniBand's words: a packet carries a Service Level (SL); a port maps it to a Virtual Lane (VL), a queue with a share
+InfiniBand's terms: a packet carries a Service Level (SL); a port maps it to a Virtual Lane (VL), a queue with a share
 of the link. Here the DSCP of an IP packet carries the SL, as class selector ``SL << 3``, and every port of the fabric,
 of hosts and of switches alike, has one queue per lane. Shares are of the link's rate; a lane may borrow what others
 leave idle up to its ceiling. The paper gives no shares (arXiv 2408.14158, VI-A1): they are config.
@@ -29,15 +29,15 @@ SHARED = "shared"
 LOSSLESS = "lossless"
 MANAGEMENT = "management"
 MANAGEMENT_NUMBER = 16
-"""The place of VL 15: a lane's number is that of its VL and one."""
+"""The number of VL 15: a lane's number is that of its VL plus one."""
 MANAGEMENT_DSCP = 56
-"""Class selector 7, network control (RFC 4594): what data can never block."""
+"""Class selector 7, network control (RFC 4594): data can never block it."""
 HIGH_LIMIT_BYTES = 4096
-"""What the control lane may send between two frames of data, rounded up to frames: 62 acknowledgements."""
+"""Bytes that the control lane may send between two frames of data, rounded up to frames: 62 acknowledgements."""
 
 
 class ServiceLevel(Enum):
-    """The kinds of traffic, with the SL each carries. CONTROL is what no data may starve: pure ACKs and the like."""
+    """The kinds of traffic, with the SL each carries. CONTROL is never starved by data: pure ACKs and the like."""
 
     OTHER = 0
     STORAGE = 1
@@ -71,7 +71,7 @@ DATA_LEVELS = (ServiceLevel.HFREDUCE, ServiceLevel.NCCL, ServiceLevel.STORAGE, S
 
 
 class Queueing(str, Enum):
-    """How a port queues: all in one queue or in lanes, and what does not fit is dropped, or else not sent (lossless).
+    """How a port queues: one queue or lanes; frames without room are dropped, or not sent (lossless).
 
     ``lossless`` has one data lane for everything, acknowledgements included, as InfiniBand's travel with data.
     """
@@ -83,17 +83,17 @@ class Queueing(str, Enum):
 
     @property
     def is_lossless(self) -> bool:
-        """Whether a lane that has no room at the other end of its link waits."""
+        """Whether a lane without room at the other end of its link is paused."""
         return self in (Queueing.LOSSLESS, Queueing.LOSSLESS_LANES)
 
     @property
     def has_lanes(self) -> bool:
-        """Whether kinds of traffic wait apart."""
+        """Whether kinds of traffic have queues of their own."""
         return self in (Queueing.LANES, Queueing.LOSSLESS_LANES)
 
     @property
     def words(self) -> str:
-        """What tables call it, after "in"."""
+        """Its name in tables, after "in"."""
         words = {
             Queueing.SHARED: "one shared queue",
             Queueing.LANES: "lanes",
@@ -104,7 +104,7 @@ class Queueing(str, Enum):
 
 
 class FlowControl(str, Enum):
-    """How the other end of a link keeps a lane from sending what it has no room for."""
+    """How the receiving end of a link pauses a lane for which it has no room."""
 
     CREDIT = "credit"
     PFC = "pfc"
@@ -113,10 +113,11 @@ class FlowControl(str, Enum):
 class InputBuffer(Strict):
     """A lane's input buffer at the other end of a link, in lossless queueing.
 
-    By credits it holds ``credits``. By PFC it stops the lane above ``xoff``, lets it go on at ``xon``, and has room for
-    ``headroom`` above ``xoff``, for what comes until the sender has heard. InfiniBand switches have tens of KB a port
-    and lane. 64 KiB cover the round trip of 2 us of a link of 200 Gbit/s (50,000 B) and three frames of 4,214 B; PFC
-    needs the same below xon, not to run dry, and again above xoff, not to overflow. What a link needs is checked.
+    With credits its size is ``credits``. With PFC it pauses the lane above ``xoff``, resumes it at ``xon``, and has
+    room for ``headroom`` above ``xoff``, for frames that arrive until the sender stops. InfiniBand switches have tens
+    of KB per port and lane. 64 KiB cover the round trip of 2 us of a link of 200 Gbit/s (50,000 B) and three frames of
+    4,214 B; PFC needs the same below xon, not to run dry, and again above xoff, not to overflow. The needs of each link
+    are checked.
     """
 
     credits: Annotated[SizeBytes, Field(gt=0)] = 64 * 1024
@@ -132,7 +133,7 @@ class InputBuffer(Strict):
 
 
 class LaneConfig(InputBuffer):
-    """One Virtual Lane. ``share`` and ``ceiling`` are fractions of the link; ``limit`` is how much may wait (lossy)."""
+    """One Virtual Lane. ``share`` and ``ceiling``: fractions of the link; ``limit``: the largest backlog (lossy)."""
 
     share: Annotated[float, Field(gt=0, le=1)]
     ceiling: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -162,14 +163,13 @@ class QueueConfig(Strict):
     """The queues of every port: the lanes of ``lanes`` and ``lossless_lanes`` queueing, the byte limit of ``shared``
     queueing, and the input buffer of the one lane of ``lossless`` queueing.
 
-    ``return_time`` is how long the news of room at the other end takes back; without it, as long as bits of that link.
+    ``return_time`` is how long credits take to return; by default the delay of the link.
 
-    ``jitter`` is for virtual time, where nothing takes time but what is on a wire, so that senders keep in step and the
-    same one loses every time. Each frame that a host sends waits at random, evenly distributed, up to so many times as
-    long as a full frame takes on its link; their order stays. That is where Floyd and Jacobson put it ("On traffic
-    phase effects in packet-switched gateways", 1992), and as much as they found needed: a frame's time at most, at the
-    source, before the queue. Starts of flows are then apart, too, and switches and links stay exact. What is drawn
-    follows from the seed.
+    ``jitter`` is for virtual time, where only wires take time, so that senders stay in step and the same one loses
+    every time. Each frame that a host sends waits for a random time, evenly distributed, up to this many times the time
+    of a full frame on its link; their order stays. This follows Floyd and Jacobson ("On traffic phase effects in
+    packet-switched gateways", 1992): a frame's time at most, at the source, before the queue. It also separates the
+    starts of flows, and switches and links stay exact. The seed decides all values.
     """
 
     lanes: dict[str, LaneConfig] = Field(default_factory=_default_lanes)
@@ -209,7 +209,7 @@ class QueueConfig(Strict):
 class Lane:
     """A queue of a port: its name, its place in the port's tree (from 1), and its rates as fractions of the link.
 
-    A share of 0 is the management lane's, which takes what it needs. ``buffer`` is for lossless queueing only.
+    The management lane has a share of 0 and takes what it needs. ``buffer`` is for lossless queueing only.
     """
 
     name: str
@@ -231,7 +231,7 @@ class LanePlan:
     """The queues that every port has under one queueing, in order of their numbers.
 
     ``flow_control`` and ``return_ns`` (None: each link's delay) are for lossless queueing only. ``jitter_frames`` is
-    how many times as long as a full frame takes what a host sends waits at most, at random.
+    the longest random wait of a frame that a host sends, in times of a full frame.
     """
 
     queueing: Queueing

@@ -1,4 +1,4 @@
-"""How late the programs of hosts wake, core by core: on each a process with their priority that does nothing but wake.
+"""How late the programs of hosts wake, core by core: measured by one process per core, at their priority.
 
 One process would be put on an idle core and measure the best host; the worst counts.
 """

@@ -1,6 +1,6 @@
-"""How many files this process, and what it starts, may have open: a socket in each host is one, a pipe to a program is.
+"""The limit of open files of this process and its children: each socket in a host and each pipe to a program is one.
 
-Many systems start with 1,024, and allow far more to who asks.
+Many systems start with 1,024 and allow far more on request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""How fast is each direction of each link, and does it lose frames? Sent through the port's own queue, counted where
-they arrive.
+"""Speed and loss of each direction of each link: frames go through the port's own queue and are counted on arrival.
 
-Speed: a port is kept full of the largest frames for a window, and what arrives in it is held against the rate. Loss:
+Speed: a port is kept full of the largest frames for a window, and what arrives in it is compared with the rate. Loss:
 enough of the smallest frames that a link which loses one in a hundred keeps none of them with a chance of 1 in 100,000;
 every frame that the port took, small or large, must arrive or be counted as a drop by the port's queue.
 """

@@ -1,8 +1,8 @@
-"""Lossless queueing: what makes every port a ``vl``, which buffers its links need, and where it can run.
+"""Lossless queueing: how every port becomes a ``vl``, which buffers its links need, and where it can run.
 
 Its queues are those of the project's own kernel module (:mod:`fabric.modules`), which have the link's delay in them.
 Frames must stay in the kernel from port to port: a switch that takes them into a process of its own and sends copies
-would let go of what they hold of an input buffer.
+would release their room in an input buffer.
 """
 
 from __future__ import annotations

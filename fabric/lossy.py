@@ -1,7 +1,7 @@
 """Random loss of frames on a port, counted exactly, by a small BPF program on its way out (clsact).
 
-A kernel without netem has this still. A frame that is lost is taken before the port's queues, so the link carries less
-by what it loses; the sender is told nothing, as on a real wire (``TC_ACT_STOLEN``: a drop would make a host's TCP slow
+This works without netem. A lost frame is taken before the port's queues, so the link carries less by the frames that it
+loses; the sender is told nothing, as on a real wire (``TC_ACT_STOLEN``: a drop would make a host's TCP slow
 down without having missed an acknowledgement). Layouts: linux/{bpf,pkt_cls,pkt_sched}.h.
 """
 

@@ -1,6 +1,6 @@
 """Whether the emulating machine kept up in a phase: its cores, its switches, its hosts' programs, its clock.
 
-Where the limits come from is told in :mod:`fabric.fidelity`.
+The reasons for the limits are in :mod:`fabric.fidelity`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The verdict's margins and what a run used of the CPU, as tables, out of a run's manifest.
+"""The verdict's margins and a run's CPU time, as tables, from its manifest.
 
-Results from before these were kept have none, and get no tables.
+Results from before these were recorded have none, and get no tables.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ MAX_MTU_BYTES = 9000  # Above it veth, OVS and real NICs differ.
 
 
 class Tier(Enum):
-    """What a link joins."""
+    """The kind of a link, by the nodes that it joins."""
 
     ACCESS = "access"
     UPLINK = "uplink"
@@ -51,7 +51,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Link:
-    """A full-duplex link of ``rate_bps`` each way between two ports, which bits take ``delay_ns`` to pass."""
+    """A full-duplex link between two ports: ``rate_bps`` per direction, with a propagation delay of ``delay_ns``."""
 
     a: Port
     b: Port
@@ -192,7 +192,7 @@ class Fabric:
 
     @staticmethod
     def reaches(nic: Nic, other: Nic) -> bool:
-        """Return whether packets between two NICs of different hosts have a way: storage NICs speak only within their
+        """Return whether two NICs of different hosts can exchange packets: storage NICs only within their
         zone."""
         speak = nic.zone == other.zone or Role.STORAGE not in (nic.node.role, other.node.role)
         return nic.node != other.node and speak
@@ -233,12 +233,12 @@ class Fabric:
 
     @property
     def frame_time_s(self) -> float:
-        """How long the largest frame takes on the slowest link."""
+        """Time of the largest frame on the slowest link."""
         return self.frame_bytes * 8 / self.slowest_rate_bps
 
     @property
     def round_trip_s(self) -> float:
-        """How long the largest frame takes over the longest route while all is idle, and its acknowledgement back."""
+        """Time of the largest frame over the longest route of an idle fabric, and of its acknowledgement back."""
         crosses = bool(self.links_of_tier(Tier.INTER_ZONE))
         hops = {Tier.ACCESS: 2, Tier.UPLINK: 4 if crosses else 2, Tier.INTER_ZONE: 2 if crosses else 0}
         return sum(count * self._worst_hop_s(tier) for tier, count in hops.items() if count)

@@ -1,8 +1,8 @@
 """Links, addresses, routes, neighbours and queues as batches of rtnetlink messages.
 
 A fabric needs tens of thousands of them. Encoding them here by ``struct`` and sending them in bursts takes microseconds
-each, where a process or a general netlink library takes hundreds; a socket opened in a host's network namespace keeps
-talking to that host. Layouts: linux/{rtnetlink,if_link,neighbour,pkt_sched,pkt_cls}.h.
+each, where a process or a general netlink library takes hundreds; a socket opened in a host's network namespace stays
+connected to that namespace. Layouts: linux/{rtnetlink,if_link,neighbour,pkt_sched,pkt_cls}.h.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Named network namespaces of a world: made, entered and held open by file, without a process each."""
+"""Named network namespaces of a run: made, entered and held open by file, without a process each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run leaves out of the system that it stands for, by its engine and its queueings: told in every report."""
+"""What a run does not model, by its engine and its queueings: part of every report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A world's own Open vSwitch: its database and switch daemons, and every bridge in one transaction."""
+"""A run's own Open vSwitch: its database and switch daemons, and every bridge in one transaction."""
 
 from __future__ import annotations
 

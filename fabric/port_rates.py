@@ -1,6 +1,6 @@
-"""Rates under load: a port whose queues never were empty must have sent at its link's rate, and a lane at its share.
+"""Rates under load: a port whose queues were never empty must have sent at its link's rate, and a lane at its share.
 
-Samples tell what a queue has sent and what waits in it only at their moments, and a queue that has something at both
+Samples show a queue's counter and backlog only at their moments, and a queue that has something at both
 ends of an interval may have been empty in between. Two kinds of intervals count as full:
 
 - One in which a queue sent *less than waited in it at the start*: it is first in, first out, so it never was empty.
@@ -9,17 +9,17 @@ ends of an interval may have been empty in between. Two kinds of intervals count
   have been given nothing for half of the interval and x, and then that much again all at once; and a sample anywhere
   in that time would have found less. So each such moment is seen with a probability of 1/2 and more, and ends the run.
 
-Full intervals are joined where they follow each other, since one alone says little: frames come in pieces, and a busy
+Consecutive full intervals are joined, since one alone proves little: frames come in pieces, and a busy
 sampler reads late. Runs of 250 frames' time and more count, and a port is judged by all its runs of a phase together,
 if they make 1,000 frames' time. To be 2 % below its rate for being idle, and not for being slow, a port must then have
-had several idle moments of which none was seen. Of the time between two readings what counts is the least (for "too
-slow") and the most (for "too fast") that it can have been. One pause is a stall, and judged as such.
+had several idle moments of which none was seen. The time between two readings counts as the least (for "too slow")
+or the most (for "too fast") that it can have been. One pause is a stall, and judged as such.
 
 A lane that waited all the time must have got its share of the link while the port as a whole may be in order: this
-finds a tree of classes that favours one lane. What it gets beyond its share is borrowed, and no fault.
+finds a tree of classes that favours one lane. Bandwidth beyond its share is borrowed, which is no fault.
 
-Lossless ports that stood still for want of room at the other end send nothing, rightly: such intervals do not count,
-and their lanes' shares are weights among those that may send, which samples do not tell. They are not judged by lanes.
+Lossless ports that were stalled for lack of room at the other end rightly send nothing: such intervals do not count,
+and their lanes' shares are weights among those that may send, which samples do not show. Their lanes are not judged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Builds the small C library that ovs-vswitchd is started with, once, into the user's cache."""
+"""Builds the small C libraries that are preloaded into ovs-vswitchd, once, into the user's cache."""
 
 from __future__ import annotations
 

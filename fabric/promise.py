@@ -1,10 +1,10 @@
-"""What a run called ``faithful`` promises: how far its metrics are from exact ones, at most.
+"""What ``faithful`` promises: the largest difference of a run's metrics from exact ones.
 
-Virtual time is the measure: the same experiment in it has exact rates, and programs and switches that take no time. In
-real time programs compute, switches poll, and timers are late, which costs closed loops a little of their bandwidth and
-lone messages most of their latency. So throughput is promised, and how long a typical step takes; latencies of single
-operations, counts of drops and the deepest queue are not, for they hang on the timing of single frames.
-``fabric compare REAL VIRTUAL`` holds a run to this.
+Virtual time is the reference: the same experiment in it has exact rates, and programs and switches that take no time.
+In real time programs compute, switches poll, and timers are late, which costs closed loops a little of their bandwidth
+and lone messages most of their latency. So throughput is promised, and how long a typical step takes; latencies of
+single operations, counts of drops and the deepest queue are not, because they depend on the timing of single frames.
+``fabric compare REAL VIRTUAL`` checks a run against this.
 
 It was found to hold for `isolation` on two cores. The limits of :mod:`fabric.fidelity` are fractions and frame times,
 so that they mean the same on other machines and at other rates; whether the promise holds there, too, is to be

@@ -1,4 +1,4 @@
-"""One HTB tree a port, ours: exact link rate, a class a lane with share, ceiling and byte limit, DSCP to lane.
+"""One HTB tree per port: exact link rate, one class per lane with share, ceiling and byte limit, DSCP to lane.
 
 ::
 

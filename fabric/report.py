@@ -1,4 +1,4 @@
-"""One HTML page that tells a run: self-contained, without scripts, made from the run's directory alone."""
+"""One HTML page per run: self-contained, without scripts, made from the run's directory alone."""
 
 from __future__ import annotations
 

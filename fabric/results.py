@@ -4,7 +4,7 @@
 
     manifest.json       format_version, experiment, engine, seed, verdict {status, reasons, checks with their margins by
                         phase}, phases, versions, machine, cpu (seconds that each phase used), full_queues,
-                        repeatable_with (same values, seed and config: same figures; null where nothing promises that)
+                        repeatable_with (same values, seed and config: same figures; null if nothing promises that)
     config.yaml         the resolved config
     fabric.json         the fabric: nodes, links with rates and tiers
     summary.json        the answers: tables as they are shown, metrics by their paths
@@ -266,7 +266,7 @@ TABLES: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of a run under one queueing and routing with one set of traffic; figures and tables speak of phases by
+    """A period of a run with one queueing, one routing and one set of traffic; figures and tables refer to it by
     name."""
 
     name: str
@@ -278,7 +278,7 @@ class Phase:
 
 
 def fabric_as_json(fabric: Fabric) -> dict[str, Any]:
-    """Return what figures need of a fabric: its nodes and its links."""
+    """Return the part of a fabric that figures need: its nodes and its links."""
     return {
         "name": fabric.name,
         "zones": fabric.zones,
@@ -303,7 +303,7 @@ def fabric_as_json(fabric: Fabric) -> dict[str, Any]:
 
 
 class ResultWriter:
-    """Writes one run's directory. What is written is whole: files appear under their name only when complete."""
+    """Writes one run's directory. Files appear under their name only when complete."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -341,7 +341,7 @@ def empty_table(name: str) -> pd.DataFrame:
 
 
 class Result:
-    """A run's directory, read. Raises ResultError if it is none, or of a format this version does not know."""
+    """A run's directory, read. Raises ResultError if there is none, or if this version cannot read its format."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -385,7 +385,7 @@ class Result:
 
     @property
     def scale(self) -> float:
-        """How many times slower the emulated NICs are than the system's they stand for."""
+        """The rate of the NICs that the fabric stands for, over the rate of the emulated NICs."""
         return float(self.fabric["reference_nic_rate_bps"]) / float(self.fabric["nic_rate_bps"])
 
     def table(self, name: str) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """When which link of a fabric is down, slow or lossy: failures of links composed to a frozen schedule. Pure.
 
-Times are seconds since the schedule began. Failures of one link may overlap: it is down while any cut is under way, as
-slow as the slowest says, and what several losses leave is the product of what each leaves.
+Times are seconds since the schedule began. Failures of one link may overlap: it is down during any cut, has the
+lowest of their rates, and its losses multiply.
 """
 
 from __future__ import annotations

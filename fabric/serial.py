@@ -1,4 +1,4 @@
-"""A fabric as JSON and back, for processes that need the whole of it."""
+"""A fabric as JSON and back, for processes that need all of it."""
 
 from __future__ import annotations
 

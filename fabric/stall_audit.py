@@ -1,4 +1,4 @@
-"""A process that looks, again and again, at all lossless ports of a fabric at once and says why lanes stand still."""
+"""A process that reads all lossless ports of a fabric at once, repeatedly, and reports why lanes are stalled."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Why lossless lanes stand still: what each of them waits for, from looks at all ports, and what nothing explains.
+"""Why lossless lanes are stalled: what each of them waits for, by readings of all ports, and what nothing explains.
 
-A lane that stands still waits for what fills the input buffer at the other end of its link. That waits in lanes of that
-switch's ports, which may stand still in turn, and so on. A stall is explained if this leads to a port that is sending:
-a link that is merely busy. What is on its way out of the buffer waits in no lane; for a moment that may be all of it.
-If nothing leads to a port that sends, or what is on its way out never comes, credits have been lost, or lanes wait for
+A stalled lane waits for the data in the input buffer at the other end of its link. That data waits in lanes of that
+switch's ports, which may be stalled in turn, and so on. A stall is explained if this leads to a port that is sending: a
+link that is merely busy. Data that is leaving the buffer waits in no lane; for a moment that may be all of it. If
+nothing leads to a port that sends, or data that is leaving never arrives, credits have been lost, or lanes wait for
 each other in a circle.
 """
 

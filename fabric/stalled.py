@@ -1,9 +1,9 @@
-"""How long lossless lanes stood still between samples, and which congestion trees they formed meanwhile.
+"""How long lossless lanes were stalled between samples, and which congestion trees they formed meanwhile.
 
-Credits come back frame by frame, so a lane with no room stops and goes thousands of times a second, and whether it has
-room at the moment of a sample says little. The kernel adds up exactly how long each lane stood still, so what counts
-is by how much that grew from one sample to the next: a lane is *blocked* in an interval if it stood still for more than
-BLOCKED_SHARE of it. A lane that has room stands still for no time at all, however busy its link is.
+Credits return frame by frame, so a lane without room stops and starts thousands of times per second, and whether it has
+room at the moment of a sample means little. The kernel adds up exactly how long each lane was stalled, and the growth
+from one sample to the next counts: a lane is *blocked* in an interval if it was stalled for more than BLOCKED_SHARE of
+it. A lane that has room is never stalled, however busy its link is.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Samples of every port and lane, of the machine, and of what may make the emulation unfaithful, taken by a process of
-its own.
+"""Samples of every port and lane, and of what may make the emulation unfaithful, taken by a process of its own.
 
-The sampler reads the kernel's counters by netlink, without starting a program. It keeps to an absolute timetable, and
-how late it wakes is itself a measurement: it has the switches' priority, so that late, too, they may be. Beside it
-processes with the priority of the hosts' programs note how late those may be, one on each core.
+The sampler reads the kernel's counters by netlink, without starting a program. It keeps to an absolute timetable.
+Its own wake-up delay is recorded: it runs at the switches' priority, so the switches may have been delayed by as much.
+In addition, one process per core records the delay at the priority of the hosts' programs.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from fabric.watchdog import SwitchPort, Watchdog
 
 _ANSWER_TIMEOUT_S = 30.0
 _CORES_PERIOD_S = 0.25
-"""How often each core's time is kept: it comes in ticks of 10 ms, and is judged by seconds."""
+"""Period of the readings of each core's time, which has a resolution of 10 ms and is judged by seconds."""
 MACHINE = np.dtype(
     [
         ("at", "f8"),
@@ -53,13 +52,13 @@ MACHINE = np.dtype(
 """A sample of the machine: ``time.monotonic()``, lateness of switches in seconds, busy seconds of all cores and of
 ovs-vswitchd since boot, the worst lateness of hosts since the last sample in seconds, memory in bytes of the frames
 that wait to be switched, and of the kernel's input queues (softnet) of all cores: frames dropped since boot, frames
-that wait (-1: this kernel does not tell), and how often work was put off since boot. ``clock_offset``: seconds by which
-the date (CLOCK_REALTIME) is ahead of ``time.monotonic()``."""
+that wait (-1: not reported by this kernel), and how often work was deferred since boot. ``clock_offset``: seconds by
+which the date (CLOCK_REALTIME) is ahead of ``time.monotonic()``."""
 CORES = np.dtype([("busy", "f8"), ("niced", "f8"), ("switch", "f8")])
 """A core's seconds so far: busy, in niced programs, and in ovs-vswitchd as far as that was seen on it."""
 
 STALLS = np.dtype([(name, "i8") for name in ("stalls", "stalled_ns", "buffered_bytes", "most_buffered_bytes")])
-"""What lossless lanes tell beside COUNTERS, see :class:`fabric.vl.LaneStats`."""
+"""The counters of lossless lanes in addition to COUNTERS, see :class:`fabric.vl.LaneStats`."""
 SAMPLED_WAITS = np.dtype([("at", "f8"), ("namespace", "i4"), *((name, WAITS[name]) for name in WAITS.names or ())])
 """Waits of all samples: ``time.monotonic()``, number of the namespace, and the fields of WAITS."""
 
@@ -69,7 +68,7 @@ QueueKey = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class SamplerSetup:
-    """What to sample: the namespaces of the ports (None: the world's own), ovs-vswitchd's process, and how often.
+    """What to sample: the namespaces of the ports (None: the run's own), ovs-vswitchd's process, and how often.
 
     ``has_input_queues``: whether that process receives the packets, as the userspace datapath does.
     """
@@ -80,14 +79,14 @@ class SamplerSetup:
     period_s: float
     watched: Mapping[int, SwitchPort] = field(default_factory=dict)
     longest_stall_s: float = 1.0
-    """What the watchdog of the first namespace, the switches', is to know."""
+    """Arguments of the deadlock watchdog, for the first namespace: that of the switches."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """What was sampled between begin and end: counters of each queue (samples x keys) and of the machine (samples).
+    """The samples between begin and end: counters of each queue (samples x keys) and of the machine (samples).
 
-    ``stalls`` (STALLS, samples x keys) is None where queues are not lossless; ``waits`` is as SAMPLED_WAITS says.
+    ``stalls`` (STALLS, samples x keys) is None if queues are not lossless; ``waits`` has the dtype SAMPLED_WAITS.
     ``read_at`` (samples x (namespaces + 1), ``time.monotonic()``): the queues of a namespace were read between the time
     at its number and the next. ``cores`` (CORES, readings x cores) has a row for each of ``cores_at``.
     """
@@ -105,13 +104,13 @@ class Series:
 
 @dataclass(frozen=True)
 class Deadlock:
-    """Word of a deadlock, which says which ports wait for each other."""
+    """Report of a deadlock, which names the ports that wait for each other."""
 
     text: str
 
 
 class Sampler:
-    """The run's end of the sampling process."""
+    """The run's handle of the sampling process."""
 
     def __init__(self, pool: AgentPool, setup: SamplerSetup) -> None:
         self._agent: AgentHandle = pool.start("sampler", "this world", sample, setup, None)
@@ -123,7 +122,7 @@ class Sampler:
         self._agent.receive(_ANSWER_TIMEOUT_S, "report that it has begun")
 
     def end(self) -> Series:
-        """End the series and return it. A deadlock in it is to be asked for before."""
+        """End the series and return it. Call :meth:`verify_no_deadlock` first."""
         self._agent.send("end")
         series = self._agent.receive(_ANSWER_TIMEOUT_S, "series of samples")
         while isinstance(series, Deadlock):
@@ -138,7 +137,7 @@ class Sampler:
 
 
 def sample(agent: Agent, setup: SamplerSetup) -> None:
-    """Be the sampling process: a series from each "begin" to the next "end"."""
+    """The sampling process (a program, see :mod:`fabric.agents`): one series from each "begin" to the next "end"."""
     sources = [(number, Netlink(path), QueueReader()) for number, path in enumerate(setup.namespaces)]
     inputs = InputQueues(setup.switch_pid) if setup.has_input_queues else None
     reader = MachineReader(setup.switch_pid, counts_niced=os.getpriority(os.PRIO_PROCESS, 0) > 0)
@@ -168,7 +167,7 @@ class _MachineSamples:
         return len(self._rows)
 
     def take(self, lateness_s: float, is_last: bool) -> float:
-        """Take a sample and return its time; all of a series have each core's time at their ends, too."""
+        """Take a sample and return its time; the first and last of a series also read each core's time."""
         at = time.monotonic()
         times = self._reader.core_times()
         switch_s = self._reader.switch_seconds()
@@ -224,7 +223,7 @@ def _series(
 
 
 def _told_by(due: float, agent: Agent) -> bool:
-    """Return whether the run has said something by ``due``. Waiting for words rounds up to whole milliseconds, and
+    """Return whether the run has sent an order by ``due``. Waiting for orders rounds up to whole milliseconds, and
     would be late by as much every time; the rest is slept."""
     whole_ms = int(max(0.0, due - time.monotonic()) * 1e3)
     if agent.pipe.poll(max(0.0, whole_ms - 0.5) / 1e3):
@@ -258,7 +257,7 @@ class _Taken:
             self._waits += [_waits_of(at, number, sample) for number, sample in lossless if len(sample.waits)]
 
     def series(self) -> Series:
-        """Return all of it, but for the machine."""
+        """Return the series, without the samples of the machine."""
         stalls = np.stack(self._stalls) if self._stalls else None
         waits = _joined(self._waits, SAMPLED_WAITS)
         read_at = np.array(self._read_at)
@@ -285,7 +284,7 @@ def _waits_of(at: float, namespace: int, sample: VlSample) -> npt.NDArray[np.voi
 
 
 def _skipped(due: float, period_s: float) -> float:
-    """Return by how much to move the timetable when it cannot be caught up with: whole periods, 0 if it can."""
+    """Return by how much to move a timetable that cannot be kept: whole periods; 0 if it can be kept."""
     behind = time.monotonic() - due
     return 0.0 if behind < period_s else (behind // period_s) * period_s
 
@@ -362,9 +361,9 @@ def _tiled(names: Sequence[str], times: int) -> pd.Categorical:
 
 
 def machine_frame(series: Series, origin: float, frame_bytes: int = 0) -> pd.DataFrame:
-    """Return a series as rows of the ``machine`` table; its first sample has no sample before it and is left out.
+    """Return a series as rows of the ``machine`` table; its first sample has no predecessor and is omitted.
 
-    ``frame_bytes``: the largest frame; without it, nothing is said of how long frames waited for userspace switches.
+    ``frame_bytes``: the largest frame; without it, the wait for userspace switches is 0.
     """
     machine = series.machine
     elapsed = np.diff(machine["at"])

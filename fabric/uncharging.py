@@ -1,10 +1,10 @@
 """Frames that have left a host are taken off its sockets' account, where the kernel's datapath switches.
 
-A kernel charges a frame to the socket that sent it until its memory is given back, and TCP sends on only while little
-of a connection is charged ("small queues"): that is how it keeps queues of its own NIC short. Between namespaces of one
-kernel, frames keep that charge through all switches, so a sender would hold back for what waits anywhere in the fabric,
-as no host does. A small BPF program on each switch port that a host is plugged into replaces a frame by its clone,
-which is nobody's. Userspace switching copies frames anyway, lossless ports put an account of their own in this one's
+A kernel charges a frame to the socket that sent it until its memory is freed, and TCP continues to send only while few
+bytes of a connection are charged ("small queues"), to keep the queues of its own NIC short. Between namespaces of one
+kernel, frames stay charged through all switches, so a sender would hold back because of frames anywhere in the fabric,
+as no real host does. A small BPF program on each switch port with a host replaces a frame by its clone, which is
+charged to nobody. Userspace switching copies frames anyway, lossless ports put an account of their own in this one's
 place, and a guest's kernel has been changed.
 """
 

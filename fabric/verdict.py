@@ -1,4 +1,4 @@
-"""What a verdict is: checks of something measured against two limits, each with its margin, and the worst of them."""
+"""What a verdict is: checks of something measured against two limits, each with its margin, and their worst."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXIT_CODE_INVALID = 3
 
 @dataclass(frozen=True)
 class Check:
-    """Something measured against two limits: up to the first it is faithful, beyond the second invalid.
+    """A measurement against two limits: up to the first it is faithful, beyond the second invalid.
 
     ``phase``: where ``value`` was measured; empty if not in a phase. ``by_phase``: the values of all phases, of which
     ``value`` is the worst.
@@ -39,15 +39,15 @@ class Check:
 
     @property
     def status(self) -> Status:
-        """What this check says."""
+        """The status of this check."""
         if self.value <= self.faithful_up_to:
             return Status.FAITHFUL
         return Status.INVALID if self.value > self.invalid_beyond else Status.DEGRADED
 
     @property
     def margin(self) -> float | None:
-        """What part of the limit is left before the run is no longer faithful, negative beyond it; None where the
-        limit is zero, of which there are no parts."""
+        """The fraction of the limit that is left before the run is no longer faithful, negative beyond it; None if the
+        limit is zero."""
         return 1 - self.value / self.faithful_up_to if self.faithful_up_to > 0 else None
 
     def as_json(self) -> dict[str, Any]:
@@ -95,8 +95,8 @@ class Verdict:
 
 
 def worst_of_phases(checks: Iterable[Sequence[Check]]) -> list[Check]:
-    """Return the worst check of each name, from the checks of every phase; it says in which phase, and in how many
-    others it is not faithful either."""
+    """Return the worst check of each name, from the checks of every phase; its text names the phase, and in how
+    many others it is not faithful either."""
     by_name: dict[str, list[Check]] = {}
     for of_phase in checks:
         for check in of_phase:

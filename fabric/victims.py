@@ -1,13 +1,13 @@
-"""Victims: flows that a congestion tree slows though they do not go through its root, found without knowing who is who.
+"""Victims: flows that a congestion tree slows although they do not cross its root, found from samples alone.
 
-A flow is all connections of a service level from one host to another. In an interval in which it has something under
-way, it is *slowed by others* if a lane of its way stands still and no port of its way is the root of any tree; it then
-waits for ports that it does not use, by the time that the stillest lane of its way stood still. A flow is a *victim* of
-a phase if that is more than VICTIM_SHARE of its time, and if in no more than that a root lay on its way.
+A flow is all connections of a service level from one host to another. In an interval in which it has data in
+flight, it is *slowed by others* if a lane of its path is stalled and no port of its path is the root of any tree. It
+then waits for ports that it does not use, for as long as the most stalled lane of its path was stalled. A flow is a
+*victim* of a phase if that is more than VICTIM_SHARE of its time, and if a root lay on its path for no more than that.
 
-No phase in which the flow is alone is needed. What it could have had is told by its way, too: no port there was full,
-and the rate that the fullest of them left unused was there to be taken. A flow that may take one of several ways (ECMP)
-is slowed by others only as far as it would be on the least still of them, and none may have a root.
+No phase with the flow alone is needed. The path also shows what the flow could have had: none of its ports was full,
+and the rate that the fullest of them left unused was available. A flow that may take one of several paths (ECMP) is
+slowed by others only as much as on the least stalled of them, and none may have a root.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _FLOW = ["service_level", "host", "peer"]
 _FLOWS = ("flow", "flow_abandoned")
 """The operations that are flows with a connection each."""
 Way = tuple[PortLane, ...]
-"""The lanes of the ports that send a flow's packets, in order, that of its host's NIC first."""
+"""A path of a flow: the lanes of the ports that send its packets, in order, that of its host's NIC first."""
 Ways = Sequence[Way]
-"""Every way that a flow may take at a time."""
+"""All paths that a flow may take at a time."""
 
 
 @dataclass(frozen=True, order=True)
@@ -46,7 +46,7 @@ class Flow:
 
 @dataclass
 class Slowing:
-    """What became of a flow in a phase, see the table ``flow_stalls``. ``roots``: how many seconds each slowed it."""
+    """How much congestion slowed a flow in a phase, see the table ``flow_stalls``. ``roots``: seconds by each root."""
 
     active_s: float = 0.0
     slowed_s: float = 0.0
@@ -56,17 +56,16 @@ class Slowing:
 
     @property
     def is_victim(self) -> bool:
-        """Whether others slowed it, and no port of its own way did."""
+        """Whether other ports slowed it, and no port of its own path did."""
         limit_s = VICTIM_SHARE * self.active_s
         return self.slowed_s > limit_s >= self.own_s
 
 
 def delivered(flows: pd.DataFrame, operations: pd.DataFrame, phase: Phase, sampled_s: Floats) -> dict[Flow, Floats]:
-    """Return the bytes of each flow that got through in each interval, from the tables of those names.
+    """Return the bytes that each flow delivered in each interval, from the tables of those names.
 
-    That is what its connections had acknowledged; between two samples they are taken to have come evenly. Where each
-    flow has a connection of its own, many are gone before a second sample: theirs is the size of each, spread evenly
-    over its time.
+    These are the bytes acknowledged on its connections, spread evenly between two samples. If each flow has a
+    connection of its own, many end before a second sample: then the size of each is spread evenly over its time.
     """
     begun = operations[(operations["phase"] == phase.name) & operations["operation"].isin(_FLOWS)]
     sampled = flows[(flows["phase"] == phase.name) & ~flows["service_level"].isin(begun["service_level"].unique())]
@@ -101,7 +100,10 @@ def _spread(rows: pd.DataFrame, sampled_s: Floats) -> Iterator[tuple[Flow, Float
 def slowing(
     sizes: Floats, ways: Sequence[Ways], found: Sequence[Moment], time: StalledTime, wires: Mapping[str, Wire]
 ) -> Slowing:
-    """Return what became of a flow that got ``sizes`` bytes through in each interval by one of its ``ways`` there."""
+    """Return how much congestion slowed one flow.
+
+    ``sizes[i]``: bytes delivered in interval i; ``ways[i]``: the candidate paths in that interval.
+    """
     result = Slowing()
     for number in np.flatnonzero(sizes).tolist():
         moment, here = found[number], ways[number]
@@ -120,13 +122,13 @@ def slowing(
 
 
 def _stillest(way: Way, blocked: Mapping[PortLane, float]) -> tuple[float, PortLane | None]:
-    """Return the lane of a way that stood still longest, and its share; 0 and None if none was blocked."""
+    """Return the share and the lane of a path that was stalled longest; 0 and None if none was blocked."""
     stillest = max(way, key=lambda lane: blocked.get(lane, 0.0))
     return (blocked[stillest], stillest) if stillest in blocked else (0.0, None)
 
 
 def _idle_bps(time: StalledTime, number: int, way: Way, wires: Mapping[str, Wire]) -> float:
-    """Return what the fullest port of a way left unused in an interval."""
+    """Return the rate that the fullest port of a path left unused in an interval."""
     idle = ((1 - float(time.busy[number, time.place_of_port[lane.port]])) * wires[lane.port].rate_bps for lane in way)
     return max(0.0, min(idle))
 
@@ -139,7 +141,7 @@ def flows_frame(
     time: StalledTime,
     wires: Mapping[str, Wire],
 ) -> pd.DataFrame:
-    """Return rows of the table ``flow_stalls``: of each flow of :func:`delivered`, with its ways in each interval."""
+    """Return rows of the table ``flow_stalls``: of each flow of :func:`delivered`, with its paths in each interval."""
 
     def rows() -> Iterator[dict[str, object]]:
         for flow, sizes in sorted(found.items()):

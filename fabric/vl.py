@@ -1,4 +1,4 @@
-"""The qdisc ``vl`` of :mod:`fabric.modules`: its options as an rtnetlink message, its statistics out of qdisc dumps.
+"""The qdisc ``vl`` of :mod:`fabric.modules`: its options as an rtnetlink message, its statistics from qdisc dumps.
 
 It is a port and the link behind it: virtual lanes, InfiniBand's arbitration, exact rate and delay, and flow control by
 credits or PFC towards the input buffer at the other end. ``fabric/kernel/sch_vl.h`` is the kernel's side of this file.

@@ -1,4 +1,4 @@
-"""Lossless ports out of qdisc dumps, fast: what :func:`fabric.vl.read` says of each, as arrays over all.
+"""Lossless ports from qdisc dumps, fast: the statistics of :func:`fabric.vl.read`, as arrays over all ports.
 
 Answers differ in length from sample to sample, since each ends with what waits in its port. So messages are walked by
 their lengths, the place of a port's statistics within its message is remembered, and all fields are gathered at once.

@@ -1,6 +1,6 @@
-"""Which lane of which port waits for which in a lossless fabric, from one look at all ports: congestion, deadlock.
+"""Which lane of which port waits for which in a lossless fabric, from one reading of all ports: congestion, deadlock.
 
-A lane that is stalled waits for room in the input buffer at the other end of its link. What is in that buffer waits in
+A lane that is stalled waits for room in the input buffer at the other end of its link. The data in that buffer waits in
 lanes of that switch's own ports, which may be stalled in turn. A tree of such waits has its roots in ports that are
 merely busy. A cycle that nothing can break is a deadlock: InfiniBand's routes must not allow any.
 """

@@ -1,4 +1,4 @@
-"""A watch for deadlocks of a lossless fabric, at little cost: it looks only when lanes have stood still for long."""
+"""A watch for deadlocks of a lossless fabric, at little cost: it looks only when lanes have been stalled for long."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How a fabric is really wired: which ports have carrier, and where frames sent out of each port arrive.
+"""The actual wiring of a fabric: which ports have carrier, and where frames sent out of each port arrive.
 
-Probes are frames of an EtherType of their own, put through the port's own queue. Sockets see them where they arrive
-before any switch does; what a switch then gets of them it drops, since no rule is for them.
+Probes are frames of an EtherType of their own, put through the port's own queue. Sockets receive them on arrival,
+before any switch does; a switch drops them, since no rule matches.
 """
 
 from __future__ import annotations

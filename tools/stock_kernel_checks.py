@@ -1,7 +1,7 @@
 """What tools/stock_kernel.sh runs in its guest: the namespace engine on the kernel's datapath, and vl as a module.
 
-Full emulation is some twenty times slower than the machine, so rates are low and phases few. Prints a line a check, and
-what a failed one said. Results are kept in /out.
+Full emulation is some twenty times slower than the machine, so rates are low and phases few. Prints one line per check,
+and the output of failed ones. Results are kept in /out.
 """
 
 import json

@@ -1,1 +1,1 @@
-"""What is wired to what: pure builders from a YAML file to a frozen fabric."""
+"""Topologies: pure builders from a YAML file to a frozen fabric."""

@@ -1,4 +1,4 @@
-"""From a YAML file, a builtin name or a mapping to a verified fabric."""
+"""Loads a verified fabric from a YAML file, a builtin name or a mapping."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ from fabric.units import parse_rate_bps
 
 NIC_RATE = "nic_rate"
 _RATES = (NIC_RATE, "uplink_rate", "rate")
-"""The keys of what is scaled, also in mappings within. ``reference_nic_rate`` is what they stand for, and stays."""
+"""The keys that are scaled, also in nested mappings; ``reference_nic_rate`` stays."""
 
 
 def nic_rate_bps(topology: Mapping[str, Any]) -> int:
-    """Return the rate of a topology's NICs. Raises ConfigError if it says none."""
+    """Return the rate of a topology's NICs. Raises ConfigError if it has none."""
     try:
         return parse_rate_bps(topology[NIC_RATE])
     except (KeyError, ValueError) as error:
@@ -31,7 +31,7 @@ def at_nic_rate(topology: Mapping[str, Any], rate_bps: int) -> dict[str, Any]:
 
 
 def shape(topology: Mapping[str, Any]) -> str:
-    """Return what is the same for topologies that differ by their rates' common factor only. Raises ConfigError."""
+    """Return a value equal for topologies that differ by a common factor of rates only. Raises ConfigError."""
     whole = nic_rate_bps(topology)
     relative = _with_rates(topology, lambda rate: str(Fraction(parse_rate_bps(rate), whole)))
     del relative["name"]

@@ -1,9 +1,9 @@
-"""What a fabric amounts to: counts, port budget, oversubscription, bisection and cost. Totals are over all zones.
+"""Summary of a fabric: counts, port budget, oversubscription, bisection and cost. Totals are over all zones.
 
 - oversubscription: NIC rate plugged into a leaf over the leaf's uplink rate, at the worst leaf.
 - bisection: the least rate across a cut of a zone into halves, summed over zones. A two-layer fat-tree is cut between
   two halves of its leaves, and half of the leaf-spine links' rate crosses. Between zones: the inter-zone links' rate
-  of the zone that has least of it; it is told apart because it is what a job across zones gets.
+  of the zone that has least of it; it is listed separately because it limits a job across zones.
 - cost: switches against a three-layer fat-tree of the same k-port switches with the same N access ports, which needs
   5 N / k (2 N / k leaves, 2 N / k spines, N / k cores). For N = 1600, k = 40 that is 200, and Fire-Flyer 2 has 122.
 """
@@ -44,7 +44,7 @@ class PortBudget:
 
 @dataclass(frozen=True)
 class TopologySummary:
-    """The figures of a fabric; rates are in bit/s, one way."""
+    """The figures of a fabric; rates are in bit/s, per direction."""
 
     name: str
     zones: int
@@ -78,7 +78,7 @@ class TopologySummary:
 
 
 def summarize(fabric: Fabric) -> TopologySummary:
-    """Return what ``fabric`` amounts to."""
+    """Return the summary of ``fabric``."""
     counted = {role: len(fabric.with_role(role)) for role in Role}
     leaves, spines, inter_zone = (counted[role] for role in (Role.LEAF, Role.SPINE, Role.INTER_ZONE))
     compute, storage = counted[Role.COMPUTE], counted[Role.STORAGE]

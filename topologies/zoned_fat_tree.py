@@ -10,13 +10,13 @@
              h h h st            h h h st           st000 has a NIC in every zone
 
 Reproduces arXiv 2408.14158v2, section III-B. With Z zones of L leaves and S spines, U parallel uplinks from each leaf
-to each spine, C compute and T storage nodes, W inter-zone switches and K inter-zone links a zone:
+to each spine, C compute and T storage nodes, W inter-zone switches and K inter-zone links per zone:
 
 - switches: Z (L + S) + W
 - NICs: C + Z T
 - links: (C + Z T) + Z L S U + Z K
 
-Compute nodes are split over the zones as evenly as they go, and dealt round-robin over a zone's leaves. Storage nodes
+Compute nodes are split over the zones as evenly as possible, and dealt round-robin over a zone's leaves. Storage nodes
 have a NIC in every zone and are dealt over the leaves in the same way (``spread``), starting at the leaf where compute
 left off, or fill leaf after leaf (``packed``). Inter-zone links take leaf ports, spread over the emptiest leaves.
 """
@@ -41,7 +41,7 @@ Delay = Annotated[TimeS, Field(ge=0, le=1)]
 
 
 class Placement(str, Enum):
-    """Where storage nodes hang: dealt evenly over the leaves, or leaf after leaf."""
+    """Placement of storage nodes: dealt evenly over the leaves, or leaf after leaf."""
 
     SPREAD = "spread"
     PACKED = "packed"
@@ -57,7 +57,7 @@ class InterZoneSpec(Strict):
 
 
 class ZonedFatTreeSpec(Strict):
-    """What a YAML file says. Counts without "per zone" are of the whole fabric."""
+    """The keys of a YAML file. Counts without "per zone" are of the whole fabric."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
     builder: Literal["zoned_fat_tree"]
@@ -72,7 +72,7 @@ class ZonedFatTreeSpec(Strict):
     nic_rate: Rate
     uplink_rate: Rate
     link_delay: Delay = 0.0
-    """How long bits take to pass a link inside a zone. A kernel with netem can delay them."""
+    """Propagation delay of a link inside a zone. A kernel with netem can delay them."""
     mtu: int
     inter_zone: InterZoneSpec | None = None
     reference_nic_rate: Rate
@@ -144,7 +144,7 @@ def attach_compute(builder: FabricBuilder, spec: ZonedFatTreeSpec, free_ports: d
 def attach_storage(
     builder: FabricBuilder, spec: ZonedFatTreeSpec, free_ports: dict[int, list[int]], next_leaf: dict[int, int]
 ) -> None:
-    """Give each storage node a NIC in every zone, on the leaves that ``placement`` says; NIC number = zone."""
+    """Give each storage node a NIC in every zone, on the leaves chosen by ``placement``; NIC number = zone."""
     for index in range(spec.storage):
         node = builder.add_node(NodeId(Role.STORAGE, None, index))
         for zone in range(spec.zones):

@@ -1,7 +1,7 @@
 """Times of arrival by the clock that all programs share.
 
 The kernel stamps packets by CLOCK_REALTIME, which NTP or a person may set at any moment; programs go by
-``time.monotonic()``. How far the one is ahead of the other is looked at with every packet.
+``time.monotonic()``. The offset between them is read with every packet.
 """
 
 from __future__ import annotations

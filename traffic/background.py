@@ -1,17 +1,17 @@
 """The traffic of everybody else: flows between random hosts, with Poisson arrivals and heavy-tailed sizes.
 
 Every host is a source and a sink. A source opens a TCP connection for each flow at the flow's arrival, whatever became
-of the flows before (an open loop), sends the flow's bytes and waits for the sink's word that it has them all; a flow's
-time runs from arrival to that word. Arrivals are the same in every phase, so that phases can be compared, unless a job
-is told to draw new ones.
+of the flows before (an open loop), sends the flow's bytes and waits until the sink confirms all of them; a flow's time
+runs from arrival to that confirmation. Arrivals are the same in every phase, so that phases can be compared, unless a
+job is told to draw new ones.
 
-Rows of the ``operations`` table tell what became of every arrival:
+Rows of the ``operations`` table show the outcome of every arrival:
 
 ==================  ==================================================================================
 ``flow``            completed
 ``flow_abandoned``  still running when the load was halted; its times end there
 ``flow_failed``     its connection could not be opened or broke
-``flow_refused``    arrived while ``max_flows`` of its source were running, and was not begun
+``flow_refused``    arrived while ``max_flows`` of its source were running, and did not start
 ==================  ==================================================================================
 
 Percentiles over ``flow`` alone flatter a congested fabric: its slowest flows are in the other rows.

@@ -1,9 +1,9 @@
-"""Blackouts as flows feel them: small UDP packets at a steady pace between chosen hosts, and which of them never came.
+"""Blackouts of flows: small UDP packets at a steady pace between chosen hosts, and which of them never arrived.
 
 Each probe has its flow's number, its own and the time it was sent; arrivals are stamped by the receiving kernel. A
 *blackout* is a stretch of probes that were lost, from when the last before them arrived to when the first after them
 did; less one period that is how long the flow was without a network. Probes go in the lane that data cannot starve
-(Service Level "control") unless told otherwise, so what they miss is the network's doing, not a full queue's.
+(Service Level "control") unless told otherwise, so losses are caused by the network, not by a full queue.
 """
 
 from __future__ import annotations

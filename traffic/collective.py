@@ -1,4 +1,4 @@
-"""Allreduces over TCP as jobs: how one is configured, and the run's end, which starts ranks and orders their steps.
+"""Allreduces over TCP as jobs: their config, and the run's side, which starts ranks and orders their steps.
 
 Ranks are programs (:mod:`traffic.rank`). Steps are ordered over pipes, so the fabric carries only the collective's own
 bytes.

@@ -1,5 +1,4 @@
-"""Which TCP congestion controls a run can have: those of its engine's kernel, and not those that its queues starve of
-what they steer by."""
+"""The TCP congestion controls that a run can have: those of its engine's kernel whose signals its queues provide."""
 
 from __future__ import annotations
 

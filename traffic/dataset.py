@@ -1,4 +1,4 @@
-"""What an allreduce adds up: every rank's input buffers, the expected sum, and the check of a result against it."""
+"""The data of an allreduce: every rank's input buffers, the expected sum, and the check of a result against it."""
 
 from __future__ import annotations
 

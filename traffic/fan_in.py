@@ -2,8 +2,8 @@
 
 Asked at once without a request-to-send, many servers answer at once: an incast, as a striped read makes one
 ("Measurement and Analysis of TCP Throughput Collapse in Cluster-based Storage Systems", Phanishayee et al., FAST 2008).
-Connections stay open over all reads. A reader has one read under way; the next is due a period after the last was, and
-begins as soon as that has ended if it took longer.
+Connections stay open over all reads. A reader has one read in progress; the next is due a period after the last was,
+and starts as soon as that has ended if it took longer.
 """
 
 from __future__ import annotations

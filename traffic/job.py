@@ -1,4 +1,4 @@
-"""What an experiment sees of a kind of traffic: a job that starts its programs, plays in phases and hands over rows.
+"""Jobs, the interface of experiments to traffic: a job starts its programs, plays in phases and returns rows.
 
 Life of a job: ``start()`` forks its programs into hosts and returns once all are connected; ``play(phase)`` begins the
 load and returns at once; ``halt()`` ends it and returns the rows measured; ``close()`` ends the programs. The orders

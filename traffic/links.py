@@ -1,7 +1,7 @@
 """Chunks between ranks and between a rank's threads: frames with a verified header on connections, and handoffs.
 
-A frame is 16 bytes of header (step, channel, chunk, bytes) and the chunk. Whoever receives one knows which must come
-next, so a frame that is lost, doubled, late or another connection's is found at once.
+A frame is 16 bytes of header (step, channel, chunk, bytes) and the chunk. The receiver knows which frame must come
+next, so one that is lost, duplicated, late or of another connection is detected at once.
 """
 
 from __future__ import annotations

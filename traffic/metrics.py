@@ -1,4 +1,4 @@
-"""Figures of merit, in the words and formulas of nccl-tests and fio.
+"""Figures of merit, with the terms and formulas of nccl-tests and fio.
 
 Allreduce (NVIDIA/nccl-tests, ``doc/PERFORMANCE.md``), with S the bytes of a rank's buffer, t the time of a step and n
 the ranks::

@@ -11,7 +11,7 @@ default of 512 KiB each: ``NCCL_STEPS``, ``NCCL_BUFFSIZE``). When all are in use
 and the rank before it waits: a slow link holds up the whole ring, as it does in NCCL.
 
 The tree is NCCL's double binary tree over the ranks in their order, whatever their zones: the schedule that HFReduce
-uses, here of one buffer a rank, so that nothing is added in the node. A rank sends up to twice the size.
+uses, here with one buffer per rank, so that nothing is added in the node. A rank sends up to twice the size.
 
 A rank is a compute node with one buffer: between nodes NCCL's rings and trees over all GPUs of a node carry the same
 bytes.

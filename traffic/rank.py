@@ -1,10 +1,10 @@
-"""One rank of an allreduce over TCP: the program in its host, what it is told and what it answers.
+"""One rank of an allreduce over TCP: the program in its host, its orders and its answers.
 
 A collective is a :class:`Schedule`, a pure value: which ranks are connected, and what one rank does in a step. The
 program :func:`run_rank` wires a rank accordingly and carries out steps as the run orders them.
 
 Every rank checks every element of its result in every step, piece by piece as it is finished, and then uses the
-piece's memory again: a rank needs memory for what is under way, not for all of its data. To touch memory for the first
+piece's memory again: a rank needs memory for data in flight, not for all of its data. Touching memory for the first
 time takes a guest in virtual time longer than packets do.
 """
 
@@ -28,16 +28,16 @@ from traffic.transport import FlowSampler, SocketOptions, UnreachableError, acce
 
 START_TIMEOUT_S = 60.0
 FAILURES_TIMEOUT_S = 2.0
-"""How long a failure is waited for after the first, to name the cause rather than a consequence."""
+"""How long to wait for further failures after the first, to report the cause rather than a consequence."""
 WARM_UP_ELEMENTS = 4 * 2**20 // ELEMENT_BYTES
-"""How much warms a collective up. At 200 Gbit/s, a connection's windows are open after a few hundred KiB."""
+"""Bytes that warm a collective up. At 200 Gbit/s, a connection's windows are open after a few hundred KiB."""
 DEFAULT_SLOTS = 8
-"""How many pieces a rank holds at once between taking them in and sending them on, as NCCL's FIFO does."""
+"""Pieces that a rank holds at most between receiving and forwarding them, as NCCL's FIFO does."""
 _HELLO = struct.Struct("!II")
 
 
 Finished = Callable[[slice, Floats], None]
-"""Is given each piece of a rank's result, whichever comes first. Its memory is used again once this returns."""
+"""Callback for each finished piece of the result, in any order. The buffer is reused after the call returns."""
 
 
 class Worker(Protocol):
@@ -59,7 +59,7 @@ class Schedule(Protocol):
 
     @property
     def elements(self) -> int:
-        """How many are added up."""
+        """Number of elements that are added up."""
 
     @property
     def longest_piece(self) -> int:
@@ -76,7 +76,7 @@ class Schedule(Protocol):
 class Seat:
     """A rank's place in a collective: its connections, its input buffers, how long its threads wait for each other.
 
-    That is what a step may take: whether others stall is for the thread to find out that waits for them.
+    That time limits a step; a thread that waits for another rank detects whether that rank stalls.
     """
 
     rank: int
@@ -100,7 +100,7 @@ class RankArguments:
     stall_s: float
 
     def name(self, rank: int) -> str:
-        """Return how messages call a rank."""
+        """Return a rank's name in messages."""
         return f"{self.collective} rank {rank} ({self.hosts[rank]})"
 
 
@@ -109,7 +109,7 @@ Endpoint = tuple[str, int]
 
 @dataclass(frozen=True)
 class Listening:
-    """A rank's word that peers can connect to it."""
+    """A rank's report that peers can connect to it."""
 
     endpoint: Endpoint
 
@@ -124,7 +124,7 @@ class StepOrder:
 
 @dataclass(frozen=True)
 class StepDone:
-    """A rank's word that a step ended with the right sum; times are ``time.monotonic()``."""
+    """A rank's report that a step ended with the right sum; times are ``time.monotonic()``."""
 
     step: int
     started: float
@@ -133,7 +133,7 @@ class StepDone:
 
 @dataclass(frozen=True)
 class RankFailed:
-    """A rank's last word. ``is_consequence`` if another rank's end made it fail, ``is_stall`` if waiting in vain."""
+    """A rank's report of its failure. ``is_consequence``: another rank ended first; ``is_stall``: a wait timed out."""
 
     text: str
     is_consequence: bool
@@ -141,7 +141,7 @@ class RankFailed:
 
 
 def run_rank(agent: Agent, arguments: RankArguments) -> None:
-    """Be one rank of a collective until the run says stop (a program, see :mod:`fabric.agents`)."""
+    """Run one rank of a collective until the run stops it (a program, see :mod:`fabric.agents`)."""
     try:
         with contextlib.ExitStack() as open_links:
             links = _connected(agent, arguments)
@@ -170,7 +170,7 @@ def _connected(agent: Agent, arguments: RankArguments) -> dict[Edge, tuple[Link,
 
 
 def _accepted(listener: socket.socket, arguments: RankArguments) -> dict[Edge, socket.socket]:
-    """Return the next connection and which it is; none if its dialer gave it up and tries again."""
+    """Return the next connection and its edge; None if its dialer closed it and tries again."""
     sock, address = accept(listener, arguments.options, START_TIMEOUT_S)
     sock.settimeout(START_TIMEOUT_S)
     try:

@@ -1,4 +1,4 @@
-"""TCP streams between NICs for a time, as many at once as asked for, and what each delivered in a window of it.
+"""TCP streams between NICs for a time, as many at once as requested, and the bytes of each in a window of it.
 
 A program in every host listens on each of its NICs. For every round it opens the connections that it is told to, sends
 zeros until the window is over, and counts what arrives in it; then all connections are reset, so that nothing of a

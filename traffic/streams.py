@@ -1,4 +1,4 @@
-"""Long-running senders: TCP connections that never run dry, and what of each arrives in a stretch of time.
+"""Long-running senders: TCP connections that never run dry, and the bytes of each that arrive in a period.
 
 Each stream has a program at either end. In a phase, the source connects at a moment drawn at random, sends without a
 pause until the phase's end and closes; the sink reads all that comes, and counts what arrives in the measured part of

@@ -1,5 +1,4 @@
-"""Sockets of the fabric's programs: TCP with a Service Level and a congestion control of its own, and what TCP says of
-itself.
+"""Sockets of the fabric's programs: TCP with a Service Level and a congestion control of its own, and TCP_INFO.
 
 Every socket is made by :func:`listen`, :func:`accept`, :func:`connect` or :func:`unconnected`, or is given its options
 by :func:`configure`, so that no connection can carry the wrong DSCP or the kernel's default congestion control by

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import types
 from collections.abc import Iterable, Iterator
 from enum import Enum
@@ -11,6 +13,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
+import topologies
 from experiments.config import RunConfig
 from experiments.registry import EXPERIMENTS
 from fabric import units
@@ -39,9 +42,23 @@ def config_page() -> Iterator[str]:
         }
         yield from _table(own)
         models.update(_models_in(experiment.config))
+    yield from ("## Topologies", "", "A topology is a file of its own, or the value of `topology`.", "")
+    for spec in _topologies():
+        yield from (*_prose(spec), "", *_table(spec.model_fields))
+        models.update(_models_in(spec))
     yield from ("## Parts of configs", "")
     for name in sorted(models):
         yield from (f"### {name}", "", *_prose(models[name]), "", *_table(models[name].model_fields))
+
+
+def _topologies() -> Iterator[Model]:
+    """Yield what topology files of each ``builder`` may have."""
+    for found in pkgutil.walk_packages(topologies.__path__, "topologies."):
+        module = importlib.import_module(found.name)
+        for value in vars(module).values():
+            is_own = isinstance(value, type) and issubclass(value, BaseModel) and value.__module__ == found.name
+            if is_own and "builder" in value.model_fields:
+                yield value
 
 
 def _prose(model: Model) -> list[str]:

@@ -12,11 +12,13 @@ import importlib.util
 import pkgutil
 import shutil
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from configs import config_page
 from docutils import nodes
+from pydantic import BaseModel
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
@@ -95,8 +97,17 @@ def write_pages(app: Sphinx) -> None:
             (target / "api" / f"{name}.md").write_text(page)
 
 
+def short_signature(
+    app: Sphinx, what: str, name: str, found: object, options: object, signature: str | None, returned: str | None
+) -> tuple[str, None] | None:
+    """Leave out the parameters of configs, whose keys the page of configs has, and of enumerations."""
+    is_value = isinstance(found, type) and issubclass(found, (BaseModel, Enum))
+    return ("", None) if is_value else None
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     app.add_directive("result-tables", ResultTables)
     app.connect("builder-inited", write_pages)
+    app.connect("autodoc-process-signature", short_signature)
     return {"parallel_read_safe": True}

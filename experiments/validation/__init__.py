@@ -1,4 +1,4 @@
-"""What ``fabric validate`` does.
+"""The tests of ``fabric validate``.
 
 Pure::
 

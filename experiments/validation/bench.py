@@ -1,4 +1,4 @@
-"""What the validator's tests share: the fabric, its routes, programs in hosts, and whether the machine kept up."""
+"""Common parts of the validator's tests: the fabric, its routes, programs in hosts, and whether the machine kept up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which links explain the pairs that fell short: those that short pairs have in common and no good pair used."""
+"""The links that explain slow pairs: those that slow pairs have in common and no good pair used."""
 
 from __future__ import annotations
 

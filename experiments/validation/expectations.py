@@ -1,4 +1,4 @@
-"""What TCP flows should reach on a fabric in order: alone on their paths, and sharing links fairly."""
+"""The rates that TCP flows should reach on a fabric in order: alone on their paths, and sharing links fairly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of links: from carrier, from where frames were seen to arrive, and from what directions carried."""
+"""Faults of links: from their carrier, from where frames arrived, and from the rate of each direction."""
 
 from __future__ import annotations
 

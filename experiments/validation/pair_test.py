@@ -1,4 +1,4 @@
-"""What every two NICs deliver to each other over a path of their own, and which link is to blame where it is little."""
+"""The rate between every two NICs over a path of their own, and the link to blame where it is low."""
 
 from __future__ import annotations
 

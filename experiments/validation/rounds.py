@@ -1,4 +1,4 @@
-"""Which NICs talk to which, and when: every two NICs once, in rounds in which no two pairs share a link."""
+"""The schedule of pairs: every two NICs once, in rounds in which no two pairs share a link."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The validator's tests in the order in which an operator would mend things.
 
-Where cables are wrong, what travels over them says nothing, so the bandwidth tests are not run; what slow or lossy
-links explain is not reported again. What looks wrong is measured again, with less beside it, before it is called a
-fault; and if the machine was late each time, nothing is said of it.
+Where cables are wrong, measured rates mean nothing, so the bandwidth tests are not run; effects of slow or lossy links
+are not reported again. A suspected fault is measured again, with less load at the same time, before it is reported; if
+the machine was late each time, it is not reported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From a result's tables to the numbers that figures show; no drawing here.
+"""The numbers that figures show, from a result's tables; no drawing here.
 
 Counters are cumulative and each port may be read at its own moment, so a rate is always a difference of one series
-over its own times. A counter that falls was started anew (its queue was replaced) and counts on from there.
+over its own times. A counter that falls was restarted (its queue was replaced) and continues from there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Figures of what programs measured: latencies of storage and steps of collectives."""
+"""Figures of programs: latencies of storage and steps of collectives."""
 
 from __future__ import annotations
 

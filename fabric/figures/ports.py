@@ -1,4 +1,4 @@
-"""Figures of what ports measured: throughput of lanes, queue depths, and the topology coloured by utilisation."""
+"""Figures of ports: throughput of lanes, queue depths, and the topology coloured by utilisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figure of what programs keep beside a growing load of others: a panel a program and load, a curve a queueing.
+"""The figure of what programs keep as the load of others grows: one panel per program and load, one curve per queueing.
 
 ``protection`` of a summary has ``panels``, each with ``title``, ``axis`` (what its ``loads`` are, percent if
 ``is_fraction``), ``curves`` (bytes/s at each load, or None, by queueing), ``alone_Bps`` (what the program has alone),

@@ -1,4 +1,4 @@
-"""Maps of rows over time, a panel a phase side by side: when each of many ports was how full, still or waited for."""
+"""Maps of rows over time, one panel per phase: how full or stalled each of many ports was, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figure of one experiment in several queueings, side by side: a panel a measure, a bar a queueing.
+"""The figure of one experiment in several queueings, side by side: one panel per measure, one bar per queueing.
 
 ``side_by_side`` of a summary has ``unit``, ``queueings``, ``panels`` (``title``, ``values`` and, if theory says
 something, ``theory``, each in the order of the queueings; ``unit``, if it is a panel's own) and ``drops_packets``;

@@ -1,4 +1,4 @@
-"""The figure of how far an incast's congestion spreads, and whom it slows, by routing policy."""
+"""The figure of how far an incast's congestion spreads, and which flows it slows, by routing policy."""
 
 from __future__ import annotations
 

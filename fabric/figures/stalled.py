@@ -1,4 +1,4 @@
-"""The figure of when each link and lane of lossless phases stood still."""
+"""The figure of when each link and lane of lossless phases was stalled."""
 
 from __future__ import annotations
 

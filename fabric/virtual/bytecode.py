@@ -1,4 +1,4 @@
-"""Compiled Python modules for guests: one state of them, whatever else this machine has compiled.
+"""Compiled Python modules for guests: always the same, whatever else this machine has compiled.
 
 Whether Python finds a module compiled or compiles it decides how memory is laid out, and with that in which order sets
 are iterated: under contention, figures then differ by percents. Guests therefore take compiled modules from a directory

@@ -2,7 +2,7 @@
 
 A guest that waits in the ordinary way is idle, and its clock leaps ahead. So a line is asked for by reading a symbolic
 link in the control directory: ``host.c`` answers the kernel's ``readlink()`` of that name, and does not return before
-the user has. The kernel is one thread, hence all of the guest stands still meanwhile, its clock included, and takes no
+the user has. The kernel is one thread, so the whole guest stands still meanwhile, its clock included, and uses no
 CPU time. (A link, because its target is the one thing of which hostfs keeps no copy.)
 
 Ctrl-C is a character on the guest's terminal ``tty1``; its other end is a socket.

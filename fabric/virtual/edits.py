@@ -1,7 +1,7 @@
-"""What the guest kernel's source is changed in, beyond what an option of the kernel can say.
+"""Changes of the guest kernel's source, beyond what kernel options can express.
 
-Kernels differ, so a change may be written in several ways; exactly one of them must fit a source. Which sources fit is
-found out from the few files concerned, before anything is built (:func:`misfits`).
+Kernels differ, so a change may be written in several ways; exactly one of them must fit a source. Whether a source fits
+is determined from the few files concerned, before anything is built (:func:`misfits`).
 """
 
 from __future__ import annotations

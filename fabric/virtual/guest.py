@@ -7,7 +7,7 @@
          └── directory ┘  job, stdout, stderr, status, console: deleted at the end, whatever the end is
 
 The guest sees the host's files, and writes to them as the account that runs it. Only ``/tmp``, ``/run`` and ``/dev``
-are its own; the directories that the program needs from there are kept in sight. In the guest the program is root.
+are its own; directories there that the program needs stay visible. In the guest the program is root.
 
 Computing costs no virtual time: the clock moves only when every process sleeps, and then at once to the next event
 (reading it costs a program 1 ns, so that loops which wait for it to move do end).

@@ -2,7 +2,7 @@
 
 A built kernel lives in a directory of its own in the cache, named after the source it was built from and a fingerprint
 of what this package adds to it (``kernel.config``, ``init.c``, ``host.c``, :mod:`fabric.virtual.edits`). It gets that
-name only when it is complete, so a half-built kernel is never used, and kernels of several versions lie side by side::
+name only when it is complete, so a half-built kernel is never used, and several versions can coexist::
 
     linux         the kernel, an ordinary program
     init          PID 1 of the guest

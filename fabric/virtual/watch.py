@@ -1,4 +1,4 @@
-"""Looks at a running guest's clock from outside: says how far it is, and when to give up."""
+"""Watches a running guest's clock from outside: reports its progress, and when to give up."""
 
 from __future__ import annotations
 

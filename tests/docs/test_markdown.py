@@ -27,6 +27,10 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def id_of(value: Path | str) -> str:
+    return name_of(value) if isinstance(value, Path) else value
+
+
 def anchors_of(text: str) -> set[str]:
     """Return the anchors of a document: its headings as GitHub and MyST make them, and explicit targets."""
     headings = re.findall(r"^#+ +(.+)$", FENCE.sub("", text), re.MULTILINE)
@@ -66,7 +70,7 @@ def test_documents_are_found() -> None:
     assert len(list(commands())) > 20
 
 
-@pytest.mark.parametrize(("path", "target"), links(), ids=str)
+@pytest.mark.parametrize(("path", "target"), links(), ids=id_of)
 def test_links_lead_somewhere(path: Path, target: str) -> None:
     file, _, anchor = target.partition("#")
     found = (path.parent / file).resolve() if file else path
@@ -75,7 +79,7 @@ def test_links_lead_somewhere(path: Path, target: str) -> None:
         assert anchor in anchors_of(found.read_text()), f"{name_of(path)}: {target}: {file} has no heading {anchor}"
 
 
-@pytest.mark.parametrize(("path", "entry"), entries(), ids=str)
+@pytest.mark.parametrize(("path", "entry"), entries(), ids=id_of)
 def test_tables_of_contents_name_pages(path: Path, entry: str) -> None:
     assert (path.parent / f"{entry}.md").is_file()
 
@@ -91,7 +95,7 @@ def test_every_image_is_shown() -> None:
     assert shown == set((ROOT / "docs" / "images").iterdir())
 
 
-@pytest.mark.parametrize(("path", "command"), commands(), ids=str)
+@pytest.mark.parametrize(("path", "command"), commands(), ids=id_of)
 def test_commands_parse(path: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(command, comments=True)[1:]
     ours = words[: words.index("--")] if "--" in words else words

@@ -40,7 +40,7 @@ def test_a_run_whose_queues_drop_has_no_lack_of_what_only_lossless_ones_have(
     assert f"Losslessness, in the queueings {queueing}." in found
     assert f"idle link, in the queueings {queueing}." in found
     assert "HOQLife" not in found
-    assert "pause" not in found
+    assert "PFC's frames" not in found
 
 
 def test_a_run_of_both_names_those_that_drop(make_result: MakeResult) -> None:

@@ -4,12 +4,12 @@
 
     job, mgmtd          the run's side: starts programs, publishes chain tables, gathers rows
     client, workloads   in a compute host: reads, writes, verifies; the load
-    service             in a storage node: listens on each of its NICs, one a zone
+    service             in a storage node: listens on each of its NICs, one per zone
     replica             the state of a service's chunks and the CRAQ protocol, without sockets
-    links, wire         links that are made again when lost; frames, messages and calls on TCP connections
-    permits             how many at once, with a deadline for who waits
+    links, wire         links that are re-established when lost; frames, messages and calls on TCP connections
+    permits             how many at once, with a deadline for waiting
     chains, payload     pure: where chunks live and what they hold
-    config              what a YAML file says
+    config              the keys of YAML files
 
 Sources: the design notes and code of deepseek-ai/3FS at e2cef822 ("3FS" below), and Fire-Flyer AI-HPC, arXiv
 2408.14158v2, section VI-B ("FF2").

@@ -1,7 +1,7 @@
-"""The client library: reads and writes of chunks, tried again until they succeed; everything that comes is verified.
+"""The client library: reads and writes of chunks, retried until they succeed; all data is verified.
 
-Reads go to any target of a chain, batched by storage node within 3FS's limits; writes go to the head. A client in a
-zone knows the services' NICs of that zone alone.
+Reads go to any target of a chain, batched by storage node within 3FS's limits; writes go to the head. A client uses
+the services' NICs of its own zone only.
 """
 
 from __future__ import annotations

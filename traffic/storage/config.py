@@ -1,4 +1,4 @@
-"""What a YAML file says of the storage service, its clients and their load; every limit is 3FS's or says why not."""
+"""Config of the storage service, its clients and their load; every limit is 3FS's or states why not."""
 
 from __future__ import annotations
 

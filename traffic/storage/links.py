@@ -1,4 +1,4 @@
-"""A program's links to its peers: made at the start, and made again, when next wanted, once they are lost."""
+"""A program's links to its peers: made at the start, and re-established on next use once they are lost."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The words of the storage service: kinds, statuses and fixed-size records, as long as 3FS's.
+"""Messages of the storage service: kinds, statuses and fixed-size records, as long as 3FS's.
 
 A frame is a header of 80 bytes (3FS: uuid, flags, version and eight timestamps), records, then payload. A call bears
 the time until which its caller waits (``time.monotonic()``, which all programs of a world share), so that nobody works
-on what nobody waits for. A record of a
+for a caller that has given up. A record of a
 read or a write is 92 bytes, since 3FS's carry an RDMA buffer's keys: a read of one chunk asks with 172 bytes, of 128
 with 12 KB; leave to send is asked for with 88.
 """

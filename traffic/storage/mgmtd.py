@@ -1,4 +1,4 @@
-"""The cluster manager: sees storage services die and publishes the next chain table, out of band (3FS: ``mgmtd``)."""
+"""The cluster manager: detects dead services and publishes the next chain table, out of band (3FS: ``mgmtd``)."""
 
 from __future__ import annotations
 

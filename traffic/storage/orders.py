@@ -1,4 +1,4 @@
-"""What the run and the programs of the storage service say to each other, over pipes and never over the fabric."""
+"""Orders and answers between the run and the programs of the storage service, over pipes, never over the fabric."""
 
 from __future__ import annotations
 

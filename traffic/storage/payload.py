@@ -1,5 +1,5 @@
-"""What chunks hold: bytes that anyone can make again from a small recipe, so that a reader checks content, not only a
-checksum, and a service need not keep what it can make again.
+"""Content of chunks: bytes generated from a small recipe, so that readers check content, not only a checksum, and
+services need not store what they can generate.
 
 The checksum is CRC-32 (``zlib.crc32``). 3FS uses CRC-32C; Python's standard library has none, and a slower one in
 Python would be the emulation's bottleneck. Both find any burst error of up to 32 bits.

@@ -1,4 +1,4 @@
-"""Permits for a limited number at a time, handed out in turn; who waits for one has a deadline."""
+"""Permits for a limited number at a time, handed out in order; waiting for one has a deadline."""
 
 from __future__ import annotations
 

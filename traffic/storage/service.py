@@ -8,8 +8,8 @@ zone that the write came from: storage traffic never crosses zones, and each zon
 A read: the disks, then leave to send (``apply``) if request-to-send is on, then one of the NIC's permits, then the
 data; the order is 3FS's. If leave is not given in time the service counts it and sends anyway, as 3FS does.
 
-Nothing is done for a caller who waits no longer, and a caller is told BUSY before it gives up. What a write leaves
-pending then is completed by one task a chunk, however long that takes.
+Nothing is done for a caller that has given up, and a caller gets BUSY before it gives up. A version that a write leaves
+pending is completed by one task per chunk, however long that takes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What came of reading acknowledged writes back."""
+"""The outcome of reading acknowledged writes back."""
 
 from __future__ import annotations
 

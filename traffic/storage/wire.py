@@ -4,7 +4,7 @@ Small messages and payloads have a connection each. On one connection, leave to 
 megabytes already queued, and 3FS's messages do not.
 
 A call bears the time until which its caller waits. What comes later is dropped: a call before it is handled, a reply
-before it is sent. A stream that makes no sense ends the program: to go on without that peer would be another
+before it is sent. A corrupt stream ends the program: to continue without that peer would be another
 experiment.
 """
 

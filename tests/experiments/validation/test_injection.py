@@ -45,7 +45,7 @@ def test_a_state_follows_the_link_plugged_into_the_first_end() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("slow link", "says no fault"),
+        ("slow link", "names no fault"),
         ("link z0l00-z0s09 down", "z0s09"),
         ("link z0l00:6 rate fast", "is no number"),
         ("link z0l00:6 rate 1.5", "less than 1"),
