@@ -26,6 +26,8 @@ from experiments.protection import ProtectionConfig, run_protection
 from experiments.routing_incast import QUESTION as ROUTING_INCAST_QUESTION
 from experiments.routing_incast import RoutingIncastConfig, run_routing_incast
 from experiments.session import Session
+from experiments.shared_cluster import QUESTION as SHARED_CLUSTER_QUESTION
+from experiments.shared_cluster import SharedClusterConfig, run_shared_cluster
 from fabric.config import checked, read_yaml, unknown_key, with_overrides
 from fabric.errors import ConfigError
 from topologies.load import fabric_of
@@ -61,6 +63,7 @@ EXPERIMENTS = {
         Experiment("protection", PROTECTION_QUESTION, ProtectionConfig, run_protection),
         Experiment("hfreduce_vs_nccl", HFREDUCE_VS_NCCL_QUESTION, HFReduceVsNcclConfig, run_hfreduce_vs_nccl),
         Experiment("routing_incast", ROUTING_INCAST_QUESTION, RoutingIncastConfig, run_routing_incast),
+        Experiment("shared_cluster", SHARED_CLUSTER_QUESTION, SharedClusterConfig, run_shared_cluster),
         Experiment("link_flap", LINK_FLAP_QUESTION, LinkFlapConfig, run_link_flap),
         Experiment("lossless_soak", LOSSLESS_SOAK_QUESTION, LosslessSoakConfig, run_lossless_soak),
         Experiment("flash_cut_year", FLASH_CUT_YEAR_QUESTION, FlashCutYearConfig, run_flash_cut_year),

@@ -361,7 +361,7 @@ class Session:
     ) -> Verdict:
         """Write the run's files and return its verdict; ``command``: by what it was asked for."""
         verdict = self.judge()
-        self.keep_frame("metrics", metrics_frame(summary["metrics"]))
+        self.keep_frame("metrics", metrics_frame(summary["metrics"], _job_names(summary)))
         for name in TABLES:
             writer.write_table(name, self.table(name))
         writer.write_yaml("config.yaml", config)
@@ -398,6 +398,11 @@ class Session:
             "machine": machine_facts(),
             "versions": versions(),
         }
+
+
+def _job_names(summary: Mapping[str, Any]) -> set[str]:
+    """Return the names of jobs that metrics may be of: those that a summary lists, and kinds of traffic."""
+    return {*summary.get("jobs", ()), *(level.label for level in ServiceLevel)}
 
 
 def _job_row(phase: str, played: Played) -> dict[str, Any]:

@@ -54,10 +54,11 @@ def metric_at(path: str, value: float, jobs: Collection[str] = _JOBS) -> Metric:
     return Metric(phase, "", rest, value)
 
 
-def metrics_frame(values: Mapping[str, float]) -> pd.DataFrame:
-    """Return the table ``metrics`` of values by their paths; what is no number is left out."""
+def metrics_frame(values: Mapping[str, float], jobs: Collection[str] = _JOBS) -> pd.DataFrame:
+    """Return the table ``metrics`` of values by their paths, in which a job is one of ``jobs``; what is no number is
+    left out."""
     found = [
-        metric_at(path, float(value))
+        metric_at(path, float(value), jobs)
         for path, value in values.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]

@@ -62,7 +62,7 @@ def test_jobs_play_in_their_windows_and_rows_bear_their_names() -> None:
     ]
     began, records, played = play(windows, 0.6)
     assert whole.at_s(began)[0][1] <= 0
-    assert late.at_s(began)[0] == ("p", pytest.approx(0.2, abs=0.05))
+    assert late.at_s(began)[0][1] == pytest.approx(0.2, abs=0.05)
     assert [word for word, _ in twice.told] == ["p", "halt", "p", "halt"]
     assert [at for _, at in twice.at_s(began)] == pytest.approx([0.1, 0.2, 0.3, 0.4], abs=0.05)
     assert late.told[1][1] >= began + 0.6

@@ -1,0 +1,223 @@
+"""What do jobs that share a fabric cost each other?
+
+Each job plays alone first, then all play on one timeline: jobs start and end at their own times, on compute nodes of
+their own, and share links, lanes and storage nodes. The same jobs, seeds and routes play in all phases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import combinations
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import Field
+
+from experiments.config import RunConfig
+from experiments.job_config import Allocation, AnyJobConfig, PlacedJob, job_faults, place_jobs
+from experiments.session import PhaseOutcome, Session
+from fabric.config import TimeS
+from fabric.lanes import Queueing
+from fabric.model import Fabric
+from fabric.units import format_time
+from traffic import metrics
+
+QUESTION = "What do jobs that share a fabric cost each other, and which ports do they share?"
+TOGETHER = "together"
+Duration = Annotated[TimeS, Field(gt=0)]
+
+
+class SharedClusterConfig(RunConfig):
+    """The jobs, their queueing, and how long they play."""
+
+    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LANES
+    alone_time: Duration = 8.0
+    together_time: Duration = 40.0
+    allocation: Annotated[Allocation, Field(strict=False)] = Allocation.PACKED
+    jobs: Annotated[list[AnyJobConfig], Field(min_length=1)]
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """The one."""
+        return (self.queueing,)
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric."""
+        yield from super().faults(fabric)
+        yield from job_faults(self.jobs, fabric, self.together_time)
+
+
+def run_shared_cluster(session: Session, config: SharedClusterConfig) -> dict[str, Any]:
+    """Play each job alone, then all on their timeline; return the summary."""
+    placed = place_jobs(config.jobs, session.stage, session.live.plan, config.allocation)
+    session.use_queueing(config.queueing)
+    with ExitStack() as stack:
+        for one in placed:
+            session.tell(f"starting {one.name} on {len(one.nodes)} nodes")
+            stack.callback(one.job.close)
+            one.job.start()
+        for one in placed:
+            session.run_phase(alone(one.name), f"{one.name} alone", [one.job], config.alone_time)
+        windows = [window for one in placed for window in one.windows()]
+        together = session.run_phase(TOGETHER, "all jobs, each at its times", windows, config.together_time)
+    return summarize(session, placed, together)
+
+
+def alone(job: str) -> str:
+    """Return the name of the phase in which a job plays alone."""
+    return f"{job}_alone"
+
+
+def summarize(session: Session, placed: list[PlacedJob], together: PhaseOutcome) -> dict[str, Any]:
+    """Return the tables and metrics of a run."""
+    found = {
+        phase: {one.name: job_metrics(session, one, phase) for one in placed if phase in (TOGETHER, alone(one.name))}
+        for phase in (*(alone(one.name) for one in placed), TOGETHER)
+    }
+    values = {
+        f"{phase}.{job}.{name}": value
+        for phase, by_job in found.items()
+        for job, numbers in by_job.items()
+        for name, value in numbers.items()
+    }
+    slowdowns = {one.name: slowdown(found[alone(one.name)][one.name], found[TOGETHER][one.name]) for one in placed}
+    values |= {f"{TOGETHER}.{job}.slowdown": value for job, value in slowdowns.items() if value is not None}
+    return {
+        "title": "Jobs that share a fabric",
+        "answer": _answer(slowdowns),
+        "jobs": [one.name for one in placed],
+        "metrics": values,
+        "tables": [_jobs_table(session, placed, found, slowdowns), sharing_table(session, placed, together)],
+    }
+
+
+def job_metrics(session: Session, one: PlacedJob, phase: str) -> dict[str, float]:
+    """Return the numbers of a job in a phase, over all windows in which it played."""
+    rows = {name: _of(session.table(name), phase, one.name) for name in ("jobs", "steps", "operations")}
+    played_s = float((rows["jobs"]["ended_s"] - rows["jobs"]["started_s"]).sum())
+    found = {"played_s": played_s}
+    if not rows["steps"].empty:
+        medians = metrics.with_bandwidths(rows["steps"])[["algbw", "busbw", "time_s"]].median()
+        found |= {"algbw_Bps": float(medians["algbw"]), "busbw_Bps": float(medians["busbw"])}
+        found |= {"step_s": float(medians["time_s"]), "steps": float(len(rows["steps"]))}
+    for operation in ("read", "write", "flow"):
+        ended = rows["operations"][rows["operations"]["operation"] == operation]
+        if not ended.empty and played_s > 0:
+            latency = metrics.operation_latency(ended)
+            found[f"{operation}.bandwidth_Bps"] = float(ended["size_bytes"].sum()) / played_s
+            found |= {f"{operation}.p50_s": latency.p50_s, f"{operation}.p99_s": latency.p99_s}
+            found[f"{operation}.operations"] = float(len(ended))
+    return found
+
+
+def _of(table: pd.DataFrame, phase: str, job: str) -> pd.DataFrame:
+    return table[(table["phase"] == phase) & (table["job"] == job)]
+
+
+_SPEEDS = ("algbw_Bps", "read.bandwidth_Bps", "write.bandwidth_Bps", "flow.bandwidth_Bps")
+"""What a job is measured by: the first that it has."""
+
+
+def speed_of(found: dict[str, float]) -> tuple[str, float] | None:
+    """Return the name and value of what a job is measured by; None if it got nothing done."""
+    return next(((name, found[name]) for name in _SPEEDS if name in found), None)
+
+
+def slowdown(apart: dict[str, float], together: dict[str, float]) -> float | None:
+    """Return how many times as fast a job was alone as in company; None if it got nothing done in one of them."""
+    before, after = speed_of(apart), speed_of(together)
+    return None if before is None or after is None or not after[1] else before[1] / after[1]
+
+
+def _answer(slowdowns: dict[str, float | None]) -> str:
+    parts = [f"{job} {'got nothing done' if value is None else f'{value:.2f}'}" for job, value in slowdowns.items()]
+    return f"Speed alone over speed with the other jobs: {', '.join(parts)}."
+
+
+def _jobs_table(
+    session: Session,
+    placed: list[PlacedJob],
+    found: dict[str, dict[str, dict[str, float]]],
+    slowdowns: dict[str, float | None],
+) -> dict[str, Any]:
+    rows = []
+    jobs = session.table("jobs")
+    began_s = session.phases[-1].phase.started_s
+    for one in placed:
+        times = _of(jobs, TOGETHER, one.name)
+        spans = [f"{began - began_s:.1f} - {ended - began_s:.1f} s" for began, ended in _spans(times)]
+        value = slowdowns[one.name]
+        rows.append(
+            [
+                one.name,
+                one.config.kind,
+                str(len(one.nodes)),
+                session.live.emulation.lane_plan.lane_of(one.job.level).name,
+                ", ".join(spans) or "never",
+                *(_speed_text(found[phase][one.name]) for phase in (alone(one.name), TOGETHER)),
+                "-" if value is None else f"{value:.2f} x",
+            ]
+        )
+    return {
+        "title": "Jobs",
+        "columns": ["job", "kind", "nodes", "lane", "played", "alone", "together", "slowdown"],
+        "rows": rows,
+        "note": "algbw (median step) of collectives, bandwidth of reads or flows of the others, while the job played",
+    }
+
+
+def _speed_text(found: dict[str, float]) -> str:
+    speed = speed_of(found)
+    if speed is None:
+        return "nothing done"
+    latency = f", p99 {format_time(found['read.p99_s'])}" if "read.p99_s" in found else ""
+    return f"{speed[1] / 1e6:.3f} MB/s{latency}"
+
+
+def sharing_table(session: Session, placed: list[PlacedJob], together: PhaseOutcome) -> dict[str, Any]:
+    """Return who shares which ports with whom by the routes: of each two jobs, how many ports of switches, and the one
+    of them that was used most."""
+    used = port_use(session, together)
+    rows = []
+    for a, b in combinations(placed, 2):
+        shared = [port for port in a.loads if port in b.loads and port.node.is_switch]
+        busiest = max(shared, key=lambda port: used.get(str(port), 0.0), default=None)
+        same_lane = a.job.level is b.job.level
+        rows.append(
+            [
+                f"{a.name}, {b.name}",
+                f"{overlap_s(session, a.name, b.name):.1f} s",
+                "the same" if same_lane else "two",
+                str(len(shared)),
+                "-" if busiest is None else f"{busiest} ({used.get(str(busiest), 0.0):.0%})",
+            ]
+        )
+    return {
+        "title": "Who shares ports with whom",
+        "columns": ["jobs", "both played", "lanes", "ports of switches on paths of both", "busiest of them"],
+        "rows": rows,
+        "note": "by the routes in use; in brackets: how much of its rate the port sent, over the whole phase",
+    }
+
+
+def overlap_s(session: Session, a: str, b: str) -> float:
+    """Return for how long two jobs played at once."""
+    jobs = session.table("jobs")
+    first, second = (_spans(_of(jobs, TOGETHER, name)) for name in (a, b))
+    return sum(max(0.0, min(x[1], y[1]) - max(x[0], y[0])) for x in first for y in second)
+
+
+def _spans(rows: pd.DataFrame) -> list[tuple[float, float]]:
+    return list(zip(rows["started_s"].astype(float), rows["ended_s"].astype(float), strict=True))
+
+
+def port_use(session: Session, outcome: PhaseOutcome) -> dict[str, float]:
+    """Return what fraction of its rate each port sent in a phase."""
+    ports, phase = session.table("ports"), outcome.phase
+    inside = ports[ports["at_s"].between(phase.started_s, phase.ended_s)]
+    sent = inside.groupby(["port", "lane"], observed=True)["sent_bytes"].agg(["min", "max"])
+    totals = (sent["max"] - sent["min"]).groupby("port", observed=True).sum()
+    rates: dict[str, int] = {str(port): link.rate_bps for port, link in session.live.fabric.directed_ports()}
+    seconds = phase.ended_s - phase.started_s
+    return {str(name): float(total) * 8 / rates[str(name)] / seconds for name, total in totals.items()}

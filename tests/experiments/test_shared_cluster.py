@@ -1,0 +1,142 @@
+"""Jobs of a config: where they play, when, what is refused; and what a run of them says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from controllers.routes import plan_static_routes
+from experiments import shared_cluster
+from experiments.job_config import Allocation, allocate, place_jobs
+from experiments.registry import resolve
+from experiments.shared_cluster import SharedClusterConfig, job_metrics, overlap_s, slowdown
+from fabric.errors import ConfigError
+from fabric.lanes import ServiceLevel
+from fabric.results import TABLES
+from topologies.load import load_fabric
+from traffic.job import Stage
+
+SMALL = load_fabric("fire_flyer_2_small")
+PLAN = plan_static_routes(SMALL)
+
+
+def configured(jobs: list[dict[str, Any]], **more: Any) -> SharedClusterConfig:
+    import json
+
+    settings = [f"jobs={json.dumps(jobs)}", *(f"{key}={json.dumps(value)}" for key, value in more.items())]
+    config = resolve("shared_cluster", settings)[1]
+    assert isinstance(config, SharedClusterConfig)
+    return config
+
+
+def train(name: str, **values: Any) -> dict[str, Any]:
+    return {"name": name, "kind": "hfreduce", "nodes": 4, **values}
+
+
+def test_packed_jobs_have_the_next_nodes_each_and_spread_ones_take_turns() -> None:
+    config = configured([train("a", nodes=2), train("b", nodes=["z0h001", "z0h005"]), train("c", nodes=3)])
+    packed = allocate(config.jobs, SMALL, Allocation.PACKED)
+    spread = allocate(config.jobs, SMALL, Allocation.SPREAD)
+    assert [str(node) for node in packed["a"]] == ["z0h000", "z0h002"]
+    assert [str(node) for node in packed["b"]] == [str(node) for node in spread["b"]] == ["z0h001", "z0h005"]
+    assert [str(node) for node in packed["c"]] == ["z0h003", "z0h004", "z0h006"]
+    assert [str(node) for node in spread["a"]] == ["z0h000", "z0h003"]
+    assert [str(node) for node in spread["c"]] == ["z0h002", "z0h004", "z0h006"]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "words"),
+    [
+        ([train("a"), train("a")], "jobs: a: 2 jobs have this name"),
+        (
+            [train("a", nodes=20), train("b", nodes=5)],
+            "jobs: ask for 25 nodes, and 24 compute nodes have no job by name",
+        ),
+        ([train("a", nodes=1)], "jobs.a.nodes: 1; hfreduce needs 2 or more"),
+        ([train("a", nodes=["z0h000", "z9h000"])], "jobs.a.nodes: z9h000: no compute node of fire_flyer_2_small"),
+        ([train("a", nodes=["z0h000", "z0h000"])], "jobs.a.nodes: names a node twice"),
+        ([train("a", service_level="gold")], "jobs.a.service_level: 'gold'; use one of"),
+        ([train("a", start="40 s")], "jobs.a: plays last from 40 s, and the phase lasts 40 s"),
+        ([train("a", repeat={"every": "2 s", "times": 1})], "jobs.a.repeat: begins again every 2 s"),
+        ([train("a", kind="torch")], "jobs"),
+        ([train("a", gpus=3)], "gpus"),
+        ([], "jobs"),
+    ],
+)
+def test_jobs_that_cannot_be_are_refused(jobs: list[dict[str, Any]], words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        configured(jobs)
+    assert words in str(refused.value)
+
+
+def test_a_job_plays_again_as_its_config_says() -> None:
+    (job,) = configured([train("a", start="1 s", duration="2 s", repeat={"every": "5 s", "times": 2})]).jobs
+    assert job.windows() == [(1.0, 3.0), (6.0, 8.0), (11.0, 13.0)]
+
+
+def test_placed_jobs_know_their_ports_their_names_and_their_lanes() -> None:
+    jobs = [
+        train("a"),
+        {"name": "ring", "kind": "nccl", "nodes": 4, "service_level": "other"},
+        {"name": "data", "kind": "storage", "nodes": 2},
+        {"name": "noise", "kind": "background", "nodes": 4},
+    ]
+    stage = Stage(SMALL, None, lambda node: None, 1)  # type: ignore[arg-type]
+    placed = place_jobs(configured(jobs).jobs, stage, PLAN, Allocation.PACKED)
+    assert [(one.name, one.job.level) for one in placed] == [
+        ("a", ServiceLevel.HFREDUCE),
+        ("ring", ServiceLevel.OTHER),
+        ("data", ServiceLevel.STORAGE),
+        ("noise", ServiceLevel.OTHER),
+    ]
+    for one in placed:
+        senders = {port.node for port in one.loads if not port.node.is_switch}
+        assert set(one.nodes) <= senders, "every node of these jobs sends"
+    storage = placed[2]
+    assert {port.node for port in storage.loads if not port.node.is_switch} == {*storage.nodes, *SMALL.storages}
+
+
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "jobs": [
+        {"phase": "together", "job": "a", "service_level": "hfreduce", "started_s": 0.0, "ended_s": 4.0},
+        {"phase": "together", "job": "a", "service_level": "hfreduce", "started_s": 6.0, "ended_s": 8.0},
+        {"phase": "together", "job": "b", "service_level": "hfreduce", "started_s": 3.0, "ended_s": 7.0},
+    ],
+    "steps": [
+        {"phase": "together", "job": job, "ranks": 4, "size_bytes": 1000, "started_s": 0.0, "ended_s": took}
+        for job, took in (("a", 1.0), ("a", 2.0), ("a", 4.0), ("b", 8.0))
+    ],
+    "operations": [
+        {"phase": "together", "job": "b", "operation": "read", "size_bytes": 600, "started_s": 3.0, "ended_s": 4.0}
+    ],
+}
+
+
+def session() -> Any:
+    frames = {name: pd.DataFrame(rows, columns=list(TABLES[name])) for name, rows in ROWS.items()}
+    return SimpleNamespace(table=frames.__getitem__)
+
+
+def test_a_jobs_numbers_are_its_own() -> None:
+    a, b = (job_metrics(session(), SimpleNamespace(name=name), "together") for name in ("a", "b"))  # type: ignore[arg-type]
+    assert (a["algbw_Bps"], a["steps"], a["played_s"]) == (500.0, 3.0, 6.0)
+    assert b["read.bandwidth_Bps"] == 600 / 4
+    assert "read.p99_s" not in a
+
+
+def test_jobs_overlap_while_both_play() -> None:
+    assert overlap_s(session(), "a", "b") == pytest.approx(1.0 + 1.0)
+
+
+def test_slowdown_is_of_what_a_job_is_measured_by() -> None:
+    assert slowdown({"algbw_Bps": 3.0}, {"algbw_Bps": 2.0}) == 1.5
+    assert slowdown({"read.bandwidth_Bps": 3.0, "write.bandwidth_Bps": 1.0}, {"read.bandwidth_Bps": 6.0}) == 0.5
+    assert slowdown({"algbw_Bps": 3.0}, {}) is None
+
+
+def test_the_experiment_is_listed_with_its_file() -> None:
+    assert Path(shared_cluster.__file__).with_suffix(".yaml").is_file()
