@@ -42,8 +42,8 @@ from controllers.routing import Policy, Repair
 from controllers.task import Task
 from controllers.updates import Installed, Round, rounds_to
 from fabric.errors import ControllerError
-from fabric.identity import NodeId
-from fabric.model import Link, Port
+from fabric.model.identity import NodeId
+from fabric.model.network import Link, Port
 
 cfg.CONF.register_opts([cfg.StrOpt("task", help="the fabric, and how to route in it")])
 

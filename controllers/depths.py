@@ -13,8 +13,8 @@ from controllers import messages
 from controllers.adaptive import decide
 from controllers.plan import Purpose
 from fabric.errors import ControllerError
-from fabric.identity import NodeId, Role
-from fabric.model import Port
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Port
 from fabric.netlink import Netlink
 from fabric.queues import QueueReader
 

@@ -30,8 +30,8 @@ from typing import TypeVar
 
 from controllers.plan import Bucket, FlowRule, Group, Mark, Priority, Purpose
 from fabric.errors import ControllerError
-from fabric.identity import NodeId, Role
-from fabric.model import Fabric, Port
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Fabric, Port
 
 BOUNCED = Mark(0x80 << 32, 0x80 << 32)
 """What a switch puts on a packet that it sends back."""

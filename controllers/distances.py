@@ -19,8 +19,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from fabric.identity import NodeId, Role
-from fabric.model import Fabric, Link, Port
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Fabric, Link, Port
 
 
 class LiveGraph:

@@ -8,8 +8,8 @@ from controllers.ecmp import UDP, FiveTuple, way_of
 from controllers.plan import FlowRule, RoutePlan
 from controllers.planner import Moves
 from fabric.errors import ControllerError
-from fabric.identity import Role
-from fabric.model import Fabric, Nic, Port, Tier
+from fabric.model.identity import Role
+from fabric.model.network import Fabric, Nic, Port, Tier
 
 PROBE_PORT = 33434
 """The UDP port that probes come from and go to: where traceroute's begin."""

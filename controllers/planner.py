@@ -22,8 +22,8 @@ from controllers.ecmp import hashing_of
 from controllers.plan import FlowRule, Group, Hashing, Mark, Parts, Priority, Purpose, RoutePlan, SwitchPlan
 from controllers.routes import STORAGE_PREFIX, Route, plan_static_routes, static_routes
 from controllers.routing import Policy, Repair, Routing
-from fabric.identity import NodeId, Role
-from fabric.model import Fabric, Link, Nic
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Fabric, Link, Nic
 
 Moves = Mapping[tuple[NodeId, str], int]
 """The uplink that adaptive routing has chosen for a leaf and a destination's address, where it is not the planned."""

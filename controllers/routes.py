@@ -27,12 +27,12 @@ from typing import NamedTuple, TypeVar
 
 from controllers.plan import FlowRule, Priority, Purpose, RoutePlan, table_miss
 from fabric.errors import TopologyError
-from fabric.identity import NodeId, Role
-from fabric.model import Fabric, Nic, Port, Tier
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Fabric, Nic, Port, Tier
 
 STATIC = "static"
 STORAGE_PREFIX = "10.128.0.0/9"
-"""Every storage NIC's address, and no other's (see fabric.identity)."""
+"""Every storage NIC's address, and no other's (see fabric.model.identity)."""
 
 Choice = TypeVar("Choice", int, Port)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from controllers.routing import Routing
 from fabric.config import checked
 from fabric.errors import ControllerError
-from fabric.model import Fabric
-from fabric.serial import fabric_from_json, fabric_to_json
+from fabric.model.encoding import fabric_from_json, fabric_to_json
+from fabric.model.network import Fabric
 
 
 @dataclass(frozen=True)

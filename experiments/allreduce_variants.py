@@ -14,9 +14,9 @@ from experiments.isolation import RankOrder
 from experiments.placement import Flow
 from experiments.session import Session
 from fabric.config import TimeS
-from fabric.identity import NodeId, Role
-from fabric.lanes import Queueing, ServiceLevel
-from fabric.model import Fabric
+from fabric.model.identity import NodeId, Role
+from fabric.model.lanes import Queueing, ServiceLevel
+from fabric.model.network import Fabric
 from fabric.units import format_size
 from traffic import metrics
 from traffic.collective import CollectiveJob, ElementsBytes

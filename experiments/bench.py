@@ -28,8 +28,8 @@ from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import lane_counters
 from fabric.emulation import build_with_stock_mininet
 from fabric.engines import current_engine
-from fabric.identity import NodeId
-from fabric.lanes import QueueConfig, Queueing
+from fabric.model.identity import NodeId
+from fabric.model.lanes import QueueConfig, Queueing
 from topologies.load import load_fabric
 from traffic import metrics
 from traffic.hfreduce import HFReduceJob

@@ -15,8 +15,8 @@ from itertools import permutations
 from controllers.paths import planned_path, planned_paths
 from controllers.plan import RoutePlan
 from fabric.errors import ConfigError
-from fabric.identity import NodeId, Role
-from fabric.model import Fabric, Nic, Port
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Fabric, Nic, Port
 
 APART, CROSSING = "apart", "crossing"
 ZONE = 0

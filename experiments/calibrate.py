@@ -24,8 +24,8 @@ from experiments.session import PhaseOutcome, Session
 from fabric.agents import AgentPool
 from fabric.carried_rates import CarriedRate, keep, this_machine
 from fabric.errors import EmulationError, UsageError
-from fabric.identity import Role
-from fabric.lanes import Queueing
+from fabric.model.identity import Role
+from fabric.model.lanes import Queueing
 from fabric.units import format_rate, parse_rate_bps
 from fabric.verdict import Check, Status
 from topologies.load import fabric_of

@@ -9,7 +9,7 @@ from pathlib import Path
 from fabric.capture import Capture, parse_port
 from fabric.emulation import Emulation
 from fabric.errors import UsageError
-from fabric.model import Port
+from fabric.model.network import Port
 
 
 @contextmanager

@@ -23,8 +23,8 @@ from experiments.console import ERR, OUT, tell
 from fabric import engines, lossless, world
 from fabric.engine import Engine, Front, Guest
 from fabric.errors import ConfigError, FabricError, UsageError
-from fabric.lanes import Queueing, ServiceLevel
-from fabric.model import Fabric
+from fabric.model.lanes import Queueing, ServiceLevel
+from fabric.model.network import Fabric
 from fabric.processes import die_with_sudo
 from fabric.units import parse_size_bytes
 from fabric.virtual import kernel

@@ -15,8 +15,8 @@ from fabric.config import SizeBytes, Strict, TimeS, checked, unknown_key, with_o
 from fabric.engine import Engine
 from fabric.errors import ConfigError, UsageError
 from fabric.failures import FailureConfig, failure_faults, schedule_failures
-from fabric.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
-from fabric.model import Fabric
+from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
+from fabric.model.network import Fabric
 from fabric.schedule import Schedule
 from fabric.units import format_time
 from topologies.load import fabric_of, read_topology

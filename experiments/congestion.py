@@ -10,8 +10,8 @@ import pandas as pd
 from experiments.congestion_tables import Found, congestion_metrics, congestion_tables
 from experiments.session import Session
 from experiments.ways import WayFinder
-from fabric.lanes import Queueing, plan_lanes
-from fabric.model import Fabric
+from fabric.model.lanes import Queueing, plan_lanes
+from fabric.model.network import Fabric
 from fabric.results import Phase
 from fabric.stalled import Wire, moments, stalled_frame, stalled_time, trees_frame
 from fabric.victims import delivered, flows_frame

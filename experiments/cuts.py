@@ -11,8 +11,8 @@ from itertools import cycle, permutations
 from controllers.paths import planned_path
 from controllers.plan import RoutePlan
 from fabric.errors import ConfigError
-from fabric.identity import NodeId, Role
-from fabric.model import Fabric, Link, Tier
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Fabric, Link, Tier
 from fabric.schedule import LinkFailure, Schedule
 from traffic.blackout import ProbeFlow
 

@@ -27,9 +27,9 @@ from experiments.year_tables import Played, PlayedYear, summarize
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError, TrafficError
 from fabric.flash_cuts import FlashCutReplay, flash_cut_days, flash_cut_replay
-from fabric.identity import NodeId, Role
-from fabric.lanes import Queueing, ServiceLevel
-from fabric.model import Fabric, Tier
+from fabric.model.identity import NodeId, Role
+from fabric.model.lanes import Queueing, ServiceLevel
+from fabric.model.network import Fabric, Tier
 from fabric.results import TABLES
 from fabric.units import format_time
 from traffic import metrics

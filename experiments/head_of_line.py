@@ -20,8 +20,8 @@ from experiments.config import Choices, RunConfig
 from experiments.session import PhaseOutcome, Session
 from experiments.stalls import stall_metrics
 from fabric.config import TimeS
-from fabric.lanes import Queueing, ServiceLevel
-from fabric.model import Fabric
+from fabric.model.lanes import Queueing, ServiceLevel
+from fabric.model.network import Fabric
 from fabric.units import format_rate
 from traffic.streams import OPERATION, Stream, StreamsJob, Timetable
 

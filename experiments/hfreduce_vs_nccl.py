@@ -29,9 +29,9 @@ from experiments.allreduce_variants import (
 from experiments.isolation import RankOrder
 from experiments.placement import link_loads, order_ranks
 from experiments.session import PhaseOutcome, Session
-from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
-from fabric.model import Fabric
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
 from fabric.units import format_size
 from traffic import metrics
 from traffic.collective import CollectiveJob

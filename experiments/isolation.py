@@ -22,9 +22,9 @@ from experiments.session import PhaseOutcome, Session
 from experiments.stalls import stall_metrics, stalls_tables
 from fabric.capture import LevelCounter
 from fabric.config import TimeS
-from fabric.identity import NodeId, Role
-from fabric.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
-from fabric.model import Fabric, Port
+from fabric.model.identity import NodeId, Role
+from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
+from fabric.model.network import Fabric, Port
 from fabric.units import format_rate, format_time
 from traffic import metrics
 from traffic.background import BackgroundConfig, BackgroundJob

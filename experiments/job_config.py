@@ -17,9 +17,9 @@ from experiments.placement import Flow, order_ranks
 from experiments.probe import nics_for
 from experiments.timeline import JobWindow
 from fabric.config import Strict, TimeS
-from fabric.identity import NodeId
-from fabric.lanes import DATA_LEVELS, ServiceLevel
-from fabric.model import Fabric, Port
+from fabric.model.identity import NodeId
+from fabric.model.lanes import DATA_LEVELS, ServiceLevel
+from fabric.model.network import Fabric, Port
 from fabric.units import format_time
 from traffic.background import BackgroundConfig, BackgroundJob
 from traffic.collective import zones_of

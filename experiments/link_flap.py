@@ -38,8 +38,8 @@ from experiments.recovery import Felt, cut_tables, windows
 from experiments.session import PhaseOutcome, Session
 from fabric.config import TimeS
 from fabric.errors import ConfigError
-from fabric.lanes import Queueing, ServiceLevel
-from fabric.model import Fabric
+from fabric.model.lanes import Queueing, ServiceLevel
+from fabric.model.network import Fabric
 from fabric.units import format_time
 from traffic.blackout import ProbeConfig, ProbeFlow, ProbeJob
 from traffic.hfreduce import HFReduceConfig, HFReduceJob

@@ -16,9 +16,9 @@ from controllers.task import Task
 from fabric import modules, world
 from fabric.emulation import Emulation, emulate
 from fabric.engines import current_engine
-from fabric.identity import NodeId
-from fabric.lanes import LanePlan
-from fabric.model import Fabric
+from fabric.model.identity import NodeId
+from fabric.model.lanes import LanePlan
+from fabric.model.network import Fabric
 from fabric.openvswitch import find_datapath
 
 RULES_TIMEOUT_S = 120.0

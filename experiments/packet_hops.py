@@ -19,9 +19,9 @@ from experiments.live import LiveFabric, bring_up
 from fabric import lossless, netns, world
 from fabric.census import lane_counters
 from fabric.engines import current_engine
-from fabric.identity import NodeId
-from fabric.lanes import FlowControl, QueueConfig, Queueing, plan_lanes
-from fabric.model import Fabric, Port
+from fabric.model.identity import NodeId
+from fabric.model.lanes import FlowControl, QueueConfig, Queueing, plan_lanes
+from fabric.model.network import Fabric, Port
 from topologies.load import load_fabric
 from traffic import metrics
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from controllers.paths import path_load
 from controllers.plan import RoutePlan
-from fabric.identity import NodeId
-from fabric.model import Fabric, Port
+from fabric.model.identity import NodeId
+from fabric.model.network import Fabric, Port
 
 Flow = tuple[int, int, float]
 """From rank, to rank, and how much of the data goes there in a step (1: all of it once)."""

@@ -19,7 +19,7 @@ from controllers.planner import Planner
 from controllers.routing import Policy, Repair, Routing
 from controllers.updates import Installed, Round, rounds_to
 from experiments.console import OUT
-from fabric.model import Fabric, Tier
+from fabric.model.network import Fabric, Tier
 from topologies.load import load_fabric
 
 Result = TypeVar("Result")

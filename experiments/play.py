@@ -25,7 +25,7 @@ from fabric import world
 from fabric.agents import AgentPool
 from fabric.engines import current_engine
 from fabric.errors import FabricError, ResultError
-from fabric.lanes import plan_lanes
+from fabric.model.lanes import plan_lanes
 from fabric.report import write_report
 from fabric.results import Result, ResultWriter
 

@@ -15,9 +15,9 @@ from experiments.live import LiveFabric
 from fabric import netns
 from fabric.census import lane_counters
 from fabric.errors import UsageError
-from fabric.identity import NodeId, Role
-from fabric.lanes import LanePlan, ServiceLevel
-from fabric.model import Fabric, Nic, Port
+from fabric.model.identity import NodeId, Role
+from fabric.model.lanes import LanePlan, ServiceLevel
+from fabric.model.network import Fabric, Nic, Port
 
 _ETH_P_ALL = 0x0003
 _OUTGOING = 4

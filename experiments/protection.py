@@ -18,8 +18,8 @@ from experiments.config import Choices, RunConfig
 from experiments.isolation import RankOrder, hfreduce_flows, hfreduce_ranks, started
 from experiments.session import PhaseOutcome, Session
 from fabric.config import TimeS
-from fabric.lanes import Queueing, ServiceLevel, plan_lanes
-from fabric.model import Fabric
+from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
+from fabric.model.network import Fabric
 from fabric.units import format_time
 from traffic import metrics
 from traffic.background import BackgroundConfig, BackgroundJob

@@ -24,9 +24,9 @@ from experiments.session import PhaseOutcome, Session
 from experiments.spreading import CongestedConfig
 from fabric.config import SizeBytes, Strict, TimeS, unknown_key
 from fabric.errors import ConfigError
-from fabric.identity import NodeId
-from fabric.lanes import DATA_LEVELS, Queueing, ServiceLevel
-from fabric.model import Fabric, Port
+from fabric.model.identity import NodeId
+from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
+from fabric.model.network import Fabric, Port
 from traffic.fan_in import FanIn, FanInJob
 from traffic.job import Job
 

@@ -28,9 +28,9 @@ from fabric.engines import current_engine
 from fabric.errors import FabricError
 from fabric.faults import FaultInjector, FaultReport, LinkChange
 from fabric.fidelity import Check, PhaseEvidence, Verdict, judge
-from fabric.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.metrics import metrics_frame
-from fabric.model import Port
+from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.network import Port
 from fabric.openvswitch import Datapath
 from fabric.port_rates import FullQueue, full_queues
 from fabric.results import FORMAT_VERSION, TABLES, TIME_COLUMNS, Phase, ResultWriter, empty_table, fabric_as_json

@@ -18,8 +18,8 @@ from experiments.config import RunConfig
 from experiments.job_config import Allocation, AnyJobConfig, PlacedJob, job_faults, place_jobs
 from experiments.session import PhaseOutcome, Session
 from fabric.config import TimeS
-from fabric.lanes import Queueing
-from fabric.model import Fabric
+from fabric.model.lanes import Queueing
+from fabric.model.network import Fabric
 from fabric.units import format_time
 from traffic import metrics
 

@@ -29,9 +29,9 @@ from fabric import world
 from fabric.census import lane_counters
 from fabric.engines import current_engine
 from fabric.errors import TrafficError, UsageError
-from fabric.identity import NodeId
-from fabric.lanes import Queueing, ServiceLevel, plan_lanes
-from fabric.model import Fabric, Link, Port
+from fabric.model.identity import NodeId
+from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
+from fabric.model.network import Fabric, Link, Port
 from fabric.units import format_size
 
 Path = tuple[tuple[Port, ...], float]

@@ -27,9 +27,9 @@ from fabric.engines import ENGINES, current_engine
 from fabric.errors import UsageError
 from fabric.faults import FaultInjector
 from fabric.fidelity import EXIT_CODE_INVALID
-from fabric.lanes import Queueing, plan_lanes
 from fabric.linktest import link_test_plan
-from fabric.model import Fabric
+from fabric.model.lanes import Queueing, plan_lanes
+from fabric.model.network import Fabric
 from traffic.rounds import PRELOAD as STREAMS_PRELOAD
 from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
 

@@ -14,9 +14,9 @@ from controllers.planner import Moves, plan_routes
 from controllers.routing import Policy, Routing
 from experiments.probe import nics_for
 from fabric.congestion import PortLane
-from fabric.identity import NodeId
-from fabric.lanes import LanePlan, ServiceLevel
-from fabric.model import Fabric, Nic
+from fabric.model.identity import NodeId
+from fabric.model.lanes import LanePlan, ServiceLevel
+from fabric.model.network import Fabric, Nic
 from fabric.victims import Flow, Way
 
 _LEVELS = {level.label: level for level in ServiceLevel}

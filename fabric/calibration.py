@@ -19,8 +19,8 @@ from fabric.engine import Engine
 from fabric.engines import current_engine
 from fabric.errors import EmulationError
 from fabric.feeding import Feeder
-from fabric.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
-from fabric.model import Fabric, Port
+from fabric.model.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
+from fabric.model.network import Fabric, Port
 from fabric.netlink import ETH_P_IP, Netlink
 from fabric.queues import QueueReader
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from fabric.agents import Agent, AgentHandle, AgentPool
 from fabric.emulation import Emulation
 from fabric.errors import EmulationError, UsageError
-from fabric.lanes import ServiceLevel
-from fabric.model import Fabric, Port
+from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric, Port
 
 _START_TIMEOUT_S = 10.0
 _ANSWER_TIMEOUT_S = 10.0

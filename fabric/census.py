@@ -25,8 +25,8 @@ from fabric import netns, vl
 from fabric.emulation import Emulation
 from fabric.errors import EmulationError
 from fabric.faults import FaultReport
-from fabric.identity import NodeId
-from fabric.model import Fabric, Port
+from fabric.model.identity import NodeId
+from fabric.model.network import Fabric, Port
 from fabric.netlink import LinkCounters, Netlink
 from fabric.queues import QueueReader
 

@@ -10,7 +10,7 @@ from fabric import vl
 from fabric.census import ports_by_namespace
 from fabric.emulation import Emulation
 from fabric.errors import EmulationError
-from fabric.model import Port
+from fabric.model.network import Port
 from fabric.netlink import Netlink
 
 _REST_TIMEOUT_S = 20.0

@@ -28,9 +28,9 @@ from mininet.node import Host, Node, OVSSwitch
 from fabric import limits, lossless, netlink, netns, openvswitch, uncharging, world
 from fabric.engines import current_engine
 from fabric.errors import EmulationError
-from fabric.identity import STORAGE_ADDRESS_OFFSET, NodeId
-from fabric.lanes import LanePlan
-from fabric.model import Fabric, Link, Nic, Port
+from fabric.model.identity import STORAGE_ADDRESS_OFFSET, NodeId
+from fabric.model.lanes import LanePlan
+from fabric.model.network import Fabric, Link, Nic, Port
 from fabric.netlink import LinkEnd, Netlink, Request
 from fabric.openvswitch import Datapath, OpenVSwitch
 from fabric.queues import ShapedPort, install_requests, replace_requests

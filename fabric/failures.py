@@ -26,8 +26,8 @@ from pydantic import Field, model_validator
 
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
-from fabric.identity import NodeId
-from fabric.model import Fabric, Link, Port, Tier
+from fabric.model.identity import NodeId
+from fabric.model.network import Fabric, Link, Port, Tier
 from fabric.schedule import LinkFailure, LinkState, Schedule
 from fabric.units import format_time
 

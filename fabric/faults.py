@@ -27,10 +27,10 @@ from fabric.agents import Agent, AgentHandle, AgentPool
 from fabric.emulation import Emulation
 from fabric.engines import current_engine
 from fabric.errors import EmulationError
-from fabric.identity import NodeId
-from fabric.lanes import LanePlan
 from fabric.lossy import LossProgram, remove_request
-from fabric.model import Link, Port
+from fabric.model.identity import NodeId
+from fabric.model.lanes import LanePlan
+from fabric.model.network import Link, Port
 from fabric.netlink import LinkCounters, Netlink, Request, link_state
 from fabric.openvswitch import SWITCH_NICENESS
 from fabric.queues import QueueReader, ShapedPort, rate_requests

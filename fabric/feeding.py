@@ -12,8 +12,8 @@ from pathlib import Path
 
 from fabric import netns
 from fabric.errors import EmulationError
-from fabric.lanes import Queueing
-from fabric.model import Link, Port
+from fabric.model.lanes import Queueing
+from fabric.model.network import Link, Port
 
 _TURN_FRAMES_S = 5e-6
 _TURN_FRACTION = 0.8

@@ -21,7 +21,7 @@ from pydantic import Field, field_validator
 
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
-from fabric.model import Fabric, Link, Tier
+from fabric.model.network import Fabric, Link, Tier
 from fabric.schedule import LinkFailure, Schedule
 
 _TABLE = Path(__file__).with_name("data") / "link_flash_cuts.csv"

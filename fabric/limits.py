@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fabric.errors import EmulationError
-from fabric.model import Fabric
+from fabric.model.network import Fabric
 
 _OWN_FILES = 1000
 _FILES_PER_PORT, _FILES_PER_SWITCH = 1, 4

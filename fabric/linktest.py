@@ -19,8 +19,8 @@ from fabric.emulation import Emulation
 from fabric.engine import Engine
 from fabric.errors import EmulationError, UsageError
 from fabric.feeding import Feed, Feeder
-from fabric.lanes import LanePlan, ServiceLevel
-from fabric.model import Fabric, Port
+from fabric.model.lanes import LanePlan, ServiceLevel
+from fabric.model.network import Fabric, Port
 from fabric.netlink import Netlink
 from fabric.openvswitch import SWITCH_NICENESS
 from fabric.queues import BURST_FRAMES, QueueReader

@@ -13,7 +13,7 @@ from fabric import modules, vl
 from fabric.engine import Engine
 from fabric.engines import current_engine
 from fabric.errors import UsageError
-from fabric.lanes import (
+from fabric.model.lanes import (
     HIGH_LIMIT_BYTES,
     MANAGEMENT_DSCP,
     FlowControl,
@@ -25,7 +25,7 @@ from fabric.lanes import (
     ServiceLevel,
     plan_lanes,
 )
-from fabric.model import Fabric, Link
+from fabric.model.network import Fabric, Link
 from fabric.openvswitch import Datapath, find_datapath
 from fabric.units import format_rate, format_time
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from fabric.lanes import ServiceLevel
+from fabric.model.lanes import ServiceLevel
 
 UNITS = {
     "_bps": "bit/s",

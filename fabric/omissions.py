@@ -9,7 +9,7 @@ import yaml
 
 from fabric.engine import Engine
 from fabric.engines import ENGINES, NAMESPACE
-from fabric.lanes import FlowControl, Queueing
+from fabric.model.lanes import FlowControl, Queueing
 from fabric.results import Result
 
 LOSSES = (

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from fabric.engines import current_engine
 from fabric.errors import EmulationError
-from fabric.identity import NodeId
-from fabric.model import Fabric
+from fabric.model.identity import NodeId
+from fabric.model.network import Fabric
 from fabric.preload import switch_library
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")

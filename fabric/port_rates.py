@@ -30,8 +30,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fabric.lanes import LanePlan
-from fabric.model import Fabric, Port
+from fabric.model.lanes import LanePlan
+from fabric.model.network import Fabric, Port
 from fabric.telemetry import Series
 
 LEAST_RUN_FRAMES, LEAST_FRAMES = 250, 1000

@@ -25,8 +25,8 @@ import numpy.typing as npt
 
 from fabric import netlink, vl
 from fabric.classifier import classifier
-from fabric.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
 from fabric.lossless import vl_port
+from fabric.model.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
 from fabric.netlink import HtbRates, Request
 from fabric.vl_samples import VlReader, VlSample
 

@@ -31,7 +31,7 @@ import yaml
 
 from fabric.errors import ResultError
 from fabric.metrics import metrics_frame
-from fabric.model import Fabric
+from fabric.model.network import Fabric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

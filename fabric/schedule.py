@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from fabric.model import Link
+from fabric.model.network import Link
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ import pandas as pd
 from fabric.agents import Agent, AgentHandle, AgentPool
 from fabric.errors import EmulationError
 from fabric.input_wait import least_waits_s, waiting_packets
-from fabric.lanes import LanePlan
 from fabric.lateness import HostLateness
 from fabric.machine import MachineReader, clock_offset_s
-from fabric.model import Port
+from fabric.model.lanes import LanePlan
+from fabric.model.network import Port
 from fabric.netlink import Netlink
 from fabric.openvswitch import SWITCH_NICENESS, InputQueues
 from fabric.queues import COUNTERS, QueueReader, QueueSample

@@ -53,7 +53,7 @@ LANES = np.dtype(
 _WAIT = np.dtype([("input_index", "<u4"), ("input_lane", "u1"), ("lane", "u1"), ("reserved", "<u2"), ("bytes", "<u8")])
 WAITS = np.dtype([("index", "<u4"), ("lane", "<u4"), ("input_index", "<u4"), ("input_lane", "<u4"), ("bytes", "<u8")])
 """``bytes`` in the input buffer of lane ``input_lane`` of the interface ``input_index`` wait in ``lane`` of the port
-``index``. Lanes by the numbers of :class:`fabric.lanes.Lane`."""
+``index``. Lanes by the numbers of :class:`fabric.model.lanes.Lane`."""
 _START = netlink.HEADER.size + 20  # The header and struct tcmsg.
 _KIND = slice(4, 7)  # Within the first attribute, TCA_KIND.
 _STATS2, _APP = 7, 4

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fabric import vl
-from fabric.model import Fabric, Port
+from fabric.model.network import Fabric, Port
 from fabric.vl_samples import VlSample
 from fabric.waiting import PortView, deadlocks, describe
 

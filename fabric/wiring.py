@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fabric import netns
 from fabric.emulation import Emulation
-from fabric.model import Port
+from fabric.model.network import Port
 from fabric.netlink import Netlink
 
 ETHERTYPE = 0x88B5  # IEEE 802: for experiments within one's own network.

@@ -22,8 +22,8 @@ from controllers import messages
 from controllers.detours import BOUNCED
 from controllers.plan import Bucket, FlowRule, Group, Mark, RoutePlan, RuleKey
 from controllers.updates import Changes, Installed
-from fabric.identity import NodeId
-from fabric.model import Fabric, Link, Nic, Port
+from fabric.model.identity import NodeId
+from fabric.model.network import Fabric, Link, Nic, Port
 
 AT_20_MBIT = ("nic_rate=20 Mbit/s", "uplink_rate=20 Mbit/s", "inter_zone.rate=20 Mbit/s")
 """Settings of a topology for tests that write rates and times out, whatever rate the file has."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fabric.figures import draw_topology
-from fabric.model import Fabric
+from fabric.model.network import Fabric
 from fabric.results import fabric_as_json
 
 

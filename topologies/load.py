@@ -9,7 +9,7 @@ from typing import Any
 
 from fabric.config import checked, read_yaml, with_overrides
 from fabric.errors import ConfigError
-from fabric.model import Fabric
+from fabric.model.network import Fabric
 from topologies import zoned_fat_tree
 
 _HERE = Path(__file__).parent

@@ -19,8 +19,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from fabric.identity import NodeId, Role
-from fabric.model import Fabric, Tier
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Fabric, Tier
 from fabric.units import format_rate
 
 # Table III of arXiv 2408.14158v2. Prices are relative; the paper does not say of what they are made up.

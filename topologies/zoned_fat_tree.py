@@ -31,8 +31,8 @@ from pydantic import Field
 
 from fabric.config import RateBps, Strict, TimeS
 from fabric.errors import TopologyError
-from fabric.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role
-from fabric.model import Fabric, FabricBuilder, Tier
+from fabric.model.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role
+from fabric.model.network import Fabric, FabricBuilder, Tier
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]

@@ -37,8 +37,8 @@ from pydantic import Field, field_validator
 from fabric.agents import Agent, AgentHandle
 from fabric.config import Strict
 from fabric.errors import TrafficError
-from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
 from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
 from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
 

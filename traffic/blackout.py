@@ -27,9 +27,9 @@ from fabric import world
 from fabric.agents import Agent, AgentHandle
 from fabric.config import Strict, TimeS
 from fabric.errors import TrafficError
-from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
-from fabric.model import Nic
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Nic
 from traffic.arrival_clock import ArrivalClock
 from traffic.job import Halt, Play, Ready, Records, Stage
 

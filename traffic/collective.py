@@ -21,8 +21,8 @@ from pydantic import AfterValidator, Field
 from fabric.agents import AgentHandle
 from fabric.config import SizeBytes, Strict, TimeS
 from fabric.errors import TrafficError
-from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
 from fabric.units import format_time
 from traffic.dataset import ELEMENT_BYTES, Dataset
 from traffic.job import Halt, Play, Records, Stage

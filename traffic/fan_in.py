@@ -20,8 +20,8 @@ from typing import Any
 
 from fabric.agents import Agent, AgentHandle
 from fabric.errors import TrafficError
-from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
 from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
 from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen, reorderings
 

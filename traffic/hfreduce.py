@@ -23,8 +23,8 @@ import numpy as np
 from pydantic import Field
 
 from fabric.config import SizeBytes, Strict
-from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
 from traffic.collective import (
     AddressOf,
     Collective,

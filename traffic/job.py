@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fabric.agents import AgentPool
-from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
-from fabric.model import Fabric
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
 from traffic.transport import DEFAULT_CONGESTION_CONTROL, FlowSample, SocketOptions
 
 

@@ -28,8 +28,8 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
 from traffic.collective import (
     AddressOf,
     Collective,

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from fabric.agents import Agent, AgentHandle
 from fabric.errors import TrafficError
-from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
-from fabric.model import Nic
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Nic
 from traffic.job import Ready, Stage
 from traffic.transport import SocketOptions, accept, connect, listen
 

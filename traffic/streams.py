@@ -22,8 +22,8 @@ import numpy as np
 
 from fabric.agents import Agent, AgentHandle
 from fabric.errors import TrafficError
-from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
 from traffic.job import Ready, Records, Stage, flow_rows
 from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fabric.errors import TrafficError
-from fabric.lanes import ServiceLevel
+from fabric.model.lanes import ServiceLevel
 
 DEFAULT_CONGESTION_CONTROL = "cubic"
 _CONNECT_TRY_S = 2.5

@@ -16,7 +16,7 @@ from fabric.agents import AgentPool
 from fabric.engine import Engine
 from fabric.engines import current_engine
 from fabric.machine_checks import machine_checks
-from fabric.model import Fabric, Port
+from fabric.model.network import Fabric, Port
 from fabric.telemetry import Sampler, SamplerSetup, machine_frame
 from fabric.verdict import Status
 from traffic.job import Stage

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from experiments.validation.findings import Fault, FaultKind
 from experiments.validation.rounds import Pair, Path
-from fabric.model import Fabric, Link, Port
+from fabric.model.network import Fabric, Link, Port
 from fabric.units import format_rate
 
 

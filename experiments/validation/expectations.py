@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from experiments.validation.rounds import Path
-from fabric.model import Fabric
+from fabric.model.network import Fabric
 from traffic.metrics import payload_fraction
 
 

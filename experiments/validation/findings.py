@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from fabric.model import Port
+from fabric.model.network import Port
 
 
 class FaultKind(str, Enum):

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from fabric.errors import ConfigError
 from fabric.failures import FailureConfig, links_of, miswire
-from fabric.model import Fabric, Link, Port
+from fabric.model.network import Fabric, Link, Port
 from fabric.schedule import LinkFailure, LinkState, Schedule
 
 OPTION = "--fault"

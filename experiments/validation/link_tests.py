@@ -17,7 +17,7 @@ from experiments.validation.links import (
     wiring_faults,
 )
 from fabric.linktest import DirectionMeasurement, LinkTestPlan, link_test_plan, measure_links
-from fabric.model import Port
+from fabric.model.network import Port
 from fabric.wiring import carriers, see_wiring
 
 STATE, WIRING, LINKS = "link state", "wiring", "speed and loss"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from experiments.validation.findings import Fault, FaultKind
 from fabric.linktest import DirectionMeasurement
-from fabric.model import Fabric, Link, Port
+from fabric.model.network import Fabric, Link, Port
 from fabric.units import format_rate
 
 

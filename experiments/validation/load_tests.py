@@ -14,8 +14,8 @@ from experiments.validation.rounds import Pair, Path, all_to_all
 from fabric.census import Conservation, conservation, lane_counters, take_census
 from fabric.errors import TrafficError
 from fabric.fidelity import UNACCOUNTED
-from fabric.lanes import ServiceLevel
-from fabric.model import Fabric, Nic, Port
+from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric, Nic, Port
 from fabric.units import format_rate, format_size
 from traffic.rounds import Streams
 from traffic.storage.config import CheckpointConfig, DataloaderConfig, StorageConfig

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from fabric.model import Fabric, Nic, Port
+from fabric.model.network import Fabric, Nic, Port
 
 Pair = tuple[Nic, Nic]
 """Who sends, and to whom."""

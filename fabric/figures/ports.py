@@ -34,7 +34,7 @@ from fabric.figures.style import (
     phase_label,
     times,
 )
-from fabric.lanes import LOSSLESS, SHARED, Queueing
+from fabric.model.lanes import LOSSLESS, SHARED, Queueing
 from fabric.results import Phase, Result
 from fabric.units import format_rate
 

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from fabric.figures.style import GREY, QUEUEING_COLOURS, framed, level_colour, times
-from fabric.lanes import Queueing
+from fabric.model.lanes import Queueing
 from fabric.results import Result
 
 _MARKERS = dict(zip(Queueing, "os^D", strict=True))

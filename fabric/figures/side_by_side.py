@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fabric.figures.style import GREY, QUEUEING_COLOURS, framed, panel_grid
-from fabric.lanes import Queueing
+from fabric.model.lanes import Queueing
 from fabric.results import Result
 
 _COLUMNS = 3

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fabric.figures.style import GREY, framed
-from fabric.lanes import Queueing
+from fabric.model.lanes import Queueing
 from fabric.results import Result
 from fabric.units import format_size
 

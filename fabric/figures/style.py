@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure, SubFigure
 
-from fabric.lanes import LOSSLESS, MANAGEMENT, SHARED, Queueing
+from fabric.model.lanes import LOSSLESS, MANAGEMENT, SHARED, Queueing
 from fabric.results import Phase, Result
 from fabric.units import format_rate
 

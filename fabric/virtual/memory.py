@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fabric.model import Fabric
+from fabric.model.network import Fabric
 
 MIB = 1 << 20
 OWN_BYTES = 512 * MIB

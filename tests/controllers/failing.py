@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from controllers.planner import Moves, plan_routes
 from controllers.routing import Policy, Repair, Routing
 from controllers.updates import rounds_to
-from fabric.model import Fabric, Nic, Tier
+from fabric.model.network import Fabric, Nic, Tier
 from tests.controllers.sizes import tree
 from tests.fakes import FakeFabric, Fates, reachable
 

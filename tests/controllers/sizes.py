@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fabric.model import Fabric, Nic
+from fabric.model.network import Fabric, Nic
 from tests.fakes import is_storage
 from topologies.load import fabric_of
 

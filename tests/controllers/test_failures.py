@@ -10,8 +10,8 @@ import pytest
 from controllers.distances import LiveGraph
 from controllers.planner import plan_routes
 from controllers.routing import Policy, Repair, Routing
-from fabric.identity import NodeId, Role
-from fabric.model import Fabric
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Fabric
 from tests.controllers.failing import FABRICS, ROUTINGS, Play, change_links
 from tests.controllers.sizes import tree
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from controllers.routing import Policy, Repair, Routing
-from fabric.model import Nic, Port, Tier
+from fabric.model.network import Nic, Port, Tier
 from tests.controllers.failing import FABRICS, ROUTINGS, Play, change_links
 from tests.controllers.sizes import tree
 from tests.fakes import End, Packet, is_storage

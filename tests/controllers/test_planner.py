@@ -20,8 +20,8 @@ from controllers.routing import AdaptiveConfig, Policy, Repair, Routing
 from controllers.updates import Installed, rounds_to
 from fabric.config import checked
 from fabric.errors import ConfigError
-from fabric.identity import NodeId, Role
-from fabric.model import Fabric, Link, Port, Tier
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Fabric, Link, Port, Tier
 from tests.controllers.sizes import may_reach, tree
 from tests.fakes import FakeFabric
 from topologies.load import load_fabric

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from fabric.model import Link, Nic
-from fabric.serial import fabric_to_json
+from fabric.model.encoding import fabric_to_json
+from fabric.model.network import Link, Nic
 from tests.controllers.sizes import tree
 from tests.fakes import reachable
 

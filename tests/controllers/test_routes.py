@@ -12,8 +12,8 @@ from controllers.paths import planned_path, port_load, uplink_load
 from controllers.plan import Priority, Purpose, RoutePlan, SwitchPlan
 from controllers.routes import plan_static_routes, spread
 from fabric.errors import ControllerError, TopologyError
-from fabric.identity import NodeId, Role
-from fabric.model import Fabric, Nic, Port, Tier
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Fabric, Nic, Port, Tier
 from tests.controllers.sizes import tree
 from tests.fakes import FakeFabric
 from topologies.load import load_fabric

@@ -21,11 +21,11 @@ from controllers.paths import planned_path
 from controllers.routing import Policy, Repair, Routing
 from experiments.live import LiveFabric, bring_up
 from fabric import netlink, netns, world
-from fabric.lanes import QueueConfig, Queueing, plan_lanes
-from fabric.model import Fabric, Link, Nic, Port, Tier
+from fabric.model.encoding import fabric_from_json
+from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model.network import Fabric, Link, Nic, Port, Tier
 from fabric.netlink import Netlink
 from fabric.openvswitch import tool
-from fabric.serial import fabric_from_json
 
 EVENTS, CUTS = 4, 6
 SETTLE_TIMEOUT_S = 60.0

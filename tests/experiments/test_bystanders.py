@@ -26,8 +26,8 @@ from experiments.bystanders import (
     tiers,
 )
 from fabric.errors import ConfigError
-from fabric.identity import Role
-from fabric.model import Fabric, Port
+from fabric.model.identity import Role
+from fabric.model.network import Fabric, Port
 from topologies.load import load_fabric
 
 FABRICS = {

@@ -21,7 +21,7 @@ from experiments.spec import Prepared
 from fabric.engine import Engine
 from fabric.engines import ENGINES, NAMESPACE
 from fabric.errors import FabricError
-from fabric.lanes import QueueConfig
+from fabric.model.lanes import QueueConfig
 
 SMALL = "fire_flyer_2_small"
 COMMANDS = (

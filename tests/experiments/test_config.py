@@ -12,7 +12,7 @@ from experiments.config import RunConfig, split_topology_setting, with_whole_top
 from experiments.registry import EXPERIMENTS, resolve
 from fabric.config import checked
 from fabric.errors import ConfigError
-from fabric.lanes import DATA_LEVELS, ServiceLevel
+from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from tests.fakes import AT_20_MBIT
 from topologies.load import read_topology
 

@@ -14,8 +14,8 @@ from experiments.congestion import congestion_frames, tell_congestion
 from experiments.congestion_tables import Found, congestion_metrics, congestion_tables, longest_s
 from experiments.session import Session
 from experiments.ways import WayFinder, moves_in
-from fabric.identity import NodeId
-from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model.identity import NodeId
+from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.results import TABLES, Phase, empty_table
 from fabric.victims import Flow
 from topologies.load import load_fabric

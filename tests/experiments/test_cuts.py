@@ -19,8 +19,8 @@ from experiments.cuts import (
     plan_cuts,
 )
 from fabric.errors import ConfigError
-from fabric.identity import Role
-from fabric.model import Tier
+from fabric.model.identity import Role
+from fabric.model.network import Tier
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_small")

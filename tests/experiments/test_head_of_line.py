@@ -22,7 +22,7 @@ from experiments.registry import resolve
 from experiments.session import PhaseOutcome, Session
 from fabric.census import Conservation
 from fabric.errors import ConfigError
-from fabric.lanes import Queueing
+from fabric.model.lanes import Queueing
 from fabric.results import TABLES, Phase
 from topologies.load import load_fabric
 from traffic.job import Records

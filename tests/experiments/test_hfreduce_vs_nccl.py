@@ -16,7 +16,7 @@ from experiments.registry import resolve
 from experiments.session import Session
 from fabric.config import checked
 from fabric.errors import ConfigError
-from fabric.lanes import ServiceLevel
+from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES, ResultWriter
 from topologies.load import load_fabric
 from traffic.job import Records

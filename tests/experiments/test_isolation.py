@@ -14,7 +14,7 @@ from experiments.isolation import IsolationConfig, busiest_switch_port, summariz
 from experiments.registry import resolve
 from experiments.session import PhaseOutcome, Session
 from fabric.census import Conservation
-from fabric.lanes import ServiceLevel
+from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES, Phase, ResultWriter, empty_table
 from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric

@@ -19,7 +19,7 @@ from fabric.census import Conservation
 from fabric.credits import Held, held
 from fabric.errors import ConfigError
 from fabric.fidelity import Status
-from fabric.model import Port, Tier
+from fabric.model.network import Port, Tier
 from fabric.results import Phase
 from fabric.schedule import Schedule
 from fabric.stall_audit import AuditedPort, AuditReport, views

@@ -13,7 +13,7 @@ from experiments.registry import EXPERIMENTS, resolve
 from experiments.session import PhaseOutcome, Session
 from fabric.census import Conservation
 from fabric.errors import ConfigError
-from fabric.lanes import Queueing, ServiceLevel
+from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.results import TABLES, Phase, empty_table
 from traffic.job import Records
 

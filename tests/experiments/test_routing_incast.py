@@ -23,7 +23,7 @@ from experiments.spreading import (
     slowdowns,
 )
 from fabric.errors import ConfigError
-from fabric.lanes import Queueing
+from fabric.model.lanes import Queueing
 from fabric.results import TABLES, Phase
 
 PHASE = Phase("p", "A phase", "shared", 10.0, 20.0)

@@ -18,8 +18,8 @@ from experiments.probe import nics_for, planned_hops
 from experiments.spec import choose_directory
 from fabric import world
 from fabric.errors import ResultError, TopologyError, UsageError
-from fabric.identity import NodeId
-from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.identity import NodeId
+from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")

@@ -15,7 +15,7 @@ from experiments.job_config import Allocation, allocate, place_jobs
 from experiments.registry import resolve
 from experiments.shared_cluster import SharedClusterConfig, job_metrics, overlap_s, slowdown
 from fabric.errors import ConfigError
-from fabric.lanes import ServiceLevel
+from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES
 from topologies.load import load_fabric
 from traffic.job import Stage

@@ -10,7 +10,7 @@ import pytest
 from experiments import timeline
 from experiments.timeline import JobWindow, Timeline
 from fabric.errors import TrafficError
-from fabric.lanes import ServiceLevel
+from fabric.model.lanes import ServiceLevel
 from traffic.job import Records
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fabric.identity import NodeId, Role
-from fabric.model import Fabric, Port, Tier
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Fabric, Port, Tier
 from fabric.report import write_report
 from fabric.results import FORMAT_VERSION, TABLES, Result, ResultWriter, fabric_as_json
 from topologies.load import load_fabric

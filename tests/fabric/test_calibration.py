@@ -10,7 +10,7 @@ import pytest
 
 from fabric.calibration import LinkCalibration, _calibration, kinds_of_links, nobodys_frame, window_s
 from fabric.engines import NAMESPACE, VIRTUAL
-from fabric.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
 

@@ -13,7 +13,7 @@ from fabric import netlink
 from fabric.calibration import nobodys_frame
 from fabric.capture import _count, _tap, parse_port
 from fabric.errors import UsageError
-from fabric.lanes import ServiceLevel
+from fabric.model.lanes import ServiceLevel
 from fabric.netlink import LinkEnd, Netlink
 from tests.links import wait_until_running
 from topologies.load import load_fabric

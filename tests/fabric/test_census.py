@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fabric.census import Census, Conservation, HostCount, PortCount, conservation, host_count
-from fabric.identity import NodeId, Role
-from fabric.model import Fabric, FabricBuilder, Port, Tier
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Fabric, FabricBuilder, Port, Tier
 
 MTU = 1500
 FRAME = MTU + 14

@@ -9,8 +9,8 @@ import pytest
 
 from fabric import netlink
 from fabric.errors import ConfigError, EmulationError
-from fabric.lanes import QueueConfig, Queueing, plan_lanes
-from fabric.model import Tier
+from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model.network import Tier
 from fabric.netlink import Netlink, attributes_of
 from fabric.queues import ShapedPort, install_requests
 from topologies.load import load_fabric

@@ -8,8 +8,8 @@ import pytest
 
 from fabric import emulation
 from fabric.errors import EmulationError
-from fabric.identity import NodeId
-from fabric.model import Fabric
+from fabric.model.identity import NodeId
+from fabric.model.network import Fabric
 from topologies.load import load_fabric
 
 SMALL, FULL = load_fabric("fire_flyer_2_small"), load_fabric("fire_flyer_2")

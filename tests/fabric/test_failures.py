@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from fabric.config import Strict, checked
 from fabric.errors import ConfigError
 from fabric.failures import FailureConfig, failure_faults, miswire, schedule_failures
-from fabric.model import Tier
+from fabric.model.network import Tier
 from fabric.schedule import DOWN, WHOLE, LinkState
 from topologies.load import load_fabric
 

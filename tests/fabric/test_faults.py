@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from fabric.faults import switch_end
-from fabric.lanes import QueueConfig, Queueing, plan_lanes
-from fabric.model import Tier
+from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model.network import Tier
 from fabric.netlink import LinkEnd, Netlink, link_state, veth_pair
 from fabric.queues import QueueReader, ShapedPort, install_requests, rate_requests
 from fabric.sysctl import write_sysctl

@@ -19,7 +19,7 @@ from fabric.flash_cuts import (
     published_cuts,
     resampled_days,
 )
-from fabric.model import Tier
+from fabric.model.network import Tier
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_small")

@@ -9,7 +9,7 @@ import pytest
 from fabric import lossless, modules, vl
 from fabric.engines import NAMESPACE, VIRTUAL
 from fabric.errors import UsageError
-from fabric.lanes import (
+from fabric.model.lanes import (
     DATA_LEVELS,
     FlowControl,
     InputBuffer,

@@ -19,7 +19,7 @@ import pytest
 from fabric import netlink, netns
 from fabric.classifier import classifier
 from fabric.errors import EmulationError
-from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.netlink import HtbRates, LinkEnd, Netlink
 from fabric.queues import ShapedPort, install_requests, replace_requests
 from tests.links import wait_until_running

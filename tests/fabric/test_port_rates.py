@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fabric.identity import NodeId, Role
-from fabric.lanes import LanePlan, QueueConfig, Queueing, plan_lanes
-from fabric.model import FabricBuilder, Port, Tier
+from fabric.model.identity import NodeId, Role
+from fabric.model.lanes import LanePlan, QueueConfig, Queueing, plan_lanes
+from fabric.model.network import FabricBuilder, Port, Tier
 from fabric.port_rates import FullQueue, full_queues
 from fabric.queues import COUNTERS
 from fabric.telemetry import MACHINE, STALLS, Series

@@ -19,7 +19,7 @@ import pytest
 from fabric import netlink, queues
 from fabric.calibration import nobodys_frame
 from fabric.errors import EmulationError
-from fabric.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.netlink import LinkEnd, Netlink
 from fabric.queues import COUNTERS, QueueReader, ShapedPort, install_requests, replace_requests
 from fabric.sysctl import write_sysctl

@@ -18,7 +18,7 @@ import pytest
 from fabric import netlink, telemetry
 from fabric.agents import AgentPool
 from fabric.errors import TrafficError
-from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.netlink import LinkEnd, Netlink
 from fabric.queues import COUNTERS, ShapedPort, install_requests, replace_requests
 from fabric.results import TABLES

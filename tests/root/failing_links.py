@@ -20,8 +20,8 @@ from fabric.agents import AgentPool
 from fabric.config import checked
 from fabric.failures import FailureConfig, schedule_failures
 from fabric.fidelity import conservation_checks
-from fabric.lanes import QueueConfig, Queueing, plan_lanes
-from fabric.model import Link, Nic
+from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model.network import Link, Nic
 from topologies.load import load_fabric
 from traffic.blackout import ProbeConfig, ProbeFlow, ProbeJob
 from traffic.hfreduce import HFReduceConfig, HFReduceJob

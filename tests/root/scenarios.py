@@ -29,8 +29,8 @@ from experiments.preload import PRELOAD
 from fabric import netns, world
 from fabric.agents import AgentPool
 from fabric.errors import TrafficError
-from fabric.lanes import Lane, QueueConfig, Queueing, ServiceLevel, plan_lanes
-from fabric.model import Port
+from fabric.model.lanes import Lane, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.network import Port
 from fabric.netlink import Netlink
 from fabric.queues import COUNTERS, QueueReader
 from topologies.load import load_fabric

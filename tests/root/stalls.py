@@ -18,8 +18,8 @@ from experiments.preload import PRELOAD
 from experiments.session import Session
 from fabric import world
 from fabric.agents import AgentPool
-from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
-from fabric.model import Port
+from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.network import Port
 from fabric.netlink import Netlink
 from fabric.queues import rate_requests
 from topologies.load import load_fabric

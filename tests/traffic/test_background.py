@@ -13,7 +13,7 @@ import pytest
 from fabric.agents import AgentPool
 from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
-from fabric.lanes import ServiceLevel
+from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES
 from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric

@@ -17,8 +17,8 @@ import pytest
 from fabric.agents import AgentPool
 from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
-from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES
 from tests.crossings import crossing_pairs
 from tests.fakes import AT_20_MBIT

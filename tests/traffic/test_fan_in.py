@@ -11,9 +11,9 @@ import pytest
 
 from fabric.agents import AgentPool
 from fabric.errors import TrafficError
-from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
-from fabric.model import Fabric, Nic
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric, Nic
 from fabric.results import TABLES
 from topologies.load import load_fabric
 from traffic import fan_in

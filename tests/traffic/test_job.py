@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from fabric.agents import AgentPool
-from fabric.lanes import ServiceLevel
+from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES
 from topologies.load import load_fabric
 from traffic.job import Records, Stage, flow_rows

@@ -12,7 +12,7 @@ import pytest
 
 from fabric.agents import AgentPool
 from fabric.errors import TrafficError
-from fabric.lanes import ServiceLevel
+from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES
 from topologies.load import load_fabric
 from traffic import streams

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from fabric.errors import TrafficError
-from fabric.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.netlink import Netlink
 from fabric.queues import ShapedPort, install_requests
 from traffic.transport import (

@@ -9,7 +9,7 @@ import sys
 from experiments.live import bring_up
 from fabric import world
 from fabric.calibration import calibrate
-from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from topologies.load import load_fabric
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import struct
 import threading
 import time
 
-from fabric.lanes import ServiceLevel
+from fabric.model.lanes import ServiceLevel
 from traffic.transport import SocketOptions, accept, connect, listen
 
 PORT = 5000

@@ -23,9 +23,9 @@ from fabric.config import checked
 from fabric.credits import held_at_rest
 from fabric.errors import EmulationError
 from fabric.failures import FailureConfig, schedule_failures
-from fabric.identity import NodeId, Role
-from fabric.lanes import FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
-from fabric.model import Port
+from fabric.model.identity import NodeId, Role
+from fabric.model.lanes import FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.network import Port
 from fabric.openvswitch import tool
 from topologies.load import load_fabric
 from traffic.streams import Stream, StreamsJob, Timetable

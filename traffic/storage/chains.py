@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fabric.errors import ConfigError
-from fabric.identity import NodeId
+from fabric.model.identity import NodeId
 
 
 @dataclass(frozen=True, order=True)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from fabric.errors import TrafficError
-from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
 from traffic.storage.chains import ChainTable, ChunkId, Extent, FileLayout, TableChange
 from traffic.storage.config import StorageConfig
 from traffic.storage.links import Links, OnLink

@@ -14,8 +14,8 @@ from functools import cached_property
 
 from fabric.agents import AgentHandle
 from fabric.errors import ConfigError, TrafficError
-from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
 from traffic.job import Halt, Play, Ready, Records, Stage
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
 from traffic.storage.config import StorageConfig

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from fabric.errors import TrafficError
-from fabric.identity import NodeId
+from fabric.model.identity import NodeId
 from traffic.storage.wire import Link, LinkLost, Party, dial
 
 Address = tuple[str, int]

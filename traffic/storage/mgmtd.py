@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import wait
 from typing import Any
 
-from fabric.identity import NodeId
+from fabric.model.identity import NodeId
 from traffic.storage.chains import ChainTable, TableChange
 
 _POLL_S = 0.1

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fabric.errors import TrafficError
-from fabric.identity import NodeId
+from fabric.model.identity import NodeId
 from traffic.storage.chains import Chain, ChainTable, ChunkId, Extent, TableChange
 from traffic.storage.messages import Io, Status, client_of
 from traffic.storage.payload import Content, Recipe, checksum_of

@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from fabric.agents import Agent
 from fabric.errors import TrafficError
-from fabric.identity import NodeId
+from fabric.model.identity import NodeId
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.storage.chains import ChainTable, ChunkId, TableChange, extents_on
 from traffic.storage.config import ServiceConfig, StorageConfig

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from fabric.agents import Agent
-from fabric.identity import NodeId
-from fabric.lanes import ServiceLevel
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.storage.chains import Extent, FileLayout, Striping
 from traffic.storage.client import GaveUp, Operation, StorageClient

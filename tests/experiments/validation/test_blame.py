@@ -12,7 +12,7 @@ from controllers.paths import planned_path
 from controllers.routes import plan_static_routes
 from experiments.validation.blame import PairResult, blame, blame_fault, unexplained
 from experiments.validation.rounds import nic_pairs
-from fabric.model import Port
+from fabric.model.network import Port
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")

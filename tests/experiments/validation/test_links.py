@@ -12,7 +12,7 @@ from experiments.validation.findings import FaultKind
 from experiments.validation.links import confirmed, link_faults, state_faults, suspects, wiring_faults
 from fabric.failures import miswire
 from fabric.linktest import DirectionMeasurement
-from fabric.model import Fabric, Link, Port, Tier
+from fabric.model.network import Fabric, Link, Port, Tier
 from fabric.units import format_rate
 from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric

@@ -16,8 +16,8 @@ from controllers.routes import plan_static_routes
 from experiments.validation.expectations import busiest_flows, fair_goodputs_bps, goodput_bps
 from experiments.validation.load_tests import Load, in_turns, load_that_fits
 from experiments.validation.rounds import Pair, Path, all_to_all, nic_pairs, rounds, sample
-from fabric.identity import Role
-from fabric.model import Port
+from fabric.model.identity import Role
+from fabric.model.network import Port
 from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
 from traffic.metrics import payload_fraction

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from fabric import netlink, netns
-from fabric.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.netlink import HtbRates, LinkEnd, Netlink, Request
 from fabric.queues import ShapedPort, install_requests
 

@@ -9,7 +9,7 @@ import pytest
 
 from fabric.agents import AgentPool
 from fabric.config import checked
-from fabric.identity import NodeId
+from fabric.model.identity import NodeId
 from topologies.load import load_fabric
 from traffic.job import Stage
 from traffic.storage.client import StorageClient

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from fabric.errors import ConfigError
-from fabric.identity import NodeId, Role
+from fabric.model.identity import NodeId, Role
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, extents_on, place_chains
 from traffic.storage.orders import NewChains
 

@@ -8,7 +8,7 @@ import yaml
 
 from fabric.config import checked
 from fabric.errors import ConfigError
-from fabric.identity import NodeId, Role
+from fabric.model.identity import NodeId, Role
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import chosen
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from fabric.errors import TrafficError
-from fabric.identity import NodeId
+from fabric.model.identity import NodeId
 from traffic.storage.chains import ChunkId, Extent
 from traffic.storage.messages import REQUEST_BITS, Io, Status
 from traffic.storage.payload import Content, Recipe

@@ -21,7 +21,7 @@ import pytest
 
 from fabric.agents import AgentPool
 from fabric.errors import TrafficError
-from fabric.identity import NodeId
+from fabric.model.identity import NodeId
 from traffic.job import Stage
 from traffic.storage import job as job_module
 from traffic.storage.chains import Extent

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from fabric.errors import TrafficError
-from fabric.lanes import ServiceLevel
+from fabric.model.lanes import ServiceLevel
 from traffic.storage.messages import Frame, Kind, Status, header_of
 from traffic.storage.wire import CallTimeout, Link, LinkLost, Listener, Party, Tasks, _dial_wire, _hello, dial
 from traffic.transport import SocketOptions, listen

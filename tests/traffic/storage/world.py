@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fabric.identity import NodeId, Role
+from fabric.model.identity import NodeId, Role
 from traffic.storage.chains import Chain, ChainTable, ChunkId, Target
 from traffic.storage.messages import REQUEST_BITS, Io, Status
 from traffic.storage.payload import Content, Recipe, checksum_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fabric.errors import TopologyError
-from fabric.identity import NodeId, Role
-from fabric.model import FabricBuilder, Link, Port, Tier
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import FabricBuilder, Link, Port, Tier
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")

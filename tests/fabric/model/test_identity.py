@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role, mac_of_ip, nic_ip
+from fabric.model.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role, mac_of_ip, nic_ip
 from topologies.load import load_fabric
 
 EXAMPLES = [

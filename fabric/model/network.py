@@ -13,8 +13,8 @@ from enum import Enum
 from functools import cached_property
 
 from fabric.errors import TopologyError
-from fabric.identity import NodeId, Role, mac_of_ip, nic_ip
-from fabric.lanes import ETHERNET_HEADER_BYTES
+from fabric.model.identity import NodeId, Role, mac_of_ip, nic_ip
+from fabric.model.lanes import ETHERNET_HEADER_BYTES
 from fabric.units import format_rate
 
 MAX_INTERFACE_NAME = 15  # Linux: IFNAMSIZ less the closing zero byte.

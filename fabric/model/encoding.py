@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 from fabric.errors import ConfigError
-from fabric.identity import NodeId
-from fabric.model import Fabric, Link, Port, Tier
+from fabric.model.identity import NodeId
+from fabric.model.network import Fabric, Link, Port, Tier
 
 
 def fabric_to_json(fabric: Fabric) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from fabric.config import checked
 from fabric.errors import ConfigError
-from fabric.lanes import DATA_LEVELS, LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import DATA_LEVELS, LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
 
 ALL = ["hfreduce", "nccl", "storage", "other", "control"]
 
