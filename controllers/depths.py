@@ -15,8 +15,8 @@ from controllers.plan import Purpose
 from fabric.errors import ControllerError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Port
-from fabric.netlink import Netlink
 from fabric.queues import QueueReader
+from fabric.world.netlink import Netlink
 
 if TYPE_CHECKING:
     from controllers.app import RouteKeeper

@@ -23,13 +23,13 @@ from experiments.placement import link_loads
 from experiments.preload import PRELOAD
 from experiments.registry import resolve
 from experiments.session import Session
-from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import lane_counters
 from fabric.emulation import build_with_stock_mininet
-from fabric.engines import current_engine
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing
+from fabric.world.agents import AgentPool
+from fabric.world.engines import current_engine
 from topologies.load import load_fabric
 from traffic import metrics
 from traffic.hfreduce import HFReduceJob

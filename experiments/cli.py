@@ -20,18 +20,19 @@ from rich.table import Table
 from controllers.routing import Policy, Repair
 from experiments.config import queue_faults, queues_of, require_engine_for_jitter, split_fabric_settings
 from experiments.console import ERR, OUT, tell
-from fabric import engines, lossless, world
-from fabric.engine import Engine, Front, Guest
+from fabric import lossless
 from fabric.errors import ConfigError, FabricError, UsageError
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
-from fabric.processes import die_with_sudo
 from fabric.units import parse_size_bytes
-from fabric.virtual import kernel
-from fabric.virtual.dialogue import Ask
-from fabric.virtual.guest import directories_named
-from fabric.virtual.memory import described, needed_bytes
-from fabric.virtual.watch import GuestTime
+from fabric.world import engines, inside
+from fabric.world.engine import Engine, Front, Guest
+from fabric.world.processes import die_with_sudo
+from fabric.world.virtual import kernel
+from fabric.world.virtual.dialogue import Ask
+from fabric.world.virtual.guest import directories_named
+from fabric.world.virtual.memory import described, needed_bytes
+from fabric.world.virtual.watch import GuestTime
 from topologies.load import load_fabric, read_topology, topology_path
 
 _LEVELS = {level.label: level for level in ServiceLevel}
@@ -443,7 +444,7 @@ def _fabric_of(options: argparse.Namespace) -> Fabric:
 
 def _require_queueing(fabric: Fabric, options: argparse.Namespace) -> None:
     """Refuse, before a world is made, a queueing that cannot run in it. In a world, that has been asked."""
-    if world.is_inside():
+    if inside.is_inside():
         return
     queueing, queues = Queueing(options.queueing), queues_of(options.overrides)
     engine = engines.ENGINES[options.engine]
@@ -469,10 +470,10 @@ def _enter_world(
     words: Iterable[str] = (),
 ) -> None:
     """Go on in a new world, unless this is one; a guest sees the directories of the host that ``words`` name."""
-    if not world.is_inside():
+    if not inside.is_inside():
         guest = replace(_guest_for(options, fabric), keep=directories_named(words))
         _enter(arguments, engines.ENGINES[options.engine], guest, ask)
-    world.set_up()
+    inside.set_up()
 
 
 def _enter(arguments: list[str], engine: Engine, guest: Guest, ask: Ask | None = None) -> NoReturn:

@@ -12,13 +12,13 @@ from pydantic import AfterValidator, Field, field_validator
 from controllers.routing import Routing
 from fabric import lossless
 from fabric.config import SizeBytes, Strict, TimeS, checked, unknown_key, with_overrides
-from fabric.engine import Engine
 from fabric.errors import ConfigError, UsageError
 from fabric.failures import FailureConfig, failure_faults, schedule_failures
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.schedule import Schedule
 from fabric.units import format_time
+from fabric.world.engine import Engine
 from topologies.load import fabric_of, read_topology
 from traffic import congestion_control
 from traffic.transport import DEFAULT_CONGESTION_CONTROL

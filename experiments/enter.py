@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from experiments.events import ClockProgress, EventLines, Note, failure_of
-from fabric.engine import Front, Guest
-from fabric.engines import engine_named
 from fabric.errors import FabricError
-from fabric.processes import die_with
-from fabric.virtual.watch import GuestTime
+from fabric.world.engine import Front, Guest
+from fabric.world.engines import engine_named
+from fabric.world.processes import die_with
+from fabric.world.virtual.watch import GuestTime
 
 
 def guest_as_text(guest: Guest) -> str:

@@ -12,8 +12,8 @@ import shutil
 from itertools import count
 from pathlib import Path
 
-from fabric.engines import current_engine
 from fabric.errors import ResultError
+from fabric.world.engines import current_engine
 
 
 def copy_to_user(source: Path, wanted: Path) -> Path:

@@ -13,13 +13,13 @@ from controllers.plan import RoutePlan
 from controllers.planner import plan_routes
 from controllers.routing import Routing
 from controllers.task import Task
-from fabric import modules, world
 from fabric.emulation import Emulation, emulate
-from fabric.engines import current_engine
 from fabric.model.identity import NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Fabric
 from fabric.openvswitch import find_datapath
+from fabric.world import inside, modules
+from fabric.world.engines import current_engine
 
 RULES_TIMEOUT_S = 120.0
 Tell = Callable[[str], None]
@@ -91,7 +91,7 @@ def bring_up(
         f"{len(fabric.links)} links, {datapath.value} datapath"
     )
     plan = plan_routes(fabric, routing)
-    task = world.RUN_DIR / "task.json"
+    task = inside.RUN_DIR / "task.json"
     Task(fabric, routing).save(task)
     with ControllerProcess(task, log_directory / "controller.log") as controller:
         emulation = emulate(wired or fabric, lanes, log_directory, datapath)

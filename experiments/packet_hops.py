@@ -16,12 +16,13 @@ from rich.table import Table
 from controllers.paths import planned_path
 from experiments.console import OUT, tell
 from experiments.live import LiveFabric, bring_up
-from fabric import lossless, netns, world
+from fabric import lossless
 from fabric.census import lane_counters
-from fabric.engines import current_engine
 from fabric.model.identity import NodeId
 from fabric.model.lanes import FlowControl, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric, Port
+from fabric.world import inside, netns
+from fabric.world.engines import current_engine
 from topologies.load import load_fabric
 from traffic import metrics
 
@@ -58,7 +59,7 @@ class Passed:
 @contextmanager
 def bring_up_by_config(fabric: Fabric, queues: QueueConfig, queueing: Queueing) -> Iterator[LiveFabric]:
     """Bring a fabric up to be measured, for the time of a block."""
-    logs = world.RUN_DIR / "logs"
+    logs = inside.RUN_DIR / "logs"
     logs.mkdir(exist_ok=True)
     with bring_up(fabric, plan_lanes(queues, queueing), logs, tell) as live:
         yield live

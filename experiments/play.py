@@ -21,13 +21,13 @@ from experiments.order import Order
 from experiments.preload import PRELOAD
 from experiments.registry import Experiment, resolve
 from experiments.session import Session
-from fabric import world
-from fabric.agents import AgentPool
-from fabric.engines import current_engine
 from fabric.errors import FabricError, ResultError
 from fabric.model.lanes import plan_lanes
 from fabric.report import write_report
 from fabric.results import Result, ResultWriter
+from fabric.world import inside
+from fabric.world.agents import AgentPool
+from fabric.world.engines import current_engine
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def main() -> int:
     lines = EventLines(_own_stdout())
     try:
         order = Order.decoded(current_engine().given())
-        world.set_up()
+        inside.set_up()
         play(order, lines.report)
     except FabricError as error:
         lines.report(failure_of(error))
@@ -56,7 +56,7 @@ def play(order: Order, report: Report) -> None:
     """Play an experiment in this process's own namespaces or guest, and publish its directory."""
     experiment, config, resolved = resolve(order.experiment, order.overrides)
     directory = Path(order.directory)
-    draft = ResultWriter(world.RUN_DIR / "result" / directory.name)
+    draft = ResultWriter(inside.RUN_DIR / "result" / directory.name)
     try:
         _play(experiment, config, resolved, draft, order, report)
     except Exception:

@@ -12,12 +12,12 @@ from pathlib import Path
 from controllers.paths import PROBE_PORT, planned_path
 from controllers.plan import RoutePlan
 from experiments.live import LiveFabric
-from fabric import netns
 from fabric.census import lane_counters
 from fabric.errors import UsageError
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Nic, Port
+from fabric.world import netns
 
 _ETH_P_ALL = 0x0003
 _OUTGOING = 4

@@ -6,7 +6,7 @@ import os
 import sys
 
 from experiments.console import ERR
-from fabric.virtual.dialogue import LONGEST_LINE_BYTES
+from fabric.world.virtual.dialogue import LONGEST_LINE_BYTES
 
 PROMPT = "mininet> "
 """Mininet's own."""

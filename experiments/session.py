@@ -19,12 +19,9 @@ from experiments.config import RunConfig
 from experiments.live import LiveFabric, Tell
 from experiments.timeline import JobWindow, Played, Timeline
 from experiments.ways import Moved, moves_in
-from fabric.agents import AgentPool
 from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import Census, Conservation, conservation, take_census
 from fabric.cores import CoreReader, CpuSnapshot, CpuUse, cpu_use, take_snapshot, usable_cores
-from fabric.engine import started_at
-from fabric.engines import current_engine
 from fabric.errors import FabricError
 from fabric.faults import FaultInjector, FaultReport, LinkChange
 from fabric.fidelity import Check, PhaseEvidence, Verdict, judge
@@ -46,6 +43,9 @@ from fabric.telemetry import (
     waits_frame,
 )
 from fabric.watchdog import LONGEST_STALL_FRAMES, switch_ports
+from fabric.world.agents import AgentPool
+from fabric.world.engine import started_at
+from fabric.world.engines import current_engine
 from traffic.job import Job, Records, Stage
 
 _PROGRESS_S = 0.5

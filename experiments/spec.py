@@ -12,12 +12,13 @@ from experiments.config import RunConfig, require_engine_for_jitter
 from experiments.order import Order
 from experiments.rates import CALIBRATED, rate_settings
 from experiments.registry import Experiment, resolve
-from fabric import engines, lossless
-from fabric.engine import Engine, Guest
+from fabric import lossless
 from fabric.errors import UsageError
 from fabric.results import new_directory
-from fabric.virtual.guest import directories_named
-from fabric.virtual.memory import described, needed_bytes
+from fabric.world import engines
+from fabric.world.engine import Engine, Guest
+from fabric.world.virtual.guest import directories_named
+from fabric.world.virtual.memory import described, needed_bytes
 from traffic import congestion_control
 
 

@@ -25,14 +25,14 @@ from experiments.config import queues_of
 from experiments.console import ERR, OUT, tell
 from experiments.live import LiveFabric, bring_up
 from experiments.probe import Hop, nics_for, planned_hops, probe
-from fabric import world
 from fabric.census import lane_counters
-from fabric.engines import current_engine
 from fabric.errors import TrafficError, UsageError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric, Link, Port
 from fabric.units import format_size
+from fabric.world import inside
+from fabric.world.engines import current_engine
 
 Path = tuple[tuple[Port, ...], float]
 """The ports that a packet leaves by, and the share of flows that go this way."""
@@ -43,7 +43,7 @@ _END_S = 5.0
 @contextmanager
 def _live(fabric: Fabric, options: argparse.Namespace) -> Iterator[LiveFabric]:
     lanes = plan_lanes(queues_of(options.overrides), Queueing(options.queueing))
-    logs = world.RUN_DIR / "logs"
+    logs = inside.RUN_DIR / "logs"
     logs.mkdir()
     with bring_up(fabric, lanes, logs, tell, _routing(options)) as live:
         ERR.print(f"[dim]up in {live.ready_s:.1f} s[/]", highlight=False)
@@ -178,9 +178,9 @@ def _background(fabric: Fabric, text: str) -> tuple[NodeId, list[str]]:
 def _environment(fabric: Fabric, hosts: Sequence[NodeId]) -> dict[str, str]:
     """Return what tells programs of each other: ours, and what torchrun and Open MPI go by."""
     addresses = [fabric.nics_of[host][0].ip for host in hosts]
-    hostfile = world.RUN_DIR / "hostfile"
+    hostfile = inside.RUN_DIR / "hostfile"
     hostfile.write_text("".join(f"{host} slots=1\n" for host in hosts))
-    remote_shell = world.RUN_DIR / "rsh"
+    remote_shell = inside.RUN_DIR / "rsh"
     remote_shell.write_text('#!/bin/sh\nhost=$1\nshift\nexec nsenter --net=/run/netns/"$host" sh -c "$*"\n')
     remote_shell.chmod(0o755)
     return {

@@ -21,15 +21,15 @@ from experiments.validation.bench import Bench, Settings
 from experiments.validation.findings import Fault, Outcome, TestResult
 from experiments.validation.injection import Injection, read_faults
 from experiments.validation.validator import validate
-from fabric import world
-from fabric.agents import AgentPool
-from fabric.engines import ENGINES, current_engine
 from fabric.errors import UsageError
 from fabric.faults import FaultInjector
 from fabric.fidelity import EXIT_CODE_INVALID
 from fabric.linktest import link_test_plan
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.model.network import Fabric
+from fabric.world import inside
+from fabric.world.agents import AgentPool
+from fabric.world.engines import ENGINES, current_engine
 from traffic.rounds import PRELOAD as STREAMS_PRELOAD
 from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
 
@@ -57,7 +57,7 @@ def validate_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     """
     injection = read_faults(options.fault, fabric)
     lanes = plan_lanes(queues_of(options.overrides), Queueing(options.queueing))
-    logs = world.RUN_DIR / "logs"
+    logs = inside.RUN_DIR / "logs"
     logs.mkdir()
     settings = Settings(quick=options.quick, most_pairs=options.pairs)
     with bring_up(fabric, lanes, logs, tell, wired=injection.wired) as live:

@@ -15,14 +15,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from fabric.emulation import Emulation
-from fabric.engine import Engine
-from fabric.engines import current_engine
 from fabric.errors import EmulationError
 from fabric.feeding import Feeder
 from fabric.model.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Port
-from fabric.netlink import ETH_P_IP, Netlink
 from fabric.queues import QueueReader
+from fabric.world.engine import Engine
+from fabric.world.engines import current_engine
+from fabric.world.netlink import ETH_P_IP, Netlink
 
 _NOBODY = "192.0.2.1"  # RFC 5737: an address for documentation; no rule forwards it.
 _EXPERIMENTAL_PROTOCOL = 253  # RFC 3692

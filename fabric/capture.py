@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from fabric.agents import Agent, AgentHandle, AgentPool
 from fabric.emulation import Emulation
 from fabric.errors import EmulationError, UsageError
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Port
+from fabric.world.agents import Agent, AgentHandle, AgentPool
 
 _START_TIMEOUT_S = 10.0
 _ANSWER_TIMEOUT_S = 10.0

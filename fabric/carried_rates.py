@@ -8,9 +8,9 @@ import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fabric import cache
 from fabric.errors import ResultError
 from fabric.openvswitch import find_datapath
+from fabric.world import cache
 
 _FILE = "carried_rates.json"
 _CPUINFO = Path("/proc/cpuinfo")

@@ -21,14 +21,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fabric import netns, vl
+from fabric import vl
 from fabric.emulation import Emulation
 from fabric.errors import EmulationError
 from fabric.faults import FaultReport
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
-from fabric.netlink import LinkCounters, Netlink
 from fabric.queues import QueueReader
+from fabric.world import netns
+from fabric.world.netlink import LinkCounters, Netlink
 
 _REST_TIMEOUT_S = 20.0
 _REST_S = 0.2

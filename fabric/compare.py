@@ -11,12 +11,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fabric.engines import ENGINES
 from fabric.errors import UsageError
 from fabric.fidelity import Status
 from fabric.promise import promised
 from fabric.results import Result
 from fabric.units import format_rate, format_size, format_time
+from fabric.world.engines import ENGINES
 
 _FORMATS: dict[str, Callable[[float], str]] = {
     "_bps": format_rate,

@@ -175,7 +175,7 @@ def _stat_of(process: Path) -> str:
 # Quotas of control groups ---------------------------------------------------------------------------------------------
 
 CGROUPS = Path("/run/fabric/cgroup")
-"""Where a world finds the machine's control groups: see :func:`fabric.world.set_up`."""
+"""Where a world finds the machine's control groups: see :func:`fabric.world.inside.set_up`."""
 _UNITS = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
 """Of version 2 and 1."""
 

@@ -11,7 +11,7 @@ from fabric.census import ports_by_namespace
 from fabric.emulation import Emulation
 from fabric.errors import EmulationError
 from fabric.model.network import Port
-from fabric.netlink import Netlink
+from fabric.world.netlink import Netlink
 
 _REST_TIMEOUT_S = 20.0
 _NEWS_S = 0.01

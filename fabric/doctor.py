@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric import cache, lossless, modules
-from fabric.engines import NAMESPACE, VIRTUAL
+from fabric import lossless
 from fabric.errors import UsageError
 from fabric.openvswitch import DAEMONS, SCHEMA, Datapath, find_datapath
+from fabric.world import cache, modules
+from fabric.world.engines import NAMESPACE, VIRTUAL
 
 _SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"
 _MEMORY_BYTES = 2 * 2**30

@@ -25,18 +25,19 @@ from mininet.link import Link as MininetLink
 from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch
 
-from fabric import limits, lossless, netlink, netns, openvswitch, uncharging, world
-from fabric.engines import current_engine
+from fabric import lossless, openvswitch, uncharging
 from fabric.errors import EmulationError
 from fabric.model.identity import STORAGE_ADDRESS_OFFSET, NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Fabric, Link, Nic, Port
-from fabric.netlink import LinkEnd, Netlink, Request
 from fabric.openvswitch import Datapath, OpenVSwitch
 from fabric.queues import ShapedPort, install_requests, replace_requests
-from fabric.sysctl import write_sysctl
-from fabric.virtual.dialogue import UserOutside, take_terminal
-from fabric.virtual.guest import CONTROL
+from fabric.world import inside, limits, netlink, netns
+from fabric.world.engines import current_engine
+from fabric.world.netlink import LinkEnd, Netlink, Request
+from fabric.world.sysctl import write_sysctl
+from fabric.world.virtual.dialogue import UserOutside, take_terminal
+from fabric.world.virtual.guest import CONTROL
 
 CONTROLLER_ADDRESS = "127.0.0.1"
 OPENFLOW_PORT = 6653
@@ -259,13 +260,13 @@ def emulate(fabric: Fabric, plan: LanePlan, log_directory: Path, datapath: Datap
     _make_links(fabric, indices)
     fastest_frame_s = fabric.frame_bytes * 8 / max(link.rate_bps for link in fabric.links)
     switches = OpenVSwitch(
-        world.RUN_DIR / "openvswitch", log_directory, datapath, openvswitch.pass_period_s(fastest_frame_s)
+        inside.RUN_DIR / "openvswitch", log_directory, datapath, openvswitch.pass_period_s(fastest_frame_s)
     )
     switches.start()
     switches.add_bridges(fabric, f"tcp:{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}")
     emulation = Emulation(fabric, plan, switches, _mininet(fabric), indices)
     emulation._send_to_ports(plan, replace=False)
-    world.name_hosts(_names(fabric))
+    inside.name_hosts(_names(fabric))
     return emulation
 
 

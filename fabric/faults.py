@@ -22,19 +22,19 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from fabric import world
-from fabric.agents import Agent, AgentHandle, AgentPool
 from fabric.emulation import Emulation
-from fabric.engines import current_engine
 from fabric.errors import EmulationError
 from fabric.lossy import LossProgram, remove_request
 from fabric.model.identity import NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Link, Port
-from fabric.netlink import LinkCounters, Netlink, Request, link_state
 from fabric.openvswitch import SWITCH_NICENESS
 from fabric.queues import QueueReader, ShapedPort, rate_requests
 from fabric.schedule import WHOLE, LinkEvent, LinkState, Schedule
+from fabric.world import inside
+from fabric.world.agents import Agent, AgentHandle, AgentPool
+from fabric.world.engines import current_engine
+from fabric.world.netlink import LinkCounters, Netlink, Request, link_state
 
 _READY_TIMEOUT_S = 60.0
 _RESTORE_TIMEOUT_S = 60.0
@@ -164,9 +164,9 @@ class FaultInjector:
 
 
 def inject(agent: Agent, setup: _Setup) -> None:
-    """Be the process (a program, see :mod:`fabric.agents`)."""
+    """Be the process (a program, see :mod:`fabric.world.agents`)."""
     os.setpriority(os.PRIO_PROCESS, 0, SWITCH_NICENESS)
-    world.precise_timers()
+    inside.precise_timers()
     agent.report("ready")
     while True:
         order = agent.receive_a(_Prepare)

@@ -10,10 +10,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric import netns
 from fabric.errors import EmulationError
 from fabric.model.lanes import Queueing
 from fabric.model.network import Link, Port
+from fabric.world import netns
 
 _TURN_FRAMES_S = 5e-6
 _TURN_FRACTION = 0.8

@@ -45,8 +45,6 @@ import pandas as pd
 from fabric.calibration import LinkCalibration
 from fabric.census import Conservation
 from fabric.cores import CpuUse
-from fabric.engine import Engine
-from fabric.engines import NAMESPACE
 from fabric.machine_checks import (
     core_checks,
     input_queue_checks,
@@ -59,6 +57,8 @@ from fabric.openvswitch import Datapath
 from fabric.port_rates import FullQueue
 from fabric.results import empty_table
 from fabric.verdict import EXIT_CODE_INVALID, Check, Status, Verdict, worst_of_phases
+from fabric.world.engine import Engine
+from fabric.world.engines import NAMESPACE
 
 __all__ = ["EXIT_CODE_INVALID", "Check", "PhaseEvidence", "Status", "Verdict", "judge"]
 

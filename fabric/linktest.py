@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabric.emulation import Emulation
-from fabric.engine import Engine
 from fabric.errors import EmulationError, UsageError
 from fabric.feeding import Feed, Feeder
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Port
-from fabric.netlink import Netlink
 from fabric.openvswitch import SWITCH_NICENESS
 from fabric.queues import BURST_FRAMES, QueueReader
 from fabric.units import format_rate
 from fabric.wiring import ETHERTYPE, SMALL_FRAME_BYTES, ArrivalCounter, measuring_frame
+from fabric.world.engine import Engine
+from fabric.world.netlink import Netlink
 
 FOUND_LOSS = 0.01
 MISSED = 1e-5

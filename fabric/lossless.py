@@ -1,17 +1,15 @@
 """Lossless queueing: how every port becomes a ``vl``, which buffers its links need, and where it can run.
 
-Its queues are those of the project's own kernel module (:mod:`fabric.modules`), which have the link's delay in them.
-Frames must stay in the kernel from port to port: a switch that takes them into a process of its own and sends copies
-would release their room in an input buffer.
+Its queues are those of the project's own kernel module (:mod:`fabric.world.modules`), which have the link's delay in
+them. Frames must stay in the kernel from port to port: a switch that takes them into a process of its own and sends
+copies would release their room in an input buffer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fabric import modules, vl
-from fabric.engine import Engine
-from fabric.engines import current_engine
+from fabric import vl
 from fabric.errors import UsageError
 from fabric.model.lanes import (
     HIGH_LIMIT_BYTES,
@@ -28,6 +26,9 @@ from fabric.model.lanes import (
 from fabric.model.network import Fabric, Link
 from fabric.openvswitch import Datapath, find_datapath
 from fabric.units import format_rate, format_time
+from fabric.world import modules
+from fabric.world.engine import Engine
+from fabric.world.engines import current_engine
 
 _MOST_WEIGHT = 255
 _FRAMES_IN_LOOP = 3

@@ -11,9 +11,9 @@ import ctypes
 import os
 import struct
 
-from fabric import bpf
-from fabric.bpf import EXIT, TC_ACT_OK, TC_ACT_STOLEN, Way, instruction
-from fabric.netlink import Request
+from fabric.world import bpf
+from fabric.world.bpf import EXIT, TC_ACT_OK, TC_ACT_STOLEN, Way, instruction
+from fabric.world.netlink import Request
 
 _MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE = 0, 1, 2
 _MAP_TYPE_ARRAY = 2

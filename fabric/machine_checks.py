@@ -13,9 +13,9 @@ import pandas as pd
 
 from fabric.census import Conservation
 from fabric.cores import CpuUse
-from fabric.engine import Engine, LatenessLimits
 from fabric.openvswitch import Datapath
 from fabric.verdict import Check
+from fabric.world.engine import Engine, LatenessLimits
 
 BUSY_CHECK = "cpu_busy_fraction"
 BUSY_CPU = (0.95, 0.99)

@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-from fabric.engine import Engine
-from fabric.engines import ENGINES, NAMESPACE
 from fabric.model.lanes import FlowControl, Queueing
 from fabric.results import Result
+from fabric.world.engine import Engine
+from fabric.world.engines import ENGINES, NAMESPACE
 
 LOSSES = (
     "Losslessness, in the queueings {queueings}. A full queue drops there, and TCP retransmits; a full buffer of "

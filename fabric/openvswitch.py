@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from fabric.engines import current_engine
 from fabric.errors import EmulationError
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
-from fabric.preload import switch_library
+from fabric.world.engines import current_engine
+from fabric.world.preload import switch_library
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 DAEMONS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl")

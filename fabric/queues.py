@@ -23,12 +23,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fabric import netlink, vl
+from fabric import vl
 from fabric.classifier import classifier
 from fabric.lossless import vl_port
 from fabric.model.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
-from fabric.netlink import HtbRates, Request
 from fabric.vl_samples import VlReader, VlSample
+from fabric.world import netlink
+from fabric.world.netlink import HtbRates, Request
 
 _LINK_CLASS = 0x1
 _FIRST_LANE = 0x10

@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric import vl, world
-from fabric.agents import Agent, AgentHandle, AgentPool
+from fabric import vl
 from fabric.emulation import Emulation
-from fabric.netlink import Netlink
 from fabric.openvswitch import SWITCH_NICENESS
 from fabric.stall_causes import Stall, StallLedger, stalls
 from fabric.vl_samples import VlReader
 from fabric.waiting import PortView, deadlocks, describe
+from fabric.world import inside
+from fabric.world.agents import Agent, AgentHandle, AgentPool
+from fabric.world.netlink import Netlink
 
 _ANSWER_TIMEOUT_S = 60.0
 _LOOKS_A_LIMIT = 2
@@ -82,10 +83,10 @@ def audited_ports(emulation: Emulation) -> dict[Path | None, dict[int, AuditedPo
 
 
 def audit(agent: Agent, setup: AuditSetup) -> None:
-    """Be the process: a report from each "begin" to the next "end" (a program, see :mod:`fabric.agents`)."""
+    """Be the process: a report from each "begin" to the next "end" (a program, see :mod:`fabric.world.agents`)."""
     sockets = {namespace: Netlink(namespace) for namespace in setup.ports}
     os.setpriority(os.PRIO_PROCESS, 0, SWITCH_NICENESS)
-    world.precise_timers()
+    inside.precise_timers()
     agent.report("ready")
     while True:
         agent.expect("begin")

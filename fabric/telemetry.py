@@ -18,19 +18,19 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fabric.agents import Agent, AgentHandle, AgentPool
 from fabric.errors import EmulationError
 from fabric.input_wait import least_waits_s, waiting_packets
 from fabric.lateness import HostLateness
 from fabric.machine import MachineReader, clock_offset_s
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Port
-from fabric.netlink import Netlink
 from fabric.openvswitch import SWITCH_NICENESS, InputQueues
 from fabric.queues import COUNTERS, QueueReader, QueueSample
 from fabric.results import TABLES, empty_table
 from fabric.vl_samples import WAITS, VlSample
 from fabric.watchdog import SwitchPort, Watchdog
+from fabric.world.agents import Agent, AgentHandle, AgentPool
+from fabric.world.netlink import Netlink
 
 _ANSWER_TIMEOUT_S = 30.0
 _CORES_PERIOD_S = 0.25
@@ -137,7 +137,8 @@ class Sampler:
 
 
 def sample(agent: Agent, setup: SamplerSetup) -> None:
-    """The sampling process (a program, see :mod:`fabric.agents`): one series from each "begin" to the next "end"."""
+    """The sampling process (a program, see :mod:`fabric.world.agents`): one series from each "begin" to the next
+    "end"."""
     sources = [(number, Netlink(path), QueueReader()) for number, path in enumerate(setup.namespaces)]
     inputs = InputQueues(setup.switch_pid) if setup.has_input_queues else None
     reader = MachineReader(setup.switch_pid, counts_niced=os.getpriority(os.PRIO_PROCESS, 0) > 0)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from fabric import bpf
-from fabric.bpf import EXIT, TC_ACT_STOLEN, Way, instruction
-from fabric.netlink import Netlink
+from fabric.world import bpf
+from fabric.world.bpf import EXIT, TC_ACT_STOLEN, Way, instruction
+from fabric.world.netlink import Netlink
 
 _WHAT = "what uncharges sockets"
 _MARK = 0x0FAB

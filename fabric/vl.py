@@ -1,4 +1,5 @@
-"""The qdisc ``vl`` of :mod:`fabric.modules`: its options as an rtnetlink message, its statistics from qdisc dumps.
+"""The qdisc ``vl`` of :mod:`fabric.world.modules`: its options as an rtnetlink message, its statistics from qdisc
+dumps.
 
 It is a port and the link behind it: virtual lanes, InfiniBand's arbitration, exact rate and delay, and flow control by
 credits or PFC towards the input buffer at the other end. ``fabric/kernel/sch_vl.h`` is the kernel's side of this file.
@@ -11,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum, IntEnum
 
-from fabric import netlink
 from fabric.errors import EmulationError, UsageError
-from fabric.netlink import Request
+from fabric.world import netlink
+from fabric.world.netlink import Request
 
 VERSION = 2
 MANAGEMENT_LANE = 15

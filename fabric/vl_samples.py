@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fabric import netlink, vl
+from fabric import vl
 from fabric.errors import EmulationError
+from fabric.world import netlink
 
 _CAUSES = len(vl.Cause)
 _PORT = np.dtype(

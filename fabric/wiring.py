@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from fabric import netns
 from fabric.emulation import Emulation
 from fabric.model.network import Port
-from fabric.netlink import Netlink
+from fabric.world import netns
+from fabric.world.netlink import Netlink
 
 ETHERTYPE = 0x88B5  # IEEE 802: for experiments within one's own network.
 SMALL_FRAME_BYTES = 60

@@ -14,7 +14,7 @@ from functools import cache
 
 import pytest
 
-from fabric.virtual import kernel
+from fabric.world.virtual import kernel
 
 CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -34,11 +34,11 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, field_validator
 
-from fabric.agents import Agent, AgentHandle
 from fabric.config import Strict
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
+from fabric.world.agents import Agent, AgentHandle
 from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
 from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
 
@@ -215,7 +215,7 @@ class PlayAt(Play):
 
 
 def run_host(agent: Agent, arguments: HostArguments) -> None:
-    """Be the sink and the source of one host until the run says stop (a program, see :mod:`fabric.agents`)."""
+    """Be the sink and the source of one host until the run says stop (a program, see :mod:`fabric.world.agents`)."""
     with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
         _in_thread(lambda: _take_flows(listener, arguments.options))
         agent.report(Listening(listener.getsockname()[:2]))

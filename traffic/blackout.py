@@ -23,13 +23,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fabric import world
-from fabric.agents import Agent, AgentHandle
 from fabric.config import Strict, TimeS
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Nic
+from fabric.world import inside
+from fabric.world.agents import Agent, AgentHandle
 from traffic.arrival_clock import ArrivalClock
 from traffic.job import Halt, Play, Ready, Records, Stage
 
@@ -184,8 +184,8 @@ class Collect:
 
 
 def run_host(agent: Agent, arguments: HostArguments) -> None:
-    """Send and receive the probes of one host until the run says stop (a program, see :mod:`fabric.agents`)."""
-    world.precise_timers()
+    """Send and receive the probes of one host until the run says stop (a program, see :mod:`fabric.world.agents`)."""
+    inside.precise_timers()
     with contextlib.closing(_probe_socket(arguments)) as sock:
         agent.report(Listening(sock.getsockname()[:2]))
         endpoints: Mapping[str, Endpoint] = agent.receive(START_TIMEOUT_S)

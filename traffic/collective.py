@@ -18,12 +18,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from fabric.agents import AgentHandle
 from fabric.config import SizeBytes, Strict, TimeS
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.units import format_time
+from fabric.world.agents import AgentHandle
 from traffic.dataset import ELEMENT_BYTES, Dataset
 from traffic.job import Halt, Play, Records, Stage
 from traffic.links import StalledError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fabric.engine import Engine
-from fabric.engines import NAMESPACE, VIRTUAL
 from fabric.errors import UsageError
+from fabric.world.engine import Engine
+from fabric.world.engines import NAMESPACE, VIRTUAL
 
 STEERED_BY_ECN = ("dctcp",)
 """Without marks they behave as reno. No queue marks."""

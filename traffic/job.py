@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from fabric.agents import AgentPool
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
+from fabric.world.agents import AgentPool
 from traffic.transport import DEFAULT_CONGESTION_CONTROL, FlowSample, SocketOptions
 
 

@@ -19,8 +19,8 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Protocol
 
-from fabric.agents import Agent
 from fabric.errors import TrafficError
+from fabric.world.agents import Agent
 from traffic.dataset import ELEMENT_BYTES, Buffer, Dataset, Floats, SumCheck
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.links import Edge, Link, PeerGoneError, StalledError
@@ -141,7 +141,7 @@ class RankFailed:
 
 
 def run_rank(agent: Agent, arguments: RankArguments) -> None:
-    """Run one rank of a collective until the run stops it (a program, see :mod:`fabric.agents`)."""
+    """Run one rank of a collective until the run stops it (a program, see :mod:`fabric.world.agents`)."""
     try:
         with contextlib.ExitStack() as open_links:
             links = _connected(agent, arguments)

@@ -15,16 +15,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fabric.agents import Agent, AgentHandle
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Nic
+from fabric.world.agents import Agent, AgentHandle
 from traffic.job import Ready, Stage
 from traffic.transport import SocketOptions, accept, connect, listen
 
 PRELOAD = ("traffic.rounds",)
-"""For :class:`fabric.agents.AgentPool`: what the programs import."""
+"""For :class:`fabric.world.agents.AgentPool`: what the programs import."""
 CONNECT_TIMEOUT_S = 5.0
 """Long enough for three SYNs to be lost and sent again (after 1 s, then 2 s)."""
 _START_TIMEOUT_S = 60.0
@@ -115,7 +115,7 @@ class Streams:
 
 
 def run_streams(agent: Agent, arguments: _Arguments) -> None:
-    """Be the program in a host (see :mod:`fabric.agents`)."""
+    """Be the program in a host (see :mod:`fabric.world.agents`)."""
     listeners = [listen(address, 0, arguments.options) for address in arguments.addresses]
     agent.report({listener.getsockname()[0]: listener.getsockname()[1] for listener in listeners})
     sending: list[socket.socket] = []

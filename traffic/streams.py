@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from fabric.agents import Agent, AgentHandle
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
+from fabric.world.agents import Agent, AgentHandle
 from traffic.job import Ready, Records, Stage, flow_rows
 from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
 
@@ -102,7 +102,7 @@ class Received:
 
 
 def run_sink(agent: Agent, arguments: SinkArguments) -> None:
-    """Be the sink of one stream until the run says stop (a program, see :mod:`fabric.agents`)."""
+    """Be the sink of one stream until the run says stop (a program, see :mod:`fabric.world.agents`)."""
     with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
         agent.report(listener.getsockname()[:2])
         while True:
@@ -159,7 +159,7 @@ class _Reader:
 
 
 def run_source(agent: Agent, arguments: SourceArguments) -> None:
-    """Be the source of one stream until the run says stop (a program, see :mod:`fabric.agents`)."""
+    """Be the source of one stream until the run says stop (a program, see :mod:`fabric.world.agents`)."""
     agent.report(Ready())
     while True:
         window: Window = agent.receive()

@@ -12,13 +12,13 @@ from controllers.paths import planned_path
 from experiments.live import LiveFabric, Tell
 from experiments.validation.findings import Fault
 from experiments.validation.rounds import Pair, Path
-from fabric.agents import AgentPool
-from fabric.engine import Engine
-from fabric.engines import current_engine
 from fabric.machine_checks import machine_checks
 from fabric.model.network import Fabric, Port
 from fabric.telemetry import Sampler, SamplerSetup, machine_frame
 from fabric.verdict import Status
+from fabric.world.agents import AgentPool
+from fabric.world.engine import Engine
+from fabric.world.engines import current_engine
 from traffic.job import Stage
 
 SEED = 1

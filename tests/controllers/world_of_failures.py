@@ -20,12 +20,12 @@ from typing import Any
 from controllers.paths import planned_path
 from controllers.routing import Policy, Repair, Routing
 from experiments.live import LiveFabric, bring_up
-from fabric import netlink, netns, world
 from fabric.model.encoding import fabric_from_json
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric, Link, Nic, Port, Tier
-from fabric.netlink import Netlink
 from fabric.openvswitch import tool
+from fabric.world import inside, netlink, netns
+from fabric.world.netlink import Netlink
 
 EVENTS, CUTS = 4, 6
 SETTLE_TIMEOUT_S = 60.0
@@ -37,7 +37,7 @@ _SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 
 def main(what: str, policy: str, repair: str, report: Path) -> None:
     fabric = fabric_from_json(json.loads((report.parent / "fabric.json").read_text()), "test")
-    world.set_up()
+    inside.set_up()
     logs = report.parent / "logs"
     logs.mkdir()
     routing = Routing(policy=Policy(policy), repair=Repair(repair))

@@ -18,10 +18,10 @@ from experiments.cli import main
 from experiments.config import queues_of, split_fabric_settings
 from experiments.registry import EXPERIMENTS
 from experiments.spec import Prepared
-from fabric.engine import Engine
-from fabric.engines import ENGINES, NAMESPACE
 from fabric.errors import FabricError
 from fabric.model.lanes import QueueConfig
+from fabric.world.engine import Engine
+from fabric.world.engines import ENGINES, NAMESPACE
 
 SMALL = "fire_flyer_2_small"
 COMMANDS = (

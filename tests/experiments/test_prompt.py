@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from experiments import prompt
-from fabric.virtual.dialogue import LONGEST_LINE_BYTES
+from fabric.world.virtual.dialogue import LONGEST_LINE_BYTES
 
 
 @pytest.fixture

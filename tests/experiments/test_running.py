@@ -16,10 +16,10 @@ from experiments.captures import captures
 from experiments.play import publish
 from experiments.probe import nics_for, planned_hops
 from experiments.spec import choose_directory
-from fabric import world
 from fabric.errors import ResultError, TopologyError, UsageError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.world import inside
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")
@@ -133,7 +133,7 @@ def test_a_plan_is_told_as_ports_and_lanes() -> None:
 
 
 def test_programs_are_told_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world, "RUN_DIR", tmp_path)
+    monkeypatch.setattr(inside, "RUN_DIR", tmp_path)
     told = tools._environment(SMALL, [node("z0h000"), node("st001"), node("z1h002")])
     assert told["FABRIC_HOSTS"] == "z0h000,st001,z1h002"
     assert told["FABRIC_ADDRESSES"] == "10.0.0.1,10.128.0.2,10.1.0.3"

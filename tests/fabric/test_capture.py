@@ -9,12 +9,12 @@ from collections import Counter
 
 import pytest
 
-from fabric import netlink
 from fabric.calibration import nobodys_frame
 from fabric.capture import _count, _tap, parse_port
 from fabric.errors import UsageError
 from fabric.model.lanes import ServiceLevel
-from fabric.netlink import LinkEnd, Netlink
+from fabric.world import netlink
+from fabric.world.netlink import LinkEnd, Netlink
 from tests.links import wait_until_running
 from topologies.load import load_fabric
 

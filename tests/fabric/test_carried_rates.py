@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fabric import cache
 from fabric.carried_rates import CarriedRate, Machine, carried_rate, keep, kept, this_machine
 from fabric.errors import ResultError
+from fabric.world import cache
 
 HERE = Machine("6.1.0", "a processor", 2, "userspace")
 RATE = CarriedRate("0123", HERE, 12_000_000, "2026-01-01T00:00:00+00:00")

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from fabric import netlink
 from fabric.errors import ConfigError, EmulationError
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Tier
-from fabric.netlink import Netlink, attributes_of
 from fabric.queues import ShapedPort, install_requests
+from fabric.world import netlink
+from fabric.world.netlink import Netlink, attributes_of
 from topologies.load import load_fabric
 
 LANES = plan_lanes(QueueConfig(), Queueing.LANES)

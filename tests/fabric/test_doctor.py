@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from fabric import doctor, modules
+from fabric import doctor
 from fabric.doctor import Finding, can_run, examine
 from fabric.openvswitch import Datapath
+from fabric.world import modules
 
 GOOD = Finding("root", True, True, "running as root")
 

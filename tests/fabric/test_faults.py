@@ -11,9 +11,9 @@ import pytest
 from fabric.faults import switch_end
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Tier
-from fabric.netlink import LinkEnd, Netlink, link_state, veth_pair
 from fabric.queues import QueueReader, ShapedPort, install_requests, rate_requests
-from fabric.sysctl import write_sysctl
+from fabric.world.netlink import LinkEnd, Netlink, link_state, veth_pair
+from fabric.world.sysctl import write_sysctl
 from tests.links import wait_until_running
 from topologies.load import load_fabric
 

@@ -14,7 +14,6 @@ import pytest
 from fabric.calibration import LinkCalibration
 from fabric.census import Conservation
 from fabric.cores import CpuUse
-from fabric.engines import NAMESPACE, VIRTUAL
 from fabric.fidelity import (
     PhaseEvidence,
     calibration_checks,
@@ -37,6 +36,7 @@ from fabric.openvswitch import Datapath
 from fabric.port_rates import FullQueue
 from fabric.results import TABLES
 from fabric.verdict import Check, Status, Verdict
+from fabric.world.engines import NAMESPACE, VIRTUAL
 
 FRAME_TIME_S = 4214 * 8 / 20e6
 FAITHFUL, DEGRADED, INVALID = Status.FAITHFUL, Status.DEGRADED, Status.INVALID

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fabric import lossless, modules, vl
-from fabric.engines import NAMESPACE, VIRTUAL
+from fabric import lossless, vl
 from fabric.errors import UsageError
 from fabric.model.lanes import (
     DATA_LEVELS,
@@ -22,6 +21,8 @@ from fabric.model.lanes import (
 )
 from fabric.openvswitch import Datapath
 from fabric.queues import ShapedPort, install_requests, rate_requests, replace_requests
+from fabric.world import modules
+from fabric.world.engines import NAMESPACE, VIRTUAL
 from topologies.load import load_fabric
 
 SMALL, TRUE_RATE = load_fabric("fire_flyer_2_small"), load_fabric("fire_flyer_2_small_200g")
@@ -182,6 +183,6 @@ def test_switching_in_userspace_is_a_reason_of_its_own(monkeypatch: pytest.Monke
 
 
 def test_a_guest_without_modules_says_how_to_build_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fabric.virtual.kernel.find", lambda: None)
+    monkeypatch.setattr("fabric.world.virtual.kernel.find", lambda: None)
     with pytest.raises(UsageError, match="fabric virtual build"):
         lossless.require(VIRTUAL, Queueing.LOSSLESS_LANES)

@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 
-from fabric import netlink, queues
+from fabric import queues
 from fabric.calibration import nobodys_frame
 from fabric.errors import EmulationError
 from fabric.model.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
-from fabric.netlink import LinkEnd, Netlink
 from fabric.queues import COUNTERS, QueueReader, ShapedPort, install_requests, replace_requests
-from fabric.sysctl import write_sysctl
+from fabric.world import netlink
+from fabric.world.netlink import LinkEnd, Netlink
+from fabric.world.sysctl import write_sysctl
 
 DATA = Path(__file__).with_name("data")
 DUMP = (DATA / "qdiscs.bin").read_bytes()

@@ -15,14 +15,15 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from fabric import netlink, telemetry
-from fabric.agents import AgentPool
+from fabric import telemetry
 from fabric.errors import TrafficError
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
-from fabric.netlink import LinkEnd, Netlink
 from fabric.queues import COUNTERS, ShapedPort, install_requests, replace_requests
 from fabric.results import TABLES
 from fabric.telemetry import CORES, MACHINE, Sampler, SamplerSetup, Series, cores_frame, machine_frame, ports_frame
+from fabric.world import netlink
+from fabric.world.agents import AgentPool
+from fabric.world.netlink import LinkEnd, Netlink
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")

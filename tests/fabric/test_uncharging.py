@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fabric import netns, uncharging
-from fabric.netlink import LinkEnd, Netlink, link_state, veth_pair
-from fabric.sysctl import write_sysctl
+from fabric import uncharging
+from fabric.world import netns
+from fabric.world.netlink import LinkEnd, Netlink, link_state, veth_pair
+from fabric.world.sysctl import write_sysctl
 
 HOST, PORT, WIRE = "host0", "port0", "wire0"
 HOST_INDEX, PORT_INDEX, WIRE_INDEX, FAR_INDEX = 200, 201, 202, 203

@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 
-from fabric import netlink, vl
+from fabric import vl
 from fabric.vl import Cause, LaneStats, PortStats, Wait
+from fabric.world import netlink
 
 
 def lane(number: int, **values: int) -> LaneStats:

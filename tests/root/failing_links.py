@@ -15,13 +15,13 @@ from controllers.paths import planned_path
 from experiments.live import LiveFabric, bring_up
 from experiments.preload import PRELOAD
 from experiments.session import PhaseOutcome, Session
-from fabric import netns, world
-from fabric.agents import AgentPool
 from fabric.config import checked
 from fabric.failures import FailureConfig, schedule_failures
 from fabric.fidelity import conservation_checks
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Link, Nic
+from fabric.world import inside, netns
+from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
 from traffic.blackout import ProbeConfig, ProbeFlow, ProbeJob
 from traffic.hfreduce import HFReduceConfig, HFReduceJob
@@ -36,8 +36,8 @@ LOSS = 0.2
 def failures(topology: str, phase_s: float = 4.0) -> dict[str, Any]:
     """A host's link, an uplink, a spine and a storage node, each cut for 200 ms under traffic; then half a rate, and
     losses."""
-    world.set_up()
-    logs = world.RUN_DIR / "logs"
+    inside.set_up()
+    logs = inside.RUN_DIR / "logs"
     logs.mkdir()
     lanes = plan_lanes(QueueConfig(), Queueing.LANES)
     with bring_up(load_fabric(topology), lanes, logs, lambda text: None) as live:

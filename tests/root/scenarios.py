@@ -26,13 +26,13 @@ from scapy.packet import Packet, Raw
 
 from experiments.live import LiveFabric, bring_up
 from experiments.preload import PRELOAD
-from fabric import netns, world
-from fabric.agents import AgentPool
 from fabric.errors import TrafficError
 from fabric.model.lanes import Lane, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
-from fabric.netlink import Netlink
 from fabric.queues import COUNTERS, QueueReader
+from fabric.world import inside, netns
+from fabric.world.agents import AgentPool
+from fabric.world.netlink import Netlink
 from topologies.load import load_fabric
 from traffic.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.job import Stage
@@ -48,8 +48,8 @@ FLOODS = [("z0h008", "0x0"), ("z0h004", "0x20")]
 
 @contextmanager
 def small_fabric() -> Iterator[LiveFabric]:
-    world.set_up()
-    logs = world.RUN_DIR / "logs"
+    inside.set_up()
+    logs = inside.RUN_DIR / "logs"
     logs.mkdir()
     fabric = load_fabric("fire_flyer_2_small")
     with bring_up(fabric, plan_lanes(QueueConfig(), Queueing.LANES), logs, print) as live:

@@ -16,12 +16,12 @@ from typing import Any
 from experiments.live import LiveFabric, bring_up
 from experiments.preload import PRELOAD
 from experiments.session import Session
-from fabric import world
-from fabric.agents import AgentPool
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
-from fabric.netlink import Netlink
 from fabric.queues import rate_requests
+from fabric.world import inside
+from fabric.world.agents import AgentPool
+from fabric.world.netlink import Netlink
 from topologies.load import load_fabric
 from traffic.streams import Stream, StreamsJob, Timetable
 
@@ -34,8 +34,8 @@ RECEIVER, SENDERS = "z0h000", ("z0h001", "z0h002", "z0h003")
 def stalls(topology: str) -> dict[str, Any]:
     """Three hosts fill a fourth's link: as it should be, with the switches stopped meanwhile, and with a link that is
     slower than it says."""
-    world.set_up()
-    logs = world.RUN_DIR / "logs"
+    inside.set_up()
+    logs = inside.RUN_DIR / "logs"
     logs.mkdir()
     lanes = plan_lanes(QueueConfig(), Queueing.SHARED)
     with bring_up(load_fabric(topology), lanes, logs, lambda text: None) as live:

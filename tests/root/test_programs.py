@@ -12,7 +12,7 @@ import pytest
 from scapy.layers.inet import IP, TCP
 from scapy.utils import rdpcap
 
-from fabric.devices import LINKS, NODES
+from fabric.world.devices import LINKS, NODES
 from tests.terminal import in_terminal
 from tests.worlds import SMALL, Command, nothing_left
 

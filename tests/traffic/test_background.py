@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fabric.agents import AgentPool
 from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES
+from fabric.world.agents import AgentPool
 from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
 from traffic.background import SIZE_CDFS, BackgroundConfig, BackgroundJob, arrivals

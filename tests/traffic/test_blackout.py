@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.agents import AgentPool
 from fabric.errors import TrafficError
 from fabric.results import TABLES
+from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
 from traffic.arrival_clock import ArrivalClock
 from traffic.blackout import (

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fabric.agents import AgentPool
 from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES
+from fabric.world.agents import AgentPool
 from tests.crossings import crossing_pairs
 from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from experiments.registry import resolve
-from fabric.engines import ENGINES, NAMESPACE, VIRTUAL
 from fabric.errors import ConfigError, UsageError
-from fabric.virtual.kernel import HERE as GUEST_SOURCES
+from fabric.world.engines import ENGINES, NAMESPACE, VIRTUAL
+from fabric.world.virtual.kernel import HERE as GUEST_SOURCES
 from traffic.congestion_control import faults, require
 
 

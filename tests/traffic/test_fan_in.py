@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from fabric.agents import AgentPool
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Nic
 from fabric.results import TABLES
+from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
 from traffic import fan_in
 from traffic.fan_in import FanIn, FanInJob

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from fabric.agents import AgentPool
 from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES
+from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
 from traffic.job import Records, Stage, flow_rows
 from traffic.transport import FlowSample, TcpInfo

@@ -10,10 +10,10 @@ from contextlib import closing
 
 import pytest
 
-from fabric.agents import AgentPool
 from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES
+from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
 from traffic import streams
 from traffic.job import Stage

@@ -19,8 +19,8 @@ import pytest
 
 from fabric.errors import TrafficError
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
-from fabric.netlink import Netlink
 from fabric.queues import ShapedPort, install_requests
+from fabric.world.netlink import Netlink
 from traffic.transport import (
     FlowSampler,
     SocketOptions,

@@ -7,14 +7,14 @@ import json
 import sys
 
 from experiments.live import bring_up
-from fabric import world
 from fabric.calibration import calibrate
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.world import inside
 from topologies.load import load_fabric
 
 if __name__ == "__main__":
-    world.set_up()
-    logs = world.RUN_DIR / "logs"
+    inside.set_up()
+    logs = inside.RUN_DIR / "logs"
     logs.mkdir()
     fabric = load_fabric(sys.argv[1])
     with bring_up(fabric, plan_lanes(QueueConfig(), Queueing.LANES), logs, lambda text: None) as live:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fabric.virtual import kernel
+from fabric.world.virtual import kernel
 
 
 def processes() -> set[int]:

@@ -17,8 +17,6 @@ from experiments.preload import PRELOAD
 from experiments.registry import resolve
 from experiments.session import PhaseOutcome, Session
 from experiments.stalls import stall_metrics
-from fabric import world
-from fabric.agents import AgentPool
 from fabric.config import checked
 from fabric.credits import held_at_rest
 from fabric.errors import EmulationError
@@ -27,6 +25,8 @@ from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
 from fabric.openvswitch import tool
+from fabric.world import inside
+from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
 from traffic.streams import Stream, StreamsJob, Timetable
 
@@ -57,8 +57,8 @@ SMALL_HEADROOM = plan_lanes(
 
 def seen() -> dict[str, Any]:
     """Return what each of the failures did."""
-    world.set_up()
-    logs = world.RUN_DIR / "logs"
+    inside.set_up()
+    logs = inside.RUN_DIR / "logs"
     logs.mkdir()
     with bring_up(load_fabric("head_of_line", TOPOLOGY), LANES, logs, lambda text: None) as live:
         pool = AgentPool(PRELOAD)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from experiments.packet_hops import measure_queueings
-from fabric import world
+from fabric.world import inside
 from topologies.load import load_fabric
 
 if __name__ == "__main__":
-    world.set_up()
+    inside.set_up()
     fabric = load_fabric("head_of_line", ["nic_rate=1 Gbit/s", "uplink_rate=1 Gbit/s"])
     found = measure_queueings(fabric, rounds=1, round_wall_s=1)
     rows = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fabric.virtual.guest import GIB, run_in_guest
+from fabric.world.virtual.guest import GIB, run_in_guest
 from tests.virtual.command import HERE, ROOT, SMALL, VirtualCommand
 from tests.virtual.guests import below, processes
 
@@ -68,7 +68,7 @@ def test_a_frame_that_has_left_its_host_does_not_hold_its_sender_back(command: V
 
 def test_what_settles_goes_on_at_a_whole_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    script = "import time; from fabric.engines import VIRTUAL; VIRTUAL.settle(); print(time.monotonic_ns())"
+    script = "import time; from fabric.world.engines import VIRTUAL; VIRTUAL.settle(); print(time.monotonic_ns())"
     stdout = io.BytesIO()
     assert run_in_guest([sys.executable, "-c", script], seed=1, memory_bytes=GIB, stdout=stdout) == 0
     seconds, late_ns = divmod(int(stdout.getvalue()), 10**9)
@@ -100,7 +100,7 @@ def test_without_a_kernel_the_error_says_how_to_get_one(
 ) -> None:
     """A kernel of the fingerprint of other sources is no kernel: these have none."""
     script = (
-        "import sys; from fabric.virtual import kernel; kernel.fingerprint = lambda: 'none';"
+        "import sys; from fabric.world.virtual import kernel; kernel.fingerprint = lambda: 'none';"
         "from experiments.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     monkeypatch.setattr(sys, "executable", _wrapper(command.here.parent / "python", script))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fabric.results import TABLES
-from fabric.virtual import bytecode, kernel
+from fabric.world.virtual import bytecode, kernel
 from tests.virtual.command import VirtualCommand
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fabric.virtual.guest import run_in_guest
+from fabric.world.virtual.guest import run_in_guest
 from tests.virtual.command import SMALL, VirtualCommand
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]

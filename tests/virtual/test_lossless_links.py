@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fabric.virtual.guest import run_in_guest
+from fabric.world.virtual.guest import run_in_guest
 from tests.virtual.command import HERE, ROOT
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fabric import modules
-from fabric.virtual import kernel
+from fabric.world import modules
+from fabric.world.virtual import kernel
 
 HERE = Path(__file__).parent
 

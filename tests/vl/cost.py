@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from fabric import netlink, vl
-from fabric.netlink import HtbRates
-from fabric.virtual.guest import host_time_s
+from fabric import vl
+from fabric.world import netlink
+from fabric.world.netlink import HtbRates
+from fabric.world.virtual.guest import host_time_s
 from tests.vl import lab as labs
 from tests.vl.lab import FRAME_BYTES, SEGMENT_BYTES, Lab
 

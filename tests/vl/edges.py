@@ -11,8 +11,9 @@ import struct
 import time
 from pathlib import Path
 
-from fabric import netlink, vl
+from fabric import vl
 from fabric.errors import EmulationError
+from fabric.world import netlink
 from tests.vl import lab as labs
 from tests.vl.lab import Lab
 from tests.vl.leaks import port, redirect, redirected

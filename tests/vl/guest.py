@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fabric.virtual.guest import GIB, run_in_guest
-from fabric.virtual.watch import Limits
+from fabric.world.virtual.guest import GIB, run_in_guest
+from fabric.world.virtual.watch import Limits
 
 ROOT = Path(__file__).parents[2]
 # Some package that is installed has a package "tests", too, and would be found instead of ours.

@@ -12,10 +12,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric import modules, netlink, netns, vl
-from fabric.netlink import LinkEnd, Netlink, Request
+from fabric import vl
 from fabric.openvswitch import Datapath, OpenVSwitch
-from fabric.virtual import kernel
+from fabric.world import modules, netlink, netns
+from fabric.world.netlink import LinkEnd, Netlink, Request
+from fabric.world.virtual import kernel
 
 RTM_DELLINK = 17
 _PR_SET_TIMERSLACK = 29

@@ -9,8 +9,9 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from fabric import modules, netlink, vl
-from fabric.netlink import Request
+from fabric import vl
+from fabric.world import modules, netlink
+from fabric.world.netlink import Request
 from tests.vl import lab as labs
 from tests.vl.lab import Lab
 

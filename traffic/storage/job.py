@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from fabric.agents import AgentHandle
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
+from fabric.world.agents import AgentHandle
 from traffic.job import Halt, Play, Ready, Records, Stage
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
 from traffic.storage.config import StorageConfig
@@ -36,7 +36,7 @@ from traffic.storage.verification import Verification
 from traffic.storage.workloads import dataset, run_client
 
 PRELOAD = ("traffic.storage.service", "traffic.storage.workloads")
-"""For :class:`fabric.agents.AgentPool`: what its programs import."""
+"""For :class:`fabric.world.agents.AgentPool`: what its programs import."""
 START_TIMEOUT_S = 60.0
 AddressOf = Callable[[NodeId, int], str]
 

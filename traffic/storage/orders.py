@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fabric.agents import Agent, StopRequested
 from fabric.model.identity import NodeId
+from fabric.world.agents import Agent, StopRequested
 from traffic.job import Records
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange
 from traffic.storage.config import StorageConfig

@@ -21,9 +21,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fabric.agents import Agent
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
+from fabric.world.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.storage.chains import ChainTable, ChunkId, TableChange, extents_on
 from traffic.storage.config import ServiceConfig, StorageConfig

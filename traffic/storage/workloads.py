@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from fabric.agents import Agent
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
+from fabric.world.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.storage.chains import Extent, FileLayout, Striping
 from traffic.storage.client import GaveUp, Operation, StorageClient

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fabric.agents import AgentPool
 from fabric.config import checked
 from fabric.model.identity import NodeId
+from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
 from traffic.job import Stage
 from traffic.storage.client import StorageClient

@@ -8,9 +8,9 @@ import time
 import pandas as pd
 import pytest
 
-from fabric.agents import AgentPool
 from fabric.errors import ConfigError, TrafficError
 from fabric.results import TABLES
+from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
 from traffic.job import Job, Stage
 from traffic.storage.job import StorageJob

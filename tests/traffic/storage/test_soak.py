@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from fabric.agents import AgentPool
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
+from fabric.world.agents import AgentPool
 from traffic.job import Stage
 from traffic.storage import job as job_module
 from traffic.storage.chains import Extent

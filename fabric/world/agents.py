@@ -1,0 +1,248 @@
+"""Programs inside hosts: forked (not started) into a host's network namespace, controlled over a pipe, never over the
+measured network.
+
+A program is a module-level function ``program(agent, arguments)``. It reports to the run and receives orders through
+its :class:`Agent`; it ends by returning. All clocks are ``time.monotonic()``, which all processes of a run share.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from fabric.errors import TrafficError
+from fabric.world import netns
+
+Program = Callable[["Agent", Any], None]
+PRELOAD = ("numpy", "fabric.world.agents")
+_Message = TypeVar("_Message")
+_STARTING = threading.Lock()
+"""Jobs that begin again start programs from threads of their own."""
+_SHOWN_CHARACTERS = 200
+"""How much of an unexpected message an error shows."""
+
+
+class StopRequested(Exception):  # noqa: N818 - not an error: how a program is asked to end
+    """Raised in a program by :meth:`Agent.receive` when the run is over or has gone."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a program that raised left behind."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A program's end: the host it runs in and its pipe to the run."""
+
+    host: str
+    pipe: Connection
+
+    def report(self, message: object) -> None:
+        """Send a picklable message to the run."""
+        self.pipe.send(message)
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """Return the run's next message. Raises StopRequested at the run's end, TimeoutError after the wait."""
+        try:
+            if not self.pipe.poll(timeout_s):
+                raise TimeoutError(f"{self.host}: no order from the run within {timeout_s} s")
+            message = self.pipe.recv()
+        except (EOFError, ConnectionError) as error:
+            raise StopRequested from error
+        if message is None:
+            raise StopRequested
+        return message
+
+    def expect(self, order: str, timeout_s: float | None = None) -> None:
+        """Wait for the one order that may come now. Raises TrafficError if another comes, else as :meth:`receive`."""
+        found = self.receive(timeout_s)
+        if found != order:
+            raise TrafficError(f"{self.host}: expected the order {order!r}, got {_shortened(found)}")
+
+    def receive_a(self, kind: type[_Message], timeout_s: float | None = None) -> _Message:
+        """Return the run's next message, which must be of a kind. Raises TrafficError, else as :meth:`receive`."""
+        return _of_kind(kind, self.receive(timeout_s), self.host)
+
+
+@dataclass
+class AgentHandle:
+    """The run's end of one program in one host."""
+
+    name: str
+    host: str
+    process: Any
+    pipe: Connection
+    _failure: str = ""
+    """What the program said when it failed; kept, since several may ask."""
+
+    def send(self, message: object) -> None:
+        """Send a picklable message to the program. Raises TrafficError, with its last words, if it has gone."""
+        try:
+            self.pipe.send(message)
+        except (BrokenPipeError, ConnectionError) as error:
+            self.process.join(1)
+            gone = f"{self.name} on {self.host}: has gone (exit code {self.process.exitcode})"
+            raise TrafficError(gone + self._last_words()) from error
+
+    def receive(self, timeout_s: float, what: str) -> Any:
+        """Return the program's next message. Raises TrafficError naming ``what`` if none comes in time."""
+        try:
+            if not self.pipe.poll(timeout_s):
+                raise TrafficError(f"{self.name} on {self.host}: no {what} within {timeout_s:g} s")
+            message = self.pipe.recv()
+        except (EOFError, ConnectionError) as error:
+            self.process.join(1)
+            code = self.process.exitcode
+            raise TrafficError(f"{self.name} on {self.host}: ended with {code} before {what}{self._failure}") from error
+        if isinstance(message, Failure):
+            self._failure = f":\n{message.text}"
+            raise TrafficError(f"{self.name} on {self.host}: failed before {what}:\n{message.text}")
+        return message
+
+    def receive_a(self, kind: type[_Message], timeout_s: float, what: str) -> _Message:
+        """Return the program's next message, which must be of a kind. Raises TrafficError as :meth:`receive`."""
+        return _of_kind(kind, self.receive(timeout_s, what), f"{self.name} on {self.host}")
+
+    def _last_words(self) -> str:
+        try:
+            while self.pipe.poll():
+                message = self.pipe.recv()
+                if isinstance(message, Failure):
+                    self._failure = f":\n{message.text}"
+        except (EOFError, ConnectionError):
+            pass  # It has said all.
+        return self._failure
+
+    def stop(self) -> None:
+        """Ask the program to end; it sees StopRequested at its next receive."""
+        try:
+            self.pipe.send(None)
+        except OSError:
+            return  # It ended by itself.
+
+    def kill(self) -> None:
+        """End the program at once, as a crash would; one that has ended, or ends meanwhile, is no fault."""
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join(5)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send the program a signal, such as SIGSTOP. Raises TrafficError, with its last words, if it has gone."""
+        try:
+            os.kill(self.process.pid, number)
+        except ProcessLookupError as error:
+            self.process.join(1)
+            gone = f"{self.name} on {self.host}: has gone (exit code {self.process.exitcode}) before {number.name}"
+            raise TrafficError(gone + self._last_words()) from error
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the program to end; kill it if it does not within ``timeout_s``."""
+        self.process.join(timeout_s)
+        self.kill()
+        self.pipe.close()
+
+
+class AgentPool:
+    """Starts programs in hosts and ends them all.
+
+    ``preload`` names modules that the fork server imports once, so that a program starts in milliseconds.
+    """
+
+    def __init__(self, preload: Iterable[str] = ()) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([*PRELOAD, *preload])
+        self.handles: list[AgentHandle] = []
+
+    def start(self, name: str, host: str, program: Program, arguments: object, namespace: Path | None) -> AgentHandle:
+        """Start ``program(agent, arguments)`` in a host's network namespace (None: the caller's own)."""
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=_run, args=(name, host, namespace, program, arguments, theirs), daemon=True, name=f"{name}@{host}"
+        )
+        with _STARTING, _without_main_module():
+            self._start_server()
+            process.start()
+        theirs.close()
+        handle = AgentHandle(name, host, process, ours)
+        self.handles.append(handle)
+        return handle
+
+    @staticmethod
+    def _start_server() -> None:
+        """Start the fork server, if it is not there, with SIGINT blocked: so it is then in programs, from their birth.
+
+        Ctrl-C goes to all processes of a terminal, and is the run's to handle; it stops its programs.
+        """
+        resource_tracker.ensure_running()  # Or the fork server would start it, and it unblocks SIGINT.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def stop(self, handles: Sequence[AgentHandle] | None = None, timeout_s: float = 5.0) -> None:
+        """Ask programs (all by default) to end, wait, and kill those that do not within ``timeout_s`` altogether.
+
+        Those that were stopped before are left alone.
+        """
+        ending = [handle for handle in (self.handles if handles is None else handles) if handle in self.handles]
+        for handle in ending:
+            handle.stop()
+        deadline = time.monotonic() + timeout_s
+        for handle in ending:
+            handle.wait(max(0.0, deadline - time.monotonic()))
+            self.handles.remove(handle)
+
+
+def _of_kind(kind: type[_Message], message: object, who: str) -> _Message:
+    if not isinstance(message, kind):
+        raise TrafficError(f"{who}: expected {kind.__name__}, got {_shortened(message)}")
+    return message
+
+
+def _shortened(message: object) -> str:
+    words = repr(message)
+    return words if len(words) <= _SHOWN_CHARACTERS else f"{words[:_SHOWN_CHARACTERS]}..."
+
+
+@contextmanager
+def _without_main_module() -> Iterator[None]:
+    """Keep multiprocessing from running the caller's script again in every child: programs are importable functions."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _run(name: str, host: str, namespace: Path | None, program: Program, arguments: object, pipe: Connection) -> None:
+    """Be the child process: enter the host, run the program, tell the run of a failure."""
+    try:
+        if namespace is not None:
+            netns.enter(namespace)
+        program(Agent(host, pipe), arguments)
+    except StopRequested:
+        return
+    except BaseException:
+        try:
+            pipe.send(Failure(traceback.format_exc()))
+        except OSError:
+            return
+        raise SystemExit(1) from None

@@ -1,0 +1,70 @@
+"""What a run has to itself, whichever its engine: its files, its temporary files, its hosts' names, its end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import NoReturn
+
+from fabric.errors import EmulationError
+from fabric.world import limits, netlink
+from fabric.world.engine import RUN_DIR as RUN_DIR
+from fabric.world.engine import TEMPORARY_DIR as TEMPORARY_DIR
+from fabric.world.engine import is_marked
+from fabric.world.engines import current_engine
+from fabric.world.mounts import bind
+from fabric.world.sysctl import write_sysctl
+from fabric.world.virtual.guest import in_guest
+
+_PR_SET_TIMERSLACK = 29
+_LOOPBACK_INDEX = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def is_inside() -> bool:
+    """Return whether this process is the first of a run's own namespaces, or a guest's program."""
+    return is_marked() and (os.getpid() == 1 or in_guest())
+
+
+def set_up() -> None:
+    """Furnish what a run has to itself: its files, devices and temporary files, loopback up. Call once, first of all.
+
+    SIGTERM then ends the process in good order (SystemExit): the first process of a PID namespace ignores what it has
+    no handler for, and ``timeout`` or a service manager would wait in vain.
+    """
+    if not is_inside():
+        raise EmulationError("set_up() outside of a run's own namespaces or guest; an engine's enter() makes them")
+    current_engine().furnish()
+    limits.allow_open_files()
+    TEMPORARY_DIR.mkdir(parents=True)
+    os.environ["TMPDIR"] = str(TEMPORARY_DIR)
+    tempfile.tempdir = None  # Or what was found before would stay.
+    signal.signal(signal.SIGTERM, _terminated)
+    write_sysctl("net/ipv6/conf/all/disable_ipv6", 1)
+    write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
+    with netlink.Netlink() as link:
+        link.send([netlink.link_state(_LOOPBACK_INDEX, "lo", up=True)])
+
+
+def _terminated(number: int, _: object) -> NoReturn:
+    sys.exit(128 + number)
+
+
+def precise_timers() -> None:
+    """Let this process wake when it asked to: the kernel otherwise lets sleeps last up to 50 us longer."""
+    _libc.prctl(_PR_SET_TIMERSLACK, 1)
+
+
+def name_hosts(addresses: dict[str, str]) -> None:
+    """Let the programs of this run find hosts by name: put names to addresses in its own /etc/hosts."""
+    own = RUN_DIR / "hosts"
+    lines = ["127.0.0.1 localhost", *(f"{ip} {name}" for name, ip in addresses.items())]
+    own.write_text("\n".join(lines) + "\n")
+    target = Path("/etc/hosts")
+    if target.exists():
+        bind(own, target)

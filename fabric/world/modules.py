@@ -1,0 +1,171 @@
+"""The project's kernel modules: built once for each kernel and version of the source, found again, loaded.
+
+The sources are in ``fabric/kernel``. ``fabric virtual build`` builds them for the guest. On a host they are built
+against the headers of the kernel that runs, if it takes modules at all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fabric.errors import EmulationError
+from fabric.world import cache
+
+SOURCE = Path(__file__).resolve().parents[1] / "kernel"
+VL = "sch_vl"
+"""The module with the qdisc ``vl``."""
+CACHE_NAME = "modules"
+_BUILD_TIMEOUT_S = 600
+_FINIT_MODULE = {"x86_64": 313, "aarch64": 273, "riscv64": 273}
+"""System call numbers: the C library has no function for it."""
+
+_MODULES = Path("/proc/modules")
+_SIGNATURES = {
+    Path("/sys/module/module/parameters/sig_enforce"): ("Y",),
+    Path("/sys/kernel/security/lockdown"): ("[integrity]", "[confidentiality]"),
+}
+"""What says, by which words, that modules must be signed."""
+
+MakeCommand = Callable[[Path], Sequence[str]]
+"""Returns the command that builds the modules of a directory against some kernel."""
+
+
+def find(kernel: str, module: str = VL) -> Path | None:
+    """Return a module built for ``kernel`` (as build was told) from the source as it is; None: there is none."""
+    for place in cache.places():
+        path = place / CACHE_NAME / _name(kernel) / f"{module}.ko"
+        if path.is_file():
+            return path
+    return None
+
+
+def build(kernel: str, command: MakeCommand) -> None:
+    """Build all modules for ``kernel``, unless that has been done. Raises EmulationError with the compiler's words."""
+    if find(kernel) is not None:
+        return
+    final = cache.own() / CACHE_NAME / _name(kernel)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=".building-", dir=final.parent))
+    try:
+        for path in _sources():
+            shutil.copy2(path, work)
+        _make([*command(work)])
+        ready = work / "ready"
+        ready.mkdir()
+        for path in work.glob("*.ko"):
+            shutil.copy2(path, ready)
+        shutil.rmtree(final, ignore_errors=True)
+        ready.rename(final)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def host_kernel() -> str:
+    """Return the name under which modules for the kernel that runs are built and found."""
+    return f"{platform.machine()}-{platform.release()}"
+
+
+def host_make_command(directory: Path) -> list[str]:
+    """Return the command that builds the modules of ``directory`` for the kernel that runs."""
+    return ["make", "-C", str(_host_tree()), f"M={directory}", "modules"]
+
+
+def why_not_on_host() -> str | None:
+    """Return why this machine's own kernel cannot have modules of ours, with what would mend it; None: it can."""
+    if not _MODULES.exists():
+        return "this machine's kernel takes no modules (CONFIG_MODULES); use the virtual engine: --engine virtual"
+    disabled = Path("/proc/sys/kernel/modules_disabled")
+    if disabled.exists() and disabled.read_text().strip() == "1":
+        return "loading modules is disabled until the next boot (sysctl kernel.modules_disabled)"
+    if _wants_signatures():
+        return "this kernel loads signed modules only (Secure Boot); use the virtual engine: --engine virtual"
+    if not (_host_tree() / "Makefile").exists():
+        return f"the kernel's headers are not installed; apt-get install linux-headers-{platform.release()}"
+    if shutil.which("make") is None or shutil.which("gcc") is None:
+        return "no compiler is installed; apt-get install build-essential"
+    return None
+
+
+def _wants_signatures() -> bool:
+    """Whether the kernel that runs, as far as it says so, refuses modules that its maker has not signed."""
+    return any(word in _read(file) for file, words in _SIGNATURES.items() for word in words)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
+
+
+def is_loaded(module: str = VL) -> bool:
+    """Return whether the kernel that runs has a module."""
+    return Path("/sys/module", module).exists()
+
+
+def loaded() -> frozenset[str]:
+    """Return the names of the modules that the kernel that runs has loaded; none if it takes none."""
+    try:
+        return frozenset(line.split()[0] for line in _MODULES.read_text().splitlines())
+    except FileNotFoundError:
+        return frozenset()
+
+
+def tell_what_stays(before: frozenset[str], tell: Callable[[str], None]) -> None:
+    """Tell which modules came into this machine's kernel since ``before``: no end of a run takes them away.
+
+    Nothing unloads them, since another run may be about to use them.
+    """
+    if new := sorted(loaded() - before):
+        tell(f"kernel modules loaded meanwhile, which stay: {', '.join(new)}; modprobe -r NAME takes one away")
+
+
+def load(path: Path) -> None:
+    """Load a module, unless the kernel has it. Raises EmulationError with the kernel's reason."""
+    if is_loaded(path.stem):
+        return
+    number = _FINIT_MODULE.get(platform.machine())
+    if number is None:
+        raise EmulationError(f"{path.stem}: cannot be loaded on {platform.machine()}; load it with: insmod {path}")
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if libc.syscall(number, descriptor, b"", 0) != 0:
+            reason = os.strerror(ctypes.get_errno())
+            raise EmulationError(f"{path}: the kernel refuses to load it: {reason}; see its log (dmesg)")
+    finally:
+        os.close(descriptor)
+
+
+def _host_tree() -> Path:
+    return Path("/lib/modules", platform.release(), "build")
+
+
+def _sources() -> list[Path]:
+    return sorted(path for path in SOURCE.iterdir() if path.suffix in (".c", ".h") or path.name == "Kbuild")
+
+
+def _name(kernel: str) -> str:
+    digest = hashlib.sha256()
+    for path in _sources():
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return f"{kernel}-{digest.hexdigest()[:12]}"
+
+
+def _make(command: list[str]) -> None:
+    what = "building the kernel modules"
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise EmulationError(f"{what}: not done after {_BUILD_TIMEOUT_S} s") from error
+    if done.returncode != 0:
+        ending = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
+        raise EmulationError(f"{what}: {' '.join(command)} failed with exit code {done.returncode}:\n{ending}")

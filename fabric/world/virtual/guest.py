@@ -1,0 +1,428 @@
+"""Runs a program in the guest: an ordinary process of ours in which a whole Linux with its own network runs.
+
+::
+
+    this process ── linux (the kernel, a program) ── its processes, traced by it
+         │             │
+         └── directory ┘  job, stdout, stderr, status, console: deleted at the end, whatever the end is
+
+The guest sees the host's files, and writes to them as the account that runs it. Only ``/tmp``, ``/run`` and ``/dev``
+are its own; directories there that the program needs stay visible. In the guest the program is root.
+
+Computing costs no virtual time: the clock moves only when every process sleeps, and then at once to the next event
+(reading it costs a program 1 ns, so that loops which wait for it to move do end).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from fcntl import F_DUPFD_CLOEXEC, fcntl
+from io import BufferedReader
+from pathlib import Path
+from typing import Protocol
+
+from fabric.errors import EmulationError, UsageError
+from fabric.world.virtual.dialogue import Ask, Dialogue
+from fabric.world.virtual.kernel import KernelPaths, require
+from fabric.world.virtual.watch import LEAST_UPTIME_S, Limits, Progress, Watch
+
+GIB = 1 << 30
+DEFAULT_MEMORY_BYTES = 4 * GIB
+START_S = 1_700_000_000
+"""The guest's date when it starts, in every run: seconds since 1970."""
+PRIVATE = (Path("/tmp"), Path("/run"), Path("/dev"))
+"""What the guest has of its own instead of the host's."""
+_HIDDEN_PATH = re.compile(rf"(?<![\w./-])(?:{'|'.join(map(str, PRIVATE))})(?![^/\s'\"=:,;])[^\s'\"=:,;]*")
+CONTROL = Path("/run/guest")
+"""Where the guest sees its control directory, which is the host's."""
+CONTROL_DESCRIPTOR = 200
+"""The control directory's in the kernel's process. The kernel mixes its command line into its random numbers, so the
+directory's name, another one in every run, must not be in it."""
+BYTECODE = "bytecode"
+"""Where in it the compiled Python modules are: under one name, whoever's they are."""
+_KILLED_FOR_MAPPINGS = "killing current process"  # What UML says of a program whose memory the host will not map.
+SYSTEM_PROGRAMS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
+POLL_S = 0.05
+
+
+class ByteSink(Protocol):
+    """What takes what a program writes."""
+
+    def write(self, text: bytes, /) -> object:
+        """Take some of it."""
+
+    def flush(self) -> object:
+        """Pass on what was taken."""
+
+
+def run_in_guest(
+    argv: Sequence[str],
+    *,
+    seed: int,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    keep: Sequence[Path] = (),
+    environment: Mapping[str, str] | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+    progress: Progress | None = None,
+    console_log: Path | None = None,
+    kernel_parameters: Sequence[str] = (),
+    kernel: KernelPaths | None = None,
+    stdout: ByteSink | None = None,
+    stderr: ByteSink | None = None,
+    ask: Ask | None = None,
+    bytecode: Path | None = None,
+    handed: Mapping[str, bytes] | None = None,
+) -> int:
+    """Run ``argv`` as the only program of a new guest, in the current directory, and return its exit code.
+
+    A program ended by a signal returns 128 and the signal's number, as in a shell. Everything the guest draws at random
+    follows from ``seed``. ``keep`` names directories below ``/tmp``, ``/run`` or ``/dev`` that the program needs
+    (the current directory and the Python environment are kept anyway). ``environment`` replaces our own.
+    ``console_log`` receives what the guest's kernel said. ``ask`` is called, in the main thread, for each line that the
+    program asks for (:mod:`fabric.world.virtual.dialogue`); its stdin is empty. ``bytecode`` holds compiled Python
+    modules (:mod:`fabric.world.virtual.bytecode`). ``handed`` are files for CONTROL, by their names: what they hold
+    does not show in the program's own memory, as its environment does.
+
+    Raises EmulationError if the guest could not run the program to its end, with nothing of it left on the host.
+    """
+    kernel = kernel or require()
+    program = _program(argv)
+    job = _Job(
+        argv=(program, *argv[1:]),
+        directory=Path.cwd(),
+        keep=directories_to_keep(
+            [*keep, Path.cwd(), *_own_directories(), Path(program).parent, *([bytecode] if bytecode else [])]
+        ),
+        environment={
+            **guest_environment(os.environ if environment is None else environment, seed),
+            **({"PYTHONPYCACHEPREFIX": str(CONTROL / BYTECODE)} if bytecode else {}),
+        },
+        seed=seed,
+    )
+    dialogue = None if ask is None else Dialogue(ask)
+    with (
+        _control_directory() as control,
+        _processor_of_its_own() as processor,
+        nullcontext() if dialogue is None else dialogue.open(control),
+    ):
+        (control / "job").write_bytes(job.encoded())
+        for name, content in (handed or {}).items():
+            (control / name).write_bytes(content)
+        if bytecode is not None:
+            (control / BYTECODE).symlink_to(bytecode.resolve())
+        output = _Copies(control, stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
+        command = kernel_command(kernel, memory_bytes, kernel_parameters)
+        watch = Watch(limits, progress, kernel.clock_address, kernel.running_address)
+        surroundings = _kernel_environment(kernel, memory_bytes, seed, processor)
+        try:
+            ending = _run_kernel(command, surroundings, control, watch, output, dialogue)
+        finally:
+            output.copy()
+            if console_log is not None:
+                shutil.copyfile(control / "console", console_log)
+        return _exit_code(control, ending, memory_bytes)
+
+
+def in_guest() -> bool:
+    """Whether this process runs in a guest."""
+    return os.environ.get("FABRIC_GUEST") == "1"
+
+
+def host_time_s() -> float:
+    """Return, in a guest, what the host's clock says, in whole seconds since 1970: for benchmarks of the guest itself.
+
+    The host dates a new file. Nothing that is to be the same in every run may depend on this.
+    """
+    with tempfile.NamedTemporaryFile(dir=CONTROL, prefix="now-") as file:
+        return Path(file.name).stat().st_ctime
+
+
+def kernel_command(kernel: KernelPaths, memory_bytes: int, parameters: Sequence[str] = ()) -> list[str]:
+    """Return the command that boots the guest; its control directory is CONTROL_DESCRIPTOR."""
+    control = f"/proc/self/fd/{CONTROL_DESCRIPTOR}/."
+    return [
+        str(kernel.kernel),
+        f"mem={memory_bytes // 1024}K",
+        "rootfstype=hostfs",
+        "hostfs=/",
+        "rw",
+        f"init={_quoted(str(kernel.init))}",
+        "con=null",
+        "con0=null,fd:1",
+        "quiet",
+        "panic=-1",
+        "time-travel=inf-cpu",
+        f"time-travel-start={START_S * 10**9}",
+        f"uml_dir={control}/",
+        "umid=kernel",
+        "ipv6.disable=1",  # Nothing here uses it, and its own chatter would be in every measurement.
+        "dummy.numdummies=0",
+        "ifb.numifbs=0",
+        *parameters,
+        f"GUEST_CONTROL={control}",
+    ]
+
+
+def directories_to_keep(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Return those of ``paths`` that the guest would not see, outermost first and none within another."""
+    kept: list[Path] = []
+    for path in sorted({path.resolve() for path in paths}, key=lambda path: len(path.parts)):
+        hidden = any(path.is_relative_to(private) for private in PRIVATE)
+        if not hidden or any(path.is_relative_to(outer) for outer in kept):
+            continue
+        if path in PRIVATE and path != Path("/tmp"):
+            raise UsageError(f"{path} is the guest's own and cannot be kept in sight; use a directory below or outside")
+        kept.append(path)
+    return tuple(kept)
+
+
+def directories_named(words: Iterable[str]) -> tuple[Path, ...]:
+    """Return the directories below the guest's own ones that hold, or are to hold, files which a command's words name.
+
+    What is directly in ``/tmp`` makes all of that; ``/run`` and ``/dev`` stay the guest's.
+    """
+    named = (Path(os.path.normpath(path)) for word in words for path in _HIDDEN_PATH.findall(word))
+    found = [path if path.is_dir() else path.parent for path in named]
+    return tuple(dict.fromkeys(path for path in found if path.is_dir() and path not in PRIVATE[1:]))
+
+
+def guest_environment(ours: Mapping[str, str], seed: int) -> dict[str, str]:
+    """Return the environment of a program in the guest, made from ours: where programs and files are differs there."""
+    path = [part for part in ours.get("PATH", "").split(":") if part]
+    path += [part for part in SYSTEM_PROGRAMS if part not in path]
+    changed = {
+        "PATH": ":".join(path),
+        "TMPDIR": "/tmp",
+        "FABRIC_GUEST": "1",
+        "PYTHONHASHSEED": str(seed % 2**32),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",  # Or the second run would start otherwise than the first.
+    }
+    return {**{key: value for key, value in ours.items() if not key.startswith("XDG_RUNTIME")}, **changed}
+
+
+def memory_directory(memory_bytes: int, candidates: Sequence[Path]) -> Path:
+    """Return the first directory that can hold the guest's memory. Raises EmulationError naming the room in each."""
+    found = []
+    for directory in candidates:
+        try:
+            status = os.statvfs(directory)
+        except OSError:
+            continue
+        free_bytes = status.f_bavail * status.f_frsize
+        if status.f_flag & os.ST_NOEXEC:
+            found.append(f"{directory} is mounted noexec")
+        elif free_bytes < memory_bytes:
+            found.append(f"{directory} has {free_bytes / GIB:.1f} GiB free")
+        else:
+            return directory
+    raise EmulationError(
+        f"no place for {memory_bytes / GIB:.1f} GiB of guest memory: {', '.join(found)}; "
+        "make room, set TMPDIR or give the guest less memory (--memory)"
+    )
+
+
+def explain_failure(console: str, return_code: int, memory_bytes: int) -> str:
+    """Return why a guest ended before its program did, from what its kernel said and how its process ended."""
+    if _is_out_of_mappings(console):
+        return "the guest needed more mappings than this host allows; raise it: sudo sysctl vm.max_map_count=1048576"
+    if re.search(r"out of memory", console, re.IGNORECASE):
+        return f"the guest ran out of its {memory_bytes / GIB:.1f} GiB of memory; give it more (--memory)"
+    if panic := re.search(r"Kernel panic - not syncing: (.*)", console):
+        return f"the guest's kernel panicked: {panic[1]}\n{_ending(console)}"
+    if return_code == -signal.SIGBUS:
+        return "the host has no room left for the guest's memory; make room, set TMPDIR or give it less (--memory)"
+    if return_code == -signal.SIGKILL:
+        return "the guest's kernel was killed (by the host's out-of-memory killer, if by nobody else)"
+    return f"the guest ended with {return_code} before its program did\n{_ending(console)}"
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What the guest's first process is told; ``init.c`` says how."""
+
+    argv: tuple[str, ...]
+    directory: Path
+    keep: tuple[Path, ...]
+    environment: Mapping[str, str]
+    seed: int
+
+    def encoded(self) -> bytes:
+        strings = [os.uname().nodename, str(round(LEAST_UPTIME_S * 1000)), str(self.seed), str(self.directory)]
+        for row in (self.keep, self.argv, [f"{key}={value}" for key, value in self.environment.items()]):
+            strings += [str(len(row)), *map(str, row)]
+        if any("\0" in string for string in strings):
+            raise UsageError("a program's arguments and environment cannot hold the character NUL")
+        return b"".join(os.fsencode(string) + b"\0" for string in strings)
+
+
+class _Copies:
+    """Passes on what the program writes, as it comes."""
+
+    def __init__(self, control: Path, stdout: ByteSink, stderr: ByteSink) -> None:
+        self._pairs: list[tuple[BufferedReader, ByteSink]] = []
+        for name, target in (("stdout", stdout), ("stderr", stderr)):
+            path = control / name
+            path.touch()
+            self._pairs.append((path.open("rb"), target))
+
+    def copy(self) -> None:
+        for source, target in self._pairs:
+            if text := source.read():
+                target.write(text)
+                target.flush()
+
+
+def _program(argv: Sequence[str]) -> str:
+    found = shutil.which(argv[0]) if argv else None
+    if found is None:
+        raise UsageError(f"{argv[0] if argv else 'no program'}: not found; give a program on PATH or the path of one")
+    return os.path.abspath(found)  # noqa: PTH100 - a venv's python must keep its name: resolving would lose the venv
+
+
+def _own_directories() -> list[Path]:
+    return [Path(sys.prefix), Path(__file__).resolve().parents[3]]
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if " " in text else text
+
+
+@contextmanager
+def _control_directory() -> Iterator[Path]:
+    """Make a directory that is deleted at the end, also if this process is killed: a shell waits for that to happen."""
+    directory = Path(tempfile.mkdtemp(prefix="fabric-guest-"))
+    cleaner = subprocess.Popen(
+        ["/bin/sh", "-c", 'read -r _; rm -rf -- "$1"', "sh", str(directory)],
+        stdin=subprocess.PIPE,
+        cwd="/",
+        start_new_session=True,
+    )
+    try:
+        yield directory
+    finally:
+        cleaner.communicate()
+
+
+@contextmanager
+def _processor_of_its_own() -> Iterator[int | None]:
+    """Claim a processor that no other guest of this machine runs on; None if there is none left.
+
+    A claim is a socket's name: it ends with its process, belongs to no account and leaves no file.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as claim:
+        for processor in sorted(os.sched_getaffinity(0), reverse=True):
+            with suppress(OSError):
+                claim.bind(f"\0fabric-guest-cpu-{processor}")
+                break
+        else:
+            processor = None
+        yield processor
+
+
+def _kernel_environment(kernel: KernelPaths, memory_bytes: int, seed: int, processor: int | None) -> dict[str, str]:
+    directory = memory_directory(memory_bytes, [Path("/dev/shm"), Path(tempfile.gettempdir()), Path("/var/tmp")])
+    pinned = {} if processor is None else {"GUEST_CPU": str(processor)}
+    return {
+        **pinned,
+        "LD_PRELOAD": str(kernel.host_library),
+        "GUEST_PARENT": str(os.getpid()),
+        "GUEST_SEED": str(seed % 2**64),
+        "TMPDIR": str(directory),
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/nonexistent",
+    }
+
+
+def _run_kernel(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    control: Path,
+    watch: Watch,
+    output: _Copies,
+    dialogue: Dialogue | None,
+) -> int:
+    """Run the guest to its end and return how its process ended. Raises EmulationError if it must be ended instead."""
+    with _descriptor_of(control) as passed, (control / "console").open("wb") as console:
+        actual = [part.replace(f"/fd/{CONTROL_DESCRIPTOR}/", f"/fd/{passed}/") for part in command]
+        ends = () if dialogue is None else (dialogue.guest_questions.fileno(), dialogue.guest_keys.fileno())
+        if ends:
+            environment = {**environment, "GUEST_LINES": str(ends[0])}
+            actual.insert(1, f"con1=fd:{ends[1]}")
+        process = subprocess.Popen(
+            actual,
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=console,
+            env=environment,
+            cwd="/",
+            pass_fds=(passed, *ends),
+            start_new_session=True,  # Ctrl-C is ours to handle.
+        )
+    try:
+        return _attend(process, watch, output, dialogue)
+    finally:
+        process.kill()  # Its own processes end with it: host.c sees to that.
+        process.wait()
+
+
+@contextmanager
+def _descriptor_of(control: Path) -> Iterator[int]:
+    """Open the control directory as CONTROL_DESCRIPTOR, or the next one that is free."""
+    descriptor = os.open(control, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        passed = fcntl(descriptor, F_DUPFD_CLOEXEC, CONTROL_DESCRIPTOR)
+    finally:
+        os.close(descriptor)
+    try:
+        yield passed
+    finally:
+        os.close(passed)
+
+
+def _attend(process: subprocess.Popen[bytes], watch: Watch, output: _Copies, dialogue: Dialogue | None) -> int:
+    ended = os.pidfd_open(process.pid)
+    watched = [ended] if dialogue is None else [ended, dialogue.fileno()]
+    try:
+        while ended not in (ready := select.select(watched, [], [], POLL_S)[0]):
+            output.copy()
+            if dialogue is not None and ready:
+                dialogue.answer()
+            if reason := watch.look(process.pid):
+                raise EmulationError(reason)
+        return process.wait()
+    finally:
+        os.close(ended)
+
+
+def _exit_code(control: Path, ending: int, memory_bytes: int) -> int:
+    try:
+        kind, _, rest = (control / "status").read_text().strip().partition(" ")
+    except FileNotFoundError:
+        kind = rest = ""
+    console = (control / "console").read_text(errors="replace")
+    if kind == "exit" and not (int(rest) == 128 + signal.SIGKILL and _is_out_of_mappings(console)):
+        return int(rest)
+    if kind == "failed":
+        raise EmulationError(f"the guest could not start the program: {rest}")
+    raise EmulationError(explain_failure(console, ending, memory_bytes))
+
+
+def _is_out_of_mappings(console: str) -> bool:
+    """Whether the host refused to map more of a program's memory: each piece of it that is scattered is one mapping."""
+    return "max_map_count" in console or _KILLED_FOR_MAPPINGS in console
+
+
+def _ending(console: str) -> str:
+    return "\n".join(console.splitlines()[-20:])

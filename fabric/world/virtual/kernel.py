@@ -1,0 +1,422 @@
+"""Builds the guest kernel, once, from the source package of the distribution.
+
+A built kernel lives in a directory of its own in the cache, named after the source it was built from and a fingerprint
+of what this package adds to it (``kernel.config``, ``init.c``, ``host.c``, :mod:`fabric.world.virtual.edits`). It gets
+that name only when it is complete, so a half-built kernel is never used, and several versions can coexist::
+
+    linux         the kernel, an ordinary program
+    init          PID 1 of the guest
+    host.so       what is loaded into the kernel's process on the host
+    kernel.json   the kernel's release and the addresses of its virtual clock and of the program that runs
+    tree/         what modules are built against
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabric.errors import EmulationError, UsageError
+from fabric.world import cache, modules
+from fabric.world.virtual import edits
+
+HERE = Path(__file__).resolve().parent
+SOURCE_DIRECTORY = Path("/usr/src")
+CACHE_NAME = "virtual"
+CLOCK_SYMBOL = "time_travel_time"
+RUNNING_SYMBOL = "time_travel_running"
+TRIED = ("6.1", "6.12")
+"""The versions of Debian's linux-source that the tests pass with."""
+CHOICE = "FABRIC_GUEST_KERNEL"
+"""The environment's choice among several kernels: a version, such as 6.12."""
+LAYOUT = 3
+"""Raised when a kernel built by an older version of this file can no longer be used."""
+
+TOOLS = {
+    "gcc": "build-essential",
+    "make": "build-essential",
+    "perl": "build-essential",
+    "nm": "build-essential",
+    "tar": "tar",
+    "flex": "flex",
+    "bison": "bison",
+    "bc": "bc",
+}
+"""Programs that the build starts, and the package of Debian and Ubuntu that each comes in."""
+UNPACKERS = {".xz": ("xz", "xz-utils"), ".bz2": ("bzip2", "bzip2"), ".gz": ("gzip", "gzip")}
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class KernelPaths:
+    """A complete guest kernel."""
+
+    directory: Path
+
+    @property
+    def kernel(self) -> Path:
+        """The kernel, a program of the host."""
+        return self.directory / "linux"
+
+    @property
+    def init(self) -> Path:
+        """The guest's first process."""
+        return self.directory / "init"
+
+    @property
+    def host_library(self) -> Path:
+        """The library that ties the kernel's process to ours and seeds it."""
+        return self.directory / "host.so"
+
+    @property
+    def tree(self) -> Path:
+        """What modules are built against."""
+        return self.directory / "tree"
+
+    @property
+    def release(self) -> str:
+        """What ``uname -r`` says in the guest."""
+        return str(self._facts()["release"])
+
+    @property
+    def version(self) -> str:
+        """The version of the source, as its package has it: ``6.12``."""
+        return self.directory.name.split("-")[1]
+
+    @property
+    def clock_address(self) -> int:
+        """Where the kernel's process holds the virtual time, in ns since its boot (64 bits)."""
+        return int(str(self._facts()["clock_address"]))
+
+    @property
+    def running_address(self) -> int:
+        """Where it holds which program runs: its number (32 bits), 8 bytes on the address of its name."""
+        return int(str(self._facts()["running_address"]))
+
+    def module_command(self, directory: Path) -> list[str]:
+        """Return the command that builds the kernel modules of ``directory``."""
+        return ["make", "-C", str(self.tree), "ARCH=um", f"M={directory}", "modules"]
+
+    def module(self, name: str) -> Path:
+        """Return a module of the project for this kernel. Raises EmulationError if it is not built."""
+        path = modules.find(self.directory.name, name)
+        if path is None:
+            raise EmulationError(
+                f"the module {name} is not built for the guest kernel; build it with: fabric virtual build"
+            )
+        return path
+
+    def _facts(self) -> dict[str, object]:
+        facts: dict[str, object] = json.loads((self.directory / "kernel.json").read_text())
+        return facts
+
+
+def cache_directory() -> Path:
+    """Return where this account builds kernels."""
+    return cache.own() / CACHE_NAME
+
+
+def source_archives(directory: Path = SOURCE_DIRECTORY) -> list[Path]:
+    """Return the kernel source archives that are installed, in the order in which they are to be tried.
+
+    Those of versions that were tried come first, then newer before older.
+    """
+    found = {path.resolve() for pattern in ("", "*/") for path in directory.glob(f"{pattern}linux-source-*.tar.*")}
+    return sorted((path for path in found if path.suffix in UNPACKERS), key=_preference, reverse=True)
+
+
+def missing_packages(source: Path | None = None) -> list[str]:
+    """Return the packages of Debian and Ubuntu that are missing to build a kernel here, from ``source`` if given."""
+    missing = {package for tool, package in TOOLS.items() if shutil.which(tool) is None}
+    archives = source_archives() if source is None else [source]
+    if not archives:
+        missing.add("linux-source")
+    elif (unpacker := UNPACKERS[archives[0].suffix]) and shutil.which(unpacker[0]) is None:
+        missing.add(unpacker[1])
+    return sorted(missing)
+
+
+def built() -> list[KernelPaths]:
+    """Return the kernels that :func:`build` made for this account, or root made for all, the preferred ones first.
+
+    That are those of versions that were tried, then newer before older; of one version that whose source is installed.
+    """
+    current = {_name(archive) for archive in source_archives()}
+    found: dict[str, KernelPaths] = {}
+    for place in (place / CACHE_NAME for place in cache.places()):
+        for path in place.glob(f"linux-*-{fingerprint()}"):
+            if (path / "kernel.json").is_file():
+                found.setdefault(path.name, KernelPaths(path))
+    return sorted(
+        found.values(), key=lambda one: (*_preference(one.directory), one.directory.name in current), reverse=True
+    )
+
+
+def find() -> KernelPaths | None:
+    """Return the kernel that guests run: of those built the one that the environment chooses, or the preferred one.
+
+    Returns None if no kernel is built. Raises UsageError if the one chosen is not.
+    """
+    kernels = built()
+    chosen = os.environ.get(CHOICE)
+    if not chosen:
+        return kernels[0] if kernels else None
+    for kernel in kernels:
+        if kernel.version == chosen:
+            return kernel
+    there = ", ".join(kernel.version for kernel in kernels) or "none"
+    raise UsageError(f"{CHOICE}={chosen}: no such guest kernel is built ({there}); fabric virtual build --source FILE")
+
+
+def require() -> KernelPaths:
+    """Return the built kernel. Raises EmulationError if there is none."""
+    kernel = find()
+    if kernel is None:
+        raise EmulationError(f"no guest kernel in {cache_directory()}; build it with: fabric virtual build")
+    return kernel
+
+
+def build(
+    progress: Progress = lambda text: None, *, jobs: int | None = None, source: Path | None = None
+) -> KernelPaths:
+    """Return the kernel of ``source``, or of the preferred one installed, building it if need be.
+
+    That takes minutes, with ``jobs`` compilers at once. Says what it does through ``progress``. Raises EmulationError
+    if something is missing, no guest can be built from that source, or the build fails.
+    """
+    archive = _ready_to_build(source)
+    directory = cache_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    with _locked(directory / "lock", progress):
+        final = directory / _name(archive)
+        if not (final / "kernel.json").is_file():
+            _build(archive, final, progress, jobs or os.cpu_count() or 1)
+    made = KernelPaths(final)
+    modules.build(final.name, made.module_command)
+    return made
+
+
+def lacking_options(fragment: str, config: str) -> list[str]:
+    """Return the options that ``fragment`` asks for and a kernel's ``config`` lacks, optional ones left out."""
+    required = fragment.split("\n# optional\n")[0].splitlines()
+    granted = set(config.splitlines())
+    return [line for line in required if line.startswith("CONFIG_") and line not in granted]
+
+
+def _version(archive: Path) -> tuple[int, ...]:
+    """Return the version in the name of an archive, or of what was built from one."""
+    found = re.search(r"linux-(?:source-)?(\d+(?:\.\d+)*)", archive.name)
+    return tuple(map(int, found[1].split("."))) if found else ()
+
+
+def _preference(archive: Path) -> tuple[bool, tuple[int, ...]]:
+    version = _version(archive)
+    return ".".join(map(str, version[:2])) in TRIED, version
+
+
+def fingerprint() -> str:
+    """Return what tells kernels as this package changes them from those of its other versions."""
+    digest = hashlib.sha256(str(LAYOUT).encode())
+    digest.update(edits.digest().encode())
+    for name in ("kernel.config", "init.c", "host.c"):
+        digest.update((HERE / name).read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _name(archive: Path) -> str:
+    """Name the build of ``archive``: a security update has the same file name, but not the same size and time."""
+    status = archive.stat()
+    source = hashlib.sha256(f"{archive.name} {status.st_size} {int(status.st_mtime)}".encode()).hexdigest()[:8]
+    version = ".".join(map(str, _version(archive)))
+    return f"linux-{version}-{source}-{fingerprint()}"
+
+
+def _ready_to_build(source: Path | None) -> Path:
+    if platform.machine() != "x86_64":
+        raise EmulationError(f"the guest kernel needs an x86-64 machine, this is {platform.machine()}")
+    if source is not None and not (source.is_file() and source.suffix in UNPACKERS and _version(source)):
+        raise UsageError(f"{source}: not an archive of a kernel's source, as /usr/src/linux-source-6.12.tar.xz is")
+    if missing := missing_packages(source):
+        raise EmulationError(f"building the guest kernel needs: sudo apt-get install {' '.join(missing)}")
+    return source_archives()[0] if source is None else source.resolve()
+
+
+@contextmanager
+def _locked(path: Path, progress: Progress) -> Iterator[None]:
+    """Let one build at a time into a cache; the kernel frees the lock of a build that was killed."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("waiting for another build to finish")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(archive: Path, final: Path, progress: Progress, jobs: int) -> None:
+    for abandoned in final.parent.glob(".building-*"):
+        shutil.rmtree(abandoned)  # Of a build that was killed: we hold the lock.
+    work = Path(tempfile.mkdtemp(prefix=".building-", dir=final.parent))
+    log = final.parent / "build.log"
+    try:
+        work.chmod(0o755)
+        with log.open("w") as output:
+            maker = _Maker(work, output.fileno(), log, progress)
+            _compile_helpers(maker)
+            maker.tree.mkdir()
+            progress(f"looking at {archive.name}")
+            changed = _changed_files(archive, maker.tree)
+            progress(f"unpacking {archive.name}")
+            maker.run(_unpack_command(archive, maker.tree), "unpacking the source")
+            for name, text in changed.items():
+                (maker.tree / name).write_text(text)
+            _configure(maker)
+            maker.make([f"-j{jobs}", "linux", "modules_prepare", "modules"], "compiling the kernel")
+            _collect(maker)
+        shutil.rmtree(final, ignore_errors=True)
+        work.rename(final)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    progress(f"built {final}")
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Runs the commands of one build."""
+
+    work: Path
+    output: int
+    log: Path
+    progress: Progress
+
+    @property
+    def tree(self) -> Path:
+        return self.work / "tree"
+
+    def run(self, command: Sequence[str], what: str) -> None:
+        """Run a command into the log. Raises EmulationError with the end of the log."""
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output, check=False)
+        if done.returncode != 0:
+            self.fail(what, done.returncode)
+
+    def make(self, targets: Sequence[str], what: str) -> None:
+        """Run make in the tree, telling the number of files compiled about once a second."""
+        command = ["make", "-C", str(self.tree), "ARCH=um", *targets]
+        pipe = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.output, text=True
+        )
+        compiled, told_s = 0, time.monotonic()
+        assert pipe.stdout is not None
+        with pipe:
+            for line in pipe.stdout:
+                os.write(self.output, line.encode())
+                compiled += line.lstrip().startswith(("CC ", "AS "))
+                if compiled and time.monotonic() - told_s > 1:
+                    self.progress(f"{what}: {compiled} files")
+                    told_s = time.monotonic()
+        if pipe.returncode != 0:
+            self.fail(what, pipe.returncode)
+
+    def fail(self, what: str, code: int) -> None:
+        """Raise EmulationError with the end of the log."""
+        ending = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+        raise EmulationError(f"{what} failed with exit code {code}; all of it is in {self.log}, which ends:\n{ending}")
+
+
+def _compile_helpers(maker: _Maker) -> None:
+    """Compile the two small programs first: a missing C library shows before the long part."""
+    what = "compiling a C program (package build-essential)"
+    gcc = ["gcc", "-std=gnu11", "-O2", "-Wall"]
+    maker.run([*gcc, "-static", "-o", str(maker.work / "init"), str(HERE / "init.c")], what)
+    library = ["-shared", "-fPIC", "-o", str(maker.work / "host.so"), str(HERE / "host.c"), "-ldl"]
+    maker.run([*gcc, *library], what)
+
+
+def _unpack_command(archive: Path, tree: Path) -> list[str]:
+    return ["tar", "xf", str(archive), "--strip-components=1", "-C", str(tree)]
+
+
+def _changed_files(archive: Path, tree: Path) -> dict[str, str]:
+    """Return the files that are to be changed, changed. Raises EmulationError if the source has no place for a change.
+
+    Takes only these files from the archive, which is quick beside unpacking 1.5 GB.
+    """
+    patterns = [f"*/{name}" for name in edits.files()]
+    only = ["--occurrence=1", "--wildcards", "--no-wildcards-match-slash", *patterns]
+    subprocess.run([*_unpack_command(archive, tree), *only], capture_output=True, check=False)  # What lacks, misfits.
+    found = [name for name in edits.files() if (tree / name).is_file()]
+    texts = {name: (tree / name).read_text() for name in found}
+    if unfit := edits.misfits(texts):
+        raise EmulationError(
+            f"{archive}: no guest kernel can be built from it, our changes do not fit {', '.join(unfit)}. Known to "
+            f"work are Debian's {' and '.join(f'linux-source-{version}' for version in TRIED)}; install one of these "
+            "or name another source: fabric virtual build --source FILE"
+        )
+    return {edit.file: edit.apply(texts[edit.file]) for edit in edits.EDITS}
+
+
+def _configure(maker: _Maker) -> None:
+    fragment = HERE / "kernel.config"
+    maker.make([f"KCONFIG_ALLCONFIG={fragment}", "allnoconfig"], "configuring the kernel")
+    if lacking := lacking_options(fragment.read_text(), (maker.tree / ".config").read_text()):
+        options = ", ".join(lacking)
+        raise EmulationError(f"this kernel source cannot have {options}; install a newer linux-source package")
+
+
+def _collect(maker: _Maker) -> None:
+    """Put what a run needs beside the tree, and keep of the tree what building a module needs."""
+    maker.progress("tidying up")
+    shutil.copy2(maker.tree / "linux", maker.work / "linux")
+    symbols = _symbols(maker.tree / "linux")
+    facts = {
+        "release": _read_release(maker.tree),
+        "clock_address": _address(symbols, CLOCK_SYMBOL),
+        "running_address": _address(symbols, RUNNING_SYMBOL),
+    }
+    maker.run(["strip", "--strip-debug", str(maker.work / "linux")], "stripping the kernel")
+    _prune(maker.tree)
+    (maker.work / "kernel.json").write_text(json.dumps(facts, indent=2) + "\n")
+
+
+def _read_release(tree: Path) -> str:
+    return (tree / "include/config/kernel.release").read_text().strip()
+
+
+def _symbols(kernel: Path) -> dict[str, int]:
+    lines = subprocess.run(["nm", str(kernel)], capture_output=True, text=True, check=True).stdout.splitlines()
+    return {words[2]: int(words[0], 16) for line in lines if len(words := line.split()) == 3}
+
+
+def _address(symbols: dict[str, int], name: str) -> int:
+    if name not in symbols:
+        raise EmulationError(f"the kernel built has no {name}: its virtual clock cannot be watched")
+    return symbols[name]
+
+
+def _prune(tree: Path) -> None:
+    """Delete what no module build reads: most of 1.5 GB."""
+    for name in ("Documentation", "sound", "samples", "tools", "drivers", "fs", "LICENSES"):
+        for path in (tree / name).rglob("*"):
+            if path.is_file() and not path.name.startswith(("Kconfig", "Makefile", "Kbuild")):
+                path.unlink()
+    for path in (tree / "arch").iterdir():
+        if path.is_dir() and path.name not in ("um", "x86"):
+            shutil.rmtree(path)
+    for path in tree.rglob("*"):
+        if path.suffix in (".c", ".o", ".a", ".S", ".cmd") and "scripts" not in path.parts and not path.is_dir():
+            path.unlink()
+    for name in ("vmlinux", "linux", "vmlinux.symvers"):
+        (tree / name).unlink(missing_ok=True)

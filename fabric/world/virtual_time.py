@@ -1,0 +1,209 @@
+"""The engine ``virtual``: a guest kernel in virtual time (:mod:`fabric.world.virtual`), an ordinary process of any
+account.
+
+The same programs run in it as in the engine ``namespace``; the guest is what they share.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import site
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from fabric.errors import UsageError
+from fabric.world import modules
+from fabric.world.engine import (
+    INSIDE,
+    STARTED_AT,
+    TEMPORARY_DIR,
+    Engine,
+    Front,
+    Guest,
+    LatenessLimits,
+    Timing,
+    own_environment,
+    started_at,
+)
+from fabric.world.sysctl import write_sysctl
+from fabric.world.virtual import bytecode, kernel
+from fabric.world.virtual.guest import (
+    CONTROL,
+    DEFAULT_MEMORY_BYTES,
+    GIB,
+    SYSTEM_PROGRAMS,
+    guest_environment,
+    host_time_s,
+    in_guest,
+    run_in_guest,
+)
+from fabric.world.virtual.kernel import HERE as GUEST_SOURCES
+from fabric.world.virtual.kernel import KernelPaths
+
+_USERS_ENVIRONMENT = "environment"
+_FIGURES_DEPEND_ON = "figures_depend_on"
+_GIVEN = "given"
+_FIXED_ENVIRONMENT = {"HOME": "/tmp", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "dumb"}
+_TCP_MEMORY_PARTS = (4, 3, 2)
+"""What part of a guest's memory all TCP together may use freely, sparingly and at most. A kernel's own choice, up to a
+tenth, is for one host: with dozens in one guest windows shrink and packets are dropped once they have arrived."""
+_PR_SET_TIMERSLACK = 29
+_PR_GET_TIMERSLACK = 30
+_TIMER_ABSTIME = 1
+_BUILT_IN = "reno"
+"""Every kernel has this congestion control, without an option."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class VirtualEngine(Engine):
+    """A guest's kernel, whose clock stands still while anything computes.
+
+    It is late only where something spins and will not let go of the clock: not by frames, but by far.
+    """
+
+    name = "virtual"
+    clock = "virtual time"
+    timing = Timing(
+        slack_s=0.0, lead_s=0.0, rate_noise=0.0, flow_noise=0.1, carried_frames_s=float("inf"), kept_frames=12
+    )
+    lateness = LatenessLimits(switches=(0.005, 0.025), hosts=(0.05, 0.25), in_seconds=True)
+    is_exact = True
+    has_own_kernel = True
+    has_terminal = False
+    acts_for_user = True
+
+    def duration_s(self, against_noise_s: float, frames: float, frame_time_s: float) -> float:
+        """Return how long the frames take."""
+        return frames * frame_time_s
+
+    def enter(self, command: Sequence[str], guest: Guest, front: Front) -> NoReturn:
+        """Run a command in a new guest and end with its exit code. Raises UsageError, EmulationError."""
+        guest_kernel = kernel.require()
+        compiled = bytecode.prepare(front.tell)
+        memory_bytes = guest.memory_bytes or DEFAULT_MEMORY_BYTES
+        ended = run_in_guest(
+            command,
+            seed=guest.seed,
+            memory_bytes=memory_bytes,
+            keep=guest.keep,
+            kernel=guest_kernel,
+            environment=_own_environment(),
+            progress=front.progress,
+            ask=front.ask,
+            bytecode=compiled,
+            handed={
+                _USERS_ENVIRONMENT: _encoded(guest_environment(os.environ, guest.seed)),
+                _FIGURES_DEPEND_ON: json.dumps(_figures_depend_on(guest_kernel, memory_bytes)).encode(),
+                **({_GIVEN: sys.stdin.buffer.read()} if front.gives else {}),
+            },
+            stdout=front.stdout,
+        )
+        raise SystemExit(ended)
+
+    def given(self) -> bytes:
+        """Return what was on stdin; a program in a guest has none."""
+        return (CONTROL / _GIVEN).read_bytes()
+
+    def furnish(self) -> None:
+        """Give the TCP of dozens of hosts in one kernel the memory that they have on kernels of their own."""
+        pages = os.sysconf("SC_PHYS_PAGES")
+        write_sysctl("net/ipv4/tcp_mem", " ".join(str(pages // part) for part in _TCP_MEMORY_PARTS))
+
+    def settle(self) -> None:
+        """Wait for the next whole second, to the nanosecond.
+
+        Computing costs a guest no time, but reading the clock does, a little, and how often programs do so depends on
+        more than the seed: on which modules Python finds compiled, for one. What starts here starts at the same time
+        every time.
+        """
+        moment = (ctypes.c_long * 2)(int(time.monotonic()) + 1, 0)
+        slack_ns = _libc.prctl(_PR_GET_TIMERSLACK)
+        _libc.prctl(_PR_SET_TIMERSLACK, 1)
+        _libc.clock_nanosleep(time.CLOCK_MONOTONIC, _TIMER_ABSTIME, moment, None)
+        _libc.prctl(_PR_SET_TIMERSLACK, slack_ns)
+
+    def wall_s(self) -> float:
+        """Return the host's time, in whole seconds."""
+        return host_time_s()
+
+    def users_environment(self) -> dict[str, str]:
+        """Return the user's, with what is other in the guest."""
+        entries = os.fsdecode((CONTROL / _USERS_ENVIRONMENT).read_bytes()).split("\0")[:-1]
+        users = dict(entry.split("=", 1) for entry in entries)
+        return own_environment({**users, "TMPDIR": str(TEMPORARY_DIR), STARTED_AT: started_at()})
+
+    def repeatable_with(self) -> dict[str, str] | None:
+        """Return the guest's kernel and memory, and the state of the software.
+
+        ``guest_kernel_changes`` names the state of what this project changes and builds its guests' kernels with,
+        ``software`` that of its sources, its Python and the packages beside it.
+        """
+        depends_on: dict[str, str] = json.loads((CONTROL / _FIGURES_DEPEND_ON).read_text())
+        return depends_on
+
+    def why_no_modules(self) -> str | None:
+        """Return that the guest's modules are not built, if so."""
+        built = kernel.find()
+        if built is None or modules.find(built.directory.name) is None:
+            return "the guest kernel's modules are not built; build them with: fabric virtual build"
+        return None
+
+    def module(self, name: str) -> Path:
+        """Return a module of the guest's kernel. Raises EmulationError."""
+        return kernel.require().module(name)
+
+    def guest_for(self, guest: Guest, needed_bytes: int, subject: str) -> Guest:
+        """Return ``guest`` as it is. Raises UsageError if it has less memory than is needed.
+
+        It is the user who says how much: what of it is used is taken from the host, and figures may depend on it.
+        """
+        given_bytes = guest.memory_bytes or DEFAULT_MEMORY_BYTES
+        if given_bytes < needed_bytes:
+            raise UsageError(
+                f"{subject} needs some {needed_bytes / GIB:.1f} GiB of memory in the virtual engine, and would have "
+                f"{given_bytes / GIB:.1f} GiB; give it more: --memory {-(-needed_bytes // GIB)}GiB"
+            )
+        return guest
+
+    def congestion_controls(self) -> tuple[str, ...]:
+        """Return those of the guest's kernel: outside of it, by its configuration."""
+        if in_guest():
+            return super().congestion_controls()
+        text = (GUEST_SOURCES / "kernel.config").read_text()
+        named = re.findall(r"^CONFIG_TCP_CONG_(\w+)=y$", text, re.MULTILINE)
+        return tuple(sorted({_BUILT_IN, *(name.lower() for name in named if name != "ADVANCED")}))
+
+
+def _own_environment() -> dict[str, str]:
+    """Return the environment of our programs in a guest: the same for everybody, but for where programs are.
+
+    Its size and content decide where memory lies and what programs read at their start, and with that, in the end, the
+    last digits of figures; under contention, the first. The system's programs come first: to look for one where it is
+    not takes a guest time, however little, and Open vSwitch draws its identifiers from the time.
+    """
+    kept = {name: os.environ[name] for name in ("PYTHONPATH", "SUDO_UID", "SUDO_GID") if name in os.environ}
+    others = [part for part in os.environ.get("PATH", "").split(":") if part and part not in SYSTEM_PROGRAMS]
+    kept["PATH"] = ":".join([*SYSTEM_PROGRAMS, *others])
+    if site.ENABLE_USER_SITE:
+        kept["PYTHONUSERBASE"] = site.getuserbase()  # It would be looked for in HOME.
+    return {**_FIXED_ENVIRONMENT, **kept, INSIDE: "1", STARTED_AT: started_at()}
+
+
+def _figures_depend_on(guest_kernel: KernelPaths, memory_bytes: int) -> dict[str, str]:
+    return {
+        "guest_kernel": guest_kernel.release,
+        "guest_kernel_changes": kernel.fingerprint(),
+        "guest_memory": f"{memory_bytes // 2**20} MiB",
+        "software": bytecode.fingerprint(),
+    }
+
+
+def _encoded(environment: dict[str, str]) -> bytes:
+    return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())

@@ -1,0 +1,219 @@
+"""Worlds: who may make one, and what is done in one only."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fabric.errors import EmulationError, UsageError
+from fabric.openvswitch import tool
+from fabric.world import inside, processes, virtual_time
+from fabric.world.engine import Front, Guest
+from fabric.world.engines import NAMESPACE, VIRTUAL
+from fabric.world.sysctl import write_sysctl
+from fabric.world.virtual import bytecode, kernel
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def replaced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], dict[str, str]]]:
+    """What this process would have been replaced by."""
+    found: list[tuple[str, list[str], dict[str, str]]] = []
+
+    def execve(path: str, command: list[str], environment: dict[str, str]) -> None:
+        found.append((path, command, environment))
+        raise SystemExit(0)
+
+    monkeypatch.setattr(os, "execve", execve)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(shutil, "which", lambda name, **_: f"/usr/bin/{name}")
+    return found
+
+
+def test_a_run_whose_sudo_is_killed_before_it_can_be_watched_ends(
+    monkeypatch: pytest.MonkeyPatch, replaced: list[object], tmp_path: Path
+) -> None:
+    sudo = tmp_path / "sudo"
+    shutil.copy("/bin/sleep", sudo)
+    parent = subprocess.Popen([str(sudo), "60"])
+    while Path(f"/proc/{parent.pid}/comm").read_text() != "sudo\n":  # Popen() returns a moment before it has its name.
+        time.sleep(0.001)
+    seen = iter([parent.pid, 1])  # A process without a parent is given to the first.
+    monkeypatch.setattr(os, "getppid", lambda: next(seen))
+    monkeypatch.setattr(processes._libc, "prctl", lambda *_: 0)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            NAMESPACE.enter(["list"], Guest(1), Front())
+    finally:
+        parent.kill()
+        parent.wait(20)
+    assert ended.value.code == 128 + 9
+    assert replaced == []
+
+
+def test_a_world_needs_root(monkeypatch: pytest.MonkeyPatch, replaced: list[object]) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(UsageError) as refused:
+        NAMESPACE.enter(["run", "isolation"], Guest(1), Front())
+    assert str(refused.value) == "this needs root to make network namespaces; run it again with sudo"
+    assert replaced == []
+
+
+def test_a_world_needs_unshare(monkeypatch: pytest.MonkeyPatch, replaced: list[object]) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    with pytest.raises(EmulationError) as refused:
+        NAMESPACE.enter([], Guest(1), Front())
+    assert str(refused.value) == "unshare is not installed; apt-get install util-linux"
+    assert replaced == []
+
+
+def test_a_run_goes_on_with_the_same_arguments_in_namespaces_that_end_with_it(
+    replaced: list[tuple[str, list[str], dict[str, str]]],
+) -> None:
+    with pytest.raises(SystemExit):
+        NAMESPACE.enter(["python3", "-m", "some.module", "a b", "--", "ls", "-l"], Guest(1), Front())
+    ((path, command, environment),) = replaced
+    flags = command[1 : command.index("python3")]
+    assert path == command[0] == "/usr/bin/unshare"
+    assert {"--net", "--mount", "--pid", "--fork", "--kill-child"} <= set(flags)
+    assert command[len(flags) + 1 :] == ["python3", "-m", "some.module", "a b", "--", "ls", "-l"]
+    assert environment["FABRIC_WORLD"] == "1"
+
+
+def test_a_world_is_not_set_up_in_the_machines_own_network() -> None:
+    assert not inside.is_inside()
+    with pytest.raises(EmulationError) as refused:
+        inside.set_up()
+    assert str(refused.value) == "set_up() outside of a run's own namespaces or guest; an engine's enter() makes them"
+
+
+def test_the_variable_alone_makes_no_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FABRIC_WORLD", "1")
+    assert not inside.is_inside()
+
+
+def test_a_sysctl_that_this_kernel_does_not_have_is_no_error() -> None:
+    assert write_sysctl("net/ipv4/no_such_thing", 1) is False
+
+
+def test_a_missing_program_of_open_vswitch_is_told_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    with pytest.raises(EmulationError) as refused:
+        tool("ovs-vsctl")
+    assert str(refused.value) == "ovs-vsctl is not installed; apt-get install openvswitch-switch"
+
+
+INSIDE = """
+import json, os
+from pathlib import Path
+from fabric import netlink, world
+world.set_up()
+world.name_hosts({"z0h000": "10.0.0.1"})
+(Path("/run") / "only_here").touch()
+with netlink.Netlink() as link:
+    interfaces = sorted(link.link_counters())
+print(json.dumps({
+    "pid": os.getpid(),
+    "interfaces": interfaces,
+    "sys": sorted(path.name for path in Path("/sys/class/net").iterdir()),
+    "run": sorted(path.name for path in Path("/run").iterdir()),
+    "ipv6": Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").read_text().strip(),
+    "hosts": Path("/etc/hosts").read_text(),
+}))
+"""
+
+
+@pytest.mark.root
+def test_a_world_has_a_network_processes_and_files_of_its_own() -> None:
+    hosts = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else None
+    flags = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    done = subprocess.run(
+        ["unshare", *flags, sys.executable, "-c", INSIDE],
+        env=os.environ | {"FABRIC_WORLD": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["pid"] == 1
+    assert seen["interfaces"] == seen["sys"] == ["lo"]
+    assert seen["run"] == ["fabric", "only_here"]
+    assert seen["ipv6"] in ("1", None)
+    if hosts is not None:
+        assert seen["hosts"] == "127.0.0.1 localhost\n10.0.0.1 z0h000\n"
+        assert Path("/etc/hosts").read_text() == hosts
+    assert not Path("/run/only_here").exists()
+
+
+@pytest.fixture
+def guest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """What a guest would have been run with."""
+    found: dict[str, Any] = {}
+
+    def run_in_guest(argv: list[str], **options: Any) -> int:
+        found.update(options, argv=argv)
+        return 3
+
+    monkeypatch.setattr(virtual_time, "run_in_guest", run_in_guest)
+    monkeypatch.setattr(bytecode, "prepare", lambda tell: Path("/compiled"))
+    built = tmp_path / "linux-6.12-abcdef01-0123456789ab"
+    built.mkdir()
+    (built / "kernel.json").write_text('{"release": "6.12.9"}')
+    monkeypatch.setattr(kernel, "require", lambda: kernel.KernelPaths(built))
+    return found
+
+
+def test_our_programs_in_a_guest_have_an_environment_that_is_the_same_for_everybody(
+    guest: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/opt/tools:/usr/bin:/sbin")
+    seen = []
+    for home, more in (("/home/one", "x"), ("/home/another", "y" * 1000)):
+        monkeypatch.setenv("HOME", home)
+        monkeypatch.setenv("PYTHONPYCACHEPREFIX", home)
+        monkeypatch.setenv("MORE", more)
+        with pytest.raises(SystemExit) as ended:
+            VIRTUAL.enter(["path"], Guest(7), Front())
+        assert ended.value.code == 3
+        environment = guest["environment"] | {"FABRIC_STARTED_AT": ""}
+        seen.append((environment, guest["bytecode"], list(guest["handed"])))
+    assert seen[0] == seen[1]
+    assert seen[0][0]["PATH"] == "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin:/opt/tools"
+    assert {"HOME": "/tmp", "FABRIC_WORLD": "1"}.items() <= seen[0][0].items()
+
+
+def test_the_users_programs_in_a_guest_have_the_users_environment_with_what_is_other_there(
+    guest: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", "/home/one")
+    monkeypatch.setenv("MORE", "a=b\nc")
+    with pytest.raises(SystemExit):
+        VIRTUAL.enter(["exec"], Guest(7), Front())
+    for name, content in guest["handed"].items():
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.setattr(virtual_time, "CONTROL", tmp_path)
+    found = VIRTUAL.users_environment()
+    assert {"HOME": "/home/one", "MORE": "a=b\nc", "PYTHONHASHSEED": "7", "FABRIC_WORLD": "1"}.items() <= found.items()
+    assert found["TMPDIR"] == str(inside.TEMPORARY_DIR)
+    assert VIRTUAL.repeatable_with() == {
+        "guest_kernel": "6.12.9",
+        "guest_kernel_changes": kernel.fingerprint(),
+        "guest_memory": "4096 MiB",
+        "software": bytecode.fingerprint(),
+    }
+
+
+def test_in_real_time_the_environment_is_the_users_and_nothing_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MORE", "x")
+    assert NAMESPACE.users_environment() == dict(os.environ)
+    assert NAMESPACE.repeatable_with() is None

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fabric.errors import EmulationError
+from fabric.world import cache as caches
+from fabric.world import modules
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(caches, "SHARED", tmp_path / "shared")
+    return tmp_path / "cache" / caches.NAME / modules.CACHE_NAME
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path / "source"
+    directory.mkdir()
+    for name in ("Kbuild", "sch_vl.c", "sch_vl.h", "notes.txt"):
+        (directory / name).write_text(name)
+    monkeypatch.setattr(modules, "SOURCE", directory)
+    return directory
+
+
+def compiler(directory: Path) -> list[str]:
+    return ["sh", "-c", f"cd {directory} && ls > sch_vl.ko"]
+
+
+def test_a_module_is_built_from_its_sources_once_and_then_found(source: Path, cache: Path) -> None:
+    assert modules.find("linux-1") is None
+    modules.build("linux-1", compiler)
+    found = modules.find("linux-1")
+    assert found is not None
+    assert found.read_text().split() == ["Kbuild", "sch_vl.c", "sch_vl.h", "sch_vl.ko"]
+    modules.build("linux-1", lambda directory: ["false"])
+    assert [path.name for path in cache.iterdir()] == [found.parent.name]
+
+
+def test_another_kernel_or_another_source_needs_another_module(source: Path) -> None:
+    modules.build("linux-1", compiler)
+    assert modules.find("linux-2") is None
+    (source / "sch_vl.h").write_text("changed")
+    assert modules.find("linux-1") is None
+
+
+def test_a_module_that_root_built_serves_every_account(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "shared"))
+    modules.build("linux-1", compiler)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+    assert modules.find("linux-1") is not None
+
+
+def test_what_the_compiler_says_is_passed_on_and_nothing_is_left(source: Path, cache: Path) -> None:
+    with pytest.raises(EmulationError, match=r"failed with exit code 3:\nsch_vl.c:1: no such thing"):
+        modules.build("linux-1", lambda directory: ["sh", "-c", "echo sch_vl.c:1: no such thing; exit 3"])
+    assert list(cache.iterdir()) == []
+
+
+def test_a_host_that_cannot_have_the_module_is_told_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    present = {"/proc/modules"}
+    monkeypatch.setattr(Path, "exists", lambda path: str(path) in present)
+    monkeypatch.setattr("platform.release", lambda: "6.1.0-99")
+    assert "apt-get install linux-headers-6.1.0-99" in str(modules.why_not_on_host())
+    present.clear()
+    assert "takes no modules" in str(modules.why_not_on_host())
+
+
+def test_a_host_that_loads_signed_modules_only_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lockdown = tmp_path / "lockdown"
+    monkeypatch.setattr(
+        modules, "_SIGNATURES", {lockdown: ("[integrity]", "[confidentiality]"), tmp_path / "none": ("Y",)}
+    )
+    monkeypatch.setattr(modules, "_MODULES", tmp_path)
+    lockdown.write_text("none [integrity] confidentiality")
+    assert "signed modules only" in str(modules.why_not_on_host())
+    lockdown.write_text("[none] integrity confidentiality")
+    assert "signed" not in str(modules.why_not_on_host())
+
+
+def test_a_host_with_headers_and_a_compiler_can_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.release", lambda: "6.1.0-99")
+    present = {"/proc/modules", "/lib/modules/6.1.0-99/build/Makefile"}
+    monkeypatch.setattr(Path, "exists", lambda path: str(path) in present)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    assert modules.why_not_on_host() is None
+
+
+def test_what_came_into_the_kernel_is_told_for_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(modules, "_MODULES", tmp_path / "modules")
+    assert modules.loaded() == frozenset()
+    (tmp_path / "modules").write_text("veth 1 0 - Live\n")
+    before = modules.loaded()
+    modules.tell_what_stays(before, said.append)
+    assert said == []
+    (tmp_path / "modules").write_text("veth 1 0 - Live\nsch_vl 2 0 - Live (OE)\nopenvswitch 3 4 - Live\n")
+    modules.tell_what_stays(before, said.append)
+    assert said == ["kernel modules loaded meanwhile, which stay: openvswitch, sch_vl; modprobe -r NAME takes one away"]
+
+
+def test_the_sources_are_what_the_package_carries() -> None:
+    assert {"sch_vl.c", "sch_vl.h", "Kbuild"} <= {path.name for path in modules._sources()}

@@ -1,0 +1,285 @@
+"""Runs a real guest. Needs no root."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from fabric.errors import EmulationError
+from fabric.world.virtual import kernel
+from fabric.world.virtual.guest import GIB, directories_named, run_in_guest
+from fabric.world.virtual.watch import GuestTime, Limits
+
+pytestmark = pytest.mark.guest
+
+
+def run(*argv: str, seed: int = 1, memory_bytes: int = GIB, limits: Limits | None = None) -> tuple[int, str, str]:
+    stdout, stderr = io.BytesIO(), io.BytesIO()
+    limits = limits or Limits(hang_s=60)
+    code = run_in_guest(argv, seed=seed, memory_bytes=memory_bytes, limits=limits, stdout=stdout, stderr=stderr)
+    return code, stdout.getvalue().decode(), stderr.getvalue().decode()
+
+
+def processes_of_guests() -> dict[int, int]:
+    """Return each process of any guest on this machine with its parent's."""
+    built = kernel.require().kernel.resolve()
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "exe").resolve() == built:
+                found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # It has ended in the meantime, or is not ours to look at.
+    return found
+
+
+def orphans() -> set[int]:
+    guests = processes_of_guests()
+    return {process for process, parent in guests.items() if parent == 1}
+
+
+@pytest.fixture(autouse=True)
+def directories_of_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Check after each test that its guests have left nothing behind."""
+    directory = tmp_path / "guests"
+    directory.mkdir()
+    monkeypatch.setenv("TMPDIR", str(directory))
+    monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    before = orphans()
+    yield directory
+    deadline = time.monotonic() + 5
+    while (orphans() - before or list(directory.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert orphans() <= before
+    assert list(directory.iterdir()) == []
+    assert not list(Path("/dev/shm").glob("vm_file*"))
+
+
+def test_a_program_gives_its_output_and_its_exit_code() -> None:
+    assert run("sh", "-c", "echo out; echo err >&2; exit 3") == (3, "out\n", "err\n")
+
+
+def test_a_program_ended_by_a_signal_returns_what_a_shell_says() -> None:
+    assert run("sh", "-c", "kill -9 $$")[0] == 128 + signal.SIGKILL
+
+
+def test_a_program_starts_after_12_s_of_uptime_and_an_hour_of_sleep_takes_no_time() -> None:
+    script = "import time; print(time.monotonic()); time.sleep(3600); print(time.monotonic())"
+    started_s = time.monotonic()
+    code, out, _ = run(sys.executable, "-c", script)
+    before_s, after_s = map(float, out.split())
+    assert (code, round(before_s), round(after_s - before_s, 3)) == (0, 12, 3600)
+    assert time.monotonic() - started_s < 60
+
+
+def test_a_call_that_fails_takes_a_nanosecond_unless_its_program_spins() -> None:
+    script = """
+import os, time
+def spent_ns(failing_calls):
+    time.sleep(0.001)
+    started_ns = time.monotonic_ns()
+    for _ in range(failing_calls):
+        try:
+            os.stat("/nowhere")
+        except FileNotFoundError:
+            pass
+    return time.monotonic_ns() - started_ns
+print(spent_ns(50), spent_ns(1000))
+"""
+    code, out, _ = run(sys.executable, "-c", script)
+    few_ns, many_ns = map(int, out.split())
+    print(few_ns, many_ns)
+    assert code == 0
+    assert 50 <= few_ns < 200
+    assert 800_000 < many_ns < 1_200_000
+
+
+def test_yielding_takes_no_time() -> None:
+    """Loops that wait for messages yield all the time, MPI's and UCX's for two; some kernels charge them for it."""
+    script = """
+import os, time
+time.sleep(0.001)
+started_ns = time.monotonic_ns()
+for _ in range(2000):
+    os.sched_yield()
+print(time.monotonic_ns() - started_ns)
+"""
+    code, out, _ = run(sys.executable, "-c", script)
+    assert code == 0
+    assert int(out) < 10
+
+
+def test_two_programs_that_spin_move_the_clock_whatever_their_numbers() -> None:
+    """Each has a count of its own, also if their numbers are equal modulo 64, as a table's places would have it."""
+    script = """
+import os, time
+apart, calls = 64, 2000
+blocked, starter = os.pipe()
+
+def spinner():
+    if child := os.fork():
+        return child
+    os.close(starter)
+    os.read(blocked, 1)
+    for _ in range(calls):
+        try:
+            os.stat("/nowhere")
+        except FileNotFoundError:
+            pass
+    os._exit(0)
+
+first = spinner()
+for _ in range(apart - 1):
+    if (passed_over := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(passed_over, 0)
+second = spinner()
+started_ns = time.monotonic_ns()
+os.close(starter)
+for child in (first, second):
+    os.waitpid(child, 0)
+print(second - first, time.monotonic_ns() - started_ns)
+"""
+    code, out, _ = run(sys.executable, "-c", script)
+    apart, spent_ns = map(int, out.split())
+    assert (code, apart) == (0, 64)
+    assert 2 * 1800 * 1000 < spent_ns < 2 * 2200 * 1000
+
+
+def test_two_guests_of_one_seed_agree_in_time_and_chance_and_another_seed_differs() -> None:
+    script = "import os, time; print(time.time_ns(), os.urandom(8).hex(), hash('x'), id(os), os.getpid())"
+    first, second, other = (run(sys.executable, "-c", script, seed=seed)[1] for seed in (1, 1, 2))
+    assert first == second
+    assert first.split()[1:3] != other.split()[1:3]
+
+
+def test_files_are_written_on_the_host_as_the_account_that_runs_the_guest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("sh", "-c", f"mkdir sub; echo result > sub/file; echo gone > /tmp/{tmp_path.name}-of-guest")[0] == 0
+    assert (tmp_path / "sub/file").read_text() == "result\n"
+    assert (tmp_path / "sub/file").stat().st_uid == os.geteuid()
+    assert not Path(f"/tmp/{tmp_path.name}-of-guest").exists()
+
+
+def test_a_script_in_the_hosts_tmp_is_there_if_the_command_names_it(directories_of_guests: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        script = Path(place) / "job.sh"
+        script.write_text("echo found; echo result > $0.out\n")
+        for keep, code in (((), 2), (directories_named(["sh", str(script)]), 0)):
+            stdout = io.BytesIO()
+            argv = ["sh", str(script)]
+            assert run_in_guest(argv, seed=1, memory_bytes=GIB, keep=keep, stdout=stdout, stderr=io.BytesIO()) == code
+        assert stdout.getvalue() == b"found\n"
+        assert Path(f"{script}.out").read_text() == "result\n"
+
+
+def test_the_guest_has_root_and_a_network_of_its_own() -> None:
+    script = "id -u; ip link add v0 type veth peer name v1; ip -br link | cut -d' ' -f1"
+    assert run("sh", "-c", script)[1].split() == ["0", "lo", "v1@v0", "v0@v1"]
+
+
+def test_a_loop_that_never_sleeps_is_ended_with_a_reason() -> None:
+    said = r"stood still at 12\.\d+ s for 2 s of wall time: 'sh' \(process \d+\) loops without sleeping"
+    with pytest.raises(EmulationError, match=said):
+        run("sh", "-c", "while :; do :; done", limits=Limits(hang_s=2))
+
+
+def test_programs_that_wait_for_each_other_are_ended_with_a_reason() -> None:
+    with pytest.raises(EmulationError, match="of virtual time: programs that wait for ever"):
+        run(sys.executable, "-c", "import threading; threading.Event().wait()", limits=Limits(virtual_s=3600))
+
+
+def test_a_program_that_needs_too_much_memory_is_ended_with_a_reason() -> None:
+    with pytest.raises(EmulationError, match=r"ran out of its 0\.2 GiB of memory"):
+        run(sys.executable, "-c", "x = [b'x' * 10**6 for _ in range(10**6)]", memory_bytes=GIB // 4)
+
+
+def test_a_program_with_more_scattered_memory_than_the_host_maps_is_told_with_what_helps() -> None:
+    """Each page that lies apart in the guest's memory is a mapping on the host; 65,530 are a kernel's default limit."""
+    limit = int(Path("/proc/sys/vm/max_map_count").read_text())
+    if limit > 10**5:
+        pytest.skip(f"this host allows {limit} mappings, a program that uses all of them takes too long")
+    program = """if True:
+        import mmap, random, sys
+        pages = list(range(int(sys.argv[1])))
+        random.Random(1).shuffle(pages)
+        memory = mmap.mmap(-1, len(pages) << 12)
+        for page in pages:
+            memory[page << 12] = 1
+        """
+    with pytest.raises(EmulationError, match=r"needed more mappings than this host allows.*sysctl vm\.max_map_count"):
+        run(sys.executable, "-c", program, str(2 * limit), memory_bytes=2 * GIB)
+
+
+def test_a_panic_is_reported_in_the_words_of_the_kernel() -> None:
+    overwrite_init = (
+        "code = next(line for line in open('/proc/1/maps') if 'r-xp' in line).split('-');"
+        "start, end = int(code[0], 16), int(code[1].split()[0], 16);"
+        "memory = open('/proc/1/mem', 'r+b', buffering=0); memory.seek(start); memory.write(bytes(end - start))"
+    )
+    with pytest.raises(EmulationError, match=r"panicked: Attempted to kill init"):
+        run(sys.executable, "-c", overwrite_init)
+
+
+def test_progress_tells_virtual_and_wall_time() -> None:
+    seen: list[GuestTime] = []
+    run_in_guest(
+        [sys.executable, "-c", "sum(range(10**8))"], seed=1, memory_bytes=GIB, progress=seen.append, stdout=io.BytesIO()
+    )
+    assert seen
+    assert all(moment.virtual_s <= 13 and moment.wall_s > 0 for moment in seen)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+def test_a_guest_ends_with_the_process_that_started_it(number: signal.Signals) -> None:
+    script = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"  # Background jobs ignore it.
+        "from fabric.world.virtual.guest import run_in_guest;"
+        "run_in_guest(['sh', '-c', 'echo started; while :; do :; done'], seed=1, memory_bytes=1 << 30)"
+    )
+    root = Path(__file__).parents[4]
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=root, stderr=subprocess.PIPE)
+    assert parent.stdout is not None
+    with parent:
+        assert parent.stdout.readline() == b"started\n"
+        guest = next(process for process, its_parent in processes_of_guests().items() if its_parent == parent.pid)
+        inside = {process for process, its_parent in processes_of_guests().items() if its_parent == guest}
+        assert inside
+        parent.send_signal(number)
+    deadline = time.monotonic() + 5
+    while (inside | {guest}) & processes_of_guests().keys() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not (inside | {guest}) & processes_of_guests().keys()
+
+
+def test_a_guest_that_was_stopped_for_a_while_goes_on_as_if_nothing_had_been() -> None:
+    script = "import time; print('started', flush=True); [time.sleep(0.001) for _ in range(60000)]; print('done')"
+    stdout = io.BytesIO()
+    stopped: set[int] = set()
+
+    def stop_and_continue(_: GuestTime) -> None:
+        guests = processes_of_guests()
+        ours = {process for process, parent in guests.items() if parent == os.getpid()}
+        ours |= {process for process, parent in guests.items() if parent in ours}
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for process in ours:
+                with suppress(ProcessLookupError):  # It has ended since it was listed.
+                    os.kill(process, number)
+        stopped.update(ours)
+
+    argv = [sys.executable, "-c", script]
+    assert run_in_guest(argv, seed=1, memory_bytes=GIB, stdout=stdout, progress=stop_and_continue) == 0
+    assert stdout.getvalue() == b"started\ndone\n"
+    assert len(stopped) > 1

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fabric.errors import EmulationError
+from fabric.world.virtual import bytecode
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project of one package, and an empty cache."""
+    root = tmp_path / "project"
+    (root / "fabric").mkdir(parents=True)
+    (root / "fabric" / "__init__.py").touch()
+    (root / "fabric" / "lanes.py").write_text("LANES = 4\n")
+    (root / "controllers").mkdir()
+    names = "patch_standard_library", "mend_eventlet"
+    (root / "controllers" / "launcher.py").write_text("".join(f"def {name}(): pass\n" for name in names))
+    monkeypatch.setattr(bytecode, "ROOT", root)
+    monkeypatch.setattr(bytecode, "LATE", ("no.such.module",))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return root
+
+
+def compiled(project: Path, directory: Path) -> list[str]:
+    return sorted(path.name.split(".")[0] for path in (directory / str(project)[1:]).rglob("*.pyc"))
+
+
+def test_every_module_of_the_project_is_compiled_even_where_python_is_told_not_to(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert compiled(project, bytecode.prepare()) == ["__init__", "lanes", "launcher"]
+    assert not list(project.rglob("*.pyc"))
+
+
+def test_it_is_done_once_for_each_state_of_the_sources(project: Path) -> None:
+    said: list[str] = []
+    for _ in range(2):
+        bytecode.prepare(said.append)
+    assert len(said) == 1
+    source = project / "fabric" / "lanes.py"
+    os.utime(source, (1, 1))
+    bytecode.prepare(said.append)
+    assert len(said) == 2
+
+
+def test_the_state_is_the_same_wherever_the_command_is_called_and_another_with_another_package(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tmp_path / "site-packages"
+    (packages / "numpy-2.4.0.dist-info").mkdir(parents=True)
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(packages), str(tmp_path / "none")])
+    before = bytecode.fingerprint()
+    monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
+    monkeypatch.chdir(project)
+    assert bytecode.fingerprint() == before
+    (packages / "numpy-2.4.0.dist-info").rename(packages / "numpy-2.4.1.dist-info")
+    assert bytecode.fingerprint() != before
+
+
+def test_a_project_that_cannot_be_imported_is_told_and_not_taken_for_compiled(project: Path) -> None:
+    (project / "fabric" / "lanes.py").write_text("raise ValueError('no lanes')\n")
+    for _ in range(2):
+        with pytest.raises(EmulationError, match="ValueError: no lanes"):
+            bytecode.prepare()

@@ -1,0 +1,61 @@
+"""Changes of the guest kernel's source, on excerpts of the kernels that differ where they go."""
+
+from __future__ import annotations
+
+import pytest
+
+from fabric.world.virtual import edits
+from fabric.world.virtual.edits import Edit
+
+SYSCALL = "arch/um/kernel/skas/syscall.c"
+TIME = "arch/um/kernel/time.c"
+
+RUN_AT_EVERY_CALL = (
+    "\tif (time_travel_mode == TT_MODE_INFCPU ||\n\t    time_travel_mode == TT_MODE_EXTERNAL)\n\t\tschedule();\n\n"
+    "\t/* Initialize the syscall number and default return value. */\n"
+)
+CALLED = "\t\tPT_REGS_SET_SYSCALL_RETURN(regs,\n\t\t\t\tEXECUTE_SYSCALL(syscall, regs));\n\nout:\n"
+CALLS = {
+    "6.12": (
+        "\tif (syscall >= 0 && syscall < __NR_syscalls) {\n"
+        "\t\tunsigned long ret = EXECUTE_SYSCALL(syscall, regs);\n\n"
+        "\t\tif (IS_ERR_VALUE(ret) && INFCPU) {\n\t\t\tum_udelay(1);\n\t\t\tschedule();\n\t\t}\n\t}\n\nout:\n"
+    ),
+    "6.8": RUN_AT_EVERY_CALL + "\tif (syscall >= 0 && syscall < __NR_syscalls)\n" + CALLED,
+    "5.15": RUN_AT_EVERY_CALL + "\tif (syscall >= 0 && syscall <= __NR_syscall_max)\n" + CALLED,
+}
+READINGS = {
+    "6.7": "time_travel_update_time_rel(TIMER_MULTIPLIER);",
+    "5.15": "time_travel_update_time(time_travel_time +\n\t\t\t\t\t\tTIMER_MULTIPLIER,\n\t\t\t\t\t\tfalse);",
+}
+
+
+def edit_of(file: str) -> Edit:
+    (found,) = [edit for edit in edits.EDITS if edit.file == file]
+    return found
+
+
+@pytest.mark.parametrize("version", CALLS)
+def test_a_call_that_fails_is_charged_in_every_kernel_and_only_then_others_run(version: str) -> None:
+    changed = edit_of(SYSCALL).apply(CALLS[version])
+    steps = ["EXECUTE_SYSCALL(syscall, regs)", "IS_ERR_VALUE(ret)", "time_travel_call_failed();", "schedule();", "out:"]
+    assert [changed.count(step) for step in steps] == [1] * len(steps)
+    assert sorted(steps, key=changed.index) == steps
+    assert "um_udelay" not in changed
+
+
+@pytest.mark.parametrize("version", READINGS)
+def test_reading_the_clock_is_charged_our_way_in_every_kernel(version: str) -> None:
+    changed = edit_of(TIME).apply(f"#include <asm/irq.h>\nstatic u64 timer_read(\n\t\t\t{READINGS[version]}\n")
+    assert "TIMER_MULTIPLIER" not in changed
+    assert changed.index("static void time_travel_clock_was_read(void)") < changed.index("static u64 timer_read(")
+
+
+@pytest.mark.parametrize("text", ["", CALLS["6.12"] * 2], ids=["nowhere", "twice"])
+def test_a_source_without_the_place_for_a_change_is_told_with_the_file(text: str) -> None:
+    fitting = {edit.file: "\n".join(part.old for part in edit.ways[0]) for edit in edits.EDITS}
+    assert edits.misfits(fitting) == []
+    assert edits.misfits({**fitting, SYSCALL: text}) == [SYSCALL]
+    assert edits.misfits({file: kept for file, kept in fitting.items() if file != TIME}) == [TIME]
+    with pytest.raises(ValueError, match=SYSCALL):
+        edit_of(SYSCALL).apply(text)

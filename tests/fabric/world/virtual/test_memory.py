@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import pytest
+
+from fabric.errors import UsageError
+from fabric.world.engine import Guest
+from fabric.world.engines import VIRTUAL
+from fabric.world.virtual.guest import GIB
+from fabric.world.virtual.memory import described, needed_bytes
+from topologies.load import load_fabric
+
+
+@pytest.mark.parametrize("guest", [Guest(1), Guest(1, memory_bytes=GIB)])
+def test_a_guest_with_enough_memory_stays_as_it_is(guest: Guest) -> None:
+    small = load_fabric("fire_flyer_2_small")
+    assert VIRTUAL.guest_for(guest, needed_bytes(small), described(small)) == guest
+
+
+def test_a_guest_too_small_for_its_fabric_is_refused_with_what_it_needs() -> None:
+    full = load_fabric("fire_flyer_2")
+    suggested = -(-needed_bytes(full) // GIB)
+    with pytest.raises(UsageError, match=rf"1380 hosts, 3200 links.* would have 4.0 GiB.*--memory {suggested}GiB"):
+        VIRTUAL.guest_for(Guest(1), needed_bytes(full), described(full))
+    enough = Guest(1, memory_bytes=suggested * GIB)
+    assert VIRTUAL.guest_for(enough, needed_bytes(full), described(full)) == enough

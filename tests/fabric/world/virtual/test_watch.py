@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from fabric.world.virtual import watch
+from fabric.world.virtual.watch import GuestTime, Limits, Watch
+
+
+@pytest.mark.parametrize("found", [b"", b"123"])
+def test_a_guest_whose_memory_has_gone_before_it_has_no_clock(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: bytes
+) -> None:
+    (tmp_path / "mem").write_bytes(found)
+    monkeypatch.setattr(watch, "Path", lambda _: tmp_path / "mem")
+    assert watch._read_clock_ns(1, 0) is None
+    (tmp_path / "mem").write_bytes((7).to_bytes(8, sys.byteorder))
+    assert watch._read_clock_ns(1, 0) == 7
+
+
+def test_the_ratio_counts_from_the_start_of_the_program() -> None:
+    assert GuestTime(virtual_s=13.0, wall_s=2.0).ratio == 0.5
+    assert GuestTime(virtual_s=5.0, wall_s=2.0).ratio == 0
+
+
+def test_time_for_which_we_were_stopped_ourselves_makes_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_s = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(watch, "_read_clock_ns", lambda pid, address: 5 * 10**9)
+    looked = Watch(Limits(hang_s=10), None, 0)
+    clock_s[0] = 3600
+    assert looked.look(1) is None
+    reasons = []
+    for _ in range(30):
+        clock_s[0] += 0.5
+        reasons.append(looked.look(1))
+    assert "stood still at 5.000000 s for 10 s" in str(reasons[-1])
+    assert reasons[:18] == [None] * 18
+
+
+@pytest.mark.parametrize(("ns_per_s", "is_ended"), [(3, True), (3000, False)])
+def test_a_clock_that_creeps_is_ended_and_the_program_that_runs_named(
+    monkeypatch: pytest.MonkeyPatch, ns_per_s: int, is_ended: bool
+) -> None:
+    clock_s = [0.0]
+    name = ctypes.create_string_buffer(b"spinner", 16)
+    running = ctypes.create_string_buffer(struct.pack("=i4xQ", 64, ctypes.addressof(name)), 16)
+    monkeypatch.setattr("time.monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(watch, "_read_clock_ns", lambda pid, address: 12 * 10**9 + round(ns_per_s * clock_s[0]))
+    looked = Watch(Limits(hang_s=10), None, 0, ctypes.addressof(running))
+    reasons = []
+    for _ in range(60):
+        clock_s[0] += 0.5
+        reasons.append(looked.look(os.getpid()))
+    assert any(reasons) == is_ended
+    if is_ended:
+        assert "'spinner' (process 64) loops without sleeping" in str(reasons[-1])
+        assert "hardly moved" in str(reasons[-1])
