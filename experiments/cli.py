@@ -20,10 +20,10 @@ from rich.table import Table
 from controllers.routing import Policy, Repair
 from experiments.config import queue_faults, queues_of, require_engine_for_jitter, split_fabric_settings
 from experiments.console import ERR, OUT, tell
-from fabric import lossless
 from fabric.errors import ConfigError, FabricError, UsageError
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
+from fabric.queueing import lossless
 from fabric.units import parse_size_bytes
 from fabric.world import engines, inside
 from fabric.world.engine import Engine, Front, Guest

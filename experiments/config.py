@@ -10,12 +10,12 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field, field_validator
 
 from controllers.routing import Routing
-from fabric import lossless
 from fabric.config import SizeBytes, Strict, TimeS, checked, unknown_key, with_overrides
 from fabric.errors import ConfigError, UsageError
 from fabric.failures import FailureConfig, failure_faults, schedule_failures
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
 from fabric.model.network import Fabric
+from fabric.queueing import lossless
 from fabric.schedule import Schedule
 from fabric.units import format_time
 from fabric.world.engine import Engine

@@ -16,11 +16,11 @@ from rich.table import Table
 from controllers.paths import planned_path
 from experiments.console import OUT, tell
 from experiments.live import LiveFabric, bring_up
-from fabric import lossless
 from fabric.census import lane_counters
 from fabric.model.identity import NodeId
 from fabric.model.lanes import FlowControl, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric, Port
+from fabric.queueing import lossless
 from fabric.world import inside, netns
 from fabric.world.engines import current_engine
 from topologies.load import load_fabric

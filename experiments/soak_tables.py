@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.session import PhaseOutcome, Session
-from fabric import vl
 from fabric.credits import Held
 from fabric.fidelity import Check
+from fabric.queueing import vl
 from fabric.stall_audit import AuditReport
 from fabric.stall_causes import Cause, Stall
 from fabric.units import format_time

@@ -12,8 +12,8 @@ from experiments.config import RunConfig, require_engine_for_jitter
 from experiments.order import Order
 from experiments.rates import CALIBRATED, rate_settings
 from experiments.registry import Experiment, resolve
-from fabric import lossless
 from fabric.errors import UsageError
+from fabric.queueing import lossless
 from fabric.results import new_directory
 from fabric.world import engines
 from fabric.world.engine import Engine, Guest

@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fabric import vl
 from fabric.emulation import Emulation
 from fabric.errors import EmulationError
 from fabric.faults import FaultReport
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
-from fabric.queues import QueueReader
+from fabric.queueing import vl
+from fabric.queueing.htb import QueueReader
 from fabric.world import netns
 from fabric.world.netlink import LinkCounters, Netlink
 
@@ -57,7 +57,7 @@ class PortCount:
     received_packets: int
     received_bytes: int
     dropped_by_cause: Mapping[str, int] = field(default_factory=dict)
-    """What makes up ``dropped_packets``, where queues tell: see :class:`fabric.vl.Cause`."""
+    """What makes up ``dropped_packets``, where queues tell: see :class:`fabric.queueing.vl.Cause`."""
 
     @property
     def offered_packets(self) -> int:
@@ -167,7 +167,7 @@ def take_census(emulation: Emulation, rule_drops: Callable[[], Mapping[NodeId, i
 
 
 def lane_counters(emulation: Emulation, counter: str = "sent_packets") -> dict[tuple[Port, str], int]:
-    """Return a counter of :data:`fabric.queues.COUNTERS` for each lane of each port."""
+    """Return a counter of :data:`fabric.queueing.htb.COUNTERS` for each lane of each port."""
     names = {lane.number: lane.name for lane in emulation.lane_plan.lanes}
     counters: dict[tuple[Port, str], int] = {}
     for namespace, ports in ports_by_namespace(emulation):
@@ -238,7 +238,7 @@ def _count(link: Netlink, ports: list[Port], emulation: Emulation) -> dict[Port,
 
 
 _COUNTED = ("sent_packets", "sent_bytes", "qlen", "drops")
-"""Of :data:`fabric.queues.COUNTERS`, in the order of :func:`_port_count`."""
+"""Of :data:`fabric.queueing.htb.COUNTERS`, in the order of :func:`_port_count`."""
 
 
 def _port_count(queues: list[int], wire: LinkCounters) -> PortCount:

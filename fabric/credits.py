@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fabric import vl
 from fabric.census import ports_by_namespace
 from fabric.emulation import Emulation
 from fabric.errors import EmulationError
 from fabric.model.network import Port
+from fabric.queueing import vl
 from fabric.world.netlink import Netlink
 
 _REST_TIMEOUT_S = 20.0

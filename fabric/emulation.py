@@ -25,13 +25,14 @@ from mininet.link import Link as MininetLink
 from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch
 
-from fabric import lossless, openvswitch, uncharging
+from fabric import openvswitch, uncharging
 from fabric.errors import EmulationError
 from fabric.model.identity import STORAGE_ADDRESS_OFFSET, NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Fabric, Link, Nic, Port
 from fabric.openvswitch import Datapath, OpenVSwitch
-from fabric.queues import ShapedPort, install_requests, replace_requests
+from fabric.queueing import lossless
+from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
 from fabric.world import inside, limits, netlink, netns
 from fabric.world.engines import current_engine
 from fabric.world.netlink import LinkEnd, Netlink, Request

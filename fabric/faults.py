@@ -29,7 +29,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Link, Port
 from fabric.openvswitch import SWITCH_NICENESS
-from fabric.queues import QueueReader, ShapedPort, rate_requests
+from fabric.queueing.htb import QueueReader, ShapedPort, rate_requests
 from fabric.schedule import WHOLE, LinkEvent, LinkState, Schedule
 from fabric.world import inside
 from fabric.world.agents import Agent, AgentHandle, AgentPool

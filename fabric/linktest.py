@@ -21,7 +21,7 @@ from fabric.feeding import Feed, Feeder
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.openvswitch import SWITCH_NICENESS
-from fabric.queues import BURST_FRAMES, QueueReader
+from fabric.queueing.htb import BURST_FRAMES, QueueReader
 from fabric.units import format_rate
 from fabric.wiring import ETHERTYPE, SMALL_FRAME_BYTES, ArrivalCounter, measuring_frame
 from fabric.world.engine import Engine

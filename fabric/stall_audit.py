@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric import vl
 from fabric.emulation import Emulation
 from fabric.openvswitch import SWITCH_NICENESS
+from fabric.queueing import vl
+from fabric.queueing.vl_samples import VlReader
 from fabric.stall_causes import Stall, StallLedger, stalls
-from fabric.vl_samples import VlReader
 from fabric.waiting import PortView, deadlocks, describe
 from fabric.world import inside
 from fabric.world.agents import Agent, AgentHandle, AgentPool

@@ -25,9 +25,9 @@ from fabric.machine import MachineReader, clock_offset_s
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Port
 from fabric.openvswitch import SWITCH_NICENESS, InputQueues
-from fabric.queues import COUNTERS, QueueReader, QueueSample
+from fabric.queueing.htb import COUNTERS, QueueReader, QueueSample
+from fabric.queueing.vl_samples import WAITS, VlSample
 from fabric.results import TABLES, empty_table
-from fabric.vl_samples import WAITS, VlSample
 from fabric.watchdog import SwitchPort, Watchdog
 from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.netlink import Netlink
@@ -58,7 +58,7 @@ CORES = np.dtype([("busy", "f8"), ("niced", "f8"), ("switch", "f8")])
 """A core's seconds so far: busy, in niced programs, and in ovs-vswitchd as far as that was seen on it."""
 
 STALLS = np.dtype([(name, "i8") for name in ("stalls", "stalled_ns", "buffered_bytes", "most_buffered_bytes")])
-"""The counters of lossless lanes in addition to COUNTERS, see :class:`fabric.vl.LaneStats`."""
+"""The counters of lossless lanes in addition to COUNTERS, see :class:`fabric.queueing.vl.LaneStats`."""
 SAMPLED_WAITS = np.dtype([("at", "f8"), ("namespace", "i4"), *((name, WAITS[name]) for name in WAITS.names or ())])
 """Waits of all samples: ``time.monotonic()``, number of the namespace, and the fields of WAITS."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fabric.vl import PortStats
+from fabric.queueing.vl import PortStats
 
 
 @dataclass(frozen=True, order=True)

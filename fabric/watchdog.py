@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fabric import vl
 from fabric.model.network import Fabric, Port
-from fabric.vl_samples import VlSample
+from fabric.queueing import vl
+from fabric.queueing.vl_samples import VlSample
 from fabric.waiting import PortView, deadlocks, describe
 
 LONGEST_STALL_FRAMES = 1000

@@ -81,7 +81,7 @@ def test_planners_and_the_controllers_client_run_without_ryu() -> None:
 
 
 def test_a_fabric_is_computed_without_mininet() -> None:
-    loaded = modules_loaded_by("topologies.load", "fabric.model.lanes", "fabric.queues", "controllers.routes")
+    loaded = modules_loaded_by("topologies.load", "fabric.model.lanes", "fabric.queueing.htb", "controllers.routes")
     assert "topologies" in loaded
     assert not loaded & {"mininet", "ryu"}
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from fabric.classifier import INSTRUCTION_BYTES
 from fabric.errors import EmulationError
+from fabric.queueing.classifier import INSTRUCTION_BYTES
 from fabric.world import netns
 
 NLMSG_NOOP, NLMSG_ERROR, NLMSG_DONE = 1, 2, 3
@@ -209,7 +209,8 @@ def byte_fifo(index: int, interface: str, major: int, parent_minor: int, limit_b
 
 
 def bpf_filter(index: int, interface: str, program: bytes) -> Request:
-    """Let a classic BPF program (:mod:`fabric.classifier`) say which class of qdisc 1: an IPv4 packet goes to."""
+    """Let a classic BPF program (:mod:`fabric.queueing.classifier`) say which class of qdisc 1: an IPv4 packet goes
+    to."""
     count = struct.pack("=H", len(program) // INSTRUCTION_BYTES)
     body = traffic_control(
         index, 0, 1 << 16, 1 << 16 | socket.htons(ETH_P_IP), "bpf", attribute(4, count) + attribute(5, program)
@@ -336,7 +337,7 @@ class Netlink:
             return b"".join(parts)
 
     def dump_qdiscs(self) -> bytes:
-        """Return every qdisc of the namespace with its counters, to be read by :mod:`fabric.queues`."""
+        """Return every qdisc of the namespace with its counters, to be read by :mod:`fabric.queueing.htb`."""
         return self.dump(RTM_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0))
 
     def link(self, index: int) -> LinkCounters:

@@ -25,7 +25,7 @@ from fabric.schedule import Schedule
 from fabric.stall_audit import AuditedPort, AuditReport, views
 from fabric.stall_causes import Cause, Stall
 from fabric.waiting import PortLane
-from tests.fabric.vl_dumps import lane, message, port
+from tests.fabric.queueing.vl_dumps import lane, message, port
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_tiny")

@@ -10,7 +10,7 @@ import pytest
 from fabric.errors import ConfigError, EmulationError
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Tier
-from fabric.queues import ShapedPort, install_requests
+from fabric.queueing.htb import ShapedPort, install_requests
 from fabric.world import netlink
 from fabric.world.netlink import Netlink, attributes_of
 from topologies.load import load_fabric

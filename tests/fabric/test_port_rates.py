@@ -13,7 +13,7 @@ from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import LanePlan, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import FabricBuilder, Port, Tier
 from fabric.port_rates import FullQueue, full_queues
-from fabric.queues import COUNTERS
+from fabric.queueing.htb import COUNTERS
 from fabric.telemetry import MACHINE, STALLS, Series
 
 Rows = npt.NDArray[np.float64]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from fabric.queueing.vl import Wait
 from fabric.stall_causes import Cause, Stall, StallLedger, stalls
-from fabric.vl import Wait
 from fabric.waiting import PortLane, PortView
-from tests.fabric.vl_dumps import lane, port
+from tests.fabric.queueing.vl_dumps import lane, port
 
 INDEX = {name: i for i, name in enumerate(("ab", "ba", "bc", "cb", "cd", "dc", "ca", "ac"), start=1)}
 SINCE_NS, NOW_NS = 100, 1000

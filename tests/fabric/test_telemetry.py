@@ -18,7 +18,7 @@ import pytest
 from fabric import telemetry
 from fabric.errors import TrafficError
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
-from fabric.queues import COUNTERS, ShapedPort, install_requests, replace_requests
+from fabric.queueing.htb import COUNTERS, ShapedPort, install_requests, replace_requests
 from fabric.results import TABLES
 from fabric.telemetry import CORES, MACHINE, Sampler, SamplerSetup, Series, cores_frame, machine_frame, ports_frame
 from fabric.world import netlink

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fabric import waiting
-from fabric.vl import Cause, FlowControl, LaneStats, PortStats, Wait
+from fabric.queueing.vl import Cause, FlowControl, LaneStats, PortStats, Wait
 from fabric.waiting import PortLane, PortView
 
 RING = ("ab", "bc", "ca")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fabric.vl import Wait
-from fabric.vl_samples import VlReader
+from fabric.queueing.vl import Wait
+from fabric.queueing.vl_samples import VlReader
 from fabric.watchdog import SwitchPort, Watchdog, switch_ports
-from tests.fabric.vl_dumps import lane, message, port
+from tests.fabric.queueing.vl_dumps import lane, message, port
 from topologies.load import load_fabric
 
 NOW_NS = 10 * 10**9

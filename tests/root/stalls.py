@@ -18,7 +18,7 @@ from experiments.preload import PRELOAD
 from experiments.session import Session
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
-from fabric.queues import rate_requests
+from fabric.queueing.htb import rate_requests
 from fabric.world import inside
 from fabric.world.agents import AgentPool
 from fabric.world.netlink import Netlink

@@ -19,7 +19,7 @@ import pytest
 
 from fabric.errors import TrafficError
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
-from fabric.queues import ShapedPort, install_requests
+from fabric.queueing.htb import ShapedPort, install_requests
 from fabric.world.netlink import Netlink
 from traffic.transport import (
     FlowSampler,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from fabric import vl
+from fabric.queueing import vl
 from fabric.world import netlink
 from fabric.world.netlink import HtbRates
 from fabric.world.virtual.guest import host_time_s

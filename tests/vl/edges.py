@@ -11,8 +11,8 @@ import struct
 import time
 from pathlib import Path
 
-from fabric import vl
 from fabric.errors import EmulationError
+from fabric.queueing import vl
 from fabric.world import netlink
 from tests.vl import lab as labs
 from tests.vl.lab import Lab

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fabric import vl
+from fabric.queueing import vl
 from tests.vl.lab import Lab, flood
 
 VICTIM_DSCP = 8

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric import vl
 from fabric.openvswitch import Datapath, OpenVSwitch
+from fabric.queueing import vl
 from fabric.world import modules, netlink, netns
 from fabric.world.netlink import LinkEnd, Netlink, Request
 from fabric.world.virtual import kernel

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from fabric import vl
+from fabric.queueing import vl
 from fabric.world import modules, netlink
 from fabric.world.netlink import Request
 from tests.vl import lab as labs

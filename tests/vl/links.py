@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from itertools import pairwise
 
-from fabric import vl
+from fabric.queueing import vl
 from fabric.world import netlink
 from tests.vl import lab as labs
 from tests.vl.lab import Lab

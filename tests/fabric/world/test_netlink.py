@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from fabric.classifier import classifier
 from fabric.errors import EmulationError
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
-from fabric.queues import ShapedPort, install_requests, replace_requests
+from fabric.queueing.classifier import classifier
+from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
 from fabric.world import netlink, netns
 from fabric.world.netlink import HtbRates, LinkEnd, Netlink
 from tests.links import wait_until_running

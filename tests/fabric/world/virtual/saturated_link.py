@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
-from fabric.queues import ShapedPort, install_requests
+from fabric.queueing.htb import ShapedPort, install_requests
 from fabric.world import netlink, netns
 from fabric.world.netlink import HtbRates, LinkEnd, Netlink, Request
 

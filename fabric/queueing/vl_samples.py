@@ -1,4 +1,4 @@
-"""Lossless ports from qdisc dumps, fast: the statistics of :func:`fabric.vl.read`, as arrays over all ports.
+"""Lossless ports from qdisc dumps, fast: the statistics of :func:`fabric.queueing.vl.read`, as arrays over all ports.
 
 Answers differ in length from sample to sample, since each ends with what waits in its port. So messages are walked by
 their lengths, the place of a port's statistics within its message is remembered, and all fields are gathered at once.
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fabric import vl
 from fabric.errors import EmulationError
+from fabric.queueing import vl
 from fabric.world import netlink
 
 _CAUSES = len(vl.Cause)
@@ -50,7 +50,7 @@ LANES = np.dtype(
         ("most_buffered_bytes", "<u8"),
     ]
 )
-"""The fields of :class:`fabric.vl.LaneStats`."""
+"""The fields of :class:`fabric.queueing.vl.LaneStats`."""
 _WAIT = np.dtype([("input_index", "<u4"), ("input_lane", "u1"), ("lane", "u1"), ("reserved", "<u2"), ("bytes", "<u8")])
 WAITS = np.dtype([("index", "<u4"), ("lane", "<u4"), ("input_index", "<u4"), ("input_lane", "<u4"), ("bytes", "<u8")])
 """``bytes`` in the input buffer of lane ``input_lane`` of the interface ``input_index`` wait in ``lane`` of the port
@@ -84,7 +84,8 @@ class VlReader:
         self._keys: list[tuple[int, int]] = []
 
     def read(self, dump: bytes) -> VlSample | None:
-        """Return what a dump says of lossless ports; None: it has none. Raises EmulationError as ``fabric.vl.read``."""
+        """Return what a dump says of lossless ports; None: it has none. Raises EmulationError as
+        ``fabric.queueing.vl.read``."""
         starts = _messages(dump)
         if not starts:
             return None

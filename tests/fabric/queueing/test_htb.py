@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from fabric import queues
 from fabric.calibration import nobodys_frame
 from fabric.errors import EmulationError
 from fabric.model.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
-from fabric.queues import COUNTERS, QueueReader, ShapedPort, install_requests, replace_requests
+from fabric.queueing import htb
+from fabric.queueing.htb import COUNTERS, QueueReader, ShapedPort, install_requests, replace_requests
 from fabric.world import netlink
 from fabric.world.netlink import LinkEnd, Netlink
 from fabric.world.sysctl import write_sysctl
@@ -63,13 +63,13 @@ def of_interface(interface: str) -> list[bytes]:
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The lengths of the dumps in which places of counters were searched."""
     found: list[int] = []
-    search = queues._find_layout
+    search = htb._find_layout
 
     def noted(dump: bytes) -> Any:
         found.append(len(dump))
         return search(dump)
 
-    monkeypatch.setattr(queues, "_find_layout", noted)
+    monkeypatch.setattr(htb, "_find_layout", noted)
     return found
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fabric import vl
 from fabric.errors import UsageError
 from fabric.model.lanes import (
     HIGH_LIMIT_BYTES,
@@ -25,6 +24,7 @@ from fabric.model.lanes import (
 )
 from fabric.model.network import Fabric, Link
 from fabric.openvswitch import Datapath, find_datapath
+from fabric.queueing import vl
 from fabric.units import format_rate, format_time
 from fabric.world import modules
 from fabric.world.engine import Engine

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from fabric import lossless, vl
 from fabric.errors import UsageError
 from fabric.model.lanes import (
     DATA_LEVELS,
@@ -20,7 +19,8 @@ from fabric.model.lanes import (
     plan_lanes,
 )
 from fabric.openvswitch import Datapath
-from fabric.queues import ShapedPort, install_requests, rate_requests, replace_requests
+from fabric.queueing import lossless, vl
+from fabric.queueing.htb import ShapedPort, install_requests, rate_requests, replace_requests
 from fabric.world import modules
 from fabric.world.engines import NAMESPACE, VIRTUAL
 from topologies.load import load_fabric

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 
-from fabric import vl
-from fabric.vl import Cause, LaneStats, PortStats, Wait
+from fabric.queueing import vl
+from fabric.queueing.vl import Cause, LaneStats, PortStats, Wait
 from fabric.world import netlink
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric import vl
 from fabric.errors import EmulationError, UsageError
-from fabric.vl import Cause, Entry, FlowControl, LaneBuffer, Port
+from fabric.queueing import vl
+from fabric.queueing.vl import Cause, Entry, FlowControl, LaneBuffer, Port
 from fabric.world import netlink
 
 PORT = Port(10**9, {0: LaneBuffer(limit_bytes=1, credit_bytes=65536, xoff_bytes=2, xon_bytes=1)})

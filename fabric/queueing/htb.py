@@ -8,11 +8,12 @@
     1:11  class  rate = share, ceiling    11: bfifo, limit in bytes      lane number 1
     1:12  class  ...                      12: bfifo                      lane number 2
 
-A filter (:mod:`fabric.classifier`) puts packets into lanes: with a control lane, TCP segments without data and ICMP go
-there first, so that the data of one lane cannot starve the acknowledgements of another; then the DSCP decides. Rates
-count Ethernet frames without preamble, gap and FCS, as the kernel does.
+A filter (:mod:`fabric.queueing.classifier`) puts packets into lanes: with a control lane, TCP segments without data and
+ICMP go there first, so that the data of one lane cannot starve the acknowledgements of another; then the DSCP decides.
+Rates count Ethernet frames without preamble, gap and FCS, as the kernel does.
 
-Lossless queueing has a ``vl`` as its only qdisc in place of all this (:mod:`fabric.lossless`), with the delay in it.
+Lossless queueing has a ``vl`` as its only qdisc in place of all this (:mod:`fabric.queueing.lossless`), with the delay
+in it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fabric import vl
-from fabric.classifier import classifier
-from fabric.lossless import vl_port
 from fabric.model.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
-from fabric.vl_samples import VlReader, VlSample
+from fabric.queueing import vl
+from fabric.queueing.classifier import classifier
+from fabric.queueing.lossless import vl_port
+from fabric.queueing.vl_samples import VlReader, VlSample
 from fabric.world import netlink
 from fabric.world.netlink import HtbRates, Request
 
@@ -192,7 +193,7 @@ class QueueReader:
         return sample.keys, sample.counters
 
     def sample(self, dump: bytes) -> QueueSample:
-        """Return all that the ports of a dump tell. Raises EmulationError as :mod:`fabric.vl` does."""
+        """Return all that the ports of a dump tell. Raises EmulationError as :mod:`fabric.queueing.vl` does."""
         data = np.frombuffer(dump, dtype=np.uint8)
         layout = self._layout
         if layout is None or len(dump) != self._length or not np.array_equal(data[layout.identities], layout.expected):

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fabric import vl
 from fabric.errors import EmulationError
-from fabric.queues import QueueReader
-from fabric.vl import PortStats, Wait
-from fabric.vl_samples import VlReader, VlSample
-from tests.fabric.vl_dumps import lane, message, other_qdisc, port
+from fabric.queueing import vl
+from fabric.queueing.htb import QueueReader
+from fabric.queueing.vl import PortStats, Wait
+from fabric.queueing.vl_samples import VlReader, VlSample
+from tests.fabric.queueing.vl_dumps import lane, message, other_qdisc, port
 
 _COUNT = st.integers(0, 2**40)
 _LANE = st.fixed_dictionaries(
@@ -71,7 +71,7 @@ def test_counters_of_a_lane_are_those_of_other_queues_too() -> None:
 
 def test_a_reader_follows_queues_that_are_replaced() -> None:
     """Of the recorded queues that drop, and of lossless ones after them, and back."""
-    from tests.fabric.test_queues import DUMP, read
+    from tests.fabric.queueing.test_htb import DUMP, read
 
     reader = QueueReader()
     before = read(reader, DUMP)
