@@ -25,7 +25,7 @@ from experiments.registry import resolve
 from experiments.session import Session
 from fabric.calibration import LinkCalibration, calibrate
 from fabric.census import lane_counters
-from fabric.emulation import build_with_stock_mininet
+from fabric.emulation.build import build_with_stock_mininet
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing
 from fabric.world.agents import AgentPool

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from fabric.capture import Capture, parse_port
-from fabric.emulation import Emulation
+from fabric.emulation.build import Emulation
+from fabric.emulation.capture import Capture, parse_port
 from fabric.errors import UsageError
 from fabric.model.network import Port
 

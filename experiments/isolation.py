@@ -20,8 +20,8 @@ from experiments.config import Choices, RunConfig
 from experiments.placement import Flow, order_ranks
 from experiments.session import PhaseOutcome, Session
 from experiments.stalls import stall_metrics, stalls_tables
-from fabric.capture import LevelCounter
 from fabric.config import TimeS
+from fabric.emulation.capture import LevelCounter
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric, Port

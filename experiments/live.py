@@ -13,11 +13,11 @@ from controllers.plan import RoutePlan
 from controllers.planner import plan_routes
 from controllers.routing import Routing
 from controllers.task import Task
-from fabric.emulation import Emulation, emulate
+from fabric.emulation.build import Emulation, emulate
+from fabric.emulation.openvswitch import find_datapath
 from fabric.model.identity import NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Fabric
-from fabric.openvswitch import find_datapath
 from fabric.world import inside, modules
 from fabric.world.engines import current_engine
 

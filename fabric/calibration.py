@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from fabric.emulation import Emulation
+from fabric.emulation.build import Emulation
 from fabric.errors import EmulationError
 from fabric.feeding import Feeder
 from fabric.model.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel

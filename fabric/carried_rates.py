@@ -8,8 +8,8 @@ import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from fabric.emulation.openvswitch import find_datapath
 from fabric.errors import ResultError
-from fabric.openvswitch import find_datapath
 from fabric.world import cache
 
 _FILE = "carried_rates.json"

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fabric.emulation import Emulation
+from fabric.emulation.build import Emulation
 from fabric.errors import EmulationError
 from fabric.faults import FaultReport
 from fabric.model.identity import NodeId

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fabric.census import ports_by_namespace
-from fabric.emulation import Emulation
+from fabric.emulation.build import Emulation
 from fabric.errors import EmulationError
 from fabric.model.network import Port
 from fabric.queueing import vl

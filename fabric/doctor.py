@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fabric.emulation.openvswitch import DAEMONS, SCHEMA, Datapath, find_datapath
 from fabric.errors import UsageError
-from fabric.openvswitch import DAEMONS, SCHEMA, Datapath, find_datapath
 from fabric.queueing import lossless
 from fabric.world import cache, modules
 from fabric.world.engines import NAMESPACE, VIRTUAL

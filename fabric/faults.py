@@ -22,13 +22,13 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from fabric.emulation import Emulation
+from fabric.emulation.build import Emulation
+from fabric.emulation.openvswitch import SWITCH_NICENESS
 from fabric.errors import EmulationError
 from fabric.lossy import LossProgram, remove_request
 from fabric.model.identity import NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Link, Port
-from fabric.openvswitch import SWITCH_NICENESS
 from fabric.queueing.htb import QueueReader, ShapedPort, rate_requests
 from fabric.schedule import WHOLE, LinkEvent, LinkState, Schedule
 from fabric.world import inside

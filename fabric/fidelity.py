@@ -45,6 +45,7 @@ import pandas as pd
 from fabric.calibration import LinkCalibration
 from fabric.census import Conservation
 from fabric.cores import CpuUse
+from fabric.emulation.openvswitch import Datapath
 from fabric.machine_checks import (
     core_checks,
     input_queue_checks,
@@ -53,7 +54,6 @@ from fabric.machine_checks import (
     softnet_backlog_checks,
     softnet_drop_checks,
 )
-from fabric.openvswitch import Datapath
 from fabric.port_rates import FullQueue
 from fabric.results import empty_table
 from fabric.verdict import EXIT_CODE_INVALID, Check, Status, Verdict, worst_of_phases

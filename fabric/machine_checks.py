@@ -13,7 +13,7 @@ import pandas as pd
 
 from fabric.census import Conservation
 from fabric.cores import CpuUse
-from fabric.openvswitch import Datapath
+from fabric.emulation.openvswitch import Datapath
 from fabric.verdict import Check
 from fabric.world.engine import Engine, LatenessLimits
 

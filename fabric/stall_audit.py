@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric.emulation import Emulation
-from fabric.openvswitch import SWITCH_NICENESS
+from fabric.emulation.build import Emulation
+from fabric.emulation.openvswitch import SWITCH_NICENESS
 from fabric.queueing import vl
 from fabric.queueing.vl_samples import VlReader
 from fabric.stall_causes import Stall, StallLedger, stalls

@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from fabric.emulation.openvswitch import SWITCH_NICENESS, InputQueues
 from fabric.errors import EmulationError
 from fabric.input_wait import least_waits_s, waiting_packets
 from fabric.lateness import HostLateness
 from fabric.machine import MachineReader, clock_offset_s
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Port
-from fabric.openvswitch import SWITCH_NICENESS, InputQueues
 from fabric.queueing.htb import COUNTERS, QueueReader, QueueSample
 from fabric.queueing.vl_samples import WAITS, VlSample
 from fabric.results import TABLES, empty_table

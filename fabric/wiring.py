@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from fabric.emulation import Emulation
+from fabric.emulation.build import Emulation
 from fabric.model.network import Port
 from fabric.world import netns
 from fabric.world.netlink import Netlink

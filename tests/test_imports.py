@@ -57,7 +57,7 @@ def test_imports_are_absolute(path: Path) -> None:
 
 
 def test_one_file_imports_mininet() -> None:
-    assert importers_of("mininet") == {"fabric/emulation.py"}
+    assert importers_of("mininet") == {"fabric/emulation/build.py"}
 
 
 def test_only_the_controllers_import_ryu() -> None:

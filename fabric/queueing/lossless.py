@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fabric.emulation.openvswitch import Datapath, find_datapath
 from fabric.errors import UsageError
 from fabric.model.lanes import (
     HIGH_LIMIT_BYTES,
@@ -23,7 +24,6 @@ from fabric.model.lanes import (
     plan_lanes,
 )
 from fabric.model.network import Fabric, Link
-from fabric.openvswitch import Datapath, find_datapath
 from fabric.queueing import vl
 from fabric.units import format_rate, format_time
 from fabric.world import modules

@@ -25,9 +25,9 @@ from controllers.plan import RoutePlan, is_route
 from controllers.planner import plan_routes
 from controllers.routing import Repair, Routing
 from controllers.task import Task
+from fabric.emulation.openvswitch import controlled_by
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Nic, Port
-from fabric.openvswitch import controlled_by
 from topologies.load import load_fabric
 
 RUN = Path("/run")

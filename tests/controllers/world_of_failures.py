@@ -20,10 +20,10 @@ from typing import Any
 from controllers.paths import planned_path
 from controllers.routing import Policy, Repair, Routing
 from experiments.live import LiveFabric, bring_up
+from fabric.emulation.openvswitch import tool
 from fabric.model.encoding import fabric_from_json
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric, Link, Nic, Port, Tier
-from fabric.openvswitch import tool
 from fabric.world import inside, netlink, netns
 from fabric.world.netlink import Netlink
 

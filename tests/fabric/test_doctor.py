@@ -12,7 +12,7 @@ import pytest
 
 from fabric import doctor
 from fabric.doctor import Finding, can_run, examine
-from fabric.openvswitch import Datapath
+from fabric.emulation.openvswitch import Datapath
 from fabric.world import modules
 
 GOOD = Finding("root", True, True, "running as root")

@@ -14,6 +14,7 @@ import pytest
 from fabric.calibration import LinkCalibration
 from fabric.census import Conservation
 from fabric.cores import CpuUse
+from fabric.emulation.openvswitch import Datapath
 from fabric.fidelity import (
     PhaseEvidence,
     calibration_checks,
@@ -32,7 +33,6 @@ from fabric.machine_checks import (
     softnet_backlog_checks,
     softnet_drop_checks,
 )
-from fabric.openvswitch import Datapath
 from fabric.port_rates import FullQueue
 from fabric.results import TABLES
 from fabric.verdict import Check, Status, Verdict

@@ -19,12 +19,12 @@ from experiments.session import PhaseOutcome, Session
 from experiments.stalls import stall_metrics
 from fabric.config import checked
 from fabric.credits import held_at_rest
+from fabric.emulation.openvswitch import tool
 from fabric.errors import EmulationError
 from fabric.failures import FailureConfig, schedule_failures
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
-from fabric.openvswitch import tool
 from fabric.world import inside
 from fabric.world.agents import AgentPool
 from topologies.load import load_fabric

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric.openvswitch import Datapath, OpenVSwitch
+from fabric.emulation.openvswitch import Datapath, OpenVSwitch
 from fabric.queueing import vl
 from fabric.world import modules, netlink, netns
 from fabric.world.netlink import LinkEnd, Netlink, Request

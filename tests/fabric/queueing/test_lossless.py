@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from fabric.emulation.openvswitch import Datapath
 from fabric.errors import UsageError
 from fabric.model.lanes import (
     DATA_LEVELS,
@@ -18,7 +19,6 @@ from fabric.model.lanes import (
     ServiceLevel,
     plan_lanes,
 )
-from fabric.openvswitch import Datapath
 from fabric.queueing import lossless, vl
 from fabric.queueing.htb import ShapedPort, install_requests, rate_requests, replace_requests
 from fabric.world import modules

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from fabric.emulation.openvswitch import tool
 from fabric.errors import EmulationError, UsageError
-from fabric.openvswitch import tool
 from fabric.world import inside, processes, virtual_time
 from fabric.world.engine import Front, Guest
 from fabric.world.engines import NAMESPACE, VIRTUAL

@@ -25,12 +25,12 @@ from mininet.link import Link as MininetLink
 from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch
 
-from fabric import openvswitch, uncharging
+from fabric.emulation import openvswitch, uncharging
+from fabric.emulation.openvswitch import Datapath, OpenVSwitch
 from fabric.errors import EmulationError
 from fabric.model.identity import STORAGE_ADDRESS_OFFSET, NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Fabric, Link, Nic, Port
-from fabric.openvswitch import Datapath, OpenVSwitch
 from fabric.queueing import lossless
 from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
 from fabric.world import inside, limits, netlink, netns
@@ -116,7 +116,7 @@ class FabricHost(_LazyShell, Host):  # type: ignore[misc]
 
 
 class FabricSwitch(_LazyShell, OVSSwitch):  # type: ignore[misc]
-    """A switch of the fabric: a bridge that :mod:`fabric.openvswitch` made."""
+    """A switch of the fabric: a bridge that :mod:`fabric.emulation.openvswitch` made."""
 
     def start(self, controllers: Iterable[Any]) -> None:
         """Do nothing: all bridges were made in one transaction."""

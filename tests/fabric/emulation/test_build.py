@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from fabric import emulation
+from fabric.emulation import build
 from fabric.errors import EmulationError
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
@@ -17,7 +17,7 @@ SMALL, FULL = load_fabric("fire_flyer_2_small"), load_fabric("fire_flyer_2")
 
 @pytest.mark.parametrize("fabric", [SMALL, FULL], ids=["small", "full"])
 def test_no_interface_number_occurs_twice_in_a_namespace(fabric: Fabric) -> None:
-    indices = emulation._number_interfaces(fabric)
+    indices = build._number_interfaces(fabric)
     assert set(indices) == set(fabric.link_at)
     of_switches = [index for port, index in indices.items() if port.node.is_switch]
     assert len(set(of_switches)) == len(of_switches)
@@ -28,14 +28,14 @@ def test_no_interface_number_occurs_twice_in_a_namespace(fabric: Fabric) -> None
 
 
 def test_ends_have_the_address_of_their_nic_and_switches_none_of_them() -> None:
-    indices = emulation._number_interfaces(SMALL)
-    macs = {port: emulation._mac_of(SMALL, port, indices) for port in SMALL.link_at}
+    indices = build._number_interfaces(SMALL)
+    macs = {port: build._mac_of(SMALL, port, indices) for port in SMALL.link_at}
     assert max(Counter(macs.values()).values()) == 1
     assert {port: mac for port, mac in macs.items() if not port.node.is_switch} == {n.port: n.mac for n in SMALL.nics}
 
 
 def test_hosts_are_found_by_name_and_dual_homed_ones_by_zone_too() -> None:
-    names = emulation._names(SMALL)
+    names = build._names(SMALL)
     assert names["z0h000"] == "10.0.0.1"
     assert (names["st002"], names["st002.z0"], names["st002.z1"]) == ("10.128.0.3", "10.128.0.3", "10.129.0.3")
     assert len(names) == len(SMALL.hosts) + 2 * len(SMALL.storages)
@@ -47,7 +47,7 @@ def requests_of(name: str) -> list[str]:
     return [
         request.what
         for nic in nics
-        for request in emulation._nic_requests(SMALL, nic, 10 + nic.port.number, is_only=len(nics) == 1)
+        for request in build._nic_requests(SMALL, nic, 10 + nic.port.number, is_only=len(nics) == 1)
     ]
 
 
@@ -87,10 +87,10 @@ def test_a_host_with_two_nics_reaches_each_zone_over_the_nic_in_it() -> None:
 def test_mininets_programs_keep_the_namespace_made_for_them_and_close_no_files_by_themselves(
     command: list[str], without: list[str]
 ) -> None:
-    assert emulation._without_mnexec_options(command, "nc") == without
+    assert build._without_mnexec_options(command, "nc") == without
 
 
 def test_offloads_that_cannot_be_switched_off_are_told() -> None:
     with pytest.raises(EmulationError) as refused:
-        emulation._switch_off_offloads(["no_such_nic"])
+        build._switch_off_offloads(["no_such_nic"])
     assert str(refused.value) == "no_such_nic: ethtool command 0x15 refused: No such device"

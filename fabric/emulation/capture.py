@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from fabric.emulation import Emulation
+from fabric.emulation.build import Emulation
 from fabric.errors import EmulationError, UsageError
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Port

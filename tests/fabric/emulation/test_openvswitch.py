@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fabric import openvswitch
+from fabric.emulation import openvswitch
 from fabric.errors import EmulationError
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fabric import uncharging
+from fabric.emulation import uncharging
 from fabric.world import netns
 from fabric.world.netlink import LinkEnd, Netlink, link_state, veth_pair
 from fabric.world.sysctl import write_sysctl

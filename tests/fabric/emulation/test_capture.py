@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from fabric.calibration import nobodys_frame
-from fabric.capture import _count, _tap, parse_port
+from fabric.emulation.capture import _count, _tap, parse_port
 from fabric.errors import UsageError
 from fabric.model.lanes import ServiceLevel
 from fabric.world import netlink

@@ -1,0 +1,1 @@
+"""A fabric made real: hosts, links and switches of this world's kernel."""
