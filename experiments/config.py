@@ -12,11 +12,11 @@ from pydantic import AfterValidator, Field, field_validator
 from controllers.routing import Routing
 from fabric.config import SizeBytes, Strict, TimeS, checked, unknown_key, with_overrides
 from fabric.errors import ConfigError, UsageError
-from fabric.failures import FailureConfig, failure_faults, schedule_failures
+from fabric.failures.config import FailureConfig, failure_faults, schedule_failures
+from fabric.failures.schedule import Schedule
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.queueing import lossless
-from fabric.schedule import Schedule
 from fabric.units import format_time
 from fabric.world.engine import Engine
 from topologies.load import fabric_of, read_topology

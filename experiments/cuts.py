@@ -11,9 +11,9 @@ from itertools import cycle, permutations
 from controllers.paths import planned_path
 from controllers.plan import RoutePlan
 from fabric.errors import ConfigError
+from fabric.failures.schedule import LinkFailure, Schedule
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Link, Tier
-from fabric.schedule import LinkFailure, Schedule
 from traffic.blackout import ProbeFlow
 
 Crossed = Mapping[ProbeFlow, frozenset[Link]]

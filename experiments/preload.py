@@ -12,7 +12,7 @@ PRELOAD = (
     "traffic.fan_in",
     "traffic.streams",
     "fabric.telemetry",
-    "fabric.faults",
+    "fabric.failures.injector",
     "fabric.stall_audit",
     *STORAGE_PRELOAD,
 )

@@ -24,14 +24,14 @@ from fabric.census import Census, Conservation, conservation, take_census
 from fabric.cores import CoreReader, CpuSnapshot, CpuUse, cpu_use, take_snapshot, usable_cores
 from fabric.emulation.openvswitch import Datapath
 from fabric.errors import FabricError
-from fabric.faults import FaultInjector, FaultReport, LinkChange
+from fabric.failures.injector import FaultInjector, FaultReport, LinkChange
+from fabric.failures.schedule import Schedule
 from fabric.fidelity import Check, PhaseEvidence, Verdict, judge
 from fabric.metrics import metrics_frame
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
 from fabric.port_rates import FullQueue, full_queues
 from fabric.results import FORMAT_VERSION, TABLES, TIME_COLUMNS, Phase, ResultWriter, empty_table, fabric_as_json
-from fabric.schedule import Schedule
 from fabric.telemetry import (
     Sampler,
     SamplerSetup,

@@ -22,7 +22,7 @@ from experiments.validation.findings import Fault, Outcome, TestResult
 from experiments.validation.injection import Injection, read_faults
 from experiments.validation.validator import validate
 from fabric.errors import UsageError
-from fabric.faults import FaultInjector
+from fabric.failures.injector import FaultInjector
 from fabric.fidelity import EXIT_CODE_INVALID
 from fabric.linktest import link_test_plan
 from fabric.model.lanes import Queueing, plan_lanes
@@ -61,7 +61,7 @@ def validate_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     logs.mkdir()
     settings = Settings(quick=options.quick, most_pairs=options.pairs)
     with bring_up(fabric, lanes, logs, tell, wired=injection.wired) as live:
-        pool = AgentPool([*STREAMS_PRELOAD, *STORAGE_PRELOAD, "fabric.faults", "fabric.telemetry"])
+        pool = AgentPool([*STREAMS_PRELOAD, *STORAGE_PRELOAD, "fabric.failures.injector", "fabric.telemetry"])
         try:
             with _injected(live, pool, injection):
                 started = time.monotonic()

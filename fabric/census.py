@@ -9,8 +9,9 @@ no counter was lost by the emulator, not by the emulated network:
 
 A cut link loses the packets that are in its queues, on its wire, or sent into its dead ports, and the kernel counts
 only part of them. What is missing exactly where a port was down is booked as lost in cuts, up to what the injector has
-seen there (:class:`fabric.faults.FaultReport`); one packet more, or one missing anywhere else, is unaccounted for.
-Where rules change meanwhile, their drop counters are upper bounds: they may include packets that older rules sent.
+seen there (:class:`fabric.failures.injector.FaultReport`); one packet more, or one missing anywhere else, is
+unaccounted for. Where rules change meanwhile, their drop counters are upper bounds: they may include packets that older
+rules sent.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from fabric.emulation.build import Emulation
 from fabric.errors import EmulationError
-from fabric.faults import FaultReport
+from fabric.failures.injector import FaultReport
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
 from fabric.queueing import vl

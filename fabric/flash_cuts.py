@@ -21,8 +21,8 @@ from pydantic import Field, field_validator
 
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
+from fabric.failures.schedule import LinkFailure, Schedule
 from fabric.model.network import Fabric, Link, Tier
-from fabric.schedule import LinkFailure, Schedule
 
 _TABLE = Path(__file__).with_name("data") / "link_flash_cuts.csv"
 DAY_S = 86_400.0

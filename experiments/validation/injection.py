@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from fabric.errors import ConfigError
-from fabric.failures import FailureConfig, links_of, miswire
+from fabric.failures.config import FailureConfig, links_of, miswire
+from fabric.failures.schedule import LinkFailure, LinkState, Schedule
 from fabric.model.network import Fabric, Link, Port
-from fabric.schedule import LinkFailure, LinkState, Schedule
 
 OPTION = "--fault"
 _FORMS = '"link NAME rate FRACTION", "link NAME loss FRACTION", "link NAME down" or "miswired NAME NAME"'

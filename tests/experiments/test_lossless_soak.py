@@ -18,10 +18,10 @@ from experiments.soak_tables import Round, soak_checks, summarize
 from fabric.census import Conservation
 from fabric.credits import Held, held
 from fabric.errors import ConfigError
+from fabric.failures.schedule import Schedule
 from fabric.fidelity import Status
 from fabric.model.network import Port, Tier
 from fabric.results import Phase
-from fabric.schedule import Schedule
 from fabric.stall_audit import AuditedPort, AuditReport, views
 from fabric.stall_causes import Cause, Stall
 from fabric.waiting import PortLane

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from fabric.census import Conservation, conservation
-from fabric.faults import FaultReport, LinkChange
+from fabric.failures.injector import FaultReport, LinkChange
+from fabric.failures.schedule import DOWN, WHOLE
 from fabric.fidelity import Status, conservation_checks
-from fabric.schedule import DOWN, WHOLE
 from tests.fabric.test_census import FABRIC, FRAME, HOST_0, LEAF, LEAF_TO_0, LEAF_TO_1, census, received, sent
 
 

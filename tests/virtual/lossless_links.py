@@ -21,7 +21,7 @@ from fabric.config import checked
 from fabric.credits import held_at_rest
 from fabric.emulation.openvswitch import tool
 from fabric.errors import EmulationError
-from fabric.failures import FailureConfig, schedule_failures
+from fabric.failures.config import FailureConfig, schedule_failures
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port

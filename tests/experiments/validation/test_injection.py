@@ -8,7 +8,7 @@ import pytest
 
 from experiments.validation.injection import read_faults
 from fabric.errors import ConfigError
-from fabric.schedule import LinkState
+from fabric.failures.schedule import LinkState
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.schedule import DOWN, WHOLE, LinkFailure, LinkState, Schedule, composed
+from fabric.failures.schedule import DOWN, WHOLE, LinkFailure, LinkState, Schedule, composed
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_small")

@@ -26,9 +26,9 @@ from pydantic import Field, model_validator
 
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
+from fabric.failures.schedule import LinkFailure, LinkState, Schedule
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Link, Port, Tier
-from fabric.schedule import LinkFailure, LinkState, Schedule
 from fabric.units import format_time
 
 _TARGETS = ("link", "port", "switch", "host", "storage")

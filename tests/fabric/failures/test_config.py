@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from fabric.config import Strict, checked
 from fabric.errors import ConfigError
-from fabric.failures import FailureConfig, failure_faults, miswire, schedule_failures
+from fabric.failures.config import FailureConfig, failure_faults, miswire, schedule_failures
+from fabric.failures.schedule import DOWN, WHOLE, LinkState
 from fabric.model.network import Tier
-from fabric.schedule import DOWN, WHOLE, LinkState
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_small")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fabric.faults import switch_end
+from fabric.failures.injector import switch_end
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Tier
 from fabric.queueing.htb import QueueReader, ShapedPort, install_requests, rate_requests

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from fabric.lossy import LossProgram, remove_request
+from fabric.failures.loss import LossProgram, remove_request
 from fabric.world.netlink import LinkEnd, Netlink, link_state, veth_pair
 from fabric.world.sysctl import write_sysctl
 

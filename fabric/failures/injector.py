@@ -5,7 +5,7 @@
   the wire are lost. The HTB tree, addresses, permanent neighbours and routes stay. A host's end is never set down: its
   routes would go with it.
 - A lower **rate** changes the classes of both ends' trees, or lossless ports' options, in place; queued packets stay.
-- A **loss** is a BPF program on both ends (:mod:`fabric.lossy`), there from before the first frame until all is
+- A **loss** is a BPF program on both ends (:mod:`fabric.failures.loss`), there from before the first frame until all is
   counted, since the kernel empties a port's queues when one is put on it or taken off.
 
 The process has the priority of switches, and keeps to the schedule by the absolute clock. Around each cut it reads what
@@ -25,12 +25,12 @@ from pathlib import Path
 from fabric.emulation.build import Emulation
 from fabric.emulation.openvswitch import SWITCH_NICENESS
 from fabric.errors import EmulationError
-from fabric.lossy import LossProgram, remove_request
+from fabric.failures.loss import LossProgram, remove_request
+from fabric.failures.schedule import WHOLE, LinkEvent, LinkState, Schedule
 from fabric.model.identity import NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Link, Port
 from fabric.queueing.htb import QueueReader, ShapedPort, rate_requests
-from fabric.schedule import WHOLE, LinkEvent, LinkState, Schedule
 from fabric.world import inside
 from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.engines import current_engine

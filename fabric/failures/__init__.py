@@ -1,0 +1,1 @@
+"""Links that fail: as a config, as a schedule, and made to happen."""
