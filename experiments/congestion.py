@@ -13,8 +13,8 @@ from experiments.ways import WayFinder
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.results import Phase
-from fabric.stalled import Wire, moments, stalled_frame, stalled_time, trees_frame
-from fabric.victims import delivered, flows_frame
+from fabric.stalls.intervals import Wire, moments, stalled_frame, stalled_time, trees_frame
+from fabric.stalls.victims import delivered, flows_frame
 
 _MEASURED = ("stalls", "ports", "waits", "flows", "operations")
 

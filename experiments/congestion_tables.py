@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from fabric.congestion import RootKind
 from fabric.results import Phase
-from fabric.stalled import BLOCKED_SHARE
+from fabric.stalls.congestion_trees import RootKind
+from fabric.stalls.intervals import BLOCKED_SHARE
+from fabric.stalls.victims import VICTIM_SHARE
 from fabric.units import format_rate, format_size, format_time
-from fabric.victims import VICTIM_SHARE
 
 _TREES_SHOWN = 3
 _LANES_SHOWN = 5

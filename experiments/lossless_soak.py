@@ -31,11 +31,11 @@ from experiments.config import RunConfig
 from experiments.session import Session
 from experiments.soak_tables import Round, soak_checks, summarize
 from fabric.config import Strict, TimeS
-from fabric.credits import held_at_rest
 from fabric.failures.schedule import LinkFailure, Schedule
 from fabric.model.lanes import DATA_LEVELS, Queueing
 from fabric.model.network import Fabric, Link, Tier
-from fabric.stall_audit import StallAudit
+from fabric.stalls.audit import StallAudit
+from fabric.stalls.credits import held_at_rest
 from fabric.units import format_time
 from traffic.background import BackgroundConfig, BackgroundJob
 

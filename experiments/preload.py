@@ -13,6 +13,6 @@ PRELOAD = (
     "traffic.streams",
     "fabric.telemetry",
     "fabric.failures.injector",
-    "fabric.stall_audit",
+    "fabric.stalls.audit",
     *STORAGE_PRELOAD,
 )

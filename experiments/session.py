@@ -32,6 +32,7 @@ from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel,
 from fabric.model.network import Port
 from fabric.port_rates import FullQueue, full_queues
 from fabric.results import FORMAT_VERSION, TABLES, TIME_COLUMNS, Phase, ResultWriter, empty_table, fabric_as_json
+from fabric.stalls.deadlock_watch import LONGEST_STALL_FRAMES, switch_ports
 from fabric.telemetry import (
     Sampler,
     SamplerSetup,
@@ -42,7 +43,6 @@ from fabric.telemetry import (
     stalls_frame,
     waits_frame,
 )
-from fabric.watchdog import LONGEST_STALL_FRAMES, switch_ports
 from fabric.world.agents import AgentPool
 from fabric.world.engine import started_at
 from fabric.world.engines import current_engine

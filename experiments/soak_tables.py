@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.session import PhaseOutcome, Session
-from fabric.credits import Held
 from fabric.fidelity import Check
 from fabric.queueing import vl
-from fabric.stall_audit import AuditReport
-from fabric.stall_causes import Cause, Stall
+from fabric.stalls.audit import AuditReport
+from fabric.stalls.causes import Cause, Stall
+from fabric.stalls.credits import Held
 from fabric.units import format_time
 from traffic.background import COMPLETED
 

@@ -13,11 +13,11 @@ from controllers.plan import RoutePlan
 from controllers.planner import Moves, plan_routes
 from controllers.routing import Policy, Routing
 from experiments.probe import nics_for
-from fabric.congestion import PortLane
 from fabric.model.identity import NodeId
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Nic
-from fabric.victims import Flow, Way
+from fabric.stalls.congestion_trees import PortLane
+from fabric.stalls.victims import Flow, Way
 
 _LEVELS = {level.label: level for level in ServiceLevel}
 

@@ -28,7 +28,7 @@ from fabric.model.network import Port
 from fabric.queueing.htb import COUNTERS, QueueReader, QueueSample
 from fabric.queueing.vl_samples import WAITS, VlSample
 from fabric.results import TABLES, empty_table
-from fabric.watchdog import SwitchPort, Watchdog
+from fabric.stalls.deadlock_watch import SwitchPort, Watchdog
 from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.netlink import Netlink
 

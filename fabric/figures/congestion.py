@@ -17,13 +17,13 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
-from fabric.congestion import PortLane, RootKind, Tree
 from fabric.figures import topology
 from fabric.figures.data import directions, node_of
 from fabric.figures.raster import Panel, Row, draw_panels
 from fabric.figures.style import framed, heat_map, level_place, panel_grid, phase_label
 from fabric.results import Phase, Result
-from fabric.stalled import Moment, StalledTime, Wire, blocked_hosts, moments, stalled_time
+from fabric.stalls.congestion_trees import PortLane, RootKind, Tree
+from fabric.stalls.intervals import Moment, StalledTime, Wire, blocked_hosts, moments, stalled_time
 
 Floats = npt.NDArray[np.float64]
 ROOT_COLOUR = "#D7191C"

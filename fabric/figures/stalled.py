@@ -9,12 +9,12 @@ import numpy.typing as npt
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from fabric.congestion import PortLane
 from fabric.figures.congestion import Congested, congested_phases, lane_places
 from fabric.figures.data import Direction, directions, kind_order
 from fabric.figures.raster import Panel, Row, draw_panels
 from fabric.figures.style import framed
 from fabric.results import Result
+from fabric.stalls.congestion_trees import PortLane
 
 _ROWS = 40
 _LEAST_SHOWN = 0.01

@@ -17,7 +17,7 @@ from experiments.ways import WayFinder, moves_in
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.results import TABLES, Phase, empty_table
-from fabric.victims import Flow
+from fabric.stalls.victims import Flow
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("head_of_line")

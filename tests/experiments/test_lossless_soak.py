@@ -16,15 +16,15 @@ from experiments.registry import resolve
 from experiments.session import PhaseOutcome, Session
 from experiments.soak_tables import Round, soak_checks, summarize
 from fabric.census import Conservation
-from fabric.credits import Held, held
 from fabric.errors import ConfigError
 from fabric.failures.schedule import Schedule
 from fabric.fidelity import Status
 from fabric.model.network import Port, Tier
 from fabric.results import Phase
-from fabric.stall_audit import AuditedPort, AuditReport, views
-from fabric.stall_causes import Cause, Stall
-from fabric.waiting import PortLane
+from fabric.stalls.audit import AuditedPort, AuditReport, views
+from fabric.stalls.causes import Cause, Stall
+from fabric.stalls.credits import Held, held
+from fabric.stalls.waits import PortLane
 from tests.fabric.queueing.vl_dumps import lane, message, port
 from topologies.load import load_fabric
 

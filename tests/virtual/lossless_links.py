@@ -18,13 +18,13 @@ from experiments.registry import resolve
 from experiments.session import PhaseOutcome, Session
 from experiments.stalls import stall_metrics
 from fabric.config import checked
-from fabric.credits import held_at_rest
 from fabric.emulation.openvswitch import tool
 from fabric.errors import EmulationError
 from fabric.failures.config import FailureConfig, schedule_failures
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
+from fabric.stalls.credits import held_at_rest
 from fabric.world import inside
 from fabric.world.agents import AgentPool
 from topologies.load import load_fabric

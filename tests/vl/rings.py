@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from fabric import waiting
-from fabric.waiting import PortView
+from fabric.stalls import waits
+from fabric.stalls.waits import PortView
 from tests.vl import lab as labs
 from tests.vl.lab import Lab
 
@@ -45,10 +45,10 @@ def flooded(hosts: int) -> dict[str, object]:
     sinks = [lab.udp(f"h{i}") for i in (1, 2, 3)]
     for i in range(1, hosts + 1):
         labs.flood(lab, f"h{i}", f"h{(i + 1) % 3 + 1}", 10**9)
-    found: list[tuple[waiting.PortLane, ...]] = []
+    found: list[tuple[waits.PortLane, ...]] = []
     for _ in range(20):
         time.sleep(0.0005)
-        found = waiting.deadlocks(views(lab))
+        found = waits.deadlocks(views(lab))
         if found:
             break
     before = sum(stats.lanes[0].sent_packets for stats in lab.stats().values())
@@ -58,7 +58,7 @@ def flooded(hosts: int) -> dict[str, object]:
         sink.close()
     return {
         "cycles": [[str(lane) for lane in cycle] for cycle in found],
-        "words": [waiting.describe(cycle) for cycle in found],
+        "words": [waits.describe(cycle) for cycle in found],
         "sent_since": sum(stats.lanes[0].sent_packets for stats in after.values()) - before,
         "dropped_bytes": sum(stats.dropped_bytes() for stats in after.values()),
         "stalled": sorted(name for name, stats in after.items() if stats.lanes[0].stalled_since_ns),

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fabric import waiting
 from fabric.queueing.vl import Cause, FlowControl, LaneStats, PortStats, Wait
-from fabric.waiting import PortLane, PortView
+from fabric.stalls import waits
+from fabric.stalls.waits import PortLane, PortView
 
 RING = ("ab", "bc", "ca")
 INDEX = {name: i for i, name in enumerate(("ab", "ba", "bc", "cb", "ca", "ac", "bx", "xb"), start=1)}
@@ -34,38 +34,38 @@ def ring(*, to_bx: int = 0, under_way: int = 0, bx_stalled: bool = False) -> dic
 
 
 def test_who_waits_for_whom_is_told_with_the_bytes() -> None:
-    found = waiting.waits(ring(to_bx=100))
+    found = waits.waits(ring(to_bx=100))
     assert found[PortLane("ab", 0)] == {PortLane("bc", 0): 800, PortLane("bx", 0): 100}
     assert set(found) == {PortLane(name, 0) for name in RING}
 
 
 def test_a_cycle_that_nothing_can_end_is_a_deadlock_in_its_order() -> None:
-    (cycle,) = waiting.deadlocks(ring())
+    (cycle,) = waits.deadlocks(ring())
     assert cycle == tuple(PortLane(name, 0) for name in RING)
-    assert "ab lane 0 -> bc lane 0 -> ca lane 0 -> ab lane 0" in waiting.describe(cycle)
+    assert "ab lane 0 -> bc lane 0 -> ca lane 0 -> ab lane 0" in waits.describe(cycle)
 
 
 def test_a_cycle_with_a_way_out_is_none() -> None:
-    assert waiting.deadlocks(ring(to_bx=100)) == []
+    assert waits.deadlocks(ring(to_bx=100)) == []
 
 
 def test_a_way_out_that_is_stalled_but_not_for_ever_is_a_way_out() -> None:
-    assert waiting.deadlocks(ring(to_bx=100, bx_stalled=True)) == []
+    assert waits.deadlocks(ring(to_bx=100, bx_stalled=True)) == []
 
 
 def test_while_news_of_room_is_under_way_there_is_no_deadlock() -> None:
-    assert waiting.deadlocks(ring(under_way=10)) == []
+    assert waits.deadlocks(ring(under_way=10)) == []
 
 
 def test_a_lane_that_waits_for_a_deadlock_is_not_in_its_cycle() -> None:
     ports = ring()
     stats = view("bc", used_bytes=900, stalled=True, waits={"ba": 900, "bx": 50})
     ports |= {"bc": stats, "xb": view("xb", stalled=True, used_bytes=50)}
-    assert [len(cycle) for cycle in waiting.deadlocks(ports)] == [3]
+    assert [len(cycle) for cycle in waits.deadlocks(ports)] == [3]
 
 
 def test_what_came_by_an_interface_that_is_no_more_is_nobodys() -> None:
     ports = ring()
     del ports["ba"]
-    assert waiting.waits(ports)[PortLane("ab", 0)] == {}
-    assert waiting.deadlocks(ports) == []
+    assert waits.waits(ports)[PortLane("ab", 0)] == {}
+    assert waits.deadlocks(ports) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fabric.queueing.vl import Wait
 from fabric.queueing.vl_samples import VlReader
-from fabric.watchdog import SwitchPort, Watchdog, switch_ports
+from fabric.stalls.deadlock_watch import SwitchPort, Watchdog, switch_ports
 from tests.fabric.queueing.vl_dumps import lane, message, port
 from topologies.load import load_fabric
 

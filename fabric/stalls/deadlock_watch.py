@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fabric.model.network import Fabric, Port
 from fabric.queueing import vl
 from fabric.queueing.vl_samples import VlSample
-from fabric.waiting import PortView, deadlocks, describe
+from fabric.stalls.waits import PortView, deadlocks, describe
 
 LONGEST_STALL_FRAMES = 1000
 """How long, in full frames of the slowest link, two lanes must have stood still before it is worth to look."""

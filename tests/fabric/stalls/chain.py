@@ -11,9 +11,9 @@ from typing import Any
 
 import pandas as pd
 
-from fabric.congestion import PortLane
 from fabric.results import TABLES, Phase
-from fabric.stalled import Moment, StalledTime, Wire, moments, stalled_time
+from fabric.stalls.congestion_trees import PortLane
+from fabric.stalls.intervals import Moment, StalledTime, Wire, moments, stalled_time
 
 PHASE = Phase("p", "A phase", "lossless", 10.0, 14.0)
 LANE = "lossless"

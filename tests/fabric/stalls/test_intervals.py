@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fabric.congestion import RootKind
 from fabric.results import TABLES, empty_table
-from fabric.stalled import BLOCKED_SHARE, blocked_hosts, stalled_frame, stalled_time, trees_frame
-from tests.fabric.chain import FULL, HELD, HOSTS, PHASE, WIRES, lane, seen, tables
+from fabric.stalls.congestion_trees import RootKind
+from fabric.stalls.intervals import BLOCKED_SHARE, blocked_hosts, stalled_frame, stalled_time, trees_frame
+from tests.fabric.stalls.chain import FULL, HELD, HOSTS, PHASE, WIRES, lane, seen, tables
 
 
 def test_stalled_time_is_what_counters_grew_by_over_the_interval() -> None:

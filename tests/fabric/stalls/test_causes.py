@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fabric.queueing.vl import Wait
-from fabric.stall_causes import Cause, Stall, StallLedger, stalls
-from fabric.waiting import PortLane, PortView
+from fabric.stalls.causes import Cause, Stall, StallLedger, stalls
+from fabric.stalls.waits import PortLane, PortView
 from tests.fabric.queueing.vl_dumps import lane, port
 
 INDEX = {name: i for i, name in enumerate(("ab", "ba", "bc", "cb", "cd", "dc", "ca", "ac"), start=1)}

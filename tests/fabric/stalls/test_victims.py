@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from fabric.results import TABLES, empty_table
-from fabric.victims import VICTIM_SHARE, Flow, Slowing, Way, delivered, flows_frame, slowing
-from tests.fabric.chain import FULL, HELD, PHASE, WIRES, lane, seen
+from fabric.stalls.victims import VICTIM_SHARE, Flow, Slowing, Way, delivered, flows_frame, slowing
+from tests.fabric.stalls.chain import FULL, HELD, PHASE, WIRES, lane, seen
 
 TO_X: Way = (lane("a:0"), lane("s:3"), lane("t:1"))
 TO_Y: Way = (lane("b:0"), lane("s:3"), lane("t:2"))

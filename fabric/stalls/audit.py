@@ -11,8 +11,8 @@ from fabric.emulation.build import Emulation
 from fabric.emulation.openvswitch import SWITCH_NICENESS
 from fabric.queueing import vl
 from fabric.queueing.vl_samples import VlReader
-from fabric.stall_causes import Stall, StallLedger, stalls
-from fabric.waiting import PortView, deadlocks, describe
+from fabric.stalls.causes import Stall, StallLedger, stalls
+from fabric.stalls.waits import PortView, deadlocks, describe
 from fabric.world import inside
 from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.netlink import Netlink

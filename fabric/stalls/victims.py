@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fabric.congestion import PortLane
 from fabric.results import TABLES, Phase
-from fabric.stalled import Moment, StalledTime, Wire
+from fabric.stalls.congestion_trees import PortLane
+from fabric.stalls.intervals import Moment, StalledTime, Wire
 
 Floats = npt.NDArray[np.float64]
 VICTIM_SHARE = 0.1

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from fabric.waiting import PortLane, PortView, Waits, waits
+from fabric.stalls.waits import PortLane, PortView, Waits, waits
 
 
 class Cause(Enum):

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fabric.congestion import PortLane, Tree, forest, trees_of
 from fabric.results import TABLES, Phase
+from fabric.stalls.congestion_trees import PortLane, Tree, forest, trees_of
 
 Floats = npt.NDArray[np.float64]
 BLOCKED_SHARE = 0.1

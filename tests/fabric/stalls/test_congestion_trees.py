@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fabric.congestion import PortLane, RootKind, Tree, forest, trees_of
+from fabric.stalls.congestion_trees import PortLane, RootKind, Tree, forest, trees_of
 
 
 def lane(name: str) -> PortLane:
