@@ -23,9 +23,9 @@ from experiments.placement import link_loads
 from experiments.preload import PRELOAD
 from experiments.registry import resolve
 from experiments.session import Session
-from fabric.calibration import LinkCalibration, calibrate
-from fabric.census import lane_counters
 from fabric.emulation.build import build_with_stock_mininet
+from fabric.measure.calibration import LinkCalibration, calibrate
+from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing
 from fabric.world.agents import AgentPool

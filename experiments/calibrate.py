@@ -21,12 +21,12 @@ from experiments.preload import PRELOAD
 from experiments.rate_search import Strain, find_rate
 from experiments.registry import resolve
 from experiments.session import PhaseOutcome, Session
-from fabric.carried_rates import CarriedRate, keep, this_machine
 from fabric.errors import EmulationError, UsageError
+from fabric.measure.carried_rates import CarriedRate, keep, this_machine
+from fabric.measure.verdict import Check, Status
 from fabric.model.identity import Role
 from fabric.model.lanes import Queueing
 from fabric.units import format_rate, parse_rate_bps
-from fabric.verdict import Check, Status
 from fabric.world.agents import AgentPool
 from topologies.load import fabric_of
 from topologies.rates import nic_rate_bps, shape

@@ -16,7 +16,7 @@ from rich.table import Table
 from controllers.paths import planned_path
 from experiments.console import OUT, tell
 from experiments.live import LiveFabric, bring_up
-from fabric.census import lane_counters
+from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
 from fabric.model.lanes import FlowControl, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric, Port

@@ -11,7 +11,7 @@ PRELOAD = (
     "traffic.blackout",
     "traffic.fan_in",
     "traffic.streams",
-    "fabric.telemetry",
+    "fabric.measure.sampling",
     "fabric.failures.injector",
     "fabric.stalls.audit",
     *STORAGE_PRELOAD,

@@ -12,8 +12,8 @@ from pathlib import Path
 from controllers.paths import PROBE_PORT, planned_path
 from controllers.plan import RoutePlan
 from experiments.live import LiveFabric
-from fabric.census import lane_counters
 from fabric.errors import UsageError
+from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Nic, Port

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fabric.carried_rates import Machine, carried_rate, this_machine
 from fabric.errors import UsageError
+from fabric.measure.carried_rates import Machine, carried_rate, this_machine
 from fabric.units import format_rate, parse_rate_bps
 from topologies.rates import at_nic_rate, shape
 

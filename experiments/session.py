@@ -19,21 +19,16 @@ from experiments.config import RunConfig
 from experiments.live import LiveFabric, Tell
 from experiments.timeline import JobWindow, Played, Timeline
 from experiments.ways import Moved, moves_in
-from fabric.calibration import LinkCalibration, calibrate
-from fabric.census import Census, Conservation, conservation, take_census
-from fabric.cores import CoreReader, CpuSnapshot, CpuUse, cpu_use, take_snapshot, usable_cores
 from fabric.emulation.openvswitch import Datapath
 from fabric.errors import FabricError
 from fabric.failures.injector import FaultInjector, FaultReport, LinkChange
 from fabric.failures.schedule import Schedule
-from fabric.fidelity import Check, PhaseEvidence, Verdict, judge
-from fabric.metrics import metrics_frame
-from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
-from fabric.model.network import Port
-from fabric.port_rates import FullQueue, full_queues
-from fabric.results import FORMAT_VERSION, TABLES, TIME_COLUMNS, Phase, ResultWriter, empty_table, fabric_as_json
-from fabric.stalls.deadlock_watch import LONGEST_STALL_FRAMES, switch_ports
-from fabric.telemetry import (
+from fabric.measure.calibration import LinkCalibration, calibrate
+from fabric.measure.census import Census, Conservation, conservation, take_census
+from fabric.measure.cores import CoreReader, CpuSnapshot, CpuUse, cpu_use, take_snapshot, usable_cores
+from fabric.measure.fidelity import Check, PhaseEvidence, Verdict, judge
+from fabric.measure.port_rates import FullQueue, full_queues
+from fabric.measure.sampling import (
     Sampler,
     SamplerSetup,
     Series,
@@ -43,6 +38,11 @@ from fabric.telemetry import (
     stalls_frame,
     waits_frame,
 )
+from fabric.metrics import metrics_frame
+from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.network import Port
+from fabric.results import FORMAT_VERSION, TABLES, TIME_COLUMNS, Phase, ResultWriter, empty_table, fabric_as_json
+from fabric.stalls.deadlock_watch import LONGEST_STALL_FRAMES, switch_ports
 from fabric.world.agents import AgentPool
 from fabric.world.engine import started_at
 from fabric.world.engines import current_engine

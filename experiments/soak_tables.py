@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.session import PhaseOutcome, Session
-from fabric.fidelity import Check
+from fabric.measure.fidelity import Check
 from fabric.queueing import vl
 from fabric.stalls.audit import AuditReport
 from fabric.stalls.causes import Cause, Stall

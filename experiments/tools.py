@@ -25,8 +25,8 @@ from experiments.config import queues_of
 from experiments.console import ERR, OUT, tell
 from experiments.live import LiveFabric, bring_up
 from experiments.probe import Hop, nics_for, planned_hops, probe
-from fabric.census import lane_counters
 from fabric.errors import TrafficError, UsageError
+from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric, Link, Port

@@ -23,8 +23,8 @@ from experiments.validation.injection import Injection, read_faults
 from experiments.validation.validator import validate
 from fabric.errors import UsageError
 from fabric.failures.injector import FaultInjector
-from fabric.fidelity import EXIT_CODE_INVALID
-from fabric.linktest import link_test_plan
+from fabric.measure.fidelity import EXIT_CODE_INVALID
+from fabric.measure.linktest import link_test_plan
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
@@ -61,7 +61,7 @@ def validate_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     logs.mkdir()
     settings = Settings(quick=options.quick, most_pairs=options.pairs)
     with bring_up(fabric, lanes, logs, tell, wired=injection.wired) as live:
-        pool = AgentPool([*STREAMS_PRELOAD, *STORAGE_PRELOAD, "fabric.failures.injector", "fabric.telemetry"])
+        pool = AgentPool([*STREAMS_PRELOAD, *STORAGE_PRELOAD, "fabric.failures.injector", "fabric.measure.sampling"])
         try:
             with _injected(live, pool, injection):
                 started = time.monotonic()

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fabric.errors import UsageError
-from fabric.fidelity import Status
+from fabric.measure.fidelity import Status
 from fabric.promise import promised
 from fabric.results import Result
 from fabric.units import format_rate, format_size, format_time

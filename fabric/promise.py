@@ -6,8 +6,8 @@ and lone messages most of their latency. So throughput is promised, and how long
 single operations, counts of drops and the deepest queue are not, because they depend on the timing of single frames.
 ``fabric compare REAL VIRTUAL`` checks a run against this.
 
-It was found to hold for `isolation` on two cores. The limits of :mod:`fabric.fidelity` are fractions and frame times,
-so that they mean the same on other machines and at other rates; whether the promise holds there, too, is to be
+It was found to hold for `isolation` on two cores. The limits of :mod:`fabric.measure.fidelity` are fractions and frame
+times, so that they mean the same on other machines and at other rates; whether the promise holds there, too, is to be
 compared.
 """
 

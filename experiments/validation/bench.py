@@ -12,10 +12,10 @@ from controllers.paths import planned_path
 from experiments.live import LiveFabric, Tell
 from experiments.validation.findings import Fault
 from experiments.validation.rounds import Pair, Path
-from fabric.machine_checks import machine_checks
+from fabric.measure.machine_checks import machine_checks
+from fabric.measure.sampling import Sampler, SamplerSetup, machine_frame
+from fabric.measure.verdict import Status
 from fabric.model.network import Fabric, Port
-from fabric.telemetry import Sampler, SamplerSetup, machine_frame
-from fabric.verdict import Status
 from fabric.world.agents import AgentPool
 from fabric.world.engine import Engine
 from fabric.world.engines import current_engine

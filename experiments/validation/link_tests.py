@@ -16,9 +16,9 @@ from experiments.validation.links import (
     suspects,
     wiring_faults,
 )
-from fabric.linktest import DirectionMeasurement, LinkTestPlan, link_test_plan, measure_links
+from fabric.measure.linktest import DirectionMeasurement, LinkTestPlan, link_test_plan, measure_links
+from fabric.measure.wiring import carriers, see_wiring
 from fabric.model.network import Port
-from fabric.wiring import carriers, see_wiring
 
 STATE, WIRING, LINKS = "link state", "wiring", "speed and loss"
 AGAIN_FRACTION = 4

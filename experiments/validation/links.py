@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from experiments.validation.findings import Fault, FaultKind
-from fabric.linktest import DirectionMeasurement
+from fabric.measure.linktest import DirectionMeasurement
 from fabric.model.network import Fabric, Link, Port
 from fabric.units import format_rate
 

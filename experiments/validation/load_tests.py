@@ -11,9 +11,9 @@ from experiments.validation.blame import links_of
 from experiments.validation.expectations import busiest_flows, fair_goodputs_bps
 from experiments.validation.findings import Fault, FaultKind, TestResult, not_run, tested, undecided
 from experiments.validation.rounds import Pair, Path, all_to_all
-from fabric.census import Conservation, conservation, lane_counters, take_census
 from fabric.errors import TrafficError
-from fabric.fidelity import UNACCOUNTED
+from fabric.measure.census import Conservation, conservation, lane_counters, take_census
+from fabric.measure.fidelity import UNACCOUNTED
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Nic, Port
 from fabric.units import format_rate, format_size
@@ -154,8 +154,8 @@ class AllToAllTest:
         return ", all at links reported above as lossy" if explained else ""
 
     def _lossy_places(self) -> set[str]:
-        """Return the places, as :mod:`fabric.census` names them, where links that are known to be faulty may lose
-        frames: in the switch that sends, or on the wire."""
+        """Return the places, as :mod:`fabric.measure.census` names them, where links that are known to be faulty may
+        lose frames: in the switch that sends, or on the wire."""
         links = links_of(self._bench.fabric, self._bench.faults)
         wires = {f"wire {port} to {link.other(port)}" for link in links for port in link.ports}
         return wires | {f"switch {port.node}" for link in links for port in link.ports}

@@ -9,7 +9,7 @@
   counted, since the kernel empties a port's queues when one is put on it or taken off.
 
 The process has the priority of switches, and keeps to the schedule by the absolute clock. Around each cut it reads what
-bounds the packets that the cut may have lost; :mod:`fabric.census` holds what is missing against it.
+bounds the packets that the cut may have lost; :mod:`fabric.measure.census` holds what is missing against it.
 """
 
 from __future__ import annotations

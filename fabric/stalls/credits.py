@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fabric.census import ports_by_namespace
 from fabric.emulation.build import Emulation
 from fabric.errors import EmulationError
+from fabric.measure.census import ports_by_namespace
 from fabric.model.network import Port
 from fabric.queueing import vl
 from fabric.world.netlink import Netlink

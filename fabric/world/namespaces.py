@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from fabric.cores import CGROUPS
 from fabric.errors import EmulationError, UsageError
+from fabric.measure.cores import CGROUPS
 from fabric.world import cache, modules
 from fabric.world.devices import make_own_devices
 from fabric.world.engine import Engine, Front, Guest, LatenessLimits, Timing, own_environment

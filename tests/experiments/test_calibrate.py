@@ -13,12 +13,12 @@ from experiments.calibrate import USED, load_config, strain_of
 from experiments.rates import CALIBRATED, named_rate, rate_settings
 from experiments.registry import resolve
 from experiments.session import PhaseOutcome
-from fabric.carried_rates import CarriedRate, Machine, keep
-from fabric.census import Conservation
-from fabric.cores import CpuUse
 from fabric.errors import UsageError
+from fabric.measure.carried_rates import CarriedRate, Machine, keep
+from fabric.measure.census import Conservation
+from fabric.measure.cores import CpuUse
+from fabric.measure.verdict import Check
 from fabric.results import Phase
-from fabric.verdict import Check
 from topologies.load import read_topology
 from topologies.rates import nic_rate_bps, shape
 from traffic.job import Records

@@ -20,8 +20,8 @@ from experiments.head_of_line import (
 )
 from experiments.registry import resolve
 from experiments.session import PhaseOutcome, Session
-from fabric.census import Conservation
 from fabric.errors import ConfigError
+from fabric.measure.census import Conservation
 from fabric.model.lanes import Queueing
 from fabric.results import TABLES, Phase
 from topologies.load import load_fabric

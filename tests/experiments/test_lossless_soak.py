@@ -15,10 +15,10 @@ from experiments.lossless_soak import LosslessSoakConfig, flaps_of_round
 from experiments.registry import resolve
 from experiments.session import PhaseOutcome, Session
 from experiments.soak_tables import Round, soak_checks, summarize
-from fabric.census import Conservation
 from fabric.errors import ConfigError
 from fabric.failures.schedule import Schedule
-from fabric.fidelity import Status
+from fabric.measure.census import Conservation
+from fabric.measure.fidelity import Status
 from fabric.model.network import Port, Tier
 from fabric.results import Phase
 from fabric.stalls.audit import AuditedPort, AuditReport, views

@@ -11,8 +11,8 @@ import pytest
 from experiments.protection import Point, ProtectionConfig, promised_share, summarize
 from experiments.registry import EXPERIMENTS, resolve
 from experiments.session import PhaseOutcome, Session
-from fabric.census import Conservation
 from fabric.errors import ConfigError
+from fabric.measure.census import Conservation
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.results import TABLES, Phase, empty_table
 from traffic.job import Records

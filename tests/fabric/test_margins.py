@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 from fabric.compare import compare
-from fabric.cores import CpuUse
 from fabric.figures.machine import machine
 from fabric.margins import closest_checks, cpu_used, margins_by_phase
+from fabric.measure.cores import CpuUse
+from fabric.measure.verdict import Check, Verdict, worst_of_phases
 from fabric.report import render_page
 from fabric.results import TABLES, Result
-from fabric.verdict import Check, Verdict, worst_of_phases
 
 MakeResult = Callable[..., Result]
 

@@ -17,7 +17,7 @@ from experiments.preload import PRELOAD
 from experiments.session import PhaseOutcome, Session
 from fabric.config import checked
 from fabric.failures.config import FailureConfig, schedule_failures
-from fabric.fidelity import conservation_checks
+from fabric.measure.fidelity import conservation_checks
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Link, Nic
 from fabric.world import inside, netns

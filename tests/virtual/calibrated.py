@@ -7,7 +7,7 @@ import json
 import sys
 
 from experiments.live import bring_up
-from fabric.calibration import calibrate
+from fabric.measure.calibration import calibrate
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.world import inside
 from topologies.load import load_fabric

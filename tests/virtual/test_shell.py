@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fabric.cores import process_time
+from fabric.measure.cores import process_time
 from tests.terminal import PATIENCE_S, Terminal, in_terminal
 from tests.virtual.command import SMALL, VirtualCommand
 from tests.virtual.guests import below

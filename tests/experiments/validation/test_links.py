@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from experiments.validation.findings import FaultKind
 from experiments.validation.links import confirmed, link_faults, state_faults, suspects, wiring_faults
 from fabric.failures.config import miswire
-from fabric.linktest import DirectionMeasurement
+from fabric.measure.linktest import DirectionMeasurement
 from fabric.model.network import Fabric, Link, Port, Tier
 from fabric.units import format_rate
 from tests.fakes import AT_20_MBIT

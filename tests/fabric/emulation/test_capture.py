@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from fabric.calibration import nobodys_frame
 from fabric.emulation.capture import _count, _tap, parse_port
 from fabric.errors import UsageError
+from fabric.measure.calibration import nobodys_frame
 from fabric.model.lanes import ServiceLevel
 from fabric.world import netlink
 from fabric.world.netlink import LinkEnd, Netlink

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from fabric.calibration import nobodys_frame
 from fabric.errors import EmulationError
+from fabric.measure.calibration import nobodys_frame
 from fabric.model.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.queueing import htb
 from fabric.queueing.htb import COUNTERS, QueueReader, ShapedPort, install_requests, replace_requests

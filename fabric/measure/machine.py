@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import dataclass
 
-from fabric.cores import CoreReader, CoreTime, process_time, usable_cores
+from fabric.measure.cores import CoreReader, CoreTime, process_time, usable_cores
 
 NOT_COUNTED = -1
 """What this kernel does not tell."""
@@ -48,8 +48,8 @@ def clock_offset_s() -> float:
 class MachineReader:
     """Reads all of it, from files that stay open: opening them costs as much as reading.
 
-    ``counts_niced``: see :class:`fabric.cores.CoreReader`. ``switch_s`` is ovs-vswitchd's CPU time by the core on which
-    it was last seen.
+    ``counts_niced``: see :class:`fabric.measure.cores.CoreReader`. ``switch_s`` is ovs-vswitchd's CPU time by the core
+    on which it was last seen.
     """
 
     def __init__(self, switch_pid: int, counts_niced: bool) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fabric.errors import UsageError
-from fabric.linktest import FOUND_LOSS, LOSS_FRAMES, MISSED, batches, link_test_plan
-from fabric.wiring import ETHERTYPE, SMALL_FRAME_BYTES, measuring_frame
+from fabric.measure.linktest import FOUND_LOSS, LOSS_FRAMES, MISSED, batches, link_test_plan
+from fabric.measure.wiring import ETHERTYPE, SMALL_FRAME_BYTES, measuring_frame
 from fabric.world.engines import NAMESPACE, VIRTUAL
 from topologies.load import load_fabric
 

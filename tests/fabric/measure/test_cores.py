@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fabric.cores import (
+from fabric.errors import EmulationError
+from fabric.measure.cores import (
     CoreReader,
     CoreTime,
     CpuSnapshot,
@@ -20,7 +21,6 @@ from fabric.cores import (
     throttled_s,
     usable_cores,
 )
-from fabric.errors import EmulationError
 
 STAT = b"""cpu  9 9 9 9 9 9 9 9 0 0
 cpu0 100 2000 30 4000 50 6 7 80 0 0

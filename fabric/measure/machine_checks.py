@@ -1,6 +1,6 @@
 """Whether the emulating machine kept up in a phase: its cores, its switches, its hosts' programs, its clock.
 
-The reasons for the limits are in :mod:`fabric.fidelity`.
+The reasons for the limits are in :mod:`fabric.measure.fidelity`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fabric.census import Conservation
-from fabric.cores import CpuUse
 from fabric.emulation.openvswitch import Datapath
-from fabric.verdict import Check
+from fabric.measure.census import Conservation
+from fabric.measure.cores import CpuUse
+from fabric.measure.verdict import Check
 from fabric.world.engine import Engine, LatenessLimits
 
 BUSY_CHECK = "cpu_busy_fraction"

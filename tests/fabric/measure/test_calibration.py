@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fabric.calibration import LinkCalibration, _calibration, kinds_of_links, nobodys_frame, window_s
+from fabric.measure.calibration import LinkCalibration, _calibration, kinds_of_links, nobodys_frame, window_s
 from fabric.model.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.world.engines import NAMESPACE, VIRTUAL
 from tests.fakes import AT_20_MBIT

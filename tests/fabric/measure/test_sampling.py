@@ -15,12 +15,21 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from fabric import telemetry
 from fabric.errors import TrafficError
+from fabric.measure import sampling
+from fabric.measure.sampling import (
+    CORES,
+    MACHINE,
+    Sampler,
+    SamplerSetup,
+    Series,
+    cores_frame,
+    machine_frame,
+    ports_frame,
+)
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.queueing.htb import COUNTERS, ShapedPort, install_requests, replace_requests
 from fabric.results import TABLES
-from fabric.telemetry import CORES, MACHINE, Sampler, SamplerSetup, Series, cores_frame, machine_frame, ports_frame
 from fabric.world import netlink
 from fabric.world.agents import AgentPool
 from fabric.world.netlink import LinkEnd, Netlink
@@ -148,8 +157,8 @@ def test_one_sample_says_nothing_of_the_machine() -> None:
 def test_a_timetable_skips_whole_periods_that_it_missed(
     monkeypatch: pytest.MonkeyPatch, now: float, moved: float
 ) -> None:
-    monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: now))
-    assert telemetry._skipped(100.0, 0.05) == pytest.approx(moved)
+    monkeypatch.setattr(sampling, "time", SimpleNamespace(monotonic=lambda: now))
+    assert sampling._skipped(100.0, 0.05) == pytest.approx(moved)
 
 
 def test_waiting_for_words_does_not_make_a_sample_late() -> None:
@@ -157,7 +166,7 @@ def test_waiting_for_words_does_not_make_a_sample_late() -> None:
     polled: list[float] = []
     agent = SimpleNamespace(pipe=SimpleNamespace(poll=lambda timeout_s: polled.append(timeout_s)))
     due = time.monotonic() + 0.0029
-    assert not telemetry._told_by(due, cast("Any", agent))
+    assert not sampling._told_by(due, cast("Any", agent))
     assert time.monotonic() >= due
     assert [math.ceil(timeout_s * 1e3) <= 2 for timeout_s in polled] == [True]
 
@@ -172,7 +181,7 @@ def sampler(private_network: None) -> Iterator[Sampler]:
     with Netlink() as link:
         link.send([netlink.veth_pair(end, other, 1500), *install_requests(PORT, LANES)])
     here = Path(f"/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net")
-    pool = AgentPool(preload=("fabric.telemetry",))
+    pool = AgentPool(preload=("fabric.measure.sampling",))
     setup = SamplerSetup(namespaces=(here,), switch_pid=os.getpid(), has_input_queues=False, period_s=0.02)
     yield Sampler(pool, setup)
     pool.stop()

@@ -20,9 +20,9 @@ import pandas as pd
 
 from fabric.emulation.openvswitch import SWITCH_NICENESS, InputQueues
 from fabric.errors import EmulationError
-from fabric.input_wait import least_waits_s, waiting_packets
-from fabric.lateness import HostLateness
-from fabric.machine import MachineReader, clock_offset_s
+from fabric.measure.input_wait import least_waits_s, waiting_packets
+from fabric.measure.lateness import HostLateness
+from fabric.measure.machine import MachineReader, clock_offset_s
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Port
 from fabric.queueing.htb import COUNTERS, QueueReader, QueueSample

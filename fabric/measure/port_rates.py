@@ -30,9 +30,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fabric.measure.sampling import Series
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Fabric, Port
-from fabric.telemetry import Series
 
 LEAST_RUN_FRAMES, LEAST_FRAMES = 250, 1000
 """How long a run, and all runs of a queue, must last at least: so many of the largest frames, at the link's rate."""

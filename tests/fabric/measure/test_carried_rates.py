@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fabric.carried_rates import CarriedRate, Machine, carried_rate, keep, kept, this_machine
 from fabric.errors import ResultError
+from fabric.measure.carried_rates import CarriedRate, Machine, carried_rate, keep, kept, this_machine
 from fabric.world import cache
 
 HERE = Machine("6.1.0", "a processor", 2, "userspace")

@@ -18,12 +18,12 @@ from pathlib import Path
 from fabric.emulation.build import Emulation
 from fabric.emulation.openvswitch import SWITCH_NICENESS
 from fabric.errors import EmulationError, UsageError
-from fabric.feeding import Feed, Feeder
+from fabric.measure.feeding import Feed, Feeder
+from fabric.measure.wiring import ETHERTYPE, SMALL_FRAME_BYTES, ArrivalCounter, measuring_frame
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.queueing.htb import BURST_FRAMES, QueueReader
 from fabric.units import format_rate
-from fabric.wiring import ETHERTYPE, SMALL_FRAME_BYTES, ArrivalCounter, measuring_frame
 from fabric.world.engine import Engine
 from fabric.world.netlink import Netlink
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 
-from fabric.machine import NOT_COUNTED, MachineReader, Softnet, clock_offset_s, parse_softnet
+from fabric.measure.machine import NOT_COUNTED, MachineReader, Softnet, clock_offset_s, parse_softnet
 
 TWO_CORES = (
     b"0030a1f1 00000002 00000001 0 0 0 0 0 0 0 0 00000003 00000000 00000001 00000002\n"

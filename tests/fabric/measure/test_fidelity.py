@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fabric.calibration import LinkCalibration
-from fabric.census import Conservation
-from fabric.cores import CpuUse
 from fabric.emulation.openvswitch import Datapath
-from fabric.fidelity import (
+from fabric.measure.calibration import LinkCalibration
+from fabric.measure.census import Conservation
+from fabric.measure.cores import CpuUse
+from fabric.measure.fidelity import (
     PhaseEvidence,
     calibration_checks,
     conservation_checks,
@@ -24,7 +24,7 @@ from fabric.fidelity import (
     memory_checks,
     socket_checks,
 )
-from fabric.machine_checks import (
+from fabric.measure.machine_checks import (
     SWITCHING_FRAME_TIMES,
     core_checks,
     input_queue_checks,
@@ -33,9 +33,9 @@ from fabric.machine_checks import (
     softnet_backlog_checks,
     softnet_drop_checks,
 )
-from fabric.port_rates import FullQueue
+from fabric.measure.port_rates import FullQueue
+from fabric.measure.verdict import Check, Status, Verdict
 from fabric.results import TABLES
-from fabric.verdict import Check, Status, Verdict
 from fabric.world.engines import NAMESPACE, VIRTUAL
 
 FRAME_TIME_S = 4214 * 8 / 20e6

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from fabric.measure.port_rates import FullQueue, full_queues
+from fabric.measure.sampling import MACHINE, STALLS, Series
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import LanePlan, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import FabricBuilder, Port, Tier
-from fabric.port_rates import FullQueue, full_queues
 from fabric.queueing.htb import COUNTERS
-from fabric.telemetry import MACHINE, STALLS, Series
 
 Rows = npt.NDArray[np.float64]
 RATE_BPS = 20_000_000

@@ -7,8 +7,8 @@ that is not faithful. What was not measured does not pass.
 
 Reasons for the limits. Conservation: a packet that vanishes without a queue dropping it is a loss that the network
 emulated does not have. Rates: 2 % of a link and 5 % of a share are what this project promises, idle before a run
-(calibration) and in every port that was full during it (:mod:`fabric.port_rates`). CPU: Mininet-HiFi asks for idle time
-in every second, since a core that is always busy delays packets by queueing that no model has.
+(calibration) and in every port that was full during it (:mod:`fabric.measure.port_rates`). CPU: Mininet-HiFi asks for
+idle time in every second, since a core that is always busy delays packets by queueing that no model has.
 
 Switching: frames wait for the one thread of the userspace datapath in a queue that no switch has; a switch that stores
 and forwards delays a frame by the frame's own time on the wire, and so may this queue. It is measured by the memory
@@ -42,11 +42,11 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from fabric.calibration import LinkCalibration
-from fabric.census import Conservation
-from fabric.cores import CpuUse
 from fabric.emulation.openvswitch import Datapath
-from fabric.machine_checks import (
+from fabric.measure.calibration import LinkCalibration
+from fabric.measure.census import Conservation
+from fabric.measure.cores import CpuUse
+from fabric.measure.machine_checks import (
     core_checks,
     input_queue_checks,
     machine_checks,
@@ -54,9 +54,9 @@ from fabric.machine_checks import (
     softnet_backlog_checks,
     softnet_drop_checks,
 )
-from fabric.port_rates import FullQueue
+from fabric.measure.port_rates import FullQueue
+from fabric.measure.verdict import EXIT_CODE_INVALID, Check, Status, Verdict, worst_of_phases
 from fabric.results import empty_table
-from fabric.verdict import EXIT_CODE_INVALID, Check, Status, Verdict, worst_of_phases
 from fabric.world.engine import Engine
 from fabric.world.engines import NAMESPACE
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fabric.cores import usable_cores
-from fabric.lateness import HostLateness, WakeRecord
+from fabric.measure.cores import usable_cores
+from fabric.measure.lateness import HostLateness, WakeRecord
 
 
 @pytest.fixture

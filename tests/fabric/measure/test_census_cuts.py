@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from fabric.census import Conservation, conservation
 from fabric.failures.injector import FaultReport, LinkChange
 from fabric.failures.schedule import DOWN, WHOLE
-from fabric.fidelity import Status, conservation_checks
-from tests.fabric.test_census import FABRIC, FRAME, HOST_0, LEAF, LEAF_TO_0, LEAF_TO_1, census, received, sent
+from fabric.measure.census import Conservation, conservation
+from fabric.measure.fidelity import Status, conservation_checks
+from tests.fabric.measure.test_census import FABRIC, FRAME, HOST_0, LEAF, LEAF_TO_0, LEAF_TO_1, census, received, sent
 
 
 def change(faults: FaultReport, arrived: int, left: int, delivered: int) -> Conservation:

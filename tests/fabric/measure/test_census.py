@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fabric.census import Census, Conservation, HostCount, PortCount, conservation, host_count
+from fabric.measure.census import Census, Conservation, HostCount, PortCount, conservation, host_count
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, FabricBuilder, Port, Tier
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fabric.input_wait import least_waits_s, waiting_packets
+from fabric.measure.input_wait import least_waits_s, waiting_packets
 
 
 def waits(waiting: list[int], switched: list[int], period_s: float = 0.05) -> list[float]:

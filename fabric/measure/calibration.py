@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from fabric.emulation.build import Emulation
 from fabric.errors import EmulationError
-from fabric.feeding import Feeder
+from fabric.measure.feeding import Feeder
 from fabric.model.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.queueing.htb import QueueReader

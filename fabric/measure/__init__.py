@@ -1,0 +1,1 @@
+"""What is measured of a run, and whether it is to be believed."""
