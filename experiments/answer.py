@@ -6,8 +6,8 @@ from rich.table import Table
 
 from experiments.console import OUT
 from experiments.registry import Experiment
-from fabric.margins import closest_checks, cpu_used
 from fabric.measure.fidelity import EXIT_CODE_INVALID, Status
+from fabric.report.margins import closest_checks, cpu_used
 from fabric.results import Result
 
 _CLOSEST = 6

@@ -503,7 +503,7 @@ def _enter(arguments: list[str], engine: Engine, guest: Guest, ask: Ask | None =
 
 def plot_result(options: argparse.Namespace, _: list[str]) -> int:
     """Draw a result's figures."""
-    from fabric.figures import draw_all
+    from fabric.report.figures import draw_all
     from fabric.results import Result
 
     for path in draw_all(Result(options.directory)):
@@ -513,7 +513,7 @@ def plot_result(options: argparse.Namespace, _: list[str]) -> int:
 
 def report_result(options: argparse.Namespace, _: list[str]) -> int:
     """Write a result as a page."""
-    from fabric.report import write_report
+    from fabric.report.page import write_report
     from fabric.results import Result
 
     OUT.print(f"report: {write_report(Result(options.directory))}", soft_wrap=True)
@@ -522,7 +522,7 @@ def report_result(options: argparse.Namespace, _: list[str]) -> int:
 
 def compare_results(options: argparse.Namespace, _: list[str]) -> int:
     """Print results side by side."""
-    from fabric.compare import compare
+    from fabric.report.compare import compare
     from fabric.results import Result
 
     if len(options.directories) < 2:

@@ -23,7 +23,7 @@ from experiments.registry import Experiment, resolve
 from experiments.session import Session
 from fabric.errors import FabricError, ResultError
 from fabric.model.lanes import plan_lanes
-from fabric.report import write_report
+from fabric.report.page import write_report
 from fabric.results import Result, ResultWriter
 from fabric.world import inside
 from fabric.world.agents import AgentPool

@@ -409,7 +409,7 @@ class Result:
     def figure(self, name: str) -> Figure:
         """Return a figure, drawn anew; it has the names of the files in ``figures``. Raises ResultError if there is
         none of that name, or nothing to show in it."""
-        from fabric.figures import draw_figure  # Which takes a second to load.
+        from fabric.report.figures import draw_figure  # Which takes a second to load.
 
         return draw_figure(self, name)
 

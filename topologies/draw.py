@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from fabric.figures import draw_topology
 from fabric.model.network import Fabric
+from fabric.report.figures import draw_topology
 from fabric.results import fabric_as_json
 
 

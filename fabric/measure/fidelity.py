@@ -23,7 +23,7 @@ at 20 Mbit/s and much at 1 Gbit/s.
 
 Stalls: one that lasts 200 ms, TCP's minimum retransmission timeout, makes senders retransmit what was not lost, however
 rarely it happens. One of a second takes a tenth of a phase of ten, as much as ``faithful`` allows metrics to be off
-(:mod:`fabric.promise`).
+(:mod:`fabric.report.promise`).
 
 Memory and sockets: data that a host dropped for lack of memory, of room in a UDP socket, or of a place in a listener's
 queue is no loss in the emulated network, and hosts of the emulated system do not share their memory. Data that a

@@ -13,7 +13,7 @@ import pytest
 
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port, Tier
-from fabric.report import write_report
+from fabric.report.page import write_report
 from fabric.results import FORMAT_VERSION, TABLES, Result, ResultWriter, fabric_as_json
 from topologies.load import load_fabric
 

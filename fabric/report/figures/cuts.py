@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator
 
-from fabric.figures.data import Floats, present
-from fabric.figures.style import GREY, framed
+from fabric.report.figures.data import Floats, present
+from fabric.report.figures.style import GREY, framed
 from fabric.results import Result
 from fabric.units import format_time
 

@@ -11,8 +11,9 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
-from fabric.figures import topology
-from fabric.figures.data import (
+from fabric.model.lanes import LOSSLESS, SHARED, Queueing
+from fabric.report.figures import topology
+from fabric.report.figures.data import (
     QueueMap,
     Rates,
     busiest_port,
@@ -23,7 +24,7 @@ from fabric.figures.data import (
     service_level_rates,
     utilisation,
 )
-from fabric.figures.style import (
+from fabric.report.figures.style import (
     GREY,
     LEVEL_ORDER,
     format_decimal_size,
@@ -34,7 +35,6 @@ from fabric.figures.style import (
     phase_label,
     times,
 )
-from fabric.model.lanes import LOSSLESS, SHARED, Queueing
 from fabric.results import Phase, Result
 from fabric.units import format_rate
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from fabric.compare import compare, format_metric
 from fabric.errors import UsageError
+from fabric.report.compare import compare, format_metric
 from fabric.results import Result
 
 MakeResult = Callable[..., Result]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import yaml
 
-from fabric.omissions import omissions
+from fabric.report.omissions import omissions
 from fabric.results import Result
 
 MakeResult = Callable[..., Result]

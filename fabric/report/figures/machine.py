@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fabric.figures.style import VERDICT_COLOURS, framed
+from fabric.report.figures.style import VERDICT_COLOURS, framed
 from fabric.results import Phase, Result
 
 

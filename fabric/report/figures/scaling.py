@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fabric.figures.data import step_times
-from fabric.figures.style import GREY, LINE_STYLES, framed, level_colour
+from fabric.report.figures.data import step_times
+from fabric.report.figures.style import GREY, LINE_STYLES, framed, level_colour
 from fabric.results import Phase, Result
 
 _MARKERS = "osD^vPX*"

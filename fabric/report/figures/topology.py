@@ -21,8 +21,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from fabric.errors import UsageError
-from fabric.figures.data import node_of
-from fabric.figures.style import GREY, heat_map
+from fabric.report.figures.data import node_of
+from fabric.report.figures.style import GREY, heat_map
 from fabric.units import format_rate
 
 FORMATS = (".svg", ".png", ".pdf")

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from fabric.errors import UsageError
 from fabric.measure.fidelity import Status
-from fabric.promise import promised
+from fabric.report.promise import promised
 from fabric.results import Result
 from fabric.units import format_rate, format_size, format_time
 from fabric.world.engines import ENGINES

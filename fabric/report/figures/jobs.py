@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fabric.figures.data import Floats, latencies, present, step_times
-from fabric.figures.style import LEVEL_ORDER, framed, level_colour, phase_label, phase_styles, times
+from fabric.report.figures.data import Floats, latencies, present, step_times
+from fabric.report.figures.style import LEVEL_ORDER, framed, level_colour, phase_label, phase_styles, times
 from fabric.results import Phase, Result
 from fabric.units import format_time
 

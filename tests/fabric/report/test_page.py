@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from fabric.omissions import omissions
-from fabric.report import format_cell, render_page, write_report
+from fabric.report.omissions import omissions
+from fabric.report.page import format_cell, render_page, write_report
 from fabric.results import TABLES, Result
 from topologies.load import load_fabric
 

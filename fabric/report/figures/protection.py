@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from fabric.figures.style import GREY, QUEUEING_COLOURS, framed, level_colour, times
 from fabric.model.lanes import Queueing
+from fabric.report.figures.style import GREY, QUEUEING_COLOURS, framed, level_colour, times
 from fabric.results import Result
 
 _MARKERS = dict(zip(Queueing, "os^D", strict=True))

@@ -9,10 +9,10 @@ import numpy.typing as npt
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from fabric.figures.congestion import Congested, congested_phases, lane_places
-from fabric.figures.data import Direction, directions, kind_order
-from fabric.figures.raster import Panel, Row, draw_panels
-from fabric.figures.style import framed
+from fabric.report.figures.congestion import Congested, congested_phases, lane_places
+from fabric.report.figures.data import Direction, directions, kind_order
+from fabric.report.figures.raster import Panel, Row, draw_panels
+from fabric.report.figures.style import framed
 from fabric.results import Result
 from fabric.stalls.congestion_trees import PortLane
 

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from fabric.figures.style import GREY, QUEUEING_COLOURS, framed, panel_grid
 from fabric.model.lanes import Queueing
+from fabric.report.figures.style import GREY, QUEUEING_COLOURS, framed, panel_grid
 from fabric.results import Result
 
 _COLUMNS = 3

@@ -17,10 +17,10 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
-from fabric.figures import topology
-from fabric.figures.data import directions, node_of
-from fabric.figures.raster import Panel, Row, draw_panels
-from fabric.figures.style import framed, heat_map, level_place, panel_grid, phase_label
+from fabric.report.figures import topology
+from fabric.report.figures.data import directions, node_of
+from fabric.report.figures.raster import Panel, Row, draw_panels
+from fabric.report.figures.style import framed, heat_map, level_place, panel_grid, phase_label
 from fabric.results import Phase, Result
 from fabric.stalls.congestion_trees import PortLane, RootKind, Tree
 from fabric.stalls.intervals import Moment, StalledTime, Wire, blocked_hosts, moments, stalled_time

@@ -15,7 +15,7 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize
 from matplotlib.figure import SubFigure
 
-from fabric.figures.style import heat_map, phase_label
+from fabric.report.figures.style import heat_map, phase_label
 from fabric.results import Phase
 
 Floats = npt.NDArray[np.float64]

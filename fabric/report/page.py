@@ -10,11 +10,11 @@ from typing import Any
 
 import jinja2
 
-from fabric.compare import format_metric
-from fabric.figures import FIGURES, draw_all
-from fabric.figures.style import scale_text, verdict_colour
-from fabric.margins import cpu_used, margins_by_phase
-from fabric.omissions import omissions
+from fabric.report.compare import format_metric
+from fabric.report.figures import FIGURES, draw_all
+from fabric.report.figures.style import scale_text, verdict_colour
+from fabric.report.margins import cpu_used, margins_by_phase
+from fabric.report.omissions import omissions
 from fabric.results import Result
 
 REPORT_NAME = "report.html"

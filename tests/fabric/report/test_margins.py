@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fabric.compare import compare
-from fabric.figures.machine import machine
-from fabric.margins import closest_checks, cpu_used, margins_by_phase
 from fabric.measure.cores import CpuUse
 from fabric.measure.verdict import Check, Verdict, worst_of_phases
-from fabric.report import render_page
+from fabric.report.compare import compare
+from fabric.report.figures.machine import machine
+from fabric.report.margins import closest_checks, cpu_used, margins_by_phase
+from fabric.report.page import render_page
 from fabric.results import TABLES, Result
 
 MakeResult = Callable[..., Result]

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 
-from fabric.figures.data import Floats
-from fabric.figures.style import framed, heat_map
+from fabric.report.figures.data import Floats
+from fabric.report.figures.style import framed, heat_map
 from fabric.results import Result
 from fabric.units import format_time
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from fabric.errors import ResultError
-from fabric.figures import (
+from fabric.report.figures import (
     congestion,
     cuts,
     jobs,
@@ -22,8 +22,8 @@ from fabric.figures import (
     stalled,
     year,
 )
-from fabric.figures.style import save
-from fabric.figures.topology import draw_topology
+from fabric.report.figures.style import save
+from fabric.report.figures.topology import draw_topology
 from fabric.results import Result
 
 

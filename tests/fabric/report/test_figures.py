@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 from fabric.errors import ResultError, UsageError
-from fabric.figures import (
+from fabric.report.figures import (
     FIGURES,
     congestion,
     data,
@@ -23,8 +23,8 @@ from fabric.figures import (
     stalled,
     topology,
 )
-from fabric.figures.machine import verdict_limits
-from fabric.figures.style import provenance
+from fabric.report.figures.machine import verdict_limits
+from fabric.report.figures.style import provenance
 from fabric.results import TABLES, Phase, Result, empty_table, fabric_as_json
 from tests.fabric.conftest import congested_ports
 from topologies.load import load_fabric

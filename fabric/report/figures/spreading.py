@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fabric.figures.style import GREY, framed
 from fabric.model.lanes import Queueing
+from fabric.report.figures.style import GREY, framed
 from fabric.results import Result
 from fabric.units import format_size
 

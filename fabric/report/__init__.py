@@ -1,0 +1,1 @@
+"""What is told of results: figures, comparisons, the page of a run."""
