@@ -34,13 +34,13 @@ from ryu.lib import hub
 from ryu.ofproto import ofproto_v1_3
 
 from controllers import messages
-from controllers.plan import BOUNCE_GROUP, DROP_GROUP, Purpose, RoutePlan
-from controllers.planner import Moves, Planner, uncollected
+from controllers.planning.plan import BOUNCE_GROUP, DROP_GROUP, Purpose, RoutePlan
+from controllers.planning.planner import Moves, Planner, uncollected
+from controllers.planning.updates import Installed, Round, rounds_to
 from controllers.questions import Questions
 from controllers.rest import Rest
 from controllers.routing import Policy, Repair
 from controllers.task import Task
-from controllers.updates import Installed, Round, rounds_to
 from fabric.errors import ControllerError
 from fabric.model.identity import NodeId
 from fabric.model.network import Link, Port

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from controllers.launcher import DEFAULT_OPENFLOW_PORT, DEFAULT_REST_PORT, HOST
-from controllers.plan import Parts, Purpose
+from controllers.planning.plan import Parts, Purpose
 from fabric.errors import ControllerError
 
 POLL_INTERVAL_S = 0.02

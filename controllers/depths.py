@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ryu.lib import hub
 
 from controllers import messages
-from controllers.adaptive import decide
-from controllers.plan import Purpose
+from controllers.planning.adaptive import decide
+from controllers.planning.plan import Purpose
 from fabric.errors import ControllerError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Port

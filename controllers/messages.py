@@ -13,8 +13,8 @@ from ryu.ofproto import ofproto_v1_3 as ofproto
 from ryu.ofproto import ofproto_v1_3_parser as parser
 from ryu.ofproto.nicira_ext import NX_MP_ALG_MODULO_N
 
-from controllers.detours import BOUNCED
-from controllers.plan import (
+from controllers.planning.detours import BOUNCED
+from controllers.planning.plan import (
     BOUNCE_GROUP,
     DROP_COOKIE_BIT,
     DROP_GROUP,
@@ -29,7 +29,7 @@ from controllers.plan import (
     RuleKey,
     rule_of_key,
 )
-from controllers.updates import Changes
+from controllers.planning.updates import Changes
 
 COOKIE_AT = slice(8, 16)
 """Where a flow-mod's cookie is: an error quotes the beginning of what it rejects, so the rule can be named."""

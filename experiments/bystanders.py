@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
-from controllers.paths import planned_path, planned_paths
-from controllers.plan import RoutePlan
+from controllers.planning.paths import planned_path, planned_paths
+from controllers.planning.plan import RoutePlan
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Nic, Port

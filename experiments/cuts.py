@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import cycle, permutations
 
-from controllers.paths import planned_path
-from controllers.plan import RoutePlan
+from controllers.planning.paths import planned_path
+from controllers.planning.plan import RoutePlan
 from fabric.errors import ConfigError
 from fabric.failures.schedule import LinkFailure, Schedule
 from fabric.model.identity import NodeId, Role

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import Field
 
-from controllers.paths import path_load
-from controllers.plan import RoutePlan
+from controllers.planning.paths import path_load
+from controllers.planning.plan import RoutePlan
 from experiments.placement import Flow, order_ranks
 from experiments.probe import nics_for
 from experiments.timeline import JobWindow

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from controllers.planner import plan_routes
+from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
 from experiments.config import RunConfig
 from experiments.cuts import (

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controllers.client import ControllerProcess
-from controllers.plan import RoutePlan
-from controllers.planner import plan_routes
+from controllers.planning.plan import RoutePlan
+from controllers.planning.planner import plan_routes
 from controllers.routing import Routing
 from controllers.task import Task
 from fabric.emulation.build import Emulation, emulate

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from controllers.paths import planned_path
+from controllers.planning.paths import planned_path
 from experiments.console import OUT, tell
 from experiments.live import LiveFabric, bring_up
 from fabric.measure.census import lane_counters

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from controllers.paths import path_load
-from controllers.plan import RoutePlan
+from controllers.planning.paths import path_load
+from controllers.planning.plan import RoutePlan
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
 

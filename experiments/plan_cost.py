@@ -14,10 +14,10 @@ from typing import TypeVar
 from rich.table import Table
 
 from controllers import messages
-from controllers.plan import RoutePlan
-from controllers.planner import Planner
+from controllers.planning.plan import RoutePlan
+from controllers.planning.planner import Planner
+from controllers.planning.updates import Installed, Round, rounds_to
 from controllers.routing import Policy, Repair, Routing
-from controllers.updates import Installed, Round, rounds_to
 from experiments.console import OUT
 from fabric.model.network import Fabric, Tier
 from topologies.load import load_fabric

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from controllers.paths import PROBE_PORT, planned_path
-from controllers.plan import RoutePlan
+from controllers.planning.paths import PROBE_PORT, planned_path
+from controllers.planning.plan import RoutePlan
 from experiments.live import LiveFabric
 from fabric.errors import UsageError
 from fabric.measure.census import lane_counters

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from controllers.planner import plan_routes
+from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
 from experiments.bystanders import Incast, Pair, choose_bystanders
 from experiments.config import Choices, RunConfig

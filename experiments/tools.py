@@ -16,9 +16,9 @@ from typing import IO, Any
 
 from rich.table import Table
 
-from controllers.paths import planned_paths, port_load
-from controllers.plan import RoutePlan
-from controllers.planner import plan_routes
+from controllers.planning.paths import planned_paths, port_load
+from controllers.planning.plan import RoutePlan
+from controllers.planning.planner import plan_routes
 from controllers.routing import Routing
 from experiments.captures import captures
 from experiments.config import queues_of

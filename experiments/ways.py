@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from controllers.client import ControllerEvent
-from controllers.paths import planned_paths
-from controllers.plan import RoutePlan
-from controllers.planner import Moves, plan_routes
+from controllers.planning.paths import planned_paths
+from controllers.planning.plan import RoutePlan
+from controllers.planning.planner import Moves, plan_routes
 from controllers.routing import Policy, Routing
 from experiments.probe import nics_for
 from fabric.model.identity import NodeId

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from ryu.ofproto import ofproto_v1_3_parser
 
 from controllers import messages
-from controllers.detours import BOUNCED
-from controllers.plan import Bucket, FlowRule, Group, Mark, RoutePlan, RuleKey
-from controllers.updates import Changes, Installed
+from controllers.planning.detours import BOUNCED
+from controllers.planning.plan import Bucket, FlowRule, Group, Mark, RoutePlan, RuleKey
+from controllers.planning.updates import Changes, Installed
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Link, Nic, Port
 

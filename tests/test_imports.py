@@ -75,13 +75,14 @@ def modules_loaded_by(*names: str) -> set[str]:
 
 
 def test_planners_and_the_controllers_client_run_without_ryu() -> None:
-    loaded = modules_loaded_by("controllers.plan", "controllers.routes", "controllers.client")
+    loaded = modules_loaded_by("controllers.planning.plan", "controllers.planning.routes", "controllers.client")
     assert "controllers" in loaded
     assert not loaded & {"ryu", "eventlet"}
 
 
 def test_a_fabric_is_computed_without_mininet() -> None:
-    loaded = modules_loaded_by("topologies.load", "fabric.model.lanes", "fabric.queueing.htb", "controllers.routes")
+    pure = ("topologies.load", "fabric.model.lanes", "fabric.queueing.htb", "controllers.planning.routes")
+    loaded = modules_loaded_by(*pure)
     assert "topologies" in loaded
     assert not loaded & {"mininet", "ryu"}
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from controllers.paths import planned_path
+from controllers.planning.paths import planned_path
 from experiments.live import LiveFabric, Tell
 from experiments.validation.findings import Fault
 from experiments.validation.rounds import Pair, Path

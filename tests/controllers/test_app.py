@@ -21,8 +21,8 @@ from ryu.ofproto import ofproto_parser, ofproto_v1_3, ofproto_v1_3_parser  # noq
 
 from controllers import messages  # noqa: E402
 from controllers.app import RouteKeeper  # noqa: E402
-from controllers.detours import BOUNCED, gate_mark  # noqa: E402
-from controllers.plan import (  # noqa: E402
+from controllers.planning.detours import BOUNCED, gate_mark  # noqa: E402
+from controllers.planning.plan import (  # noqa: E402
     BOUNCE_GROUP,
     DROP_GROUP,
     Bucket,
@@ -34,9 +34,9 @@ from controllers.plan import (  # noqa: E402
     Purpose,
     table_miss,
 )
+from controllers.planning.updates import Changes  # noqa: E402
 from controllers.routing import Repair, Routing  # noqa: E402
 from controllers.task import Task  # noqa: E402
-from controllers.updates import Changes  # noqa: E402
 from fabric.errors import ControllerError  # noqa: E402
 from tests.controllers.sizes import tree  # noqa: E402
 

@@ -20,9 +20,9 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from controllers.client import ControllerProcess, ControllerState
-from controllers.paths import planned_path
-from controllers.plan import RoutePlan, is_route
-from controllers.planner import plan_routes
+from controllers.planning.paths import planned_path
+from controllers.planning.plan import RoutePlan, is_route
+from controllers.planning.planner import plan_routes
 from controllers.routing import Repair, Routing
 from controllers.task import Task
 from fabric.emulation.openvswitch import controlled_by

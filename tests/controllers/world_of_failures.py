@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from controllers.paths import planned_path
+from controllers.planning.paths import planned_path
 from controllers.routing import Policy, Repair, Routing
 from experiments.live import LiveFabric, bring_up
 from fabric.emulation.openvswitch import tool

@@ -6,8 +6,8 @@ from itertools import combinations
 
 import pytest
 
-from controllers.plan import RoutePlan
-from controllers.planner import plan_routes
+from controllers.planning.plan import RoutePlan
+from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
 from experiments.bystanders import (
     APART,

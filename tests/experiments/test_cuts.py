@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from controllers.planner import plan_routes
+from controllers.planning.planner import plan_routes
 from controllers.routing import Repair, Routing
 from experiments.cuts import (
     Place,

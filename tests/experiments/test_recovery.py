@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from controllers.planner import plan_routes
+from controllers.planning.planner import plan_routes
 from controllers.routing import Repair, Routing
 from experiments.cuts import Cut, Place, choose_targets, crossed_links
 from experiments.flap_tables import summarize

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controllers.routes import plan_static_routes
+from controllers.planning.routes import plan_static_routes
 from experiments import tools
 from experiments.captures import captures
 from experiments.play import publish

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from controllers.routes import plan_static_routes
+from controllers.planning.routes import plan_static_routes
 from experiments import shared_cluster
 from experiments.job_config import Allocation, allocate, place_jobs
 from experiments.registry import resolve

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from controllers.paths import planned_path
+from controllers.planning.paths import planned_path
 from experiments.live import LiveFabric, bring_up
 from experiments.preload import PRELOAD
 from experiments.session import PhaseOutcome, Session

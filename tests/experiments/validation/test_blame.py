@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.paths import planned_path
-from controllers.routes import plan_static_routes
+from controllers.planning.paths import planned_path
+from controllers.planning.routes import plan_static_routes
 from experiments.validation.blame import PairResult, blame, blame_fault, unexplained
 from experiments.validation.rounds import nic_pairs
 from fabric.model.network import Port

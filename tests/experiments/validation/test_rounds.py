@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.paths import planned_path
-from controllers.plan import RoutePlan
-from controllers.routes import plan_static_routes
+from controllers.planning.paths import planned_path
+from controllers.planning.plan import RoutePlan
+from controllers.planning.routes import plan_static_routes
 from experiments.validation.expectations import busiest_flows, fair_goodputs_bps, goodput_bps
 from experiments.validation.load_tests import Load, in_turns, load_that_fits
 from experiments.validation.rounds import Pair, Path, all_to_all, nic_pairs, rounds, sample

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from controllers.ecmp import UDP, FiveTuple, way_of
-from controllers.plan import FlowRule, RoutePlan
-from controllers.planner import Moves
+from controllers.planning.ecmp import UDP, FiveTuple, way_of
+from controllers.planning.plan import FlowRule, RoutePlan
+from controllers.planning.planner import Moves
 from fabric.errors import ControllerError
 from fabric.model.identity import Role
 from fabric.model.network import Fabric, Nic, Port, Tier

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from controllers.distances import LiveGraph
-from controllers.planner import plan_routes
+from controllers.planning.distances import LiveGraph
+from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Repair, Routing
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric
-from tests.controllers.failing import FABRICS, ROUTINGS, Play, change_links
+from tests.controllers.planning.failing import FABRICS, ROUTINGS, Play, change_links
 from tests.controllers.sizes import tree
 
 SEQUENCES = 1000

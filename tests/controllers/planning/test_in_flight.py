@@ -11,7 +11,7 @@ import pytest
 
 from controllers.routing import Policy, Repair, Routing
 from fabric.model.network import Nic, Port, Tier
-from tests.controllers.failing import FABRICS, ROUTINGS, Play, change_links
+from tests.controllers.planning.failing import FABRICS, ROUTINGS, Play, change_links
 from tests.controllers.sizes import tree
 from tests.fakes import End, Packet, is_storage
 

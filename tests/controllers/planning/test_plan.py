@@ -6,8 +6,18 @@ import sys
 
 import pytest
 
-from controllers.plan import DROP_COOKIE_BIT, Bucket, FlowRule, Group, Mark, Priority, Purpose, RoutePlan, table_miss
-from controllers.routes import plan_static_routes
+from controllers.planning.plan import (
+    DROP_COOKIE_BIT,
+    Bucket,
+    FlowRule,
+    Group,
+    Mark,
+    Priority,
+    Purpose,
+    RoutePlan,
+    table_miss,
+)
+from controllers.planning.routes import plan_static_routes
 from fabric.errors import ControllerError
 from topologies.load import load_fabric
 
@@ -92,7 +102,7 @@ def test_groups_that_say_the_same_have_one_number() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["controllers.plan", "controllers.planner", "controllers.paths", "controllers.adaptive", "controllers.client"],
+    [*(f"controllers.planning.{name}" for name in ("plan", "planner", "paths", "adaptive")), "controllers.client"],
 )
 def test_planning_and_asking_import_neither_ryu_nor_mininet(module: str) -> None:
     code = f"import sys, {module}; print(sorted({{'ryu', 'eventlet', 'mininet'}} & set(sys.modules)))"

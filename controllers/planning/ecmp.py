@@ -14,7 +14,7 @@ import struct
 from dataclasses import dataclass
 from zlib import crc32
 
-from controllers.plan import Hashing
+from controllers.planning.plan import Hashing
 
 TCP, UDP = socket.IPPROTO_TCP, socket.IPPROTO_UDP
 _WORD = 0xFFFFFFFF

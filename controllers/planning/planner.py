@@ -16,11 +16,11 @@ from functools import cached_property, lru_cache
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from controllers.detours import PLAIN, Detours
-from controllers.distances import LiveGraph
-from controllers.ecmp import hashing_of
-from controllers.plan import FlowRule, Group, Hashing, Mark, Parts, Priority, Purpose, RoutePlan, SwitchPlan
-from controllers.routes import STORAGE_PREFIX, Route, plan_static_routes, static_routes
+from controllers.planning.detours import PLAIN, Detours
+from controllers.planning.distances import LiveGraph
+from controllers.planning.ecmp import hashing_of
+from controllers.planning.plan import FlowRule, Group, Hashing, Mark, Parts, Priority, Purpose, RoutePlan, SwitchPlan
+from controllers.planning.routes import STORAGE_PREFIX, Route, plan_static_routes, static_routes
 from controllers.routing import Policy, Repair, Routing
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Link, Nic

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from controllers.plan import FlowRule, Group, RoutePlan, RuleKey, SwitchPlan, is_route
+from controllers.planning.plan import FlowRule, Group, RoutePlan, RuleKey, SwitchPlan, is_route
 
 _FIRST = -1
 """The round of what others lean on: it comes before distance 0."""

@@ -103,7 +103,8 @@ def _group_number(buckets: tuple[Bucket, ...], bounces: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Hashing:
-    """An action: hash a packet's 5-tuple (see controllers.ecmp), and let the ways table send it one of ``ways`` ways.
+    """An action: hash a packet's 5-tuple (see controllers.planning.ecmp), and let the ways table send it one of
+    ``ways`` ways.
 
     ``choice`` says which set of ways, so that switches keep several.
     """

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from controllers.planner import Moves, plan_routes
+from controllers.planning.planner import Moves, plan_routes
+from controllers.planning.updates import rounds_to
 from controllers.routing import Policy, Repair, Routing
-from controllers.updates import rounds_to
 from fabric.model.network import Fabric, Nic, Tier
 from tests.controllers.sizes import tree
 from tests.fakes import FakeFabric, Fates, reachable

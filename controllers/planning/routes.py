@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from controllers.plan import FlowRule, Priority, Purpose, RoutePlan, table_miss
+from controllers.planning.plan import FlowRule, Priority, Purpose, RoutePlan, table_miss
 from fabric.errors import TopologyError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Nic, Port, Tier

@@ -9,15 +9,15 @@ from hashlib import blake2b
 
 import pytest
 
-from controllers.adaptive import decide
-from controllers.detours import ring
-from controllers.ecmp import TCP, FiveTuple, hashing_of, way_of
-from controllers.paths import path_load, planned_path, planned_paths, port_load
-from controllers.plan import Purpose, RoutePlan
-from controllers.planner import Planner, plan_routes
-from controllers.routes import plan_static_routes
+from controllers.planning.adaptive import decide
+from controllers.planning.detours import ring
+from controllers.planning.ecmp import TCP, FiveTuple, hashing_of, way_of
+from controllers.planning.paths import path_load, planned_path, planned_paths, port_load
+from controllers.planning.plan import Purpose, RoutePlan
+from controllers.planning.planner import Planner, plan_routes
+from controllers.planning.routes import plan_static_routes
+from controllers.planning.updates import Installed, rounds_to
 from controllers.routing import AdaptiveConfig, Policy, Repair, Routing
-from controllers.updates import Installed, rounds_to
 from fabric.config import checked
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId, Role

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TypeVar
 
-from controllers.plan import Bucket, FlowRule, Group, Mark, Priority, Purpose
+from controllers.planning.plan import Bucket, FlowRule, Group, Mark, Priority, Purpose
 from fabric.errors import ControllerError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port

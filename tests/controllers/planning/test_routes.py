@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.paths import planned_path, port_load, uplink_load
-from controllers.plan import Priority, Purpose, RoutePlan, SwitchPlan
-from controllers.routes import plan_static_routes, spread
+from controllers.planning.paths import planned_path, port_load, uplink_load
+from controllers.planning.plan import Priority, Purpose, RoutePlan, SwitchPlan
+from controllers.planning.routes import plan_static_routes, spread
 from fabric.errors import ControllerError, TopologyError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Nic, Port, Tier
