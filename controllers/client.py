@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controllers.launcher import DEFAULT_OPENFLOW_PORT, DEFAULT_REST_PORT, HOST
+from controllers.app.launcher import DEFAULT_OPENFLOW_PORT, DEFAULT_REST_PORT, HOST
 from controllers.planning.plan import Parts, Purpose
 from fabric.errors import ControllerError
 
@@ -135,7 +135,7 @@ class ControllerProcess:
         self.log = log
         self.openflow_port = openflow_port
         self.rest_port = rest_port
-        command = [sys.executable, "-m", "controllers.launcher", "--task", str(task)]
+        command = [sys.executable, "-m", "controllers.app.launcher", "--task", str(task)]
         command += ["--openflow-port", str(openflow_port), "--rest-port", str(rest_port)]
         self._command = command
         self._process = self._started()

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from rich.table import Table
 
-from controllers import messages
+from controllers.app import messages
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Planner
 from controllers.planning.updates import Installed, Round, rounds_to

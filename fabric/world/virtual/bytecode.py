@@ -27,7 +27,7 @@ LATE = ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "p
 TIMEOUT_S = 600.0
 _IMPORT = """
 import contextlib, importlib, sys
-from controllers.launcher import mend_eventlet, patch_standard_library
+from controllers.app.launcher import mend_eventlet, patch_standard_library
 patch_standard_library()
 mend_eventlet()
 for name in sys.argv[1:]:

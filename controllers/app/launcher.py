@@ -1,4 +1,4 @@
-"""Start the controller: ``python -m controllers.launcher --task FILE``.
+"""Start the controller: ``python -m controllers.app.launcher --task FILE``.
 
 The only file that touches eventlet: it patches the standard library before anything of Ryu is imported, and provides
 names that Ryu 4.34 misses in eventlet 0.33 and later.
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m controllers.launcher", description="Keeps switches at their routes."
+        prog="python -m controllers.app.launcher", description="Keeps switches at their routes."
     )
     parser.add_argument("--task", type=Path, required=True, help="the fabric and its routing, as Task.save wrote them")
     parser.add_argument("--openflow-port", type=int, default=DEFAULT_OPENFLOW_PORT, help="default: %(default)s")
@@ -64,7 +64,7 @@ def _serve(options: argparse.Namespace) -> None:
 
     for name in CHATTY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
-    import controllers.app  # noqa: F401  (declares the option "task")
+    import controllers.app.route_keeper  # noqa: F401  (declares the option "task")
 
     cfg.CONF(args=[], project="ryu", default_config_files=[], default_config_dirs=[])
     for name, value in (
@@ -76,7 +76,7 @@ def _serve(options: argparse.Namespace) -> None:
     ):
         cfg.CONF.set_override(name, value)
     manager = AppManager.get_instance()
-    manager.load_apps(["controllers.app"])
+    manager.load_apps(["controllers.app.route_keeper"])
     services = manager.instantiate_apps(**manager.create_contexts())
     services.append(hub.spawn(wsgi.start_service(manager)))
     hub.joinall(services)

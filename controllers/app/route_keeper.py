@@ -33,12 +33,12 @@ from ryu.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISP
 from ryu.lib import hub
 from ryu.ofproto import ofproto_v1_3
 
-from controllers import messages
+from controllers.app import messages
+from controllers.app.asking import Questions
+from controllers.app.rest import Rest
 from controllers.planning.plan import BOUNCE_GROUP, DROP_GROUP, Purpose, RoutePlan
 from controllers.planning.planner import Moves, Planner, uncollected
 from controllers.planning.updates import Installed, Round, rounds_to
-from controllers.questions import Questions
-from controllers.rest import Rest
 from controllers.routing import Policy, Repair
 from controllers.task import Task
 from fabric.errors import ControllerError
@@ -95,7 +95,8 @@ class RouteKeeper(RyuApp):
         """Begin to keep switches at the plan; Ryu calls it."""
         hub.spawn(self._keep)
         if self.routing.policy is Policy.ADAPTIVE:
-            from controllers.depths import AdaptiveLeaves  # Here: it needs numpy, which takes long to import.
+            # Here: it needs numpy, which takes long to import.
+            from controllers.app.adaptive_leaves import AdaptiveLeaves
 
             hub.spawn(AdaptiveLeaves(self).run)
         return super().start()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controllers.launcher import mend_eventlet
+from controllers.app.launcher import mend_eventlet
 
 mend_eventlet()
 
@@ -19,8 +19,8 @@ from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER  # noqa: E40
 from ryu.lib import hub  # noqa: E402
 from ryu.ofproto import ofproto_parser, ofproto_v1_3, ofproto_v1_3_parser  # noqa: E402
 
-from controllers import messages  # noqa: E402
-from controllers.app import RouteKeeper  # noqa: E402
+from controllers.app import messages  # noqa: E402
+from controllers.app.route_keeper import RouteKeeper  # noqa: E402
 from controllers.planning.detours import BOUNCED, gate_mark  # noqa: E402
 from controllers.planning.plan import (  # noqa: E402
     BOUNCE_GROUP,

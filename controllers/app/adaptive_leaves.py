@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ryu.lib import hub
 
-from controllers import messages
+from controllers.app import messages
 from controllers.planning.adaptive import decide
 from controllers.planning.plan import Purpose
 from fabric.errors import ControllerError
@@ -19,7 +19,7 @@ from fabric.queueing.htb import QueueReader
 from fabric.world.netlink import Netlink
 
 if TYPE_CHECKING:
-    from controllers.app import RouteKeeper
+    from controllers.app.route_keeper import RouteKeeper
 
 _STATISTICS_TIMEOUT_S = 5.0
 

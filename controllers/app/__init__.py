@@ -1,0 +1,1 @@
+"""The controller's process: keeps switches at their routes by OpenFlow. Only here Ryu is imported."""
