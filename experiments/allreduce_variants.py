@@ -19,10 +19,10 @@ from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_size
 from traffic import metrics
-from traffic.collective import CollectiveJob, ElementsBytes
-from traffic.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind, trees_of
-from traffic.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
-from traffic.trees import sent_fractions, tree_flows
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind, trees_of
+from traffic.collectives.job import CollectiveJob, ElementsBytes
+from traffic.collectives.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
+from traffic.collectives.trees import sent_fractions, tree_flows
 
 PAPER_SIZE_BYTES = 186 * 2**20
 PAPER_BPS = {ServiceLevel.HFREDUCE: (6.3e9, 8.1e9), ServiceLevel.NCCL: (1.6e9, 4.8e9)}

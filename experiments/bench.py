@@ -32,7 +32,7 @@ from fabric.world.agents import AgentPool
 from fabric.world.engines import current_engine
 from topologies.load import load_fabric
 from traffic import metrics
-from traffic.hfreduce import HFReduceJob
+from traffic.collectives.hfreduce import HFReduceJob
 
 _FLOW_S = 8
 _STEPS = 7

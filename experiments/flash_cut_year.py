@@ -34,7 +34,7 @@ from fabric.results import TABLES
 from fabric.units import format_time
 from traffic import metrics
 from traffic.blackout import ProbeConfig, ProbeJob
-from traffic.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.job import Job
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob

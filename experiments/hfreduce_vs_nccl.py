@@ -34,8 +34,8 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_size
 from traffic import metrics
-from traffic.collective import CollectiveJob
-from traffic.hfreduce import TreeKind
+from traffic.collectives.hfreduce import TreeKind
+from traffic.collectives.job import CollectiveJob
 from traffic.job import Records
 
 QUESTION = "How fast are HFReduce and NCCL over growing numbers of nodes, and is it the network that limits them?"

@@ -28,13 +28,13 @@ from fabric.model.network import Fabric, Port
 from fabric.units import format_rate, format_time
 from traffic import metrics
 from traffic.background import BackgroundConfig, BackgroundJob
-from traffic.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows, sent_fraction
+from traffic.collectives.trees import tree_flows
 from traffic.job import Job
-from traffic.nccl import NcclConfig, NcclJob, nccl_flows, sent_fraction
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
 from traffic.storage.verification import Verification
-from traffic.trees import tree_flows
 
 QUESTION = "What do training and storage cost each other in one shared queue, and what in lanes?"
 _COLLECTIVES = (ServiceLevel.HFREDUCE, ServiceLevel.NCCL)

@@ -22,13 +22,13 @@ from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.units import format_time
 from traffic.background import BackgroundConfig, BackgroundJob
-from traffic.collective import zones_of
-from traffic.hfreduce import HFReduceConfig, HFReduceJob, trees_of
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, trees_of
+from traffic.collectives.job import zones_of
+from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows
+from traffic.collectives.trees import tree_flows
 from traffic.job import Job, Stage
-from traffic.nccl import NcclConfig, NcclJob, nccl_flows
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
-from traffic.trees import tree_flows
 
 _LEVELS = {level.label: level for level in DATA_LEVELS}
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=40)]

@@ -42,12 +42,12 @@ from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_time
 from traffic.blackout import ProbeConfig, ProbeFlow, ProbeJob
-from traffic.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.collectives.trees import tree_flows
 from traffic.job import Job
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
 from traffic.storage.verification import Verification
-from traffic.trees import tree_flows
 
 QUESTION = "What does a flapping link cost training and storage, and which repair keeps it small?"
 UNDISTURBED = "undisturbed"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
 
 PRELOAD = (
-    "traffic.hfreduce",
-    "traffic.nccl",
+    "traffic.collectives.hfreduce",
+    "traffic.collectives.nccl",
     "traffic.background",
     "traffic.blackout",
     "traffic.fan_in",

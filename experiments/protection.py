@@ -23,7 +23,7 @@ from fabric.model.network import Fabric
 from fabric.units import format_time
 from traffic import metrics
 from traffic.background import BackgroundConfig, BackgroundJob
-from traffic.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.job import Job
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traffic.trees import DoubleTree
+from traffic.collectives.trees import DoubleTree
 
 
 def crossing_pairs(trees: DoubleTree, zones: Sequence[int]) -> frozenset[tuple[int, int]]:

@@ -24,7 +24,7 @@ from fabric.world import inside, netns
 from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
 from traffic.blackout import ProbeConfig, ProbeFlow, ProbeJob
-from traffic.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.job import Job
 from traffic.storage.config import CheckpointConfig, ClientConfig, DataloaderConfig, StorageConfig
 from traffic.storage.job import StorageJob

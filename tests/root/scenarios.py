@@ -34,7 +34,7 @@ from fabric.world import inside, netns
 from fabric.world.agents import AgentPool
 from fabric.world.netlink import Netlink
 from topologies.load import load_fabric
-from traffic.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.job import Stage
 from traffic.storage.config import CheckpointConfig, DataloaderConfig, StorageConfig
 from traffic.storage.job import StorageJob

@@ -25,19 +25,12 @@ from pydantic import Field
 from fabric.config import SizeBytes, Strict
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from traffic.collective import (
-    AddressOf,
-    Collective,
-    CollectiveConfig,
-    CollectiveJob,
-    ElementsBytes,
-    zones_of,
-)
-from traffic.dataset import ELEMENT_BYTES, Floats, adder_of, pieces
+from traffic.collectives.chunk_link import Edge, Handoff, Slots
+from traffic.collectives.dataset import ELEMENT_BYTES, Floats, adder_of, pieces
+from traffic.collectives.job import AddressOf, Collective, CollectiveConfig, CollectiveJob, ElementsBytes, zones_of
+from traffic.collectives.rank import DEFAULT_SLOTS, Finished, Seat
+from traffic.collectives.trees import DoubleTree, double_binary_tree, sent_fractions, zone_aware_double_tree
 from traffic.job import Stage
-from traffic.links import Edge, Handoff, Slots
-from traffic.rank import DEFAULT_SLOTS, Finished, Seat
-from traffic.trees import DoubleTree, double_binary_tree, sent_fractions, zone_aware_double_tree
 
 
 class TreeKind(str, Enum):

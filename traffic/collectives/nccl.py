@@ -30,20 +30,14 @@ from pydantic import Field
 
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from traffic.collective import (
-    AddressOf,
-    Collective,
-    CollectiveConfig,
-    CollectiveJob,
-    ElementsBytes,
-)
-from traffic.dataset import ELEMENT_BYTES, pieces
-from traffic.hfreduce import TreeAllreduce
+from traffic.collectives.chunk_link import Edge, Handoff, Slots
+from traffic.collectives.dataset import ELEMENT_BYTES, pieces
+from traffic.collectives.hfreduce import TreeAllreduce
+from traffic.collectives.job import AddressOf, Collective, CollectiveConfig, CollectiveJob, ElementsBytes
+from traffic.collectives.rank import DEFAULT_SLOTS, Finished, Schedule, Seat
+from traffic.collectives.trees import double_binary_tree, sent_fractions, tree_flows
 from traffic.job import Stage
-from traffic.links import Edge, Handoff, Slots
 from traffic.metrics import busbw_factor
-from traffic.rank import DEFAULT_SLOTS, Finished, Schedule, Seat
-from traffic.trees import double_binary_tree, sent_fractions, tree_flows
 
 
 class Algorithm(str, Enum):

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric.errors import TrafficError
-from traffic.dataset import Buffer, Dataset, Floats, SumCheck, adder_of, pieces
-from traffic.hfreduce import TreeAllreduce, _HostMemory
-from traffic.links import Edge, Link, PeerGoneError
-from traffic.nccl import RingAllreduce
-from traffic.rank import Schedule, Seat, Worker
-from traffic.trees import Tree, double_binary_tree, zone_aware_double_tree
+from traffic.collectives.chunk_link import Edge, Link, PeerGoneError
+from traffic.collectives.dataset import Buffer, Dataset, Floats, SumCheck, adder_of, pieces
+from traffic.collectives.hfreduce import TreeAllreduce, _HostMemory
+from traffic.collectives.nccl import RingAllreduce
+from traffic.collectives.rank import Schedule, Seat, Worker
+from traffic.collectives.trees import Tree, double_binary_tree, zone_aware_double_tree
 
 TIMEOUT_S = 10.0
 

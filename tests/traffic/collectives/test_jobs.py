@@ -23,13 +23,13 @@ from fabric.world.agents import AgentPool
 from tests.crossings import crossing_pairs
 from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
-from traffic.collective import CollectiveJob, step_timeout_s
-from traffic.dataset import Dataset
-from traffic.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind
+from traffic.collectives.chunk_link import Edge
+from traffic.collectives.dataset import Dataset
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind
+from traffic.collectives.job import CollectiveJob, step_timeout_s
+from traffic.collectives.nccl import Algorithm, NcclConfig, NcclJob, RingAllreduce, nccl_flows, sent_fraction
+from traffic.collectives.rank import RankArguments, _accepted
 from traffic.job import Stage
-from traffic.links import Edge
-from traffic.nccl import Algorithm, NcclConfig, NcclJob, RingAllreduce, nccl_flows, sent_fraction
-from traffic.rank import RankArguments, _accepted
 from traffic.transport import SocketOptions, connect, listen
 
 FABRIC = load_fabric("fire_flyer_2_small", AT_20_MBIT)
@@ -45,7 +45,7 @@ def loopback(_: NodeId) -> str:
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    pool = AgentPool(preload=("traffic.hfreduce", "traffic.nccl", "traffic.background"))
+    pool = AgentPool(preload=("traffic.collectives.hfreduce", "traffic.collectives.nccl", "traffic.background"))
     yield Stage(FABRIC, pool, lambda _: None, seed=7)
     assert not pool.handles, "a test did not close its job"
 
@@ -275,7 +275,7 @@ class StoppedAtBirth:
         self._fork = job._fork
         self._job, self._attempts = job, attempts
         patch.setattr(job, "_fork", self._forked)
-        patch.setattr("traffic.collective.START_TIMEOUT_S", 1.0)
+        patch.setattr("traffic.collectives.job.START_TIMEOUT_S", 1.0)
 
     def _forked(self, rank: int, dataset: Dataset) -> None:
         self._fork(rank, dataset)

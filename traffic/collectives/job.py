@@ -1,7 +1,7 @@
 """Allreduces over TCP as jobs: their config, and the run's side, which starts ranks and orders their steps.
 
-Ranks are programs (:mod:`traffic.rank`). Steps are ordered over pipes, so the fabric carries only the collective's own
-bytes.
+Ranks are programs (:mod:`traffic.collectives.rank`). Steps are ordered over pipes, so the fabric carries only the
+collective's own bytes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.units import format_time
 from fabric.world.agents import AgentHandle
-from traffic.dataset import ELEMENT_BYTES, Dataset
-from traffic.job import Halt, Play, Records, Stage
-from traffic.links import StalledError
-from traffic.rank import (
+from traffic.collectives.chunk_link import StalledError
+from traffic.collectives.dataset import ELEMENT_BYTES, Dataset
+from traffic.collectives.rank import (
     DEFAULT_SLOTS,
     FAILURES_TIMEOUT_S,
     START_TIMEOUT_S,
@@ -38,6 +37,7 @@ from traffic.rank import (
     StepOrder,
     run_rank,
 )
+from traffic.job import Halt, Play, Records, Stage
 
 REPORT_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 10.0

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabric.errors import TrafficError
-from traffic.dataset import Floats
+from traffic.collectives.dataset import Floats
 from traffic.transport import silent_s, unacknowledged_bytes
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.crossings import crossing_pairs
-from traffic.trees import DoubleTree, Tree, double_binary_tree, sent_fractions, zone_aware_double_tree
+from traffic.collectives.trees import DoubleTree, Tree, double_binary_tree, sent_fractions, zone_aware_double_tree
 
 RANKS = range(2, 301)
 ZONE_SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=6)

@@ -21,9 +21,9 @@ from typing import Protocol
 
 from fabric.errors import TrafficError
 from fabric.world.agents import Agent
-from traffic.dataset import ELEMENT_BYTES, Buffer, Dataset, Floats, SumCheck
+from traffic.collectives.chunk_link import Edge, Link, PeerGoneError, StalledError
+from traffic.collectives.dataset import ELEMENT_BYTES, Buffer, Dataset, Floats, SumCheck
 from traffic.job import Halt, Play, Ready, Records, flow_rows
-from traffic.links import Edge, Link, PeerGoneError, StalledError
 from traffic.transport import FlowSampler, SocketOptions, UnreachableError, accept, connect, listen
 
 START_TIMEOUT_S = 60.0

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fabric.errors import TrafficError
-from traffic.dataset import Floats
-from traffic.links import Handoff, Link, PeerGoneError, Slots, StalledError
+from traffic.collectives.chunk_link import Handoff, Link, PeerGoneError, Slots, StalledError
+from traffic.collectives.dataset import Floats
 
 
 def floats(count: int) -> Floats:
