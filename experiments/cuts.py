@@ -14,7 +14,7 @@ from fabric.errors import ConfigError
 from fabric.failures.schedule import LinkFailure, Schedule
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Link, Tier
-from traffic.blackout import ProbeFlow
+from traffic.flows.probes import ProbeFlow
 
 Crossed = Mapping[ProbeFlow, frozenset[Link]]
 """The links that each flow crosses."""

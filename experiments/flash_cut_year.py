@@ -33,8 +33,8 @@ from fabric.model.network import Fabric, Tier
 from fabric.results import TABLES
 from fabric.units import format_time
 from traffic import metrics
-from traffic.blackout import ProbeConfig, ProbeJob
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.flows.probes import ProbeConfig, ProbeJob
 from traffic.job import Job
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob

@@ -23,7 +23,7 @@ from fabric.config import TimeS
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_rate
-from traffic.streams import OPERATION, Stream, StreamsJob, Timetable
+from traffic.flows.streams import OPERATION, Stream, StreamsJob, Timetable
 
 QUESTION = "What does a full port do to a flow that does not use it, with and without loss, in one lane and in two?"
 _IP_TCP_HEADERS_BYTES = 20 + 20 + 12

@@ -27,10 +27,10 @@ from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric, Port
 from fabric.units import format_rate, format_time
 from traffic import metrics
-from traffic.background import BackgroundConfig, BackgroundJob
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows, sent_fraction
 from traffic.collectives.trees import tree_flows
+from traffic.flows.background import BackgroundConfig, BackgroundJob
 from traffic.job import Job
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob

@@ -21,11 +21,11 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.units import format_time
-from traffic.background import BackgroundConfig, BackgroundJob
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, trees_of
 from traffic.collectives.job import zones_of
 from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows
 from traffic.collectives.trees import tree_flows
+from traffic.flows.background import BackgroundConfig, BackgroundJob
 from traffic.job import Job, Stage
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob

@@ -41,9 +41,9 @@ from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_time
-from traffic.blackout import ProbeConfig, ProbeFlow, ProbeJob
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.collectives.trees import tree_flows
+from traffic.flows.probes import ProbeConfig, ProbeFlow, ProbeJob
 from traffic.job import Job
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob

@@ -37,7 +37,7 @@ from fabric.model.network import Fabric, Link, Tier
 from fabric.stalls.audit import StallAudit
 from fabric.stalls.credits import held_at_rest
 from fabric.units import format_time
-from traffic.background import BackgroundConfig, BackgroundJob
+from traffic.flows.background import BackgroundConfig, BackgroundJob
 
 QUESTION = "Does a lossless fabric lose a frame or a credit, or stall without a reason, under random flows and cuts?"
 _LEAVING_FRAMES = 8

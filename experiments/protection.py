@@ -22,8 +22,8 @@ from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
 from fabric.units import format_time
 from traffic import metrics
-from traffic.background import BackgroundConfig, BackgroundJob
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.flows.background import BackgroundConfig, BackgroundJob
 from traffic.job import Job
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob

@@ -17,7 +17,7 @@ import pandas as pd
 from experiments.cuts import Cut
 from fabric.errors import TrafficError
 from fabric.results import TABLES, Phase
-from traffic.blackout import ProbeFlow
+from traffic.flows.probes import ProbeFlow
 
 PARTS = {
     "port_s": "port status",

@@ -27,7 +27,7 @@ from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
-from traffic.fan_in import FanIn, FanInJob
+from traffic.flows.fan_in import FanIn, FanInJob
 from traffic.job import Job
 
 QUESTION = "Does an incast's congestion spread further with adaptive routing, and whom does it slow?"

@@ -14,7 +14,7 @@ from fabric.stalls.audit import AuditReport
 from fabric.stalls.causes import Cause, Stall
 from fabric.stalls.credits import Held
 from fabric.units import format_time
-from traffic.background import COMPLETED
+from traffic.flows.background import COMPLETED
 
 _CUT = vl.Cause.LINK_DOWN.name.lower()
 _SHOWN = 20

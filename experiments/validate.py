@@ -30,7 +30,7 @@ from fabric.model.network import Fabric
 from fabric.world import inside
 from fabric.world.agents import AgentPool
 from fabric.world.engines import ENGINES, current_engine
-from traffic.rounds import PRELOAD as STREAMS_PRELOAD
+from traffic.flows.pair_streams import PRELOAD as STREAMS_PRELOAD
 from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
 
 _STYLES = {

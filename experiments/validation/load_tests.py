@@ -17,7 +17,7 @@ from fabric.measure.fidelity import UNACCOUNTED
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Nic, Port
 from fabric.units import format_rate, format_size
-from traffic.rounds import Streams
+from traffic.flows.pair_streams import Streams
 from traffic.storage.config import CheckpointConfig, DataloaderConfig, StorageConfig
 from traffic.storage.job import StorageJob
 from traffic.storage.verification import Verification

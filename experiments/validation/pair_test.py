@@ -13,7 +13,7 @@ from experiments.validation.link_tests import AGAIN_FRACTION, ATTEMPTS
 from experiments.validation.rounds import Pair, Path, nic_pairs, rounds, sample
 from fabric.model.lanes import ServiceLevel
 from fabric.units import format_rate
-from traffic.rounds import Streams
+from traffic.flows.pair_streams import Streams
 
 PAIRS = "pairwise bandwidth"
 _LEAST_WINDOW_BYTES = 128 << 10

@@ -17,7 +17,7 @@ from experiments.recovery import Felt, cut_tables, parts_s, windows
 from fabric.errors import TrafficError
 from fabric.results import TABLES, Phase, empty_table
 from topologies.load import load_fabric
-from traffic.blackout import ProbeFlow
+from traffic.flows.probes import ProbeFlow
 from traffic.storage.verification import Verification
 
 FABRIC = load_fabric("fire_flyer_2_small")

@@ -23,8 +23,8 @@ from fabric.model.network import Link, Nic
 from fabric.world import inside, netns
 from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
-from traffic.blackout import ProbeConfig, ProbeFlow, ProbeJob
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.flows.probes import ProbeConfig, ProbeFlow, ProbeJob
 from traffic.job import Job
 from traffic.storage.config import CheckpointConfig, ClientConfig, DataloaderConfig, StorageConfig
 from traffic.storage.job import StorageJob

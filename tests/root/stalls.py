@@ -23,7 +23,7 @@ from fabric.world import inside
 from fabric.world.agents import AgentPool
 from fabric.world.netlink import Netlink
 from topologies.load import load_fabric
-from traffic.streams import Stream, StreamsJob, Timetable
+from traffic.flows.streams import Stream, StreamsJob, Timetable
 
 PHASE_S = 5.0
 STOPPED_FROM_S, STOPPED_S = 1.5, 1.5

@@ -28,7 +28,7 @@ from fabric.stalls.credits import held_at_rest
 from fabric.world import inside
 from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
-from traffic.streams import Stream, StreamsJob, Timetable
+from traffic.flows.streams import Stream, StreamsJob, Timetable
 
 TOPOLOGY = ("spines_per_zone=2", "switch_ports=4", "uplink_rate=1 Gbit/s")
 """Changes to head_of_line, so that there are circles to be made and every link can be full."""

@@ -45,7 +45,7 @@ def loopback(_: NodeId) -> str:
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    pool = AgentPool(preload=("traffic.collectives.hfreduce", "traffic.collectives.nccl", "traffic.background"))
+    pool = AgentPool(preload=("traffic.collectives.hfreduce", "traffic.collectives.nccl", "traffic.flows.background"))
     yield Stage(FABRIC, pool, lambda _: None, seed=7)
     assert not pool.handles, "a test did not close its job"
 

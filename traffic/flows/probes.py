@@ -30,7 +30,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Nic
 from fabric.world import inside
 from fabric.world.agents import Agent, AgentHandle
-from traffic.arrival_clock import ArrivalClock
+from traffic.flows.arrival_clock import ArrivalClock
 from traffic.job import Halt, Play, Ready, Records, Stage
 
 START_TIMEOUT_S = 60.0

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from traffic.arrival_clock import ArrivalClock
+from traffic.flows.arrival_clock import ArrivalClock
 
 MS = 1_000_000
 

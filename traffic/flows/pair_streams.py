@@ -23,7 +23,7 @@ from fabric.world.agents import Agent, AgentHandle
 from traffic.job import Ready, Stage
 from traffic.transport import SocketOptions, accept, connect, listen
 
-PRELOAD = ("traffic.rounds",)
+PRELOAD = ("traffic.flows.pair_streams",)
 """For :class:`fabric.world.agents.AgentPool`: what the programs import."""
 CONNECT_TIMEOUT_S = 5.0
 """Long enough for three SYNs to be lost and sent again (after 1 s, then 2 s)."""

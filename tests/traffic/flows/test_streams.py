@@ -15,9 +15,9 @@ from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES
 from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
-from traffic import streams
+from traffic.flows import streams
+from traffic.flows.streams import Received, Stream, StreamsJob, Timetable
 from traffic.job import Stage
-from traffic.streams import Received, Stream, StreamsJob, Timetable
 
 FABRIC = load_fabric("head_of_line")
 TIMETABLE = Timetable(warm_up_s=0.2, measured_s=0.4, spread_s=0.05)
@@ -27,7 +27,7 @@ TIMETABLE = Timetable(warm_up_s=0.2, measured_s=0.4, spread_s=0.05)
 def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[StreamsJob]:
     """Two streams, all of whose hosts are this machine's loopback."""
     monkeypatch.setattr(StreamsJob, "_address", lambda self, node: "127.0.0.1")
-    pool = AgentPool(["traffic.streams"])
+    pool = AgentPool(["traffic.flows.streams"])
     stage = Stage(FABRIC, pool, lambda node: None, seed=3, receive_window_bytes=256 * 1024)
     hosts = FABRIC.computes
     made = StreamsJob(

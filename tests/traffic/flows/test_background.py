@@ -17,7 +17,7 @@ from fabric.results import TABLES
 from fabric.world.agents import AgentPool
 from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
-from traffic.background import SIZE_CDFS, BackgroundConfig, BackgroundJob, arrivals
+from traffic.flows.background import SIZE_CDFS, BackgroundConfig, BackgroundJob, arrivals
 from traffic.job import Records, Stage
 
 FABRIC = load_fabric("fire_flyer_2_small", AT_20_MBIT)
@@ -93,7 +93,7 @@ def play(job: BackgroundJob, duration_s: float) -> Records:
 
 
 def stage() -> Stage:
-    return Stage(FABRIC, AgentPool(preload=("traffic.background",)), lambda _: None, seed=5)
+    return Stage(FABRIC, AgentPool(preload=("traffic.flows.background",)), lambda _: None, seed=5)
 
 
 def test_every_arrival_of_a_quiet_network_completes_and_has_a_row() -> None:

@@ -16,8 +16,8 @@ from fabric.model.network import Fabric, Nic
 from fabric.results import TABLES
 from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
-from traffic import fan_in
-from traffic.fan_in import FanIn, FanInJob
+from traffic.flows import fan_in
+from traffic.flows.fan_in import FanIn, FanInJob
 from traffic.job import Stage
 
 FABRIC = load_fabric("storage_zone_small")

@@ -14,8 +14,8 @@ from fabric.errors import TrafficError
 from fabric.results import TABLES
 from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
-from traffic.arrival_clock import ArrivalClock
-from traffic.blackout import (
+from traffic.flows.arrival_clock import ArrivalClock
+from traffic.flows.probes import (
     _PROBE,
     _TIMESPEC,
     Arrivals,
@@ -103,7 +103,7 @@ def test_a_clock_that_is_set_while_probes_come_makes_no_blackout(monkeypatch: py
     """The sink's stamps are the kernel's; what its program takes for the real time jumps by an hour, and so do they."""
     sock = _probe_socket(HostArguments("127.0.0.1", {}, 0, 0.001))
     steps_ns = [0]
-    monkeypatch.setattr("traffic.blackout.ArrivalClock", lambda: ArrivalClock(lambda: time.time_ns() + steps_ns[0]))
+    monkeypatch.setattr("traffic.flows.probes.ArrivalClock", lambda: ArrivalClock(lambda: time.time_ns() + steps_ns[0]))
     with sock:
         sink = _Sink(_SteppedStamps(sock, steps_ns))  # type: ignore[arg-type]
         sink.begin()
