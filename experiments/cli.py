@@ -251,7 +251,7 @@ def _add_reading(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run_doctor(options: argparse.Namespace, _: list[str]) -> int:
     """Print what this machine can do; 0 if experiments can run."""
-    from fabric.doctor import can_run, examine
+    from experiments.commands.doctor import can_run, examine
 
     findings = examine()
     ready = can_run(findings)
@@ -318,9 +318,9 @@ def list_experiments(options: argparse.Namespace, _: list[str]) -> int:
 
 def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
     """Run an experiment and print its answer; 3 if it is not to be believed."""
-    from experiments.answer import print_answer
+    from experiments.commands.answer import print_answer
+    from experiments.commands.progress import Display
     from experiments.launcher import play
-    from experiments.progress import Display
     from experiments.spec import RunSpec, prepare
 
     die_with_sudo()
@@ -343,7 +343,7 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
     """Print the path of packets between two hosts."""
-    from experiments.tools import print_path, probe_in_world
+    from experiments.commands.tools import print_path, probe_in_world
 
     fabric = _fabric_of(options)
     if not options.probe:
@@ -357,8 +357,8 @@ def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
     """Bring a fabric up and show Mininet's prompt."""
-    from experiments.prompt import ask
-    from experiments.tools import shell_in_world
+    from experiments.commands.prompt import ask
+    from experiments.commands.tools import shell_in_world
 
     fabric = _fabric_of(options)
     _require_queueing(fabric, options)
@@ -368,7 +368,7 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
     """Run an unmodified program on hosts."""
-    from experiments.tools import execute_in_world
+    from experiments.commands.tools import execute_in_world
 
     fabric = _fabric_of(options)
     if not options.program:
@@ -393,7 +393,7 @@ def run_validation(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def run_calibration(options: argparse.Namespace, arguments: list[str]) -> int:
     """Find the rate that this machine carries, or measure one."""
-    from experiments.calibrate import calibrate, load_config, measure_in_world
+    from experiments.commands.calibrate import calibrate, load_config, measure_in_world
     from experiments.rates import named_rate
     from topologies.rates import at_nic_rate
 
@@ -412,11 +412,11 @@ def run_calibration(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def run_bench(options: argparse.Namespace, arguments: list[str]) -> int:
     """Run a benchmark."""
-    from experiments.bench import run_in_world
+    from experiments.commands.bench import run_in_world
 
     fabric = None if options.topology is None else load_fabric(options.topology)
     if options.name == "plans":
-        from experiments.plan_cost import bench_plans
+        from experiments.commands.plan_cost import bench_plans
 
         bench_plans(options.topology)
         return 0

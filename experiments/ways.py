@@ -12,7 +12,7 @@ from controllers.planning.paths import planned_paths
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Moves, plan_routes
 from controllers.routing import Policy, Routing
-from experiments.probe import nics_for
+from experiments.commands.probe import nics_for
 from fabric.model.identity import NodeId
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Nic

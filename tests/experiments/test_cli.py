@@ -489,7 +489,7 @@ def test_one_result_is_not_compared(capsys: pytest.CaptureFixture[str], tmp_path
 def test_the_doctor_says_whether_experiments_can_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ready: bool, code: int
 ) -> None:
-    from fabric import doctor
+    from experiments.commands import doctor
 
     found = doctor.Finding("unshare", ready, True, "a [detail]", "" if ready else "apt-get install util-linux")
     monkeypatch.setattr(doctor, "examine", lambda: [found])

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from controllers.planning.routes import plan_static_routes
-from experiments import tools
 from experiments.captures import captures
+from experiments.commands import tools
+from experiments.commands.probe import nics_for, planned_hops
 from experiments.play import publish
-from experiments.probe import nics_for, planned_hops
 from experiments.spec import choose_directory
 from fabric.errors import ResultError, TopologyError, UsageError
 from fabric.model.identity import NodeId

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from experiments.commands.packet_hops import bring_up_by_config
+from experiments.commands.rate_search import Strain, find_rate
 from experiments.console import OUT, tell
 from experiments.isolation import IsolationConfig, all_jobs
-from experiments.packet_hops import bring_up_by_config
 from experiments.preload import PRELOAD
-from experiments.rate_search import Strain, find_rate
 from experiments.registry import resolve
 from experiments.session import PhaseOutcome, Session
 from fabric.errors import EmulationError, UsageError

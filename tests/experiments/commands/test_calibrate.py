@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from experiments import rates
-from experiments.calibrate import USED, load_config, strain_of
+from experiments.commands.calibrate import USED, load_config, strain_of
 from experiments.rates import CALIBRATED, named_rate, rate_settings
 from experiments.registry import resolve
 from experiments.session import PhaseOutcome

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.rate_search import CLOSE, LOWEST_BPS, MOST_MEASUREMENTS, Strain, find_rate
+from experiments.commands.rate_search import CLOSE, LOWEST_BPS, MOST_MEASUREMENTS, Strain, find_rate
 from fabric.errors import EmulationError
 
 CEILING_BPS = 200 * 10**9

@@ -21,10 +21,10 @@ from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes
 from controllers.routing import Routing
 from experiments.captures import captures
+from experiments.commands.probe import Hop, nics_for, planned_hops, probe
 from experiments.config import queues_of
 from experiments.console import ERR, OUT, tell
 from experiments.live import LiveFabric, bring_up
-from experiments.probe import Hop, nics_for, planned_hops, probe
 from fabric.errors import TrafficError, UsageError
 from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fabric import doctor
-from fabric.doctor import Finding, can_run, examine
+from experiments.commands import doctor
+from experiments.commands.doctor import Finding, can_run, examine
 from fabric.emulation.openvswitch import Datapath
 from fabric.world import modules
 

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 
 from rich.table import Table
 
+from experiments.commands.packet_hops import bench_hops, bench_queueings, bring_up_by_config, wall_s
 from experiments.console import OUT, tell
 from experiments.isolation import IsolationConfig, hfreduce_flows, hfreduce_ranks
 from experiments.live import LiveFabric
-from experiments.packet_hops import bench_hops, bench_queueings, bring_up_by_config, wall_s
 from experiments.placement import link_loads
 from experiments.preload import PRELOAD
 from experiments.registry import resolve

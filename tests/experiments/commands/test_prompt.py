@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from experiments import prompt
+from experiments.commands import prompt
 from fabric.world.virtual.dialogue import LONGEST_LINE_BYTES
 
 

@@ -1,0 +1,1 @@
+"""What the command ``fabric`` can do besides running experiments."""
