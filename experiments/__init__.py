@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from experiments.launcher import launch as launch
-    from experiments.launcher import load as load
-    from experiments.spec import RunSpec as RunSpec
+    from experiments.run.launcher import launch as launch
+    from experiments.run.launcher import load as load
+    from experiments.run.spec import RunSpec as RunSpec
 
-_HOMES = {"RunSpec": "experiments.spec", "launch": "experiments.launcher", "load": "experiments.launcher"}
+_HOMES = {"RunSpec": "experiments.run.spec", "launch": "experiments.run.launcher", "load": "experiments.run.launcher"}
 
 
 def __getattr__(name: str) -> Any:

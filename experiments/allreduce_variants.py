@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from experiments.config import RunConfig
 from experiments.isolation import RankOrder
-from experiments.placement import Flow
-from experiments.session import Session
+from experiments.run.config import RunConfig
+from experiments.run.placement import Flow
+from experiments.run.session import Session
 from fabric.config import TimeS
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import Queueing, ServiceLevel

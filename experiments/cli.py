@@ -18,8 +18,8 @@ from typing import NoReturn
 from rich.table import Table
 
 from controllers.routing import Policy, Repair
-from experiments.config import queue_faults, queues_of, require_engine_for_jitter, split_fabric_settings
-from experiments.console import ERR, OUT, tell
+from experiments.run.config import queue_faults, queues_of, require_engine_for_jitter, split_fabric_settings
+from experiments.run.console import ERR, OUT, tell
 from fabric.errors import ConfigError, FabricError, UsageError
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
@@ -320,8 +320,8 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
     """Run an experiment and print its answer; 3 if it is not to be believed."""
     from experiments.commands.answer import print_answer
     from experiments.commands.progress import Display
-    from experiments.launcher import play
-    from experiments.spec import RunSpec, prepare
+    from experiments.run.launcher import play
+    from experiments.run.spec import RunSpec, prepare
 
     die_with_sudo()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # Or the run would be killed, not ended.
@@ -394,7 +394,7 @@ def run_validation(options: argparse.Namespace, arguments: list[str]) -> int:
 def run_calibration(options: argparse.Namespace, arguments: list[str]) -> int:
     """Find the rate that this machine carries, or measure one."""
     from experiments.commands.calibrate import calibrate, load_config, measure_in_world
-    from experiments.rates import named_rate
+    from experiments.run.rates import named_rate
     from topologies.rates import at_nic_rate
 
     topology = read_topology(options.topology, options.overrides)

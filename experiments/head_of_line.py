@@ -16,9 +16,9 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from experiments.config import Choices, RunConfig
-from experiments.session import PhaseOutcome, Session
-from experiments.stalls import stall_metrics
+from experiments.run.config import Choices, RunConfig
+from experiments.run.session import PhaseOutcome, Session
+from experiments.run.stall_metrics import stall_metrics
 from fabric.config import TimeS
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric

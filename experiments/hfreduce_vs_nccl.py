@@ -27,8 +27,8 @@ from experiments.allreduce_variants import (
     zones_of_nodes,
 )
 from experiments.isolation import RankOrder
-from experiments.placement import link_loads, order_ranks
-from experiments.session import PhaseOutcome, Session
+from experiments.run.placement import link_loads, order_ranks
+from experiments.run.session import PhaseOutcome, Session
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric

@@ -10,7 +10,7 @@ import pandas as pd
 
 from controllers.routing import Policy
 from experiments.bystanders import APART, CROSSING, TIERS, Incast, Pair, tiers
-from experiments.session import Session
+from experiments.run.session import Session
 from experiments.spreading import CongestedConfig, congested_ports, count_by_tier, read_metrics, slowdowns
 from fabric.model.lanes import Queueing
 from fabric.units import format_size, format_time

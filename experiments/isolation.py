@@ -16,10 +16,10 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from experiments.config import Choices, RunConfig
-from experiments.placement import Flow, order_ranks
-from experiments.session import PhaseOutcome, Session
-from experiments.stalls import stall_metrics, stalls_tables
+from experiments.run.config import Choices, RunConfig
+from experiments.run.placement import Flow, order_ranks
+from experiments.run.session import PhaseOutcome, Session
+from experiments.run.stall_metrics import stall_metrics, stalls_tables
 from fabric.config import TimeS
 from fabric.emulation.capture import LevelCounter
 from fabric.model.identity import NodeId, Role

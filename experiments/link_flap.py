@@ -19,7 +19,6 @@ from pydantic import Field, StringConstraints
 
 from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
-from experiments.config import RunConfig
 from experiments.cuts import (
     Crossed,
     Cut,
@@ -33,9 +32,10 @@ from experiments.cuts import (
     plan_cuts,
 )
 from experiments.flap_tables import summarize
-from experiments.placement import order_ranks
 from experiments.recovery import Felt, cut_tables, windows
-from experiments.session import PhaseOutcome, Session
+from experiments.run.config import RunConfig
+from experiments.run.placement import order_ranks
+from experiments.run.session import PhaseOutcome, Session
 from fabric.config import TimeS
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing, ServiceLevel

@@ -27,8 +27,8 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from controllers.routing import Repair, Routing
-from experiments.config import RunConfig
-from experiments.session import Session
+from experiments.run.config import RunConfig
+from experiments.run.session import Session
 from experiments.soak_tables import Round, soak_checks, summarize
 from fabric.config import Strict, TimeS
 from fabric.failures.schedule import LinkFailure, Schedule

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from experiments.config import Choices, RunConfig
 from experiments.isolation import RankOrder, hfreduce_flows, hfreduce_ranks, started
-from experiments.session import PhaseOutcome, Session
+from experiments.run.config import Choices, RunConfig
+from experiments.run.session import PhaseOutcome, Session
 from fabric.config import TimeS
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric

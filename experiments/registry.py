@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from experiments.allreduce_variants import HFReduceVsNcclConfig
-from experiments.config import RunConfig, split_topology_setting, with_whole_topology
 from experiments.flash_cut_year import QUESTION as FLASH_CUT_YEAR_QUESTION
 from experiments.flash_cut_year import FlashCutYearConfig, run_flash_cut_year
 from experiments.head_of_line import QUESTION as HEAD_OF_LINE_QUESTION
@@ -25,7 +24,8 @@ from experiments.protection import QUESTION as PROTECTION_QUESTION
 from experiments.protection import ProtectionConfig, run_protection
 from experiments.routing_incast import QUESTION as ROUTING_INCAST_QUESTION
 from experiments.routing_incast import RoutingIncastConfig, run_routing_incast
-from experiments.session import Session
+from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
+from experiments.run.session import Session
 from experiments.shared_cluster import QUESTION as SHARED_CLUSTER_QUESTION
 from experiments.shared_cluster import SharedClusterConfig, run_shared_cluster
 from fabric.config import checked, read_yaml, unknown_key, with_overrides

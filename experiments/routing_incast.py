@@ -18,9 +18,9 @@ from pydantic import Field, field_validator
 from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
 from experiments.bystanders import Incast, Pair, choose_bystanders
-from experiments.config import Choices, RunConfig
 from experiments.incast_tables import INCAST, Move, Seen, Variant, summarize
-from experiments.session import PhaseOutcome, Session
+from experiments.run.config import Choices, RunConfig
+from experiments.run.session import PhaseOutcome, Session
 from experiments.spreading import CongestedConfig
 from fabric.config import SizeBytes, Strict, TimeS, unknown_key
 from fabric.errors import ConfigError

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from experiments.config import RunConfig
-from experiments.job_config import Allocation, AnyJobConfig, PlacedJob, job_faults, place_jobs
-from experiments.session import PhaseOutcome, Session
+from experiments.run.config import RunConfig
+from experiments.run.job_config import Allocation, AnyJobConfig, PlacedJob, job_faults, place_jobs
+from experiments.run.session import PhaseOutcome, Session
 from fabric.config import TimeS
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric

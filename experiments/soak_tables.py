@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.session import PhaseOutcome, Session
+from experiments.run.session import PhaseOutcome, Session
 from fabric.measure.fidelity import Check
 from fabric.queueing import vl
 from fabric.stalls.audit import AuditReport

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 
 from rich.table import Table
 
-from experiments.config import queues_of
-from experiments.console import OUT, tell
-from experiments.live import LiveFabric, bring_up
+from experiments.run.config import queues_of
+from experiments.run.console import OUT, tell
+from experiments.run.live import LiveFabric, bring_up
 from experiments.validation.bench import Bench, Settings
 from experiments.validation.findings import Fault, Outcome, TestResult
 from experiments.validation.injection import Injection, read_faults

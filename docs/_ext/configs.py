@@ -14,8 +14,8 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
 import topologies
-from experiments.config import RunConfig
 from experiments.registry import EXPERIMENTS
+from experiments.run.config import RunConfig
 from fabric import units
 
 _QUANTITIES = {

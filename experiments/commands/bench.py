@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from rich.table import Table
 
 from experiments.commands.packet_hops import bench_hops, bench_queueings, bring_up_by_config, wall_s
-from experiments.console import OUT, tell
 from experiments.isolation import IsolationConfig, hfreduce_flows, hfreduce_ranks
-from experiments.live import LiveFabric
-from experiments.placement import link_loads
-from experiments.preload import PRELOAD
 from experiments.registry import resolve
-from experiments.session import Session
+from experiments.run.console import OUT, tell
+from experiments.run.live import LiveFabric
+from experiments.run.placement import link_loads
+from experiments.run.preload import PRELOAD
+from experiments.run.session import Session
 from fabric.emulation.build import build_with_stock_mininet
 from fabric.measure.calibration import LinkCalibration, calibrate
 from fabric.measure.census import lane_counters

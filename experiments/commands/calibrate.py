@@ -16,11 +16,11 @@ from typing import Any
 
 from experiments.commands.packet_hops import bring_up_by_config
 from experiments.commands.rate_search import Strain, find_rate
-from experiments.console import OUT, tell
 from experiments.isolation import IsolationConfig, all_jobs
-from experiments.preload import PRELOAD
 from experiments.registry import resolve
-from experiments.session import PhaseOutcome, Session
+from experiments.run.console import OUT, tell
+from experiments.run.preload import PRELOAD
+from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import EmulationError, UsageError
 from fabric.measure.carried_rates import CarriedRate, keep, this_machine
 from fabric.measure.verdict import Check, Status

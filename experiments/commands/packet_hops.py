@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from controllers.planning.paths import planned_path
-from experiments.console import OUT, tell
-from experiments.live import LiveFabric, bring_up
+from experiments.run.console import OUT, tell
+from experiments.run.live import LiveFabric, bring_up
 from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
 from fabric.model.lanes import FlowControl, QueueConfig, Queueing, plan_lanes

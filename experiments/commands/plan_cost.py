@@ -18,7 +18,7 @@ from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Planner
 from controllers.planning.updates import Installed, Round, rounds_to
 from controllers.routing import Policy, Repair, Routing
-from experiments.console import OUT
+from experiments.run.console import OUT
 from fabric.model.network import Fabric, Tier
 from topologies.load import load_fabric
 

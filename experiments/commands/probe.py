@@ -11,7 +11,7 @@ from pathlib import Path
 
 from controllers.planning.paths import PROBE_PORT, planned_path
 from controllers.planning.plan import RoutePlan
-from experiments.live import LiveFabric
+from experiments.run.live import LiveFabric
 from fabric.errors import UsageError
 from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId, Role

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from experiments.console import ERR
+from experiments.run.console import ERR
 from fabric.world.virtual.dialogue import LONGEST_LINE_BYTES
 
 PROMPT = "mininet> "

@@ -20,11 +20,11 @@ from controllers.planning.paths import planned_paths, port_load
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes
 from controllers.routing import Routing
-from experiments.captures import captures
 from experiments.commands.probe import Hop, nics_for, planned_hops, probe
-from experiments.config import queues_of
-from experiments.console import ERR, OUT, tell
-from experiments.live import LiveFabric, bring_up
+from experiments.run.captures import captures
+from experiments.run.config import queues_of
+from experiments.run.console import ERR, OUT, tell
+from experiments.run.live import LiveFabric, bring_up
 from fabric.errors import TrafficError, UsageError
 from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId

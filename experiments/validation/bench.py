@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from controllers.planning.paths import planned_path
-from experiments.live import LiveFabric, Tell
+from experiments.run.live import LiveFabric, Tell
 from experiments.validation.findings import Fault
 from experiments.validation.rounds import Pair, Path
 from fabric.measure.machine_checks import machine_checks

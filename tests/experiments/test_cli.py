@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from experiments import cli, launcher
+from experiments import cli
 from experiments.cli import main
-from experiments.config import queues_of, split_fabric_settings
 from experiments.registry import EXPERIMENTS
-from experiments.spec import Prepared
+from experiments.run import launcher
+from experiments.run.config import queues_of, split_fabric_settings
+from experiments.run.spec import Prepared
 from fabric.errors import FabricError
 from fabric.model.lanes import QueueConfig
 from fabric.world.engine import Engine

@@ -19,7 +19,7 @@ from experiments.head_of_line import (
     summarize,
 )
 from experiments.registry import resolve
-from experiments.session import PhaseOutcome, Session
+from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
 from fabric.measure.census import Conservation
 from fabric.model.lanes import Queueing

@@ -13,7 +13,7 @@ import pytest
 from experiments.allreduce_variants import HFReduceVsNcclConfig, chosen_nodes, nodes_by_zone, phase_name, variants
 from experiments.hfreduce_vs_nccl import CountedSteps, explanation, summarize
 from experiments.registry import resolve
-from experiments.session import Session
+from experiments.run.session import Session
 from fabric.config import checked
 from fabric.errors import ConfigError
 from fabric.model.lanes import ServiceLevel

@@ -12,7 +12,7 @@ import pytest
 
 from experiments.isolation import IsolationConfig, busiest_switch_port, summarize
 from experiments.registry import resolve
-from experiments.session import PhaseOutcome, Session
+from experiments.run.session import PhaseOutcome, Session
 from fabric.measure.census import Conservation
 from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES, Phase, ResultWriter, empty_table

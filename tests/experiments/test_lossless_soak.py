@@ -13,7 +13,7 @@ import pytest
 from controllers.routing import Repair
 from experiments.lossless_soak import LosslessSoakConfig, flaps_of_round
 from experiments.registry import resolve
-from experiments.session import PhaseOutcome, Session
+from experiments.run.session import PhaseOutcome, Session
 from experiments.soak_tables import Round, soak_checks, summarize
 from fabric.errors import ConfigError
 from fabric.failures.schedule import Schedule

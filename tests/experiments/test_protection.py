@@ -10,7 +10,7 @@ import pytest
 
 from experiments.protection import Point, ProtectionConfig, promised_share, summarize
 from experiments.registry import EXPERIMENTS, resolve
-from experiments.session import PhaseOutcome, Session
+from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
 from fabric.measure.census import Conservation
 from fabric.model.lanes import Queueing, ServiceLevel

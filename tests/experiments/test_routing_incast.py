@@ -13,7 +13,7 @@ from experiments.bystanders import DOWN, TIERS, TO_CLIENT, UP
 from experiments.incast_tables import INCAST, Move, Seen, Variant, answer, summarize
 from experiments.registry import resolve
 from experiments.routing_incast import RoutingIncastConfig, choose, variants
-from experiments.session import Session
+from experiments.run.session import Session
 from experiments.spreading import (
     CongestedConfig,
     congested_ports,

@@ -11,8 +11,8 @@ import pytest
 
 from controllers.planning.routes import plan_static_routes
 from experiments import shared_cluster
-from experiments.job_config import Allocation, allocate, place_jobs
 from experiments.registry import resolve
+from experiments.run.job_config import Allocation, allocate, place_jobs
 from experiments.shared_cluster import SharedClusterConfig, job_metrics, overlap_s, slowdown
 from fabric.errors import ConfigError
 from fabric.model.lanes import ServiceLevel

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from controllers.planning.paths import planned_path
-from experiments.live import LiveFabric, bring_up
-from experiments.preload import PRELOAD
-from experiments.session import PhaseOutcome, Session
+from experiments.run.live import LiveFabric, bring_up
+from experiments.run.preload import PRELOAD
+from experiments.run.session import PhaseOutcome, Session
 from fabric.config import checked
 from fabric.failures.config import FailureConfig, schedule_failures
 from fabric.measure.fidelity import conservation_checks

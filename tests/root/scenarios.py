@@ -24,8 +24,8 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
 
-from experiments.live import LiveFabric, bring_up
-from experiments.preload import PRELOAD
+from experiments.run.live import LiveFabric, bring_up
+from experiments.run.preload import PRELOAD
 from fabric.errors import TrafficError
 from fabric.model.lanes import Lane, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port

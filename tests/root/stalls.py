@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from experiments.live import LiveFabric, bring_up
-from experiments.preload import PRELOAD
-from experiments.session import Session
+from experiments.run.live import LiveFabric, bring_up
+from experiments.run.preload import PRELOAD
+from experiments.run.session import Session
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
 from fabric.queueing.htb import rate_requests

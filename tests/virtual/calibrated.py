@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sys
 
-from experiments.live import bring_up
+from experiments.run.live import bring_up
 from fabric.measure.calibration import calibrate
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.world import inside

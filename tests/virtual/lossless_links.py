@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.live import LiveFabric, bring_up
 from experiments.lossless_soak import LosslessSoakConfig, run_lossless_soak
-from experiments.preload import PRELOAD
 from experiments.registry import resolve
-from experiments.session import PhaseOutcome, Session
-from experiments.stalls import stall_metrics
+from experiments.run.live import LiveFabric, bring_up
+from experiments.run.preload import PRELOAD
+from experiments.run.session import PhaseOutcome, Session
+from experiments.run.stall_metrics import stall_metrics
 from fabric.config import checked
 from fabric.emulation.openvswitch import tool
 from fabric.errors import EmulationError

@@ -19,7 +19,7 @@ from typing import Any
 
 from controllers.planning.paths import planned_path
 from controllers.routing import Policy, Repair, Routing
-from experiments.live import LiveFabric, bring_up
+from experiments.run.live import LiveFabric, bring_up
 from fabric.emulation.openvswitch import tool
 from fabric.model.encoding import fabric_from_json
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes

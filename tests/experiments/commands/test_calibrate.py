@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from experiments import rates
 from experiments.commands.calibrate import USED, load_config, strain_of
-from experiments.rates import CALIBRATED, named_rate, rate_settings
 from experiments.registry import resolve
-from experiments.session import PhaseOutcome
+from experiments.run import rates
+from experiments.run.rates import CALIBRATED, named_rate, rate_settings
+from experiments.run.session import PhaseOutcome
 from fabric.errors import UsageError
 from fabric.measure.carried_rates import CarriedRate, Machine, keep
 from fabric.measure.census import Conservation

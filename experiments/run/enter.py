@@ -1,6 +1,6 @@
-"""``python -m experiments.enter ENGINE PARENT GUEST``: goes on as :mod:`experiments.play` in a run's own namespaces or
-guest, and ends with the process ``PARENT`` that started it. What is on stdin is for that program, and stdout has a line
-per event (:mod:`experiments.events`)."""
+"""``python -m experiments.run.enter ENGINE PARENT GUEST``: goes on as :mod:`experiments.run.play` in a run's own
+namespaces or guest, and ends with the process ``PARENT`` that started it. What is on stdin is for that program, and
+stdout has a line per event (:mod:`experiments.run.events`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from experiments.events import ClockProgress, EventLines, Note, failure_of
+from experiments.run.events import ClockProgress, EventLines, Note, failure_of
 from fabric.errors import FabricError
 from fabric.world.engine import Front, Guest
 from fabric.world.engines import engine_named
@@ -36,7 +36,7 @@ def main(engine: str, parent: str, guest: str) -> int:
 
     front = Front(show, tell=lambda text: lines.report(Note(text)), stdout=lines, gives=True)
     try:
-        engine_named(engine).enter([sys.executable, "-m", "experiments.play"], _guest(guest), front)
+        engine_named(engine).enter([sys.executable, "-m", "experiments.run.play"], _guest(guest), front)
     except FabricError as error:
         lines.report(failure_of(error))
         return error.exit_code

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from experiments import timeline
-from experiments.timeline import JobWindow, Timeline
+from experiments.run import timeline
+from experiments.run.timeline import JobWindow, Timeline
 from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
 from traffic.job import Records

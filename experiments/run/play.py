@@ -1,6 +1,7 @@
-"""``python -m experiments.play``: plays a run in its own namespaces or guest, and leaves its directory.
+"""``python -m experiments.run.play``: plays a run in its own namespaces or guest, and leaves its directory.
 
-It is given an :class:`experiments.order.Order`, and reports on stdout, a line per event (:mod:`experiments.events`).
+It is given an :class:`experiments.run.order.Order`, and reports on stdout, a line per event
+(:mod:`experiments.run.events`).
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from experiments.captures import captures
-from experiments.config import RunConfig
-from experiments.congestion import tell_congestion
-from experiments.events import EventLines, Note, PhaseProgress, Report, failure_of
-from experiments.handover import copy_to_user
-from experiments.live import bring_up
-from experiments.order import Order
-from experiments.preload import PRELOAD
 from experiments.registry import Experiment, resolve
-from experiments.session import Session
+from experiments.run.captures import captures
+from experiments.run.config import RunConfig
+from experiments.run.congestion import tell_congestion
+from experiments.run.events import EventLines, Note, PhaseProgress, Report, failure_of
+from experiments.run.handover import copy_to_user
+from experiments.run.live import bring_up
+from experiments.run.order import Order
+from experiments.run.preload import PRELOAD
+from experiments.run.session import Session
 from fabric.errors import FabricError, ResultError
 from fabric.model.lanes import plan_lanes
 from fabric.report.page import write_report

@@ -14,8 +14,8 @@ from pydantic import Field
 from controllers.planning.paths import path_load
 from controllers.planning.plan import RoutePlan
 from experiments.commands.probe import nics_for
-from experiments.placement import Flow, order_ranks
-from experiments.timeline import JobWindow
+from experiments.run.placement import Flow, order_ranks
+from experiments.run.timeline import JobWindow
 from fabric.config import Strict, TimeS
 from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel

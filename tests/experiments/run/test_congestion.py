@@ -10,10 +10,10 @@ import pytest
 
 from controllers.client import ControllerEvent
 from controllers.routing import Policy, Routing
-from experiments.congestion import congestion_frames, tell_congestion
-from experiments.congestion_tables import Found, congestion_metrics, congestion_tables, longest_s
-from experiments.session import Session
-from experiments.ways import WayFinder, moves_in
+from experiments.run.congestion import congestion_frames, tell_congestion
+from experiments.run.congestion_tables import Found, congestion_metrics, congestion_tables, longest_s
+from experiments.run.session import Session
+from experiments.run.ways import WayFinder, moves_in
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.results import TABLES, Phase, empty_table

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import handover
-from experiments.handover import copy_to_user
+from experiments.run import handover
+from experiments.run.handover import copy_to_user
 from fabric.errors import ResultError
 
 SOMEBODY = 65534

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from controllers.planning.routes import plan_static_routes
-from experiments.captures import captures
 from experiments.commands import tools
 from experiments.commands.probe import nics_for, planned_hops
-from experiments.play import publish
-from experiments.spec import choose_directory
+from experiments.run.captures import captures
+from experiments.run.play import publish
+from experiments.run.spec import choose_directory
 from fabric.errors import ResultError, TopologyError, UsageError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
@@ -72,7 +72,7 @@ def test_a_directory_that_came_into_being_meanwhile_is_left_alone(tmp_path: Path
 
 
 def test_a_copy_cut_off_is_not_under_the_results_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.handover._hand_over", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr("experiments.run.handover._hand_over", lambda _: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match=r"^disk full$"):
         publish(draft(tmp_path / "draft"), tmp_path / "mine")
     assert not (tmp_path / "mine").exists()

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.config import RunConfig, require_engine_for_jitter
-from experiments.order import Order
-from experiments.rates import CALIBRATED, rate_settings
 from experiments.registry import Experiment, resolve
+from experiments.run.config import RunConfig, require_engine_for_jitter
+from experiments.run.order import Order
+from experiments.run.rates import CALIBRATED, rate_settings
 from fabric.errors import UsageError
 from fabric.queueing import lossless
 from fabric.results import new_directory

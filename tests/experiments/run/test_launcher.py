@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import RunSpec, launch, launcher, load
-from experiments.events import (
+from experiments import RunSpec, launch, load
+from experiments.run import launcher
+from experiments.run.events import (
     ClockProgress,
     Event,
     EventLines,
@@ -26,8 +27,8 @@ from experiments.events import (
     error_of,
     failure_of,
 )
-from experiments.order import Order
-from experiments.spec import prepare
+from experiments.run.order import Order
+from experiments.run.spec import prepare
 from fabric.errors import ConfigError, EmulationError, FabricError, ResultError, TrafficError, UsageError
 
 EVENTS = (Note("building"), PhaseProgress("all in lanes", 0.5), ClockProgress(1.5, 3.0), Failure("TrafficError", "x"))
@@ -79,13 +80,13 @@ def instead(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """Let a run's process be a script; ``say(event)`` and ``sys`` are at hand."""
     prelude = (
         "import os, signal, sys, time\n"
-        "from experiments.events import *\n"
+        "from experiments.run.events import *\n"
         "def say(event): sys.stdout.buffer.write(encoded(event)); sys.stdout.flush()\n"
     )
     real = subprocess.Popen
 
     def start(command: list[str], **options: object) -> subprocess.Popen[bytes]:
-        assert command[1:3] == ["-m", "experiments.enter"]
+        assert command[1:3] == ["-m", "experiments.run.enter"]
         return real([sys.executable, "-c", prelude + script], **options)  # type: ignore[call-overload,no-any-return]
 
     monkeypatch.setattr(subprocess, "Popen", start)

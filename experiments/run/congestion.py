@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.congestion_tables import Found, congestion_metrics, congestion_tables
-from experiments.session import Session
-from experiments.ways import WayFinder
+from experiments.run.congestion_tables import Found, congestion_metrics, congestion_tables
+from experiments.run.session import Session
+from experiments.run.ways import WayFinder
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.results import Phase

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.session import PhaseOutcome
+from experiments.run.session import PhaseOutcome
 
 
 def stall_metrics(stalls: pd.DataFrame, outcome: PhaseOutcome, played_s: float | None = None) -> dict[str, float]:

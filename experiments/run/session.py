@@ -15,10 +15,10 @@ from typing import Any
 import pandas as pd
 
 from controllers.routing import Policy, Routing
-from experiments.config import RunConfig
-from experiments.live import LiveFabric, Tell
-from experiments.timeline import JobWindow, Played, Timeline
-from experiments.ways import Moved, moves_in
+from experiments.run.config import RunConfig
+from experiments.run.live import LiveFabric, Tell
+from experiments.run.timeline import JobWindow, Played, Timeline
+from experiments.run.ways import Moved, moves_in
 from fabric.emulation.openvswitch import Datapath
 from fabric.errors import FabricError
 from fabric.failures.injector import FaultInjector, FaultReport, LinkChange

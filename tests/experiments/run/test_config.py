@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from experiments.config import RunConfig, split_topology_setting, with_whole_topology
 from experiments.registry import EXPERIMENTS, resolve
+from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
 from fabric.config import checked
 from fabric.errors import ConfigError
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel

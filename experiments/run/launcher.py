@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from experiments.enter import guest_as_text
-from experiments.events import Event, Failure, Note, Report, decoded, error_of
-from experiments.spec import Prepared, RunSpec, prepare
+from experiments.run.enter import guest_as_text
+from experiments.run.events import Event, Failure, Note, Report, decoded, error_of
+from experiments.run.spec import Prepared, RunSpec, prepare
 from fabric.errors import EmulationError, FabricError
 from fabric.results import Result
 
@@ -64,7 +64,7 @@ def _started(prepared: Prepared) -> Iterator[subprocess.Popen[bytes]]:
     arguments = [prepared.engine.name, str(os.getpid()), guest_as_text(prepared.guest)]
     pipe = subprocess.PIPE
     process = subprocess.Popen(
-        [sys.executable, "-m", "experiments.enter", *arguments],
+        [sys.executable, "-m", "experiments.run.enter", *arguments],
         stdin=pipe,
         stdout=pipe,
         stderr=pipe,

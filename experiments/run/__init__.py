@@ -1,0 +1,1 @@
+"""One run of an experiment, whichever: its config, the live fabric, its phases, its result."""
