@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from experiments.isolation import RankOrder
+from experiments.isolation.run import RankOrder
 from experiments.run.config import RunConfig
 from experiments.run.placement import Flow
 from experiments.run.session import Session

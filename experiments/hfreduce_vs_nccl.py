@@ -26,7 +26,7 @@ from experiments.allreduce_variants import (
     variants,
     zones_of_nodes,
 )
-from experiments.isolation import RankOrder
+from experiments.isolation.run import RankOrder
 from experiments.run.placement import link_loads, order_ranks
 from experiments.run.session import PhaseOutcome, Session
 from fabric.model.identity import NodeId

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from experiments.isolation import RankOrder, hfreduce_flows, hfreduce_ranks, started
+from experiments.isolation.run import RankOrder, hfreduce_flows, hfreduce_ranks, started
 from experiments.run.config import Choices, RunConfig
 from experiments.run.session import PhaseOutcome, Session
 from fabric.config import TimeS

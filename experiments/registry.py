@@ -14,8 +14,8 @@ from experiments.head_of_line import QUESTION as HEAD_OF_LINE_QUESTION
 from experiments.head_of_line import HeadOfLineConfig, run_head_of_line
 from experiments.hfreduce_vs_nccl import QUESTION as HFREDUCE_VS_NCCL_QUESTION
 from experiments.hfreduce_vs_nccl import run_hfreduce_vs_nccl
-from experiments.isolation import QUESTION as ISOLATION_QUESTION
-from experiments.isolation import IsolationConfig, run_isolation
+from experiments.isolation.run import QUESTION as ISOLATION_QUESTION
+from experiments.isolation.run import IsolationConfig, run_isolation
 from experiments.link_flap import QUESTION as LINK_FLAP_QUESTION
 from experiments.link_flap import LinkFlapConfig, run_link_flap
 from experiments.lossless_soak import QUESTION as LOSSLESS_SOAK_QUESTION
@@ -48,7 +48,7 @@ class Experiment:
     @property
     def file(self) -> Path:
         """The YAML file with its defaults."""
-        return _HERE / f"{self.name}.yaml"
+        return _HERE / self.name / f"{self.name}.yaml"
 
 
 _AFTER_ISOLATION = (

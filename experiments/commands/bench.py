@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from rich.table import Table
 
 from experiments.commands.packet_hops import bench_hops, bench_queueings, bring_up_by_config, wall_s
-from experiments.isolation import IsolationConfig, hfreduce_flows, hfreduce_ranks
+from experiments.isolation.run import IsolationConfig, hfreduce_flows, hfreduce_ranks
 from experiments.registry import resolve
 from experiments.run.console import OUT, tell
 from experiments.run.live import LiveFabric

@@ -16,7 +16,7 @@ from typing import Any
 
 from experiments.commands.packet_hops import bring_up_by_config
 from experiments.commands.rate_search import Strain, find_rate
-from experiments.isolation import IsolationConfig, all_jobs
+from experiments.isolation.run import IsolationConfig, all_jobs
 from experiments.registry import resolve
 from experiments.run.console import OUT, tell
 from experiments.run.preload import PRELOAD

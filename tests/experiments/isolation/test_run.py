@@ -10,7 +10,7 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.isolation import IsolationConfig, busiest_switch_port, summarize
+from experiments.isolation.run import IsolationConfig, busiest_switch_port, summarize
 from experiments.registry import resolve
 from experiments.run.session import PhaseOutcome, Session
 from fabric.measure.census import Conservation
