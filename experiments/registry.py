@@ -26,8 +26,8 @@ from experiments.routing_incast import QUESTION as ROUTING_INCAST_QUESTION
 from experiments.routing_incast import RoutingIncastConfig, run_routing_incast
 from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
 from experiments.run.session import Session
-from experiments.shared_cluster import QUESTION as SHARED_CLUSTER_QUESTION
-from experiments.shared_cluster import SharedClusterConfig, run_shared_cluster
+from experiments.shared_cluster.run import QUESTION as SHARED_CLUSTER_QUESTION
+from experiments.shared_cluster.run import SharedClusterConfig, run_shared_cluster
 from fabric.config import checked, read_yaml, unknown_key, with_overrides
 from fabric.errors import ConfigError
 from topologies.load import fabric_of

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from controllers.planning.routes import plan_static_routes
-from experiments import shared_cluster
 from experiments.registry import resolve
 from experiments.run.job_config import Allocation, allocate, place_jobs
-from experiments.shared_cluster import SharedClusterConfig, job_metrics, overlap_s, slowdown
+from experiments.shared_cluster import run
+from experiments.shared_cluster.run import SharedClusterConfig, job_metrics, overlap_s, slowdown
 from fabric.errors import ConfigError
 from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES
@@ -139,4 +139,4 @@ def test_slowdown_is_of_what_a_job_is_measured_by() -> None:
 
 
 def test_the_experiment_is_listed_with_its_file() -> None:
-    assert Path(shared_cluster.__file__).with_suffix(".yaml").is_file()
+    assert Path(run.__file__).with_suffix(".yaml").is_file()
