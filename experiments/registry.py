@@ -20,8 +20,8 @@ from experiments.link_flap import QUESTION as LINK_FLAP_QUESTION
 from experiments.link_flap import LinkFlapConfig, run_link_flap
 from experiments.lossless_soak import QUESTION as LOSSLESS_SOAK_QUESTION
 from experiments.lossless_soak import LosslessSoakConfig, run_lossless_soak
-from experiments.protection import QUESTION as PROTECTION_QUESTION
-from experiments.protection import ProtectionConfig, run_protection
+from experiments.protection.run import QUESTION as PROTECTION_QUESTION
+from experiments.protection.run import ProtectionConfig, run_protection
 from experiments.routing_incast import QUESTION as ROUTING_INCAST_QUESTION
 from experiments.routing_incast import RoutingIncastConfig, run_routing_incast
 from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology

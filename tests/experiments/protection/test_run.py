@@ -8,7 +8,7 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.protection import Point, ProtectionConfig, promised_share, summarize
+from experiments.protection.run import Point, ProtectionConfig, promised_share, summarize
 from experiments.registry import EXPERIMENTS, resolve
 from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError

@@ -1,0 +1,1 @@
+"""Beside ever more traffic of others, what is left to HFReduce and to storage, and is it what lanes promise?"""
