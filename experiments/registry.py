@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.allreduce_variants import HFReduceVsNcclConfig
 from experiments.flash_cut_year import QUESTION as FLASH_CUT_YEAR_QUESTION
 from experiments.flash_cut_year import FlashCutYearConfig, run_flash_cut_year
 from experiments.head_of_line import QUESTION as HEAD_OF_LINE_QUESTION
 from experiments.head_of_line import HeadOfLineConfig, run_head_of_line
-from experiments.hfreduce_vs_nccl import QUESTION as HFREDUCE_VS_NCCL_QUESTION
-from experiments.hfreduce_vs_nccl import run_hfreduce_vs_nccl
+from experiments.hfreduce_vs_nccl.run import QUESTION as HFREDUCE_VS_NCCL_QUESTION
+from experiments.hfreduce_vs_nccl.run import run_hfreduce_vs_nccl
+from experiments.hfreduce_vs_nccl.variants import HFReduceVsNcclConfig
 from experiments.isolation.run import QUESTION as ISOLATION_QUESTION
 from experiments.isolation.run import IsolationConfig, run_isolation
 from experiments.link_flap import QUESTION as LINK_FLAP_QUESTION

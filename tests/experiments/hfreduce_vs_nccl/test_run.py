@@ -10,8 +10,14 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.allreduce_variants import HFReduceVsNcclConfig, chosen_nodes, nodes_by_zone, phase_name, variants
-from experiments.hfreduce_vs_nccl import CountedSteps, explanation, summarize
+from experiments.hfreduce_vs_nccl.run import CountedSteps, explanation, summarize
+from experiments.hfreduce_vs_nccl.variants import (
+    HFReduceVsNcclConfig,
+    chosen_nodes,
+    nodes_by_zone,
+    phase_name,
+    variants,
+)
 from experiments.registry import resolve
 from experiments.run.session import Session
 from fabric.config import checked

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.allreduce_variants import (
+from experiments.hfreduce_vs_nccl.variants import (
     KINDS,
     PAPER_BPS,
     PAPER_SIZE_BYTES,
