@@ -18,8 +18,8 @@ import pandas as pd
 from pydantic import Field
 
 from controllers.routing import Routing
-from experiments.cuts import covering_flows, crossed_links
-from experiments.link_flap import Duration, PolicyName, own_cuts_faults, policy_faults
+from experiments.link_flap.cuts import covering_flows, crossed_links
+from experiments.link_flap.run import Duration, PolicyName, own_cuts_faults, policy_faults
 from experiments.run.config import RunConfig
 from experiments.run.session import PhaseOutcome, Session
 from experiments.year import Spans, hits, lost_fraction, overlapping_fraction, rate_per_s, spans, work_done

@@ -16,8 +16,8 @@ from experiments.hfreduce_vs_nccl.run import run_hfreduce_vs_nccl
 from experiments.hfreduce_vs_nccl.variants import HFReduceVsNcclConfig
 from experiments.isolation.run import QUESTION as ISOLATION_QUESTION
 from experiments.isolation.run import IsolationConfig, run_isolation
-from experiments.link_flap import QUESTION as LINK_FLAP_QUESTION
-from experiments.link_flap import LinkFlapConfig, run_link_flap
+from experiments.link_flap.run import QUESTION as LINK_FLAP_QUESTION
+from experiments.link_flap.run import LinkFlapConfig, run_link_flap
 from experiments.lossless_soak import QUESTION as LOSSLESS_SOAK_QUESTION
 from experiments.lossless_soak import LosslessSoakConfig, run_lossless_soak
 from experiments.protection.run import QUESTION as PROTECTION_QUESTION

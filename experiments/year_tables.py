@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.flap_tables import Rows, failed_table, time_text
+from experiments.link_flap.tables import Rows, failed_table, time_text
 from experiments.year import LostWork, overlapping_fraction_in_days
 from fabric.units import format_time
 from traffic.storage.verification import Verification

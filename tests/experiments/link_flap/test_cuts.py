@@ -8,7 +8,7 @@ import pytest
 
 from controllers.planning.planner import plan_routes
 from controllers.routing import Repair, Routing
-from experiments.cuts import (
+from experiments.link_flap.cuts import (
     Place,
     choose_flows,
     choose_targets,

@@ -19,7 +19,7 @@ from pydantic import Field, StringConstraints
 
 from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
-from experiments.cuts import (
+from experiments.link_flap.cuts import (
     Crossed,
     Cut,
     Place,
@@ -31,8 +31,8 @@ from experiments.cuts import (
     cut_schedule,
     plan_cuts,
 )
-from experiments.flap_tables import summarize
-from experiments.recovery import Felt, cut_tables, windows
+from experiments.link_flap.recovery import Felt, cut_tables, windows
+from experiments.link_flap.tables import summarize
 from experiments.run.config import RunConfig
 from experiments.run.placement import order_ranks
 from experiments.run.session import PhaseOutcome, Session

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
-from experiments.cuts import Cut
+from experiments.link_flap.cuts import Cut
 from fabric.errors import TrafficError
 from fabric.results import TABLES, Phase
 from traffic.flows.probes import ProbeFlow

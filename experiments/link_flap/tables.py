@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import pandas as pd
 
 from controllers.routing import Repair, Routing
-from experiments.cuts import Place
-from experiments.recovery import PARTS, parts_s
+from experiments.link_flap.cuts import Place
+from experiments.link_flap.recovery import PARTS, parts_s
 from fabric.results import Phase
 from fabric.units import format_time
 from traffic.storage.verification import Verification
