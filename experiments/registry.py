@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.flash_cut_year import QUESTION as FLASH_CUT_YEAR_QUESTION
-from experiments.flash_cut_year import FlashCutYearConfig, run_flash_cut_year
+from experiments.flash_cut_year.run import QUESTION as FLASH_CUT_YEAR_QUESTION
+from experiments.flash_cut_year.run import FlashCutYearConfig, run_flash_cut_year
 from experiments.head_of_line import QUESTION as HEAD_OF_LINE_QUESTION
 from experiments.head_of_line import HeadOfLineConfig, run_head_of_line
 from experiments.hfreduce_vs_nccl.run import QUESTION as HFREDUCE_VS_NCCL_QUESTION

@@ -7,9 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fabric.config import checked
-from fabric.errors import ConfigError
-from fabric.flash_cuts import (
+from experiments.flash_cut_year.flash_cuts import (
     FlashCutReplay,
     PoissonCuts,
     cuts_a_day,
@@ -19,6 +17,8 @@ from fabric.flash_cuts import (
     published_cuts,
     resampled_days,
 )
+from fabric.config import checked
+from fabric.errors import ConfigError
 from fabric.model.network import Tier
 from topologies.load import load_fabric
 

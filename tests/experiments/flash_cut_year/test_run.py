@@ -9,9 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.flash_cut_year import FlashCutYearConfig, down_spans, training_groups
-from experiments.registry import resolve
-from experiments.year import (
+from experiments.flash_cut_year.goodput import (
     LostWork,
     hits,
     lost_fraction,
@@ -21,7 +19,9 @@ from experiments.year import (
     spans,
     work_done,
 )
-from experiments.year_tables import Played, PlayedYear, summarize
+from experiments.flash_cut_year.run import FlashCutYearConfig, down_spans, training_groups
+from experiments.flash_cut_year.tables import Played, PlayedYear, summarize
+from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.results import TABLES, Phase, empty_table
 from topologies.load import load_fabric

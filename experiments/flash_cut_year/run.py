@@ -18,15 +18,23 @@ import pandas as pd
 from pydantic import Field
 
 from controllers.routing import Routing
+from experiments.flash_cut_year.flash_cuts import FlashCutReplay, flash_cut_days, flash_cut_replay
+from experiments.flash_cut_year.goodput import (
+    Spans,
+    hits,
+    lost_fraction,
+    overlapping_fraction,
+    rate_per_s,
+    spans,
+    work_done,
+)
+from experiments.flash_cut_year.tables import Played, PlayedYear, summarize
 from experiments.link_flap.cuts import covering_flows, crossed_links
 from experiments.link_flap.run import Duration, PolicyName, own_cuts_faults, policy_faults
 from experiments.run.config import RunConfig
 from experiments.run.session import PhaseOutcome, Session
-from experiments.year import Spans, hits, lost_fraction, overlapping_fraction, rate_per_s, spans, work_done
-from experiments.year_tables import Played, PlayedYear, summarize
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError, TrafficError
-from fabric.flash_cuts import FlashCutReplay, flash_cut_days, flash_cut_replay
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Tier
@@ -44,7 +52,8 @@ UNDISTURBED = "undisturbed"
 
 
 class YearConfig(Strict):
-    """The replay (see :class:`fabric.flash_cuts.FlashCutReplay`): ``days`` of the paper's, each ``day`` long here."""
+    """The replay (see :class:`experiments.flash_cut_year.flash_cuts.FlashCutReplay`): ``days`` of the paper's, each
+    ``day`` long here."""
 
     day: Duration = 0.25
     days: Annotated[int, Field(ge=1)] = 365

@@ -24,7 +24,7 @@ from fabric.errors import ConfigError
 from fabric.failures.schedule import LinkFailure, Schedule
 from fabric.model.network import Fabric, Link, Tier
 
-_TABLE = Path(__file__).with_name("data") / "link_flash_cuts.csv"
+_TABLE = Path(__file__).with_name("link_flash_cuts.csv")
 DAY_S = 86_400.0
 PAPER_LINKS = 3200
 """The links of Fire-Flyer 2 by sections III-B and VI: 2 zones x 40 leaves x 20 uplinks, about 1,200 compute NICs, 180
