@@ -22,8 +22,8 @@ from experiments.lossless_soak import QUESTION as LOSSLESS_SOAK_QUESTION
 from experiments.lossless_soak import LosslessSoakConfig, run_lossless_soak
 from experiments.protection.run import QUESTION as PROTECTION_QUESTION
 from experiments.protection.run import ProtectionConfig, run_protection
-from experiments.routing_incast import QUESTION as ROUTING_INCAST_QUESTION
-from experiments.routing_incast import RoutingIncastConfig, run_routing_incast
+from experiments.routing_incast.run import QUESTION as ROUTING_INCAST_QUESTION
+from experiments.routing_incast.run import RoutingIncastConfig, run_routing_incast
 from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
 from experiments.run.session import Session
 from experiments.shared_cluster.run import QUESTION as SHARED_CLUSTER_QUESTION

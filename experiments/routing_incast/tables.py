@@ -9,9 +9,15 @@ from typing import Any
 import pandas as pd
 
 from controllers.routing import Policy
-from experiments.bystanders import APART, CROSSING, TIERS, Incast, Pair, tiers
+from experiments.routing_incast.bystanders import APART, CROSSING, TIERS, Incast, Pair, tiers
+from experiments.routing_incast.spreading import (
+    CongestedConfig,
+    congested_ports,
+    count_by_tier,
+    read_metrics,
+    slowdowns,
+)
 from experiments.run.session import Session
-from experiments.spreading import CongestedConfig, congested_ports, count_by_tier, read_metrics, slowdowns
 from fabric.model.lanes import Queueing
 from fabric.units import format_size, format_time
 

@@ -9,12 +9,10 @@ import pandas as pd
 import pytest
 
 from controllers.routing import Policy
-from experiments.bystanders import DOWN, TIERS, TO_CLIENT, UP
-from experiments.incast_tables import INCAST, Move, Seen, Variant, answer, summarize
 from experiments.registry import resolve
-from experiments.routing_incast import RoutingIncastConfig, choose, variants
-from experiments.run.session import Session
-from experiments.spreading import (
+from experiments.routing_incast.bystanders import DOWN, TIERS, TO_CLIENT, UP
+from experiments.routing_incast.run import RoutingIncastConfig, choose, variants
+from experiments.routing_incast.spreading import (
     CongestedConfig,
     congested_ports,
     count_by_tier,
@@ -22,6 +20,8 @@ from experiments.spreading import (
     read_metrics,
     slowdowns,
 )
+from experiments.routing_incast.tables import INCAST, Move, Seen, Variant, answer, summarize
+from experiments.run.session import Session
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing
 from fabric.results import TABLES, Phase

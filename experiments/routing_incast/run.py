@@ -1,10 +1,10 @@
 """Does an incast's congestion spread further with adaptive routing?
 
 All storage nodes answer a client at once, without a request-to-send, again and again, while pairs of other hosts read
-from each other (:mod:`experiments.bystanders`); with each routing policy, once those bystanders alone and once with the
-incast. Fire-Flyer 2 routes statically and deals storage nodes evenly over leaves, since adaptive routing spread the
-congestion of incasts further (arXiv 2408.14158v2, VI-A2). Its fabric is lossless; where queues drop, a full port does
-not pause those before it, and only the spreading by routes is visible.
+from each other (:mod:`experiments.routing_incast.bystanders`); with each routing policy, once those bystanders alone
+and once with the incast. Fire-Flyer 2 routes statically and deals storage nodes evenly over leaves, since adaptive
+routing spread the congestion of incasts further (arXiv 2408.14158v2, VI-A2). Its fabric is lossless; where queues drop,
+a full port does not pause those before it, and only the spreading by routes is visible.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pydantic import Field, field_validator
 
 from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
-from experiments.bystanders import Incast, Pair, choose_bystanders
-from experiments.incast_tables import INCAST, Move, Seen, Variant, summarize
+from experiments.routing_incast.bystanders import Incast, Pair, choose_bystanders
+from experiments.routing_incast.spreading import CongestedConfig
+from experiments.routing_incast.tables import INCAST, Move, Seen, Variant, summarize
 from experiments.run.config import Choices, RunConfig
 from experiments.run.session import PhaseOutcome, Session
-from experiments.spreading import CongestedConfig
 from fabric.config import SizeBytes, Strict, TimeS, unknown_key
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId

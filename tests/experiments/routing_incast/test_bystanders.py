@@ -9,7 +9,7 @@ import pytest
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
-from experiments.bystanders import (
+from experiments.routing_incast.bystanders import (
     APART,
     CROSSING,
     DOWN,
