@@ -9,8 +9,8 @@ from typing import Any
 
 from experiments.flash_cut_year.run import QUESTION as FLASH_CUT_YEAR_QUESTION
 from experiments.flash_cut_year.run import FlashCutYearConfig, run_flash_cut_year
-from experiments.head_of_line import QUESTION as HEAD_OF_LINE_QUESTION
-from experiments.head_of_line import HeadOfLineConfig, run_head_of_line
+from experiments.head_of_line.run import QUESTION as HEAD_OF_LINE_QUESTION
+from experiments.head_of_line.run import HeadOfLineConfig, run_head_of_line
 from experiments.hfreduce_vs_nccl.run import QUESTION as HFREDUCE_VS_NCCL_QUESTION
 from experiments.hfreduce_vs_nccl.run import run_hfreduce_vs_nccl
 from experiments.hfreduce_vs_nccl.variants import HFReduceVsNcclConfig

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.head_of_line import (
+from experiments.head_of_line.run import (
     PARTS,
     VICTIM,
     HeadOfLineConfig,
