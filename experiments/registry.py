@@ -18,8 +18,8 @@ from experiments.isolation.run import QUESTION as ISOLATION_QUESTION
 from experiments.isolation.run import IsolationConfig, run_isolation
 from experiments.link_flap.run import QUESTION as LINK_FLAP_QUESTION
 from experiments.link_flap.run import LinkFlapConfig, run_link_flap
-from experiments.lossless_soak import QUESTION as LOSSLESS_SOAK_QUESTION
-from experiments.lossless_soak import LosslessSoakConfig, run_lossless_soak
+from experiments.lossless_soak.run import QUESTION as LOSSLESS_SOAK_QUESTION
+from experiments.lossless_soak.run import LosslessSoakConfig, run_lossless_soak
 from experiments.protection.run import QUESTION as PROTECTION_QUESTION
 from experiments.protection.run import ProtectionConfig, run_protection
 from experiments.routing_incast.run import QUESTION as ROUTING_INCAST_QUESTION

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.lossless_soak import LosslessSoakConfig, run_lossless_soak
+from experiments.lossless_soak.run import LosslessSoakConfig, run_lossless_soak
 from experiments.registry import resolve
 from experiments.run.live import LiveFabric, bring_up
 from experiments.run.preload import PRELOAD

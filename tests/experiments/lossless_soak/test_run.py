@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from controllers.routing import Repair
-from experiments.lossless_soak import LosslessSoakConfig, flaps_of_round
+from experiments.lossless_soak.run import LosslessSoakConfig, flaps_of_round
+from experiments.lossless_soak.tables import Round, soak_checks, summarize
 from experiments.registry import resolve
 from experiments.run.session import PhaseOutcome, Session
-from experiments.soak_tables import Round, soak_checks, summarize
 from fabric.errors import ConfigError
 from fabric.failures.schedule import Schedule
 from fabric.measure.census import Conservation

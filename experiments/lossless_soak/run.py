@@ -27,9 +27,9 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from controllers.routing import Repair, Routing
+from experiments.lossless_soak.tables import Round, soak_checks, summarize
 from experiments.run.config import RunConfig
 from experiments.run.session import Session
-from experiments.soak_tables import Round, soak_checks, summarize
 from fabric.config import Strict, TimeS
 from fabric.failures.schedule import LinkFailure, Schedule
 from fabric.model.lanes import DATA_LEVELS, Queueing
