@@ -382,7 +382,7 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def run_validation(options: argparse.Namespace, arguments: list[str]) -> int:
     """Test a fabric; 1 if it has faults."""
-    from experiments.validate import check_options, validate_in_world
+    from experiments.validation.command import check_options, validate_in_world
 
     fabric = _fabric_of(options)
     check_options(fabric, options)

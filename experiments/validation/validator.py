@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 from experiments.validation.bench import Bench
 from experiments.validation.findings import FaultKind, TestResult, not_run
-from experiments.validation.link_tests import LinkTests
-from experiments.validation.load_tests import ALL_TO_ALL, STORAGE, AllToAllTest, StorageTest
-from experiments.validation.pair_test import PAIRS, PairTest
+from experiments.validation.links_check import LinkTests
+from experiments.validation.load import ALL_TO_ALL, STORAGE, AllToAllTest, StorageTest
+from experiments.validation.pairs import PAIRS, PairTest
 
 
 def validate(bench: Bench) -> Iterator[TestResult]:

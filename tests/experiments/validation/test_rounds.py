@@ -14,7 +14,7 @@ from controllers.planning.paths import planned_path
 from controllers.planning.plan import RoutePlan
 from controllers.planning.routes import plan_static_routes
 from experiments.validation.expectations import busiest_flows, fair_goodputs_bps, goodput_bps
-from experiments.validation.load_tests import Load, in_turns, load_that_fits
+from experiments.validation.load import Load, in_turns, load_that_fits
 from experiments.validation.rounds import Pair, Path, all_to_all, nic_pairs, rounds, sample
 from fabric.model.identity import Role
 from fabric.model.network import Port

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from experiments.validation.bench import Bench
-from experiments.validation.load_tests import StorageTest, _Stress
+from experiments.validation.load import StorageTest, _Stress
 from topologies.load import load_fabric
 from traffic.storage.verification import Verification
 

@@ -9,7 +9,7 @@ from experiments.validation.bench import SEED, Bench
 from experiments.validation.blame import PairResult, blame, blame_fault, unexplained
 from experiments.validation.expectations import goodput_bps
 from experiments.validation.findings import TestResult, not_run, tested, undecided
-from experiments.validation.link_tests import AGAIN_FRACTION, ATTEMPTS
+from experiments.validation.links_check import AGAIN_FRACTION, ATTEMPTS
 from experiments.validation.rounds import Pair, Path, nic_pairs, rounds, sample
 from fabric.model.lanes import ServiceLevel
 from fabric.units import format_rate
