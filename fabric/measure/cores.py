@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from fabric.errors import EmulationError
+from fabric.world.places import CGROUPS
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _USER, _NICE, _SYSTEM, _IRQ, _SOFTIRQ, _STEAL = 0, 1, 2, 5, 6, 7
@@ -174,8 +175,6 @@ def _stat_of(process: Path) -> str:
 
 # Quotas of control groups ---------------------------------------------------------------------------------------------
 
-CGROUPS = Path("/run/fabric/cgroup")
-"""Where a world finds the machine's control groups: see :func:`fabric.world.inside.set_up`."""
 _UNITS = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
 """Of version 2 and 1."""
 

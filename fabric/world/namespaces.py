@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from fabric.errors import EmulationError, UsageError
-from fabric.measure.cores import CGROUPS
 from fabric.world import cache, modules
 from fabric.world.devices import make_own_devices
 from fabric.world.engine import Engine, Front, Guest, LatenessLimits, Timing, own_environment
 from fabric.world.mounts import NODEV, NOSUID, RECURSIVE, bind, mount
+from fabric.world.places import CGROUPS
 from fabric.world.processes import die_with_sudo
 
 _MACHINES_CGROUPS = Path("/sys/fs/cgroup")
