@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric.emulation.openvswitch import DAEMONS, SCHEMA, Datapath, find_datapath
+from fabric.emulation.openvswitch import DAEMONS, SCHEMA
 from fabric.errors import UsageError
 from fabric.queueing import lossless
 from fabric.world import cache, modules
+from fabric.world.datapath import Datapath, find_datapath
 from fabric.world.engines import NAMESPACE, VIRTUAL
 
 _SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"

@@ -14,11 +14,11 @@ from controllers.planning.planner import plan_routes
 from controllers.routing import Routing
 from controllers.task import Task
 from fabric.emulation.build import Emulation, emulate
-from fabric.emulation.openvswitch import find_datapath
 from fabric.model.identity import NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Fabric
 from fabric.world import inside, modules
+from fabric.world.datapath import find_datapath
 from fabric.world.engines import current_engine
 
 RULES_TIMEOUT_S = 120.0

@@ -19,7 +19,6 @@ from experiments.run.config import RunConfig
 from experiments.run.live import LiveFabric, Tell
 from experiments.run.timeline import JobWindow, Played, Timeline
 from experiments.run.ways import Moved, moves_in
-from fabric.emulation.openvswitch import Datapath
 from fabric.errors import FabricError
 from fabric.failures.injector import FaultInjector, FaultReport, LinkChange
 from fabric.failures.schedule import Schedule
@@ -44,6 +43,7 @@ from fabric.model.network import Port
 from fabric.results import FORMAT_VERSION, TABLES, TIME_COLUMNS, Phase, ResultWriter, empty_table, fabric_as_json
 from fabric.stalls.deadlock_watch import LONGEST_STALL_FRAMES, switch_ports
 from fabric.world.agents import AgentPool
+from fabric.world.datapath import Datapath
 from fabric.world.engine import started_at
 from fabric.world.engines import current_engine
 from traffic.job import Job, Records, Stage

@@ -26,7 +26,7 @@ from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch
 
 from fabric.emulation import openvswitch, uncharging
-from fabric.emulation.openvswitch import Datapath, OpenVSwitch
+from fabric.emulation.openvswitch import OpenVSwitch
 from fabric.errors import EmulationError
 from fabric.model.identity import STORAGE_ADDRESS_OFFSET, NodeId
 from fabric.model.lanes import LanePlan
@@ -34,6 +34,7 @@ from fabric.model.network import Fabric, Link, Nic, Port
 from fabric.queueing import lossless
 from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
 from fabric.world import inside, limits, netlink, netns
+from fabric.world.datapath import Datapath
 from fabric.world.engines import current_engine
 from fabric.world.netlink import LinkEnd, Netlink, Request
 from fabric.world.sysctl import write_sysctl

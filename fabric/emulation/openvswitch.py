@@ -13,13 +13,12 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 
 from fabric.errors import EmulationError
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
-from fabric.world.engines import current_engine
+from fabric.world.datapath import SBIN, SWITCH_NICENESS, Datapath
 from fabric.world.preload import switch_library
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -31,7 +30,6 @@ _SO_MEMINFO_FIRST = struct.Struct("=I")  # SK_MEMINFO_RMEM_ALLOC: what waits to 
 _MAX_BUFFER_BYTES = 2**30 - 1  # The kernel doubles it into an int.
 _RECEIVE_BUFFER_BYTES = 16 * 1024 * 1024
 _SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23  # linux/if_packet.h
-_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 _START_TIMEOUT_S = 20.0
 _TRANSACTION_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 60.0  # Hundreds of ports take a while to let go.
@@ -52,37 +50,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 _PASS_FRAMES, _LONGEST_PASS_S = 0.4, 0.001
 
-SWITCH_NICENESS = -20
-"""Switches are hardware: they do not wait for the hosts' programs, which share this machine with them."""
-
-
-class Datapath(str, Enum):
-    """Where packets are switched: in the kernel's openvswitch module, or in the ovs-vswitchd process."""
-
-    KERNEL = "kernel"
-    USERSPACE = "userspace"
-
-    @property
-    def ovs_type(self) -> str:
-        """Open vSwitch's name for it."""
-        return "system" if self is Datapath.KERNEL else "netdev"
-
 
 def controlled_by(bridge: str, controller: str) -> list[str]:
     """Return the words of an ovs-vsctl transaction that give a bridge its controller."""
     probe = f"inactivity_probe={_INACTIVITY_PROBE_MS}"
     return ["--", "set-controller", bridge, controller, "--", "set", "controller", bridge, probe]
-
-
-def find_datapath() -> Datapath:
-    """Return the kernel datapath where this machine has it (loading its module if need be), else userspace."""
-    if current_engine().has_own_kernel:
-        return Datapath.KERNEL  # Built in, so that it is not among the modules.
-    module = Path("/sys/module/openvswitch")
-    modprobe = shutil.which("modprobe", path=os.environ.get("PATH", "") + ":" + _SBIN)
-    if not module.exists() and modprobe is not None:
-        subprocess.run([modprobe, "openvswitch"], capture_output=True, timeout=20, check=False)
-    return Datapath.KERNEL if module.exists() else Datapath.USERSPACE
 
 
 def pass_period_s(fastest_frame_s: float) -> float:
@@ -96,7 +68,7 @@ def pass_period_s(fastest_frame_s: float) -> float:
 
 def tool(name: str) -> str:
     """Return the path of an Open vSwitch program. Raises EmulationError with the command that installs it."""
-    found = shutil.which(name, path=os.environ.get("PATH", "") + ":" + _SBIN)
+    found = shutil.which(name, path=os.environ.get("PATH", "") + ":" + SBIN)
     if found is None:
         raise EmulationError(f"{name} is not installed; apt-get install openvswitch-switch")
     return found

@@ -23,7 +23,6 @@ from itertools import groupby
 from pathlib import Path
 
 from fabric.emulation.build import Emulation
-from fabric.emulation.openvswitch import SWITCH_NICENESS
 from fabric.errors import EmulationError
 from fabric.failures.loss import LossProgram, remove_request
 from fabric.failures.schedule import WHOLE, LinkEvent, LinkState, Schedule
@@ -33,6 +32,7 @@ from fabric.model.network import Link, Port
 from fabric.queueing.htb import QueueReader, ShapedPort, rate_requests
 from fabric.world import inside
 from fabric.world.agents import Agent, AgentHandle, AgentPool
+from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.engines import current_engine
 from fabric.world.netlink import LinkCounters, Netlink, Request, link_state
 

@@ -8,9 +8,9 @@ import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fabric.emulation.openvswitch import find_datapath
 from fabric.errors import ResultError
 from fabric.world import cache
+from fabric.world.datapath import find_datapath
 
 _FILE = "carried_rates.json"
 _CPUINFO = Path("/proc/cpuinfo")

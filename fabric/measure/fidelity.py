@@ -42,7 +42,6 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from fabric.emulation.openvswitch import Datapath
 from fabric.measure.calibration import LinkCalibration
 from fabric.measure.census import Conservation
 from fabric.measure.cores import CpuUse
@@ -57,6 +56,7 @@ from fabric.measure.machine_checks import (
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.verdict import EXIT_CODE_INVALID, Check, Status, Verdict, worst_of_phases
 from fabric.results import empty_table
+from fabric.world.datapath import Datapath
 from fabric.world.engine import Engine
 from fabric.world.engines import NAMESPACE
 

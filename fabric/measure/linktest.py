@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabric.emulation.build import Emulation
-from fabric.emulation.openvswitch import SWITCH_NICENESS
 from fabric.errors import EmulationError, UsageError
 from fabric.measure.feeding import Feed, Feeder
 from fabric.measure.wiring import ETHERTYPE, SMALL_FRAME_BYTES, ArrivalCounter, measuring_frame
@@ -24,6 +23,7 @@ from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.queueing.htb import BURST_FRAMES, QueueReader
 from fabric.units import format_rate
+from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.engine import Engine
 from fabric.world.netlink import Netlink
 

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fabric.emulation.openvswitch import Datapath
 from fabric.measure.census import Conservation
 from fabric.measure.cores import CpuUse
 from fabric.measure.verdict import Check
+from fabric.world.datapath import Datapath
 from fabric.world.engine import Engine, LatenessLimits
 
 BUSY_CHECK = "cpu_busy_fraction"

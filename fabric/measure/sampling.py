@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fabric.emulation.openvswitch import SWITCH_NICENESS, InputQueues
+from fabric.emulation.openvswitch import InputQueues
 from fabric.errors import EmulationError
 from fabric.measure.input_wait import least_waits_s, waiting_packets
 from fabric.measure.lateness import HostLateness
@@ -30,6 +30,7 @@ from fabric.queueing.vl_samples import WAITS, VlSample
 from fabric.results import TABLES, empty_table
 from fabric.stalls.deadlock_watch import SwitchPort, Watchdog
 from fabric.world.agents import Agent, AgentHandle, AgentPool
+from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.netlink import Netlink
 
 _ANSWER_TIMEOUT_S = 30.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fabric.emulation.openvswitch import Datapath, find_datapath
 from fabric.errors import UsageError
 from fabric.model.lanes import (
     HIGH_LIMIT_BYTES,
@@ -27,6 +26,7 @@ from fabric.model.network import Fabric, Link
 from fabric.queueing import vl
 from fabric.units import format_rate, format_time
 from fabric.world import modules
+from fabric.world.datapath import Datapath, find_datapath
 from fabric.world.engine import Engine
 from fabric.world.engines import current_engine
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabric.emulation.build import Emulation
-from fabric.emulation.openvswitch import SWITCH_NICENESS
 from fabric.queueing import vl
 from fabric.queueing.vl_samples import VlReader
 from fabric.stalls.causes import Stall, StallLedger, stalls
 from fabric.stalls.waits import PortView, deadlocks, describe
 from fabric.world import inside
 from fabric.world.agents import Agent, AgentHandle, AgentPool
+from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.netlink import Netlink
 
 _ANSWER_TIMEOUT_S = 60.0

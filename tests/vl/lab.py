@@ -12,9 +12,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric.emulation.openvswitch import Datapath, OpenVSwitch
+from fabric.emulation.openvswitch import OpenVSwitch
 from fabric.queueing import vl
 from fabric.world import modules, netlink, netns
+from fabric.world.datapath import Datapath
 from fabric.world.netlink import LinkEnd, Netlink, Request
 from fabric.world.virtual import kernel
 

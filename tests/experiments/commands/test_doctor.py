@@ -12,8 +12,8 @@ import pytest
 
 from experiments.commands import doctor
 from experiments.commands.doctor import Finding, can_run, examine
-from fabric.emulation.openvswitch import Datapath
 from fabric.world import modules
+from fabric.world.datapath import Datapath
 
 GOOD = Finding("root", True, True, "running as root")
 

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fabric.emulation.openvswitch import Datapath
 from fabric.measure.calibration import LinkCalibration
 from fabric.measure.census import Conservation
 from fabric.measure.cores import CpuUse
@@ -36,6 +35,7 @@ from fabric.measure.machine_checks import (
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.verdict import Check, Status, Verdict
 from fabric.results import TABLES
+from fabric.world.datapath import Datapath
 from fabric.world.engines import NAMESPACE, VIRTUAL
 
 FRAME_TIME_S = 4214 * 8 / 20e6

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from fabric.emulation.openvswitch import Datapath
 from fabric.errors import UsageError
 from fabric.model.lanes import (
     DATA_LEVELS,
@@ -22,6 +21,7 @@ from fabric.model.lanes import (
 from fabric.queueing import lossless, vl
 from fabric.queueing.htb import ShapedPort, install_requests, rate_requests, replace_requests
 from fabric.world import modules
+from fabric.world.datapath import Datapath
 from fabric.world.engines import NAMESPACE, VIRTUAL
 from topologies.load import load_fabric
 
