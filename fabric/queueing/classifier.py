@@ -6,11 +6,11 @@ the qdisc's default class. Layouts: linux/filter.h; ``tcpdump -dd`` prints such 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fabric.model.lanes import ETHERNET_HEADER_BYTES
+from fabric.world.netlink import BPF_INSTRUCTION
 
 _LOAD_BYTE, _LOAD_HALF, _TO_X, _RETURN = 0x30, 0x28, 0x07, 0x06
 _AND, _SHIFT_LEFT, _SHIFT_RIGHT, _ADD = 0x54, 0x64, 0x74, 0x04
@@ -25,8 +25,7 @@ _TCP, _ICMP, _FIN = 6, 1, 0x01
 _DSCP_MASK = 0xFC
 _NOT_CLASSIFIED = 0
 _CONTROL, _BY_DSCP = "control", "by dscp"
-_INSTRUCTION = struct.Struct("=HBBI")
-INSTRUCTION_BYTES = _INSTRUCTION.size
+INSTRUCTION_BYTES = BPF_INSTRUCTION.size
 
 
 @dataclass(frozen=True)
@@ -84,6 +83,6 @@ def _assembled(steps: Sequence[_Step]) -> bytes:
         return 0 if label is None else places[label] - place - 1
 
     return b"".join(
-        _INSTRUCTION.pack(step.code, distance(place, step.then), distance(place, step.otherwise), step.value)
+        BPF_INSTRUCTION.pack(step.code, distance(place, step.then), distance(place, step.otherwise), step.value)
         for place, step in enumerate(steps)
     )

@@ -21,6 +21,8 @@ from fabric.errors import EmulationError
 from fabric.queueing.classifier import INSTRUCTION_BYTES
 from fabric.world import netns
 
+BPF_INSTRUCTION = struct.Struct("=HBBI")
+
 NLMSG_NOOP, NLMSG_ERROR, NLMSG_DONE = 1, 2, 3
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
