@@ -25,7 +25,6 @@ _TCP, _ICMP, _FIN = 6, 1, 0x01
 _DSCP_MASK = 0xFC
 _NOT_CLASSIFIED = 0
 _CONTROL, _BY_DSCP = "control", "by dscp"
-INSTRUCTION_BYTES = BPF_INSTRUCTION.size
 
 
 @dataclass(frozen=True)

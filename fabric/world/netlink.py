@@ -18,10 +18,10 @@ from pathlib import Path
 from types import TracebackType
 
 from fabric.errors import EmulationError
-from fabric.queueing.classifier import INSTRUCTION_BYTES
 from fabric.world import netns
 
 BPF_INSTRUCTION = struct.Struct("=HBBI")
+"""Of classic BPF (linux/filter.h): code, where to go on if true and if not, and a value."""
 
 NLMSG_NOOP, NLMSG_ERROR, NLMSG_DONE = 1, 2, 3
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
@@ -213,7 +213,7 @@ def byte_fifo(index: int, interface: str, major: int, parent_minor: int, limit_b
 def bpf_filter(index: int, interface: str, program: bytes) -> Request:
     """Let a classic BPF program (:mod:`fabric.queueing.classifier`) say which class of qdisc 1: an IPv4 packet goes
     to."""
-    count = struct.pack("=H", len(program) // INSTRUCTION_BYTES)
+    count = struct.pack("=H", len(program) // BPF_INSTRUCTION.size)
     body = traffic_control(
         index, 0, 1 << 16, 1 << 16 | socket.htons(ETH_P_IP), "bpf", attribute(4, count) + attribute(5, program)
     )
