@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fabric.model.lanes import ETHERNET_HEADER_BYTES
+from fabric.model.network import ETHERNET_HEADER_BYTES
 
 COLLECTIVES = ("allreduce", "reduce_scatter", "allgather", "all_to_all", "broadcast", "reduce")
 IP_TCP_HEADER_BYTES = 52

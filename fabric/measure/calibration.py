@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from fabric.emulation.build import Emulation
 from fabric.errors import EmulationError
 from fabric.measure.feeding import Feeder
-from fabric.model.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
-from fabric.model.network import Fabric, Port
+from fabric.model.lanes import Lane, LanePlan, ServiceLevel
+from fabric.model.network import ETHERNET_HEADER_BYTES, Fabric, Port
 from fabric.queueing.htb import QueueReader
 from fabric.world.engine import Engine
 from fabric.world.engines import current_engine

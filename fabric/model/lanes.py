@@ -23,7 +23,6 @@ from pydantic import Field, model_validator
 
 from fabric.config import SizeBytes, Strict, TimeS
 
-ETHERNET_HEADER_BYTES = 14
 CONTROL = "control"
 SHARED = "shared"
 LOSSLESS = "lossless"

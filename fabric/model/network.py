@@ -14,8 +14,9 @@ from functools import cached_property
 
 from fabric.errors import TopologyError
 from fabric.model.identity import NodeId, Role, mac_of_ip, nic_ip
-from fabric.model.lanes import ETHERNET_HEADER_BYTES
 from fabric.units import format_rate
+
+ETHERNET_HEADER_BYTES = 14
 
 MAX_INTERFACE_NAME = 15  # Linux: IFNAMSIZ less the closing zero byte.
 MIN_MTU_BYTES = 576  # RFC 791: what every IPv4 host must take.

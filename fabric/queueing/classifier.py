@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fabric.model.lanes import ETHERNET_HEADER_BYTES
+from fabric.model.network import ETHERNET_HEADER_BYTES
 from fabric.world.netlink import BPF_INSTRUCTION
 
 _LOAD_BYTE, _LOAD_HALF, _TO_X, _RETURN = 0x30, 0x28, 0x07, 0x06

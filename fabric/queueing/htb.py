@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fabric.model.lanes import ETHERNET_HEADER_BYTES, Lane, LanePlan, ServiceLevel
+from fabric.model.lanes import Lane, LanePlan, ServiceLevel
+from fabric.model.network import ETHERNET_HEADER_BYTES
 from fabric.queueing import vl
 from fabric.queueing.classifier import classifier
 from fabric.queueing.lossless import vl_port
