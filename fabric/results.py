@@ -31,7 +31,6 @@ import yaml
 
 from fabric.errors import ResultError
 from fabric.metrics import metrics_frame
-from fabric.model.network import Fabric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -275,31 +274,6 @@ class Phase:
     started_s: float
     ended_s: float
     routing: str = ""
-
-
-def fabric_as_json(fabric: Fabric) -> dict[str, Any]:
-    """Return the part of a fabric that figures need: its nodes and its links."""
-    return {
-        "name": fabric.name,
-        "zones": fabric.zones,
-        "mtu_bytes": fabric.mtu_bytes,
-        "nic_rate_bps": fabric.nic_rate_bps,
-        "reference_nic_rate_bps": fabric.reference_nic_rate_bps,
-        "nodes": [
-            {"name": node.name, "role": node.role.name.lower(), "zone": node.zone, "index": node.index}
-            for node in fabric.nodes
-        ],
-        "links": [
-            {
-                "a": str(link.a),
-                "b": str(link.b),
-                "rate_bps": link.rate_bps,
-                "tier": link.tier.value,
-                "delay_ns": link.delay_ns,
-            }
-            for link in fabric.links
-        ],
-    }
 
 
 class ResultWriter:

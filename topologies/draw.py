@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from fabric.model.encoding import fabric_as_json
 from fabric.model.network import Fabric
 from fabric.report.figures import draw_topology
-from fabric.results import fabric_as_json
 
 
 def draw(fabric: Fabric, path: Path, utilisation: Mapping[str, float] | None = None) -> None:

@@ -38,9 +38,10 @@ from fabric.measure.sampling import (
     waits_frame,
 )
 from fabric.metrics import metrics_frame
+from fabric.model.encoding import fabric_as_json
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
-from fabric.results import FORMAT_VERSION, TABLES, TIME_COLUMNS, Phase, ResultWriter, empty_table, fabric_as_json
+from fabric.results import FORMAT_VERSION, TABLES, TIME_COLUMNS, Phase, ResultWriter, empty_table
 from fabric.stalls.deadlock_watch import LONGEST_STALL_FRAMES, switch_ports
 from fabric.world.agents import AgentPool
 from fabric.world.datapath import Datapath

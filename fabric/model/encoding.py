@@ -38,3 +38,28 @@ def port_named(name: str) -> Port:
 
 def _link(a: str, b: str, rate_bps: int, tier: str, delay_ns: int) -> Link:
     return Link(port_named(a), port_named(b), rate_bps, Tier(tier), delay_ns)
+
+
+def fabric_as_json(fabric: Fabric) -> dict[str, Any]:
+    """Return the part of a fabric that figures need: its nodes and its links."""
+    return {
+        "name": fabric.name,
+        "zones": fabric.zones,
+        "mtu_bytes": fabric.mtu_bytes,
+        "nic_rate_bps": fabric.nic_rate_bps,
+        "reference_nic_rate_bps": fabric.reference_nic_rate_bps,
+        "nodes": [
+            {"name": node.name, "role": node.role.name.lower(), "zone": node.zone, "index": node.index}
+            for node in fabric.nodes
+        ],
+        "links": [
+            {
+                "a": str(link.a),
+                "b": str(link.b),
+                "rate_bps": link.rate_bps,
+                "tier": link.tier.value,
+                "delay_ns": link.delay_ns,
+            }
+            for link in fabric.links
+        ],
+    }

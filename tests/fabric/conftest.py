@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fabric.model.encoding import fabric_as_json
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port, Tier
 from fabric.report.page import write_report
-from fabric.results import FORMAT_VERSION, TABLES, Result, ResultWriter, fabric_as_json
+from fabric.results import FORMAT_VERSION, TABLES, Result, ResultWriter
 from topologies.load import load_fabric
 
 PERIOD_S = 0.5

@@ -11,16 +11,8 @@ import pandas as pd
 import pytest
 
 from fabric.errors import ResultError
-from fabric.results import (
-    FORMAT_VERSION,
-    TABLES,
-    Phase,
-    Result,
-    ResultWriter,
-    empty_table,
-    fabric_as_json,
-    new_directory,
-)
+from fabric.model.encoding import fabric_as_json
+from fabric.results import FORMAT_VERSION, TABLES, Phase, Result, ResultWriter, empty_table, new_directory
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")

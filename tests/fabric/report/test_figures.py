@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 from fabric.errors import ResultError, UsageError
+from fabric.model.encoding import fabric_as_json
 from fabric.report.figures import (
     FIGURES,
     congestion,
@@ -25,7 +26,7 @@ from fabric.report.figures import (
 )
 from fabric.report.figures.machine import verdict_limits
 from fabric.report.figures.style import provenance
-from fabric.results import TABLES, Phase, Result, empty_table, fabric_as_json
+from fabric.results import TABLES, Phase, Result, empty_table
 from tests.fabric.conftest import congested_ports
 from topologies.load import load_fabric
 
