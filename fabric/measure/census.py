@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fabric.emulation.build import Emulation
+from fabric.emulation.namespaces import ports_by_namespace
 from fabric.errors import EmulationError
 from fabric.failures.injector import FaultReport
 from fabric.model.identity import NodeId
@@ -206,14 +207,6 @@ def _snmp_of(namespace: Path | None) -> str:
     assert namespace is not None, "hosts have namespaces"
     with netns.inside(namespace):
         return "".join(Path(f"/proc/thread-self/net/{file}").read_text() for file in ("snmp", "netstat"))
-
-
-def ports_by_namespace(emulation: Emulation) -> Iterator[tuple[Path | None, list[Port]]]:
-    """Yield each namespace with the ports in it: the world's own (None) with all switches', then each host's."""
-    fabric = emulation.fabric
-    yield None, [port for switch in fabric.switches for port in fabric.ports_of[switch]]
-    for host in fabric.hosts:
-        yield emulation.namespace_of(host), list(fabric.ports_of[host])
 
 
 def _count_ports(emulation: Emulation) -> dict[Port, PortCount]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fabric.emulation.build import Emulation
+from fabric.emulation.namespaces import ports_by_namespace
 from fabric.errors import EmulationError
-from fabric.measure.census import ports_by_namespace
 from fabric.model.network import Port
 from fabric.queueing import vl
 from fabric.world.netlink import Netlink

@@ -1,0 +1,17 @@
+"""The ports of an emulation by the network namespace that they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fabric.emulation.build import Emulation
+from fabric.model.network import Port
+
+
+def ports_by_namespace(emulation: Emulation) -> Iterator[tuple[Path | None, list[Port]]]:
+    """Yield each namespace with the ports in it: the world's own (None) with all switches', then each host's."""
+    fabric = emulation.fabric
+    yield None, [port for switch in fabric.switches for port in fabric.ports_of[switch]]
+    for host in fabric.hosts:
+        yield emulation.namespace_of(host), list(fabric.ports_of[host])
