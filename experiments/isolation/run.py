@@ -21,7 +21,7 @@ from experiments.run.placement import Flow, order_ranks
 from experiments.run.session import PhaseOutcome, Session
 from experiments.run.stall_metrics import stall_metrics, stalls_tables
 from fabric.config import TimeS
-from fabric.emulation.capture import LevelCounter
+from fabric.measure.level_counter import LevelCounter
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric, Port

@@ -9,9 +9,10 @@ from collections import Counter
 
 import pytest
 
-from fabric.emulation.capture import _count, _tap, parse_port
+from fabric.emulation.capture import parse_port
 from fabric.errors import UsageError
 from fabric.measure.calibration import nobodys_frame
+from fabric.measure.level_counter import _count, _tap
 from fabric.model.lanes import ServiceLevel
 from fabric.world import netlink
 from fabric.world.netlink import LinkEnd, Netlink
