@@ -15,7 +15,7 @@ from controllers.planning.plan import Purpose
 from fabric.errors import ControllerError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Port
-from fabric.queueing.htb import QueueReader
+from fabric.queueing.counters import QueueReader
 from fabric.world.netlink import Netlink
 
 if TYPE_CHECKING:

@@ -29,7 +29,8 @@ from fabric.failures.schedule import WHOLE, LinkEvent, LinkState, Schedule
 from fabric.model.identity import NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Link, Port
-from fabric.queueing.htb import QueueReader, ShapedPort, rate_requests
+from fabric.queueing.counters import QueueReader
+from fabric.queueing.htb import ShapedPort, rate_requests
 from fabric.world import inside
 from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.datapath import SWITCH_NICENESS

@@ -19,7 +19,7 @@ from fabric.errors import EmulationError
 from fabric.measure.feeding import Feeder
 from fabric.model.lanes import Lane, LanePlan, ServiceLevel
 from fabric.model.network import ETHERNET_HEADER_BYTES, Fabric, Port
-from fabric.queueing.htb import QueueReader
+from fabric.queueing.counters import QueueReader
 from fabric.world.engine import Engine
 from fabric.world.engines import current_engine
 from fabric.world.netlink import ETH_P_IP, Netlink
@@ -160,7 +160,7 @@ def _sent(emulation: Emulation, port: Port, reader: Netlink) -> tuple[float, dic
 
 
 def _lanes(emulation: Emulation, port: Port, dump: bytes, counter: str) -> dict[int, int]:
-    """Return one of fabric.queueing.htb.COUNTERS of each lane of a port."""
+    """Return one of fabric.queueing.counters.COUNTERS of each lane of a port."""
     keys, counters = QueueReader().read(dump)
     wanted = emulation.indices[port]
     return {

@@ -29,7 +29,7 @@ from fabric.failures.injector import FaultReport
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
 from fabric.queueing import vl
-from fabric.queueing.htb import QueueReader
+from fabric.queueing.counters import QueueReader
 from fabric.world import netns
 from fabric.world.netlink import LinkCounters, Netlink
 
@@ -169,7 +169,7 @@ def take_census(emulation: Emulation, rule_drops: Callable[[], Mapping[NodeId, i
 
 
 def lane_counters(emulation: Emulation, counter: str = "sent_packets") -> dict[tuple[Port, str], int]:
-    """Return a counter of :data:`fabric.queueing.htb.COUNTERS` for each lane of each port."""
+    """Return a counter of :data:`fabric.queueing.counters.COUNTERS` for each lane of each port."""
     names = {lane.number: lane.name for lane in emulation.lane_plan.lanes}
     counters: dict[tuple[Port, str], int] = {}
     for namespace, ports in ports_by_namespace(emulation):
@@ -232,7 +232,7 @@ def _count(link: Netlink, ports: list[Port], emulation: Emulation) -> dict[Port,
 
 
 _COUNTED = ("sent_packets", "sent_bytes", "qlen", "drops")
-"""Of :data:`fabric.queueing.htb.COUNTERS`, in the order of :func:`_port_count`."""
+"""Of :data:`fabric.queueing.counters.COUNTERS`, in the order of :func:`_port_count`."""
 
 
 def _port_count(queues: list[int], wire: LinkCounters) -> PortCount:

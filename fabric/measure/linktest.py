@@ -21,7 +21,8 @@ from fabric.measure.feeding import Feed, Feeder
 from fabric.measure.wiring import ETHERTYPE, SMALL_FRAME_BYTES, ArrivalCounter, measuring_frame
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Port
-from fabric.queueing.htb import BURST_FRAMES, QueueReader
+from fabric.queueing.counters import QueueReader
+from fabric.queueing.htb import BURST_FRAMES
 from fabric.units import format_rate
 from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.engine import Engine

@@ -25,7 +25,7 @@ from fabric.measure.lateness import HostLateness
 from fabric.measure.machine import MachineReader, clock_offset_s
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Port
-from fabric.queueing.htb import COUNTERS, QueueReader, QueueSample
+from fabric.queueing.counters import COUNTERS, QueueReader, QueueSample
 from fabric.queueing.vl_samples import WAITS, VlSample
 from fabric.results import TABLES, empty_table
 from fabric.stalls.deadlock_watch import SwitchPort, Watchdog

@@ -29,7 +29,7 @@ from experiments.run.preload import PRELOAD
 from fabric.errors import TrafficError
 from fabric.model.lanes import Lane, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
-from fabric.queueing.htb import COUNTERS, QueueReader
+from fabric.queueing.counters import COUNTERS, QueueReader
 from fabric.world import inside, netns
 from fabric.world.agents import AgentPool
 from fabric.world.netlink import Netlink

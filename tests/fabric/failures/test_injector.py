@@ -11,7 +11,8 @@ import pytest
 from fabric.failures.injector import switch_end
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Tier
-from fabric.queueing.htb import QueueReader, ShapedPort, install_requests, rate_requests
+from fabric.queueing.counters import QueueReader
+from fabric.queueing.htb import ShapedPort, install_requests, rate_requests
 from fabric.world.netlink import LinkEnd, Netlink, link_state, veth_pair
 from fabric.world.sysctl import write_sysctl
 from tests.links import wait_until_running

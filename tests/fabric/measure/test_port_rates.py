@@ -14,7 +14,7 @@ from fabric.measure.sampling import MACHINE, STALLS, Series
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import LanePlan, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import FabricBuilder, Port, Tier
-from fabric.queueing.htb import COUNTERS
+from fabric.queueing.counters import COUNTERS
 
 Rows = npt.NDArray[np.float64]
 RATE_BPS = 20_000_000

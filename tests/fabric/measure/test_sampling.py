@@ -28,7 +28,8 @@ from fabric.measure.sampling import (
     ports_frame,
 )
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
-from fabric.queueing.htb import COUNTERS, ShapedPort, install_requests, replace_requests
+from fabric.queueing.counters import COUNTERS
+from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
 from fabric.results import TABLES
 from fabric.world import netlink
 from fabric.world.agents import AgentPool

@@ -19,8 +19,9 @@ import pytest
 from fabric.errors import EmulationError
 from fabric.measure.calibration import nobodys_frame
 from fabric.model.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
-from fabric.queueing import htb
-from fabric.queueing.htb import COUNTERS, QueueReader, ShapedPort, install_requests, replace_requests
+from fabric.queueing import counters, htb
+from fabric.queueing.counters import COUNTERS, QueueReader
+from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
 from fabric.world import netlink
 from fabric.world.netlink import LinkEnd, Netlink
 from fabric.world.sysctl import write_sysctl
@@ -63,7 +64,7 @@ def of_interface(interface: str) -> list[bytes]:
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The lengths of the dumps in which places of counters were searched."""
     found: list[int] = []
-    search = htb._find_layout
+    search = counters._find_layout
 
     def noted(dump: bytes) -> Any:
         found.append(len(dump))

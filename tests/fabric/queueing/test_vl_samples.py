@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fabric.errors import EmulationError
 from fabric.queueing import vl
-from fabric.queueing.htb import QueueReader
+from fabric.queueing.counters import QueueReader
 from fabric.queueing.vl import PortStats, Wait
 from fabric.queueing.vl_samples import VlReader, VlSample
 from tests.fabric.queueing.vl_dumps import lane, message, other_qdisc, port
