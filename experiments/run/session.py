@@ -26,17 +26,9 @@ from fabric.measure.calibration import LinkCalibration, calibrate
 from fabric.measure.census import Census, Conservation, conservation, take_census
 from fabric.measure.cores import CoreReader, CpuSnapshot, CpuUse, cpu_use, take_snapshot, usable_cores
 from fabric.measure.fidelity import Check, PhaseEvidence, Verdict, judge
+from fabric.measure.frames import cores_frame, machine_frame, ports_frame, stalls_frame, waits_frame
 from fabric.measure.port_rates import FullQueue, full_queues
-from fabric.measure.sampling import (
-    Sampler,
-    SamplerSetup,
-    Series,
-    cores_frame,
-    machine_frame,
-    ports_frame,
-    stalls_frame,
-    waits_frame,
-)
+from fabric.measure.sampling import Sampler, SamplerSetup, Series
 from fabric.metrics import metrics_frame
 from fabric.model.encoding import fabric_as_json
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes

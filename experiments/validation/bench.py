@@ -12,8 +12,9 @@ from controllers.planning.paths import planned_path
 from experiments.run.live import LiveFabric, Tell
 from experiments.validation.findings import Fault
 from experiments.validation.rounds import Pair, Path
+from fabric.measure.frames import machine_frame
 from fabric.measure.machine_checks import machine_checks
-from fabric.measure.sampling import Sampler, SamplerSetup, machine_frame
+from fabric.measure.sampling import Sampler, SamplerSetup
 from fabric.measure.verdict import Status
 from fabric.model.network import Fabric, Port
 from fabric.world.agents import AgentPool

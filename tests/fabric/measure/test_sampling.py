@@ -17,16 +17,8 @@ import pytest
 
 from fabric.errors import TrafficError
 from fabric.measure import sampling
-from fabric.measure.sampling import (
-    CORES,
-    MACHINE,
-    Sampler,
-    SamplerSetup,
-    Series,
-    cores_frame,
-    machine_frame,
-    ports_frame,
-)
+from fabric.measure.frames import cores_frame, machine_frame, ports_frame
+from fabric.measure.sampling import CORES, MACHINE, Sampler, SamplerSetup, Series
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.queueing.counters import COUNTERS
 from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
