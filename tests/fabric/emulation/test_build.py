@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from fabric.emulation import build
+from fabric.emulation import build, mininet_nodes
 from fabric.errors import EmulationError
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
@@ -87,7 +87,7 @@ def test_a_host_with_two_nics_reaches_each_zone_over_the_nic_in_it() -> None:
 def test_mininets_programs_keep_the_namespace_made_for_them_and_close_no_files_by_themselves(
     command: list[str], without: list[str]
 ) -> None:
-    assert build._without_mnexec_options(command, "nc") == without
+    assert mininet_nodes._without_mnexec_options(command, "nc") == without
 
 
 def test_offloads_that_cannot_be_switched_off_are_told() -> None:

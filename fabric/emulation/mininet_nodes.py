@@ -1,0 +1,109 @@
+"""Mininet's hosts, switches, links and prompt over what is built here, not by Mininet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from mininet.cli import CLI
+from mininet.link import Intf
+from mininet.link import Link as MininetLink
+from mininet.node import Host, Node, OVSSwitch
+
+from fabric.model.network import Link, Port
+from fabric.world import netns
+
+
+class _LazyShell(Node):  # type: ignore[misc]
+    """A Mininet node whose shell starts when first needed, and lives in the namespace made for the node."""
+
+    is_built = False
+    """Mininet configures nodes by shell commands as it makes them; ours are configured already."""
+
+    def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802 - Mininet's name
+        """Put the start of the shell off."""
+
+    def _ensure_shell(self) -> None:
+        if self.shell is None:
+            self.is_built = True
+            super().startShell()
+
+    def _popen(self, cmd: list[str], **params: Any) -> Any:
+        """Start a process in the node's namespace, with no files but its own, without mnexec's means for either.
+
+        To close files, mnexec calls close() for every number up to the limit: a million times in a guest, for a minute.
+        """
+        return super()._popen([*self.prefix(), *_without_mnexec_options(cmd, "nc")], **{**params, "close_fds": True})
+
+    def prefix(self) -> list[str]:
+        """Return what to put before a command to run it in this node's network namespace."""
+        return ["nsenter", f"--net={netns.netns_path(self.name)}"] if self.inNamespace else []
+
+    def cmd(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command in the node's shell and return what it prints, as Mininet's ``cmd`` does."""
+        if not self.is_built:
+            return ""
+        self._ensure_shell()
+        return super().cmd(*args, **kwargs)
+
+    def sendCmd(self, *args: Any, **kwargs: Any) -> None:  # noqa: N802 - Mininet's name
+        """Send a command to the shell, starting it first."""
+        self._ensure_shell()
+        super().sendCmd(*args, **kwargs)
+
+    def popen(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a process in this node, as Mininet's ``popen`` does."""
+        self._ensure_shell()
+        return super().popen(*args, **kwargs)
+
+
+def _without_mnexec_options(command: list[str], unwanted: str) -> list[str]:
+    if command[:1] != ["mnexec"] or not command[1:] or not command[1].startswith("-"):
+        return command
+    options = "".join(letter for letter in command[1][1:] if letter not in unwanted)
+    return [command[0], f"-{options}", *command[2:]] if options else command[2:]
+
+
+class FabricHost(_LazyShell, Host):  # type: ignore[misc]
+    """A host of the fabric."""
+
+
+class FabricSwitch(_LazyShell, OVSSwitch):  # type: ignore[misc]
+    """A switch of the fabric: a bridge that :mod:`fabric.emulation.openvswitch` made."""
+
+    def start(self, controllers: Iterable[Any]) -> None:
+        """Do nothing: all bridges were made in one transaction."""
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803 - Mininet's name
+        """Do nothing: a bridge ends with its world."""
+
+
+class BuiltLink(MininetLink):  # type: ignore[misc]
+    """A Mininet link whose interfaces exist already."""
+
+    def __init__(self, node1: Any, node2: Any, link: Link) -> None:
+        self.intf1 = _interface(node1, link.a, self)
+        self.intf2 = _interface(node2, link.b, self)
+
+
+class BuiltInterface(Intf):  # type: ignore[misc]
+    """A Mininet interface that is configured already."""
+
+    def config(self, **_: Any) -> dict[str, Any]:
+        """Leave the interface as it is."""
+        return {}
+
+
+def _interface(node: Any, port: Port, link: BuiltLink) -> Any:
+    return BuiltInterface(port.interface, node=node, port=port.number, link=link, moveIntfFn=lambda *_: None)
+
+
+class PromptInGuest(CLI):  # type: ignore[misc]
+    """Mininet's command line, of a file; the host has what a terminal adds: the prompt, editing, history."""
+
+    prompt = ""
+    use_rawinput = False
+
+    @classmethod
+    def initReadline(cls) -> None:  # noqa: N802 - Mininet's name
+        """Leave the history to the host."""
