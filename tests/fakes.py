@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 from ryu.ofproto import ofproto_v1_3_parser
 
 from controllers.app import messages
-from controllers.planning.detours import BOUNCED
-from controllers.planning.plan import Bucket, FlowRule, Group, Mark, RoutePlan, RuleKey
+from controllers.planning.plan import BOUNCED, Bucket, FlowRule, Group, Mark, RoutePlan, RuleKey
 from controllers.planning.updates import Changes, Installed
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Link, Nic, Port

@@ -13,9 +13,9 @@ from ryu.ofproto import ofproto_v1_3 as ofproto
 from ryu.ofproto import ofproto_v1_3_parser as parser
 from ryu.ofproto.nicira_ext import NX_MP_ALG_MODULO_N
 
-from controllers.planning.detours import BOUNCED
 from controllers.planning.plan import (
     BOUNCE_GROUP,
+    BOUNCED,
     DROP_COOKIE_BIT,
     DROP_GROUP,
     MAIN_TABLE,

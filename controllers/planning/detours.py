@@ -33,8 +33,6 @@ from fabric.errors import ControllerError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port
 
-BOUNCED = Mark(0x80 << 32, 0x80 << 32)
-"""What a switch puts on a packet that it sends back."""
 PLAIN = Mark(0x82 << 40, 0x1FF << 39)
 """What a route without local repair puts on a packet: it begins anew, as one that nobody has sent back yet."""
 ASTRAY = Mark(0x8080 << 32, 0x8080 << 32)

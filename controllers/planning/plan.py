@@ -74,6 +74,10 @@ class Mark(NamedTuple):
         return address & ~self.mask | self.value
 
 
+BOUNCED = Mark(0x80 << 32, 0x80 << 32)
+"""What a switch puts on a packet that it sends back."""
+
+
 class Bucket(NamedTuple):
     """One choice of a group: send out of ``port``, alive while that port is, after putting ``mark`` on the packet."""
 

@@ -21,9 +21,10 @@ from ryu.ofproto import ofproto_parser, ofproto_v1_3, ofproto_v1_3_parser  # noq
 
 from controllers.app import messages  # noqa: E402
 from controllers.app.route_keeper import RouteKeeper  # noqa: E402
-from controllers.planning.detours import BOUNCED, gate_mark  # noqa: E402
+from controllers.planning.detours import gate_mark  # noqa: E402
 from controllers.planning.plan import (  # noqa: E402
     BOUNCE_GROUP,
+    BOUNCED,
     DROP_GROUP,
     Bucket,
     FlowRule,
