@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from controllers.planning.ecmp import UDP, FiveTuple, way_of
 from controllers.planning.plan import FlowRule, RoutePlan
 from controllers.planning.planner import Moves
-from fabric.errors import ControllerError
-from fabric.model.identity import Role
+from fabric.errors import ControllerError, UsageError
+from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Nic, Port, Tier
 
 PROBE_PORT = 33434
@@ -105,3 +105,17 @@ def uplink_load(plan: RoutePlan, fabric: Fabric) -> dict[Port, float]:
     load = port_load(plan, fabric)
     uplinks = {port for link in fabric.links_of_tier(Tier.UPLINK) for port in link.ports}
     return {port: count for port, count in load.items() if port.node.role is Role.LEAF and port in uplinks}
+
+
+def nics_for(fabric: Fabric, source: NodeId, destination: NodeId) -> tuple[Nic, Nic]:
+    """Return the NICs over which two hosts talk: in a zone that both have a NIC in, else each one's first.
+
+    Raises UsageError if the fabric carries nothing between them: storage NICs speak only within their zone.
+    """
+    for nic in fabric.nics_of[source]:
+        peer = fabric.nic_in_zone(destination, nic.zone)
+        if peer is not None:
+            return nic, peer
+    if Role.STORAGE in (source.role, destination.role):
+        raise UsageError(f"{source} and {destination}: storage traffic stays in its zone, and they share none")
+    return fabric.nics_of[source][0], fabric.nics_of[destination][0]

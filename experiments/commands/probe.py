@@ -12,9 +12,7 @@ from pathlib import Path
 from controllers.planning.paths import PROBE_PORT, planned_path
 from controllers.planning.plan import RoutePlan
 from experiments.run.live import LiveFabric
-from fabric.errors import UsageError
 from fabric.measure.census import lane_counters
-from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Nic, Port
 from fabric.world import netns
@@ -42,20 +40,6 @@ class ProbeResult:
 
     hops: tuple[Hop, ...]
     delivered: bool
-
-
-def nics_for(fabric: Fabric, source: NodeId, destination: NodeId) -> tuple[Nic, Nic]:
-    """Return the NICs over which two hosts talk: in a zone that both have a NIC in, else each one's first.
-
-    Raises UsageError if the fabric carries nothing between them: storage NICs speak only within their zone.
-    """
-    for nic in fabric.nics_of[source]:
-        peer = fabric.nic_in_zone(destination, nic.zone)
-        if peer is not None:
-            return nic, peer
-    if Role.STORAGE in (source.role, destination.role):
-        raise UsageError(f"{source} and {destination}: storage traffic stays in its zone, and they share none")
-    return fabric.nics_of[source][0], fabric.nics_of[destination][0]
 
 
 def planned_hops(

@@ -16,11 +16,11 @@ from typing import IO, Any
 
 from rich.table import Table
 
-from controllers.planning.paths import planned_paths, port_load
+from controllers.planning.paths import nics_for, planned_paths, port_load
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes
 from controllers.routing import Routing
-from experiments.commands.probe import Hop, nics_for, planned_hops, probe
+from experiments.commands.probe import Hop, planned_hops, probe
 from experiments.run.captures import captures
 from experiments.run.config import queues_of
 from experiments.run.console import ERR, OUT, tell

@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import Field
 
-from controllers.planning.paths import path_load
+from controllers.planning.paths import nics_for, path_load
 from controllers.planning.plan import RoutePlan
-from experiments.commands.probe import nics_for
 from experiments.run.placement import Flow, order_ranks
 from experiments.run.timeline import JobWindow
 from fabric.config import Strict, TimeS

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from controllers.client import ControllerEvent
-from controllers.planning.paths import planned_paths
+from controllers.planning.paths import nics_for, planned_paths
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Moves, plan_routes
 from controllers.routing import Policy, Routing
-from experiments.commands.probe import nics_for
 from fabric.model.identity import NodeId
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Nic

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from controllers.planning.paths import nics_for
 from controllers.planning.routes import plan_static_routes
 from experiments.commands import tools
-from experiments.commands.probe import nics_for, planned_hops
+from experiments.commands.probe import planned_hops
 from experiments.run.captures import captures
 from experiments.run.play import publish
 from experiments.run.spec import choose_directory
