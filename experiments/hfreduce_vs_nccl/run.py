@@ -26,8 +26,7 @@ from experiments.hfreduce_vs_nccl.variants import (
     variants,
     zones_of_nodes,
 )
-from experiments.isolation.run import RankOrder
-from experiments.run.placement import link_loads, order_ranks
+from experiments.run.placement import RankOrder, link_loads, order_ranks
 from experiments.run.session import PhaseOutcome, Session
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel

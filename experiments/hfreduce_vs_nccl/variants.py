@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from experiments.isolation.run import RankOrder
 from experiments.run.config import RunConfig
-from experiments.run.placement import Flow
+from experiments.run.placement import Flow, RankOrder
 from experiments.run.session import Session
 from fabric.config import TimeS
 from fabric.model.identity import NodeId, Role

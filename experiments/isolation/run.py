@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from enum import Enum
 from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field
 
 from experiments.run.config import Choices, RunConfig
-from experiments.run.placement import Flow, order_ranks
+from experiments.run.placement import Flow, RankOrder, order_ranks
 from experiments.run.session import PhaseOutcome, Session
 from experiments.run.stall_metrics import stall_metrics, stalls_tables
 from fabric.config import TimeS
@@ -41,13 +40,6 @@ _COLLECTIVES = (ServiceLevel.HFREDUCE, ServiceLevel.NCCL)
 Duration = Annotated[TimeS, Field(gt=0)]
 Shares = dict[str, dict[ServiceLevel, float]]
 """Bytes a second of each service level at the busiest port, by phase."""
-
-
-class RankOrder(str, Enum):
-    """Which node is which rank: so that static routes do not collide, or as nodes are numbered."""
-
-    ROUTES = "routes"
-    NODES = "nodes"
 
 
 class IsolationConfig(RunConfig):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
@@ -76,3 +77,10 @@ class _Loads:
         """Return the busiest port's load, then the sum of squares, which falls as crowds dissolve."""
         loads = self.vector(order, flows)
         return float(loads.max()), float((loads**2).sum())
+
+
+class RankOrder(str, Enum):
+    """Which node is which rank: so that static routes do not collide, or as nodes are numbered."""
+
+    ROUTES = "routes"
+    NODES = "nodes"
