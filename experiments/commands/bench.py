@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from rich.table import Table
 
 from experiments.commands.packet_hops import bench_hops, bench_queueings, bring_up_by_config, wall_s
-from experiments.isolation.run import IsolationConfig, hfreduce_flows, hfreduce_ranks
+from experiments.isolation.run import IsolationConfig
 from experiments.registry import resolve
 from experiments.run.console import OUT, tell
+from experiments.run.jobs import hfreduce_flows, hfreduce_ranks
 from experiments.run.live import LiveFabric
 from experiments.run.placement import link_loads
 from experiments.run.preload import PRELOAD

@@ -9,14 +9,15 @@ Virtual Lane with a share (arXiv 2408.14158v2, VI-A1).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field
 
 from experiments.run.config import Choices, RunConfig
-from experiments.run.placement import Flow, RankOrder, order_ranks
+from experiments.run.jobs import hfreduce_ranks, ordered_ranks, started
+from experiments.run.placement import RankOrder
 from experiments.run.session import PhaseOutcome, Session
 from experiments.run.stall_metrics import stall_metrics, stalls_tables
 from fabric.config import TimeS
@@ -28,7 +29,6 @@ from fabric.units import format_rate, format_time
 from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows, sent_fraction
-from traffic.collectives.trees import tree_flows
 from traffic.flows.background import BackgroundConfig, BackgroundJob
 from traffic.job import Job
 from traffic.storage.config import StorageConfig
@@ -106,40 +106,10 @@ def all_jobs(session: Session, config: IsolationConfig) -> Iterator[dict[Service
         yield {job.level: job for job in made}
 
 
-@contextmanager
-def started(session: Session, jobs: Sequence[Job]) -> Iterator[None]:
-    """Start jobs for the time of a block, in their order."""
-    with ExitStack() as stack:
-        for job in jobs:
-            session.tell(f"starting {job.level.label}")
-            stack.callback(job.close)
-            job.start()
-        yield
-
-
-def hfreduce_flows(job: HFReduceJob) -> list[Flow]:
-    """Return what HFReduce sends in a step."""
-    return tree_flows(job.trees)
-
-
-def hfreduce_ranks(session: Session, config: HFReduceConfig, order: RankOrder) -> tuple[NodeId, ...]:
-    """Return all computes, zone by zone."""
-    computes = session.live.fabric.computes
-    return _ordered(session, order, computes, hfreduce_flows(HFReduceJob(session.stage, config, computes)))
-
-
 def _nccl_ranks(session: Session, config: IsolationConfig) -> tuple[NodeId, ...]:
     """Return the first computes: one zone's as far as they go."""
     ranks = session.live.fabric.computes[: config.nccl_nodes]
-    return _ordered(session, config.rank_order, ranks, nccl_flows(config.nccl.algorithm, len(ranks)))
-
-
-def _ordered(
-    session: Session, order: RankOrder, nodes: tuple[NodeId, ...], flows: Sequence[Flow]
-) -> tuple[NodeId, ...]:
-    if order is RankOrder.NODES:
-        return nodes
-    return order_ranks(session.live.fabric, session.live.plan, nodes, flows)
+    return ordered_ranks(session, config.rank_order, ranks, nccl_flows(config.nccl.algorithm, len(ranks)))
 
 
 def busiest_switch_port(ports: pd.DataFrame, fabric: Fabric) -> Port:

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from experiments.isolation.run import hfreduce_flows, hfreduce_ranks, started
 from experiments.run.config import Choices, RunConfig
+from experiments.run.jobs import hfreduce_flows, hfreduce_ranks, started
 from experiments.run.placement import RankOrder
 from experiments.run.session import PhaseOutcome, Session
 from fabric.config import TimeS

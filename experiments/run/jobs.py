@@ -1,0 +1,43 @@
+"""What several experiments do with jobs: start them for a while, and choose the order of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from experiments.run.placement import Flow, RankOrder, order_ranks
+from experiments.run.session import Session
+from fabric.model.identity import NodeId
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.collectives.trees import tree_flows
+from traffic.job import Job
+
+
+@contextmanager
+def started(session: Session, jobs: Sequence[Job]) -> Iterator[None]:
+    """Start jobs for the time of a block, in their order."""
+    with ExitStack() as stack:
+        for job in jobs:
+            session.tell(f"starting {job.level.label}")
+            stack.callback(job.close)
+            job.start()
+        yield
+
+
+def hfreduce_flows(job: HFReduceJob) -> list[Flow]:
+    """Return what HFReduce sends in a step."""
+    return tree_flows(job.trees)
+
+
+def hfreduce_ranks(session: Session, config: HFReduceConfig, order: RankOrder) -> tuple[NodeId, ...]:
+    """Return all computes, zone by zone."""
+    computes = session.live.fabric.computes
+    return ordered_ranks(session, order, computes, hfreduce_flows(HFReduceJob(session.stage, config, computes)))
+
+
+def ordered_ranks(
+    session: Session, order: RankOrder, nodes: tuple[NodeId, ...], flows: Sequence[Flow]
+) -> tuple[NodeId, ...]:
+    if order is RankOrder.NODES:
+        return nodes
+    return order_ranks(session.live.fabric, session.live.plan, nodes, flows)
