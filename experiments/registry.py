@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from experiments.protection.run import ProtectionConfig, run_protection
 from experiments.routing_incast.run import QUESTION as ROUTING_INCAST_QUESTION
 from experiments.routing_incast.run import RoutingIncastConfig, run_routing_incast
 from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
-from experiments.run.session import Session
+from experiments.run.experiment import Experiment
 from experiments.shared_cluster.run import QUESTION as SHARED_CLUSTER_QUESTION
 from experiments.shared_cluster.run import SharedClusterConfig, run_shared_cluster
 from fabric.config import checked, read_yaml, unknown_key, with_overrides
@@ -33,22 +32,6 @@ from fabric.errors import ConfigError
 from topologies.load import fabric_of
 
 _HERE = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """One question. ``run`` plays it in a session and returns its summary; ``see_also``: what to run after it."""
-
-    name: str
-    question: str
-    config: type[RunConfig]
-    run: Callable[[Session, Any], dict[str, Any]]
-    see_also: str = ""
-
-    @property
-    def file(self) -> Path:
-        """The YAML file with its defaults."""
-        return _HERE / self.name / f"{self.name}.yaml"
 
 
 _AFTER_ISOLATION = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from experiments.registry import Experiment
 from experiments.run.console import OUT
+from experiments.run.experiment import Experiment
 from fabric.measure.fidelity import EXIT_CODE_INVALID, Status
 from fabric.report.margins import closest_checks, cpu_used
 from fabric.results import Result

@@ -12,11 +12,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from experiments.registry import Experiment, resolve
+from experiments.registry import resolve
 from experiments.run.captures import captures
 from experiments.run.config import RunConfig
 from experiments.run.congestion import tell_congestion
 from experiments.run.events import EventLines, Note, PhaseProgress, Report, failure_of
+from experiments.run.experiment import Experiment
 from experiments.run.handover import copy_to_user
 from experiments.run.live import bring_up
 from experiments.run.order import Order
