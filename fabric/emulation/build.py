@@ -27,7 +27,7 @@ from fabric.emulation import openvswitch, uncharging
 from fabric.emulation.mininet_nodes import BuiltLink, FabricHost, FabricSwitch, PromptInGuest
 from fabric.emulation.openvswitch import OpenVSwitch
 from fabric.errors import EmulationError
-from fabric.model.identity import STORAGE_ADDRESS_OFFSET, NodeId
+from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT, STORAGE_ADDRESS_OFFSET, NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Fabric, Link, Nic, Port
 from fabric.queueing import lossless
@@ -40,8 +40,6 @@ from fabric.world.sysctl import write_sysctl
 from fabric.world.virtual.dialogue import UserOutside, take_terminal
 from fabric.world.virtual.guest import CONTROL
 
-CONTROLLER_ADDRESS = "127.0.0.1"
-OPENFLOW_PORT = 6653
 _FIRST_HOST_INDEX = 10
 _FIRST_SWITCH_INDEX = 1000
 _SIOCETHTOOL = 0x8946

@@ -20,6 +20,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, total_ordering
 
+CONTROLLER_ADDRESS = "127.0.0.1"
+OPENFLOW_PORT = 6653
+
 MAX_ZONES = 100
 """Zones are the second byte of an address: computes at 10.<zone>, storage NICs at 10.<128 + zone>."""
 MAX_HOSTS_PER_GROUP = 65_000
