@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controllers.app.launcher import DEFAULT_OPENFLOW_PORT, DEFAULT_REST_PORT, HOST
+from controllers.app.launcher import DEFAULT_REST_PORT
 from controllers.planning.plan import Parts, Purpose
 from fabric.errors import ControllerError
+from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT
 
 POLL_INTERVAL_S = 0.02
 STOP_TIMEOUT_S = 5.0
@@ -129,7 +130,7 @@ class ControllerProcess:
         task: Path,
         log: Path,
         *,
-        openflow_port: int = DEFAULT_OPENFLOW_PORT,
+        openflow_port: int = OPENFLOW_PORT,
         rest_port: int = DEFAULT_REST_PORT,
     ) -> None:
         self.log = log
@@ -164,7 +165,7 @@ class ControllerProcess:
     @property
     def target(self) -> str:
         """What a bridge's ``set-controller`` takes."""
-        return f"tcp:{HOST}:{self.openflow_port}"
+        return f"tcp:{CONTROLLER_ADDRESS}:{self.openflow_port}"
 
     def wait_listening(self, timeout_s: float) -> ControllerState:
         """Return the state as soon as the controller answers. Raises ControllerError if it ended or stays silent."""
@@ -261,7 +262,7 @@ class ControllerProcess:
         return f"controller log: {self.log}"
 
     def _get(self, what: str, timeout_s: float) -> Any:
-        url = f"http://{HOST}:{self.rest_port}/{what}?timeout_s={timeout_s}"
+        url = f"http://{CONTROLLER_ADDRESS}:{self.rest_port}/{what}?timeout_s={timeout_s}"
         try:
             # The switches have timeout_s; decoding and writing their answers comes on top.
             with _OPENER.open(url, timeout=timeout_s + STATE_TIMEOUT_S) as response:

@@ -16,10 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fabric.errors import ControllerError, FabricError
+from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT
 
-HOST = "127.0.0.1"
-"""The controller listens here only: a run has a network of its own, and nobody else shall program its switches."""
-DEFAULT_OPENFLOW_PORT = 6653
 DEFAULT_REST_PORT = 8080
 CHATTY_LOGGERS = ("hub", "ryu.lib.hub", "ryu.base.app_manager")
 """They log every REST request and every loaded class."""
@@ -45,7 +43,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m controllers.app.launcher", description="Keeps switches at their routes."
     )
     parser.add_argument("--task", type=Path, required=True, help="the fabric and its routing, as Task.save wrote them")
-    parser.add_argument("--openflow-port", type=int, default=DEFAULT_OPENFLOW_PORT, help="default: %(default)s")
+    parser.add_argument("--openflow-port", type=int, default=OPENFLOW_PORT, help="default: %(default)s")
     parser.add_argument("--rest-port", type=int, default=DEFAULT_REST_PORT, help="default: %(default)s")
     parser.add_argument("--log", type=Path, help="the log file; default: standard error")
     return parser.parse_args(arguments)
@@ -69,9 +67,9 @@ def _serve(options: argparse.Namespace) -> None:
     cfg.CONF(args=[], project="ryu", default_config_files=[], default_config_dirs=[])
     for name, value in (
         ("task", str(options.task)),
-        ("ofp_listen_host", HOST),
+        ("ofp_listen_host", CONTROLLER_ADDRESS),
         ("ofp_tcp_listen_port", options.openflow_port),
-        ("wsapi_host", HOST),
+        ("wsapi_host", CONTROLLER_ADDRESS),
         ("wsapi_port", options.rest_port),
     ):
         cfg.CONF.set_override(name, value)
@@ -105,9 +103,9 @@ def _verify_free(port: int) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((CONTROLLER_ADDRESS, port))
         except OSError as error:
-            message = f"port {HOST}:{port}: {error.strerror}; end the program there or choose another"
+            message = f"port {CONTROLLER_ADDRESS}:{port}: {error.strerror}; end the program there or choose another"
             raise ControllerError(message) from error
 
 

@@ -21,6 +21,7 @@ from enum import Enum
 from functools import cache, total_ordering
 
 CONTROLLER_ADDRESS = "127.0.0.1"
+"""The controller listens here only: a run has a network of its own, and nobody else shall program its switches."""
 OPENFLOW_PORT = 6653
 
 MAX_ZONES = 100
