@@ -31,9 +31,6 @@ from fabric.config import checked, read_yaml, unknown_key, with_overrides
 from fabric.errors import ConfigError
 from topologies.load import fabric_of
 
-_HERE = Path(__file__).parent
-
-
 _AFTER_ISOLATION = (
     "fabric run protection: what lanes leave to each program as the load of others grows beyond what links carry"
 )

@@ -56,8 +56,8 @@ def test_imports_are_absolute(path: Path) -> None:
     assert set(levels) <= {0}
 
 
-def test_one_file_imports_mininet() -> None:
-    assert importers_of("mininet") == {"fabric/emulation/build.py"}
+def test_two_files_import_mininet() -> None:
+    assert importers_of("mininet") == {"fabric/emulation/build.py", "fabric/emulation/mininet_nodes.py"}
 
 
 def test_only_the_controllers_import_ryu() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from experiments.run.config import RunConfig
 from experiments.run.session import Session
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)

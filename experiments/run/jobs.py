@@ -38,6 +38,7 @@ def hfreduce_ranks(session: Session, config: HFReduceConfig, order: RankOrder) -
 def ordered_ranks(
     session: Session, order: RankOrder, nodes: tuple[NodeId, ...], flows: Sequence[Flow]
 ) -> tuple[NodeId, ...]:
+    """Return ranks in the order asked for, best for ``flows`` between them."""
     if order is RankOrder.NODES:
         return nodes
     return order_ranks(session.live.fabric, session.live.plan, nodes, flows)

@@ -1,4 +1,4 @@
-"""The fabric emulated: Mininet hosts and Open vSwitch switches built from the model; the only file importing mininet.
+"""The fabric emulated: Mininet hosts and Open vSwitch switches built from the model.
 
 Mininet itself uses one shell per node and several processes per link. Here hosts are network namespaces held by file,
 links and queues are netlink batches, bridges are one ovs-vsctl transaction, and a node's shell starts on first use

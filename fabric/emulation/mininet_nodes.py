@@ -1,4 +1,4 @@
-"""Mininet's hosts, switches, links and prompt over what is built here, not by Mininet."""
+"""Mininet's hosts, switches, links and prompt over what is built here. Only ``build`` imports it, too."""
 
 from __future__ import annotations
 

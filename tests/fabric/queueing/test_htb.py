@@ -19,7 +19,7 @@ import pytest
 from fabric.errors import EmulationError
 from fabric.measure.calibration import nobodys_frame
 from fabric.model.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
-from fabric.queueing import counters, htb
+from fabric.queueing import counters
 from fabric.queueing.counters import COUNTERS, QueueReader
 from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
 from fabric.world import netlink
@@ -70,7 +70,7 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(len(dump))
         return search(dump)
 
-    monkeypatch.setattr(htb, "_find_layout", noted)
+    monkeypatch.setattr(counters, "_find_layout", noted)
     return found
 
 
