@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,34 @@ MAY_IMPORT = {
     "experiments": {"fabric", "topologies", "controllers", "traffic"},
 }
 MODULES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
+QUESTIONS = "every other folder of experiments"
+LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "fabric": (
+        ("errors", "units", "config", "results"),
+        ("model",),
+        ("world",),
+        ("queueing",),
+        ("emulation",),
+        ("failures",),
+        ("stalls",),
+        ("measure",),
+        ("report",),
+    ),
+    "topologies": (("zoned_fat_tree", "rates"), ("load", "summary", "draw")),
+    "controllers": (("routing", "task"), ("planning",), ("app",), ("client",)),
+    "traffic": (("job", "transport", "metrics", "congestion_control"), ("collectives", "storage", "flows")),
+    "experiments": (("run",), (QUESTIONS,), ("registry",), ("commands",), ("cli",)),
+}
+"""What is in a package, lowest first: no module knows one above it. Folders of one layer do not know each other."""
+BUILDS_ON = {"flash_cut_year": {"link_flap"}}
+"""Questions that ask more of what another one asks."""
+KNOWN_STRINGS = {
+    ("fabric.world.entry", "experiments.cli"): "a run executes itself again inside its world; it is to be told how",
+    ("fabric.world.virtual.bytecode", "controllers.app.launcher"): "guests get Ryu compiled, as the launcher mends it",
+    ("experiments.commands.calibrate", "experiments.cli"): "each rate is tried by a run of the command",
+}
+"""Names of higher modules in strings of lower ones, and why they are still there: (where, what)."""
+DOTTED = re.compile(r"\b(?:" + "|".join(MAY_IMPORT) + r")(?:[./]\w+)+")
 
 
 def name_of(path: Path) -> str:
@@ -35,6 +64,62 @@ def imported_by(path: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
+def module_of(path: Path) -> str:
+    """Return ``fabric.model.lanes`` for its file, ``fabric.model`` for that of the folder."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+NAMES = frozenset(map(module_of, MODULES))
+
+
+def modules_imported_by(path: Path) -> Iterator[str]:
+    """Yield those of ours that a file imports, wherever in the file it does."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in NAMES)
+        elif isinstance(node, ast.ImportFrom) and node.module in NAMES:
+            below = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from below & NAMES or {node.module}
+
+
+def modules_named_in_strings_of(path: Path) -> Iterator[str]:
+    """Yield those of ours that strings of a file name, docstrings apart, as ``a.b.c`` or as a path."""
+    tree = ast.parse(path.read_text())
+    bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in bare:
+            for found in DOTTED.findall(node.value):
+                parts = found.replace("/", ".").split(".")
+                names = [".".join(parts[:length]) for length in range(len(parts), 1, -1)]
+                yield from [name for name in names if name in NAMES][:1]
+
+
+def layer(module: str) -> tuple[int, str]:
+    """Return how high a module stands in its package, and which part of the package it is in."""
+    package, _, rest = module.partition(".")
+    part = rest.partition(".")[0]
+    for height, parts in enumerate(LAYERS[package]):
+        if part in parts:
+            return height, part
+    heights = [height for height, parts in enumerate(LAYERS[package]) if QUESTIONS in parts]
+    assert heights, f"{module}: give it a place in LAYERS"
+    return heights[0], part
+
+
+def may_know(module: str, other: str) -> bool:
+    """Whether a module may name another one."""
+    package, of_other = module.partition(".")[0], other.partition(".")[0]
+    if package != of_other:
+        return of_other in MAY_IMPORT[package]
+    if package in (module, other):
+        return True  # A package's own docstring.
+    (height, part), (height_of_other, part_of_other) = layer(module), layer(other)
+    is_single = f"{package}.{part}" in NAMES and (ROOT / package / f"{part}.py").exists()
+    if height != height_of_other or part == part_of_other or is_single:
+        return height >= height_of_other
+    return part_of_other in BUILDS_ON.get(part, set())
+
+
 def importers_of(library: str) -> set[str]:
     return {name_of(path) for path in MODULES if library in imported_by(path)}
 
@@ -48,6 +133,30 @@ def test_imports_point_one_way(path: Path) -> None:
     package = path.relative_to(ROOT).parts[0]
     ours = set(imported_by(path)) & {*MAY_IMPORT, "tests"}
     assert ours <= MAY_IMPORT[package] | {package}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_no_module_imports_one_above_it(path: Path) -> None:
+    module = module_of(path)
+    assert [other for other in modules_imported_by(path) if not may_know(module, other)] == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_no_string_names_a_module_above(path: Path) -> None:
+    module = module_of(path)
+    above = {other for other in modules_named_in_strings_of(path) if not may_know(module, other)}
+    assert above == {what for where, what in KNOWN_STRINGS if where == module}
+
+
+def test_the_layers_refuse_what_is_above_and_beside() -> None:
+    assert may_know("fabric.stalls.audit", "fabric.model.lanes")
+    assert not may_know("fabric.model.lanes", "fabric.stalls.audit")
+    assert not may_know("fabric.world.entry", "experiments.cli")
+    assert not may_know("traffic.flows.streams", "traffic.storage.job")
+    assert not may_know("experiments.isolation.run", "experiments.protection.run")
+    assert may_know("experiments.flash_cut_year.run", "experiments.link_flap.run")
+    assert not may_know("experiments.link_flap.run", "experiments.flash_cut_year.run")
+    assert not may_know("experiments.run.play", "experiments.registry")
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
