@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from experiments.run.launcher import launch as launch
-    from experiments.run.launcher import load as load
-    from experiments.run.spec import RunSpec as RunSpec
+    from experiments.launching.launcher import launch as launch
+    from experiments.launching.launcher import load as load
+    from experiments.launching.spec import RunSpec as RunSpec
 
-_HOMES = {"RunSpec": "experiments.run.spec", "launch": "experiments.run.launcher", "load": "experiments.run.launcher"}
+_LAUNCHING = "experiments.launching"
+_HOMES = {"RunSpec": f"{_LAUNCHING}.spec", "launch": f"{_LAUNCHING}.launcher", "load": f"{_LAUNCHING}.launcher"}
 
 
 def __getattr__(name: str) -> Any:

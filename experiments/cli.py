@@ -320,8 +320,8 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
     """Run an experiment and print its answer; 3 if it is not to be believed."""
     from experiments.commands.answer import print_answer
     from experiments.commands.progress import Display
-    from experiments.run.launcher import play
-    from experiments.run.spec import RunSpec, prepare
+    from experiments.launching.launcher import play
+    from experiments.launching.spec import RunSpec, prepare
 
     die_with_sudo()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # Or the run would be killed, not ended.

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from fabric.model.lanes import ServiceLevel
-
 UNITS = {
     "_bps": "bit/s",
     "_Bps": "B/s",
@@ -19,7 +17,8 @@ UNITS = {
 }
 """The unit of a metric by the end of its name; a metric with none of these is a number without unit."""
 COLUMNS = ("phase", "job", "name", "unit", "value")
-_JOBS = frozenset(level.label for level in ServiceLevel)
+JOBS = frozenset({"hfreduce", "nccl", "storage", "other", "control"})
+"""Of runs whose jobs have no names of their own: their service levels, as in results of format 1."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Metric:
         return ".".join(part for part in (self.phase, self.job, self.name) if part)
 
 
-def metric_at(path: str, value: float, jobs: Collection[str] = _JOBS) -> Metric:
+def metric_at(path: str, value: float, jobs: Collection[str] = JOBS) -> Metric:
     """Return a metric that is named by a path: a phase, then a job if it is one of ``jobs``, then its name."""
     phase, dot, rest = path.partition(".")
     if not dot:
@@ -54,7 +53,7 @@ def metric_at(path: str, value: float, jobs: Collection[str] = _JOBS) -> Metric:
     return Metric(phase, "", rest, value)
 
 
-def metrics_frame(values: Mapping[str, float], jobs: Collection[str] = _JOBS) -> pd.DataFrame:
+def metrics_frame(values: Mapping[str, float], jobs: Collection[str] = JOBS) -> pd.DataFrame:
     """Return the table ``metrics`` of values by their paths, in which a job is one of ``jobs``; what is no number is
     left out."""
     found = [

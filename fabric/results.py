@@ -24,16 +24,13 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import yaml
 
 from fabric.errors import ResultError
 from fabric.metrics import metrics_frame
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FORMAT_VERSION = 2
 """Of what is written. Format 1 had no table ``metrics``, for its metrics are in ``summary.json`` alone, and no column
@@ -379,13 +376,6 @@ class Result:
         if self.manifest["format_version"] == 1:
             return metrics_frame(self.summary.get("metrics", {})).astype(TABLES["metrics"])
         return self.table("metrics")
-
-    def figure(self, name: str) -> Figure:
-        """Return a figure, drawn anew; it has the names of the files in ``figures``. Raises ResultError if there is
-        none of that name, or nothing to show in it."""
-        from fabric.report.figures import draw_figure  # Which takes a second to load.
-
-        return draw_figure(self, name)
 
 
 def _of_this_format(name: str, frame: pd.DataFrame) -> pd.DataFrame:

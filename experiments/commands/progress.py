@@ -6,8 +6,8 @@ from types import TracebackType
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from experiments.launching.events import ClockProgress, Event, Note, PhaseProgress
 from experiments.run.console import ERR, tell
-from experiments.run.events import ClockProgress, Event, Note, PhaseProgress
 
 
 class Display:

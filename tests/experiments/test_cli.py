@@ -15,10 +15,10 @@ import yaml
 
 from experiments import cli
 from experiments.cli import main
+from experiments.launching import launcher
+from experiments.launching.spec import Prepared
 from experiments.registry import EXPERIMENTS
-from experiments.run import launcher
 from experiments.run.config import queues_of, split_fabric_settings
-from experiments.run.spec import Prepared
 from fabric.errors import FabricError
 from fabric.model.lanes import QueueConfig
 from fabric.world.engine import Engine

@@ -63,5 +63,3 @@ def test_names_of_nothing_are_refused_with_those_that_are(tmp_path: Path) -> Non
     found = result(tmp_path / "r", FORMAT_VERSION, {})
     with pytest.raises(ResultError, match=r"^table 'stepz': does not exist; there are ports, .*steps"):
         found.table("stepz")
-    with pytest.raises(ResultError, match=r"^figure 'topolgy': does not exist; there are .*topology"):
-        found.figure("topolgy")

@@ -14,9 +14,9 @@ from controllers.planning.paths import nics_for
 from controllers.planning.routes import plan_static_routes
 from experiments.commands import tools
 from experiments.commands.probe import planned_hops
+from experiments.launching.play import publish
+from experiments.launching.spec import choose_directory
 from experiments.run.captures import captures
-from experiments.run.play import publish
-from experiments.run.spec import choose_directory
 from fabric.errors import ResultError, TopologyError, UsageError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes

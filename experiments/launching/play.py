@@ -1,7 +1,7 @@
-"""``python -m experiments.run.play``: plays a run in its own namespaces or guest, and leaves its directory.
+"""``python -m experiments.launching.play``: plays a run in its own namespaces or guest, and leaves its directory.
 
-It is given an :class:`experiments.run.order.Order`, and reports on stdout, a line per event
-(:mod:`experiments.run.events`).
+It is given an :class:`experiments.launching.order.Order`, and reports on stdout, a line per event
+(:mod:`experiments.launching.events`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from experiments.launching.events import EventLines, Note, PhaseProgress, Report, failure_of
+from experiments.launching.order import Order
 from experiments.registry import resolve
 from experiments.run.captures import captures
 from experiments.run.config import RunConfig
 from experiments.run.congestion import tell_congestion
-from experiments.run.events import EventLines, Note, PhaseProgress, Report, failure_of
 from experiments.run.experiment import Experiment
 from experiments.run.handover import copy_to_user
 from experiments.run.live import bring_up
-from experiments.run.order import Order
 from experiments.run.preload import PRELOAD
 from experiments.run.session import Session
 from fabric.errors import FabricError, ResultError

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.launching.order import Order
 from experiments.registry import resolve
 from experiments.run.config import RunConfig, require_engine_for_jitter
 from experiments.run.experiment import Experiment
-from experiments.run.order import Order
 from experiments.run.rates import CALIBRATED, rate_settings
 from fabric.errors import UsageError
 from fabric.queueing import lossless

@@ -4,6 +4,7 @@ talks stands for the run's process here; the real one is in ``tests/root`` and `
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -14,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from experiments import RunSpec, launch, load
-from experiments.run import launcher
-from experiments.run.events import (
+from experiments.launching import launcher
+from experiments.launching.events import (
     ClockProgress,
     Event,
     EventLines,
@@ -27,8 +28,8 @@ from experiments.run.events import (
     error_of,
     failure_of,
 )
-from experiments.run.order import Order
-from experiments.run.spec import prepare
+from experiments.launching.order import Order
+from experiments.launching.spec import prepare
 from fabric.errors import ConfigError, EmulationError, FabricError, ResultError, TrafficError, UsageError
 
 EVENTS = (Note("building"), PhaseProgress("all in lanes", 0.5), ClockProgress(1.5, 3.0), Failure("TrafficError", "x"))
@@ -80,13 +81,13 @@ def instead(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """Let a run's process be a script; ``say(event)`` and ``sys`` are at hand."""
     prelude = (
         "import os, signal, sys, time\n"
-        "from experiments.run.events import *\n"
+        "from experiments.launching.events import *\n"
         "def say(event): sys.stdout.buffer.write(encoded(event)); sys.stdout.flush()\n"
     )
     real = subprocess.Popen
 
     def start(command: list[str], **options: object) -> subprocess.Popen[bytes]:
-        assert command[1:3] == ["-m", "experiments.run.enter"]
+        assert command[1:3] == ["-m", "experiments.launching.enter"]
         return real([sys.executable, "-c", prelude + script], **options)  # type: ignore[call-overload,no-any-return]
 
     monkeypatch.setattr(subprocess, "Popen", start)
@@ -216,3 +217,10 @@ def test_a_killed_caller_takes_the_run_with_it(tmp_path: Path) -> None:
     while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split(")")[1][:3]:
         assert time.monotonic() < deadline, "waited 10 s for the child to die with its parent"
         time.sleep(0.01)
+
+
+def test_a_figure_that_does_not_exist_is_refused_with_those_that_do(tmp_path: Path) -> None:
+    for name, value in (("manifest", {"format_version": 2}), ("fabric", {}), ("summary", {})):
+        (tmp_path / f"{name}.json").write_text(json.dumps(value))
+    with pytest.raises(ResultError, match=r"^figure 'topolgy': does not exist; there are .*topology"):
+        load(tmp_path).figure("topolgy")

@@ -1,6 +1,9 @@
-"""``python -m experiments.run.enter ENGINE PARENT GUEST``: goes on as :mod:`experiments.run.play` in a run's own
-namespaces or guest, and ends with the process ``PARENT`` that started it. What is on stdin is for that program, and
-stdout has a line per event (:mod:`experiments.run.events`)."""
+"""``python -m experiments.launching.enter ENGINE PARENT GUEST``: goes on as the program that plays a run.
+
+It does so in the run's own namespaces or guest, and ends with the process ``PARENT`` that started it. What is on stdin
+is for that program (:mod:`experiments.launching.play`); stdout has a line per event
+(:mod:`experiments.launching.events`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from experiments.run.events import ClockProgress, EventLines, Note, failure_of
+from experiments.launching.events import ClockProgress, EventLines, Note, failure_of
 from fabric.errors import FabricError
 from fabric.world.engine import Front, Guest
 from fabric.world.engines import engine_named
@@ -36,7 +39,7 @@ def main(engine: str, parent: str, guest: str) -> int:
 
     front = Front(show, tell=lambda text: lines.report(Note(text)), stdout=lines, gives=True)
     try:
-        engine_named(engine).enter([sys.executable, "-m", "experiments.run.play"], _guest(guest), front)
+        engine_named(engine).enter([sys.executable, "-m", "experiments.launching.play"], _guest(guest), front)
     except FabricError as error:
         lines.report(failure_of(error))
         return error.exit_code

@@ -14,11 +14,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from experiments.run.enter import guest_as_text
-from experiments.run.events import Event, Failure, Note, Report, decoded, error_of
-from experiments.run.spec import Prepared, RunSpec, prepare
+from experiments.launching.enter import guest_as_text
+from experiments.launching.events import Event, Failure, Note, Report, decoded, error_of
+from experiments.launching.run_result import RunResult
+from experiments.launching.spec import Prepared, RunSpec, prepare
 from fabric.errors import EmulationError, FabricError
-from fabric.results import Result
 
 _SILENCE_S = 1800.0
 """A run that reports nothing for so long is stuck. The longest silence is the planning of a large fabric."""
@@ -27,7 +27,7 @@ _ENDING_S = 60.0
 _LAST_LINES = 30
 
 
-def launch(spec: RunSpec, report: Report = lambda event: None) -> Result:
+def launch(spec: RunSpec, report: Report = lambda event: None) -> RunResult:
     """Play a run to its end and return its result; ``report`` is called with each event, in the caller's thread.
 
     Several may be called at once, each in a thread of its own, as far as cores and memory go. The verdict is the
@@ -37,12 +37,12 @@ def launch(spec: RunSpec, report: Report = lambda event: None) -> Result:
     return play(prepare(spec, sys.argv), report)
 
 
-def load(directory: Path | str) -> Result:
+def load(directory: Path | str) -> RunResult:
     """Return a run's directory, read. Raises ResultError if it is none."""
-    return Result(Path(directory))
+    return RunResult(Path(directory))
 
 
-def play(prepared: Prepared, report: Report) -> Result:
+def play(prepared: Prepared, report: Report) -> RunResult:
     """Play a run that has been checked; see :func:`launch`."""
     directory = Path(prepared.order.directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def play(prepared: Prepared, report: Report) -> Result:
         failure = _reported(process, report)
     if failure is not None:
         raise error_of(failure)
-    return Result(directory)
+    return RunResult(directory)
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def _started(prepared: Prepared) -> Iterator[subprocess.Popen[bytes]]:
     arguments = [prepared.engine.name, str(os.getpid()), guest_as_text(prepared.guest)]
     pipe = subprocess.PIPE
     process = subprocess.Popen(
-        [sys.executable, "-m", "experiments.run.enter", *arguments],
+        [sys.executable, "-m", "experiments.launching.enter", *arguments],
         stdin=pipe,
         stdout=pipe,
         stderr=pipe,
