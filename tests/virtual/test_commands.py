@@ -19,6 +19,8 @@ from tests.virtual.command import HERE, ROOT, SMALL, TINY, VirtualCommand
 from tests.virtual.guests import below, processes
 
 pytestmark = pytest.mark.guest
+IN_HOSTS = 16
+"""Processes of a guest in which a run has made its hosts, ten of the tiny fabric."""
 
 
 @pytest.mark.parametrize(
@@ -115,12 +117,13 @@ def _wrapper(path: Path, script: str) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "terminated"])
 def test_a_run_that_is_ended_from_outside_leaves_nothing(command: VirtualCommand, number: signal.Signals) -> None:
-    with command.start("run", "isolation", "--out", "result") as process:
+    tiny = ("--set", f"topology={TINY}", "--set", "nccl_nodes=4")
+    with command.start("run", "isolation", *tiny, "--out", "result") as process:
         deadline = time.monotonic() + 600
-        while len(below(process.pid)) < 20 and time.monotonic() < deadline:
+        while len(below(process.pid)) < IN_HOSTS and time.monotonic() < deadline:
             time.sleep(0.1)
         guest = below(process.pid)
-        assert len(guest) >= 20, "the run did not get far enough"
+        assert len(guest) >= IN_HOSTS, "the run did not get far enough"
         os.kill(process.pid, number)
         process.communicate(timeout=60)
     deadline = time.monotonic() + 20
