@@ -101,6 +101,7 @@ def test_without_a_kernel_the_error_says_how_to_get_one(
         "import sys; from fabric.virtual import kernel; kernel.fingerprint = lambda: 'none';"
         "from experiments.cli import main; sys.exit(main(sys.argv[1:]))"
     )
+    monkeypatch.delenv("FABRIC_GUEST_KERNEL", raising=False)
     monkeypatch.setattr(sys, "executable", _wrapper(command.here.parent / "python", script))
     done = command.run("path", SMALL, "z0h000", "z0h001", "--probe")
     assert done.returncode == 1
