@@ -21,8 +21,9 @@ setup-virtual:
 run: setup
 	@$(BIN)/fabric run isolation
 
+test: export PYTHONDONTWRITEBYTECODE =  # Hundreds of processes start here: each would compile what it imports.
 test: virtual
-	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 soak: virtual
 	@$(BIN)/pytest -m soak

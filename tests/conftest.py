@@ -10,13 +10,20 @@ import ctypes
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
+from typing import Any
 
 import pytest
 
 from fabric.world.virtual import kernel
+from tests.side_by_side import SideBySide
 
 CLONE_NEWNET = 0x40000000
+_GUESTS_NICENESS = 10
+_GUESTS_TIMEOUT_S = 1200
+"""Long for what takes seconds: a niced guest may have to wait."""
+_OUR_NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -42,15 +49,30 @@ def why_no_guest() -> str | None:
     return None
 
 
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SideBySide | None:
+    """Hand out files so that worlds and guests share the machine well."""
+    return SideBySide(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave soaks out, unless they are asked for, and put files that bring worlds or guests up first: side by side, the
-    short ones then fill what time is left."""
+    """Leave soaks out, unless they are asked for, and give guests time."""
     if "soak" not in config.option.markexpr:
-        soaks = [item for item in items if item.get_closest_marker("soak")]
-        config.hook.pytest_deselected(items=soaks)
+        soaks = {item for item in items if item.get_closest_marker("soak")}
+        config.hook.pytest_deselected(items=[item for item in items if item in soaks])
         items[:] = [item for item in items if item not in soaks]
-    slow = {item.path for item in items if any(item.get_closest_marker(name) for name in ("root", "guest"))}
-    items.sort(key=lambda item: item.path not in slow)
+    for item in items:
+        if item.get_closest_marker("guest") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_GUESTS_TIMEOUT_S))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Let guests give way to worlds: nothing in a guest is late because its machine is busy."""
+    is_guest = item.get_closest_marker("guest") is not None
+    with suppress(PermissionError):  # Once niced, only root is let out of it.
+        os.setpriority(os.PRIO_PROCESS, 0, _GUESTS_NICENESS if is_guest else _OUR_NICENESS)
+    yield
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-PATIENCE_S = 200.0
+PATIENCE_S = 400.0
 
 
 @dataclass

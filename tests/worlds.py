@@ -16,6 +16,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 SCENARIOS = ROOT / "tests" / "root" / "scenarios.py"
 SMALL = "fire_flyer_2_small"
+TINY = "fire_flyer_2_tiny"
+"""For what does not hang on the fabric's size."""
 TIMEOUT_S = 240
 _MARK = "FABRIC_TEST_MARK"
 _NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]

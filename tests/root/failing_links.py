@@ -29,6 +29,11 @@ from traffic.job import Job
 from traffic.storage.config import CheckpointConfig, ClientConfig, DataloaderConfig, StorageConfig
 from traffic.storage.job import StorageJob
 
+HOSTS = {
+    "fire_flyer_2_small": ("z0h000", "z0h005", "z0h010", "z1h003"),
+    "fire_flyer_2_tiny": ("z0h000", "z0h001", "z0h002", "z1h003"),
+}
+"""Two hosts at different leaves of zone 0, a third there, and one of zone 1."""
 CUT_S = 0.2
 LOSS = 0.2
 
@@ -76,8 +81,8 @@ def uplinks_between(live: LiveFabric, a: str, b: str) -> list[Link]:
 def _failures(live: LiveFabric, pool: AgentPool, phase_s: float) -> dict[str, Any]:
     session = session_of(live, pool)
     fabric, stage = live.fabric, session.stage
-    up, _ = uplinks_between(live, "z0h000", "z0h005")
-    hosts = [fabric.host_named(name) for name in ("z0h000", "z0h005", "z0h010", "z1h003")]
+    hosts = [fabric.host_named(name) for name in HOSTS[fabric.name]]
+    up, _ = uplinks_between(live, hosts[0].name, hosts[1].name)
     flows = [ProbeFlow(hosts[0], hosts[1]), ProbeFlow(hosts[1], hosts[0]), ProbeFlow(hosts[2], hosts[3])]
     probes = ProbeJob(stage, ProbeConfig(period=0.002), flows)
     storage = StorageJob(stage, storage_config(), fabric.computes[1::5])

@@ -60,7 +60,7 @@ def networks() -> dict[str, Any]:
     """Links, lanes and rules, by real TCP, UDP and frames that nobody expects."""
     with small_fabric() as live:
         return {
-            "strangers": {name: send_strangers(live, *sent) for name, sent in strangers(live).items()},
+            "strangers": send_all_strangers(live),
             "pings": {f"{a} {b}": pings(live, a, b) for a, b in PINGS},
             "alone": carried(live, ServiceLevel.HFREDUCE),
             "against_full_lanes": carried(live, ServiceLevel.OTHER, FLOODS),
@@ -90,10 +90,21 @@ def strangers(live: LiveFabric) -> dict[str, tuple[str, str, Packet]]:
     return found | {"storage to another zone": (storage.node.name, storage.port.interface, leaving)}
 
 
-def send_strangers(live: LiveFabric, host: str, interface: str, frame: Packet) -> dict[str, Any]:
-    """Send a frame some times; return who else saw it, and what switches say they dropped."""
+def send_all_strangers(live: LiveFabric) -> dict[str, Any]:
+    """Send each frame some times; return who else saw it, and what switches say they dropped meanwhile."""
+    found, before = {}, live.rule_drops()
+    for name, sent in strangers(live).items():
+        seen_by = send_strangers(live, *sent)
+        after = live.rule_drops()
+        dropped = {switch.name: after[switch] - before[switch] for switch in after if after[switch] != before[switch]}
+        found[name] = {"seen_by": seen_by, "dropped": dropped}
+        before = after
+    return found
+
+
+def send_strangers(live: LiveFabric, host: str, interface: str, frame: Packet) -> list[str]:
+    """Send a frame some times and return who else saw it."""
     mark = os.urandom(16)
-    before = live.rule_drops()
     with ExitStack() as stack:
         taps = {node.name: stack.enter_context(tap(netns.netns_path(node.name))) for node in live.fabric.hosts}
         with netns.inside(netns.netns_path(host)), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
@@ -101,10 +112,7 @@ def send_strangers(live: LiveFabric, host: str, interface: str, frame: Packet) -
             for _ in range(FRAMES):
                 sock.send(bytes(frame / Raw(mark)))
         time.sleep(0.5)
-        seen_by = [name for name, listening in taps.items() if name != host and saw(listening, mark)]
-    after = live.rule_drops()
-    dropped = {switch.name: after[switch] - before[switch] for switch in after if after[switch] != before[switch]}
-    return {"seen_by": seen_by, "dropped": dropped}
+        return [name for name, listening in taps.items() if name != host and saw(listening, mark)]
 
 
 @contextmanager

@@ -11,14 +11,15 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.worlds import SMALL, Command, nothing_left, traces
+from tests.worlds import TINY, Command, nothing_left, traces
 
 pytestmark = pytest.mark.root
 
-LONG = ["run", "isolation", "--out", "result", "--set", "alone_time=60"]
+SIZES = (f"topology={TINY}", "nccl_nodes=4", "alone_time=60")
+LONG = ["run", "isolation", "--out", "result", *(word for size in SIZES for word in ("--set", size))]
 _PATIENCE_S = 120.0
-_FULL_WORLD = 40
-"""Processes of a run whose jobs are up: 24 ranks, as many clients and more."""
+_FULL_WORLD = 28
+"""Processes of a run whose first programs are up: beside its hosts and switches, 8 ranks."""
 _CALIBRATION_S = 15.0
 
 
@@ -68,7 +69,7 @@ def test_a_run_that_is_killed_in_a_phase_leaves_nothing_and_the_next_one_works(c
         assert traces() == before
         kill(command, process)
     assert command.files() == []
-    done = command.run("path", SMALL, "z0h000", "z0h005", "--probe", "--json")
+    done = command.run("path", TINY, "z0h000", "z0h001", "--probe", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["agrees"] is True
 

@@ -14,7 +14,7 @@ from scapy.utils import rdpcap
 
 from fabric.world.devices import LINKS, NODES
 from tests.terminal import in_terminal
-from tests.worlds import SMALL, Command, nothing_left
+from tests.worlds import SMALL, TINY, Command, nothing_left
 
 pytestmark = pytest.mark.root
 
@@ -72,7 +72,7 @@ def test_programs_have_a_small_dev_of_their_own_and_the_queues_asked_for(command
     options = ["--queueing", "shared", "--set", "queues.shared_limit=48KiB"]
     program = [sys.executable, str(DEVICES), str(Path("/dev").stat().st_dev)]
     with nothing_left(command):
-        done = command.run("exec", SMALL, "z0h000", *options, "--", *program)
+        done = command.run("exec", TINY, "z0h000", *options, "--", *program)
     assert done.returncode == 0, done.stdout + done.stderr
     seen = json.loads(done.stdout)
     assert {"null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm"} <= set(seen["dev"])
@@ -88,7 +88,7 @@ def test_programs_have_a_small_dev_of_their_own_and_the_queues_asked_for(command
 
 
 def test_a_program_that_fails_is_told_with_its_host(command: Command) -> None:
-    done = command.run("exec", SMALL, "z0h000", "z0h001", "--", "sh", "-c", 'echo "rank $RANK"; exit "$RANK"')
+    done = command.run("exec", TINY, "z0h000", "z0h001", "--", "sh", "-c", 'echo "rank $RANK"; exit "$RANK"')
     assert done.returncode == 1
     assert sorted(done.stdout.splitlines()) == ["[z0h000] rank 0", "[z0h001] rank 1"]
     (failed,) = (line for line in done.stderr.splitlines() if "ended with" in line)
@@ -97,7 +97,7 @@ def test_a_program_that_fails_is_told_with_its_host(command: Command) -> None:
 
 
 def test_a_program_that_does_not_exist_is_told(command: Command) -> None:
-    done = command.run("exec", SMALL, "z0h003", "--", "no-such-program")
+    done = command.run("exec", TINY, "z0h003", "--", "no-such-program")
     assert done.returncode in (1, 2)
     assert "no-such-program" in done.stderr
     assert "Traceback" not in done.stderr
@@ -105,9 +105,9 @@ def test_a_program_that_does_not_exist_is_told(command: Command) -> None:
 
 def test_a_program_that_does_not_end_is_ended_after_the_timeout(command: Command) -> None:
     with nothing_left(command):
-        done = command.run("exec", SMALL, "z0h003", "z0h004", "--timeout", "1", "--", "sleep", "100", timeout_s=60)
+        done = command.run("exec", TINY, "z0h002", "z0h003", "--timeout", "1", "--", "sleep", "100", timeout_s=60)
     assert done.returncode == 1
-    assert "z0h003: 'sleep' still runs after 1 s" in done.stderr
+    assert "z0h002: 'sleep' still runs after 1 s" in done.stderr
 
 
 def test_mininets_prompt_takes_commands(command: Command) -> None:
@@ -123,13 +123,13 @@ def test_mininets_prompt_takes_commands(command: Command) -> None:
 
 
 def test_ctrl_c_at_mininets_prompt_is_for_the_command_there_and_not_for_the_switches(command: Command) -> None:
-    with nothing_left(command), in_terminal(lambda **options: command.start("shell", SMALL, **options)) as terminal:
+    with nothing_left(command), in_terminal(lambda **options: command.start("shell", TINY, **options)) as terminal:
         terminal.wait_for("mininet> ")
         terminal.type("z0h000 ping -i 0.2 z0h001\r")
         terminal.wait_for("icmp_seq=2 ")
         terminal.type("\x03")
         assert "packets transmitted" in terminal.wait_for("mininet> ")
-        assert " 0% packet loss" in terminal.prompted("z0h000 ping -c 1 -W 5 z1h004")
+        assert " 0% packet loss" in terminal.prompted("z0h000 ping -c 1 -W 5 z1h003")
         terminal.type("exit\r")
         assert terminal.process.wait(60) == 0
 

@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.worlds import Command
+from tests.worlds import TINY, Command
 
 pytestmark = pytest.mark.root
 
 SHORT = ["run", "isolation", "--seed", "7", "--set", "alone_time=2", "--set", "together_time=4"]
-# 28 hosts at 1 Gbit/s each, where userspace switching carries some hundreds of Mbit/s altogether.
+# 10 hosts at 1 Gbit/s each, where userspace switching carries some hundreds of Mbit/s altogether.
 TOO_MUCH = [f"topology.{name}=1 Gbit/s" for name in ("nic_rate", "uplink_rate", "inter_zone.rate")]
 SIZES = ("hfreduce.size", "nccl.size", "storage.checkpoint.size")  # So that what is under way ends soon.
 PHASES = ["hfreduce_alone", "nccl_alone", "storage_alone", "other_alone", "shared", "lanes"]
@@ -146,7 +146,8 @@ def test_a_result_is_never_overwritten(shared_command: Command, directory: Path)
 
 
 def test_a_run_that_asks_for_more_than_the_machine_has_is_invalid_and_says_why(command: Command) -> None:
-    settings = ["alone_time=1", "together_time=3", *(f"{name}=256 KiB" for name in SIZES), *TOO_MUCH]
+    parts = ("queueings=[shared]", "alone_time=1", "together_time=3")
+    settings = [f"topology={TINY}", "nccl_nodes=4", *parts, *(f"{name}=256 KiB" for name in SIZES), *TOO_MUCH]
     options = [text for setting in settings for text in ("--set", setting)]
     ended = command.run("run", "isolation", "--out", "result", *options, timeout_s=280)
     print("\n".join(ended.stdout.splitlines()[-8:]))

@@ -14,23 +14,26 @@ from pathlib import Path
 import pytest
 
 from fabric.world.virtual.guest import GIB, run_in_guest
-from tests.virtual.command import HERE, ROOT, SMALL, VirtualCommand
+from tests.guest_scripts import run_script
+from tests.virtual.command import HERE, ROOT, SMALL, TINY, VirtualCommand
 from tests.virtual.guests import below, processes
 
 pytestmark = pytest.mark.guest
+IN_HOSTS = 16
+"""Processes of a guest in which a run has made its hosts, ten of the tiny fabric."""
 
 
 @pytest.mark.parametrize(
-    ("hosts", "level", "switches"),
+    ("fabric", "hosts", "level", "switches"),
     [
-        pytest.param(("z0h000", "z0h005"), "nccl", 3, id="across leaves"),
-        pytest.param(("z0h001", "z1h006"), "hfreduce", 5, id="across zones"),
+        pytest.param(TINY, ("z0h000", "z0h001"), "nccl", 3, id="across leaves"),
+        pytest.param(SMALL, ("z0h001", "z1h006"), "hfreduce", 5, id="across zones"),
     ],
 )
 def test_a_packet_goes_where_the_plan_says(
-    command: VirtualCommand, hosts: tuple[str, str], level: str, switches: int
+    command: VirtualCommand, fabric: str, hosts: tuple[str, str], level: str, switches: int
 ) -> None:
-    done = command.run("path", SMALL, *hosts, "--level", level, "--probe", "--json")
+    done = command.run("path", fabric, *hosts, "--level", level, "--probe", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     answer = json.loads(done.stdout)
     assert answer["delivered"] is True
@@ -40,13 +43,8 @@ def test_a_packet_goes_where_the_plan_says(
     assert list(command.temporary.iterdir()) == list(command.here.iterdir()) == []
 
 
-def test_a_lane_alone_has_the_link_and_all_lanes_have_their_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("FABRIC_WORLD", "1")
-    stdout = io.BytesIO()
-    argv = [sys.executable, str(HERE / "calibrated.py"), SMALL]
-    assert run_in_guest(argv, seed=1, stdout=stdout) == 0
-    found = json.loads(stdout.getvalue())
+def test_a_lane_alone_has_the_link_and_all_lanes_have_their_shares() -> None:
+    found = json.loads(run_script(HERE / "calibrated.py", SMALL))
     assert len(found) > 4
     print(found)
     for one in found:
@@ -55,9 +53,9 @@ def test_a_lane_alone_has_the_link_and_all_lanes_have_their_shares(monkeypatch: 
 
 
 def test_a_frame_that_has_left_its_host_does_not_hold_its_sender_back(command: VirtualCommand) -> None:
-    hosts = ("z0h000", "z0h003", "z0h006")
+    hosts = ("z0h000", "z0h001", "z0h003")
     program = (sys.executable, str(HERE / "fan_in_senders.py"))
-    done = command.run("exec", SMALL, *hosts, "--queueing", "shared", "--", *program)
+    done = command.run("exec", TINY, *hosts, "--queueing", "shared", "--", *program)
     assert done.returncode == 0, done.stdout + done.stderr
     found = [int(line.split()[-1]) for line in done.stdout.splitlines() if "unacknowledged" in line]
     print(found)
@@ -78,7 +76,7 @@ def test_what_settles_goes_on_at_a_whole_second(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(("program", "code"), [("exit 0", 0), ("exit 3", 1)])
 def test_the_exit_code_of_a_program_on_a_host_comes_through(command: VirtualCommand, program: str, code: int) -> None:
-    done = command.run("exec", SMALL, "z0h000", "--", "sh", "-c", f"echo on $FABRIC_HOST; {program}")
+    done = command.run("exec", TINY, "z0h000", "--", "sh", "-c", f"echo on $FABRIC_HOST; {program}")
     assert done.returncode == code, done.stderr
     assert done.stdout == "on z0h000\n"
     assert ("ended with 3" in done.stderr) == (code == 1)
@@ -88,9 +86,9 @@ def test_a_program_has_the_users_environment_and_nothing_to_read(command: Virtua
     program = "echo $HOME $MORE $PYTHONPYCACHEPREFIX; wc -c; readlink /proc/self/fd/0"
     users = {"HOME": "/home/somebody", "MORE": "of it"}
     with command.start(
-        "exec", SMALL, "z0h000", "--", "sh", "-c", program, environment=users, stdin=subprocess.PIPE
+        "exec", TINY, "z0h000", "--", "sh", "-c", program, environment=users, stdin=subprocess.PIPE
     ) as done:
-        out, err = done.communicate("not for the program\n", timeout=240)
+        out, err = done.communicate("not for the program\n", timeout=600)
     assert done.returncode == 0, err
     assert out == "/home/somebody of it\n0\n/dev/null\n"
 
@@ -103,6 +101,7 @@ def test_without_a_kernel_the_error_says_how_to_get_one(
         "import sys; from fabric.world.virtual import kernel; kernel.fingerprint = lambda: 'none';"
         "from experiments.cli import main; sys.exit(main(sys.argv[1:]))"
     )
+    monkeypatch.delenv("FABRIC_GUEST_KERNEL", raising=False)
     monkeypatch.setattr(sys, "executable", _wrapper(command.here.parent / "python", script))
     done = command.run("path", SMALL, "z0h000", "z0h001", "--probe")
     assert done.returncode == 1
@@ -119,12 +118,13 @@ def _wrapper(path: Path, script: str) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "terminated"])
 def test_a_run_that_is_ended_from_outside_leaves_nothing(command: VirtualCommand, number: signal.Signals) -> None:
-    with command.start("run", "isolation", "--out", "result") as process:
-        deadline = time.monotonic() + 120
-        while len(below(process.pid)) < 20 and time.monotonic() < deadline:
+    tiny = ("--set", f"topology={TINY}", "--set", "nccl_nodes=4")
+    with command.start("run", "isolation", *tiny, "--out", "result") as process:
+        deadline = time.monotonic() + 600
+        while len(below(process.pid)) < IN_HOSTS and time.monotonic() < deadline:
             time.sleep(0.1)
         guest = below(process.pid)
-        assert len(guest) >= 20, "the run did not get far enough"
+        assert len(guest) >= IN_HOSTS, "the run did not get far enough"
         os.kill(process.pid, number)
         process.communicate(timeout=60)
     deadline = time.monotonic() + 20

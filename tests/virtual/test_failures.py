@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fabric.world.virtual.guest import run_in_guest
-from tests.virtual.command import ROOT, SMALL
+from tests.guest_scripts import run_script
+from tests.virtual.command import ROOT, TINY
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 
@@ -23,11 +21,7 @@ CUT_S, PERIOD_S = 0.2, 0.002
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What failing_links.failures() saw."""
     report = tmp_path_factory.mktemp("failures") / "report.json"
-    argv = [sys.executable, str(SCRIPT), SMALL, str(report), str(PHASE_S)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        patch.setenv("FABRIC_WORLD", "1")
-        assert run_in_guest(argv, seed=1, keep=[Path(report.parent)]) == 0
+    run_script(SCRIPT, TINY, str(report), str(PHASE_S), keep=[report.parent])
     found: dict[str, Any] = json.loads(report.read_text())
     return found
 

@@ -14,10 +14,11 @@ import pytest
 
 from fabric.results import TABLES
 from fabric.world.virtual import bytecode, kernel
-from tests.virtual.command import VirtualCommand
+from tests.virtual.command import TINY, VirtualCommand
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
-SHORT = ("--set", "alone_time=1", "--set", "together_time=2", "--set", "hfreduce.size=256 KiB")
+SIZES = (f"topology={TINY}", "nccl_nodes=4", "hfreduce.size=256 KiB", "alone_time=1", "together_time=2")
+SHORT = [word for size in SIZES for word in ("--set", size)]
 Done = tuple[subprocess.CompletedProcess[str], Path]
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from fabric.world.virtual.guest import run_in_guest
-from tests.virtual.command import SMALL, VirtualCommand
+from tests.guest_scripts import run_script
+from tests.virtual.command import HERE, TINY, VirtualCommand
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
-ROOT = Path(__file__).parents[2]
 PLAYED_S = 0.002
 """How long streams are to play in FAST: 500 ms unmeasured and 500 ms measured, times the scale."""
 FAST = ("--set", "topology=head_of_line_200g", "--set", "time_scale=0.002", "--set", "repeats=1")
@@ -75,13 +72,9 @@ def test_the_way_to_the_full_port_waits_for_it(played: Path) -> None:
     assert set(at_spine["port"]) == {"z0s00:3"}
 
 
-def test_every_kind_of_queue_passes_the_same_flow_on_and_says_at_what_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("FABRIC_WORLD", "1")
-    stdout = io.BytesIO()
-    program = [sys.executable, str(Path(__file__).parent / "queueing_cost.py")]
-    assert run_in_guest(program, seed=1, stdout=stdout) == 0, stdout.getvalue().decode()
-    (line,) = [line for line in stdout.getvalue().decode().splitlines() if line.startswith("result ")]
+def test_every_kind_of_queue_passes_the_same_flow_on_and_says_at_what_cost() -> None:
+    words = run_script(HERE / "queueing_cost.py")
+    (line,) = [line for line in words.splitlines() if line.startswith("result ")]
     found = json.loads(line.removeprefix("result "))
     print(found)
     assert len(found) == 3
@@ -135,8 +128,8 @@ def test_stalled_time_of_every_link_and_lane_is_told(played: Path) -> None:
 
 @pytest.mark.parametrize("queueing", ["lossless", "lossless_lanes"])
 def test_a_packet_goes_where_the_plan_says(command: VirtualCommand, queueing: str) -> None:
-    arguments = ("z0h001", "z1h006", "--level", "nccl", "--queueing", queueing, "--probe", "--json")
-    done = command.run("path", SMALL, *arguments)
+    arguments = ("z0h001", "z1h002", "--level", "nccl", "--queueing", queueing, "--probe", "--json")
+    done = command.run("path", TINY, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     answer = json.loads(done.stdout)
     assert {hop["lane"] for hop in answer["seen"]} == {"nccl" if queueing == "lossless_lanes" else "lossless"}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fabric.world.virtual.guest import run_in_guest
-from tests.virtual.command import HERE, ROOT
+from tests.guest_scripts import run_script
+from tests.virtual.command import HERE
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 GBPS = 1e9
@@ -25,11 +23,7 @@ CIRCLE = {"z0l00-eth3", "z0s00-eth2", "z0l01-eth4", "z0s01-eth1"}
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What lossless_links.seen() saw."""
     report = tmp_path_factory.mktemp("lossless_links") / "report.json"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        patch.setenv("FABRIC_WORLD", "1")
-        argv = [sys.executable, str(HERE / "lossless_links.py"), str(report)]
-        assert run_in_guest(argv, seed=1, keep=[Path(report.parent)]) == 0
+    run_script(HERE / "lossless_links.py", str(report), keep=[report.parent])
     found: dict[str, Any] = json.loads(report.read_text())
     return found
 

@@ -14,7 +14,7 @@ import pytest
 
 from fabric.measure.cores import process_time
 from tests.terminal import PATIENCE_S, Terminal, in_terminal
-from tests.virtual.command import SMALL, VirtualCommand
+from tests.virtual.command import TINY, VirtualCommand
 from tests.virtual.guests import below
 
 pytestmark = pytest.mark.guest
@@ -23,7 +23,7 @@ CLOCK = "py __import__('time').monotonic()"
 
 def test_lines_from_a_pipe_are_run_and_its_end_leaves_the_prompt(command: VirtualCommand) -> None:
     lines = ["z0h000 ping -c1 z0h001", "nodes", "z0h000 echo HOME is $HOME", "nonsense"]
-    with command.start("shell", SMALL, stdin=subprocess.PIPE) as process:
+    with command.start("shell", TINY, stdin=subprocess.PIPE) as process:
         out, err = process.communicate("\n".join(lines), timeout=PATIENCE_S)
     assert process.returncode == 0, err
     assert "1 packets transmitted, 1 received" in err
@@ -38,7 +38,7 @@ def test_lines_from_a_pipe_are_run_and_its_end_leaves_the_prompt(command: Virtua
 @pytest.fixture
 def terminal(command: VirtualCommand) -> Iterator[Terminal]:
     """A terminal that shows a first prompt."""
-    with in_terminal(lambda **options: command.start("shell", SMALL, **options)) as made:
+    with in_terminal(lambda **options: command.start("shell", TINY, **options)) as made:
         made.wait_for("mininet> ")
         yield made
 

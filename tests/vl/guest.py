@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from fabric.world.virtual import bytecode
 from fabric.world.virtual.guest import GIB, run_in_guest
-from fabric.world.virtual.watch import Limits
 
 ROOT = Path(__file__).parents[2]
 # Some package that is installed has a package "tests", too, and would be found instead of ours.
@@ -33,7 +33,12 @@ def measured(module: str, function: str, *arguments: object, kernel_parameters: 
     stdout = io.BytesIO()
     command = [sys.executable, "-c", _PROGRAM, str(ROOT), module, function, *map(json.dumps, arguments)]
     code = run_in_guest(
-        command, seed=1, memory_bytes=GIB, stdout=stdout, kernel_parameters=kernel_parameters, limits=Limits(hang_s=60)
+        command,
+        seed=1,
+        memory_bytes=GIB,
+        stdout=stdout,
+        kernel_parameters=kernel_parameters,
+        bytecode=bytecode.prepare(),
     )
     words = stdout.getvalue().decode()
     results = [line for line in words.splitlines() if line.startswith("result ")]

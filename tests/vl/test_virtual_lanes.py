@@ -6,6 +6,8 @@ import pytest
 
 from tests.vl.guest import measured
 
+pytestmark = pytest.mark.guest
+
 GBPS = 10**9
 FRAME_BYTES = 4214
 GOODPUT = 4148 / 4214

@@ -181,6 +181,7 @@ def save(figure: Figure, directory: Path, name: str) -> list[Path]:
     paths = [directory / f"{name}.png", directory / f"{name}.svg"]
     with mpl.rc_context(_RC):
         figure.savefig(paths[0], dpi=_PNG_DPI)
+        figure.set_layout_engine("none")  # All has its place; to look for it again takes as long as to draw.
         figure.savefig(paths[1], metadata={"Date": None}, dpi=_PNG_DPI)
     return paths
 

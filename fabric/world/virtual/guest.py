@@ -370,11 +370,19 @@ def _run_kernel(
             pass_fds=(passed, *ends),
             start_new_session=True,  # Ctrl-C is ours to handle.
         )
+    _stay_as_nice(process.pid)
     try:
         return _attend(process, watch, output, dialogue)
     finally:
         process.kill()  # Its own processes end with it: host.c sees to that.
         process.wait()
+
+
+def _stay_as_nice(pid: int) -> None:
+    """Where the kernel shares the processors out among sessions first (autogroup), a niced process's new session would
+    not give way to others': make it as nice."""
+    with suppress(OSError):  # No such kernel, or it has ended.
+        Path(f"/proc/{pid}/autogroup").write_text(str(os.getpriority(os.PRIO_PROCESS, pid)))
 
 
 @contextmanager

@@ -211,7 +211,7 @@ def test_limits_of_the_machine_are_those_of_the_verdicts_checks(make_result: Mak
 def test_figures_without_samples_are_left_out(
     make_result: MakeResult, without: tuple[str, ...], missing: set[str]
 ) -> None:
-    result = make_result(without=without)
+    result = make_result(without=without, fabric="fire_flyer_2_tiny")
     drawn = {spec.name for spec in FIGURES if spec.draw(result) is not None}
     assert drawn == {spec.name for spec in FIGURES} - missing
 

@@ -11,6 +11,7 @@ import pytest
 from fabric.report.omissions import omissions
 from fabric.report.page import format_cell, render_page, write_report
 from fabric.results import TABLES, Result
+from tests.fabric.conftest import Recipe, write_result
 from topologies.load import load_fabric
 
 SCALE = load_fabric("fire_flyer_2_small").scale
@@ -31,8 +32,16 @@ class _Page(HTMLParser):
         self.references += [value or "" for name, value in attrs if name in ("src", "href", "data", "srcset")]
 
 
-def test_page_refers_to_nothing_outside_and_has_no_script(drawn_result: Result) -> None:
-    text = (drawn_result.directory / "report.html").read_text()
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """A result with all figures and its report, of a fabric that is quickly drawn."""
+    result = Result(write_result(tmp_path_factory.mktemp("drawn") / "run", Recipe(fabric="fire_flyer_2_tiny")))
+    write_report(result)
+    return result
+
+
+def test_page_refers_to_nothing_outside_and_has_no_script(drawn: Result) -> None:
+    text = (drawn.directory / "report.html").read_text()
     page = _Page(text)
     assert not re.search(r"https?://|url\(|@import", text)
     assert {"script", "link", "iframe"}.isdisjoint(page.tags)
@@ -40,10 +49,10 @@ def test_page_refers_to_nothing_outside_and_has_no_script(drawn_result: Result) 
     assert all(reference.startswith("data:image/") for reference in page.references)
 
 
-def test_figures_are_embedded_whole_with_captions(drawn_result: Result) -> None:
-    text = (drawn_result.directory / "report.html").read_text()
+def test_figures_are_embedded_whole_with_captions(drawn: Result) -> None:
+    text = (drawn.directory / "report.html").read_text()
     encoded = _Page(text).references[0].partition("base64,")[2]
-    assert base64.b64decode(encoded) == (drawn_result.directory / "figures" / "throughput.svg").read_bytes()
+    assert base64.b64decode(encoded) == (drawn.directory / "figures" / "throughput.svg").read_bytes()
     assert text.count("<figcaption>") == len(_Page(text).references)
 
 

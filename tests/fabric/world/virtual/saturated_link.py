@@ -25,6 +25,8 @@ ADDRESS = {"a": "10.0.0.1", "b": "10.0.0.2"}
 MAC = {"a": "02:00:00:00:00:01", "b": "02:00:00:00:00:02"}
 PORT = 5000
 PEER = {"a": "b", "b": "a"}
+LINK_WATCH_S = 2.0
+"""The kernel lets links send at most a second after they are up; what is sent before is lost. It is no wall time."""
 
 
 def shaped(name: str, rate_bps: int) -> list[Request]:
@@ -61,6 +63,7 @@ def make_link(requests: dict[str, list[Request]]) -> None:
                     *requests[name],
                 ]
             )
+    time.sleep(LINK_WATCH_S)
 
 
 def receive(listener: socket.socket, size_bytes: int) -> float:

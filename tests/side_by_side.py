@@ -1,0 +1,74 @@
+"""How files of tests are handed out to workers (``pytest -n 4 --dist loadfile``).
+
+Worlds in real time wait most of their time, but what they see must not be of a crowded machine; guests compute all the
+time, and in virtual time nothing is late. So half of the workers bring worlds up, and the others guests, which are
+niced: they take what the worlds leave. All other files fill in.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from functools import cache
+from pathlib import Path
+
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+_MARKED = re.compile(r"^pytestmark = (?:\[[^\]]*?)?pytest\.mark\.(root|guest)\b", re.MULTILINE)
+
+
+class Kind(Enum):
+    """What all tests of a file bring up."""
+
+    WORLD = "root"
+    GUEST = "guest"
+    NEITHER = ""
+
+
+@cache
+def kind_of(path: Path) -> Kind:
+    """Return what the tests of a file bring up, as its ``pytestmark`` says."""
+    found = _MARKED.search(path.read_text())
+    return Kind(found[1]) if found else Kind.NEITHER
+
+
+LONGEST = (
+    "root/test_validate.py",
+    "root/test_results.py",
+    "controllers/app/test_real_failures.py",
+    "virtual/test_isolation.py",
+    "virtual/test_lossless.py",
+)
+"""Files below tests/ that take minutes: begun last, they would keep one worker busy when the others are done."""
+WORLDS_FIRST = (Kind.WORLD, Kind.GUEST, Kind.NEITHER)
+GUESTS_FIRST = (Kind.GUEST, Kind.NEITHER)
+
+
+class SideBySide(LoadFileScheduling):  # type: ignore[misc] # xdist has no types for it.
+    """Each worker gets the next file of the kind that it takes first, and is shut down when there is none for it."""
+
+    def _kinds_for(self, node: WorkerController) -> tuple[Kind, ...]:
+        number = int(node.gateway.id.removeprefix("gw"))
+        alone = all(other is node or other.shutting_down for other in self.nodes)  # Its like may have crashed.
+        return WORLDS_FIRST if number % 2 == 0 or alone else GUESTS_FIRST
+
+    def _next_for(self, node: WorkerController) -> str | None:
+        root: Path = self.config.rootpath
+        queue = sorted(self.workqueue, key=lambda scope: not scope.endswith(LONGEST))
+        for kind in self._kinds_for(node):
+            for scope in queue:
+                if kind_of(root / scope) is kind:
+                    return str(scope)
+        return None
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if (scope := self._next_for(node)) is not None:
+            self.workqueue.move_to_end(scope, last=False)
+            super()._assign_work_unit(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if self._next_for(node) is not None:
+            super()._reschedule(node)
+        elif not node.shutting_down:
+            node.shutdown()
