@@ -38,7 +38,7 @@ CACHE_NAME = "virtual"
 CLOCK_SYMBOL = "time_travel_time"
 RUNNING_SYMBOL = "time_travel_running"
 TRIED = ("6.1", "6.12")
-"""The versions of Debian's linux-source that the tests pass with."""
+"""The versions of Debian's linux-source that guests have run on, the one first that all tests pass with."""
 CHOICE = "FABRIC_GUEST_KERNEL"
 """The environment's choice among several kernels: a version, such as 6.12."""
 LAYOUT = 3
@@ -152,7 +152,8 @@ def missing_packages(source: Path | None = None) -> list[str]:
 def built() -> list[KernelPaths]:
     """Return the kernels that :func:`build` made for this account, or root made for all, the preferred ones first.
 
-    That are those of versions that were tried, then newer before older; of one version that whose source is installed.
+    These are those of versions that were tried, in their order, then newer before older; of one version the one whose
+    source is installed.
     """
     current = {_name(archive) for archive in source_archives()}
     found: dict[str, KernelPaths] = {}
@@ -222,9 +223,10 @@ def _version(archive: Path) -> tuple[int, ...]:
     return tuple(map(int, found[1].split("."))) if found else ()
 
 
-def _preference(archive: Path) -> tuple[bool, tuple[int, ...]]:
+def _preference(archive: Path) -> tuple[int, tuple[int, ...]]:
     version = _version(archive)
-    return ".".join(map(str, version[:2])) in TRIED, version
+    name = ".".join(map(str, version[:2]))
+    return -TRIED.index(name) if name in TRIED else -len(TRIED), version
 
 
 def fingerprint() -> str:

@@ -66,7 +66,7 @@ def test_sources_that_were_tried_come_first_then_newer_ones_in_either_distributi
     (tmp_path / "linux-source-6.1.tar.sig").touch()
     found = [path.name for path in kernel.source_archives(tmp_path)]
     tried, others = found[:2], found[2:]
-    assert tried == ["linux-source-6.12.tar.xz", "linux-source-6.1.tar.xz"]
+    assert tried == ["linux-source-6.1.tar.xz", "linux-source-6.12.tar.xz"]
     assert others == ["linux-source-6.16.tar.xz", "linux-source-6.8.0.tar.bz2"]
 
 
@@ -75,13 +75,13 @@ def test_kernels_of_several_versions_lie_side_by_side_and_one_can_be_chosen(
 ) -> None:
     for version in ("6.1", "6.12", "6.8.0"):
         make_kernel(cache / f"linux-{version}-abcdef01-{kernel.fingerprint()}")
-    assert [one.version for one in kernel.built()] == ["6.12", "6.1", "6.8.0"]
-    assert kernel.require().version == "6.12"
-    monkeypatch.setenv(kernel.CHOICE, "6.1")
+    assert [one.version for one in kernel.built()] == ["6.1", "6.12", "6.8.0"]
     assert kernel.require().version == "6.1"
+    monkeypatch.setenv(kernel.CHOICE, "6.12")
+    assert kernel.require().version == "6.12"
     monkeypatch.setenv(kernel.CHOICE, "5.15.0")
     with pytest.raises(
-        UsageError, match=r"FABRIC_GUEST_KERNEL=5.15.0: no such guest kernel is built \(6.12, 6.1, 6.8.0"
+        UsageError, match=r"FABRIC_GUEST_KERNEL=5.15.0: no such guest kernel is built \(6.1, 6.12, 6.8.0"
     ):
         kernel.require()
 
