@@ -1,79 +1,79 @@
-"""The experiments that come with the project, by name, and how a name or a YAML file becomes a checked config."""
+"""The experiments by name, found in their folders, and how a name, folder or YAML file becomes a checked config."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.flash_cut_year.run import QUESTION as FLASH_CUT_YEAR_QUESTION
-from experiments.flash_cut_year.run import FlashCutYearConfig, run_flash_cut_year
-from experiments.head_of_line.run import QUESTION as HEAD_OF_LINE_QUESTION
-from experiments.head_of_line.run import HeadOfLineConfig, run_head_of_line
-from experiments.hfreduce_vs_nccl.run import QUESTION as HFREDUCE_VS_NCCL_QUESTION
-from experiments.hfreduce_vs_nccl.run import run_hfreduce_vs_nccl
-from experiments.hfreduce_vs_nccl.variants import HFReduceVsNcclConfig
-from experiments.isolation.run import QUESTION as ISOLATION_QUESTION
-from experiments.isolation.run import IsolationConfig, run_isolation
-from experiments.link_flap.run import QUESTION as LINK_FLAP_QUESTION
-from experiments.link_flap.run import LinkFlapConfig, run_link_flap
-from experiments.lossless_soak.run import QUESTION as LOSSLESS_SOAK_QUESTION
-from experiments.lossless_soak.run import LosslessSoakConfig, run_lossless_soak
-from experiments.protection.run import QUESTION as PROTECTION_QUESTION
-from experiments.protection.run import ProtectionConfig, run_protection
-from experiments.routing_incast.run import QUESTION as ROUTING_INCAST_QUESTION
-from experiments.routing_incast.run import RoutingIncastConfig, run_routing_incast
 from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
-from experiments.run.experiment import Experiment
-from experiments.shared_cluster.run import QUESTION as SHARED_CLUSTER_QUESTION
-from experiments.shared_cluster.run import SharedClusterConfig, run_shared_cluster
+from experiments.run.definition import Experiment
 from fabric.config import checked, read_yaml, unknown_key, with_overrides
 from fabric.errors import ConfigError
 from topologies.load import fabric_of
 
-_AFTER_ISOLATION = (
-    "fabric run protection: what lanes leave to each program as the load of others grows beyond what links carry"
-)
-
-EXPERIMENTS = {
-    experiment.name: experiment
-    for experiment in (
-        Experiment("head_of_line", HEAD_OF_LINE_QUESTION, HeadOfLineConfig, run_head_of_line),
-        Experiment("isolation", ISOLATION_QUESTION, IsolationConfig, run_isolation, _AFTER_ISOLATION),
-        Experiment("protection", PROTECTION_QUESTION, ProtectionConfig, run_protection),
-        Experiment("hfreduce_vs_nccl", HFREDUCE_VS_NCCL_QUESTION, HFReduceVsNcclConfig, run_hfreduce_vs_nccl),
-        Experiment("routing_incast", ROUTING_INCAST_QUESTION, RoutingIncastConfig, run_routing_incast),
-        Experiment("shared_cluster", SHARED_CLUSTER_QUESTION, SharedClusterConfig, run_shared_cluster),
-        Experiment("link_flap", LINK_FLAP_QUESTION, LinkFlapConfig, run_link_flap),
-        Experiment("lossless_soak", LOSSLESS_SOAK_QUESTION, LosslessSoakConfig, run_lossless_soak),
-        Experiment("flash_cut_year", FLASH_CUT_YEAR_QUESTION, FlashCutYearConfig, run_flash_cut_year),
-    )
-}
+_HERE = Path(__file__).parent
+_DEFINITION = "experiment.py"
+"""What makes a folder an experiment: it defines ``EXPERIMENT``."""
 
 
-def resolve(name_or_file: str, overrides: Iterable[str]) -> tuple[Experiment, RunConfig, dict[str, Any]]:
+def _found() -> dict[str, Experiment]:
+    folders = sorted(path.parent for path in _HERE.glob(f"*/{_DEFINITION}"))
+    return {folder.name: _loaded(folder, f"{__package__}.{folder.name}") for folder in folders}
+
+
+def _loaded(folder: Path, package: str) -> Experiment:
+    """Return the experiment of a folder, imported as ``package``. Raises ConfigError if there is none in it."""
+    if package not in sys.modules:
+        start = folder / "__init__.py"
+        spec = importlib.util.spec_from_file_location(package, start, submodule_search_locations=[str(folder)])
+        if not start.is_file() or spec is None or spec.loader is None:
+            raise ConfigError(str(folder), [f"has {_DEFINITION} and no __init__.py; add one, it may be empty"])
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[package] = module
+        spec.loader.exec_module(module)
+    experiment = getattr(importlib.import_module(f"{package}.experiment"), "EXPERIMENT", None)
+    if not isinstance(experiment, Experiment):
+        raise ConfigError(
+            str(folder / _DEFINITION), ["defines no EXPERIMENT; make one with experiments.run.definition"]
+        )
+    return experiment
+
+
+EXPERIMENTS = _found()
+
+
+def resolve(name_or_path: str, overrides: Iterable[str]) -> tuple[Experiment, RunConfig, dict[str, Any]]:
     """Return an experiment, its checked config, and that config as it can be written to a file again.
 
-    Raises ConfigError with every fault, those of the topology included.
+    It is named, or it is the folder of one anywhere, or a YAML file that names one. Raises ConfigError with every
+    fault, those of the topology included.
     """
-    path = Path(name_or_file)
-    if name_or_file in EXPERIMENTS:
-        path = EXPERIMENTS[name_or_file].file
+    path = Path(name_or_path)
+    experiments = EXPERIMENTS
+    if name_or_path in EXPERIMENTS:
+        path = EXPERIMENTS[name_or_path].file
+    elif (path / _DEFINITION).is_file():
+        other = _loaded(path.resolve(), path.resolve().name)
+        experiments, path = {**EXPERIMENTS, other.name: other}, other.file
     elif not path.is_file():
-        raise ConfigError("experiment", [f"{unknown_key(name_or_file, EXPERIMENTS)}, or the path of a YAML file"])
-    return _resolve_data(read_yaml(path), str(path), overrides)
+        hint = f"{unknown_key(name_or_path, EXPERIMENTS)}, or the path of a YAML file or an experiment's folder"
+        raise ConfigError("experiment", [hint])
+    return _resolve_data(read_yaml(path), str(path), overrides, experiments)
 
 
 def _resolve_data(
-    data: dict[str, Any], source: str, overrides: Iterable[str]
+    data: dict[str, Any], source: str, overrides: Iterable[str], experiments: Mapping[str, Experiment]
 ) -> tuple[Experiment, RunConfig, dict[str, Any]]:
     name = data.get("experiment")
-    if not isinstance(name, str) or name not in EXPERIMENTS:
-        raise ConfigError(source, [f"experiment: {name!r} does not exist; use one of {', '.join(EXPERIMENTS)}"])
+    if not isinstance(name, str) or name not in experiments:
+        raise ConfigError(source, [f"experiment: {name!r} does not exist; use one of {', '.join(experiments)}"])
     whole, single = split_topology_setting(overrides)
     raw = with_overrides(with_whole_topology(with_overrides(data, whole), source), single)
-    config = _checked_with_topology(EXPERIMENTS[name].config, raw, source)
-    return EXPERIMENTS[name], config, config.model_dump(mode="json", by_alias=True)
+    config = _checked_with_topology(experiments[name].config, raw, source)
+    return experiments[name], config, config.model_dump(mode="json", by_alias=True)
 
 
 def _checked_with_topology(kind: type[RunConfig], raw: dict[str, Any], source: str) -> RunConfig:

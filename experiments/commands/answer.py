@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from experiments.run.console import OUT
-from experiments.run.experiment import Experiment
+from experiments.run.definition import Experiment
 from fabric.measure.fidelity import EXIT_CODE_INVALID, Status
 from fabric.report.margins import closest_checks, cpu_used
 from fabric.results import Result

@@ -18,7 +18,7 @@ from experiments.registry import resolve
 from experiments.run.captures import captures
 from experiments.run.config import RunConfig
 from experiments.run.congestion import tell_congestion
-from experiments.run.experiment import Experiment
+from experiments.run.definition import Experiment
 from experiments.run.handover import copy_to_user
 from experiments.run.live import bring_up
 from experiments.run.preload import PRELOAD

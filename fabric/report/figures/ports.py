@@ -69,6 +69,8 @@ def port_throughput(result: Result) -> Figure | None:
     if port is None:
         return None
     panels = [(phase, rates) for phase in result.phases if (rates := lane_rates(ports, phase, [port])).by_name_bps]
+    if not panels:
+        return None  # It was busy between phases only, as in a calibration.
     shares = {str(lane): float(share) for lane, share in result.summary.get("lane_shares", {}).items()}
     rate_bps = links[port].rate_bps
     title = f"Lanes at the run's busiest port, {links[port].label} ({format_rate(rate_bps)})"

@@ -10,20 +10,24 @@ from typing import Any
 from experiments.run.config import RunConfig
 from experiments.run.session import Session
 
-_HERE = Path(__file__).resolve().parents[1]
-
 
 @dataclass(frozen=True)
 class Experiment:
-    """One question. ``run`` plays it in a session and returns its summary; ``see_also``: what to run after it."""
+    """One question, and the folder that answers it, by whose name it is known. ``config`` checks its YAML file and
+    ``run`` plays it in a session and returns its summary; ``see_also``: what to run after it."""
 
-    name: str
+    folder: Path
     question: str
     config: type[RunConfig]
     run: Callable[[Session, Any], dict[str, Any]]
     see_also: str = ""
 
     @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.folder.name
+
+    @property
     def file(self) -> Path:
         """The YAML file with its defaults."""
-        return _HERE / self.name / f"{self.name}.yaml"
+        return self.folder / f"{self.name}.yaml"
