@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
+from multiprocessing import forkserver
 from typing import Any
 
 import pytest
@@ -102,3 +103,4 @@ def private_network() -> Iterator[None]:
     finally:
         assert _libc.setns(home, CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
         os.close(home)
+        forkserver._forkserver._stop()  # type: ignore[attr-defined] # If it was started here, it is still there.

@@ -285,7 +285,7 @@ def test_experiments_are_listed_a_line_each(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_an_unknown_experiment_names_the_nearest(capsys: pytest.CaptureFixture[str], entered: list[object]) -> None:
-    hint = "unknown key; did you mean 'isolation'?, or the path of a YAML file"
+    hint = "unknown key; did you mean 'isolation'?, or the path of a YAML file or an experiment's folder"
     assert refusal(capsys, "run", "isolatoin") == f"experiment: isolatoin: {hint}"
     assert entered == []
 

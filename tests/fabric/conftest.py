@@ -17,6 +17,7 @@ from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port, Tier
 from fabric.report.page import write_report
 from fabric.results import FORMAT_VERSION, TABLES, Result, ResultWriter
+from tests.rows import table_of
 from topologies.load import load_fabric
 
 PERIOD_S = 0.5
@@ -158,7 +159,7 @@ def _flows_table(fabric: Fabric) -> pd.DataFrame:
                     acked = round(after * share * fabric.nic_rate_bps / 8)
                     at = phase["started_s"] + after
                     rows.append((at, phase["name"], level, host, hosts[number - 1], 0.004, 0, acked))
-    return pd.DataFrame(rows, columns=list(TABLES["flows"]))
+    return table_of("flows", rows)
 
 
 def _steps_table() -> pd.DataFrame:
@@ -170,7 +171,7 @@ def _steps_table() -> pd.DataFrame:
             took = 0.2 / load["hfreduce"] * random.uniform(0.9, 1.2)
             rows.append((name, "hfreduce", step, 12, 200_000, at, at + took))
             at += took
-    return pd.DataFrame(rows, columns=list(TABLES["steps"]))
+    return table_of("steps", rows)
 
 
 def _operations_table(fabric: Fabric) -> pd.DataFrame:
@@ -185,7 +186,7 @@ def _operations_table(fabric: Fabric) -> pd.DataFrame:
             host = fabric.storages[number % len(fabric.storages)].name
             peer = fabric.computes[number % len(fabric.computes)].name
             rows.append((name, "storage", operation, host, peer, 65536, at, at + took, 0))
-    return pd.DataFrame(rows, columns=list(TABLES["operations"]))
+    return table_of("operations", rows)
 
 
 def _cuts_table() -> pd.DataFrame:

@@ -141,7 +141,7 @@ def test_a_result_is_never_overwritten(shared_command: Command, directory: Path)
     before = content()
     ended = shared_command.run(*SHORT, "--out", "result", timeout_s=60)
     assert ended.returncode == 2
-    assert "exists already" in ended.stderr
+    assert "already exists" in ended.stderr
     assert content() == before
 
 

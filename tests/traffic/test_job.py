@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from fabric.model.lanes import ServiceLevel
-from fabric.results import TABLES
 from fabric.world.agents import AgentPool
+from tests.rows import columns_of_programs
 from topologies.load import load_fabric
 from traffic.job import Records, Stage, flow_rows
 from traffic.transport import FlowSample, TcpInfo
@@ -49,7 +49,7 @@ def test_samples_of_connections_are_rows_of_the_flows_table() -> None:
     samples = [FlowSample(5.0, "z0h001", TcpInfo(0.01, 3, 1000)), FlowSample(6.0, "z0h001", TcpInfo(0.02, 4, 2000))]
     rows = flow_rows(samples, "lanes", ServiceLevel.HFREDUCE, "z0h000")
     frame = pd.DataFrame(rows)
-    assert list(frame.columns) == list(TABLES["flows"])
+    assert list(frame.columns) == columns_of_programs("flows")
     assert frame.to_numpy().tolist() == [
         [5.0, "lanes", "hfreduce", "z0h000", "z0h001", 0.01, 3, 1000],
         [6.0, "lanes", "hfreduce", "z0h000", "z0h001", 0.02, 4, 2000],

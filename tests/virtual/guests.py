@@ -29,10 +29,10 @@ def parent_of(process: int) -> int:
 
 
 def below(ancestor: int) -> set[int]:
-    """Return those of a process's guest."""
+    """Return the processes of the guest that a process, or one that it has started, runs."""
+    parents = {int(entry.name): parent_of(int(entry.name)) for entry in Path("/proc").glob("[0-9]*")}
     ours, before = {ancestor}, 0
-    guests = processes()
     while len(ours) > before:
         before = len(ours)
-        ours |= {process for process in guests if parent_of(process) in ours}
-    return ours - {ancestor}
+        ours |= {process for process, parent in parents.items() if parent in ours}
+    return ours & processes()

@@ -20,7 +20,7 @@ def test_the_readmes_sweep_runs_and_draws(tmp_path: Path) -> None:
     (script,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert len(script.splitlines()) <= 20
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=1100, check=False
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "share.png").stat().st_size > 5000

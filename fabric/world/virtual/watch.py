@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,11 @@ END_OF_TIME_NS = 1 << 62
 """Where the clock jumps to when no event is left."""
 _RUNNING = struct.Struct("=i4xQ")  # clock.c.inc: time_travel_running.
 _NAME_BYTES = 16
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+SURE_FRACTION = 0.25
+"""A guest that stood still for ``hang_s`` is ended once it has computed for this part of it more, without any time."""
+PATIENCE = 10
+"""How many times ``hang_s`` a guest may stand still that gets no CPU."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,8 @@ class Limits:
     """When a run that does not end by itself is ended."""
 
     hang_s: float = 120.0
-    """Wall time without virtual time: a loop that neither sleeps nor reads the clock, or a very long computation."""
+    """Wall time without virtual time: a loop that neither sleeps nor reads the clock, or a very long computation. A
+    guest that other programs keep from computing has longer."""
     least_ratio: float = 1e-7
     """What must pass of virtual time in ``hang_s``, for a second of wall time: less is a hang, too. Loops that look at
     the clock, or try in vain, pass 0.03; fabrics that are too large to be of use, 0.0001."""
@@ -51,12 +59,29 @@ class GuestTime:
 Progress = Callable[[GuestTime], None]
 
 
+def session_cpu_s(session: int) -> float:
+    """Return the CPU time that the processes of a session have used."""
+    used = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # It has ended since it was listed.
+            values = stat.read_text().rpartition(")")[2].split()
+            used += int(values[11]) + int(values[12]) if int(values[3]) == session else 0
+    return used / _TICKS_PER_S
+
+
 class Watch:
     """Looks at the guest's clock from outside, tells of it, and finds out when to give up."""
 
     def __init__(
-        self, limits: Limits, progress: Progress | None, clock_address: int, running_address: int | None = None
+        self,
+        limits: Limits,
+        progress: Progress | None,
+        clock_address: int,
+        running_address: int | None = None,
+        cpu_s: Callable[[int], float] = session_cpu_s,
     ) -> None:
+        self._cpu_s = cpu_s
+        self._suspected_cpu_s: float | None = None
         self._limits, self._progress, self._clock_address = limits, progress, clock_address
         self._running_address = running_address
         self._looked_s = time.monotonic()
@@ -80,17 +105,30 @@ class Watch:
         self._wall_s += min(now_s - self._looked_s, LONGEST_LOOK_S)
         self._looked_s = now_s
 
+    def _is_hung(self, pid: int) -> bool:
+        """Whether the guest has computed for long without virtual time: one that gets no CPU, because others have it
+        all, has not."""
+        still_s = self._wall_s - self._moved_s
+        if still_s <= self._limits.hang_s:
+            self._suspected_cpu_s = None
+            return False
+        used_s = self._cpu_s(pid)
+        if self._suspected_cpu_s is None:
+            self._suspected_cpu_s = used_s
+        computed_s = used_s - self._suspected_cpu_s
+        return computed_s >= SURE_FRACTION * self._limits.hang_s or still_s > PATIENCE * self._limits.hang_s
+
     def _excess(self, pid: int) -> str | None:
         limits, virtual_s = self._limits, self._virtual_ns / 1e9
         if self._virtual_ns >= END_OF_TIME_NS:
             return "nothing is left to happen in the guest: every program waits for another"
         if virtual_s > limits.virtual_s:
             return f"the guest is not done after {limits.virtual_s:g} s of virtual time: programs that wait for ever?"
-        if self._wall_s - self._moved_s > limits.hang_s:
+        if self._is_hung(pid):
             how = "stood still" if self._virtual_ns == self._moved_ns else "hardly moved"
             running = None if self._running_address is None else _read_running(pid, self._running_address)
             return (
-                f"the guest's clock {how} at {virtual_s:.6f} s for {limits.hang_s:g} s of wall time: "
+                f"the guest's clock {how} at {virtual_s:.6f} s for {self._wall_s - self._moved_s:.0f} s of wall time: "
                 f"{running or 'a program'} loops without sleeping, or computes for longer than that"
             )
         if limits.wall_s is not None and self._wall_s > limits.wall_s:

@@ -23,7 +23,8 @@ from experiments.flash_cut_year.run import FlashCutYearConfig, down_spans, train
 from experiments.flash_cut_year.tables import Played, PlayedYear, summarize
 from experiments.registry import resolve
 from fabric.errors import ConfigError
-from fabric.results import TABLES, Phase, empty_table
+from fabric.results import Phase, empty_table
+from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.storage.verification import Verification
 
@@ -107,7 +108,7 @@ class FakeSession:
     def table(self, name: str) -> pd.DataFrame:
         if name != "restarts":
             return empty_table(name)
-        return pd.DataFrame([["wait_100ms", "hfreduce", 1, 1.0, 2.0, ""]] * 2, columns=list(TABLES[name]))
+        return table_of(name, [["wait_100ms", "hfreduce", 1, 1.0, 2.0, ""]] * 2)
 
 
 def test_the_summary_says_what_a_cut_costs_and_what_compression_does() -> None:

@@ -24,6 +24,7 @@ from fabric.errors import ConfigError
 from fabric.measure.census import Conservation
 from fabric.model.lanes import Queueing
 from fabric.results import TABLES, Phase
+from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.job import Records
 
@@ -34,7 +35,7 @@ C = 1e9
 
 
 def table(name: str, rows: list[list[object]]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=list(TABLES[name])).astype(TABLES[name])
+    return table_of(name, rows).astype(TABLES[name])
 
 
 def victim_bps(queueing: Queueing, number: int) -> float:

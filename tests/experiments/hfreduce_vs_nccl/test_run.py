@@ -24,6 +24,7 @@ from fabric.config import checked
 from fabric.errors import ConfigError
 from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES, ResultWriter
+from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.job import Records
 
@@ -47,8 +48,7 @@ def steps_of(speeds: dict[str, float]) -> pd.DataFrame:
         level, ranks = name.partition("_")[0], int(name.rpartition("_n")[2])
         for step, factor in enumerate((0.5, 1.0, 3.0)):
             rows.append([name, level, step, ranks, SIZE, 1.0, 1.0 + factor * SIZE / speed / 1e9])
-    columns = TABLES["steps"]
-    return pd.DataFrame(rows, columns=list(columns)).astype(columns)
+    return table_of("steps", rows).astype(TABLES["steps"])
 
 
 def summary_of(speeds: dict[str, float], fabric: Any = TRUE_RATE) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def test_a_phase_is_as_long_as_its_steps() -> None:
         played.append((count, phase))
         return Records(steps=[{"step": number} for number in range(count)])
 
-    job = CountedSteps(cast(Any, SimpleNamespace(level=ServiceLevel.NCCL, run_steps=run_steps)), 3)
+    job = CountedSteps(cast(Any, SimpleNamespace(name="nccl", level=ServiceLevel.NCCL, run_steps=run_steps)), 3)
     job.play("p")
     assert played == []
     assert [row["step"] for row in job.halt().steps] == [0, 1, 2]

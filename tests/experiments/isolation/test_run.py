@@ -17,6 +17,7 @@ from fabric.measure.census import Conservation
 from fabric.model.lanes import ServiceLevel
 from fabric.results import TABLES, Phase, ResultWriter, empty_table
 from tests.fakes import AT_20_MBIT
+from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.job import Records
 from traffic.storage.verification import Verification
@@ -32,7 +33,7 @@ MIB = 2**20
 
 def table(name: str, rows: Sequence[Sequence[object]]) -> pd.DataFrame:
     columns = TABLES[name]
-    return pd.DataFrame(rows, columns=list(columns)).astype(columns)
+    return table_of(name, rows).astype(columns)
 
 
 def counted(sent: int, drops: int, retransmissions: int = 0) -> Conservation:

@@ -15,6 +15,7 @@ from fabric.errors import ConfigError
 from fabric.measure.census import Conservation
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.results import TABLES, Phase, empty_table
+from tests.rows import table_of
 from traffic.job import Records
 
 FEW = ["other_loads=[0, 2]", "storage_depths=[0, 8]", "warm_up=2 s", "phase_time=10 s"]
@@ -31,7 +32,7 @@ READ_BPS = {"storage_alone": 10e6, "shared_other_2_depth_2": 1e6, "lanes_other_2
 
 def table(name: str, rows: list[list[object]]) -> pd.DataFrame:
     columns = TABLES[name]
-    return pd.DataFrame(rows, columns=list(columns)).astype(columns)
+    return table_of(name, rows).astype(columns)
 
 
 def outcome(place: int, name: str) -> PhaseOutcome:

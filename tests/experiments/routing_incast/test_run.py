@@ -25,6 +25,7 @@ from experiments.run.session import Session
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing
 from fabric.results import TABLES, Phase
+from tests.rows import table_of
 
 PHASE = Phase("p", "A phase", "shared", 10.0, 20.0)
 
@@ -42,7 +43,7 @@ def ports_table(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
 def reads_table(*rows: tuple[str, str, str, float, float, int]) -> pd.DataFrame:
     """Rows of phase, operation, host, started_s, ended_s, size_bytes."""
     full = [(p, "storage", kind, host, "x", size, began, ended, 0) for p, kind, host, began, ended, size in rows]
-    return pd.DataFrame(full, columns=list(TABLES["operations"])).astype(TABLES["operations"])
+    return table_of("operations", full).astype(TABLES["operations"])
 
 
 # Congestion and slow-downs --------------------------------------------------------------------------------------------

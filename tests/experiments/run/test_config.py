@@ -189,7 +189,7 @@ def test_a_wrong_setting_names_the_nearest_key(overrides: list[str], fault: str)
 def test_an_unknown_experiment_names_the_nearest() -> None:
     with pytest.raises(ConfigError) as refused:
         resolve("isolatoin", [])
-    hint = "unknown key; did you mean 'isolation'?, or the path of a YAML file"
+    hint = "unknown key; did you mean 'isolation'?, or the path of a YAML file or an experiment's folder"
     assert str(refused.value) == f"experiment: isolatoin: {hint}"
 
 

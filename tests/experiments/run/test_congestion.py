@@ -18,6 +18,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.results import TABLES, Phase, empty_table
 from fabric.stalls.victims import Flow
+from tests.rows import table_of
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("head_of_line")
@@ -54,7 +55,7 @@ def measured(lanes: tuple[str, ...] = ("lossless",), still: str = "lossless") ->
         for flow in (VICTIM, *SENDERS):
             parts = (flow.service_level, flow.host, flow.peer, 0.001, 0, second * 40_000_000)
             rows["flows"].append((at_s, PHASE.name, *parts))
-    return {name: pd.DataFrame(found, columns=list(TABLES[name])).astype(TABLES[name]) for name, found in rows.items()}
+    return {name: table_of(name, found).astype(TABLES[name]) for name, found in rows.items()}
 
 
 def finder(queueing: Queueing) -> WayFinder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from controllers.planning.routes import plan_static_routes
 from experiments.registry import resolve
 from experiments.run.job_config import Allocation, allocate, place_jobs
-from experiments.shared_cluster import run
 from experiments.shared_cluster.run import SharedClusterConfig, job_metrics, overlap_s, slowdown
 from fabric.errors import ConfigError
 from fabric.model.lanes import ServiceLevel
@@ -136,7 +134,3 @@ def test_slowdown_is_of_what_a_job_is_measured_by() -> None:
     assert slowdown({"algbw_Bps": 3.0}, {"algbw_Bps": 2.0}) == 1.5
     assert slowdown({"read.bandwidth_Bps": 3.0, "write.bandwidth_Bps": 1.0}, {"read.bandwidth_Bps": 6.0}) == 0.5
     assert slowdown({"algbw_Bps": 3.0}, {}) is None
-
-
-def test_the_experiment_is_listed_with_its_file() -> None:
-    assert Path(run.__file__).with_suffix(".yaml").is_file()

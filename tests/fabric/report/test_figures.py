@@ -28,6 +28,7 @@ from fabric.report.figures.machine import verdict_limits
 from fabric.report.figures.style import provenance
 from fabric.results import TABLES, Phase, Result, empty_table
 from tests.fabric.conftest import congested_ports
+from tests.rows import table_of
 from topologies.load import load_fabric
 
 MakeResult = Callable[..., Result]
@@ -47,7 +48,7 @@ def ports_table(*rows: tuple[float, str, str, int, int]) -> pd.DataFrame:
 def flows_table(*rows: tuple[float, str, str, str, int]) -> pd.DataFrame:
     """Rows of at_s, service_level, host, peer, bytes_acked."""
     full = [(at, PHASE.name, level, host, peer, 0.001, 0, acked) for at, level, host, peer, acked in rows]
-    return pd.DataFrame(full, columns=list(TABLES["flows"]))
+    return table_of("flows", full)
 
 
 def test_utilisation_is_the_bits_of_all_lanes_over_seconds_and_rate() -> None:
@@ -104,7 +105,7 @@ def test_service_level_rates_keep_parallel_connections_of_a_pair_apart() -> None
 
 def test_background_flows_deliver_evenly_over_their_time_however_short() -> None:
     rows = [("p", "other", "flow", "z0h000", "z0h001", 1_000_000, 12.0, 14.0, 0)]
-    operations = pd.DataFrame(rows, columns=list(TABLES["operations"]))
+    operations = table_of("operations", rows)
     rates = data.service_level_rates(flows_table(), operations, PHASE)
     during = rates.by_name_bps["other"][(rates.at_s > 2.3) & (rates.at_s < 3.7)]
     assert during == pytest.approx([4e6] * len(during))
@@ -156,13 +157,13 @@ def test_latencies_are_of_finished_operations_of_one_kind() -> None:
         ("p", "storage", "write", "st000", "z0h000", 1, 3.0, 9.0, 0),
         ("q", "storage", "read", "st000", "z0h000", 1, 3.0, 9.0, 0),
     ]
-    table = pd.DataFrame(rows, columns=list(TABLES["operations"]))
+    table = table_of("operations", rows)
     assert data.latencies(table, "read", PHASE).tolist() == [0.25, 0.5]
 
 
 def test_algbw_is_size_over_time() -> None:
     rows = [("p", "hfreduce", 0, 12, 3_000_000, 1.0, 3.0), ("p", "nccl", 0, 12, 3_000_000, 1.0, 2.0)]
-    table = pd.DataFrame(rows, columns=list(TABLES["steps"]))
+    table = table_of("steps", rows)
     duration, algbw = data.step_times(table, "hfreduce", PHASE)
     assert duration.tolist() == [2.0]
     assert algbw.tolist() == [1_500_000.0]

@@ -7,6 +7,7 @@ import pytest
 from fabric.results import TABLES, empty_table
 from fabric.stalls.victims import VICTIM_SHARE, Flow, Slowing, Way, delivered, flows_frame, slowing
 from tests.fabric.stalls.chain import FULL, HELD, PHASE, WIRES, lane, seen
+from tests.rows import table_of
 
 TO_X: Way = (lane("a:0"), lane("s:3"), lane("t:1"))
 TO_Y: Way = (lane("b:0"), lane("s:3"), lane("t:2"))
@@ -59,7 +60,7 @@ def test_flows_that_no_tree_touches_are_all_there_is_without_congestion() -> Non
 def flows_table(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
     """Rows of at_s, host, peer, bytes_acked."""
     full = [(at, PHASE.name, "storage", host, peer, 0.001, 0, acked) for at, host, peer, acked in rows]
-    return pd.DataFrame(full, columns=list(TABLES["flows"])).astype(TABLES["flows"])
+    return table_of("flows", full).astype(TABLES["flows"])
 
 
 def test_bytes_come_evenly_between_samples_of_a_connection() -> None:
@@ -82,7 +83,7 @@ def test_short_flows_deliver_evenly_over_their_time_and_are_not_counted_twice() 
         (PHASE.name, "storage", "read", "a", "x", 7_000, 10.0, 13.0, 0),
         ("other", "storage", "flow", "a", "x", 7_000, 10.0, 13.0, 0),
     ]
-    operations = pd.DataFrame(rows, columns=list(TABLES["operations"])).astype(TABLES["operations"])
+    operations = table_of("operations", rows).astype(TABLES["operations"])
     sampled = flows_table((10.5, "a", "x", 0), (12.5, "a", "x", 800))
     found = delivered(sampled, operations, PHASE, np.array([10.0, 11.0, 12.0, 13.0]))
     assert found == {Flow("storage", "a", "x"): pytest.approx([250, 500, 550])}

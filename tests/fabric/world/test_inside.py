@@ -115,9 +115,9 @@ def test_a_missing_program_of_open_vswitch_is_told_with_its_package(monkeypatch:
 INSIDE = """
 import json, os
 from pathlib import Path
-from fabric import netlink, world
-world.set_up()
-world.name_hosts({"z0h000": "10.0.0.1"})
+from fabric.world import inside, netlink
+inside.set_up()
+inside.name_hosts({"z0h000": "10.0.0.1"})
 (Path("/run") / "only_here").touch()
 with netlink.Netlink() as link:
     interfaces = sorted(link.link_counters())

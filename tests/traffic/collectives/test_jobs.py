@@ -18,10 +18,10 @@ from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.results import TABLES
 from fabric.world.agents import AgentPool
 from tests.crossings import crossing_pairs
 from tests.fakes import AT_20_MBIT
+from tests.rows import columns_of_programs
 from topologies.load import load_fabric
 from traffic.collectives.chunk_link import Edge
 from traffic.collectives.dataset import Dataset
@@ -87,8 +87,8 @@ def test_job_sums_over_ranks_and_rows_fit_the_tables(
     with started(job):
         records = job.run_steps(3, phase="quiet")
     steps, flows = pd.DataFrame(records.steps), pd.DataFrame(records.flows)
-    assert list(steps.columns) == list(TABLES["steps"])
-    assert list(flows.columns) == list(TABLES["flows"])
+    assert list(steps.columns) == columns_of_programs("steps")
+    assert list(flows.columns) == columns_of_programs("flows")
     assert steps["step"].tolist() == [0, 1, 2]
     assert (steps["ended_s"] > steps["started_s"]).all()
     assert set(steps["service_level"]) == set(flows["service_level"]) == {kind}
@@ -257,7 +257,7 @@ def test_a_job_that_stalls_begins_again_from_its_last_whole_step(stage: Stage) -
         records = job.halt()
     (restart,) = records.restarts
     print(restart)
-    assert list(restart) == list(TABLES["restarts"])
+    assert list(restart) == columns_of_programs("restarts")
     numbers = [row["step"] for row in records.steps]
     assert numbers == list(range(len(numbers)))
     assert restart["step"] in numbers, "it did not go on"

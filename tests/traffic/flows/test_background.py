@@ -13,9 +13,9 @@ import pytest
 from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.lanes import ServiceLevel
-from fabric.results import TABLES
 from fabric.world.agents import AgentPool
 from tests.fakes import AT_20_MBIT
+from tests.rows import columns_of_programs
 from topologies.load import load_fabric
 from traffic.flows.background import SIZE_CDFS, BackgroundConfig, BackgroundJob, arrivals
 from traffic.job import Records, Stage
@@ -101,7 +101,7 @@ def test_every_arrival_of_a_quiet_network_completes_and_has_a_row() -> None:
     job = BackgroundJob(stage(), config, FABRIC.computes[:3], lambda _: "127.0.0.1")
     records = play(job, 1.0)
     rows = pd.DataFrame(records.operations)
-    assert list(rows.columns) == list(TABLES["operations"])
+    assert list(rows.columns) == columns_of_programs("operations")
     assert (rows["ended_s"] >= rows["started_s"]).all()
     assert (rows["host"] != rows["peer"]).all()
     assert set(job.outcomes) <= {"flow", "flow_abandoned"}

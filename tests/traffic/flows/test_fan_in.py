@@ -13,8 +13,8 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Nic
-from fabric.results import TABLES
 from fabric.world.agents import AgentPool
+from tests.rows import columns_of_programs
 from topologies.load import load_fabric
 from traffic.flows import fan_in
 from traffic.flows.fan_in import FanIn, FanInJob
@@ -59,7 +59,7 @@ def test_reads_of_many_servers_end_with_the_last_and_are_rows(pool: AgentPool) -
             starts = [row["started_s"] for row in rows]
             assert all(at - starts[0] >= 0.1 * place - 0.01 for place, at in enumerate(starts)), starts
             assert len(records.operations) - len(rows) > 10  # Without a period, reads follow one another.
-            assert set(records.operations[0]) == set(TABLES["operations"])
+            assert set(records.operations[0]) == set(columns_of_programs("operations"))
             assert {(row["host"], row["peer"]) for row in records.flows} >= {(s.name, CLIENT.name) for s in SERVERS}
             assert job.reorderings == 0, "nothing is overtaken on loopback"
     finally:

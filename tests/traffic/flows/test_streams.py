@@ -12,8 +12,8 @@ import pytest
 
 from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
-from fabric.results import TABLES
 from fabric.world.agents import AgentPool
+from tests.rows import columns_of_programs
 from topologies.load import load_fabric
 from traffic.flows import streams
 from traffic.flows.streams import Received, Stream, StreamsJob, Timetable
@@ -53,7 +53,7 @@ def test_each_stream_has_a_row_of_what_arrived_in_the_measured_part(job: Streams
             (phase, "z0h001", "z0h003"),
         ]
         for row in records.operations:
-            assert set(row) == set(TABLES["operations"])
+            assert set(row) == set(columns_of_programs("operations"))
             assert row["started_s"] >= begun + TIMETABLE.warm_up_s
             assert row["started_s"] < row["ended_s"] <= begun + TIMETABLE.duration_s + 0.1
             assert row["size_bytes"] > 1_000_000, row

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from fabric.errors import ConfigError, TrafficError
-from fabric.results import TABLES
 from fabric.world.agents import AgentPool
+from tests.rows import columns_of_programs
 from topologies.load import load_fabric
 from traffic.job import Job, Stage
 from traffic.storage.job import StorageJob
@@ -31,7 +31,7 @@ def test_rows_are_those_that_results_promise(job_of: JobOf) -> None:
     records = job.halt()
     ended = time.monotonic()
     for name, rows in (("operations", records.operations), ("flows", records.flows)):
-        assert list(pd.DataFrame(rows).columns) == list(TABLES[name])
+        assert list(pd.DataFrame(rows).columns) == columns_of_programs(name)
     operations = pd.DataFrame(records.operations)
     assert set(operations.operation) == {"read", "write"}
     readers = set(operations[operations.operation == "read"].host)

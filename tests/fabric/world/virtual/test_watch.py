@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+import signal
 import struct
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -32,15 +36,44 @@ def test_time_for_which_we_were_stopped_ourselves_makes_no_hang(monkeypatch: pyt
     clock_s = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock_s[0])
     monkeypatch.setattr(watch, "_read_clock_ns", lambda pid, address: 5 * 10**9)
-    looked = Watch(Limits(hang_s=10), None, 0)
+    looked = Watch(Limits(hang_s=10), None, 0, cpu_s=lambda pid: clock_s[0])
     clock_s[0] = 3600
     assert looked.look(1) is None
     reasons = []
     for _ in range(30):
         clock_s[0] += 0.5
         reasons.append(looked.look(1))
-    assert "stood still at 5.000000 s for 10 s" in str(reasons[-1])
+    assert re.search(r"stood still at 5.000000 s for 1[2-6] s of wall time", str(reasons[-1]))
     assert reasons[:18] == [None] * 18
+
+
+@pytest.mark.parametrize(("share", "ended_after_s"), [(1.0, 12.5), (0.1, 35.0), (0.0, 100.0)])
+def test_a_guest_that_gets_no_cpu_has_longer(
+    monkeypatch: pytest.MonkeyPatch, share: float, ended_after_s: float
+) -> None:
+    clock_s = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(watch, "_read_clock_ns", lambda pid, address: 5 * 10**9)
+    looked = Watch(Limits(hang_s=10), None, 0, cpu_s=lambda pid: share * clock_s[0])
+    while looked.look(1) is None:
+        clock_s[0] += 0.25
+        assert clock_s[0] < 200
+    assert clock_s[0] == pytest.approx(ended_after_s, abs=1.0)
+
+
+def test_cpu_time_is_of_all_processes_of_a_session() -> None:
+    script = (
+        "import os, time\nos.fork()\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass\ntime.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    try:
+        deadline = time.monotonic() + 30
+        while (used := watch.session_cpu_s(process.pid)) < 0.3:
+            assert time.monotonic() < deadline, f"used {used} s"
+            time.sleep(0.05)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 @pytest.mark.parametrize(("ns_per_s", "is_ended"), [(3, True), (3000, False)])
@@ -52,7 +85,7 @@ def test_a_clock_that_creeps_is_ended_and_the_program_that_runs_named(
     running = ctypes.create_string_buffer(struct.pack("=i4xQ", 64, ctypes.addressof(name)), 16)
     monkeypatch.setattr("time.monotonic", lambda: clock_s[0])
     monkeypatch.setattr(watch, "_read_clock_ns", lambda pid, address: 12 * 10**9 + round(ns_per_s * clock_s[0]))
-    looked = Watch(Limits(hang_s=10), None, 0, ctypes.addressof(running))
+    looked = Watch(Limits(hang_s=10), None, 0, ctypes.addressof(running), lambda pid: clock_s[0])
     reasons = []
     for _ in range(60):
         clock_s[0] += 0.5
