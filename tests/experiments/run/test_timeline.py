@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -16,11 +18,11 @@ from traffic.job import Records
 
 @dataclass
 class Noted:
-    """A job that notes what it is told; each halt gives a step."""
+    """A job that notes what it is told; each halt gives a step, once ``may_end`` says so."""
 
     name: str
     fails: bool = False
-    halts_in_s: float = 0.0
+    may_end: Callable[[], bool] = lambda: True
     level: ServiceLevel = ServiceLevel.NCCL
     told: list[tuple[str, float]] = field(default_factory=list)
 
@@ -33,39 +35,44 @@ class Noted:
         self.told.append((phase, time.monotonic()))
 
     def halt(self) -> Records:
-        time.sleep(self.halts_in_s)
+        wait_until(self.may_end)
         self.told.append(("halt", time.monotonic()))
         return Records(steps=[{"step": len(self.told) // 2}])
 
     def close(self) -> None:
         raise AssertionError("whoever makes jobs closes them")
 
-    def at_s(self, origin: float) -> list[tuple[str, float]]:
-        return [(word, at - origin) for word, at in self.told]
+    @property
+    def words(self) -> list[str]:
+        return [word for word, _ in self.told]
 
 
-def play(windows: list[JobWindow], seconds: float) -> tuple[float, Records, list[timeline.Played]]:
+def wait_until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not is_true():
+        assert time.monotonic() < deadline, "waited 30 s in vain"
+        time.sleep(0.002)
+
+
+def play(windows: list[JobWindow], until: Callable[[], bool]) -> tuple[float, Records, list[timeline.Played]]:
+    """Play a phase until something is so; return when it began, rows, and when jobs played."""
     line = Timeline("p", windows)
     began = line.begin()
-    time.sleep(seconds)
+    wait_until(until)
     line.verify()
     return began, *line.end()
 
 
 def test_jobs_play_in_their_windows_and_rows_bear_their_names() -> None:
     whole, late, twice = Noted("whole"), Noted("late"), Noted("twice")
-    windows = [
-        JobWindow(whole),
-        JobWindow(late, 0.2),
-        JobWindow(twice, 0.3, 0.4),
-        JobWindow(twice, 0.1, 0.2),
-    ]
-    began, records, played = play(windows, 0.6)
-    assert whole.at_s(began)[0][1] <= 0
-    assert late.at_s(began)[0][1] == pytest.approx(0.2, abs=0.05)
-    assert [word for word, _ in twice.told] == ["p", "halt", "p", "halt"]
-    assert [at for _, at in twice.at_s(began)] == pytest.approx([0.1, 0.2, 0.3, 0.4], abs=0.05)
-    assert late.told[1][1] >= began + 0.6
+    windows = [JobWindow(whole), JobWindow(late, 0.2), JobWindow(twice, 0.3, 0.4), JobWindow(twice, 0.1, 0.2)]
+    began, records, played = play(windows, lambda: len(twice.told) == 4 and bool(late.told))
+    assert whole.told[0][1] <= began
+    assert late.words == ["p", "halt"]
+    assert late.told[0][1] >= began + 0.2
+    assert twice.words == ["p", "halt", "p", "halt"]
+    assert all(at >= began + due for (_, at), due in zip(twice.told, (0.1, 0.2, 0.3, 0.4), strict=True))
+    assert late.told[1][1] >= twice.told[3][1], "it plays to the end"
     assert sorted((row["job"], row["step"]) for row in records.steps) == [
         ("late", 1), ("twice", 1), ("twice", 2), ("whole", 1),
     ]  # fmt: skip
@@ -75,20 +82,21 @@ def test_jobs_play_in_their_windows_and_rows_bear_their_names() -> None:
 
 def test_jobs_of_the_whole_phase_begin_and_end_in_their_order() -> None:
     first, second = Noted("first"), Noted("second")
-    play([JobWindow(first), JobWindow(second)], 0.0)
+    play([JobWindow(first), JobWindow(second)], lambda: True)
     assert first.told[0][1] <= second.told[0][1]
     assert first.told[1][1] <= second.told[1][1]
 
 
 def test_a_job_that_takes_long_to_end_holds_no_other_up() -> None:
-    slow, other = Noted("slow", halts_in_s=0.4), Noted("other")
-    began, _, _ = play([JobWindow(slow, 0.05, 0.1), JobWindow(other, 0.15, 0.2)], 0.3)
-    assert [at for _, at in other.at_s(began)] == pytest.approx([0.15, 0.2], abs=0.05)
+    other = Noted("other")
+    slow = Noted("slow", may_end=lambda: other.words == ["p", "halt"])
+    play([JobWindow(slow, 0.01, 0.02), JobWindow(other, 0.1, 0.2)], lambda: len(slow.told) == 2)
+    assert other.words == slow.words == ["p", "halt"]
 
 
 def test_a_job_whose_time_never_comes_is_not_told() -> None:
     never = Noted("never")
-    _, records, played = play([JobWindow(never, 5.0)], 0.05)
+    _, records, played = play([JobWindow(never, 500.0)], lambda: True)
     assert (never.told, records.steps, played) == ([], [], [])
 
 
@@ -96,17 +104,21 @@ def test_a_job_whose_time_never_comes_is_not_told() -> None:
 def test_a_job_that_fails_ends_the_phase(until_s: float | None) -> None:
     line = Timeline("p", [JobWindow(Noted("lame", fails=True), 0.01, until_s)])
     line.begin()
-    time.sleep(0.1)
     with pytest.raises(TrafficError, match=r"^lame fell over$"):
-        line.verify()
+        for _ in range(3000):
+            line.verify()
+            time.sleep(0.01)
     with pytest.raises(TrafficError, match=r"^lame fell over$"):
         line.end()
 
 
 def test_a_job_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "_HALT_S", 0.1)
+    ended = threading.Event()
+    stuck = Noted("stuck", may_end=ended.is_set)
     with pytest.raises(TrafficError, match=r"^job stuck: waited 0.1 s for it to end"):
-        play([JobWindow(Noted("stuck", halts_in_s=1.0), 0.01)], 0.05)
+        play([JobWindow(stuck, 0.01)], lambda: bool(stuck.told))
+    ended.set()
 
 
 @pytest.mark.parametrize("until_s", [None, 0.5])
