@@ -486,7 +486,7 @@ def _enter(arguments: list[str], engine: Engine, guest: Guest, ask: Ask | None =
 
         def show(time: GuestTime) -> None:
             nonlocal passed
-            passed = f"virtual time {time.virtual_s:.2f} s, wall time {time.wall_s:.0f} s, ratio {time.ratio:.2f}"
+            passed = str(time)
             status.update(f"[dim]{passed}[/]")
 
         def ask_undisturbed() -> str | None:

@@ -21,25 +21,31 @@ _DEFINITION = "experiment.py"
 
 def _found() -> dict[str, Experiment]:
     folders = sorted(path.parent for path in _HERE.glob(f"*/{_DEFINITION}"))
-    return {folder.name: _loaded(folder, f"{__package__}.{folder.name}") for folder in folders}
+    return {folder.name: _defined(f"{__package__}.{folder.name}", folder) for folder in folders}
 
 
-def _loaded(folder: Path, package: str) -> Experiment:
-    """Return the experiment of a folder, imported as ``package``. Raises ConfigError if there is none in it."""
-    if package not in sys.modules:
-        start = folder / "__init__.py"
-        spec = importlib.util.spec_from_file_location(package, start, submodule_search_locations=[str(folder)])
-        if not start.is_file() or spec is None or spec.loader is None:
-            raise ConfigError(str(folder), [f"has {_DEFINITION} and no __init__.py; add one, it may be empty"])
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[package] = module
-        spec.loader.exec_module(module)
+def _defined(package: str, folder: Path) -> Experiment:
+    """Return the experiment that a package defines. Raises ConfigError if there is none in it."""
     experiment = getattr(importlib.import_module(f"{package}.experiment"), "EXPERIMENT", None)
     if not isinstance(experiment, Experiment):
-        raise ConfigError(
-            str(folder / _DEFINITION), ["defines no EXPERIMENT; make one with experiments.run.definition"]
-        )
+        missing = "defines no EXPERIMENT; make it an experiments.run.definition.Experiment"
+        raise ConfigError(str(folder / _DEFINITION), [missing])
     return experiment
+
+
+def _elsewhere(folder: Path) -> Experiment:
+    """Return the experiment of a folder that is not ours: a package by the folder's name. Raises ConfigError."""
+    start, package = folder / "__init__.py", folder.name
+    spec = importlib.util.spec_from_file_location(package, start, submodule_search_locations=[str(folder)])
+    if not start.is_file() or spec is None or spec.loader is None:
+        raise ConfigError(str(folder), [f"has {_DEFINITION} and no __init__.py; add one, it may be empty"])
+    known = importlib.util.find_spec(package)
+    if known is None:
+        sys.modules[package] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[package])
+    elif list(known.submodule_search_locations or ()) != [str(folder)]:
+        raise ConfigError(str(folder), [f"has the name of the Python package {package!r}; rename the folder"])
+    return _defined(package, folder)
 
 
 EXPERIMENTS = _found()
@@ -56,7 +62,7 @@ def resolve(name_or_path: str, overrides: Iterable[str]) -> tuple[Experiment, Ru
     if name_or_path in EXPERIMENTS:
         path = EXPERIMENTS[name_or_path].file
     elif (path / _DEFINITION).is_file():
-        other = _loaded(path.resolve(), path.resolve().name)
+        other = _elsewhere(path.resolve())
         experiments, path = {**EXPERIMENTS, other.name: other}, other.file
     elif not path.is_file():
         hint = f"{unknown_key(name_or_path, EXPERIMENTS)}, or the path of a YAML file or an experiment's folder"

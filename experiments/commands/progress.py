@@ -6,8 +6,9 @@ from types import TracebackType
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from experiments.launching.events import ClockProgress, Event, Note, PhaseProgress
+from experiments.launching.events import Event, Note, PhaseProgress
 from experiments.run.console import ERR, tell
+from fabric.world.virtual.watch import GuestTime
 
 
 class Display:
@@ -34,9 +35,8 @@ class Display:
             tell(event.text)
         elif isinstance(event, PhaseProgress):
             self._show(event.title, event.fraction)
-        elif isinstance(event, ClockProgress):
-            ratio = event.virtual_s / event.wall_s if event.wall_s > 0 else 0.0
-            self._clock = f"virtual time {event.virtual_s:.2f} s, wall time {event.wall_s:.0f} s, ratio {ratio:.2f}"
+        elif isinstance(event, GuestTime):
+            self._clock = str(event)
 
     def _show(self, title: str, fraction: float) -> None:
         if title != self._bar.tasks[0].description:

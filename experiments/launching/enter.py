@@ -11,12 +11,11 @@ import json
 import sys
 from pathlib import Path
 
-from experiments.launching.events import ClockProgress, EventLines, Note, failure_of
+from experiments.launching.events import EventLines, Note, failure_of
 from fabric.errors import FabricError
 from fabric.world.engine import Front, Guest
 from fabric.world.engines import engine_named
 from fabric.world.processes import die_with
-from fabric.world.virtual.watch import GuestTime
 
 
 def guest_as_text(guest: Guest) -> str:
@@ -34,10 +33,7 @@ def main(engine: str, parent: str, guest: str) -> int:
     die_with(int(parent))
     lines = EventLines(sys.stdout.buffer)
 
-    def show(time: GuestTime) -> None:
-        lines.report(ClockProgress(time.virtual_s, time.wall_s))
-
-    front = Front(show, tell=lambda text: lines.report(Note(text)), stdout=lines, gives=True)
+    front = Front(lines.report, tell=lambda text: lines.report(Note(text)), stdout=lines, gives=True)
     try:
         engine_named(engine).enter([sys.executable, "-m", "experiments.launching.play"], _guest(guest), front)
     except FabricError as error:

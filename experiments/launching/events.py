@@ -16,6 +16,7 @@ from fabric.errors import (
     TrafficError,
     UsageError,
 )
+from fabric.world.virtual.watch import GuestTime
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,6 @@ class PhaseProgress:
 
 
 @dataclass(frozen=True)
-class ClockProgress:
-    """How far virtual time and the wall clock are, in seconds since the run began."""
-
-    virtual_s: float
-    wall_s: float
-
-
-@dataclass(frozen=True)
 class Failure:
     """Why a run failed; ``kind`` is the error's class."""
 
@@ -49,11 +42,11 @@ class Failure:
     text: str
 
 
-Event = Note | PhaseProgress | ClockProgress | Failure
+Event = Note | PhaseProgress | GuestTime | Failure
 Report = Callable[[Event], None]
 """Is called with each event, in order. May raise: that ends the run."""
 
-_KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in (Note, PhaseProgress, ClockProgress, Failure)}
+_KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in (Note, PhaseProgress, GuestTime, Failure)}
 _ERRORS = {kind.__name__: kind for kind in (ControllerError, EmulationError, ResultError, TrafficError, UsageError)}
 
 

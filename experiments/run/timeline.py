@@ -45,13 +45,13 @@ class Timeline:
     def __init__(self, phase: str, windows: Sequence[JobWindow]) -> None:
         self._phase = phase
         self._whole = [window.job for window in windows if window.is_whole]
-        self._began: dict[str, float] = {}
+        self._began: list[float] = []
         self._controls = [_Control(phase, found) for found in _by_job(windows)]
 
     def begin(self) -> float:
         """Begin, and return when: all that play the whole phase do by now. Raises TrafficError."""
         for job in self._whole:
-            self._began[job.name] = time.monotonic()
+            self._began.append(time.monotonic())
             job.play(self._phase)
         began = time.monotonic()
         for control in self._controls:
@@ -72,9 +72,9 @@ class Timeline:
             found, times = control.end()
             records.extend(found)
             played += times
-        for job in self._whole:
+        for job, began in zip(self._whole, self._began, strict=True):
             records.extend(job.halt().of_job(job.name))
-            played.append(Played(job, self._began[job.name], time.monotonic()))
+            played.append(Played(job, began, time.monotonic()))
         return records, played
 
 
@@ -116,17 +116,15 @@ class _Control:
                     return
                 began = time.monotonic()
                 window.job.play(self._phase)
-                self._wait(float("inf") if window.until_s is None else window.until_s)
+                self._wait(window.until_s)
                 self._records.extend(window.job.halt().of_job(window.job.name))
                 self._played.append(Played(window.job, began, time.monotonic()))
         except Exception as error:  # Whatever it is, verify() or end() raises it where the run sees it.
             self._error = error
 
-    def _wait(self, at_s: float) -> bool:
-        """Wait for a time of the phase; return early, and True, if that ends."""
-        if at_s == float("inf"):
-            return self._over.wait()
-        return self._over.wait(max(0.0, self._origin + at_s - time.monotonic()))
+    def _wait(self, at_s: float | None) -> bool:
+        """Wait for a time of the phase, None: its end; return early, and True, if it ends."""
+        return self._over.wait(None if at_s is None else max(0.0, self._origin + at_s - time.monotonic()))
 
     def verify(self) -> None:
         """Raise what has made the job fail."""

@@ -56,6 +56,13 @@ def test_a_folder_is_found_by_its_path_with_its_defaults(folder: Path) -> None:
     assert "own_question" not in EXPERIMENTS
 
 
+def test_a_folder_that_python_finds_by_itself_is_the_same_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(folder.parent)
+    monkeypatch.chdir(folder.parent)
+    assert resolve("own_question", [])[0].folder == folder
+    assert resolve(str(folder), [])[0].folder == folder
+
+
 def test_a_file_elsewhere_may_name_the_experiment_only_by_its_folder(folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "own_question.yaml", tmp_path / "mine.yaml")
     with pytest.raises(ConfigError, match="experiment: 'own_question' does not exist"):
@@ -66,6 +73,12 @@ def test_a_folder_that_defines_none_is_refused(folder: Path) -> None:
     (folder / "experiment.py").write_text("")
     with pytest.raises(ConfigError, match="defines no EXPERIMENT"):
         resolve(str(folder), [])
+
+
+@pytest.mark.parametrize("name", ["json", "traffic", "wave"])
+def test_a_folder_with_the_name_of_a_package_is_refused(folder: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"has the name of the Python package '{name}'; rename the folder"):
+        resolve(str(folder.rename(folder.with_name(name))), [])
 
 
 @pytest.mark.guest

@@ -55,6 +55,9 @@ class GuestTime:
         """Virtual seconds of the program a wall-clock second."""
         return max(0.0, self.virtual_s - LEAST_UPTIME_S) / self.wall_s if self.wall_s > 0 else 0.0
 
+    def __str__(self) -> str:
+        return f"virtual time {self.virtual_s:.2f} s, wall time {self.wall_s:.0f} s, ratio {self.ratio:.2f}"
+
 
 Progress = Callable[[GuestTime], None]
 

@@ -17,7 +17,6 @@ import pytest
 from experiments import RunSpec, launch, load
 from experiments.launching import launcher
 from experiments.launching.events import (
-    ClockProgress,
     Event,
     EventLines,
     Failure,
@@ -31,8 +30,9 @@ from experiments.launching.events import (
 from experiments.launching.order import Order
 from experiments.launching.spec import prepare
 from fabric.errors import ConfigError, EmulationError, FabricError, ResultError, TrafficError, UsageError
+from fabric.world.virtual.watch import GuestTime
 
-EVENTS = (Note("building"), PhaseProgress("all in lanes", 0.5), ClockProgress(1.5, 3.0), Failure("TrafficError", "x"))
+EVENTS = (Note("building"), PhaseProgress("all in lanes", 0.5), GuestTime(1.5, 3.0), Failure("TrafficError", "x"))
 
 
 @pytest.mark.parametrize("event", EVENTS)
