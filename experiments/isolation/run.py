@@ -16,6 +16,7 @@ import pandas as pd
 from pydantic import Field
 
 from experiments.run.config import Choices, RunConfig
+from experiments.run.job_metrics import collective_medians, sent_by_port
 from experiments.run.jobs import hfreduce_ranks, ordered_ranks, started
 from experiments.run.placement import RankOrder
 from experiments.run.session import PhaseOutcome, Session
@@ -115,9 +116,8 @@ def _nccl_ranks(session: Session, config: IsolationConfig) -> tuple[NodeId, ...]
 def busiest_switch_port(ports: pd.DataFrame, fabric: Fabric) -> Port:
     """Return the port of a switch that sends the most, as a fraction of its link, summed over phases played alone."""
     by_name = {str(port): port for port, _ in fabric.directed_ports() if port.node.is_switch}
-    sent = ports[ports["port"].isin(by_name)].groupby(["port", "lane"], observed=True)["sent_bytes"].agg(["min", "max"])
-    totals = (sent["max"] - sent["min"]).groupby("port", observed=True).sum()
-    relative = {str(name): total / fabric.link_at[by_name[str(name)]].rate_bps for name, total in totals.items()}
+    totals = sent_by_port(ports[ports["port"].isin(by_name)])
+    relative = {name: total / fabric.link_at[by_name[name]].rate_bps for name, total in totals.items()}
     return by_name[max(relative, key=lambda name: relative[name])]
 
 
@@ -179,15 +179,10 @@ def _of_phase(table: pd.DataFrame, phase: str) -> pd.DataFrame:
 def _collective_metrics(level: ServiceLevel, steps: pd.DataFrame) -> dict[str, float]:
     if steps.empty:
         return {}
-    medians = metrics.with_bandwidths(steps)[["algbw", "busbw", "time_s"]].median()
-    slowest = float((steps["ended_s"] - steps["started_s"]).max())
-    return {
-        f"{level.label}.algbw_Bps": float(medians["algbw"]),
-        f"{level.label}.busbw_Bps": float(medians["busbw"]),
-        f"{level.label}.step_s": float(medians["time_s"]),
-        f"{level.label}.slowest_step_s": slowest,
-        f"{level.label}.steps": len(steps),
-    }
+    found = collective_medians(steps)
+    found["slowest_step_s"] = float((steps["ended_s"] - steps["started_s"]).max())
+    found["steps"] = len(steps)
+    return {f"{level.label}.{name}": value for name, value in found.items()}
 
 
 def _operation_metrics(operation: str, rows: pd.DataFrame, started_s: float, ended_s: float) -> dict[str, float]:

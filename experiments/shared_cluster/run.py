@@ -16,6 +16,7 @@ from pydantic import Field
 
 from experiments.run.config import RunConfig
 from experiments.run.job_config import Allocation, AnyJobConfig, PlacedJob, job_faults, place_jobs
+from experiments.run.job_metrics import collective_medians, sent_by_port
 from experiments.run.session import PhaseOutcome, Session
 from fabric.config import TimeS
 from fabric.model.lanes import Queueing
@@ -98,9 +99,8 @@ def job_metrics(session: Session, one: PlacedJob, phase: str) -> dict[str, float
     played_s = float((rows["jobs"]["ended_s"] - rows["jobs"]["started_s"]).sum())
     found = {"played_s": played_s}
     if not rows["steps"].empty:
-        medians = metrics.with_bandwidths(rows["steps"])[["algbw", "busbw", "time_s"]].median()
-        found |= {"algbw_Bps": float(medians["algbw"]), "busbw_Bps": float(medians["busbw"])}
-        found |= {"step_s": float(medians["time_s"]), "steps": float(len(rows["steps"]))}
+        found |= collective_medians(rows["steps"])
+        found["steps"] = float(len(rows["steps"]))
     for operation in ("read", "write", "flow"):
         ended = rows["operations"][rows["operations"]["operation"] == operation]
         if not ended.empty and played_s > 0:
@@ -216,8 +216,6 @@ def port_use(session: Session, outcome: PhaseOutcome) -> dict[str, float]:
     """Return what fraction of its rate each port sent in a phase."""
     ports, phase = session.table("ports"), outcome.phase
     inside = ports[ports["at_s"].between(phase.started_s, phase.ended_s)]
-    sent = inside.groupby(["port", "lane"], observed=True)["sent_bytes"].agg(["min", "max"])
-    totals = (sent["max"] - sent["min"]).groupby("port", observed=True).sum()
     rates: dict[str, int] = {str(port): link.rate_bps for port, link in session.live.fabric.directed_ports()}
     seconds = phase.ended_s - phase.started_s
-    return {str(name): float(total) * 8 / rates[str(name)] / seconds for name, total in totals.items()}
+    return {name: total * 8 / rates[name] / seconds for name, total in sent_by_port(inside).items()}
