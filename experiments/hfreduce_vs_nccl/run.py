@@ -26,6 +26,7 @@ from experiments.hfreduce_vs_nccl.variants import (
     variants,
     zones_of_nodes,
 )
+from experiments.run.job_metrics import collective_medians
 from experiments.run.placement import RankOrder, link_loads, order_ranks
 from experiments.run.session import PhaseOutcome, Session
 from fabric.model.identity import NodeId
@@ -134,13 +135,7 @@ def summarize(session: Session, config: HFReduceVsNcclConfig, crowding: Mapping[
 def _step_metrics(steps: pd.DataFrame) -> dict[str, float]:
     if steps.empty:
         return {}
-    medians = metrics.with_bandwidths(steps)[["algbw", "busbw", "time_s"]].median()
-    return {
-        "algbw_Bps": float(medians["algbw"]),
-        "busbw_Bps": float(medians["busbw"]),
-        "step_s": float(medians["time_s"]),
-        "steps": len(steps),
-    }
+    return {**collective_medians(steps), "steps": len(steps)}
 
 
 def _network_metrics(outcome: PhaseOutcome) -> dict[str, float]:
