@@ -28,7 +28,7 @@ from experiments.flash_cut_year.goodput import (
     spans,
     work_done,
 )
-from experiments.flash_cut_year.tables import Played, PlayedYear, summarize
+from experiments.flash_cut_year.summary import Played, PlayedYear, summarize
 from experiments.link_flap.cuts import covering_flows, crossed_links
 from experiments.link_flap.run import Duration, PolicyName, own_cuts_faults, policy_faults
 from experiments.run.config import RunConfig

@@ -32,7 +32,7 @@ from experiments.link_flap.cuts import (
     plan_cuts,
 )
 from experiments.link_flap.recovery import Felt, cut_tables, windows
-from experiments.link_flap.tables import summarize
+from experiments.link_flap.summary import summarize
 from experiments.run.config import RunConfig
 from experiments.run.placement import order_ranks
 from experiments.run.session import PhaseOutcome, Session

@@ -27,7 +27,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from controllers.routing import Repair, Routing
-from experiments.lossless_soak.tables import Round, soak_checks, summarize
+from experiments.lossless_soak.summary import Round, soak_checks, summarize
 from experiments.run.config import RunConfig
 from experiments.run.session import Session
 from fabric.config import Strict, TimeS

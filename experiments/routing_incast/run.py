@@ -19,7 +19,7 @@ from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
 from experiments.routing_incast.bystanders import Incast, Pair, choose_bystanders
 from experiments.routing_incast.spreading import CongestedConfig
-from experiments.routing_incast.tables import INCAST, Move, Seen, Variant, summarize
+from experiments.routing_incast.summary import INCAST, Move, Seen, Variant, summarize
 from experiments.run.config import Choices, RunConfig
 from experiments.run.session import PhaseOutcome, Session
 from fabric.config import SizeBytes, Strict, TimeS, unknown_key

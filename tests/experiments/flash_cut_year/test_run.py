@@ -20,7 +20,7 @@ from experiments.flash_cut_year.goodput import (
     work_done,
 )
 from experiments.flash_cut_year.run import FlashCutYearConfig, down_spans, training_groups
-from experiments.flash_cut_year.tables import Played, PlayedYear, summarize
+from experiments.flash_cut_year.summary import Played, PlayedYear, summarize
 from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.results import Phase, empty_table

@@ -13,7 +13,7 @@ from controllers.planning.planner import plan_routes
 from controllers.routing import Repair, Routing
 from experiments.link_flap.cuts import Cut, Place, choose_targets, crossed_links
 from experiments.link_flap.recovery import Felt, cut_tables, parts_s, windows
-from experiments.link_flap.tables import summarize
+from experiments.link_flap.summary import summarize
 from fabric.errors import TrafficError
 from fabric.results import TABLES, Phase, empty_table
 from topologies.load import load_fabric

@@ -20,7 +20,7 @@ from experiments.routing_incast.spreading import (
     read_metrics,
     slowdowns,
 )
-from experiments.routing_incast.tables import INCAST, Move, Seen, Variant, answer, summarize
+from experiments.routing_incast.summary import INCAST, Move, Seen, Variant, answer, summarize
 from experiments.run.session import Session
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.flash_cut_year.goodput import LostWork, overlapping_fraction_in_days
-from experiments.link_flap.tables import Rows, failed_table, time_text
+from experiments.link_flap.summary import Rows, failed_table, time_text
 from fabric.units import format_time
 from traffic.storage.verification import Verification
 
