@@ -29,6 +29,7 @@ from experiments.flash_cut_year.goodput import (
     work_done,
 )
 from experiments.flash_cut_year.summary import Played, PlayedYear, summarize
+from experiments.flash_cut_year.tables import TABLES
 from experiments.link_flap.cuts import covering_flows, crossed_links
 from experiments.link_flap.run import Duration, PolicyName, own_cuts_faults, policy_faults
 from experiments.run.config import RunConfig
@@ -38,7 +39,6 @@ from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Tier
-from fabric.results import TABLES
 from fabric.units import format_time
 from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
@@ -289,4 +289,4 @@ def _day_rows(
         "goodput_lost": lost,
         "blackout_s": seconds,
     }
-    return pd.DataFrame(columns, columns=list(TABLES["days"]))
+    return pd.DataFrame(columns, columns=list(TABLES["days"].columns))

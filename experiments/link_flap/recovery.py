@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 
 from experiments.link_flap.cuts import Cut
+from experiments.link_flap.tables import TABLES
 from fabric.errors import TrafficError
-from fabric.results import TABLES, Phase
+from fabric.results import Phase
 from traffic.flows.probes import ProbeFlow
 
 PARTS = {
@@ -91,7 +92,9 @@ def cut_tables(
         ]
     for row in flow_rows:
         del row["through_s"]
-    return pd.DataFrame(rows, columns=list(TABLES["cuts"])), pd.DataFrame(flow_rows, columns=list(TABLES["cut_flows"]))
+    return pd.DataFrame(rows, columns=list(TABLES["cuts"].columns)), pd.DataFrame(
+        flow_rows, columns=list(TABLES["cut_flows"].columns)
+    )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -19,7 +20,7 @@ from experiments.run.config import RunConfig
 from experiments.run.live import LiveFabric, Tell
 from experiments.run.timeline import JobWindow, Played, Timeline
 from experiments.run.ways import Moved, moves_in
-from fabric.errors import FabricError
+from fabric.errors import FabricError, ResultError
 from fabric.failures.injector import FaultInjector, FaultReport, LinkChange
 from fabric.failures.schedule import Schedule
 from fabric.measure.calibration import LinkCalibration, calibrate
@@ -33,8 +34,9 @@ from fabric.metrics import metrics_frame
 from fabric.model.encoding import fabric_as_json
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
-from fabric.results import FORMAT_VERSION, TABLES, TIME_COLUMNS, Phase, ResultWriter, empty_table
+from fabric.results import FORMAT_VERSION, TIME_COLUMNS, Phase, ResultWriter
 from fabric.stalls.deadlock_watch import LONGEST_STALL_FRAMES, switch_ports
+from fabric.tables import TABLES, Table
 from fabric.world.agents import AgentPool
 from fabric.world.datapath import Datapath
 from fabric.world.engine import started_at
@@ -62,7 +64,7 @@ class PhaseOutcome:
     faults: FaultReport = field(default_factory=FaultReport)
     routing: Routing = field(default_factory=Routing)
     moves: tuple[Moved, ...] = ()
-    cores: pd.DataFrame = field(default_factory=lambda: empty_table("cores"))
+    cores: pd.DataFrame = field(default_factory=lambda: TABLES["cores"].empty())
     full_queues: Sequence[FullQueue] = ()
     cpu: CpuUse | None = None
     began_s: float = 0.0
@@ -79,7 +81,8 @@ class PhaseOutcome:
 @dataclass
 class Session:
     """One run. ``origin`` is its time zero (``time.monotonic()``); ``failures`` happen in each phase that has no
-    schedule of its own; ``checks`` are those of the experiment itself, in addition to those of all runs.
+    schedule of its own; ``checks`` and ``own_tables`` are those of the experiment itself, in addition to those of all
+    runs.
     """
 
     live: LiveFabric
@@ -92,6 +95,7 @@ class Session:
     tell: Tell
     progress: Progress
     failures: Schedule | None = None
+    own_tables: Mapping[str, Table] = field(default_factory=dict)
     origin: float = field(default_factory=time.monotonic)
     phases: list[PhaseOutcome] = field(default_factory=list)
     calibrations: dict[str, list[LinkCalibration]] = field(default_factory=dict)
@@ -102,7 +106,15 @@ class Session:
     _census: Census | None = None
 
     @classmethod
-    def of(cls, config: RunConfig, live: LiveFabric, pool: AgentPool, tell: Tell, progress: Progress) -> Session:
+    def of(
+        cls,
+        config: RunConfig,
+        live: LiveFabric,
+        pool: AgentPool,
+        tell: Tell,
+        progress: Progress,
+        own_tables: Mapping[str, Table] = MappingProxyType({}),
+    ) -> Session:
         """Return the run that a config asks for, on a fabric that is up."""
         return cls(
             live=live,
@@ -115,6 +127,7 @@ class Session:
             tell=tell,
             progress=progress,
             failures=config.failure_schedule(live.fabric),
+            own_tables=own_tables,
         )
 
     def __post_init__(self) -> None:
@@ -318,20 +331,22 @@ class Session:
 
     def _keep_rows(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         if rows:
-            frame = pd.DataFrame(rows, columns=list(TABLES[name]))
+            frame = pd.DataFrame(rows, columns=list(TABLES[name].columns))
             for column in TIME_COLUMNS:
                 if column in frame:
                     frame[column] -= self.origin
             self.keep_frame(name, frame)
 
     def keep_frame(self, name: str, frame: pd.DataFrame) -> None:
-        """Add rows, whose times are already seconds of the run, to a table."""
+        """Add rows to a table; times are already seconds of the run. Raises ResultError if there is no such table."""
+        if name not in TABLES and name not in self.own_tables:
+            raise ResultError(f"table {name}: is not declared; give it to the experiment's tables")
         self._frames.setdefault(name, []).append(frame)
 
     def table(self, name: str) -> pd.DataFrame:
         """Return all rows of a table so far."""
         frames = [frame for frame in self._frames.get(name, []) if not frame.empty]
-        return pd.concat(frames, ignore_index=True) if frames else empty_table(name)
+        return pd.concat(frames, ignore_index=True) if frames else {**TABLES, **self.own_tables}[name].empty()
 
     def judge(self) -> Verdict:
         """Return the verdict on the run so far."""
@@ -347,15 +362,18 @@ class Session:
     def write(
         self,
         writer: ResultWriter,
-        experiment: str,
+        experiment: Mapping[str, str | None],
         config: dict[str, Any],
         summary: dict[str, Any],
         command: Sequence[str],
     ) -> Verdict:
-        """Write the run's files and return its verdict; ``command``: by what it was asked for."""
+        """Write the run's files and return its verdict.
+
+        ``experiment``: what the manifest says of it; ``command``: by what the run was asked for.
+        """
         verdict = self.judge()
         self.keep_frame("metrics", metrics_frame(summary["metrics"], _job_names(summary)))
-        for name in TABLES:
+        for name in writer.tables:
             writer.write_table(name, self.table(name))
         writer.write_yaml("config.yaml", config)
         writer.write_json("fabric.json", fabric_as_json(self.live.fabric))
@@ -363,11 +381,13 @@ class Session:
         writer.write_json("manifest.json", self._manifest(experiment, verdict, command))
         return verdict
 
-    def _manifest(self, experiment: str, verdict: Verdict, command: Sequence[str]) -> dict[str, Any]:
+    def _manifest(
+        self, experiment: Mapping[str, str | None], verdict: Verdict, command: Sequence[str]
+    ) -> dict[str, Any]:
         fabric = self.live.fabric
         return {
             "format_version": FORMAT_VERSION,
-            "experiment": experiment,
+            **experiment,
             "engine": current_engine().name,
             "seed": self.seed,
             "repeatable_with": current_engine().repeatable_with(),

@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fabric.results import TABLES, Phase
+from fabric.results import Phase
 from fabric.stalls.congestion_trees import PortLane
 from fabric.stalls.intervals import Moment, StalledTime, Wire
+from fabric.tables import TABLES
 
 Floats = npt.NDArray[np.float64]
 VICTIM_SHARE = 0.1
@@ -161,4 +162,4 @@ def flows_frame(
                 "victim": result.is_victim,
             }
 
-    return pd.DataFrame(list(rows()), columns=list(TABLES["flow_stalls"]))
+    return pd.DataFrame(list(rows()), columns=list(TABLES["flow_stalls"].columns))

@@ -15,7 +15,8 @@ from experiments.link_flap.cuts import Cut, Place, choose_targets, crossed_links
 from experiments.link_flap.recovery import Felt, cut_tables, parts_s, windows
 from experiments.link_flap.summary import summarize
 from fabric.errors import TrafficError
-from fabric.results import TABLES, Phase, empty_table
+from fabric.results import Phase
+from fabric.tables import TABLES
 from topologies.load import load_fabric
 from traffic.flows.probes import ProbeFlow
 from traffic.storage.verification import Verification
@@ -32,8 +33,8 @@ PERIOD_S = 0.001
 
 def table(name: str, *rows: dict[str, Any]) -> pd.DataFrame:
     blank = {"float64": math.nan, "int64": 0, "category": "", "bool": True}
-    full = [{**{column: blank[kind] for column, kind in TABLES[name].items()}, **row} for row in rows]
-    return pd.DataFrame(full, columns=list(TABLES[name]))
+    full = [{**{column: blank[kind] for column, kind in TABLES[name].dtypes.items()}, **row} for row in rows]
+    return pd.DataFrame(full, columns=list(TABLES[name].columns))
 
 
 def change(at_s: float, up: bool) -> dict[str, Any]:
@@ -155,7 +156,7 @@ class FakeSession:
         self._tables |= {"operations": OPERATIONS}
 
     def table(self, name: str) -> pd.DataFrame:
-        return self._tables.get(name, empty_table(name))
+        return self._tables[name] if name in self._tables else TABLES[name].empty()
 
 
 def test_the_summary_says_blackouts_parts_stalls_and_losses() -> None:

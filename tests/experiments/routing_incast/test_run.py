@@ -24,7 +24,8 @@ from experiments.routing_incast.summary import INCAST, Move, Seen, Variant, answ
 from experiments.run.session import Session
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing
-from fabric.results import TABLES, Phase
+from fabric.results import Phase
+from fabric.tables import TABLES
 from tests.rows import table_of
 
 PHASE = Phase("p", "A phase", "shared", 10.0, 20.0)
@@ -37,13 +38,13 @@ def config_of(*overrides: str) -> RoutingIncastConfig:
 def ports_table(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
     """Rows of at_s, port, lane, backlog_bytes."""
     full = [(at, port, lane, 0, 0, 0, backlog) for at, port, lane, backlog in rows]
-    return pd.DataFrame(full, columns=list(TABLES["ports"])).astype(TABLES["ports"])
+    return pd.DataFrame(full, columns=list(TABLES["ports"].columns)).astype(TABLES["ports"].dtypes)
 
 
 def reads_table(*rows: tuple[str, str, str, float, float, int]) -> pd.DataFrame:
     """Rows of phase, operation, host, started_s, ended_s, size_bytes."""
     full = [(p, "storage", kind, host, "x", size, began, ended, 0) for p, kind, host, began, ended, size in rows]
-    return table_of("operations", full).astype(TABLES["operations"])
+    return table_of("operations", full).astype(TABLES["operations"].dtypes)
 
 
 # Congestion and slow-downs --------------------------------------------------------------------------------------------

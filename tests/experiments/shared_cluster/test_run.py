@@ -14,7 +14,7 @@ from experiments.run.job_config import Allocation, allocate, place_jobs
 from experiments.shared_cluster.run import SharedClusterConfig, job_metrics, overlap_s, slowdown
 from fabric.errors import ConfigError
 from fabric.model.lanes import ServiceLevel
-from fabric.results import TABLES
+from fabric.tables import TABLES
 from topologies.load import load_fabric
 from traffic.job import Stage
 
@@ -115,7 +115,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 
 
 def session() -> Any:
-    frames = {name: pd.DataFrame(rows, columns=list(TABLES[name])) for name, rows in ROWS.items()}
+    frames = {name: pd.DataFrame(rows, columns=list(TABLES[name].columns)) for name, rows in ROWS.items()}
     return SimpleNamespace(table=frames.__getitem__)
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from fabric.report.omissions import omissions
 from fabric.report.page import format_cell, render_page, write_report
-from fabric.results import TABLES, Result
-from tests.fabric.conftest import Recipe, write_result
+from fabric.results import Result
+from fabric.tables import TABLES
+from tests.synthetic_result import Recipe, write_result
 from topologies.load import load_fabric
 
 SCALE = load_fabric("fire_flyer_2_small").scale

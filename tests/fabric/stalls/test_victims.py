@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fabric.results import TABLES, empty_table
 from fabric.stalls.victims import VICTIM_SHARE, Flow, Slowing, Way, delivered, flows_frame, slowing
+from fabric.tables import TABLES
 from tests.fabric.stalls.chain import FULL, HELD, PHASE, WIRES, lane, seen
 from tests.rows import table_of
 
@@ -60,19 +60,19 @@ def test_flows_that_no_tree_touches_are_all_there_is_without_congestion() -> Non
 def flows_table(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
     """Rows of at_s, host, peer, bytes_acked."""
     full = [(at, PHASE.name, "storage", host, peer, 0.001, 0, acked) for at, host, peer, acked in rows]
-    return table_of("flows", full).astype(TABLES["flows"])
+    return table_of("flows", full).astype(TABLES["flows"].dtypes)
 
 
 def test_bytes_come_evenly_between_samples_of_a_connection() -> None:
     table = flows_table((10.5, "a", "x", 1_000), (12.5, "a", "x", 5_000))
-    found = delivered(table, empty_table("operations"), PHASE, np.array([10.0, 11.0, 12.0, 13.0]))
+    found = delivered(table, TABLES["operations"].empty(), PHASE, np.array([10.0, 11.0, 12.0, 13.0]))
     assert found[Flow("storage", "a", "x")] == pytest.approx([1_000, 2_000, 1_000])
 
 
 def test_parallel_connections_of_a_pair_add_up_and_idle_ones_are_left_out() -> None:
     rows = [(10.0, "a", "x", 0), (10.0, "a", "x", 900), (12.0, "a", "x", 400), (12.0, "a", "x", 1_500)]
     table = flows_table(*rows, (10.0, "b", "y", 7), (12.0, "b", "y", 7))
-    found = delivered(table, empty_table("operations"), PHASE, np.array([10.0, 11.0, 12.0]))
+    found = delivered(table, TABLES["operations"].empty(), PHASE, np.array([10.0, 11.0, 12.0]))
     assert {flow: sizes.tolist() for flow, sizes in found.items()} == {Flow("storage", "a", "x"): [500, 500]}
 
 
@@ -83,7 +83,7 @@ def test_short_flows_deliver_evenly_over_their_time_and_are_not_counted_twice() 
         (PHASE.name, "storage", "read", "a", "x", 7_000, 10.0, 13.0, 0),
         ("other", "storage", "flow", "a", "x", 7_000, 10.0, 13.0, 0),
     ]
-    operations = table_of("operations", rows).astype(TABLES["operations"])
+    operations = table_of("operations", rows).astype(TABLES["operations"].dtypes)
     sampled = flows_table((10.5, "a", "x", 0), (12.5, "a", "x", 800))
     found = delivered(sampled, operations, PHASE, np.array([10.0, 11.0, 12.0, 13.0]))
     assert found == {Flow("storage", "a", "x"): pytest.approx([250, 500, 550])}
@@ -93,7 +93,7 @@ def test_a_row_tells_who_was_slowed_by_which_root_and_what_it_could_have_had() -
     time, found = seen([FULL, {}], [HELD] * 3)
     flow = Flow("storage", "b", "y")
     frame = flows_frame(PHASE, {flow: np.array([300.0, 500.0])}, {flow: [[TO_Y]] * 2}, found, time, WIRES)
-    assert list(frame) == list(TABLES["flow_stalls"])
+    assert list(frame) == list(TABLES["flow_stalls"].columns)
     (row,) = frame.to_dict("records")
     assert (row["host"], row["peer"], row["root_port"], row["root_lane"]) == ("b", "y", "t:1", "lossless")
     assert (row["delivered_bytes"], row["rate_bps"], row["idle_bps"]) == (800, 3_200, pytest.approx(1_600))
