@@ -24,7 +24,7 @@ MODULES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rgl
 QUESTIONS = "every other folder of experiments"
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "fabric": (
-        ("errors", "units", "config", "metrics", "results", "tables"),
+        ("errors", "units", "config", "metrics", "results", "tables", "delivered"),
         ("model",),
         ("world",),
         ("queueing",),

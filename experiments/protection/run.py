@@ -19,6 +19,7 @@ from experiments.run.jobs import hfreduce_flows, hfreduce_ranks, started
 from experiments.run.placement import RankOrder
 from experiments.run.session import PhaseOutcome, Session
 from fabric.config import TimeS
+from fabric.delivered import acknowledged_bytes
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
 from fabric.units import format_time
@@ -199,7 +200,7 @@ def _phase_metrics(
     found: dict[str, float] = {}
     trees = flows[flows["service_level"] == ServiceLevel.HFREDUCE.label]
     if not trees.empty:
-        delivered = metrics.delivered_bytes(trees, from_s, until_s)
+        delivered = acknowledged_bytes(trees, from_s, until_s)
         found[HFREDUCE] = delivered / sent_fraction / (until_s - from_s)
     for kind, prefix in (("read", "read"), ("flow", "other")):
         rows = operations[operations["operation"] == kind]

@@ -12,11 +12,12 @@ from controllers.planning.paths import nics_for, planned_paths
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Moves, plan_routes
 from controllers.routing import Policy, Routing
+from fabric.delivered import Flow
 from fabric.model.identity import NodeId
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Nic
 from fabric.stalls.congestion_trees import PortLane
-from fabric.stalls.victims import Flow, Way
+from fabric.stalls.victims import Way
 
 _LEVELS = {level.label: level for level in ServiceLevel}
 

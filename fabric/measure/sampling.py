@@ -23,7 +23,8 @@ from fabric.measure.lateness import HostLateness
 from fabric.measure.machine import MachineReader, clock_offset_s
 from fabric.queueing.counters import COUNTERS, QueueReader, QueueSample
 from fabric.queueing.vl_samples import WAITS, VlSample
-from fabric.stalls.deadlock_watch import SwitchPort, Watchdog
+from fabric.stalls.deadlock_watch import Watchdog
+from fabric.stalls.waits import PortEnds
 from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.netlink import Netlink
@@ -73,7 +74,7 @@ class SamplerSetup:
     switch_pid: int
     has_input_queues: bool
     period_s: float
-    watched: Mapping[int, SwitchPort] = field(default_factory=dict)
+    watched: Mapping[int, PortEnds] = field(default_factory=dict)
     longest_stall_s: float = 1.0
     """Arguments of the deadlock watchdog, for the first namespace: that of the switches."""
 

@@ -11,7 +11,7 @@ from fabric.emulation.build import Emulation
 from fabric.queueing import vl
 from fabric.queueing.vl_samples import VlReader
 from fabric.stalls.causes import Stall, StallLedger, stalls
-from fabric.stalls.waits import PortView, deadlocks, describe
+from fabric.stalls.waits import PortEnds, PortView, deadlocks, describe
 from fabric.world import inside
 from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.datapath import SWITCH_NICENESS
@@ -24,22 +24,13 @@ also in the time that what is on its way out may take, while something is."""
 
 
 @dataclass(frozen=True)
-class AuditedPort:
-    """A port as its namespace knows it: its interface, of which node, and the interface at the other end."""
-
-    interface: str
-    node: str
-    peer: str
-
-
-@dataclass(frozen=True)
 class AuditSetup:
     """The ports by namespace (None: the world's own) and interface index; stalls of ``limit_s`` are all seen.
 
     ``leaving_limit_s``: how long it takes at most until what nothing holds back has left an input buffer.
     """
 
-    ports: Mapping[Path | None, Mapping[int, AuditedPort]]
+    ports: Mapping[Path | None, Mapping[int, PortEnds]]
     limit_s: float
     leaving_limit_s: float
 
@@ -72,13 +63,12 @@ class StallAudit:
         return self._agent.receive_a(AuditReport, _ANSWER_TIMEOUT_S, "report of stalls")
 
 
-def audited_ports(emulation: Emulation) -> dict[Path | None, dict[int, AuditedPort]]:
+def audited_ports(emulation: Emulation) -> dict[Path | None, dict[int, PortEnds]]:
     """Return all ports of a fabric by namespace and interface index."""
-    found: dict[Path | None, dict[int, AuditedPort]] = {}
+    found: dict[Path | None, dict[int, PortEnds]] = {}
     for port, link in emulation.fabric.directed_ports():
         namespace = emulation.namespace_of(port.node)
-        audited = AuditedPort(port.interface, port.node.name, link.other(port).interface)
-        found.setdefault(namespace, {})[emulation.indices[port]] = audited
+        found.setdefault(namespace, {})[emulation.indices[port]] = PortEnds.of(port, link)
     return found
 
 
@@ -121,7 +111,7 @@ def _has_old_stall(dump: bytes, least_ns: int) -> bool:
 
 
 def views(
-    dumps: Mapping[Path | None, bytes], ports: Mapping[Path | None, Mapping[int, AuditedPort]]
+    dumps: Mapping[Path | None, bytes], ports: Mapping[Path | None, Mapping[int, PortEnds]]
 ) -> dict[str, PortView]:
     """Return all ports in the dumps of all namespaces by the names of their interfaces."""
     return {

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fabric.model.network import Link, Port
 from fabric.queueing.vl import PortStats
 
 
@@ -22,6 +23,21 @@ class PortLane:
 
     def __str__(self) -> str:
         return f"{self.port} lane {self.lane}"
+
+
+@dataclass(frozen=True)
+class PortEnds:
+    """A port as a process that reads its statistics knows it: its interface, of which node, and the interface at the
+    other end of its link."""
+
+    interface: str
+    node: str
+    peer: str
+
+    @classmethod
+    def of(cls, port: Port, link: Link) -> PortEnds:
+        """Return those of a port of a fabric."""
+        return cls(port.interface, port.node.name, link.other(port).interface)
 
 
 @dataclass(frozen=True)
@@ -56,10 +72,12 @@ def waits(ports: Mapping[str, PortView]) -> Waits:
 
 
 def deadlocks(ports: Mapping[str, PortView]) -> list[tuple[PortLane, ...]]:
-    """Return the cycles in which each lane waits for the next and the last for the first, and which nothing can end.
+    """Return the deadlocks: cycles in which each lane waits for the next, and the last for the first, that nothing can
+    end.
 
     That is certain, not guessed from how long it has lasted: all that takes room at the other end of such a lane waits
-    in lanes that are deadlocked, too, and no news of room is under way to any of them.
+    in lanes that are deadlocked, too, and no news of room is under way to any of them. A cycle of waits between samples
+    (:attr:`fabric.stalls.congestion_trees.RootKind.CYCLE`) is none yet: its lanes may have waited one after the other.
     """
     graph = waits(ports)
     stuck = {lane for lane, holders in graph.items() if holders and sum(holders.values()) == _taken(ports, lane)}

@@ -35,6 +35,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from fabric.config import Strict
+from fabric.delivered import ABANDONED, COMPLETED
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
@@ -47,7 +48,7 @@ REPORT_TIMEOUT_S = 15.0
 ACCEPT_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0
 FLOW_ENDS_TIMEOUT_S = 2.0
-COMPLETED, ABANDONED, FAILED, REFUSED = "flow", "flow_abandoned", "flow_failed", "flow_refused"
+FAILED, REFUSED = "flow_failed", "flow_refused"
 
 
 # Sizes and arrivals --------------------------------------------------------------------------------------------------

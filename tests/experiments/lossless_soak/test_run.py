@@ -21,10 +21,10 @@ from fabric.measure.census import Conservation
 from fabric.measure.fidelity import Status
 from fabric.model.network import Port, Tier
 from fabric.results import Phase
-from fabric.stalls.audit import AuditedPort, AuditReport, views
+from fabric.stalls.audit import AuditReport, views
 from fabric.stalls.causes import Cause, Stall
 from fabric.stalls.credits import Held, held
-from fabric.stalls.waits import PortLane
+from fabric.stalls.waits import PortEnds, PortLane
 from tests.fabric.queueing.vl_dumps import lane, message, port
 from topologies.load import load_fabric
 
@@ -113,7 +113,7 @@ def test_what_ports_still_hold_is_found_in_either_counter() -> None:
 
 
 def test_a_look_has_the_known_ports_of_all_namespaces_by_name() -> None:
-    known: dict[Path | None, dict[int, AuditedPort]] = {None: {1: AuditedPort("s-a", "s", "a-s")}}
+    known: dict[Path | None, dict[int, PortEnds]] = {None: {1: PortEnds("s-a", "s", "a-s")}}
     found = views({None: message(port(1, [lane(0)])) + message(port(2, [lane(0)]))}, known)
     assert {name: (view.node, view.peer) for name, view in found.items()} == {"s-a": ("s", "a-s")}
 

@@ -84,8 +84,8 @@ def test_a_readers_bandwidth_counts_only_the_time_in_which_it_reads() -> None:
 def test_slow_downs_compare_each_reader_with_itself() -> None:
     alone = reads_table(("a", "apart", "h", 0, 1, 4000), ("a", "apart", "i", 0, 1, 1000))
     beside = reads_table(("b", "apart", "h", 0, 1, 1000), ("b", "apart", "i", 0, 1, 1000))
-    assert slowdowns(alone, beside, 1.1) == {"slowdown": 2.5, "worst_slowdown": 4.0, "victims": 1}
-    assert slowdowns(alone, beside[:1], 4.0) == {"slowdown": 4.0, "worst_slowdown": 4.0, "victims": 0}
+    assert slowdowns(alone, beside, 1.1) == {"slowdown": 2.5, "worst_slowdown": 4.0, "slowed_pairs": 1}
+    assert slowdowns(alone, beside[:1], 4.0) == {"slowdown": 4.0, "worst_slowdown": 4.0, "slowed_pairs": 0}
     assert slowdowns(alone[:0], beside, 1.1) == {}
 
 
@@ -140,22 +140,22 @@ def test_the_summary_counts_ports_by_tier_and_says_which_policy_spreads_further(
     assert summary["answer"] == (
         "In one shared queue: static 2 congested ports, pairs apart 1.00 times as slow as alone, the slowest 1.00 "
         "times; adaptive 3 congested ports, pairs apart 2.00 times as slow as alone, the slowest 2.00 times: compared "
-        "with static routes, adaptive ones have 1 congested port more and 1 victim more among pairs apart."
+        "with static routes, adaptive ones have 1 congested port more and 1 slowed pair more among pairs apart."
     )
 
 
 @pytest.mark.parametrize(
     ("static", "adaptive", "words"),
     [
-        ((4, 0), (4, 0), "as many congested ports and as many victims among"),
-        ((5, 0), (3, 2), "2 congested ports fewer and 2 victims more among"),
+        ((4, 0), (4, 0), "as many congested ports and as many slowed pairs among"),
+        ((5, 0), (3, 2), "2 congested ports fewer and 2 slowed pairs more among"),
     ],
 )
 def test_the_answer_says_what_was_seen_whatever_the_paper_says(
     static: tuple[int, int], adaptive: tuple[int, int], words: str
 ) -> None:
     found = [Variant(Queueing.SHARED, policy) for policy in (Policy.STATIC, Policy.ADAPTIVE)]
-    names = ("congested_ports", "apart.victims")
+    names = ("congested_ports", "apart.slowed_pairs")
     counts = zip(found, (static, adaptive), strict=True)
     figures = {one.beside: dict(zip(names, numbers, strict=True)) for one, numbers in counts}
     assert words in answer(found, figures)

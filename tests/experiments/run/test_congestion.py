@@ -10,8 +10,14 @@ import pytest
 
 from controllers.client import ControllerEvent
 from controllers.routing import Policy, Routing
-from experiments.run.congestion import congestion_frames, tell_congestion
-from experiments.run.congestion_tables import Found, congestion_metrics, congestion_tables, longest_s
+from experiments.run.congestion import (
+    Found,
+    congestion_frames,
+    congestion_metrics,
+    congestion_tables,
+    longest_s,
+    tell_congestion,
+)
 from experiments.run.session import Session
 from experiments.run.ways import WayFinder, moves_in
 from fabric.model.identity import NodeId

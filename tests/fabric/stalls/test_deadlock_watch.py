@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from fabric.queueing.vl import Wait
 from fabric.queueing.vl_samples import VlReader
-from fabric.stalls.deadlock_watch import SwitchPort, Watchdog, switch_ports
+from fabric.stalls.deadlock_watch import Watchdog, switch_ports
+from fabric.stalls.waits import PortEnds
 from tests.fabric.queueing.vl_dumps import lane, message, port
 from topologies.load import load_fabric
 
 NOW_NS = 10 * 10**9
-RING = {10 + i: SwitchPort(f"s{i}-eth1", f"s{i}", f"s{(i + 1) % 3}-eth2") for i in range(3)} | {
-    20 + i: SwitchPort(f"s{i}-eth2", f"s{i}", f"s{(i - 1) % 3}-eth1") for i in range(3)
+RING = {10 + i: PortEnds(f"s{i}-eth1", f"s{i}", f"s{(i + 1) % 3}-eth2") for i in range(3)} | {
+    20 + i: PortEnds(f"s{i}-eth2", f"s{i}", f"s{(i - 1) % 3}-eth1") for i in range(3)
 }
 """Three switches in a ring: port 1 of each sends to port 2 of the next."""
 
@@ -59,4 +60,4 @@ def test_ports_of_hosts_are_not_watched() -> None:
     watched = switch_ports(fabric, indices)
     assert len(watched) == sum(len(fabric.ports_of[switch]) for switch in fabric.switches)
     first = next(link for link in fabric.links if link.a.node.is_switch)
-    assert watched[indices[first.a]] == SwitchPort(first.a.interface, first.a.node.name, first.b.interface)
+    assert watched[indices[first.a]] == PortEnds(first.a.interface, first.a.node.name, first.b.interface)
