@@ -173,10 +173,12 @@ class Result:
 
 
 def _of_this_format(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with the columns of today: in format 1, each service level was one job."""
+    """Return a table with the columns of today: in format 1, each service level was one job, and nobody kept causes."""
     if "job" in table.columns and "job" not in frame:
-        frame = frame.assign(job=frame["service_level"])[list(table.columns)]
-    return frame
+        frame = frame.assign(job=frame["service_level"])
+    if "causes" in table.columns and "causes" not in frame:
+        frame = frame.assign(causes=pd.Series("", frame.index, dtype="category"))
+    return frame[list(table.columns)]
 
 
 def new_directory(base: Path, experiment: str) -> Path:

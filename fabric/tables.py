@@ -254,6 +254,12 @@ TABLES: dict[str, Table] = {
             "asked_s": Column("float64", "s", "time at which the kernel was asked for it"),
             "done_s": Column("float64", "s", "time at which it was done, read back at both ends"),
             "waiting_packets": Column("int64", "packets", "packets in the queues of both ends shortly before"),
+            "causes": Column(
+                "category",
+                NO_UNIT,
+                "what begins or ends with the change, by number, e.g. `3` or `3, 4`: the cut, or in runs with "
+                "`failures` in their config the line there, from 0",
+            ),
         },
     ),
     "blackouts": Table(

@@ -152,5 +152,5 @@ def poisson_cuts(config: PoissonCuts, fabric: Fabric, length_s: float, seed: int
 def _cuts(
     times_s: Sequence[float], links: Sequence[Link], duration_s: float, random: np.random.Generator
 ) -> Iterator[LinkFailure]:
-    for at_s in times_s:
-        yield LinkFailure(links[int(random.integers(len(links)))], at_s, at_s + duration_s)
+    for number, at_s in enumerate(times_s):
+        yield LinkFailure(links[int(random.integers(len(links)))], at_s, at_s + duration_s, causes=(number,))

@@ -32,7 +32,7 @@ from experiments.flash_cut_year.summary import Played, PlayedYear, summarize
 from experiments.flash_cut_year.tables import TABLES
 from experiments.link_flap.cuts import covering_flows, crossed_links
 from experiments.link_flap.run import Duration, PolicyName, own_cuts_faults, policy_faults
-from experiments.run.config import RunConfig
+from experiments.run.config import RunConfig, storage_faults
 from experiments.run.session import PhaseOutcome, Session
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError, TrafficError
@@ -99,8 +99,7 @@ class FlashCutYearConfig(RunConfig):
             if computes < 2 * self.jobs_per_zone:
                 jobs = f"{self.jobs_per_zone} jobs of 2 nodes or more"
                 yield f"jobs_per_zone: {jobs} exceed the {computes} computes of zone {zone}; lower it"
-        if not fabric.storages:
-            yield "topology.storage: 0 storage nodes, and storage is part of the question; give it some"
+        yield from storage_faults(fabric, "storage is part of the question")
 
 
 def training_groups(fabric: Fabric, jobs_per_zone: int) -> dict[str, tuple[NodeId, ...]]:

@@ -104,6 +104,23 @@ class RunConfig(Strict):
         return {by_label[label]: name for label, name in self.congestion_control.items()}
 
 
+class QueueingsConfig(RunConfig):
+    """A run that plays the same in each of several ``queueings``, in their order."""
+
+    queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.SHARED, Queueing.LANES])
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """Each in its turn; what plays alone does so in the first."""
+        return tuple(self.queueings)
+
+
+def storage_faults(fabric: Fabric, purpose: str) -> Iterator[str]:
+    """Yield that a fabric has no storage nodes, if so; ``purpose``: what they are needed for."""
+    if not fabric.storages:
+        yield f"topology.storage: 0 storage nodes, but {purpose}; add some"
+
+
 def queue_faults(queues: QueueConfig, queueings: Iterable[Queueing], fabric: Fabric) -> Iterator[str]:
     """Yield what of queues does not fit a fabric, in any of these queueings."""
     for queueing in queueings:

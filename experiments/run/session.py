@@ -437,6 +437,7 @@ def _failure_row(phase: str, change: LinkChange) -> dict[str, Any]:
         "asked_s": change.asked_s,
         "done_s": change.done_s,
         "waiting_packets": change.waiting_packets,
+        "causes": ", ".join(map(str, change.causes)),
     }
 
 
