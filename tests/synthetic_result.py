@@ -193,6 +193,14 @@ def _operations_table(fabric: Fabric) -> pd.DataFrame:
     return table_of("operations", rows)
 
 
+def _jobs_table() -> pd.DataFrame:
+    """In the phase ``mixed_lanes`` storage plays twice, while HFReduce plays to a little after its end."""
+    began = next(phase["started_s"] for phase in phase_records() if phase["name"] == "mixed_lanes")
+    windows = [("hfreduce", 0.0, PHASE_S), ("storage", 2.0, 6.0), ("storage", 7.0, 9.0)]
+    rows = [("mixed_lanes", job, job, began + start, began + end) for job, start, end in windows]
+    return pd.DataFrame(rows, columns=list(TABLES["jobs"].columns))
+
+
 def _machine_table() -> pd.DataFrame:
     random = np.random.default_rng(4)
     at = np.arange(0, len(PHASES) * (PHASE_S + GAP_S), PERIOD_S)
@@ -233,6 +241,7 @@ def _summary(recipe: Recipe) -> dict[str, Any]:
         "answer": "With one queue, storage takes 72 % of allreduce's bandwidth; with lanes, 44 %.",
         "lane_shares": SHARES,
         "ideal_algbw_Bps": {"hfreduce": 1_250_000.0},
+        "timeline": ["mixed_lanes"],
         "side_by_side": {
             "unit": "times alone",
             "queueings": ["shared", "lossless_lanes"],
@@ -275,6 +284,7 @@ _MAKERS: dict[str, Callable[[Fabric], pd.DataFrame]] = {
     "flows": _flows_table,
     "steps": lambda fabric: _steps_table(),
     "operations": _operations_table,
+    "jobs": lambda fabric: _jobs_table(),
 }
 
 

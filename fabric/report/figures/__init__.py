@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from fabric.errors import ResultError
-from fabric.report.figures import congestion, jobs, machine, ports, side_by_side, stalled
+from fabric.report.figures import congestion, jobs, machine, ports, side_by_side, stalled, timeline
 from fabric.report.figures.style import save
 from fabric.report.figures.topology import draw_topology
 from fabric.results import Result
@@ -25,6 +25,11 @@ class FigureSpec:
 
 
 FIGURES = (
+    FigureSpec(
+        "timeline",
+        "When each job played, and what all its connections and flows delivered meanwhile, on one scale.",
+        timeline.timeline,
+    ),
     FigureSpec(
         "throughput",
         "Throughput of the whole fabric over time, by service level; one panel per phase, one scale for all. "

@@ -6,7 +6,7 @@ over its own times. A counter that falls was restarted (its queue was replaced) 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fabric.delivered import delivered
+from fabric.delivered import Growth, delivered
 from fabric.results import Phase
 
 Floats = npt.NDArray[np.float64]
@@ -121,18 +121,31 @@ def lane_rates(ports: pd.DataFrame, phase: Phase, chosen: Collection[str]) -> Ra
 
 def service_level_rates(flows: pd.DataFrame, operations: pd.DataFrame, phase: Phase) -> Rates:
     """Return the delivered payload of each service level over a phase, see :mod:`fabric.delivered`."""
-    found = list(delivered(flows, operations, phase))
-    # Flows that are not sampled start and end all the time, which says nothing of how fine a figure should be.
-    evenly_s = np.arange(phase.started_s, phase.ended_s, _UNSAMPLED_STEP_S)
-    series: dict[tuple[str, ...], tuple[Floats, Floats]] = {}
-    for number, (flow, growth) in enumerate(found):
-        times_s = growth.at_s if growth.is_sampled else evenly_s
-        if len(times_s) > 1:
-            series[flow.service_level, str(number)] = (times_s, growth.by(times_s))
-    return _rates(series, phase)
+    found = delivered(flows, operations, phase)
+    return _growth_rates(((flow.service_level, growth) for flow, growth in found), phase)
+
+
+def job_rates(flows: pd.DataFrame, operations: pd.DataFrame, phase: Phase) -> Rates:
+    """Return the delivered payload of each job over a phase."""
+    jobs = dict.fromkeys([*present(flows, "job"), *present(operations, "job")])
+    tables = ((job, *(table[table["job"] == job] for table in (flows, operations))) for job in jobs)
+    found = ((job, growth) for job, *own in tables for _, growth in delivered(*own, phase))
+    return _growth_rates(found, phase)
 
 
 _UNSAMPLED_STEP_S = 0.25
+
+
+def _growth_rates(found: Iterable[tuple[str, Growth]], phase: Phase) -> Rates:
+    """Sum the rates of counters by name."""
+    # Flows that are not sampled start and end all the time, which says nothing of how fine a figure should be.
+    evenly_s = np.arange(phase.started_s, phase.ended_s, _UNSAMPLED_STEP_S)
+    series: dict[tuple[str, ...], tuple[Floats, Floats]] = {}
+    for number, (name, growth) in enumerate(found):
+        times_s = growth.at_s if growth.is_sampled else evenly_s
+        if len(times_s) > 1:
+            series[name, str(number)] = (times_s, growth.by(times_s))
+    return _rates(series, phase)
 
 
 def _rates(series: Mapping[tuple[str, ...], tuple[Floats, Floats]], phase: Phase) -> Rates:

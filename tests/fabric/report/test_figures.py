@@ -20,6 +20,7 @@ from fabric.report.figures import (
     draw_topology,
     side_by_side,
     stalled,
+    timeline,
     topology,
 )
 from fabric.report.figures.machine import verdict_limits
@@ -200,6 +201,7 @@ def test_limits_of_the_machine_are_those_of_the_verdicts_checks(make_result: Mak
         (("flows",), set()),
         (("steps",), {"steps"}),
         (("operations",), {"storage_latency"}),
+        (("jobs",), {"timeline"}),
         (("machine",), {"machine"}),
         (("stalls",), {"congestion_trees", "tree_sizes", "stalled_time"}),
         (tuple(TABLES), {spec.name for spec in FIGURES} - {"side_by_side"}),
@@ -211,6 +213,34 @@ def test_figures_without_samples_are_left_out(
     result = make_result(without=without, fabric="fire_flyer_2_tiny")
     drawn = {spec.name for spec in FIGURES if spec.draw(result) is not None}
     assert drawn == {spec.name for spec in FIGURES} - missing
+
+
+def test_jobs_of_one_level_have_rates_of_their_own() -> None:
+    def rows(job: str, rate: int) -> list[tuple[object, ...]]:
+        return [(at, PHASE.name, job, "other", "a", "x", 0.001, 0, rate * (at - 10)) for at in (10.0, 11.0, 12.0)]
+
+    flows = table_of("flows", [*rows("ring", 1_000), *rows("tree", 3_000)])
+    rates = data.job_rates(flows, TABLES["operations"].empty(), PHASE)
+    assert {job: values.tolist() for job, values in rates.by_name_bps.items()} == {
+        "ring": pytest.approx([8_000, 8_000]),
+        "tree": pytest.approx([24_000, 24_000]),
+    }
+
+
+def test_the_timeline_has_a_row_per_job_a_bar_per_window_and_its_bandwidth(make_result: MakeResult) -> None:
+    result = make_result(fabric="fire_flyer_2_tiny")
+    figure = timeline.timeline(result)
+    assert figure is not None
+    rows = figure.findobj(Axes)
+    assert [row.get_ylabel() for row in rows] == ["hfreduce", "storage"]
+    areas, bars = rows[1].collections
+    assert [(path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in bars.get_paths()] == [
+        pytest.approx((2, 6)), pytest.approx((7, 9))
+    ]  # fmt: skip
+    delivered_mbps = 0.45 * 8 * result.fabric["nic_rate_bps"] / 1e6  # Of each of 8 NICs, see PHASES.
+    assert areas.get_paths()[0].vertices[:, 1].max() == pytest.approx(delivered_mbps, rel=0.01)
+    result.summary["timeline"] = []
+    assert timeline.timeline(result) is None
 
 
 def test_queueings_are_set_side_by_side_only_where_a_summary_does(make_result: MakeResult) -> None:
