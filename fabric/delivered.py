@@ -42,7 +42,7 @@ class Growth:
     counted_bytes: Floats
     is_sampled: bool = True
 
-    def by(self, times_s: npt.ArrayLike) -> Floats:
+    def by(self, times_s: Floats) -> Floats:
         """Return the counter at some times; before its first and after its last time it stands still."""
         return np.interp(times_s, self.at_s, self.counted_bytes).astype(np.float64)
 
@@ -77,7 +77,7 @@ def acknowledged_bytes(flows: pd.DataFrame, from_s: float, until_s: float) -> fl
         raise ValueError(f"no time passes from {from_s} s to {until_s} s; give a stretch that ends after it starts")
     total = 0.0
     for _, growth in acknowledged(flows):
-        before, after = growth.by([from_s, until_s])
+        before, after = growth.by(np.array([from_s, until_s]))
         total += float(after - before)
     return total
 

@@ -9,7 +9,7 @@ states by how much. What carries over is what a cut costs; a year costs that as 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -33,6 +33,7 @@ from experiments.flash_cut_year.tables import TABLES
 from experiments.link_flap.cuts import covering_flows, crossed_links
 from experiments.link_flap.run import Duration, PolicyName, own_cuts_faults, policy_faults
 from experiments.run.config import RunConfig, storage_faults
+from experiments.run.jobs import started
 from experiments.run.session import PhaseOutcome, Session
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError, TrafficError
@@ -158,11 +159,8 @@ def _playing(session: Session, config: FlashCutYearConfig) -> Iterator[_Jobs]:
     flows = covering_flows(crossed_links(fabric, session.live.plan), fabric.computes)
     probes = ProbeJob(stage, config.probes, flows, ServiceLevel.CONTROL)
     jobs = _Jobs(tuple(training), StorageJob(stage, config.storage, fabric.computes), probes)
-    session.tell(f"starting {len(training)} training jobs, storage and {len(flows)} flows of probes")
-    with ExitStack() as stack:
-        for job in jobs.all:
-            stack.callback(job.close)
-            job.start()
+    session.tell(f"{len(training)} training jobs, storage and {len(flows)} flows of probes")
+    with started(session, jobs.all):
         yield jobs
 
 

@@ -7,7 +7,6 @@ their own, and share links, lanes and storage nodes. The same jobs, seeds and ro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from itertools import combinations
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from controllers.planning.paths import path_load
 from experiments.run.config import RunConfig
 from experiments.run.job_config import Allocation, AnyJobConfig, PlacedJob, job_faults, place_jobs
 from experiments.run.job_metrics import collective_medians, sent_by_port
+from experiments.run.jobs import started
 from experiments.run.session import PhaseOutcome, Session
 from experiments.run.ways import nics_of_flow
 from fabric.config import TimeS
@@ -56,11 +56,7 @@ def run_shared_cluster(session: Session, config: SharedClusterConfig) -> dict[st
     """Play each job alone, then all on their timeline; return the summary."""
     placed = place_jobs(config.jobs, session.stage, session.live.plan, config.allocation)
     session.use_queueing(config.queueing)
-    with ExitStack() as stack:
-        for one in placed:
-            session.tell(f"starting {one.name} on {len(one.nodes)} nodes")
-            stack.callback(one.job.close)
-            one.job.start()
+    with started(session, [one.job for one in placed]):
         for one in placed:
             session.run_phase(alone(one.name), f"{one.name} alone", [one.job], config.alone_time)
         windows = [window for one in placed for window in one.windows()]
@@ -235,10 +231,11 @@ def port_shares(session: Session, placed: list[PlacedJob], together: PhaseOutcom
     """Return what part of its rate each job took at ports of switches that several used, over the phase: what each of
     its flows delivered, by the routes in use. ``sent`` is all that the port sent, headers and acknowledgements too."""
     phase = together.phase
-    tables = [session.table(name) for name in ("flows", "operations")]
+    flows, operations = session.table("flows"), session.table("operations")
     taken: dict[Port, dict[str, float]] = {}
     for one in placed:
-        for flow, growth in delivered(*(table[table["job"] == one.name] for table in tables), phase):
+        own = [table[table["job"] == one.name] for table in (flows, operations)]
+        for flow, growth in delivered(own[0], own[1], phase):
             rate_bps = 8 * float(growth.counted_bytes[-1] - growth.counted_bytes[0]) / (phase.ended_s - phase.started_s)
             for port, part in _way_shares(session, flow).items():
                 shares = taken.setdefault(port, {})

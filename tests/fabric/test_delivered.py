@@ -59,8 +59,8 @@ def test_jobs_of_one_level_are_told_apart() -> None:
 def test_a_connection_that_began_anew_has_its_first_bytes_left_out() -> None:
     table = flows_table((10.0, "a", "x", 900), (11.0, "a", "x", 1_000), (12.0, "a", "x", 40), (13.0, "a", "x", 60))
     ((_, growth),) = delivered(table, TABLES["operations"].empty(), PHASE)
-    assert np.diff(growth.by([10.0, 11.0, 12.0, 13.0])).tolist() == [100, 0, 20]
-    assert growth.by([5.0, 20.0]).tolist() == [900, 1_020]
+    assert np.diff(growth.by(np.array([10.0, 11.0, 12.0, 13.0]))).tolist() == [100, 0, 20]
+    assert growth.by(np.array([5.0, 20.0])).tolist() == [900, 1_020]
 
 
 def test_acknowledged_bytes_are_those_between_two_times_of_each_connection_alone() -> None:

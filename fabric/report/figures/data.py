@@ -128,8 +128,11 @@ def service_level_rates(flows: pd.DataFrame, operations: pd.DataFrame, phase: Ph
 def job_rates(flows: pd.DataFrame, operations: pd.DataFrame, phase: Phase) -> Rates:
     """Return the delivered payload of each job over a phase."""
     jobs = dict.fromkeys([*present(flows, "job"), *present(operations, "job")])
-    tables = ((job, *(table[table["job"] == job] for table in (flows, operations))) for job in jobs)
-    found = ((job, growth) for job, *own in tables for _, growth in delivered(*own, phase))
+    found = (
+        (job, growth)
+        for job in jobs
+        for _, growth in delivered(flows[flows["job"] == job], operations[operations["job"] == job], phase)
+    )
     return _growth_rates(found, phase)
 
 
@@ -139,7 +142,7 @@ _UNSAMPLED_STEP_S = 0.25
 def _growth_rates(found: Iterable[tuple[str, Growth]], phase: Phase) -> Rates:
     """Sum the rates of counters by name."""
     # Flows that are not sampled start and end all the time, which says nothing of how fine a figure should be.
-    evenly_s = np.arange(phase.started_s, phase.ended_s, _UNSAMPLED_STEP_S)
+    evenly_s = np.arange(phase.started_s, phase.ended_s, _UNSAMPLED_STEP_S).astype(np.float64)
     series: dict[tuple[str, ...], tuple[Floats, Floats]] = {}
     for number, (name, growth) in enumerate(found):
         times_s = growth.at_s if growth.is_sampled else evenly_s

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -52,7 +50,7 @@ def _in_order(rows: pd.DataFrame) -> list[str]:
 
 
 def _draw_phase(body: SubFigure, phase: Phase, jobs: pd.DataFrame, rates: Rates, colours: dict[str, str]) -> None:
-    panels: Sequence[Axes] = body.subplots(len(colours), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    panels = list(body.subplots(len(colours), 1, sharex=True, sharey=True, squeeze=False)[:, 0])
     most = max((float(values.max()) for values in rates.by_name_bps.values()), default=0.0) / 1e6 or 1.0
     unit, scale = ("Gbit/s", 1e3) if most >= 1e3 else ("Mbit/s", 1.0)
     for panel, (name, colour) in zip(panels, colours.items(), strict=True):

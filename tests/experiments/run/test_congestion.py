@@ -20,10 +20,10 @@ from experiments.run.congestion import (
 )
 from experiments.run.session import Session
 from experiments.run.ways import WayFinder, moves_in
+from fabric.delivered import Flow
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.results import Phase
-from fabric.stalls.victims import Flow
 from fabric.tables import TABLES
 from tests.rows import table_of
 from topologies.load import load_fabric

@@ -173,9 +173,9 @@ def test_ports_are_shared_by_what_flows_of_jobs_delivered_over_them() -> None:
     assert {port.number: part for port, part in zones.items() if not port.node.is_switch} == {0: 0.5, 1: 0.5}
 
 
-def static_way(source: str, destination: str) -> list[Port]:
-    ends = [SMALL.nics_of[NodeId.parse(name)][0] for name in (source, destination)]
-    return planned_path(PLAN, SMALL, *ends)
+def static_way(source: str, destination: str) -> tuple[Port, ...]:
+    first, last = (SMALL.nics_of[NodeId.parse(name)][0] for name in (source, destination))
+    return planned_path(PLAN, SMALL, first, last)
 
 
 def test_slowdown_is_of_what_a_job_is_measured_by() -> None:

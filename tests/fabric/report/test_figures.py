@@ -233,12 +233,12 @@ def test_the_timeline_has_a_row_per_job_a_bar_per_window_and_its_bandwidth(make_
     assert figure is not None
     rows = figure.findobj(Axes)
     assert [row.get_ylabel() for row in rows] == ["hfreduce", "storage"]
-    areas, bars = rows[1].collections
-    assert [(path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in bars.get_paths()] == [
-        pytest.approx((2, 6)), pytest.approx((7, 9))
-    ]  # fmt: skip
+    areas, bars = (
+        [np.asarray(path.vertices, dtype=float) for path in drawn.get_paths()] for drawn in rows[1].collections
+    )
+    assert [(bar[:, 0].min(), bar[:, 0].max()) for bar in bars] == [pytest.approx((2, 6)), pytest.approx((7, 9))]
     delivered_mbps = 0.45 * 8 * result.fabric["nic_rate_bps"] / 1e6  # Of each of 8 NICs, see PHASES.
-    assert areas.get_paths()[0].vertices[:, 1].max() == pytest.approx(delivered_mbps, rel=0.01)
+    assert areas[0][:, 1].max() == pytest.approx(delivered_mbps, rel=0.01)
     result.summary["timeline"] = []
     assert timeline.timeline(result) is None
 
