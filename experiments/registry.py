@@ -55,15 +55,15 @@ EXPERIMENTS = _found()
 
 def experiment_of(manifest: Mapping[str, Any]) -> Experiment:
     """Return the experiment that a result is of, by its manifest. Raises ResultError, which says why it is missing."""
-    name, folder = str(manifest["experiment"]), manifest.get("experiment_folder")
+    name, folder = manifest.get("experiment"), manifest.get("experiment_folder")
     if folder is None and name in EXPERIMENTS:
         return EXPERIMENTS[name]
     if folder is None:
         raise ResultError(f"this program has no experiment {name}")
-    if not (Path(folder) / _DEFINITION).is_file():
+    if not (Path(str(folder)) / _DEFINITION).is_file():
         raise ResultError(f"{folder} is gone, or is no experiment's folder any more")
     try:
-        return _elsewhere(Path(folder))
+        return _elsewhere(Path(str(folder)))
     except ConfigError as error:
         raise ResultError(str(error)) from error
     except Exception as error:  # Somebody's own code; without it, the rest of the result is still good.

@@ -178,7 +178,7 @@ def _of_this_format(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
         frame = frame.assign(job=frame["service_level"])
     if "causes" in table.columns and "causes" not in frame:
         frame = frame.assign(causes=pd.Series("", frame.index, dtype="category"))
-    return frame[list(table.columns)]
+    return frame[[name for name in table.columns if name in frame]]
 
 
 def new_directory(base: Path, experiment: str) -> Path:

@@ -57,7 +57,7 @@ class RunResult(Result):
         """What of the experiment itself is missing, and why; None if nothing is."""
         what = "figures" if self._experiment else "tables and figures"
         reason = self._own[1]
-        return reason and f"{what} that only the experiment {self.manifest['experiment']} has are missing: {reason}"
+        return reason and f"{what} that only the experiment {self.manifest.get('experiment')} has are missing: {reason}"
 
     def figure(self, name: str) -> Figure:
         """Return a figure, drawn anew; it has the names of the files in ``figures``. Raises ResultError if there is
