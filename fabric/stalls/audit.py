@@ -113,9 +113,9 @@ def _has_old_stall(dump: bytes, least_ns: int) -> bool:
 def views(
     dumps: Mapping[Path | None, bytes], ports: Mapping[Path | None, Mapping[int, PortEnds]]
 ) -> dict[str, PortView]:
-    """Return all ports in the dumps of all namespaces by the names of their interfaces."""
+    """Return all ports in the dumps of all namespaces by their names."""
     return {
-        one.interface: PortView(one.node, one.peer, stats)
+        one.port: PortView(one.node, one.peer, stats)
         for namespace, dump in dumps.items()
         for index, stats in vl.read(dump).items()
         if (one := ports[namespace].get(index)) is not None

@@ -44,7 +44,7 @@ class Stall:
 def stalls(ports: Mapping[str, PortView], at_least_ns: int) -> list[Stall]:
     """Return why each lane stands still that has done so for ``at_least_ns``.
 
-    ``ports`` are those of all nodes by the names of their interfaces, hosts' included, seen at one moment.
+    ``ports`` are those of all nodes by name, hosts' included, seen at one moment.
     """
     graph = waits(ports)
     found = []

@@ -37,4 +37,4 @@ class Watchdog:
 
     def _views(self, dump: bytes) -> dict[str, PortView]:
         ports = ((self._ports[index], stats) for index, stats in vl.read(dump).items() if index in self._ports)
-        return {port.interface: PortView(port.node, port.peer, stats) for port, stats in ports}
+        return {port.port: PortView(port.node, port.peer, stats) for port, stats in ports}

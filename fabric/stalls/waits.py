@@ -16,7 +16,7 @@ from fabric.queueing.vl import PortStats
 
 @dataclass(frozen=True, order=True)
 class PortLane:
-    """A lane of a port, which is named by its interface."""
+    """A lane of a port, which is named as in results: ``z0l03:7``. Its number is what the qdisc calls it."""
 
     port: str
     lane: int
@@ -27,22 +27,22 @@ class PortLane:
 
 @dataclass(frozen=True)
 class PortEnds:
-    """A port as a process that reads its statistics knows it: its interface, of which node, and the interface at the
-    other end of its link."""
+    """A port as a process that reads its statistics knows it: its name, as in results, of which node, and the port at
+    the other end of its link."""
 
-    interface: str
+    port: str
     node: str
     peer: str
 
     @classmethod
     def of(cls, port: Port, link: Link) -> PortEnds:
         """Return those of a port of a fabric."""
-        return cls(port.interface, port.node.name, link.other(port).interface)
+        return cls(str(port), port.node.name, str(link.other(port)))
 
 
 @dataclass(frozen=True)
 class PortView:
-    """A port at one moment: of which node, what interface is at the other end of its link, and its statistics."""
+    """A port at one moment: of which node, what port is at the other end of its link, and its statistics."""
 
     node: str
     peer: str
@@ -54,7 +54,7 @@ Waits = dict[PortLane, dict[PortLane, int]]
 
 
 def waits(ports: Mapping[str, PortView]) -> Waits:
-    """Return who waits for whom; ``ports`` are those of all nodes by interface name, seen at one moment.
+    """Return who waits for whom; ``ports`` are those of all nodes by name, seen at one moment.
 
     A stalled lane whose way is cleared already (all of it is under way) waits for nobody.
     """

@@ -52,7 +52,7 @@ def round_of(
 
 
 def stall(cause: Cause, lasted_ns: int = 10**8) -> Stall:
-    return Stall(PortLane("z0l00-eth1", 2), 10**9, 10**9 + lasted_ns, cause)
+    return Stall(PortLane("z0l00:1", 2), 10**9, 10**9 + lasted_ns, cause)
 
 
 def statuses(one: Round) -> dict[str, Status]:
@@ -94,7 +94,7 @@ def test_one_stall_without_a_reason_is_invalid_and_listed_with_its_time() -> Non
     one = round_of(stalls=(stall(Cause.NOTHING), stall(Cause.BUSY)))
     assert statuses(one)["unexplained_stalls"] is Status.INVALID
     listed = summary(one)["tables"][-1]
-    assert listed["rows"] == [["0.500 s", "100 ms", "z0l00-eth1 lane 2"]]
+    assert listed["rows"] == [["0.500 s", "100 ms", "z0l00:1 lane 2"]]
 
 
 def test_the_summary_adds_up_all_rounds() -> None:

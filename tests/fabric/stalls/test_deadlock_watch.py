@@ -60,4 +60,4 @@ def test_ports_of_hosts_are_not_watched() -> None:
     watched = switch_ports(fabric, indices)
     assert len(watched) == sum(len(fabric.ports_of[switch]) for switch in fabric.switches)
     first = next(link for link in fabric.links if link.a.node.is_switch)
-    assert watched[indices[first.a]] == PortEnds(first.a.interface, first.a.node.name, first.b.interface)
+    assert watched[indices[first.a]] == PortEnds(str(first.a), first.a.node.name, str(first.b))
