@@ -16,6 +16,7 @@ from experiments import RunSpec, launch, load
 from experiments.cli import main
 from experiments.launching.run_result import RunResult
 from experiments.registry import EXPERIMENTS, resolve
+from experiments.run.session import Session
 from fabric.errors import ConfigError, ResultError
 from tests.experiments.own_results import own_result
 from tests.synthetic_result import Recipe, write_result
@@ -197,6 +198,13 @@ def test_a_result_of_an_experiment_that_we_never_had_is_read(tmp_path: Path) -> 
     assert not result.table("steps").empty
     assert result.missing is not None
     assert "this program has no experiment storage_interference" in result.missing
+
+
+def test_rows_of_a_table_that_nobody_declared_are_refused_while_the_run_goes_on() -> None:
+    session = Session.__new__(Session)  # One that plays has a fabric.
+    session.own_tables, session._frames = {}, {}
+    with pytest.raises(ResultError, match="table idlers: is not declared; give it to the experiment's tables"):
+        session.keep_frame("idlers", pd.DataFrame({"idle_s": [1.0]}))
 
 
 def test_a_table_of_every_results_name_is_refused(folder: Path) -> None:

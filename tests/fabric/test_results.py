@@ -13,7 +13,7 @@ import pytest
 from fabric.errors import ResultError
 from fabric.model.encoding import fabric_as_json
 from fabric.results import FORMAT_VERSION, Phase, Result, ResultWriter, new_directory
-from fabric.tables import TABLES
+from fabric.tables import TABLES, Column, Table
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")
@@ -82,6 +82,25 @@ def test_columns_other_than_promised_are_refused(tmp_path: Path, change: Any, co
         written(tmp_path).write_table("steps", change(rows("steps")))
     assert str(refused.value) == f"table steps: has columns {columns}, promised {list(TABLES['steps'].columns)}"
     assert not list((tmp_path / "samples").iterdir())
+
+
+OWN = {"idlers": Table("One row per host.", {"idle_s": Column("float64", "s", "how long it was idle")})}
+
+
+def test_an_experiments_own_table_is_written_and_a_table_of_nobody_refused(tmp_path: Path) -> None:
+    writer = ResultWriter(tmp_path, OWN)
+    writer.write_table("idlers", pd.DataFrame({"idle_s": [1, 2]}))
+    assert pd.read_parquet(tmp_path / "samples" / "idlers.parquet")["idle_s"].tolist() == [1.0, 2.0]
+    with pytest.raises(ResultError, match="table idlers: is not declared; give it to the experiment's tables"):
+        ResultWriter(tmp_path).write_table("idlers", pd.DataFrame({"idle_s": [1, 2]}))
+
+
+def test_changes_of_links_stored_without_their_causes_have_none(tmp_path: Path) -> None:
+    written(tmp_path)
+    rows("failures").drop(columns="causes").to_parquet(tmp_path / "samples" / "failures.parquet")
+    read = Result(tmp_path).table("failures")
+    assert list(read.columns) == list(TABLES["failures"].columns)
+    assert read["causes"].tolist() == ["", ""]
 
 
 # Files ----------------------------------------------------------------------------------------------------------------
