@@ -199,7 +199,7 @@ def test_a_fabric_is_computed_without_mininet() -> None:
 def test_the_command_answers_without_loading_mininet_or_ryu() -> None:
     loaded = modules_loaded_by("experiments.cli")
     assert "experiments" in loaded
-    assert not loaded & {"mininet", "ryu", "eventlet", "scapy", "matplotlib"}
+    assert not loaded & {"mininet", "ryu", "eventlet", "scapy", "matplotlib", "pandas", "numpy", "pydantic", "rich"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

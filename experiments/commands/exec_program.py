@@ -1,154 +1,73 @@
-"""``fabric path``, ``fabric shell`` and ``fabric exec``: a fabric up for a person or a program."""
+"""``fabric exec``: unmodified programs on hosts of a fabric."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shlex
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import IO, Any
+from collections.abc import Sequence
+from typing import IO
 
 from rich.table import Table
 
-from controllers.planning.paths import nics_for, planned_paths, port_load
-from controllers.planning.plan import RoutePlan
-from controllers.planning.planner import plan_routes
-from controllers.routing import Routing
-from experiments.commands.probe import Hop, planned_hops, probe
-from experiments.run.captures import captures
-from experiments.run.config import queues_of
-from experiments.run.console import ERR, OUT, tell
-from experiments.run.live import LiveFabric, bring_up
+from experiments.commands.live import lanes_of, live_fabric, routing_of
+from experiments.commands.worlds import (
+    add_capture_option,
+    add_engine_option,
+    add_fabric_options,
+    enter_world,
+    fabric_of,
+    require_queueing,
+)
+from experiments.run.console import ERR
+from experiments.run.live import LiveFabric
 from fabric.errors import TrafficError, UsageError
 from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
-from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
-from fabric.model.network import Fabric, Link, Port
+from fabric.model.network import Fabric, Port
 from fabric.units import format_size
 from fabric.world import inside
 from fabric.world.engines import current_engine
 
-Path = tuple[tuple[Port, ...], float]
-"""The ports that a packet leaves by, and the share of flows that go this way."""
 _MASTER_PORT = 29500  # torchrun's
 _END_S = 5.0
 
 
-@contextmanager
-def _live(fabric: Fabric, options: argparse.Namespace) -> Iterator[LiveFabric]:
-    lanes = plan_lanes(queues_of(options.overrides), Queueing(options.queueing))
-    logs = inside.RUN_DIR / "logs"
-    logs.mkdir()
-    with bring_up(fabric, lanes, logs, tell, _routing(options)) as live:
-        ERR.print(f"[dim]up in {live.ready_s:.1f} s[/]", highlight=False)
-        with captures(live.emulation, getattr(options, "capture", [])):
-            yield live
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric exec``."""
+    stdin = "Its stdin is empty (/dev/null), in either engine, and so is that of background programs."
+    parser.description = f"Run an unmodified program on hosts of the fabric. {stdin}"
+    add_fabric_options(parser)
+    parser.add_argument("hosts", nargs="+", metavar="HOST")
+    add_capture_option(parser)
+    background = "a program that runs meanwhile, e.g. a server"
+    parser.add_argument("--background", action="append", default=[], metavar="HOST=COMMAND", help=background)
+    parser.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun needs")
+    parser.add_argument("--timeout", type=float, default=3600.0, metavar="SECONDS")
+    add_engine_option(parser)
+    parser.set_defaults(command=run_program)
 
 
-def _routing(options: argparse.Namespace) -> Routing:
-    return Routing.model_validate({"policy": options.routing, "repair": options.repair})
-
-
-def _links_down(fabric: Fabric, names: Sequence[str]) -> list[Link]:
-    """Return the links plugged into the named ports. Raises UsageError for a name that is no port of the fabric."""
-    ports = {str(port): link for port, link in fabric.link_at.items()}
-    for name in names:
-        if name not in ports:
-            raise UsageError(f"--down {name}: {fabric.name} has no such port; write a port like {next(iter(ports))}")
-    return [ports[name] for name in names]
-
-
-def print_path(fabric: Fabric, options: argparse.Namespace) -> int:
-    """Print the planned path and lane of packets between two hosts."""
-    nics = nics_for(fabric, fabric.host_named(options.source), fabric.host_named(options.destination))
-    level = ServiceLevel[options.level.upper()]
-    lanes = plan_lanes(queues_of(options.overrides), Queueing(options.queueing))
-    plan = plan_routes(fabric, _routing(options), _links_down(fabric, options.down))
-    hops = planned_hops(plan, fabric, lanes, nics, level)
-    paths = planned_paths(plan, fabric, *nics)
-    load = port_load(plan, fabric)
-    if options.json:
-        print(json.dumps({"planned": _hops_as_json(hops), **_choices_as_json(plan, fabric, paths, load)}))
-        return 0
-    OUT.print(_hops_table(fabric, hops, None))
-    OUT.print(_choices_table(paths, load))
-    for what, parts in plan.cuts.items():
-        OUT.print(
-            f"[red]{what} is cut[/] into {len(parts)} parts of {', '.join(str(len(part)) for part in parts)} NICs"
-        )
-    return 0
-
-
-def _choices_as_json(plan: RoutePlan, fabric: Fabric, paths: Sequence[Path], load: Mapping[Port, float]) -> Any:
-    return {
-        "paths": [{"ports": [str(port) for port in path], "share": share} for path, share in paths],
-        "destinations_by_port": {str(port): load[port] for port in sorted(load)},
-        "cuts": plan.cuts,
-    }
-
-
-def _choices_table(paths: Sequence[Path], load: Mapping[Port, float]) -> Table:
-    table = Table("share of flows", "path", "destinations at its busiest port", title="all planned paths")
-    for path, share in paths:
-        busiest = max((port for port in path if port in load), key=lambda port: load[port])
-        table.add_row(f"{share:.1%}", " ".join(map(str, path)), f"{load[busiest]:g} at {busiest}")
-    return table
-
-
-def probe_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
-    """Send a packet between two hosts and print its way beside the plan; 1 if they differ."""
-    nics = nics_for(fabric, fabric.host_named(options.source), fabric.host_named(options.destination))
-    level = ServiceLevel[options.level.upper()]
-    with _live(fabric, options) as live:
-        planned = planned_hops(live.plan, fabric, live.emulation.lane_plan, nics, level)
-        found = probe(live, nics, level)
-    agrees = found.delivered and list(found.hops) == planned
-    if options.json:
-        answer = {"planned": _hops_as_json(planned), "seen": _hops_as_json(found.hops), "delivered": found.delivered}
-        print(json.dumps({**answer, "agrees": agrees}))
-    else:
-        OUT.print(_hops_table(fabric, planned, found.hops))
-        OUT.print("delivered" if found.delivered else "[red]not delivered[/]")
-        OUT.print("[green]as planned[/]" if agrees else "[red]not as planned[/]")
-    return 0 if agrees else 1
-
-
-def _hops_as_json(hops: Sequence[Hop]) -> list[dict[str, str]]:
-    return [{"port": str(hop.port), "lane": hop.lane} for hop in hops]
-
-
-def _hops_table(fabric: Fabric, planned: Sequence[Hop], seen: Sequence[Hop] | None) -> Table:
-    table = Table("leaves by", "to", "lane", *(["seen at", "seen in lane"] if seen is not None else []))
-    for place, hop in enumerate(planned):
-        row = [str(hop.port), str(fabric.peer(hop.port)), hop.lane]
-        if seen is not None:
-            row += [str(seen[place].port), seen[place].lane] if place < len(seen) else ["nowhere", ""]
-        table.add_row(*row)
-    return table
-
-
-def shell_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
-    """Bring the fabric up and show Mininet's prompt until it is left."""
-    with _live(fabric, options) as live:
-        ERR.print("Mininet's prompt; try: z0h000 ping -c 3 z0h001, nodes, net, help, exit", highlight=False)
-        if not current_engine().has_terminal:
-            os.environ.update(current_engine().users_environment())  # Which the shells of nodes inherit.
-            ERR.print("virtual time stands still while the prompt waits; keys go to the prompt only", highlight=False)
-        live.emulation.command_line()
-    return 0
+def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Run an unmodified program on hosts."""
+    fabric = fabric_of(options)
+    if not options.program:
+        raise UsageError("no program; write it after two dashes: fabric exec TOPOLOGY HOST... -- PROGRAM")
+    for host in options.hosts:
+        fabric.host_named(host)
+    require_queueing(fabric, options)
+    enter_world(arguments, options, fabric, words=[*options.program, *options.background, *options.capture])
+    return execute_in_world(fabric, options)
 
 
 def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     """Run a program on hosts at once, wait for all, print what each lane carried; 1 if one of them failed."""
     hosts = [fabric.host_named(name) for name in options.hosts]
     beside = [_background(fabric, text) for text in options.background]
-    with _live(fabric, options) as live:
+    with live_fabric(fabric, lanes_of(options), routing_of(options), options.capture) as live:
         environment = current_engine().users_environment() | _environment(fabric, hosts)
         before = lane_counters(live.emulation, "sent_bytes")
         servers = [_start(live, host, command, environment) for host, command in beside]
