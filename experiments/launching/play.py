@@ -22,6 +22,7 @@ from experiments.run.definition import Experiment
 from experiments.run.handover import copy_to_user
 from experiments.run.live import bring_up
 from experiments.run.preload import PRELOAD
+from experiments.run.record import write_run
 from experiments.run.session import Session
 from fabric.errors import FabricError, ResultError
 from fabric.model.lanes import plan_lanes
@@ -93,7 +94,7 @@ def _play(
         stack.callback(pool.stop)
         session = Session.of(config, live, pool, tell, progress)
         summary = tell_congestion(session, experiment.run(session, config))
-        session.write(draft, experiment.name, resolved, summary, order.command)
+        write_run(session, draft, experiment.name, resolved, summary, order.command)
 
 
 def _save_logs(draft: ResultWriter, directory: Path, report: Report) -> None:
