@@ -36,7 +36,10 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "topologies": (("zoned_fat_tree", "rates"), ("load", "summary", "draw")),
     "controllers": (("routing", "task"), ("planning",), ("app",), ("client",)),
-    "traffic": (("job", "transport", "metrics", "congestion_control"), ("collectives", "storage", "flows")),
+    "traffic": (
+        ("job", "program_group", "transport", "metrics", "congestion_control"),
+        ("collectives", "storage", "flows"),
+    ),
     "experiments": (("run",), (QUESTIONS,), ("registry",), ("launching",), ("commands",), ("cli",)),
 }
 """What is in a package, lowest first: no module knows one above it. Folders of one layer do not know each other."""

@@ -6,7 +6,6 @@ collective's own bytes.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import tempfile
 import threading
@@ -23,21 +22,19 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.units import format_time
-from fabric.world.agents import AgentHandle
 from traffic.collectives.chunk_link import StalledError
 from traffic.collectives.dataset import ELEMENT_BYTES, Dataset
 from traffic.collectives.rank import (
     DEFAULT_SLOTS,
-    FAILURES_TIMEOUT_S,
     START_TIMEOUT_S,
     RankArguments,
-    RankFailed,
     Schedule,
     StepDone,
     StepOrder,
     run_rank,
 )
 from traffic.job import Halt, Play, Records, Stage
+from traffic.program_group import FAILURES_TIMEOUT_S, ProgramGroup, ProgramsFailedError
 
 REPORT_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 10.0
@@ -134,16 +131,13 @@ class CollectiveJob:
         self._config = config
         self._address_of = address_of or nic_address(stage)
         self._files: tempfile.TemporaryDirectory[str] | None = None
-        self._handles: list[AgentHandle] = []
+        self._programs: ProgramGroup[int] = ProgramGroup(stage, collective.name)
         self._next_step = 0
         self._phase = ""
         self._steps: list[dict[str, Any]] = []
         self._restarts: list[dict[str, Any]] = []
         self._dataset: Dataset | None = None
         self._halting = threading.Event()
-        self._closed = False
-        self._owning = threading.Lock()
-        """Held while ranks are forked or taken to be ended: both the experiment's thread and the player's do so."""
         self._player: threading.Thread | None = None
         self._error: Exception | None = None
 
@@ -165,7 +159,7 @@ class CollectiveJob:
         for rank in range(len(self.ranks)):
             self._fork(rank, self._dataset)
         listening = self._collect("listening", START_TIMEOUT_S)
-        self._order([message.endpoint for message in listening])
+        self._programs.order([message.endpoint for message in listening])
         self._collect("connections", START_TIMEOUT_S)
 
     def _fork(self, rank: int, dataset: Dataset) -> None:
@@ -181,20 +175,7 @@ class CollectiveJob:
             timeout_s=self.step_timeout_s,
             stall_s=self._config.stall_timeout or self.step_timeout_s,
         )
-        name = f"{self._collective.name} rank {rank}"
-        with self._owning:
-            if self._closed:
-                raise TrafficError(f"{self._collective.name}: was closed while its ranks were started")
-            namespace = self._stage.namespace_of(node)
-            self._handles.append(self._stage.pool.start(name, node.name, run_rank, arguments, namespace))
-
-    def _end_ranks(self) -> None:
-        """End all ranks at once. Whoever calls it first does it; none is left for another."""
-        with self._owning:
-            ending, self._handles = self._handles, []
-        for handle in ending:
-            handle.kill()
-        self._stage.pool.stop(ending)
+        self._programs.start(rank, f"{self._collective.name} rank {rank}", node, run_rank, arguments)
 
     def play(self, phase: str) -> None:
         """Begin to repeat steps; returns once every rank samples its connections.
@@ -239,13 +220,10 @@ class CollectiveJob:
     def close(self) -> None:
         """End the ranks and remove the data."""
         self._halting.set()
-        with self._owning:
-            self._closed = True
         if self._player is None:
-            self._stage.pool.stop(self._handles)
-            self._handles = []
-        self._end_ranks()  # The player sees them go, whatever it waits for.
-        if self._player is not None:
+            self._programs.close()
+        else:
+            self._programs.close_at_once()  # The player sees them go, whatever it waits for.
             self._player.join(CLOSE_TIMEOUT_S)
         if self._files is not None:
             self._files.cleanup()
@@ -260,16 +238,16 @@ class CollectiveJob:
 
     def _start_missing_ranks(self) -> None:
         """Start the ranks if the last phase ended before they could begin again."""
-        if not self._handles:
+        if not self._programs.handles:
             self._start_ranks()
 
     def _sample(self) -> None:
-        self._order(Play(self._phase))
+        self._programs.order(Play(self._phase))
         self._collect("samples begun", REPORT_TIMEOUT_S)
 
     def _finish(self) -> Records:
         records = Records(steps=self._steps, restarts=self._restarts)
-        self._order(Halt())
+        self._programs.order(Halt())
         for message in self._collect("rows", REPORT_TIMEOUT_S):
             records.extend(message)
         return records
@@ -294,14 +272,14 @@ class CollectiveJob:
         until it works or the phase ends: then ``resumed_s`` is NaN, and the next phase starts the ranks."""
         failed = time.monotonic()
         resumed = math.nan
-        self._end_ranks()
+        self._programs.end_at_once()
         while math.isnan(resumed) and not self._halting.is_set():
             try:
                 self._start_ranks()
                 self._sample()
                 resumed = time.monotonic()
             except StalledError:
-                self._end_ranks()
+                self._programs.end_at_once()
         self._restarts.append(
             {
                 "phase": self._phase,
@@ -335,7 +313,7 @@ class CollectiveJob:
 
     def _order_step(self, warms_up: bool = False) -> list[StepDone]:
         number = self._next_step
-        self._order(StepOrder(number, warms_up))
+        self._programs.order(StepOrder(number, warms_up))
         done: list[StepDone] = self._collect(f"end of step {number}", self._step_patience_s() + REPORT_TIMEOUT_S)
         self._next_step += 1
         return done
@@ -352,38 +330,9 @@ class CollectiveJob:
             f"(its ideal time is {ideal}); look for cut links or raise step_timeout"
         )
 
-    def _order(self, message: object) -> None:
-        for handle in self._handles:
-            # A rank that has gone is not the whole story: the others tell the rest when their answers are collected.
-            with contextlib.suppress(TrafficError):
-                handle.send(message)
-
     def _collect(self, what: str, timeout_s: float) -> list[Any]:
-        """Return every rank's next message. Raises TrafficError with the failure that is not another's consequence."""
-        deadline = time.monotonic() + timeout_s
-        messages: list[Any] = []
-        failures: list[RankFailed] = []
-        for handle in self._handles:
-            message = _next_message(handle, deadline, what, is_first=not failures)
-            if isinstance(message, RankFailed):
-                deadline = min(deadline, time.monotonic() + FAILURES_TIMEOUT_S)
-                failures.append(message)
-            messages.append(message)
-        if failures:
-            cause = min(failures, key=lambda failure: failure.is_consequence)
-            kind = StalledError if cause.is_stall else TrafficError
-            raise kind(cause.text + _others(len(failures) - 1))
-        return messages
-
-
-def _others(count: int) -> str:
-    return f" ({count} more of its ranks ended with it)" if count else ""
-
-
-def _next_message(handle: AgentHandle, deadline: float, what: str, is_first: bool) -> Any:
-    """Return a rank's message, or RankFailed if none came; silence after another's failure is a consequence."""
-    try:
-        return handle.receive(max(0.0, deadline - time.monotonic()), what)
-    except TrafficError as error:
-        is_silence = time.monotonic() >= deadline
-        return RankFailed(str(error), is_consequence=is_silence and not is_first, is_stall=is_silence)
+        """Return every rank's next message. Raises StalledError or TrafficError, with the failure that came first."""
+        try:
+            return list(self._programs.collect(what, timeout_s).values())
+        except ProgramsFailedError as error:
+            raise (StalledError if error.is_stall else TrafficError)(str(error)) from error
