@@ -18,6 +18,7 @@ from experiments.launching.enter import guest_as_text
 from experiments.launching.events import Event, Failure, Note, Report, decoded, error_of
 from experiments.launching.run_result import RunResult
 from experiments.launching.spec import Prepared, RunSpec, prepare
+from experiments.run.handover import make_for_user
 from fabric.errors import EmulationError, FabricError
 
 _SILENCE_S = 1800.0
@@ -45,7 +46,7 @@ def load(directory: Path | str) -> RunResult:
 def play(prepared: Prepared, report: Report) -> RunResult:
     """Play a run that has been checked; see :func:`launch`."""
     directory = Path(prepared.order.directory)
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    make_for_user(directory.parent)
     with _started(prepared) as process:
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # It has ended; its last words say why.

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from experiments import RunSpec, launch
 from experiments.registry import EXPERIMENTS, resolve
 from fabric.errors import ConfigError
+from fabric.world import packages
+from fabric.world.agents import AgentPool
 
 DEFINITION = """
 from pathlib import Path
@@ -35,14 +39,25 @@ EXPERIMENT = Experiment(Path(__file__).parent, "How many hosts are idle?", OwnCo
 """
 
 
+PROGRAM = """
+from own_question.counting import count
+
+
+def report_a_count(agent, arguments):
+    agent.report((agent.host, count(arguments)))
+"""
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """An experiment: its YAML, its definition, and a module of its own."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An experiment: its YAML, its definition, a module of its own, and a program."""
+    monkeypatch.setattr(packages._FINDER, "folders", {})
     own = tmp_path / "own_question"
     own.mkdir()
     (own / "__init__.py").touch()
     (own / "experiment.py").write_text(DEFINITION)
     (own / "counting.py").write_text("def count(fabric):\n    return len(fabric.hosts)\n")
+    (own / "programs.py").write_text(PROGRAM)
     (own / "own_question.yaml").write_text("experiment: own_question\ntopology: fire_flyer_2_tiny\nseconds: 0.3\n")
     yield own
     for name in [name for name in sys.modules if name.partition(".")[0] == "own_question"]:
@@ -79,6 +94,19 @@ def test_a_folder_that_defines_none_is_refused(folder: Path) -> None:
 def test_a_folder_with_the_name_of_a_package_is_refused(folder: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=f"has the name of the Python package '{name}'; rename the folder"):
         resolve(str(folder.rename(folder.with_name(name))), [])
+
+
+def test_programs_of_a_folder_run_in_processes_of_their_own(folder: Path) -> None:
+    resolve(str(folder), [])
+    program = importlib.import_module("own_question.programs").report_a_count
+    pool = AgentPool()
+    try:
+        assert pool.start("program", "z0h000", program, SimpleNamespace(hosts="abc"), None).receive(20, "count") == (
+            "z0h000",
+            3,
+        )
+    finally:
+        pool.stop()
 
 
 @pytest.mark.guest
