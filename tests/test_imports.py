@@ -38,7 +38,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "controllers": (("routing", "task"), ("planning",), ("app",), ("client",)),
     "traffic": (
         ("job", "program_group", "transport", "metrics", "congestion_control"),
-        ("collectives", "storage", "flows"),
+        ("collectives", "storage", "flows", "programs"),
     ),
     "experiments": (("run",), (QUESTIONS,), ("registry",), ("launching",), ("commands",), ("cli",)),
 }
@@ -48,6 +48,7 @@ BUILDS_ON = {"flash_cut_year": {"link_flap"}}
 KNOWN_STRINGS = {
     ("fabric.world.virtual.bytecode", "controllers.app.launcher"): "guests get Ryu compiled, as the launcher mends it",
     ("experiments.commands.calibrate", "experiments.cli"): "each rate is tried by a run of the command",
+    ("experiments.commands.worlds", "experiments.cli"): "a command goes on in another process",
 }
 """Names of higher modules in strings of lower ones, and why they are still there: (where, what)."""
 DOTTED = re.compile(r"\b(?:" + "|".join(MAY_IMPORT) + r")(?:[./]\w+)+")

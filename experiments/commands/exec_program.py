@@ -29,10 +29,9 @@ from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
 from fabric.units import format_size
-from fabric.world import inside
 from fabric.world.engines import current_engine
+from traffic.programs.environment import own_environment, programs_environment
 
-_MASTER_PORT = 29500  # torchrun's
 _END_S = 5.0
 
 
@@ -68,7 +67,7 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     hosts = [fabric.host_named(name) for name in options.hosts]
     beside = [_background(fabric, text) for text in options.background]
     with live_fabric(fabric, lanes_of(options), routing_of(options), options.capture) as live:
-        environment = current_engine().users_environment() | _environment(fabric, hosts)
+        environment = current_engine().users_environment() | programs_environment(fabric, hosts)
         before = lane_counters(live.emulation, "sent_bytes")
         servers = [_start(live, host, command, environment) for host, command in beside]
         if servers:
@@ -94,32 +93,6 @@ def _background(fabric: Fabric, text: str) -> tuple[NodeId, list[str]]:
     return fabric.host_named(host), shlex.split(command)
 
 
-def _environment(fabric: Fabric, hosts: Sequence[NodeId]) -> dict[str, str]:
-    """Return what tells programs of each other: ours, and what torchrun and Open MPI go by."""
-    addresses = [fabric.nics_of[host][0].ip for host in hosts]
-    hostfile = inside.RUN_DIR / "hostfile"
-    hostfile.write_text("".join(f"{host} slots=1\n" for host in hosts))
-    remote_shell = inside.RUN_DIR / "rsh"
-    remote_shell.write_text('#!/bin/sh\nhost=$1\nshift\nexec nsenter --net=/run/netns/"$host" sh -c "$*"\n')
-    remote_shell.chmod(0o755)
-    return {
-        "FABRIC_HOSTS": ",".join(str(host) for host in hosts),
-        "FABRIC_ADDRESSES": ",".join(addresses),
-        "FABRIC_HOSTFILE": str(hostfile),
-        "FABRIC_RSH": str(remote_shell),
-        "WORLD_SIZE": str(len(hosts)),
-        "MASTER_ADDR": addresses[0],
-        "MASTER_PORT": str(_MASTER_PORT),
-        "OMPI_MCA_plm_rsh_agent": str(remote_shell),
-        "OMPI_MCA_orte_default_hostfile": str(hostfile),
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",  # Whoever is in a world is root.
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMPI_MCA_btl": "tcp,self",
-        "OMPI_MCA_btl_tcp_if_include": "10.0.0.0/8",
-        "OMPI_MCA_oob_tcp_if_include": "10.0.0.0/8",
-    }
-
-
 def _start(
     live: LiveFabric, host: NodeId, command: Sequence[str], environment: dict[str, str]
 ) -> subprocess.Popen[bytes]:
@@ -135,9 +108,7 @@ def _run_all(
     """Return the hosts whose program failed, with its exit code."""
     running = []
     for rank, host in enumerate(hosts):
-        nic = live.fabric.nics_of[host][0].port.interface
-        own = {"FABRIC_HOST": host.name, "FABRIC_RANK": str(rank), "RANK": str(rank), "LOCAL_RANK": "0"}
-        own["GLOO_SOCKET_IFNAME"] = nic
+        own = own_environment(live.fabric, host, rank)
         running.append(_start_piped(live, host, options.program, environment | own, len(hosts) > 1))
     deadline = time.monotonic() + options.timeout
     failed = []

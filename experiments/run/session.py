@@ -148,6 +148,7 @@ class Session:
             seed=self.settings.seed,
             congestion_control=self.settings.congestion_control,
             receive_window_bytes=self.settings.receive_window_bytes,
+            logs=self.live.logs,
         )
 
     @property

@@ -22,6 +22,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.world import inside
 from topologies.load import load_fabric
+from traffic.programs.environment import programs_environment
 
 SMALL = load_fabric("fire_flyer_2_small")
 
@@ -135,7 +136,7 @@ def test_a_plan_is_told_as_ports_and_lanes() -> None:
 
 def test_programs_are_told_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inside, "RUN_DIR", tmp_path)
-    told = exec_program._environment(SMALL, [node("z0h000"), node("st001"), node("z1h002")])
+    told = programs_environment(SMALL, [node("z0h000"), node("st001"), node("z1h002")])
     assert told["FABRIC_HOSTS"] == "z0h000,st001,z1h002"
     assert told["FABRIC_ADDRESSES"] == "10.0.0.1,10.128.0.2,10.1.0.3"
     assert (told["WORLD_SIZE"], told["MASTER_ADDR"]) == ("3", "10.0.0.1")
