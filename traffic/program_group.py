@@ -60,12 +60,9 @@ class ProgramGroup(Generic[Key]):
         return dict(self._handles)
 
     @property
-    def living(self) -> list[Key]:
+    def living(self) -> dict[Key, AgentHandle]:
         """Those that :meth:`kill` has not ended."""
-        return self._living_of(self._handles)
-
-    def _living_of(self, handles: Mapping[Key, AgentHandle]) -> list[Key]:
-        return [key for key in handles if key not in self._killed]
+        return {key: handle for key, handle in self._handles.items() if key not in self._killed}
 
     def start(self, key: Key, name: str, node: NodeId, program: Program, arguments: object) -> None:
         """Start a program in a host. Raises TrafficError if the group was closed."""
@@ -77,12 +74,17 @@ class ProgramGroup(Generic[Key]):
 
     def order(self, message: object, only: Collection[Key] | None = None) -> None:
         """Send a message to all that live, or to some. One that has gone is reported by :meth:`collect`."""
-        handles = self._handles
-        self._send(handles, dict.fromkeys(self._living_of(handles) if only is None else only, message))
+        handles = self._addressed(only)
+        self._send(handles, dict.fromkeys(handles, message))
 
     def order_each(self, messages: Mapping[Key, object]) -> None:
         """Send each its own message. One that has gone is reported by :meth:`collect`: it may not be the cause."""
         self._send(self._handles, messages)
+
+    def _addressed(self, only: Collection[Key] | None) -> dict[Key, AgentHandle]:
+        """Return the programs that live, or some: as they are now, for another thread may end all at any time."""
+        handles = self._handles
+        return self.living if only is None else {key: handles[key] for key in only}
 
     def _send(self, handles: Mapping[Key, AgentHandle], messages: Mapping[Key, object]) -> None:
         for key, message in messages.items():
@@ -94,12 +96,11 @@ class ProgramGroup(Generic[Key]):
 
         Raises ProgramsFailedError if one failed, or if not all have come within ``timeout_s``.
         """
-        handles = self._handles  # Which is another one as soon as another thread ends all.
         deadline = time.monotonic() + timeout_s
         messages: dict[Key, Any] = {}
         failures: list[ProgramFailed] = []
-        for key in self._living_of(handles) if only is None else only:
-            message = _next_message(handles[key], deadline, what, is_first=not failures)
+        for key, handle in self._addressed(only).items():
+            message = _next_message(handle, deadline, what, is_first=not failures)
             if isinstance(message, ProgramFailed):
                 deadline = min(deadline, time.monotonic() + FAILURES_TIMEOUT_S)
                 failures.append(message)

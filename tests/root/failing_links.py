@@ -134,7 +134,7 @@ def cut(
         "late_s": max(change.asked_s - change.due_s for change in outcome.faults.changes),
         "took_s": max(change.done_s - change.asked_s for change in outcome.faults.changes),
         "down_s": up.asked_s - down.done_s,
-        "blackout_s": report.longest_blackout_s,
+        "blackout_s": max((one.seconds for one in report.blackouts), default=0.0),
         "probes": {"sent": report.sent, "lost": report.lost},
         "after": sum(row["started_s"] > up.done_s for row in outcome.records.steps),
         **counted(outcome),

@@ -87,7 +87,7 @@ def test_silence_alone_is_a_stall(group: ProgramGroup[str]) -> None:
 
 def test_one_that_was_killed_is_expected_no_more_and_one_that_died_is_told(group: ProgramGroup[str]) -> None:
     group.kill("b")
-    assert group.living == ["a", "c"]
+    assert list(group.living) == ["a", "c"]
     group.order("go")
     assert list(group.collect("answers", 20)) == ["a", "c"]
     group.handles["c"].kill()

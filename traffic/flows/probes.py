@@ -105,11 +105,6 @@ class FlowReport:
     longest_gap_s: float
     blackouts: tuple[Blackout, ...]
 
-    @property
-    def longest_blackout_s(self) -> float:
-        """The longest stretch of lost probes; 0 if none was."""
-        return max((blackout.seconds for blackout in self.blackouts), default=0.0)
-
 
 def report_of(arrivals: Arrivals, sent: int, began_s: float, ended_s: float) -> FlowReport:
     """Return what became of the probes 0 to ``sent - 1`` of a flow that sent from ``began_s`` to ``ended_s``.

@@ -26,6 +26,7 @@ from fabric.stalls.causes import Cause, Stall
 from fabric.stalls.credits import Held, held
 from fabric.stalls.waits import PortLane
 from tests.fabric.queueing.vl_dumps import lane, message, port
+from tests.schedules import intervals_of
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_tiny")
@@ -131,7 +132,7 @@ def test_cuts_are_as_long_as_told_and_end_within_their_round() -> None:
     config = config_of("flaps.count=4")
     for repair in Repair:
         for number in range(50):
-            for cut in flaps_of_round(FABRIC, config, repair, number).intervals():
+            for cut in intervals_of(flaps_of_round(FABRIC, config, repair, number)):
                 assert 0 <= cut.began_s < cut.ended_s <= config.round_time
                 assert cut.ended_s - cut.began_s <= 2 * config.flaps.longest
 
@@ -140,7 +141,7 @@ def test_where_traffic_is_led_another_way_one_link_between_switches_is_cut_at_a_
     config = config_of()
     tiers = set()
     for number in range(100):
-        cuts = flaps_of_round(FABRIC, config, Repair.FAST_FAILOVER, number).intervals()
+        cuts = intervals_of(flaps_of_round(FABRIC, config, Repair.FAST_FAILOVER, number))
         tiers |= {cut.link.tier for cut in cuts}
         assert all(one.ended_s <= other.began_s for one, other in pairwise(cuts))
     assert tiers == {Tier.UPLINK, Tier.INTER_ZONE}
@@ -153,9 +154,8 @@ def test_there_may_be_no_cuts(repair: Repair) -> None:
 
 def test_where_failures_are_waited_out_links_of_every_kind_are_cut() -> None:
     config = config_of()
-    tiers = {
-        cut.link.tier for number in range(50) for cut in flaps_of_round(FABRIC, config, Repair.WAIT, number).intervals()
-    }
+    rounds = [flaps_of_round(FABRIC, config, Repair.WAIT, number) for number in range(50)]
+    tiers = {cut.link.tier for flaps in rounds for cut in intervals_of(flaps)}
     assert tiers == set(Tier)
 
 

@@ -68,7 +68,7 @@ class _World:
         return int(self.job._services.handles[node].process.pid)
 
     def living(self) -> list[NodeId]:
-        return self.job._services.living
+        return list(self.job._services.living)
 
     def end_trouble(self) -> None:
         self.network.heal()
