@@ -14,6 +14,7 @@ from fabric.measure.cores import CoreReader, CpuSnapshot, CpuUse, cpu_use, take_
 from fabric.measure.port_rates import FullQueue, full_queues
 from fabric.measure.sampling import Sampler, SamplerSetup, Series
 from fabric.model.network import Port
+from fabric.queueing.lossless import lane_names
 from fabric.stalls.deadlock_watch import LONGEST_STALL_FRAMES, switch_ports
 from fabric.world.agents import AgentPool
 from fabric.world.datapath import Datapath
@@ -52,7 +53,7 @@ class PhaseMeter:
         self._before = self._census or self._take_census()
         self._cpu_before = self._take_cpu()
         current_engine().settle()
-        self._sampler.begin()
+        self._sampler.begin(lane_names(self._live.emulation.lane_plan))
         self._started = time.monotonic()
         return self._started
 

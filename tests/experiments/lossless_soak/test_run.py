@@ -19,12 +19,13 @@ from fabric.errors import ConfigError
 from fabric.failures.schedule import Schedule
 from fabric.measure.census import Conservation
 from fabric.measure.fidelity import Status
+from fabric.model.lanes import PortLane
 from fabric.model.network import Port, Tier
 from fabric.results import Phase
-from fabric.stalls.audit import AuditedPort, AuditReport, views
+from fabric.stalls.audit import AuditReport, views
 from fabric.stalls.causes import Cause, Stall
 from fabric.stalls.credits import Held, held
-from fabric.stalls.waits import PortLane
+from fabric.stalls.waits import ObservedPort
 from tests.fabric.queueing.vl_dumps import lane, message, port
 from tests.schedules import intervals_of
 from topologies.load import load_fabric
@@ -53,7 +54,7 @@ def round_of(
 
 
 def stall(cause: Cause, lasted_ns: int = 10**8) -> Stall:
-    return Stall(PortLane("z0l00-eth1", 2), 10**9, 10**9 + lasted_ns, cause)
+    return Stall(PortLane("z0l00:1", "storage"), 10**9, 10**9 + lasted_ns, cause)
 
 
 def statuses(one: Round) -> dict[str, Status]:
@@ -85,17 +86,17 @@ def test_rules_that_drop_without_a_cut_are_invalid() -> None:
 
 
 def test_one_byte_of_credit_lost_is_invalid_and_its_lane_named() -> None:
-    one = round_of(not_back=(Held(PORT, 3, 1, 0),))
+    one = round_of(not_back=(Held(PORT, "storage", 1, 0),))
     assert statuses(one)["leaked_bytes"] is Status.INVALID
     (check,) = (check for check in soak_checks([one]) if check.name == "leaked_bytes")
-    assert f"{PORT} lane 3: 1 B" in check.text
+    assert f"{PORT} storage: 1 B" in check.text
 
 
 def test_one_stall_without_a_reason_is_invalid_and_listed_with_its_time() -> None:
     one = round_of(stalls=(stall(Cause.NOTHING), stall(Cause.BUSY)))
     assert statuses(one)["unexplained_stalls"] is Status.INVALID
     listed = summary(one)["tables"][-1]
-    assert listed["rows"] == [["0.500 s", "100 ms", "z0l00-eth1 lane 2"]]
+    assert listed["rows"] == [["0.500 s", "100 ms", "z0l00:1 storage"]]
 
 
 def test_the_summary_adds_up_all_rounds() -> None:
@@ -110,13 +111,13 @@ def test_the_summary_adds_up_all_rounds() -> None:
 
 def test_what_ports_still_hold_is_found_in_either_counter() -> None:
     rest = port(1, [lane(0), lane(1, used_bytes=5), lane(2, buffered_bytes=6)])
-    assert held({PORT: rest}) == [Held(PORT, 1, 5, 0), Held(PORT, 2, 0, 6)]
+    assert held({PORT: rest}, {1: "storage"}) == [Held(PORT, "storage", 5, 0), Held(PORT, "2", 0, 6)]
 
 
 def test_a_look_has_the_known_ports_of_all_namespaces_by_name() -> None:
-    known: dict[Path | None, dict[int, AuditedPort]] = {None: {1: AuditedPort("s-a", "s", "a-s")}}
-    found = views({None: message(port(1, [lane(0)])) + message(port(2, [lane(0)]))}, known)
-    assert {name: (view.node, view.peer) for name, view in found.items()} == {"s-a": ("s", "a-s")}
+    known: dict[Path | None, dict[int, ObservedPort]] = {None: {1: ObservedPort("s:1", "s", "a:1")}}
+    found = views({None: message(port(1, [lane(0)])) + message(port(2, [lane(0)]))}, known, {})
+    assert {name: (view.node, view.peer) for name, view in found.items()} == {"s:1": ("s", "a:1")}
 
 
 def test_rounds_differ_and_repeat_with_their_seed() -> None:
@@ -176,4 +177,4 @@ def test_a_config_that_cannot_be_is_refused_with_the_key(override: str, word: st
 
 
 def test_ports_are_named_for_people() -> None:
-    assert str(Held(Port(PORT.node, 4), 1, 0, 20)) == f"{PORT.node}:4 lane 1: 20 B"
+    assert str(Held(Port(PORT.node, 4), "nccl", 0, 20)) == f"{PORT.node}:4 nccl: 20 B"

@@ -76,7 +76,7 @@ def sampler(private_network: None) -> Iterator[Sampler]:
 def test_a_series_has_a_sample_a_period_from_begin_to_end(sampler: Sampler) -> None:
     for _ in range(2):
         started = time.monotonic()
-        sampler.begin()
+        sampler.begin({})
         time.sleep(0.3)
         taken = sampler.end()
         ended = time.monotonic()
@@ -97,7 +97,7 @@ def test_a_series_has_a_sample_a_period_from_begin_to_end(sampler: Sampler) -> N
 @pytest.mark.root
 def test_a_series_that_ends_as_it_begins_has_a_sample_of_each(sampler: Sampler) -> None:
     for _ in range(3):
-        sampler.begin()
+        sampler.begin({})
         begun = time.monotonic()
         taken = sampler.end()
         # A busy machine may let a period pass in between; never is there less than one sample of each.
@@ -108,7 +108,7 @@ def test_a_series_that_ends_as_it_begins_has_a_sample_of_each(sampler: Sampler) 
 
 @pytest.mark.root
 def test_queues_that_change_within_a_series_are_told(sampler: Sampler) -> None:
-    sampler.begin()
+    sampler.begin({})
     with Netlink() as link:
         time.sleep(0.1)
         link.send(replace_requests(PORT, plan_lanes(QueueConfig(), Queueing.SHARED)))
