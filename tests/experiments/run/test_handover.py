@@ -136,7 +136,7 @@ def test_a_directory_that_somebody_else_makes_meanwhile_stays_theirs(
         make(name, **place)
         make(name, **place)
 
-    monkeypatch.setattr(handover.os, "mkdir", make_after_somebody)
+    monkeypatch.setattr(os, "mkdir", make_after_somebody)
     monkeypatch.setattr(handover, "_hand_over_itself", lambda directory: pytest.fail("it is not ours to give"))
     make_for_user(tmp_path / "results")
     assert (tmp_path / "results").is_dir()
@@ -156,6 +156,6 @@ def test_a_directory_that_is_replaced_as_it_is_made_is_not_handed_over(
         else:
             others.rename(tmp_path / name)
 
-    monkeypatch.setattr(handover.os, "mkdir", make_other)
+    monkeypatch.setattr(os, "mkdir", make_other)
     with pytest.raises(ResultError, match="results: was replaced while it was made"):
         make_for_user(tmp_path / "results")

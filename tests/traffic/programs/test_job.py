@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,6 @@ from fabric.world.agents import AgentPool
 from tests.rows import columns_of_programs
 from topologies.load import load_fabric
 from traffic.job import Stage
-from traffic.programs import environment
 from traffic.programs.job import ProgramConfig, ProgramJob
 
 FABRIC = load_fabric("fire_flyer_2_tiny")
@@ -120,7 +120,7 @@ def test_its_sockets_have_the_tos_of_the_service_level(
 
 
 def test_without_a_compiler_a_lane_is_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment.shutil, "which", lambda _: None)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(Exception, match="a lane for a program needs a C library of ours built: apt-get install gcc"):
         make("true", ServiceLevel.NCCL)
 
