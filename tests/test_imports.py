@@ -37,7 +37,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "topologies": (("zoned_fat_tree", "rates"), ("load", "summary", "draw")),
     "controllers": (("routing", "task"), ("planning",), ("app",), ("client",)),
     "traffic": (
-        ("job", "program_group", "transport", "metrics", "congestion_control"),
+        ("job", "program_group", "repeating", "transport", "metrics", "congestion_control"),
         ("collectives", "storage", "flows", "programs"),
     ),
     "experiments": (("run",), (QUESTIONS,), ("registry",), ("launching",), ("commands",), ("cli",)),

@@ -25,7 +25,6 @@ TO_SPLIT = {
     "FlowRule": 13,
     "_SwitchPlanner": 13,
     "_Branch": 14,
-    "CollectiveJob": 18,
     "StorageClient": 19,
     "Wire": 17,
 }

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +34,7 @@ from traffic.collectives.rank import (
 )
 from traffic.job import Halt, Play, Records, Stage
 from traffic.program_group import FAILURES_TIMEOUT_S, ProgramGroup, ProgramsFailedError
+from traffic.repeating import Repeating
 
 REPORT_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 10.0
@@ -104,6 +104,22 @@ class Collective:
     ideal_step_s: float
 
 
+@dataclass(frozen=True)
+class _Data:
+    """What ranks add up, and the directory that it is in."""
+
+    files: tempfile.TemporaryDirectory[str]
+    dataset: Dataset
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """A phase that is played, with the rows of its steps and restarts so far."""
+
+    name: str = ""
+    records: Records = field(default_factory=Records)
+
+
 class CollectiveJob:
     """A :class:`traffic.job.Job` that repeats an allreduce over ``ranks``, one step after another, while it plays.
 
@@ -125,39 +141,39 @@ class CollectiveJob:
         self.level = collective.level
         self.name = name or self.level.label
         self.ranks = tuple(ranks)
-        self.step_timeout_s = step_timeout_s(config, collective.ideal_step_s)
         self._stage = stage
         self._collective = collective
         self._config = config
         self._address_of = address_of or nic_address(stage)
-        self._files: tempfile.TemporaryDirectory[str] | None = None
         self._programs: ProgramGroup[int] = ProgramGroup(stage, collective.name)
+        self._data: _Data | None = None
         self._next_step = 0
-        self._phase = ""
-        self._steps: list[dict[str, Any]] = []
-        self._restarts: list[dict[str, Any]] = []
-        self._dataset: Dataset | None = None
-        self._halting = threading.Event()
-        self._player: threading.Thread | None = None
-        self._error: Exception | None = None
+        self._phase = _Phase()
+        self._stepping = Repeating()
+
+    @property
+    def step_timeout_s(self) -> float:
+        """What a step may take."""
+        return step_timeout_s(self._config, self._collective.ideal_step_s)
 
     def start(self) -> None:
         """Fork the ranks and connect them. Raises TrafficError naming a rank that did not come up."""
-        self._files = tempfile.TemporaryDirectory(prefix=f"{self.level.label}-")
-        self._dataset = Dataset.write(
-            Path(self._files.name),
+        files = tempfile.TemporaryDirectory(prefix=f"{self.level.label}-")
+        dataset = Dataset.write(
+            Path(files.name),
             len(self.ranks),
             self._collective.buffers_per_rank,
             self._config.size // ELEMENT_BYTES,
             self._stage.seed,
             self._collective.schedule.longest_piece,
         )
+        self._data = _Data(files, dataset)
         self._start_ranks()
 
     def _start_ranks(self) -> None:
-        assert self._dataset is not None, "start() has written it"
+        assert self._data is not None, "start() has written it"
         for rank in range(len(self.ranks)):
-            self._fork(rank, self._dataset)
+            self._fork(rank, self._data.dataset)
         listening = self._collect("listening", START_TIMEOUT_S)
         self._programs.order([message.endpoint for message in listening])
         self._collect("connections", START_TIMEOUT_S)
@@ -183,8 +199,7 @@ class CollectiveJob:
         Ranks that were still waiting to begin again when the phase before ended are started anew.
         """
         self._begin(phase)
-        self._player = threading.Thread(target=self._step_until_halted, daemon=True)
-        self._player.start()
+        self._stepping.start(self._step_or_restart)
 
     def halt(self) -> Records:
         """End after the step under way and return rows of all steps of the phase.
@@ -192,14 +207,10 @@ class CollectiveJob:
         Waits for that step at most its timeout, and for one attempt to begin again, if one is under way. Raises
         TrafficError if a rank failed or its sum was wrong.
         """
-        self._halting.set()
-        if self._player is not None:
-            self._player.join(self.step_timeout_s + REPORT_TIMEOUT_S + self._restart_patience_s())
-            if self._player.is_alive():
-                raise TrafficError(self._not_ended())
-            self._player = None
-        if self._error is not None:
-            raise self._error
+        self._stepping.halt()
+        if not self._stepping.join(self.step_timeout_s + REPORT_TIMEOUT_S + self._restart_patience_s()):
+            raise TrafficError(self._not_ended())
+        self._stepping.raise_error()
         return self._finish()
 
     def run_steps(self, count: int, phase: str = "") -> Records:
@@ -219,21 +230,21 @@ class CollectiveJob:
 
     def close(self) -> None:
         """End the ranks and remove the data."""
-        self._halting.set()
-        if self._player is None:
+        self._stepping.halt()
+        if self._stepping.thread is None:
             self._programs.close()
         else:
-            self._programs.close_at_once()  # The player sees them go, whatever it waits for.
-            self._player.join(CLOSE_TIMEOUT_S)
-        if self._files is not None:
-            self._files.cleanup()
+            self._programs.close_at_once()  # The thread sees them go, whatever it waits for.
+            self._stepping.join(CLOSE_TIMEOUT_S)
+        if self._data is not None:
+            self._data.files.cleanup()
 
     def _begin(self, phase: str) -> None:
-        if self._dataset is None:
+        if self._data is None:
             raise TrafficError(f"{self._collective.name}: has not started; call start() before play()")
         self._start_missing_ranks()
-        self._phase, self._steps, self._restarts, self._error = phase, [], [], None
-        self._halting.clear()
+        self._phase = _Phase(phase)
+        self._stepping.prepare()
         self._sample()
 
     def _start_missing_ranks(self) -> None:
@@ -242,22 +253,15 @@ class CollectiveJob:
             self._start_ranks()
 
     def _sample(self) -> None:
-        self._programs.order(Play(self._phase))
+        self._programs.order(Play(self._phase.name))
         self._collect("samples begun", REPORT_TIMEOUT_S)
 
     def _finish(self) -> Records:
-        records = Records(steps=self._steps, restarts=self._restarts)
+        records = self._phase.records
         self._programs.order(Halt())
         for message in self._collect("rows", REPORT_TIMEOUT_S):
             records.extend(message)
         return records
-
-    def _step_until_halted(self) -> None:
-        try:
-            while not self._halting.is_set():
-                self._step_or_restart()
-        except Exception as error:  # Whatever it is, halt() raises it where the experiment sees it.
-            self._error = error
 
     def _step_or_restart(self) -> None:
         try:
@@ -273,16 +277,16 @@ class CollectiveJob:
         failed = time.monotonic()
         resumed = math.nan
         self._programs.end_at_once()
-        while math.isnan(resumed) and not self._halting.is_set():
+        while math.isnan(resumed) and not self._stepping.is_halting:
             try:
                 self._start_ranks()
                 self._sample()
                 resumed = time.monotonic()
             except StalledError:
                 self._programs.end_at_once()
-        self._restarts.append(
+        self._phase.records.restarts.append(
             {
-                "phase": self._phase,
+                "phase": self._phase.name,
                 "service_level": self.level.label,
                 "step": self._next_step,
                 "failed_s": failed,
@@ -299,9 +303,9 @@ class CollectiveJob:
 
     def _step(self) -> None:
         done = self._order_step()
-        self._steps.append(
+        self._phase.records.steps.append(
             {
-                "phase": self._phase,
+                "phase": self._phase.name,
                 "service_level": self.level.label,
                 "step": done[0].step,
                 "ranks": len(self.ranks),

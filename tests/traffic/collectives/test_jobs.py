@@ -160,8 +160,8 @@ def test_warming_up_is_checked_and_no_row_tells_of_it(stage: Stage) -> None:
 
 def spoil(job: CollectiveJob, element: int) -> None:
     """Change one expected value in the file that all ranks map."""
-    assert job._files is not None
-    path = Path(job._files.name) / "expected.f32"
+    assert job._data is not None
+    path = Path(job._data.files.name) / "expected.f32"
     np.memmap(path, dtype=np.float32, mode="r+")[element] += 1
 
 
@@ -253,7 +253,7 @@ def test_a_job_that_stalls_begins_again_from_its_last_whole_step(stage: Stage) -
         job.play("stopped")
         time.sleep(0.3)
         job._programs.handles[2].send_signal(signal.SIGSTOP)
-        wait_until(lambda: bool(job._restarts) and job._next_step > job._restarts[0]["step"], "a step after a restart")
+        wait_until(lambda: has_begun_again(job), "a step after a restart")
         records = job.halt()
     (restart,) = records.restarts
     print(restart)
@@ -265,6 +265,12 @@ def test_a_job_that_stalls_begins_again_from_its_last_whole_step(stage: Stage) -
     assert again["started_s"] > restart["failed_s"]
     # Either another rank waited in vain, or the stopped one had only to say that it was done.
     assert "for 1 s" in restart["reason"] or "within 1 s" in restart["reason"] or "no end of step" in restart["reason"]
+
+
+def has_begun_again(job: CollectiveJob) -> bool:
+    """Whether a step has ended after the first restart."""
+    restarts = job._phase.records.restarts
+    return bool(restarts) and job._next_step > restarts[0]["step"]
 
 
 class StoppedAtBirth:
@@ -289,7 +295,7 @@ def test_a_job_whose_restart_stalls_tries_until_it_works(stage: Stage, monkeypat
         births = StoppedAtBirth(job, monkeypatch, attempts=2)
         job.play("stopped")
         job._programs.handles[2].send_signal(signal.SIGSTOP)
-        wait_until(lambda: bool(job._restarts) and job._next_step > job._restarts[0]["step"], "a step after a restart")
+        wait_until(lambda: has_begun_again(job), "a step after a restart")
         records = job.halt()
     assert births.stopped == 2
     (restart,) = records.restarts
@@ -323,7 +329,7 @@ def test_a_job_is_closed_while_it_begins_again(stage: Stage, monkeypatch: pytest
     job.play("stopped")
     job._programs.handles[2].send_signal(signal.SIGSTOP)
     wait_until(lambda: births.stopped > 0, "an attempt to begin again")
-    player = job._player
+    player = job._stepping.thread
     began = time.monotonic()
     job.close()
     assert time.monotonic() - began < 8
