@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from experiments.run.definition import HOME, Experiment
 from fabric.config import checked, read_yaml, unknown_key, with_overrides
 from fabric.errors import ConfigError, ResultError
 from fabric.tables import TABLES
+from fabric.world.packages import know_packages
 from topologies.load import fabric_of
 
 _DEFINITION = "experiment.py"
@@ -36,15 +36,14 @@ def _defined(package: str, folder: Path) -> Experiment:
 
 
 def _elsewhere(folder: Path) -> Experiment:
-    """Return the experiment of a folder that is not ours: a package by the folder's name. Raises ConfigError."""
-    start, package = folder / "__init__.py", folder.name
-    spec = importlib.util.spec_from_file_location(package, start, submodule_search_locations=[str(folder)])
-    if not start.is_file() or spec is None or spec.loader is None:
+    """Return the experiment of a folder that is not ours: a package by the folder's name, which programs in hosts know,
+    too. Raises ConfigError."""
+    package = folder.name
+    if not (folder / "__init__.py").is_file():
         raise ConfigError(str(folder), [f"has {_DEFINITION} and no __init__.py; add one, it may be empty"])
     known = importlib.util.find_spec(package)
     if known is None:
-        sys.modules[package] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[package])
+        know_packages({package: str(folder)})
     elif list(known.submodule_search_locations or ()) != [str(folder)]:
         raise ConfigError(str(folder), [f"has the name of the Python package {package!r}; rename the folder"])
     return _defined(package, folder)

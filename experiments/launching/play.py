@@ -22,6 +22,7 @@ from experiments.run.definition import Experiment
 from experiments.run.handover import copy_to_user
 from experiments.run.live import bring_up
 from experiments.run.preload import PRELOAD
+from experiments.run.record import write_run
 from experiments.run.session import Session
 from fabric.errors import FabricError
 from fabric.model.lanes import plan_lanes
@@ -91,7 +92,7 @@ def _play(
         stack.callback(pool.stop)
         session = Session.of(config, live, pool, tell, progress, experiment.tables)
         summary = tell_congestion(session, experiment.run(session, config))
-        session.write(draft, experiment.in_manifest, resolved, summary, order.command)
+        write_run(session, draft, experiment.in_manifest, resolved, summary, order.command)
 
 
 def _save_logs(draft: ResultWriter, directory: Path, report: Report) -> None:

@@ -80,6 +80,11 @@ class RunConfig(Strict):
         return self.sample_period
 
     @property
+    def commands(self) -> tuple[str, ...]:
+        """The commands of users' programs that play in it: a guest sees the directories that they name."""
+        return ()
+
+    @property
     def queueings_played(self) -> tuple[Queueing, ...]:
         """The queueings that a run plays, the first first."""
         return (Queueing.SHARED,)

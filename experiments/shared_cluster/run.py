@@ -15,7 +15,7 @@ from pydantic import Field
 
 from controllers.planning.paths import path_load
 from experiments.run.config import RunConfig
-from experiments.run.job_config import Allocation, AnyJobConfig, PlacedJob, job_faults, place_jobs
+from experiments.run.job_config import Allocation, AnyJobConfig, PlacedJob, ProgramJobConfig, job_faults, place_jobs
 from experiments.run.job_metrics import collective_medians, sent_by_port
 from experiments.run.jobs import started
 from experiments.run.session import PhaseOutcome, Session
@@ -26,6 +26,7 @@ from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Port
 from fabric.units import format_time
 from traffic import metrics
+from traffic.programs.job import ENDED, STOPPED
 
 QUESTION = "What do jobs that share a fabric cost each other, and which ports do they share?"
 TOGETHER = "together"
@@ -45,6 +46,11 @@ class SharedClusterConfig(RunConfig):
     def queueings_played(self) -> tuple[Queueing, ...]:
         """The one."""
         return (self.queueing,)
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """Those of its jobs."""
+        return tuple(job.command for job in self.jobs if isinstance(job, ProgramJobConfig))
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
@@ -127,14 +133,26 @@ def job_metrics(session: Session, one: PlacedJob, phase: str) -> dict[str, float
             found[f"{operation}.bandwidth_Bps"] = float(ended["size_bytes"].sum()) / played_s
             found |= {f"{operation}.p50_s": latency.p50_s, f"{operation}.p99_s": latency.p99_s}
             found[f"{operation}.operations"] = float(len(ended))
-    return found
+    return found | _program_metrics(rows["operations"], played_s)
+
+
+def _program_metrics(operations: pd.DataFrame, played_s: float) -> dict[str, float]:
+    """Return what the hosts of a program sent, how many of its processes ended by themselves, and how long they took
+    in the median."""
+    processes = operations[operations["operation"].isin([ENDED, STOPPED])]
+    if processes.empty or played_s <= 0:
+        return {}
+    ended = processes[processes["operation"] == ENDED]
+    found = {f"{ENDED}.bandwidth_Bps": float(processes["size_bytes"].sum()) / played_s}
+    found[f"{ENDED}.ended"] = float(len(ended))
+    return found | ({f"{ENDED}.p50_s": metrics.operation_latency(ended).p50_s} if len(ended) else {})
 
 
 def _of(table: pd.DataFrame, phase: str, job: str) -> pd.DataFrame:
     return table[(table["phase"] == phase) & (table["job"] == job)]
 
 
-_SPEEDS = ("algbw_Bps", "read.bandwidth_Bps", "write.bandwidth_Bps", "flow.bandwidth_Bps")
+_SPEEDS = ("algbw_Bps", "read.bandwidth_Bps", "write.bandwidth_Bps", "flow.bandwidth_Bps", "program.bandwidth_Bps")
 """What a job is measured by: the first that it has."""
 
 
@@ -182,7 +200,7 @@ def _jobs_table(
         "title": "Jobs",
         "columns": ["job", "kind", "nodes", "lane", "played", "alone", "together", "slowdown"],
         "rows": rows,
-        "note": "algbw (median step) of collectives, bandwidth of reads or flows of the others, while the job played",
+        "note": "algbw (median step) of collectives, bandwidth of reads or flows, what hosts of programs sent",
     }
 
 

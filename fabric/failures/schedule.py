@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -88,27 +88,6 @@ class Schedule:
     def ends_s(self) -> float:
         """When the last event is; 0 if there is none."""
         return self.events[-1].at_s if self.events else 0.0
-
-    def states_at(self, at_s: float) -> Mapping[Link, LinkState]:
-        """Return the state of every link that is not whole at a time; an event at that time counts."""
-        states = {event.link: event.state for event in self.events if event.at_s <= at_s}
-        return {link: state for link, state in states.items() if state != WHOLE}
-
-    def down_at(self, at_s: float) -> frozenset[Link]:
-        """Return the links without carrier at a time."""
-        return frozenset(link for link, state in self.states_at(at_s).items() if not state.up)
-
-    def intervals(self) -> tuple[LinkFailure, ...]:
-        """Return the stretches in which a link is in one state other than whole, in order of their beginning."""
-        found = [stretch for link in self.links for stretch in self._stretches(link)]
-        return tuple(sorted(found, key=lambda one: (one.began_s, one.link.a)))
-
-    def _stretches(self, link: Link) -> Iterator[LinkFailure]:
-        events = [event for event in self.events if event.link == link]
-        ends = [event.at_s for event in events[1:]] + [math.inf]
-        for event, ended_s in zip(events, ends, strict=True):
-            if event.state != WHOLE:
-                yield LinkFailure(link, event.at_s, ended_s, event.state, event.causes)
 
     def until(self, end_s: float) -> Schedule:
         """Return what of the schedule happens before ``end_s``."""

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from fabric.emulation.build import Emulation
 from fabric.queueing import vl
+from fabric.queueing.lossless import lane_names
 from fabric.queueing.vl_samples import VlReader
 from fabric.stalls.causes import Stall, StallLedger, stalls
-from fabric.stalls.waits import PortEnds, PortView, deadlocks, describe
+from fabric.stalls.waits import LaneNames, ObservedPort, PortView, deadlocks, describe
 from fabric.world import inside
 from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.datapath import SWITCH_NICENESS
@@ -30,9 +31,10 @@ class AuditSetup:
     ``leaving_limit_s``: how long it takes at most until what nothing holds back has left an input buffer.
     """
 
-    ports: Mapping[Path | None, Mapping[int, PortEnds]]
+    ports: Mapping[Path | None, Mapping[int, ObservedPort]]
     limit_s: float
     leaving_limit_s: float
+    names: LaneNames
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class StallAudit:
     """The run's end of the process."""
 
     def __init__(self, pool: AgentPool, emulation: Emulation, limit_s: float, leaving_limit_s: float) -> None:
-        setup = AuditSetup(audited_ports(emulation), limit_s, leaving_limit_s)
+        setup = AuditSetup(audited_ports(emulation), limit_s, leaving_limit_s, lane_names(emulation.lane_plan))
         self._agent: AgentHandle = pool.start("stall audit", "this world", audit, setup, None)
         self._agent.receive(_ANSWER_TIMEOUT_S, "report that it is ready")
 
@@ -63,12 +65,13 @@ class StallAudit:
         return self._agent.receive_a(AuditReport, _ANSWER_TIMEOUT_S, "report of stalls")
 
 
-def audited_ports(emulation: Emulation) -> dict[Path | None, dict[int, PortEnds]]:
+def audited_ports(emulation: Emulation) -> dict[Path | None, dict[int, ObservedPort]]:
     """Return all ports of a fabric by namespace and interface index."""
-    found: dict[Path | None, dict[int, PortEnds]] = {}
+    found: dict[Path | None, dict[int, ObservedPort]] = {}
     for port, link in emulation.fabric.directed_ports():
         namespace = emulation.namespace_of(port.node)
-        found.setdefault(namespace, {})[emulation.indices[port]] = PortEnds.of(port, link)
+        audited = ObservedPort.of(port, link)
+        found.setdefault(namespace, {})[emulation.indices[port]] = audited
     return found
 
 
@@ -92,7 +95,7 @@ def _look_on(agent: Agent, setup: AuditSetup, sockets: Mapping[Path | None, Netl
         dumps = {namespace: sock.dump_qdiscs() for namespace, sock in sockets.items()}
         looks += 1
         if any(_has_old_stall(dump, least_ns) for dump in dumps.values()):
-            ports = views(dumps, setup.ports)
+            ports = views(dumps, setup.ports, setup.names)
             ledger.add(stalls(ports, least_ns))
             circles.update(dict.fromkeys(map(describe, deadlocks(ports))))
         else:
@@ -111,11 +114,11 @@ def _has_old_stall(dump: bytes, least_ns: int) -> bool:
 
 
 def views(
-    dumps: Mapping[Path | None, bytes], ports: Mapping[Path | None, Mapping[int, PortEnds]]
+    dumps: Mapping[Path | None, bytes], ports: Mapping[Path | None, Mapping[int, ObservedPort]], names: LaneNames
 ) -> dict[str, PortView]:
     """Return all ports in the dumps of all namespaces by their names."""
     return {
-        one.port: PortView(one.node, one.peer, stats)
+        one.port: PortView(one.node, one.peer, stats, names)
         for namespace, dump in dumps.items()
         for index, stats in vl.read(dump).items()
         if (one := ports[namespace].get(index)) is not None

@@ -8,36 +8,30 @@ merely busy. A cycle that nothing can break is a deadlock: InfiniBand's routes m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
+from fabric.model.lanes import PortLane
 from fabric.model.network import Link, Port
-from fabric.queueing.vl import PortStats
-
-
-@dataclass(frozen=True, order=True)
-class PortLane:
-    """A lane of a port, which is named as in results: ``z0l03:7``. Its number is what the qdisc calls it."""
-
-    port: str
-    lane: int
-
-    def __str__(self) -> str:
-        return f"{self.port} lane {self.lane}"
+from fabric.queueing.vl import LaneStats, PortStats
 
 
 @dataclass(frozen=True)
-class PortEnds:
-    """A port as a process that reads its statistics knows it: its name, as in results, of which node, and the port at
-    the other end of its link."""
+class ObservedPort:
+    """A port by its name (``z0l03:7``), of which node, and the port at the other end of its link."""
 
     port: str
     node: str
     peer: str
 
     @classmethod
-    def of(cls, port: Port, link: Link) -> PortEnds:
-        """Return those of a port of a fabric."""
+    def of(cls, port: Port, link: Link) -> ObservedPort:
+        """Return a port of a fabric, at an end of ``link``."""
         return cls(str(port), port.node.name, str(link.other(port)))
+
+
+LaneNames = Mapping[int, str]
+"""The names of lanes by the numbers of their virtual lanes; a virtual lane without one is called by its number."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +41,16 @@ class PortView:
     node: str
     peer: str
     stats: PortStats
+    names: LaneNames = field(default_factory=dict)
+
+    def name_of(self, number: int) -> str:
+        """Return the name of a virtual lane."""
+        return self.names.get(number, str(number))
+
+    @cached_property
+    def lanes(self) -> dict[str, LaneStats]:
+        """The statistics of each lane by its name."""
+        return {self.name_of(number): stats for number, stats in self.stats.lanes.items()}
 
 
 Waits = dict[PortLane, dict[PortLane, int]]
@@ -65,9 +69,9 @@ def waits(ports: Mapping[str, PortView]) -> Waits:
             entered = name_of.get((view.node, wait.input_index))
             if entered is None:
                 continue  # It came by an interface that is no more.
-            waiting = PortLane(ports[entered].peer, wait.input_lane)
+            waiting = PortLane(ports[entered].peer, view.name_of(wait.input_lane))
             if waiting in found:
-                found[waiting][PortLane(name, wait.lane)] = wait.bytes
+                found[waiting][PortLane(name, view.name_of(wait.lane))] = wait.bytes
     return found
 
 
@@ -94,15 +98,15 @@ def describe(cycle: tuple[PortLane, ...]) -> str:
 
 def _stalled(ports: Mapping[str, PortView]) -> list[PortLane]:
     return [
-        PortLane(name, lane.lane)
+        PortLane(name, lane)
         for name, view in ports.items()
-        for lane in view.stats.lanes.values()
-        if lane.stalled_since_ns
+        for lane, stats in view.lanes.items()
+        if stats.stalled_since_ns
     ]
 
 
 def _taken(ports: Mapping[str, PortView], lane: PortLane) -> int:
-    return ports[lane.port].stats.lanes[lane.lane].used_bytes
+    return ports[lane.port].lanes[lane.lane].used_bytes
 
 
 def _cycles(graph: Mapping[PortLane, list[PortLane]]) -> list[tuple[PortLane, ...]]:

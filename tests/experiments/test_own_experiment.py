@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -16,8 +18,10 @@ from experiments import RunSpec, launch, load
 from experiments.cli import main
 from experiments.launching.run_result import RunResult
 from experiments.registry import EXPERIMENTS, resolve
-from experiments.run.session import Session
+from experiments.run.run_tables import RunTables
 from fabric.errors import ConfigError, ResultError
+from fabric.world import packages
+from fabric.world.agents import AgentPool
 from tests.experiments.own_results import own_result
 from tests.synthetic_result import Recipe, write_result
 
@@ -75,15 +79,26 @@ FIGURES = (FigureSpec("idlers", "How long each host was idle.", idlers),)
 """
 
 
+PROGRAM = """
+from own_question.counting import count
+
+
+def report_a_count(agent, arguments):
+    agent.report((agent.host, count(arguments)))
+"""
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """An experiment: its YAML, its definition, and a module of its own."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An experiment: its YAML, its definition, a module of its own, and a program."""
+    monkeypatch.setattr(packages._FINDER, "folders", {})
     own = tmp_path / "own_question"
     own.mkdir()
     (own / "__init__.py").touch()
     (own / "experiment.py").write_text(DEFINITION)
     (own / "figures.py").write_text(FIGURES)
     (own / "counting.py").write_text("def count(fabric):\n    return len(fabric.hosts)\n")
+    (own / "programs.py").write_text(PROGRAM)
     (own / "own_question.yaml").write_text("experiment: own_question\ntopology: fire_flyer_2_tiny\nseconds: 0.3\n")
     yield own
     forget()
@@ -201,10 +216,8 @@ def test_a_result_of_an_experiment_that_we_never_had_is_read(tmp_path: Path) -> 
 
 
 def test_rows_of_a_table_that_nobody_declared_are_refused_while_the_run_goes_on() -> None:
-    session = Session.__new__(Session)  # One that plays has a fabric.
-    session.own_tables, session._frames = {}, {}
     with pytest.raises(ResultError, match="table idlers: is not declared; give it to the experiment's tables"):
-        session.keep_frame("idlers", pd.DataFrame({"idle_s": [1.0]}))
+        RunTables().keep_frame("idlers", pd.DataFrame({"idle_s": [1.0]}))
 
 
 def test_a_table_of_every_results_name_is_refused(folder: Path) -> None:
@@ -212,6 +225,19 @@ def test_a_table_of_every_results_name_is_refused(folder: Path) -> None:
     (folder / "experiment.py").write_text(text.replace('{"idlers": IDLERS}', '{"steps": IDLERS}'))
     with pytest.raises(ConfigError, match="tables: every result has steps; rename yours"):
         resolve(str(folder), [])
+
+
+def test_programs_of_a_folder_run_in_processes_of_their_own(folder: Path) -> None:
+    resolve(str(folder), [])
+    program = importlib.import_module("own_question.programs").report_a_count
+    pool = AgentPool()
+    try:
+        assert pool.start("program", "z0h000", program, SimpleNamespace(hosts="abc"), None).receive(20, "count") == (
+            "z0h000",
+            3,
+        )
+    finally:
+        pool.stop()
 
 
 @pytest.mark.guest

@@ -97,27 +97,14 @@ def run_in_guest(
     Raises EmulationError if the guest could not run the program to its end, with nothing of it left on the host.
     """
     kernel = kernel or require()
-    program = _program(argv)
-    job = _Job(
-        argv=(program, *argv[1:]),
-        directory=Path.cwd(),
-        keep=directories_to_keep(
-            [*keep, Path.cwd(), *_own_directories(), Path(program).parent, *([bytecode] if bytecode else [])]
-        ),
-        environment={
-            **guest_environment(os.environ if environment is None else environment, seed),
-            **({"PYTHONPYCACHEPREFIX": str(CONTROL / BYTECODE)} if bytecode else {}),
-        },
-        seed=seed,
-    )
+    job = _job(argv, keep, os.environ if environment is None else environment, seed, bytecode)
     dialogue = None if ask is None else Dialogue(ask)
     with (
         _control_directory() as control,
         _processor_of_its_own() as processor,
         nullcontext() if dialogue is None else dialogue.open(control),
     ):
-        (control / "job").write_bytes(job.encoded())
-        for name, content in (handed or {}).items():
+        for name, content in {"job": job.encoded(), **(handed or {})}.items():
             (control / name).write_bytes(content)
         if bytecode is not None:
             (control / BYTECODE).symlink_to(bytecode.resolve())
@@ -132,6 +119,22 @@ def run_in_guest(
             if console_log is not None:
                 shutil.copyfile(control / "console", console_log)
         return _exit_code(control, ending, memory_bytes)
+
+
+def _job(
+    argv: Sequence[str], keep: Sequence[Path], environment: Mapping[str, str], seed: int, bytecode: Path | None
+) -> _Job:
+    """Return what the guest is to do; the arguments are those of :func:`run_in_guest`."""
+    program = _program(argv)
+    kept = [*keep, Path.cwd(), *_own_directories(), Path(program).parent, *([bytecode] if bytecode else [])]
+    compiled = {"PYTHONPYCACHEPREFIX": str(CONTROL / BYTECODE)} if bytecode else {}
+    return _Job(
+        argv=(program, *argv[1:]),
+        directory=Path.cwd(),
+        keep=directories_to_keep(kept),
+        environment={**guest_environment(environment, seed), **compiled},
+        seed=seed,
+    )
 
 
 def in_guest() -> bool:

@@ -21,6 +21,7 @@ from experiments.link_flap.cuts import (
 from fabric.errors import ConfigError
 from fabric.model.identity import Role
 from fabric.model.network import Tier
+from tests.schedules import down_at
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_small")
@@ -84,8 +85,8 @@ def test_cuts_take_places_in_turn_and_never_overlap() -> None:
         (cut.number,) for cut in cuts for _ in cut.target.links
     ]
     for cut in cuts:
-        assert schedule.down_at(cut.at_s + 0.1) == frozenset(cut.target.links)
-        assert not schedule.down_at(cut.ends_s + 0.1)
+        assert down_at(schedule, cut.at_s + 0.1) == frozenset(cut.target.links)
+        assert not down_at(schedule, cut.ends_s + 0.1)
 
 
 def test_covering_flows_cross_every_link_that_any_flow_does() -> None:

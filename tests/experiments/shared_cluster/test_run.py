@@ -182,3 +182,24 @@ def test_slowdown_is_of_what_a_job_is_measured_by() -> None:
     assert slowdown({"algbw_Bps": 3.0}, {"algbw_Bps": 2.0}) == 1.5
     assert slowdown({"read.bandwidth_Bps": 3.0, "write.bandwidth_Bps": 1.0}, {"read.bandwidth_Bps": 6.0}) == 0.5
     assert slowdown({"algbw_Bps": 3.0}, {}) is None
+
+
+def test_a_program_is_placed_by_its_nodes_and_its_command_is_known_to_the_run() -> None:
+    programs = {"name": "mine", "kind": "program", "nodes": 3, "command": "python3 /tmp/x/a.py --peers 3"}
+    config = configured([programs, train("a")])
+    assert config.commands == ("python3 /tmp/x/a.py --peers 3",)
+    stage = Stage(SMALL, None, lambda node: None, 1)  # type: ignore[arg-type]
+    placed = place_jobs(config.jobs, stage, PLAN, Allocation.PACKED)[0]
+    assert (placed.job.level, len(placed.nodes), placed.loads) == (ServiceLevel.OTHER, 3, {})
+
+
+def test_a_program_is_measured_by_what_its_hosts_sent() -> None:
+    columns = ["phase", "job", "operation", "size_bytes", "started_s", "ended_s"]
+    rows = [["together", "a", "program", 600, 0.0, 3.0], ["together", "a", "program_stopped", 200, 0.0, 4.0]]
+    frames = {"jobs": session().table("jobs"), "steps": session().table("steps")[:0]}
+    frames["operations"] = pd.DataFrame(rows, columns=columns)
+    found = job_metrics(SimpleNamespace(table=frames.__getitem__), SimpleNamespace(name="a"), "together")  # type: ignore[arg-type]
+    assert found == {
+        "played_s": 6.0, "program.bandwidth_Bps": 800 / 6, "program.ended": 1.0, "program.p50_s": 3.0,
+    }  # fmt: skip
+    assert slowdown({"program.bandwidth_Bps": 4.0}, found) == pytest.approx(4.0 * 6 / 800)

@@ -71,7 +71,7 @@ def test_counters_of_a_lane_are_those_of_other_queues_too() -> None:
 
 def test_a_reader_follows_queues_that_are_replaced() -> None:
     """Of the recorded queues that drop, and of lossless ones after them, and back."""
-    from tests.fabric.queueing.test_htb import DUMP, read
+    from tests.fabric.queueing.test_counters import DUMP, read
 
     reader = QueueReader()
     before = read(reader, DUMP)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from fabric.model.lanes import PortLane
 from fabric.queueing.vl import Wait
 from fabric.stalls.causes import Cause, Stall, StallLedger, stalls
-from fabric.stalls.waits import PortLane, PortView
+from fabric.stalls.waits import PortView
 from tests.fabric.queueing.vl_dumps import lane, port
 
 INDEX = {name: i for i, name in enumerate(("ab", "ba", "bc", "cb", "cd", "dc", "ca", "ac"), start=1)}
 SINCE_NS, NOW_NS = 100, 1000
-AB = PortLane("ab", 0)
+AB = PortLane("ab", "0")
 
 
 def view(
@@ -46,7 +47,7 @@ def cause_of(views: Mapping[str, PortView]) -> tuple[Cause, PortLane | None]:
 
 
 def test_a_chain_that_leads_to_a_link_that_sends_is_explained_by_it() -> None:
-    assert cause_of(chain(sending=True)) == (Cause.BUSY, PortLane("cd", 0))
+    assert cause_of(chain(sending=True)) == (Cause.BUSY, PortLane("cd", "0"))
 
 
 def test_only_stalls_as_long_as_asked_for_are_told_with_their_times() -> None:
@@ -76,7 +77,7 @@ def test_a_circle_with_a_way_out_is_explained_by_it() -> None:
         view("ca", stalled=True, waits={"cb": 450}),
         view("cd", sending=True, waits={"cb": 450}),
     )
-    assert cause_of(circle) == (Cause.BUSY, PortLane("cd", 0))
+    assert cause_of(circle) == (Cause.BUSY, PortLane("cd", "0"))
 
 
 def test_what_waits_in_no_lane_is_on_its_way_out() -> None:

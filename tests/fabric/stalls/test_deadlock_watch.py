@@ -5,13 +5,13 @@ from __future__ import annotations
 from fabric.queueing.vl import Wait
 from fabric.queueing.vl_samples import VlReader
 from fabric.stalls.deadlock_watch import Watchdog, switch_ports
-from fabric.stalls.waits import PortEnds
+from fabric.stalls.waits import ObservedPort
 from tests.fabric.queueing.vl_dumps import lane, message, port
 from topologies.load import load_fabric
 
 NOW_NS = 10 * 10**9
-RING = {10 + i: PortEnds(f"s{i}-eth1", f"s{i}", f"s{(i + 1) % 3}-eth2") for i in range(3)} | {
-    20 + i: PortEnds(f"s{i}-eth2", f"s{i}", f"s{(i - 1) % 3}-eth1") for i in range(3)
+RING = {10 + i: ObservedPort(f"s{i}:1", f"s{i}", f"s{(i + 1) % 3}:2") for i in range(3)} | {
+    20 + i: ObservedPort(f"s{i}:2", f"s{i}", f"s{(i - 1) % 3}:1") for i in range(3)
 }
 """Three switches in a ring: port 1 of each sends to port 2 of the next."""
 
@@ -34,24 +34,24 @@ def look(watchdog: Watchdog, dump: bytes) -> str | None:
 
 
 def test_a_circle_that_stands_still_is_told_once_with_its_ports() -> None:
-    watchdog = Watchdog(RING, 1.0)
+    watchdog = Watchdog(RING, 1.0, {0: "storage"})
     told = look(watchdog, ring(10**9))
     assert told is not None
-    assert all(f"s{i}-eth1" in told for i in range(3))
-    assert "s0-eth2" not in told
+    assert all(f"s{i}:1 storage" in told for i in range(3))
+    assert "s0:2" not in told
     assert look(watchdog, ring(10**9)) is None
 
 
 def test_a_circle_that_has_just_formed_is_given_time() -> None:
-    assert look(Watchdog(RING, 1.0), ring(NOW_NS - 10**8)) is None
+    assert look(Watchdog(RING, 1.0, {0: "storage"}), ring(NOW_NS - 10**8)) is None
 
 
 def test_a_lane_that_can_send_breaks_a_circle() -> None:
-    assert look(Watchdog(RING, 1.0), ring(10**9, moving=1)) is None
+    assert look(Watchdog(RING, 1.0, {0: "storage"}), ring(10**9, moving=1)) is None
 
 
 def test_room_that_is_under_way_breaks_a_circle() -> None:
-    assert look(Watchdog(RING, 1.0), ring(10**9, used=8000)) is None
+    assert look(Watchdog(RING, 1.0, {0: "storage"}), ring(10**9, used=8000)) is None
 
 
 def test_ports_of_hosts_are_not_watched() -> None:
@@ -60,4 +60,4 @@ def test_ports_of_hosts_are_not_watched() -> None:
     watched = switch_ports(fabric, indices)
     assert len(watched) == sum(len(fabric.ports_of[switch]) for switch in fabric.switches)
     first = next(link for link in fabric.links if link.a.node.is_switch)
-    assert watched[indices[first.a]] == PortEnds(str(first.a), first.a.node.name, str(first.b))
+    assert watched[indices[first.a]] == ObservedPort(str(first.a), first.a.node.name, str(first.b))

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from fabric.model.lanes import PortLane
 from fabric.queueing.vl import Cause, FlowControl, LaneStats, PortStats, Wait
 from fabric.stalls import waits
-from fabric.stalls.waits import PortLane, PortView
+from fabric.stalls.waits import ObservedPort, PortView
+from topologies.load import load_fabric
 
 RING = ("ab", "bc", "ca")
 INDEX = {name: i for i, name in enumerate(("ab", "ba", "bc", "cb", "ca", "ac", "bx", "xb"), start=1)}
@@ -35,14 +38,28 @@ def ring(*, to_bx: int = 0, under_way: int = 0, bx_stalled: bool = False) -> dic
 
 def test_who_waits_for_whom_is_told_with_the_bytes() -> None:
     found = waits.waits(ring(to_bx=100))
-    assert found[PortLane("ab", 0)] == {PortLane("bc", 0): 800, PortLane("bx", 0): 100}
-    assert set(found) == {PortLane(name, 0) for name in RING}
+    assert found[PortLane("ab", "0")] == {PortLane("bc", "0"): 800, PortLane("bx", "0"): 100}
+    assert set(found) == {PortLane(name, "0") for name in RING}
 
 
 def test_a_cycle_that_nothing_can_end_is_a_deadlock_in_its_order() -> None:
     (cycle,) = waits.deadlocks(ring())
-    assert cycle == tuple(PortLane(name, 0) for name in RING)
-    assert "ab lane 0 -> bc lane 0 -> ca lane 0 -> ab lane 0" in waits.describe(cycle)
+    assert cycle == tuple(PortLane(name, "0") for name in RING)
+    assert "ab 0 -> bc 0 -> ca 0 -> ab 0" in waits.describe(cycle)
+
+
+def test_lanes_have_their_names_where_there_are_some() -> None:
+    names = {0: "storage"}
+    (cycle,) = waits.deadlocks({name: replace(view, names=names) for name, view in ring().items()})
+    assert str(cycle[0]) == "ab storage"
+
+
+def test_a_port_is_observed_by_the_names_that_users_have() -> None:
+    fabric = load_fabric("fire_flyer_2_tiny")
+    port, link = next((port, link) for port, link in fabric.directed_ports() if port.node.is_switch)
+    other = link.other(port)
+    found = ObservedPort.of(port, link)
+    assert found == ObservedPort(f"{port.node}:{port.number}", str(port.node), f"{other.node}:{other.number}")
 
 
 def test_a_cycle_with_a_way_out_is_none() -> None:
@@ -67,5 +84,5 @@ def test_a_lane_that_waits_for_a_deadlock_is_not_in_its_cycle() -> None:
 def test_what_came_by_an_interface_that_is_no_more_is_nobodys() -> None:
     ports = ring()
     del ports["ba"]
-    assert waits.waits(ports)[PortLane("ab", 0)] == {}
+    assert waits.waits(ports)[PortLane("ab", "0")] == {}
     assert waits.deadlocks(ports) == []
