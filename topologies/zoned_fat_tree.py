@@ -31,7 +31,7 @@ from pydantic import Field
 
 from fabric.config import RateBps, Strict, TimeS
 from fabric.errors import TopologyError
-from fabric.model.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role
+from fabric.model.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
 
 Count = Annotated[int, Field(ge=0)]
@@ -188,7 +188,8 @@ def _plug(
     free_ports: dict[int, list[int]],
 ) -> None:
     free_ports[zone][leaf] -= 1
-    builder.connect(node, _leaf(zone, leaf), spec.nic_rate, Tier.ACCESS, _ns(spec.link_delay))
+    address = nic_ip(node, zone)
+    builder.connect(node, _leaf(zone, leaf), spec.nic_rate, Tier.ACCESS, _ns(spec.link_delay), address)
 
 
 def _ns(time_s: float) -> int:

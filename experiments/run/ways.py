@@ -12,7 +12,7 @@ from controllers.planning.paths import nics_for, planned_paths
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Moves, plan_routes
 from controllers.routing import Policy, Routing
-from fabric.model.identity import NodeId
+from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Nic
 from fabric.stalls.congestion_trees import PortLane
@@ -78,8 +78,11 @@ class WayFinder:
     def _nics(self, flow: Flow) -> list[tuple[Nic, Nic]]:
         """Return the NICs at either end: storage nodes talk to each other in all of their zones."""
         source, sink = self.fabric.host_named(flow.host), self.fabric.host_named(flow.peer)
-        in_zones = [(nic, self.fabric.nic_in_zone(sink, nic.zone)) for nic in self.fabric.nics_of[source]]
-        return [(nic, peer) for nic, peer in in_zones if peer is not None] or [nics_for(self.fabric, source, sink)]
+        if source.role is not sink.role or source.role is not Role.STORAGE:
+            return [nics_for(self.fabric, source, sink)]
+        nics = {nic.zone: nic for nic in reversed(self.fabric.nics_of[source])}
+        in_zones = [(nic, self.fabric.nic_in_zone(sink, zone)) for zone, nic in sorted(nics.items())]
+        return [(nic, peer) for nic, peer in in_zones if peer is not None]
 
 
 @lru_cache(maxsize=2)

@@ -199,17 +199,20 @@ class StreamsJob:
         for source in self._sources:
             source.receive(START_TIMEOUT_S, "readiness")
 
-    def _address(self, node: NodeId) -> str:
-        return self._stage.fabric.nics_of[node][0].ip
+    def _address(self, node: NodeId, peer: NodeId) -> str:
+        pair = self._stage.fabric.nic_pair(node, peer)
+        if pair is None:
+            raise TrafficError(f"{node} and {peer}: no NIC of one reaches one of the other; choose others")
+        return pair[0].ip
 
     def _fork_sink(self, stream: Stream) -> AgentHandle:
-        arguments = SinkArguments(self._address(stream.sink), self._stage.socket_options(stream.level))
+        arguments = SinkArguments(self._address(stream.sink, stream.source), self._stage.socket_options(stream.level))
         namespace = self._stage.namespace_of(stream.sink)
         return self._stage.pool.start("sink of a stream", stream.sink.name, run_sink, arguments, namespace)
 
     def _fork_source(self, stream: Stream, endpoint: tuple[str, int]) -> AgentHandle:
         arguments = SourceArguments(
-            address=self._address(stream.source),
+            address=self._address(stream.source, stream.sink),
             host=stream.source.name,
             peer=stream.sink.name,
             endpoint=endpoint,
