@@ -10,16 +10,19 @@ Neighbours = Mapping[NodeId, Collection[NodeId]]
 """The nodes that each node has a link to."""
 
 
-def levels_of(hosts: Iterable[NodeId], neighbours: Neighbours) -> dict[NodeId, int]:
-    """Return each node's distance to the nearest host: hosts have 0. Nodes without a way to any are left out."""
+def levels_of(hosts: Iterable[NodeId], leaves: Iterable[NodeId], neighbours: Neighbours) -> dict[NodeId, int]:
+    """Return each node's level: hosts 0, leaves 1, others one above the lowest that they have a link to.
+
+    What has no way to a leaf is one above all.
+    """
     levels = dict.fromkeys(hosts, 0)
-    edge = list(levels)
+    edge = list(leaves)
+    level = 1
     while edge:
-        above = [peer for node in edge for peer in neighbours[node] if peer not in levels]
-        level = levels[edge[0]] + 1
-        edge = list(dict.fromkeys(above))
         levels.update(dict.fromkeys(edge, level))
-    return levels
+        edge = list(dict.fromkeys(peer for node in edge for peer in neighbours[node] if peer not in levels))
+        level += 1
+    return levels | {node: level for node in neighbours if node not in levels}
 
 
 def networks_of(nodes: Iterable[NodeId], neighbours: Neighbours) -> tuple[frozenset[NodeId], ...]:

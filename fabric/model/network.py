@@ -212,7 +212,7 @@ class Fabric:
     @cached_property
     def levels(self) -> dict[NodeId, int]:
         """The level of each node: hosts 0, leaves 1, and every other switch one above the lowest it has a link to."""
-        return levels_of(self.hosts, self.neighbours)
+        return levels_of(self.hosts, self.with_role(Role.LEAF), self.neighbours)
 
     @cached_property
     def networks(self) -> tuple[frozenset[NodeId], ...]:
@@ -305,7 +305,7 @@ class Fabric:
     def round_trip_s(self) -> float:
         """Time of the largest frame over the longest route of an idle fabric, and of its acknowledgement back."""
         crosses = bool(self.links_of_tier(Tier.INTER_ZONE))
-        top = max(self.levels.get(switch, 1) for switch in self.switches if switch.role is not Role.INTER_ZONE)
+        top = max(self.levels[switch] for switch in self.switches if switch.role is not Role.INTER_ZONE)
         within = 2 * (top - 1)
         hops = {Tier.ACCESS: 2, Tier.UPLINK: 2 * within if crosses else within, Tier.INTER_ZONE: 2 if crosses else 0}
         return sum(count * self._worst_hop_s(tier) for tier, count in hops.items() if count)
@@ -361,6 +361,10 @@ class FabricBuilder:
         if address is not None and nic is not None:
             self._addresses[nic] = address
         return link
+
+    def links_of(self, node: NodeId) -> int:
+        """Return how many links a node has so far."""
+        return self._next_port[node]
 
     def _take_port(self, node: NodeId) -> Port:
         first = 1 if node.is_switch else 0
