@@ -281,7 +281,7 @@ def test_hosts_that_share_no_network_have_no_nics_in_common() -> None:
     join(made, "z0h000", "z0l00")
     join(made, "z0h001", "z0l01")
     fabric = made.build()
-    assert fabric.nic_pair(*fabric.computes) is None
+    assert fabric.nic_pair(node("z0h000"), node("z0h001")) is None
     with pytest.raises(TopologyError, match="no network has a NIC of each of 2 hosts"):
         fabric.nics_in_common(fabric.computes)
 
