@@ -90,6 +90,7 @@ def _add_looking(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     topo = commands.add_parser("topo", help="inspect a topology").add_subparsers(required=True, metavar="show|draw")
     show = topo.add_parser("show", help="print counts, port budget, bisection, oversubscription, relative cost")
     show.add_argument("topology", metavar="FILE")
+    show.add_argument("other", metavar="FILE", nargs="?", help="a second topology to set beside it")
     show.add_argument("--json", action="store_true")
     show.set_defaults(command=show_topology)
     draw = topo.add_parser("draw", help="draw it")
@@ -268,9 +269,17 @@ def run_doctor(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def show_topology(options: argparse.Namespace, _: list[str]) -> int:
-    """Print a topology's counts."""
+    """Print a topology's counts, or two side by side."""
+    from topologies import compare
     from topologies.summary import render, summarize
 
+    if options.other is not None:
+        both = [compare.priced(name) for name in (options.topology, options.other)]
+        if options.json:
+            print(json.dumps([one.as_json() for one in both], indent=1))
+        else:
+            OUT.print(compare.render(*both))
+        return 0
     summary = summarize(load_fabric(options.topology))
     if options.json:
         print(json.dumps(summary.as_json(), indent=1))
