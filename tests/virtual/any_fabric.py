@@ -25,7 +25,8 @@ from topologies.load import load_fabric
 from traffic.flows.pair_streams import PRELOAD, Streams
 
 LEVEL = ServiceLevel.NCCL
-OWN_NAMESPACES = ["unshare", "--net", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
+_FILES = 'for own in fabric netns; do mkdir -p /run/$own; mount -t tmpfs none /run/$own; done; exec "$@"'
+OWN_NAMESPACES = ["unshare", "--net", "--mount", "sh", "-c", _FILES, "sh"]
 
 
 def permutation(fabric: Fabric) -> list[Pair]:
@@ -87,7 +88,7 @@ def _permutation(bench: Bench) -> dict[str, Any]:
 def main(report: str, *names: str) -> None:
     found = {}
     for name in names:
-        own = [*OWN_NAMESPACES, str(inside.RUN_DIR.parent), sys.executable, __file__, "--one", report, name]
+        own = [*OWN_NAMESPACES, sys.executable, __file__, "--one", report, name]
         subprocess.run(own, check=True)
         found[name] = json.loads(Path(report).read_text())
     Path(report).write_text(json.dumps(found))
