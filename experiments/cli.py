@@ -156,7 +156,7 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_validate(commands)
     _add_calibrate(commands)
     bench = commands.add_parser("bench", help="run the measurements that docs/performance.md quotes (root)")
-    bench.add_argument("name", choices=["setup", "links", "hfreduce", "hops", "queueings", "plans"])
+    bench.add_argument("name", choices=["setup", "links", "hfreduce", "hops", "queueings", "plans", "collisions"])
     bench.add_argument(
         "--topology", metavar="FILE", help="for setup (default: two_hundred_hosts) and plans (default: fire_flyer_2)"
     )
@@ -424,6 +424,11 @@ def run_bench(options: argparse.Namespace, arguments: list[str]) -> int:
     from experiments.commands.bench import run_in_world
 
     fabric = None if options.topology is None else load_fabric(options.topology)
+    if options.name == "collisions":
+        from experiments.commands.collisions import bench_collisions
+
+        bench_collisions(fabric or load_fabric("fat_tree_k8"))
+        return 0
     if options.name == "plans":
         from experiments.commands.plan_cost import bench_plans
 
