@@ -10,17 +10,18 @@ from controllers.routing import Policy, Routing
 from experiments.run.console import OUT
 from fabric.model.network import Fabric
 
-_PERMUTATIONS = 200
+_FLOWS = 20_000
 
 
 def bench_collisions(fabric: Fabric) -> None:
     """Print the share of uplinks with each number of flows, under static routes and hashes."""
+    permutations = max(1, _FLOWS // len(fabric.computes))
     table = Table(
         "flows on an uplink", "static", "hypergeometric", "ecmp", "binomial",
-        title=f"{fabric.name}: {_PERMUTATIONS} random permutations, share of leaves' uplinks",
+        title=f"{fabric.name}: {permutations} random permutations, share of leaves' uplinks",
     )  # fmt: skip
     found = [
-        collisions(fabric, plan_routes(fabric, Routing(policy=policy)), policy, _PERMUTATIONS)
+        collisions(fabric, plan_routes(fabric, Routing(policy=policy)), policy, permutations)
         for policy in (Policy.STATIC, Policy.ECMP)
     ]
     most = max(count for one in found for count in (*one.counted, *one.theory))
