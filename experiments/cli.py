@@ -123,6 +123,7 @@ def _add_running(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     path.add_argument("source", metavar="HOST")
     path.add_argument("destination", metavar="HOST")
     path.add_argument("--level", choices=list(_LEVELS), default="hfreduce")
+    path.add_argument("--rail", type=int, metavar="N", help="by the NICs number N; default: the first that reach")
     down = "plan as if the link at this port were down, e.g. z0l00:5; may be repeated"
     path.add_argument("--down", action="append", default=[], metavar="PORT", help=down)
     path.add_argument("--probe", action="store_true", help="bring the fabric up and send a packet (root)")

@@ -59,16 +59,16 @@ def all_routes(fabric: Fabric) -> Iterator[Route | FlowRule]:
     return static_routes(fabric) if is_zoned(fabric) else up_down_routes(fabric)
 
 
-def verify_routing(fabric: Fabric, routing: Routing) -> None:
-    """Raise TopologyError naming the policy that is not made for a fabric."""
+def routing_faults(fabric: Fabric, routing: Routing) -> Iterator[str]:
+    """Yield the policies of a routing that are not made for a fabric."""
     if is_zoned(fabric):
         return
     if routing.repair is Repair.FAST_FAILOVER:
-        text = "switches repair routes by themselves in zoned fat-trees only; use reroute or wait"
-        raise TopologyError(fabric.name, [f"routing.repair: fast_failover: {text}"])
+        text = f"{fabric.name} is not a zoned fat-tree, where switches repair routes by themselves"
+        yield f"routing.repair: fast_failover: {text}; use reroute or wait"
     if routing.policy is Policy.ADAPTIVE and (uneven := uneven_leaves(fabric)):
-        text = f"{uneven[0]} does not reach all it sends up by each of its uplinks; use static or ecmp"
-        raise TopologyError(fabric.name, [f"routing.policy: adaptive: {text}"])
+        text = f"{uneven[0]} does not reach all it sends up by each of its uplinks"
+        yield f"routing.policy: adaptive: {text}; use static or ecmp"
 
 
 def _purpose(fabric: Fabric, port: Port) -> str:
@@ -171,7 +171,9 @@ class Planner:
     """
 
     def __init__(self, fabric: Fabric, routing: Routing, down: Collection[Link] = ()) -> None:
-        verify_routing(fabric, routing)
+        faults = list(routing_faults(fabric, routing))
+        if faults:
+            raise TopologyError(fabric.name, faults)
         self.fabric, self.routing, self.down = fabric, routing, frozenset(down)
         self.cuts = cuts_of(fabric, down)
         self.waits = routing.repair is Repair.WAIT

@@ -66,7 +66,7 @@ def _links_down(fabric: Fabric, names: Sequence[str]) -> list[Link]:
 
 def print_path(fabric: Fabric, options: argparse.Namespace) -> int:
     """Print the planned path and lane of packets between two hosts."""
-    nics = nics_for(fabric, fabric.host_named(options.source), fabric.host_named(options.destination))
+    nics = nics_for(fabric, fabric.host_named(options.source), fabric.host_named(options.destination), options.rail)
     level = ServiceLevel[options.level.upper()]
     lanes = plan_lanes(queues_of(options.overrides), Queueing(options.queueing))
     plan = plan_routes(fabric, _routing(options), _links_down(fabric, options.down))
@@ -103,7 +103,7 @@ def _choices_table(paths: Sequence[Path], load: Mapping[Port, float]) -> Table:
 
 def probe_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     """Send a packet between two hosts and print its way beside the plan; 1 if they differ."""
-    nics = nics_for(fabric, fabric.host_named(options.source), fabric.host_named(options.destination))
+    nics = nics_for(fabric, fabric.host_named(options.source), fabric.host_named(options.destination), options.rail)
     level = ServiceLevel[options.level.upper()]
     with _live(fabric, options) as live:
         planned = planned_hops(live.plan, fabric, live.emulation.lane_plan, nics, level)

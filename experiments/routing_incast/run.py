@@ -80,6 +80,11 @@ class RoutingIncastConfig(RunConfig):
         """Each in its turn."""
         return tuple(self.queueings)
 
+    @property
+    def routings_played(self) -> tuple[Routing, ...]:
+        """Each in its turn."""
+        return tuple(map(self.routing_of, self.policies))
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)

@@ -214,7 +214,7 @@ def test_fast_failover_is_refused_by_name_where_it_is_not_made_for() -> None:
         if is_zoned(fabric):
             assert plan_routes(fabric, routing).group_count > 0
         else:
-            with pytest.raises(TopologyError, match=r"routing\.repair: fast_failover: .* zoned fat-trees only"):
+            with pytest.raises(TopologyError, match=r"routing\.repair: fast_failover: .* is not a zoned fat-tree"):
                 plan_routes(fabric, routing)
 
 
