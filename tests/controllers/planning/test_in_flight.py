@@ -6,6 +6,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -23,15 +24,18 @@ BORDER = tree(leaves=3, spines=2, compute=3, storage=0, exits=(2, 2))
 """Its leaves with and without inter-zone links; few hosts, so that it is quickly looked through."""
 
 
-LEVELS = fabric_of(
-    {
-        "name": "levels", "builder": "fat_tree", "pods": 2, "leaves_per_pod": 2, "spines_per_pod": 2, "cores": 2,
-        "core_groups": 2, "core_links_per_spine": 1, "switch_ports": 4, "compute": 4, "nic_rate": "1 Mbit/s",
-        "uplink_rate": "1 Mbit/s", "mtu": 1500, "reference_nic_rate": "1 Mbit/s",
-    },
-    "test",
-)  # fmt: skip
+def fat_tree(**keys: Any) -> Fabric:
+    rates = {"nic_rate": "1 Mbit/s", "uplink_rate": "1 Mbit/s", "reference_nic_rate": "1 Mbit/s"}
+    shape = {"spines_per_pod": 2, "leaves_per_pod": 2, "compute": 4}
+    return fabric_of(
+        {"name": "tree", "builder": "fat_tree", "switch_ports": 8, "mtu": 1500} | rates | shape | keys, "test"
+    )
+
+
+LEVELS = fat_tree(pods=2, cores=2, core_groups=2, core_links_per_spine=1)
 """Three layers, with a core for each spine of a pod: a cut above or below one leaves it a way through another pod."""
+RAILS = fat_tree(nics_per_host=2, compute=3)
+"""Two NICs for each host, on two leaves: zoned, so that switches repair routes by themselves."""
 
 
 class Flight:
@@ -157,6 +161,12 @@ def play_sequences(seeds: range) -> None:
 def test_no_packet_in_flight_between_levels_loops_or_vanishes() -> None:
     routings = [routing for routing in ROUTINGS if routing.repair is Repair.REROUTE]
     ends = sum((play_sequence(seed, [LEVELS], routings) for seed in range(3 * QUICK_SEQUENCES)), Counter[End]())
+    print(ends)
+    assert ends[End.DELIVERED] > 100 * QUICK_SEQUENCES
+
+
+def test_no_packet_in_flight_between_rails_loops_or_vanishes() -> None:
+    ends = sum((play_sequence(seed, [RAILS]) for seed in range(QUICK_SEQUENCES)), Counter[End]())
     print(ends)
     assert ends[End.DELIVERED] > 100 * QUICK_SEQUENCES
 
