@@ -34,7 +34,12 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("measure",),
         ("report",),
     ),
-    "topologies": (("zoned_fat_tree", "rates"), ("load", "summary", "draw")),
+    "topologies": (
+        ("keys", "rates"),
+        ("zoned_fat_tree", "fat_tree", "free_form"),
+        ("load", "summary", "draw"),
+        ("compare",),
+    ),
     "controllers": (("routing", "task"), ("planning",), ("app",), ("client",)),
     "traffic": (
         ("job", "program_group", "repeating", "transport", "metrics", "congestion_control"),

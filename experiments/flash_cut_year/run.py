@@ -86,6 +86,11 @@ class FlashCutYearConfig(RunConfig):
     hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
     storage: StorageConfig = Field(default_factory=StorageConfig)
 
+    @property
+    def routings_played(self) -> tuple[Routing, ...]:
+        """Each in its turn."""
+        return tuple(self.policies.values())
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)

@@ -81,6 +81,11 @@ class LinkFlapConfig(RunConfig):
     hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
     storage: StorageConfig = Field(default_factory=StorageConfig)
 
+    @property
+    def routings_played(self) -> tuple[Routing, ...]:
+        """Each in its turn."""
+        return tuple(self.policies.values())
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric, or cannot be compared."""
         yield from super().faults(fabric)

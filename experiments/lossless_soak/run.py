@@ -85,6 +85,11 @@ class LosslessSoakConfig(RunConfig):
         """The only one."""
         return (self.queueing,)
 
+    @property
+    def routings_played(self) -> tuple[Routing, ...]:
+        """Each in its turn."""
+        return tuple(Routing(repair=repair) for repair in self.repairs)
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric or each other."""
         yield from super().faults(fabric)

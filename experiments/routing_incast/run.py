@@ -75,6 +75,11 @@ class RoutingIncastConfig(QueueingsConfig):
     bystanders: BystandersConfig = Field(default_factory=BystandersConfig)
     congested: CongestedConfig = Field(default_factory=CongestedConfig)
 
+    @property
+    def routings_played(self) -> tuple[Routing, ...]:
+        """Each in its turn."""
+        return tuple(map(self.routing_of, self.policies))
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)

@@ -13,7 +13,7 @@ from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Moves, plan_routes
 from controllers.routing import Policy, Routing
 from fabric.delivered import Flow
-from fabric.model.identity import NodeId
+from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Nic
 from fabric.stalls.congestion_trees import PortLane
@@ -80,8 +80,11 @@ class WayFinder:
 def nics_of_flow(fabric: Fabric, flow: Flow) -> list[tuple[Nic, Nic]]:
     """Return the NICs at either end of a flow: storage nodes talk to each other in all of their zones."""
     source, sink = fabric.host_named(flow.host), fabric.host_named(flow.peer)
-    in_zones = [(nic, fabric.nic_in_zone(sink, nic.zone)) for nic in fabric.nics_of[source]]
-    return [(nic, peer) for nic, peer in in_zones if peer is not None] or [nics_for(fabric, source, sink)]
+    if source.role is not sink.role or source.role is not Role.STORAGE:
+        return [nics_for(fabric, source, sink)]
+    nics = {nic.zone: nic for nic in reversed(fabric.nics_of[source])}
+    in_zones = [(nic, fabric.nic_in_zone(sink, zone)) for zone, nic in sorted(nics.items())]
+    return [(nic, peer) for nic, peer in in_zones if peer is not None]
 
 
 @lru_cache(maxsize=2)

@@ -142,5 +142,5 @@ class _SteppedStamps:
 def test_a_host_with_two_nics_takes_part_in_one_zone() -> None:
     stage = Stage(FABRIC, AgentPool(), lambda node: None, seed=1)
     storage, near, far = FABRIC.storages[0], FABRIC.with_role(FABRIC.computes[0].role, 0)[0], FABRIC.computes[-1]
-    with pytest.raises(TrafficError, match="st000 would speak with two zones"):
+    with pytest.raises(TrafficError, match="st000 would speak by two NICs"):
         ProbeJob(stage, ProbeConfig(), [ProbeFlow(near, storage), ProbeFlow(far, storage)])
