@@ -42,7 +42,7 @@ def test_an_argument_that_cannot_be_passed_on_is_refused() -> None:
         (signal.SIGKILL, "fix_range_common: failed, killing current process: 25"),
         (
             signal.SIGSEGV,
-            "UML ran out of memory on the host side! This can happen due to ... vm.max_map_count has been",
+            "UML ran out of memory on the host side! ... or vm.max_map_count has been reached.",
         ),
     ],
     ids=["6.1", "6.12"],
