@@ -67,11 +67,10 @@ class Layout(Generic[Record]):
     ``Annotated[tuple[int, ...], U64.array(6, "VL_CAUSES")]``. Raises TypeError if C would put gaps between its members.
     """
 
-    def __init__(self, name: str, of: type[Record], says: str = "") -> None:
+    def __init__(self, name: str, of: type[Record]) -> None:
         hints = get_type_hints(of, include_extras=True)
         self.name = name
         self.of = of
-        self.says = says
         self.members = tuple(_member(field.name, hints[field.name]) for field in fields(of))
         self.dtype = np.dtype([member.numpy for member in self.members])
         self._struct = struct.Struct("=" + "".join(member.packed for member in self.members))
@@ -99,7 +98,7 @@ class Layout(Generic[Record]):
 
     def declaration(self) -> str:
         """Return the struct in C, and that it must have this layout."""
-        lines = [f"struct {self.name} {{{_comment(self.says)}", *(f"\t{member.c}" for member in self.members), "};"]
+        lines = [f"struct {self.name} {{", *(f"\t{member.c}" for member in self.members), "};"]
         return "\n".join([*lines, *self._assertions()])
 
     def _assertions(self) -> Iterator[str]:
