@@ -31,11 +31,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fabric.config import Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import Count, Delay, Name, Positive, PriceSpec, Rate, nanoseconds
+from topologies.keys import Count, Positive, TreeSpec, nanoseconds
 
 MAX_NICS = 128
 """A NIC's number is the second byte of its address; storage nodes have the upper half of it."""
@@ -48,30 +47,21 @@ class Nics(str, Enum):
     ACROSS_PODS = "across_pods"
 
 
-class FatTreeSpec(Strict):
+class FatTreeSpec(TreeSpec):
     """The keys of a YAML file. Counts without "per" are of the whole fabric."""
 
-    name: Name
     builder: Literal["fat_tree"]
     pods: Positive = 1
     leaves_per_pod: Positive
     spines_per_pod: Positive
-    uplinks_per_spine: Positive = 1
     cores: Count = 0
     core_groups: Positive = 1
     core_links_per_spine: Count = 0
-    switch_ports: Positive
     compute: Positive
     nics_per_host: Annotated[int, Field(ge=1, le=MAX_NICS)] = 1
     nics: Annotated[Nics, Field(strict=False)] = Nics.IN_POD
     storage: Count = 0
     """Storage nodes, with one NIC each, dealt evenly over all leaves."""
-    nic_rate: Rate
-    uplink_rate: Rate
-    link_delay: Delay = 0.0
-    mtu: int
-    reference_nic_rate: Rate
-    prices: PriceSpec | None = None
 
     @property
     def leaves(self) -> int:

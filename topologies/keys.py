@@ -23,6 +23,22 @@ class PriceSpec(Strict):
     node: Price | None = None
 
 
+class TreeSpec(Strict):
+    """Keys of every topology file that is a tree of leaves and spines with switches of one kind."""
+
+    name: Name
+    switch_ports: Positive
+    uplinks_per_spine: Positive = 1
+    """Parallel links from each leaf to each spine that it has links to."""
+    nic_rate: Rate
+    uplink_rate: Rate
+    link_delay: Delay = 0.0
+    """Propagation delay of a link inside a zone or pod. A kernel with netem can delay them."""
+    mtu: int
+    reference_nic_rate: Rate
+    prices: PriceSpec | None = None
+
+
 def nanoseconds(time_s: float) -> int:
     """Return a time in whole nanoseconds, as links have it."""
     return round(time_s * 1e9)

@@ -32,7 +32,7 @@ class Machine:
 def test_the_rate_found_holds_and_little_more_would_not(limit_bps: float, fixed: float, start_bps: int) -> None:
     machine = Machine(limit_bps, fixed)
     found = find_rate(machine.measure, start_bps, CEILING_BPS)
-    assert found.rate_bps <= limit_bps
+    assert found.rate_bps <= limit_bps * (1 + 1e-12)  # A machine that is a formula rounds.
     assert len(machine.tried) <= MOST_MEASUREMENTS
     assert len(set(machine.tried)) == len(machine.tried)
     if len(machine.tried) < MOST_MEASUREMENTS:

@@ -175,7 +175,7 @@ def test_a_path_that_was_not_taken_is_shown_as_nowhere() -> None:
 
 def test_the_options_of_a_path_are_those_that_the_command_gives(capsys: pytest.CaptureFixture[str]) -> None:
     options = argparse.Namespace(source="z0h000", destination="z0h004", level="other", queueing="lanes", json=True)
-    vars(options).update(routing="ecmp", repair="reroute", down=["z0l00:5"], overrides=[])
+    vars(options).update(rail=None, routing="ecmp", repair="reroute", down=["z0l00:5"], overrides=[])
     assert path.print_path(SMALL, options) == 0
     answer = json.loads(capsys.readouterr().out)
     assert {hop["lane"] for hop in answer["planned"]} == {"other"}
