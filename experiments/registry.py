@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
-from experiments.run.definition import Experiment
+from experiments.run.definition import HOME, Experiment
 from fabric.config import checked, read_yaml, unknown_key, with_overrides
-from fabric.errors import ConfigError
+from fabric.errors import ConfigError, ResultError
+from fabric.tables import TABLES
+from fabric.world.packages import know_packages
 from topologies.load import fabric_of
 
-_HERE = Path(__file__).parent
 _DEFINITION = "experiment.py"
 """What makes a folder an experiment: it defines ``EXPERIMENT``."""
 
 
 def _found() -> dict[str, Experiment]:
-    folders = sorted(path.parent for path in _HERE.glob(f"*/{_DEFINITION}"))
+    folders = sorted(path.parent for path in HOME.glob(f"*/{_DEFINITION}"))
     return {folder.name: _defined(f"{__package__}.{folder.name}", folder) for folder in folders}
 
 
@@ -30,25 +30,43 @@ def _defined(package: str, folder: Path) -> Experiment:
     if not isinstance(experiment, Experiment):
         missing = "defines no EXPERIMENT; make it an experiments.run.definition.Experiment"
         raise ConfigError(str(folder / _DEFINITION), [missing])
+    if taken := sorted(experiment.tables.keys() & TABLES.keys()):
+        raise ConfigError(str(folder / _DEFINITION), [f"tables: every result has {', '.join(taken)}; rename yours"])
     return experiment
 
 
 def _elsewhere(folder: Path) -> Experiment:
-    """Return the experiment of a folder that is not ours: a package by the folder's name. Raises ConfigError."""
-    start, package = folder / "__init__.py", folder.name
-    spec = importlib.util.spec_from_file_location(package, start, submodule_search_locations=[str(folder)])
-    if not start.is_file() or spec is None or spec.loader is None:
+    """Return the experiment of a folder that is not ours: a package by the folder's name, which programs in hosts know,
+    too. Raises ConfigError."""
+    package = folder.name
+    if not (folder / "__init__.py").is_file():
         raise ConfigError(str(folder), [f"has {_DEFINITION} and no __init__.py; add one, it may be empty"])
     known = importlib.util.find_spec(package)
     if known is None:
-        sys.modules[package] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[package])
+        know_packages({package: str(folder)})
     elif list(known.submodule_search_locations or ()) != [str(folder)]:
         raise ConfigError(str(folder), [f"has the name of the Python package {package!r}; rename the folder"])
     return _defined(package, folder)
 
 
 EXPERIMENTS = _found()
+
+
+def experiment_of(manifest: Mapping[str, Any]) -> Experiment:
+    """Return the experiment that a result is of, by its manifest. Raises ResultError, which says why it is missing."""
+    name, folder = manifest.get("experiment"), manifest.get("experiment_folder")
+    if folder is None and name in EXPERIMENTS:
+        return EXPERIMENTS[name]
+    if folder is None:
+        raise ResultError(f"this program has no experiment {name}")
+    if not (Path(str(folder)) / _DEFINITION).is_file():
+        raise ResultError(f"{folder} is gone, or is no experiment's folder any more")
+    try:
+        return _elsewhere(Path(str(folder)))
+    except ConfigError as error:
+        raise ResultError(str(error)) from error
+    except Exception as error:  # Somebody's own code; without it, the rest of the result is still good.
+        raise ResultError(f"{folder} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
 def resolve(name_or_path: str, overrides: Iterable[str]) -> tuple[Experiment, RunConfig, dict[str, Any]]:

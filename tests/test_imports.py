@@ -24,7 +24,7 @@ MODULES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rgl
 QUESTIONS = "every other folder of experiments"
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "fabric": (
-        ("errors", "units", "config", "metrics", "results", "table_columns"),
+        ("errors", "units", "config", "metrics", "results", "tables", "delivered"),
         ("model",),
         ("world",),
         ("queueing",),
@@ -41,7 +41,10 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("compare",),
     ),
     "controllers": (("routing", "task"), ("planning",), ("app",), ("client",)),
-    "traffic": (("job", "transport", "metrics", "congestion_control"), ("collectives", "storage", "flows")),
+    "traffic": (
+        ("job", "program_group", "repeating", "transport", "metrics", "congestion_control"),
+        ("collectives", "storage", "flows", "programs"),
+    ),
     "experiments": (("run",), (QUESTIONS,), ("registry",), ("launching",), ("commands",), ("cli",)),
 }
 """What is in a package, lowest first: no module knows one above it. Folders of one layer do not know each other."""
@@ -50,6 +53,7 @@ BUILDS_ON = {"flash_cut_year": {"link_flap"}}
 KNOWN_STRINGS = {
     ("fabric.world.virtual.bytecode", "controllers.app.launcher"): "guests get Ryu compiled, as the launcher mends it",
     ("experiments.commands.calibrate", "experiments.cli"): "each rate is tried by a run of the command",
+    ("experiments.commands.worlds", "experiments.cli"): "a command goes on in another process",
 }
 """Names of higher modules in strings of lower ones, and why they are still there: (where, what)."""
 DOTTED = re.compile(r"\b(?:" + "|".join(MAY_IMPORT) + r")(?:[./]\w+)+")
@@ -204,7 +208,7 @@ def test_a_fabric_is_computed_without_mininet() -> None:
 def test_the_command_answers_without_loading_mininet_or_ryu() -> None:
     loaded = modules_loaded_by("experiments.cli")
     assert "experiments" in loaded
-    assert not loaded & {"mininet", "ryu", "eventlet", "scapy", "matplotlib"}
+    assert not loaded & {"mininet", "ryu", "eventlet", "scapy", "matplotlib", "pandas", "numpy", "pydantic", "rich"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

@@ -7,6 +7,7 @@ travel over pipes, never over the fabric.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,9 @@ from traffic.transport import DEFAULT_CONGESTION_CONTROL, FlowSample, SocketOpti
 
 @dataclass(frozen=True)
 class Stage:
-    """Where jobs play: the fabric, the pool that forks programs, and each host's network namespace (None in tests)."""
+    """Where jobs play: the fabric, the pool that forks programs, and each host's network namespace (None in tests).
+
+    ``logs``: the directory of the run's logs."""
 
     fabric: Fabric
     pool: AgentPool
@@ -29,6 +32,7 @@ class Stage:
     seed: int
     congestion_control: dict[ServiceLevel, str] = field(default_factory=dict)
     receive_window_bytes: int | None = None
+    logs: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
 
     def socket_options(self, level: ServiceLevel) -> SocketOptions:
         """Return what every socket of a service level carries; its congestion control is cubic unless configured."""
@@ -55,7 +59,7 @@ class Halt:
 
 @dataclass
 class Records:
-    """Rows for the tables of :data:`fabric.results.TABLES`, as dicts by column; times are ``time.monotonic()``."""
+    """Rows for the tables of :data:`fabric.tables.TABLES`, as dicts by column; times are ``time.monotonic()``."""
 
     steps: list[dict[str, Any]] = field(default_factory=list)
     operations: list[dict[str, Any]] = field(default_factory=list)

@@ -36,13 +36,6 @@ Values = npt.NDArray[np.float64]
 # Collectives ---------------------------------------------------------------------------------------------------------
 
 
-def algbw(size_bytes: float, time_s: float) -> float:
-    """Return S / t in bytes per second: how fast the application sees its data added up."""
-    if time_s <= 0:
-        raise ValueError(f"a step of {time_s} s has no bandwidth; times are positive")
-    return size_bytes / time_s
-
-
 def busbw_factor(collective: str, ranks: int) -> float:
     """Return busbw / algbw of a collective of :data:`COLLECTIVES` over ``ranks``, as in the module's table."""
     if collective not in COLLECTIVES:
@@ -54,24 +47,11 @@ def busbw_factor(collective: str, ranks: int) -> float:
     return 1.0 if collective in ("broadcast", "reduce") else (ranks - 1) / ranks
 
 
-def busbw(collective: str, size_bytes: float, time_s: float, ranks: int) -> float:
-    """Return algbw x factor in bytes per second, comparable with the rate of a NIC whatever the number of ranks."""
-    return algbw(size_bytes, time_s) * busbw_factor(collective, ranks)
-
-
-def step_time_s(started_s: Numbers, ended_s: Numbers) -> float:
-    """Return the time of one step over its ranks: the last end minus the first start."""
-    started, ended = np.asarray(started_s, np.float64), np.asarray(ended_s, np.float64)
-    if not started.size or started.size != ended.size:
-        raise ValueError(f"a step of {started.size} starts and {ended.size} ends; give one of each for every rank")
-    return float(ended.max() - started.min())
-
-
 def with_bandwidths(steps: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of a ``steps`` table with ``time_s`` and an allreduce's ``algbw`` and ``busbw`` in bytes/s."""
     time_s = steps["ended_s"] - steps["started_s"]
     algorithm = steps["size_bytes"] / time_s
-    factor = 2 * (steps["ranks"] - 1) / steps["ranks"]
+    factor = steps["ranks"].map(lambda ranks: busbw_factor("allreduce", ranks)).astype(float)
     return steps.assign(time_s=time_s, algbw=algorithm, busbw=algorithm * factor)
 
 
@@ -88,11 +68,6 @@ def ideal_algbw(nic_rate_bps: float, sent_fraction: float) -> float:
 def ideal_hfreduce_algbw(nic_rate_bps: float) -> float:
     """Return half of the NIC in bytes per second: with a double binary tree the busiest rank sends 2S."""
     return ideal_algbw(nic_rate_bps, 2.0)
-
-
-def ideal_ring_algbw(nic_rate_bps: float, ranks: int) -> float:
-    """Return NIC x n / (2 (n - 1)) in bytes per second: every rank of a ring sends 2 (n - 1) / n S."""
-    return ideal_algbw(nic_rate_bps, busbw_factor("allreduce", ranks))
 
 
 # Operations ----------------------------------------------------------------------------------------------------------
@@ -130,29 +105,3 @@ def operation_bandwidth(operations: pd.DataFrame, started_s: float, ended_s: flo
         raise ValueError(f"no time passes from {started_s} s to {ended_s} s; give a stretch that ends after it starts")
     inside = (operations["ended_s"] > started_s) & (operations["ended_s"] <= ended_s)
     return float(operations["size_bytes"][inside].sum()) / (ended_s - started_s)
-
-
-def delivered_bytes(flows: pd.DataFrame, from_s: float, until_s: float) -> float:
-    """Return what the connections of a ``flows`` table had acknowledged between two times, together.
-
-    Between two samples a connection's bytes grow evenly. Parallel connections of a pair are sampled together, in one
-    order. Raises ValueError if no time passes.
-    """
-    if until_s <= from_s:
-        raise ValueError(f"no time passes from {from_s} s to {until_s} s; give a stretch that ends after it starts")
-    pair = ["service_level", "host", "peer"]
-    twin = flows.groupby([*pair, "at_s"], observed=True).cumcount()
-    total = 0.0
-    for _, rows in flows.assign(twin=twin).sort_values("at_s").groupby([*pair, "twin"], observed=True):
-        before, after = np.interp([from_s, until_s], rows["at_s"], rows["bytes_acked"])
-        total += float(after - before)
-    return total
-
-
-def slowdown(size_bytes: Numbers, duration_s: Numbers, rate_bps: float, base_latency_s: float = 0.0) -> Values:
-    """Return how many times longer flows took than alone on the fabric: duration / (base latency + size / rate).
-
-    Shaped like its inputs; 1 is ideal. Headers count as slow-down unless ``rate_bps`` leaves them out.
-    """
-    alone_s = base_latency_s + np.asarray(size_bytes, np.float64) * 8 / rate_bps
-    return np.asarray(duration_s, np.float64) / alone_s

@@ -9,7 +9,7 @@ from controllers.planning.plan import FlowRule, RoutePlan
 from controllers.planning.planner import Moves
 from fabric.errors import ControllerError, UsageError
 from fabric.model.identity import NodeId, Role
-from fabric.model.network import Fabric, Nic, Port, Tier
+from fabric.model.network import Fabric, Nic, Port
 
 PROBE_PORT = 33434
 """The UDP port that probes come from and go to: where traceroute's begin."""
@@ -98,13 +98,6 @@ def port_load(plan: RoutePlan, fabric: Fabric) -> dict[Port, float]:
                     shares[port] = shares.get(port, 0) + 1 / len(ways)
         load.update({port: shares.get(port.number, 0) for port in fabric.ports_of[switch]})
     return load
-
-
-def uplink_load(plan: RoutePlan, fabric: Fabric) -> dict[Port, float]:
-    """Return how many destinations each leaf sends up each of its uplinks."""
-    load = port_load(plan, fabric)
-    uplinks = {port for link in fabric.links_of_tier(Tier.UPLINK) for port in link.ports}
-    return {port: count for port, count in load.items() if port.node.role is Role.LEAF and port in uplinks}
 
 
 def nics_for(fabric: Fabric, source: NodeId, destination: NodeId, rail: int | None = None) -> tuple[Nic, Nic]:

@@ -6,6 +6,7 @@ in one run.
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
 import subprocess
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from rich.table import Table
 
 from experiments.commands.packet_hops import bench_hops, bench_queueings, bring_up_by_config, wall_s
+from experiments.commands.worlds import add_engine_option, enter_world
 from experiments.isolation.run import IsolationConfig
 from experiments.registry import resolve
 from experiments.run.console import OUT, tell
@@ -161,10 +163,31 @@ BENCHES: dict[str, Callable[[], None]] = {
 }
 
 
-def run_in_world(name: str, topology: str | None = None) -> int:
-    """Run one benchmark in this world."""
-    if name == "setup":
-        bench_setup(topology)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric bench``."""
+    parser.add_argument("name", choices=["setup", *BENCHES, "plans", "collisions"])
+    topology = "for setup (default: two_hundred_hosts) and plans (default: fire_flyer_2)"
+    parser.add_argument("--topology", metavar="FILE", help=topology)
+    add_engine_option(parser)
+    parser.set_defaults(command=run_bench)
+
+
+def run_bench(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Run a benchmark, in namespaces or a guest of its own unless it only computes."""
+    fabric = None if options.topology is None else load_fabric(options.topology)
+    if options.name == "collisions":
+        from experiments.commands.collisions import bench_collisions
+
+        bench_collisions(fabric or load_fabric("fat_tree_k8"))
+        return 0
+    if options.name == "plans":
+        from experiments.commands.plan_cost import bench_plans  # It loads Ryu, which no other benchmark needs.
+
+        bench_plans(options.topology)
+        return 0
+    enter_world(arguments, options, fabric)
+    if options.name == "setup":
+        bench_setup(options.topology)
     else:
-        BENCHES[name]()
+        BENCHES[options.name]()
     return 0

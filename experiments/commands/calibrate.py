@@ -7,7 +7,9 @@ core has a fifth of its time left.
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,10 +18,12 @@ from typing import Any
 
 from experiments.commands.packet_hops import bring_up_by_config
 from experiments.commands.rate_search import Strain, find_rate
+from experiments.commands.worlds import add_set_option, enter_world
 from experiments.isolation.run import IsolationConfig, all_jobs
 from experiments.registry import resolve
 from experiments.run.console import OUT, tell
 from experiments.run.preload import PRELOAD
+from experiments.run.rates import named_rate
 from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import EmulationError, UsageError
 from fabric.measure.carried_rates import CarriedRate, keep, this_machine
@@ -27,15 +31,41 @@ from fabric.measure.verdict import Check, Status
 from fabric.model.identity import Role
 from fabric.model.lanes import Queueing
 from fabric.units import format_rate, parse_rate_bps
+from fabric.world import engines
 from fabric.world.agents import AgentPool
-from topologies.load import fabric_of
-from topologies.rates import nic_rate_bps, shape
+from topologies.load import fabric_of, read_topology
+from topologies.rates import at_nic_rate, nic_rate_bps, shape
 
 USED = 0.8
 """What part of its time a core may be busy: a fifth is left for what else a machine does at times."""
 LOAD_S = 10.0
 _TIMEOUT_S = 300.0
 _REFERENCE = "reference_nic_rate"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric calibrate``."""
+    parser.description = "Find the rate at which this machine carries a topology with a fifth of its CPU idle."
+    parser.add_argument("topology", metavar="TOPOLOGY")
+    add_set_option(parser)
+    parser.add_argument("--at", metavar="RATE", help="only measure how well the machine keeps up at this rate")
+    parser.add_argument("--json", action="store_true", help="with --at: print the measurement as JSON")
+    parser.set_defaults(command=run_calibration, engine=engines.NAMESPACE.name, memory=None)
+
+
+def run_calibration(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Find the rate that this machine carries, or measure one."""
+    topology = read_topology(options.topology, options.overrides)
+    if options.at is None:
+        if options.json:
+            raise UsageError("--json: only with --at RATE; add that")
+        if os.geteuid() != 0:
+            raise UsageError("calibrate needs root to make network namespaces; run it again with sudo")
+        return calibrate(options.topology, topology, arguments)
+    changed = at_nic_rate(topology, named_rate("--at", options.at))
+    load_config(changed)
+    enter_world(arguments, options, None)
+    return measure_in_world(changed, options.json)
 
 
 def load_config(topology: Mapping[str, Any]) -> IsolationConfig:

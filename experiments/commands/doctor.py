@@ -1,7 +1,8 @@
-"""What this machine can do, what is missing, and the command that fixes it."""
+"""``fabric doctor``: what this machine can do, what is missing, and the command that fixes it."""
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import shutil
@@ -10,6 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.table import Table
+
+from experiments.run.console import OUT, escaped
 from fabric.emulation.openvswitch import DAEMONS, SCHEMA
 from fabric.errors import UsageError
 from fabric.queueing import lossless
@@ -142,3 +146,25 @@ _LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _congestion_control,
     _resources,
 )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric doctor``."""
+    parser.add_argument("--json", action="store_true")
+    parser.set_defaults(command=run_doctor)
+
+
+def run_doctor(options: argparse.Namespace, _: list[str]) -> int:
+    """Print what this machine can do; 0 if experiments can run."""
+    findings = examine()
+    ready = can_run(findings)
+    if options.json:
+        OUT.print_json(data={"can_run": ready, "findings": [vars(found) for found in findings]})
+        return 0 if ready else 1
+    table = Table("", "checked", "found", "fix it with")
+    for found in findings:
+        mark = "[green]ok[/]" if found.good else "[red]missing[/]" if found.needed else "[yellow]note[/]"
+        table.add_row(mark, found.subject, escaped(found.detail), found.remedy)
+    OUT.print(table)
+    OUT.print("experiments can run" if ready else "experiments cannot run yet")
+    return 0 if ready else 1

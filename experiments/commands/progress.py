@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from types import TracebackType
 
+from rich.console import Group, RenderableType
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from experiments.launching.events import Event, Note, PhaseProgress
 from experiments.run.console import ERR, tell
 from fabric.world.virtual.watch import GuestTime
 
+_REFRESHES_PER_S = 4
+
 
 class Display:
-    """A bar for the phase that plays, a line for how far virtual time is, and notes as lines that stay."""
+    """Notes are lines that stay. Below them are a bar for the phase that plays, and how far virtual time is, if the run
+    is in a guest; its last word on that stays, too."""
 
     def __init__(self) -> None:
         columns = (TextColumn("{task.description:<40}"), BarColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=ERR, transient=True)
+        self._bar = Progress(*columns, console=ERR)
         self._phase = self._bar.add_task("", total=1.0, visible=False)
         self._clock = ""
+        self._live = Live(
+            console=ERR, transient=True, refresh_per_second=_REFRESHES_PER_S, get_renderable=self._passing
+        )
 
     def __enter__(self) -> Display:
-        self._bar.start()
+        self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._bar.stop()
+        self._live.stop()
         if self._clock:
             tell(self._clock)
 
@@ -37,6 +46,10 @@ class Display:
             self._show(event.title, event.fraction)
         elif isinstance(event, GuestTime):
             self._clock = str(event)
+
+    def _passing(self) -> RenderableType:
+        """Return what is drawn anew while the run goes on."""
+        return Group(self._bar, *([Text(self._clock, style="dim")] if self._clock else []))
 
     def _show(self, title: str, fraction: float) -> None:
         if title != self._bar.tasks[0].description:

@@ -55,12 +55,6 @@ class _Cuts(Strict):
         return found
 
 
-class PoissonCuts(_Cuts):
-    """Cuts at ``rate_per_s`` on average over all the links together, each at any time and of any link."""
-
-    rate_per_s: Annotated[float, Field(gt=0)]
-
-
 class FlashCutReplay(_Cuts):
     """The paper's year, of which a ``day`` takes so long here; ``days`` of it are replayed.
 
@@ -137,20 +131,8 @@ def flash_cut_replay(config: FlashCutReplay, fabric: Fabric, seed: int) -> Sched
     return Schedule.of(_cuts(times, links, config.duration, random))
 
 
-def poisson_cuts(config: PoissonCuts, fabric: Fabric, length_s: float, seed: int) -> Schedule:
-    """Return Poisson cuts that begin within ``length_s``. Raises ConfigError."""
-    links = config.links(fabric)
-    random = np.random.default_rng([seed, 4])
-    times = []
-    at_s = float(random.exponential(1 / config.rate_per_s))
-    while at_s < length_s:
-        times.append(at_s)
-        at_s += float(random.exponential(1 / config.rate_per_s))
-    return Schedule.of(_cuts(times, links, config.duration, random))
-
-
 def _cuts(
     times_s: Sequence[float], links: Sequence[Link], duration_s: float, random: np.random.Generator
 ) -> Iterator[LinkFailure]:
-    for at_s in times_s:
-        yield LinkFailure(links[int(random.integers(len(links)))], at_s, at_s + duration_s)
+    for number, at_s in enumerate(times_s):
+        yield LinkFailure(links[int(random.integers(len(links)))], at_s, at_s + duration_s, causes=(number,))

@@ -11,10 +11,9 @@ import sys
 from pathlib import Path
 
 from experiments.launching.events import EventLines, Note, failure_of
+from experiments.launching.run_result import RunResult
 from experiments.run.handover import hand_over
 from fabric.errors import FabricError, ResultError
-from fabric.report.page import write_report
-from fabric.results import Result
 from fabric.world.processes import die_with
 
 
@@ -24,7 +23,7 @@ def main(parent: str, recorded: str, directory: str) -> int:
     lines = EventLines(sys.stdout.buffer)
     lines.report(Note("drawing figures"))
     try:
-        write_report(Result(Path(recorded)))
+        RunResult(Path(recorded)).write_report()
         publish(Path(recorded), Path(directory))
     except FabricError as error:
         lines.report(failure_of(error))

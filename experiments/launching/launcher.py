@@ -18,6 +18,7 @@ from experiments.launching.enter import guest_as_text
 from experiments.launching.events import Event, Failure, Note, Recorded, Report, decoded, error_of
 from experiments.launching.run_result import RunResult
 from experiments.launching.spec import Prepared, RunSpec, prepare
+from experiments.run.handover import make_for_user
 from fabric.errors import EmulationError, FabricError, ResultError
 
 _SILENCE_S = 1800.0
@@ -45,7 +46,7 @@ def load(directory: Path | str) -> RunResult:
 def play(prepared: Prepared, report: Report) -> RunResult:
     """Play a run that has been checked; see :func:`launch`."""
     directory = Path(prepared.order.directory)
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    make_for_user(directory.parent)
     entered = ("enter", prepared.engine.name, str(os.getpid()), guest_as_text(prepared.guest))
     recorded = _ended_well(entered, prepared.order.encoded(), report)
     if recorded is None:

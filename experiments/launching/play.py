@@ -22,6 +22,7 @@ from experiments.run.definition import Experiment
 from experiments.run.handover import copy_to_user
 from experiments.run.live import bring_up
 from experiments.run.preload import PRELOAD
+from experiments.run.record import write_run
 from experiments.run.session import Session
 from fabric.errors import FabricError
 from fabric.model.lanes import plan_lanes
@@ -57,7 +58,7 @@ def play(order: Order, report: Report) -> None:
     """Play an experiment in this process's own namespaces or guest, and leave what it recorded beside its directory."""
     experiment, config, resolved = resolve(order.experiment, order.overrides)
     directory = Path(order.directory)
-    draft = ResultWriter(inside.RUN_DIR / "result" / directory.name)
+    draft = ResultWriter(inside.RUN_DIR / "result" / directory.name, experiment.tables)
     try:
         _play(experiment, config, resolved, draft, order, report)
     except Exception:
@@ -89,9 +90,9 @@ def _play(
         stack.enter_context(captures(live.emulation, order.captures))
         pool = AgentPool(PRELOAD)
         stack.callback(pool.stop)
-        session = Session.of(config, live, pool, tell, progress)
+        session = Session.of(config, live, pool, tell, progress, experiment.tables)
         summary = tell_congestion(session, experiment.run(session, config))
-        session.write(draft, experiment.name, resolved, summary, order.command)
+        write_run(session, draft, experiment.in_manifest, resolved, summary, order.command)
 
 
 def _save_logs(draft: ResultWriter, directory: Path, report: Report) -> None:

@@ -78,7 +78,7 @@ def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
     require_engine_for_jitter(engine, config.queues)
     directory = choose_directory(spec.directory, experiment.name)
     fabric = config.fabric()
-    keep = (directory.parent, experiment.folder, *directories_named(spec.captures))
+    keep = (directory.parent, experiment.folder, *directories_named([*spec.captures, *config.commands]))
     guest = engine.guest_for(Guest(config.seed, keep, spec.memory_bytes), needed_bytes(fabric), described(fabric))
     order = Order(spec.experiment, tuple(overrides), str(directory), tuple(spec.captures), tuple(command))
     return Prepared(experiment, config, engine, guest, order)

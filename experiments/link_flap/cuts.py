@@ -160,8 +160,12 @@ def plan_cuts(
 
 
 def cut_schedule(cuts: Sequence[Cut]) -> Schedule:
-    """Return the schedule that carries cuts out."""
-    failures = [LinkFailure(link, cut.at_s, round(cut.ends_s, 9)) for cut in cuts for link in cut.target.links]
+    """Return the schedule that carries cuts out; their numbers are the causes of what happens."""
+    failures = [
+        LinkFailure(link, cut.at_s, round(cut.ends_s, 9), causes=(cut.number,))
+        for cut in cuts
+        for link in cut.target.links
+    ]
     return Schedule.of(failures)
 
 

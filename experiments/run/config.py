@@ -81,6 +81,11 @@ class RunConfig(Strict):
         return self.sample_period
 
     @property
+    def commands(self) -> tuple[str, ...]:
+        """The commands of users' programs that play in it: a guest sees the directories that they name."""
+        return ()
+
+    @property
     def queueings_played(self) -> tuple[Queueing, ...]:
         """The queueings that a run plays, the first first."""
         return (Queueing.SHARED,)
@@ -109,6 +114,23 @@ class RunConfig(Strict):
         """Return the TCP congestion control of each service level."""
         by_label = {level.label: level for level in ServiceLevel}
         return {by_label[label]: name for label, name in self.congestion_control.items()}
+
+
+class QueueingsConfig(RunConfig):
+    """A run that plays the same in each of several ``queueings``, in their order."""
+
+    queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.SHARED, Queueing.LANES])
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """Each in its turn; what plays alone does so in the first."""
+        return tuple(self.queueings)
+
+
+def storage_faults(fabric: Fabric, purpose: str) -> Iterator[str]:
+    """Yield that a fabric has no storage nodes, if so; ``purpose``: what they are needed for."""
+    if not fabric.storages:
+        yield f"topology.storage: 0 storage nodes, but {purpose}; add some"
 
 
 def queue_faults(queues: QueueConfig, queueings: Iterable[Queueing], fabric: Fabric) -> Iterator[str]:

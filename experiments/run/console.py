@@ -21,3 +21,8 @@ ERR = _console(sys.stderr.isatty(), stderr=True)
 def tell(text: str) -> None:
     """Say what is being done."""
     ERR.print(f"[dim]{text}[/]", highlight=False, soft_wrap=True)
+
+
+def escaped(text: str) -> str:
+    """Return a text so that rich prints it as it is, brackets included."""
+    return text.replace("[", "\\[")

@@ -26,6 +26,7 @@ from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows
 from traffic.collectives.trees import tree_flows
 from traffic.flows.background import BackgroundConfig, BackgroundJob
 from traffic.job import Job, Stage
+from traffic.programs.job import ProgramConfig, ProgramJob
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
 
@@ -87,21 +88,31 @@ class BackgroundJobConfig(JobConfig, BackgroundConfig):
     kind: Literal["background"]
 
 
+class ProgramJobConfig(JobConfig, ProgramConfig):
+    """A program of the user's on each of its nodes, started at the begin of each window and ended with it, unless it
+    has ended by itself."""
+
+    kind: Literal["program"]
+
+
 AnyJobConfig = Annotated[
-    HFReduceJobConfig | NcclJobConfig | StorageJobConfig | BackgroundJobConfig, Field(discriminator="kind")
+    HFReduceJobConfig | NcclJobConfig | StorageJobConfig | BackgroundJobConfig | ProgramJobConfig,
+    Field(discriminator="kind"),
 ]
-_LEAST_NODES = {"hfreduce": 2, "nccl": 2, "storage": 1, "background": 2}
+_LEAST_NODES = {"hfreduce": 2, "nccl": 2, "storage": 1, "background": 2, "program": 1}
 _OWN_LEVEL = {
     "hfreduce": ServiceLevel.HFREDUCE,
     "nccl": ServiceLevel.NCCL,
     "storage": ServiceLevel.STORAGE,
     "background": ServiceLevel.OTHER,
+    "program": ServiceLevel.OTHER,
 }
 
 
 @dataclass(frozen=True)
 class PlacedJob:
-    """A job that can be started: ``loads`` is how much of what it sends each port sends, by the routes in use."""
+    """A job that can be started: ``loads`` is how much of what it sends each port sends, by the routes in use; of a
+    program that is not known, and there are none."""
 
     config: Any
     nodes: tuple[NodeId, ...]
@@ -191,7 +202,7 @@ def place_jobs(configs: Sequence[Any], stage: Stage, plan: RoutePlan, allocation
 
 def _placed(config: Any, nodes: tuple[NodeId, ...], stage: Stage, plan: RoutePlan) -> PlacedJob:
     level = _LEVELS[config.service_level] if config.service_level else _OWN_LEVEL[config.kind]
-    make = {"storage": _storage, "background": _background}.get(config.kind, _collective)
+    make = {"storage": _storage, "background": _background, "program": _program}.get(config.kind, _collective)
     job, nodes, pairs = make(config, nodes, level, stage, plan)
     return PlacedJob(config, nodes, job, _loads(pairs, stage.fabric, plan))
 
@@ -219,6 +230,11 @@ def _background(config: Any, nodes: tuple[NodeId, ...], level: ServiceLevel, sta
     both = [(a, b) for a in nodes for b in nodes if a != b and (zone[a] == zone[b] or not config.within_zone)]
     job = BackgroundJob(stage, _plain(BackgroundConfig, config), nodes, level=level, name=config.name)
     return job, nodes, [(a, b, 1 / len(both)) for a, b in both]
+
+
+def _program(config: Any, nodes: tuple[NodeId, ...], level: ServiceLevel, stage: Stage, _: RoutePlan) -> _Made:
+    """Return a program's job. Nobody knows whom it sends to."""
+    return ProgramJob(stage, _plain(ProgramConfig, config), nodes, level, config.name), nodes, []
 
 
 Plain = TypeVar("Plain", bound=Strict)

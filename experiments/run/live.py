@@ -31,12 +31,13 @@ class LiveFabric:
     """What is up, and how long that took in seconds: until the fabric stood, and until its rules were installed.
 
     ``plan`` is for the whole fabric: what the controller has made of it since, by failures or by adapting, it says.
-    ``task`` is the file that tells the controller what to do.
+    ``task`` is the file that tells the controller what to do, ``logs`` the directory of what programs say.
     """
 
     emulation: Emulation
     controller: ControllerProcess
     task: Path
+    logs: Path
     routing: Routing
     plan: RoutePlan
     built_s: float
@@ -102,7 +103,7 @@ def bring_up(
             ready_s = time.monotonic() - started
             current_engine().settle()
             emulation.warm_up()
-            yield LiveFabric(emulation, controller, task, routing, plan, built_s, ready_s)
+            yield LiveFabric(emulation, controller, task, log_directory, routing, plan, built_s, ready_s)
         finally:
             emulation.switches.stop()
             if not current_engine().has_own_kernel:  # Modules end with it.

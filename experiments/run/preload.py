@@ -11,6 +11,7 @@ PRELOAD = (
     "traffic.flows.probes",
     "traffic.flows.fan_in",
     "traffic.flows.streams",
+    "traffic.programs.job",
     "fabric.measure.sampling",
     "fabric.failures.injector",
     "fabric.stalls.audit",

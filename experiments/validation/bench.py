@@ -17,6 +17,7 @@ from fabric.measure.machine_checks import machine_checks
 from fabric.measure.sampling import Sampler, SamplerSetup
 from fabric.measure.verdict import Status
 from fabric.model.network import Fabric, Port
+from fabric.queueing.lossless import lane_names
 from fabric.world.agents import AgentPool
 from fabric.world.engine import Engine
 from fabric.world.engines import current_engine
@@ -119,7 +120,7 @@ class Bench:
         if self.engine.is_exact:
             yield
             return
-        self._sampler.begin()
+        self._sampler.begin(lane_names(self.live.emulation.lane_plan))
         began = time.monotonic()
         yield
         frame = machine_frame(self._sampler.end(), began)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,21 +37,30 @@ DOWN = LinkState(up=False)
 
 @dataclass(frozen=True)
 class LinkFailure:
-    """A link in a state from ``began_s`` until ``ended_s``, which is ``math.inf`` for a failure that stays."""
+    """A link in a state from ``began_s`` until ``ended_s``, which is ``math.inf`` for a failure that stays.
+
+    ``causes``: what it is part of, by the numbers that whoever makes the schedule gives it: a cut, a line of a config.
+    """
 
     link: Link
     began_s: float
     ended_s: float
     state: LinkState = DOWN
+    causes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class LinkEvent:
-    """From ``at_s`` on, ``link`` is in ``state``."""
+    """From ``at_s`` on, ``link`` is in ``state``.
+
+    ``causes`` are those of the failures that begin or end with it. One that ends during another of the same kind
+    changes nothing then: it ends with the link's next event.
+    """
 
     at_s: float
     link: Link
     state: LinkState
+    causes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,27 +89,6 @@ class Schedule:
         """When the last event is; 0 if there is none."""
         return self.events[-1].at_s if self.events else 0.0
 
-    def states_at(self, at_s: float) -> Mapping[Link, LinkState]:
-        """Return the state of every link that is not whole at a time; an event at that time counts."""
-        states = {event.link: event.state for event in self.events if event.at_s <= at_s}
-        return {link: state for link, state in states.items() if state != WHOLE}
-
-    def down_at(self, at_s: float) -> frozenset[Link]:
-        """Return the links without carrier at a time."""
-        return frozenset(link for link, state in self.states_at(at_s).items() if not state.up)
-
-    def intervals(self) -> tuple[LinkFailure, ...]:
-        """Return the stretches in which a link is in one state other than whole, in order of their beginning."""
-        found = [stretch for link in self.links for stretch in self._stretches(link)]
-        return tuple(sorted(found, key=lambda one: (one.began_s, one.link.a)))
-
-    def _stretches(self, link: Link) -> Iterator[LinkFailure]:
-        events = [event for event in self.events if event.link == link]
-        ends = [event.at_s for event in events[1:]] + [math.inf]
-        for event, ended_s in zip(events, ends, strict=True):
-            if event.state != WHOLE:
-                yield LinkFailure(link, event.at_s, ended_s, event.state)
-
     def until(self, end_s: float) -> Schedule:
         """Return what of the schedule happens before ``end_s``."""
         return Schedule(tuple(event for event in self.events if event.at_s < end_s))
@@ -108,12 +96,13 @@ class Schedule:
 
 def _events(link: Link, failures: list[LinkFailure]) -> Iterator[LinkEvent]:
     times = {failure.began_s for failure in failures} | {failure.ended_s for failure in failures}
-    before = WHOLE
+    before, before_s = WHOLE, -math.inf
     for at_s in sorted(times - {math.inf}):
         state = composed([one.state for one in failures if one.began_s <= at_s < one.ended_s])
         if state != before:
-            yield LinkEvent(at_s, link, state)
-        before = state
+            new = [one for one in failures if one.began_s == at_s or before_s < one.ended_s <= at_s]
+            yield LinkEvent(at_s, link, state, tuple(sorted({cause for one in new for cause in one.causes})))
+            before, before_s = state, at_s
 
 
 def composed(states: Iterable[LinkState]) -> LinkState:

@@ -22,11 +22,6 @@ class HostLateness:
     def __init__(self, cores: Iterable[int]) -> None:
         self._hearts = [_Heart(core) for core in cores]
 
-    @property
-    def pids(self) -> list[int]:
-        """The processes, in the order of the cores."""
-        return [heart.pid for heart in self._hearts]
-
     def worst_s(self) -> float:
         """Return the worst lateness since the last call, on any core; one that is still to wake counts as late as it is
         by now."""

@@ -23,7 +23,8 @@ from fabric.measure.lateness import HostLateness
 from fabric.measure.machine import MachineReader, clock_offset_s
 from fabric.queueing.counters import COUNTERS, QueueReader, QueueSample
 from fabric.queueing.vl_samples import WAITS, VlSample
-from fabric.stalls.deadlock_watch import SwitchPort, Watchdog
+from fabric.stalls.deadlock_watch import Watchdog
+from fabric.stalls.waits import LaneNames, ObservedPort
 from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.netlink import Netlink
@@ -73,7 +74,7 @@ class SamplerSetup:
     switch_pid: int
     has_input_queues: bool
     period_s: float
-    watched: Mapping[int, SwitchPort] = field(default_factory=dict)
+    watched: Mapping[int, ObservedPort] = field(default_factory=dict)
     longest_stall_s: float = 1.0
     """Arguments of the deadlock watchdog, for the first namespace: that of the switches."""
 
@@ -105,6 +106,13 @@ class Deadlock:
     text: str
 
 
+@dataclass(frozen=True)
+class Begin:
+    """The order to begin a series."""
+
+    names: LaneNames
+
+
 class Sampler:
     """The run's handle of the sampling process."""
 
@@ -112,9 +120,12 @@ class Sampler:
         self._agent: AgentHandle = pool.start("sampler", "this world", sample, setup, None)
         self._agent.receive(_ANSWER_TIMEOUT_S, "report that it is ready")
 
-    def begin(self) -> None:
-        """Begin a series; returns once its first sample is taken, so that even the shortest one has two."""
-        self._agent.send("begin")
+    def begin(self, names: LaneNames) -> None:
+        """Begin a series; returns once its first sample is taken, so that even the shortest one has two.
+
+        ``names`` are those of lossless lanes, for the report of a deadlock.
+        """
+        self._agent.send(Begin(names))
         self._agent.receive(_ANSWER_TIMEOUT_S, "report that it has begun")
 
     def end(self) -> Series:
@@ -133,7 +144,7 @@ class Sampler:
 
 
 def sample(agent: Agent, setup: SamplerSetup) -> None:
-    """The sampling process (a program, see :mod:`fabric.world.agents`): one series from each "begin" to the next
+    """The sampling process (a program, see :mod:`fabric.world.agents`): one series from each :class:`Begin` to the next
     "end"."""
     sources = [(number, Netlink(path), QueueReader()) for number, path in enumerate(setup.namespaces)]
     inputs = InputQueues(setup.switch_pid) if setup.has_input_queues else None
@@ -143,8 +154,9 @@ def sample(agent: Agent, setup: SamplerSetup) -> None:
     agent.report("ready")
     try:
         while True:
-            agent.expect("begin")
-            agent.report(_series(agent, setup, sources, _MachineSamples(reader, hosts, inputs)))
+            names = agent.receive_a(Begin).names
+            watchdog = Watchdog(setup.watched, setup.longest_stall_s, names)
+            agent.report(_series(agent, setup, sources, _MachineSamples(reader, hosts, inputs), watchdog))
     finally:
         hosts.close()
 
@@ -192,10 +204,13 @@ class _MachineSamples:
 
 
 def _series(
-    agent: Agent, setup: SamplerSetup, sources: Sequence[tuple[int, Netlink, QueueReader]], machine: _MachineSamples
+    agent: Agent,
+    setup: SamplerSetup,
+    sources: Sequence[tuple[int, Netlink, QueueReader]],
+    machine: _MachineSamples,
+    watchdog: Watchdog,
 ) -> Series:
     taken = _Taken()
-    watchdog = Watchdog(setup.watched, setup.longest_stall_s)
     start = time.monotonic()
     while True:
         due = start + len(machine) * setup.period_s

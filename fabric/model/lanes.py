@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -67,6 +67,16 @@ class ServiceLevel(Enum):
 
 DATA_LEVELS = (ServiceLevel.HFREDUCE, ServiceLevel.NCCL, ServiceLevel.STORAGE, ServiceLevel.OTHER)
 """The four kinds of data traffic of Fire-Flyer 2."""
+
+
+class PortLane(NamedTuple):
+    """A lane of a port, both by the names that users and results have for them: ``z0l03:7``, ``storage``."""
+
+    port: str
+    lane: str
+
+    def __str__(self) -> str:
+        return f"{self.port} {self.lane}"
 
 
 class Queueing(str, Enum):

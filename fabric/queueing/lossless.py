@@ -75,6 +75,11 @@ def vl_number(lane: Lane) -> int:
     return lane.number - 1
 
 
+def lane_names(plan: LanePlan) -> dict[int, str]:
+    """Return the name of each lane by the number of its virtual lane."""
+    return {vl_number(lane): lane.name for lane in plan.lanes}
+
+
 def vl_port(plan: LanePlan, rate_bps: int, delay_ns: int) -> vl.Port:
     """Return the port of a link under a lossless plan."""
     control = plan.control

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from fabric.emulation.build import Emulation
 from fabric.queueing import vl
+from fabric.queueing.lossless import lane_names
 from fabric.queueing.vl_samples import VlReader
 from fabric.stalls.causes import Stall, StallLedger, stalls
-from fabric.stalls.waits import PortView, deadlocks, describe
+from fabric.stalls.waits import LaneNames, ObservedPort, PortView, deadlocks, describe
 from fabric.world import inside
 from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.datapath import SWITCH_NICENESS
@@ -24,24 +25,16 @@ also in the time that what is on its way out may take, while something is."""
 
 
 @dataclass(frozen=True)
-class AuditedPort:
-    """A port as its namespace knows it: its interface, of which node, and the interface at the other end."""
-
-    interface: str
-    node: str
-    peer: str
-
-
-@dataclass(frozen=True)
 class AuditSetup:
     """The ports by namespace (None: the world's own) and interface index; stalls of ``limit_s`` are all seen.
 
     ``leaving_limit_s``: how long it takes at most until what nothing holds back has left an input buffer.
     """
 
-    ports: Mapping[Path | None, Mapping[int, AuditedPort]]
+    ports: Mapping[Path | None, Mapping[int, ObservedPort]]
     limit_s: float
     leaving_limit_s: float
+    names: LaneNames
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,7 @@ class StallAudit:
     """The run's end of the process."""
 
     def __init__(self, pool: AgentPool, emulation: Emulation, limit_s: float, leaving_limit_s: float) -> None:
-        setup = AuditSetup(audited_ports(emulation), limit_s, leaving_limit_s)
+        setup = AuditSetup(audited_ports(emulation), limit_s, leaving_limit_s, lane_names(emulation.lane_plan))
         self._agent: AgentHandle = pool.start("stall audit", "this world", audit, setup, None)
         self._agent.receive(_ANSWER_TIMEOUT_S, "report that it is ready")
 
@@ -72,12 +65,12 @@ class StallAudit:
         return self._agent.receive_a(AuditReport, _ANSWER_TIMEOUT_S, "report of stalls")
 
 
-def audited_ports(emulation: Emulation) -> dict[Path | None, dict[int, AuditedPort]]:
+def audited_ports(emulation: Emulation) -> dict[Path | None, dict[int, ObservedPort]]:
     """Return all ports of a fabric by namespace and interface index."""
-    found: dict[Path | None, dict[int, AuditedPort]] = {}
+    found: dict[Path | None, dict[int, ObservedPort]] = {}
     for port, link in emulation.fabric.directed_ports():
         namespace = emulation.namespace_of(port.node)
-        audited = AuditedPort(port.interface, port.node.name, link.other(port).interface)
+        audited = ObservedPort.of(port, link)
         found.setdefault(namespace, {})[emulation.indices[port]] = audited
     return found
 
@@ -102,7 +95,7 @@ def _look_on(agent: Agent, setup: AuditSetup, sockets: Mapping[Path | None, Netl
         dumps = {namespace: sock.dump_qdiscs() for namespace, sock in sockets.items()}
         looks += 1
         if any(_has_old_stall(dump, least_ns) for dump in dumps.values()):
-            ports = views(dumps, setup.ports)
+            ports = views(dumps, setup.ports, setup.names)
             ledger.add(stalls(ports, least_ns))
             circles.update(dict.fromkeys(map(describe, deadlocks(ports))))
         else:
@@ -121,11 +114,11 @@ def _has_old_stall(dump: bytes, least_ns: int) -> bool:
 
 
 def views(
-    dumps: Mapping[Path | None, bytes], ports: Mapping[Path | None, Mapping[int, AuditedPort]]
+    dumps: Mapping[Path | None, bytes], ports: Mapping[Path | None, Mapping[int, ObservedPort]], names: LaneNames
 ) -> dict[str, PortView]:
-    """Return all ports in the dumps of all namespaces by the names of their interfaces."""
+    """Return all ports in the dumps of all namespaces by their names."""
     return {
-        one.interface: PortView(one.node, one.peer, stats)
+        one.port: PortView(one.node, one.peer, stats, names)
         for namespace, dump in dumps.items()
         for index, stats in vl.read(dump).items()
         if (one := ports[namespace].get(index)) is not None

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from fabric.stalls.waits import PortLane, PortView, Waits, waits
+from fabric.model.lanes import PortLane
+from fabric.stalls.waits import PortView, Waits, waits
 
 
 class Cause(Enum):
@@ -44,13 +45,13 @@ class Stall:
 def stalls(ports: Mapping[str, PortView], at_least_ns: int) -> list[Stall]:
     """Return why each lane stands still that has done so for ``at_least_ns``.
 
-    ``ports`` are those of all nodes by the names of their interfaces, hosts' included, seen at one moment.
+    ``ports`` are those of all nodes by their names, hosts' included, seen at one moment.
     """
     graph = waits(ports)
     found = []
     for lane in graph:
         stats = ports[lane.port].stats
-        since_ns = stats.lanes[lane.lane].stalled_since_ns
+        since_ns = ports[lane.port].lanes[lane.lane].stalled_since_ns
         if stats.now_ns - since_ns >= at_least_ns:
             found.append(Stall(lane, since_ns, stats.now_ns, *_cause(lane, graph, ports)))
     return found

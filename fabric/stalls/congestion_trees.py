@@ -13,18 +13,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import NamedTuple
 
-
-class PortLane(NamedTuple):
-    """A lane of a port, both by the names that results have for them: ``z0l03:7``, ``storage``."""
-
-    port: str
-    lane: str
-
-    def __str__(self) -> str:
-        return f"{self.port} {self.lane}"
-
+from fabric.model.lanes import PortLane as PortLane
 
 Waits = Mapping[PortLane, Mapping[PortLane, int]]
 """For each lane that stands still, the lanes that hold what it waits for, with the bytes in each."""
@@ -36,7 +26,8 @@ class RootKind(str, Enum):
     BUSY = "busy"
     """A port that sends without standing still, and has less room than is wanted of it."""
     CYCLE = "cycle"
-    """Lanes that wait for each other. If it lasts, it is a deadlock."""
+    """Lanes that waited for each other between two samples, perhaps one after the other: whether a cycle is a deadlock,
+    only :func:`fabric.stalls.waits.deadlocks` says, from one moment."""
     UNSEEN = "unseen"
     """A lane that stood still, though nothing was in the buffer it waits for whenever somebody looked."""
 

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from fabric.emulation.build import Emulation
 from fabric.emulation.namespaces import ports_by_namespace
 from fabric.errors import EmulationError
+from fabric.model.lanes import PortLane
 from fabric.model.network import Port
 from fabric.queueing import vl
+from fabric.queueing.lossless import lane_names
+from fabric.stalls.waits import LaneNames
 from fabric.world.netlink import Netlink
 
 _REST_TIMEOUT_S = 20.0
@@ -24,18 +27,18 @@ class Held:
     ``buffered`` as is in it."""
 
     port: Port
-    lane: int
+    lane: str
     used_bytes: int
     buffered_bytes: int
 
     def __str__(self) -> str:
-        return f"{self.port} lane {self.lane}: {max(self.used_bytes, self.buffered_bytes)} B"
+        return f"{PortLane(str(self.port), self.lane)}: {max(self.used_bytes, self.buffered_bytes)} B"
 
 
-def held(ports: Mapping[Port, vl.PortStats]) -> list[Held]:
-    """Return what has not come back, at one moment."""
+def held(ports: Mapping[Port, vl.PortStats], names: LaneNames) -> list[Held]:
+    """Return what has not come back, at one moment. ``names`` are those of lanes."""
     return [
-        Held(port, lane.lane, lane.used_bytes, lane.buffered_bytes)
+        Held(port, names.get(lane.lane, str(lane.lane)), lane.used_bytes, lane.buffered_bytes)
         for port, stats in ports.items()
         for lane in stats.lanes.values()
         if lane.used_bytes or lane.buffered_bytes
@@ -53,7 +56,7 @@ def held_at_rest(emulation: Emulation) -> list[Held]:
         time.sleep(_news_s(emulation) + _NEWS_S)
         now = read_ports(emulation)
         if _sent(now) == _sent(before) and not any(_is_busy(stats) for stats in now.values()):
-            return held(now)
+            return held(now, lane_names(emulation.lane_plan))
         if time.monotonic() > deadline:
             busy = [str(port) for port, stats in now.items() if _is_busy(stats)]
             raise EmulationError(

@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from fabric.model.network import Fabric, Port
 from fabric.queueing import vl
 from fabric.queueing.vl_samples import VlSample
-from fabric.stalls.waits import PortView, deadlocks, describe
+from fabric.stalls.waits import LaneNames, ObservedPort, PortView, deadlocks, describe
 
 LONGEST_STALL_FRAMES = 1000
 """How long, in full frames of the slowest link, two lanes must have stood still before it is worth to look."""
 
 
-@dataclass(frozen=True)
-class SwitchPort:
-    """A port of a switch, and the interface at the other end of its link."""
-
-    interface: str
-    node: str
-    peer: str
-
-
-def switch_ports(fabric: Fabric, indices: Mapping[Port, int]) -> dict[int, SwitchPort]:
+def switch_ports(fabric: Fabric, indices: Mapping[Port, int]) -> dict[int, ObservedPort]:
     """Return all ports that can be part of a deadlock, by interface index: hosts pass nothing on."""
-    return {
-        indices[port]: SwitchPort(port.interface, port.node.name, link.other(port).interface)
-        for port, link in fabric.directed_ports()
-        if port.node.is_switch
-    }
+    return {indices[port]: ObservedPort.of(port, link) for port, link in fabric.directed_ports() if port.node.is_switch}
 
 
 class Watchdog:
-    """Looks at the samples of all switches' ports, and tells of a deadlock once."""
+    """Looks at the samples of all switches' ports, and reports a deadlock once."""
 
-    def __init__(self, ports: Mapping[int, SwitchPort], longest_stall_s: float) -> None:
+    def __init__(self, ports: Mapping[int, ObservedPort], longest_stall_s: float, names: LaneNames) -> None:
         self._ports = ports
+        self._names = names
         self._longest_stall_ns = round(longest_stall_s * 1e9)
         self._has_told = False
 
@@ -51,4 +38,4 @@ class Watchdog:
 
     def _views(self, dump: bytes) -> dict[str, PortView]:
         ports = ((self._ports[index], stats) for index, stats in vl.read(dump).items() if index in self._ports)
-        return {port.interface: PortView(port.node, port.peer, stats) for port, stats in ports}
+        return {one.port: PortView(one.node, one.peer, stats, self._names) for one, stats in ports}

@@ -8,29 +8,49 @@ merely busy. A cycle that nothing can break is a deadlock: InfiniBand's routes m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from fabric.queueing.vl import PortStats
+from fabric.model.lanes import PortLane
+from fabric.model.network import Link, Port
+from fabric.queueing.vl import LaneStats, PortStats
 
 
-@dataclass(frozen=True, order=True)
-class PortLane:
-    """A lane of a port, which is named by its interface."""
+@dataclass(frozen=True)
+class ObservedPort:
+    """A port by its name (``z0l03:7``), of which node, and the port at the other end of its link."""
 
     port: str
-    lane: int
+    node: str
+    peer: str
 
-    def __str__(self) -> str:
-        return f"{self.port} lane {self.lane}"
+    @classmethod
+    def of(cls, port: Port, link: Link) -> ObservedPort:
+        """Return a port of a fabric, at an end of ``link``."""
+        return cls(str(port), port.node.name, str(link.other(port)))
+
+
+LaneNames = Mapping[int, str]
+"""The names of lanes by the numbers of their virtual lanes; a virtual lane without one is called by its number."""
 
 
 @dataclass(frozen=True)
 class PortView:
-    """A port at one moment: of which node, what interface is at the other end of its link, and its statistics."""
+    """A port at one moment: of which node, what port is at the other end of its link, and its statistics."""
 
     node: str
     peer: str
     stats: PortStats
+    names: LaneNames = field(default_factory=dict)
+
+    def name_of(self, number: int) -> str:
+        """Return the name of a virtual lane."""
+        return self.names.get(number, str(number))
+
+    @cached_property
+    def lanes(self) -> dict[str, LaneStats]:
+        """The statistics of each lane by its name."""
+        return {self.name_of(number): stats for number, stats in self.stats.lanes.items()}
 
 
 Waits = dict[PortLane, dict[PortLane, int]]
@@ -38,7 +58,7 @@ Waits = dict[PortLane, dict[PortLane, int]]
 
 
 def waits(ports: Mapping[str, PortView]) -> Waits:
-    """Return who waits for whom; ``ports`` are those of all nodes by interface name, seen at one moment.
+    """Return who waits for whom; ``ports`` are those of all nodes by name, seen at one moment.
 
     A stalled lane whose way is cleared already (all of it is under way) waits for nobody.
     """
@@ -49,17 +69,19 @@ def waits(ports: Mapping[str, PortView]) -> Waits:
             entered = name_of.get((view.node, wait.input_index))
             if entered is None:
                 continue  # It came by an interface that is no more.
-            waiting = PortLane(ports[entered].peer, wait.input_lane)
+            waiting = PortLane(ports[entered].peer, view.name_of(wait.input_lane))
             if waiting in found:
-                found[waiting][PortLane(name, wait.lane)] = wait.bytes
+                found[waiting][PortLane(name, view.name_of(wait.lane))] = wait.bytes
     return found
 
 
 def deadlocks(ports: Mapping[str, PortView]) -> list[tuple[PortLane, ...]]:
-    """Return the cycles in which each lane waits for the next and the last for the first, and which nothing can end.
+    """Return the deadlocks: cycles in which each lane waits for the next, and the last for the first, that nothing can
+    end.
 
     That is certain, not guessed from how long it has lasted: all that takes room at the other end of such a lane waits
-    in lanes that are deadlocked, too, and no news of room is under way to any of them.
+    in lanes that are deadlocked, too, and no news of room is under way to any of them. A cycle of waits between samples
+    (:attr:`fabric.stalls.congestion_trees.RootKind.CYCLE`) is none yet: its lanes may have waited one after the other.
     """
     graph = waits(ports)
     stuck = {lane for lane, holders in graph.items() if holders and sum(holders.values()) == _taken(ports, lane)}
@@ -76,15 +98,15 @@ def describe(cycle: tuple[PortLane, ...]) -> str:
 
 def _stalled(ports: Mapping[str, PortView]) -> list[PortLane]:
     return [
-        PortLane(name, lane.lane)
+        PortLane(name, lane)
         for name, view in ports.items()
-        for lane in view.stats.lanes.values()
-        if lane.stalled_since_ns
+        for lane, stats in view.lanes.items()
+        if stats.stalled_since_ns
     ]
 
 
 def _taken(ports: Mapping[str, PortView], lane: PortLane) -> int:
-    return ports[lane.port].stats.lanes[lane.lane].used_bytes
+    return ports[lane.port].lanes[lane.lane].used_bytes
 
 
 def _cycles(graph: Mapping[PortLane, list[PortLane]]) -> list[tuple[PortLane, ...]]:

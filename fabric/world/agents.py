@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from fabric.errors import TrafficError
 from fabric.world import netns
+from fabric.world.packages import KnownPackages
 
 Program = Callable[["Agent", Any], None]
 PRELOAD = ("numpy", "fabric.world.agents")
@@ -173,7 +174,11 @@ class AgentPool:
         """Start ``program(agent, arguments)`` in a host's network namespace (None: the caller's own)."""
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
-            target=_run, args=(name, host, namespace, program, arguments, theirs), daemon=True, name=f"{name}@{host}"
+            target=_run,
+            # What packages there are comes first: the program may be of one of them.
+            args=(KnownPackages(), name, host, namespace, program, arguments, theirs),
+            daemon=True,
+            name=f"{name}@{host}",
         )
         with _STARTING, _without_main_module():
             self._start_server()
@@ -232,7 +237,15 @@ def _without_main_module() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _run(name: str, host: str, namespace: Path | None, program: Program, arguments: object, pipe: Connection) -> None:
+def _run(
+    _: KnownPackages | None,
+    name: str,
+    host: str,
+    namespace: Path | None,
+    program: Program,
+    arguments: object,
+    pipe: Connection,
+) -> None:
     """Be the child process: enter the host, run the program, tell the run of a failure."""
     try:
         if namespace is not None:

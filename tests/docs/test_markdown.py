@@ -100,7 +100,7 @@ def test_commands_parse(path: Path, command: str, capsys: pytest.CaptureFixture[
     words = shlex.split(command, comments=True)[1:]
     ours = words[: words.index("--")] if "--" in words else words
     try:
-        options = cli._parser().parse_args(ours)
+        options = cli.parser_for(ours).parse_args(ours)
     except SystemExit:
         pytest.fail(f"{name_of(path)}: {command}: {capsys.readouterr().err}")
     assert callable(options.command)

@@ -15,6 +15,7 @@ import yaml
 
 from experiments import cli
 from experiments.cli import main
+from experiments.commands import topologies
 from experiments.launching import launcher
 from experiments.launching.spec import Prepared
 from experiments.registry import EXPERIMENTS
@@ -25,22 +26,7 @@ from fabric.world.engine import Engine
 from fabric.world.engines import ENGINES, NAMESPACE
 
 SMALL = "fire_flyer_2_small"
-COMMANDS = (
-    "doctor",
-    "topo",
-    "topo show",
-    "topo draw",
-    "check",
-    "list",
-    "run",
-    "path",
-    "shell",
-    "exec",
-    "validate",
-    "plot",
-    "report",
-    "compare",
-)
+COMMANDS = (*cli.COMMANDS, "topo show", "topo draw", "virtual build", "virtual list")
 
 
 class EnteredError(Exception):
@@ -167,7 +153,7 @@ def test_errors_are_printed_as_they_are(
     def fail(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr(cli, "list_experiments", fail)
+    monkeypatch.setattr(topologies, "list_experiments", fail)
     assert main(["list"]) == code
     assert capsys.readouterr().err == words
 

@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 
 from controllers.planning.paths import planned_path
-from experiments.run.live import LiveFabric, bring_up
-from experiments.run.preload import PRELOAD
+from experiments.run.live import LiveFabric
 from experiments.run.session import PhaseOutcome, Session
 from fabric.config import checked
 from fabric.failures.config import FailureConfig, schedule_failures
 from fabric.measure.fidelity import conservation_checks
-from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model.lanes import Queueing
 from fabric.model.network import Link, Nic
-from fabric.world import inside, netns
-from fabric.world.agents import AgentPool
+from fabric.world import netns
+from tests.live_sessions import plain_lanes, session_live
 from topologies.load import load_fabric
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.flows.probes import ProbeConfig, ProbeFlow, ProbeJob
@@ -41,30 +40,8 @@ LOSS = 0.2
 def failures(topology: str, phase_s: float = 4.0) -> dict[str, Any]:
     """A host's link, an uplink, a spine and a storage node, each cut for 200 ms under traffic; then half a rate, and
     losses."""
-    inside.set_up()
-    logs = inside.RUN_DIR / "logs"
-    logs.mkdir()
-    lanes = plan_lanes(QueueConfig(), Queueing.LANES)
-    with bring_up(load_fabric(topology), lanes, logs, lambda text: None) as live:
-        pool = AgentPool(PRELOAD)
-        try:
-            return _failures(live, pool, phase_s)
-        finally:
-            pool.stop()
-
-
-def session_of(live: LiveFabric, pool: AgentPool) -> Session:
-    return Session(
-        live=live,
-        pool=pool,
-        queues=QueueConfig(),
-        seed=5,
-        sample_period_s=0.05,
-        congestion_control={},
-        receive_window_bytes=None,
-        tell=lambda text: None,
-        progress=lambda title, done: None,
-    )
+    with session_live(load_fabric(topology), plain_lanes(Queueing.LANES)) as session:
+        return _failures(session, phase_s)
 
 
 def nic(live: LiveFabric, name: str) -> Nic:
@@ -78,9 +55,9 @@ def uplinks_between(live: LiveFabric, a: str, b: str) -> list[Link]:
     return [link for link in links if link.a.node.is_switch and link.b.node.is_switch]
 
 
-def _failures(live: LiveFabric, pool: AgentPool, phase_s: float) -> dict[str, Any]:
-    session = session_of(live, pool)
-    fabric, stage = live.fabric, session.stage
+def _failures(session: Session, phase_s: float) -> dict[str, Any]:
+    live, stage = session.live, session.stage
+    fabric = live.fabric
     hosts = [fabric.host_named(name) for name in HOSTS[fabric.name]]
     up, _ = uplinks_between(live, hosts[0].name, hosts[1].name)
     flows = [ProbeFlow(hosts[0], hosts[1]), ProbeFlow(hosts[1], hosts[0]), ProbeFlow(hosts[2], hosts[3])]
@@ -157,7 +134,7 @@ def cut(
         "late_s": max(change.asked_s - change.due_s for change in outcome.faults.changes),
         "took_s": max(change.done_s - change.asked_s for change in outcome.faults.changes),
         "down_s": up.asked_s - down.done_s,
-        "blackout_s": report.longest_blackout_s,
+        "blackout_s": max((one.seconds for one in report.blackouts), default=0.0),
         "probes": {"sent": report.sent, "lost": report.lost},
         "after": sum(row["started_s"] > up.done_s for row in outcome.records.steps),
         **counted(outcome),

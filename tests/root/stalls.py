@@ -13,15 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from experiments.run.live import LiveFabric, bring_up
-from experiments.run.preload import PRELOAD
+from experiments.run.live import LiveFabric
 from experiments.run.session import Session
-from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Port
 from fabric.queueing.htb import rate_requests
-from fabric.world import inside
-from fabric.world.agents import AgentPool
 from fabric.world.netlink import Netlink
+from tests.live_sessions import plain_lanes, session_live
 from topologies.load import load_fabric
 from traffic.flows.streams import Stream, StreamsJob, Timetable
 
@@ -34,30 +32,12 @@ RECEIVER, SENDERS = "z0h000", ("z0h001", "z0h002", "z0h003")
 def stalls(topology: str) -> dict[str, Any]:
     """Three hosts fill a fourth's link: as it should be, with the switches stopped meanwhile, and with a link that is
     slower than it says."""
-    inside.set_up()
-    logs = inside.RUN_DIR / "logs"
-    logs.mkdir()
-    lanes = plan_lanes(QueueConfig(), Queueing.SHARED)
-    with bring_up(load_fabric(topology), lanes, logs, lambda text: None) as live:
-        pool = AgentPool(PRELOAD)
-        try:
-            return _stalls(live, pool)
-        finally:
-            pool.stop()
+    with session_live(load_fabric(topology), plain_lanes(Queueing.SHARED)) as session:
+        return _stalls(session)
 
 
-def _stalls(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
-    session = Session(
-        live=live,
-        pool=pool,
-        queues=QueueConfig(),
-        seed=5,
-        sample_period_s=0.05,
-        congestion_control={},
-        receive_window_bytes=None,
-        tell=lambda text: None,
-        progress=lambda title, done: None,
-    )
+def _stalls(session: Session) -> dict[str, Any]:
+    live = session.live
     receiver = live.fabric.host_named(RECEIVER)
     streams = [Stream(live.fabric.host_named(name), receiver, ServiceLevel.OTHER) for name in SENDERS]
     job = StreamsJob(session.stage, streams, Timetable(1.0, PHASE_S - 1.0, 0.1))

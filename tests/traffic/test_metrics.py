@@ -9,10 +9,6 @@ import pytest
 from traffic import metrics
 
 
-def test_algbw_is_size_over_time() -> None:
-    assert metrics.algbw(8_000_000, 0.5) == 16_000_000
-
-
 @pytest.mark.parametrize(
     ("collective", "factor"),
     [
@@ -26,17 +22,10 @@ def test_algbw_is_size_over_time() -> None:
 )
 def test_busbw_factors_are_those_of_nccl_tests_at_8_ranks(collective: str, factor: float) -> None:
     assert metrics.busbw_factor(collective, 8) == factor
-    assert metrics.busbw(collective, 100, 2, 8) == 50 * factor
 
 
-def test_step_time_spans_the_first_start_and_the_last_end() -> None:
-    assert metrics.step_time_s([1.0, 1.5, 1.25], [3.0, 2.5, 3.5]) == 2.5
-
-
-def test_ideal_algbw_of_hfreduce_is_half_the_nic_and_of_a_ring_just_above() -> None:
+def test_ideal_algbw_of_hfreduce_is_half_the_nic() -> None:
     assert metrics.ideal_hfreduce_algbw(200e9) == 12.5e9
-    assert metrics.ideal_ring_algbw(200e9, 2) == 25e9
-    assert metrics.ideal_ring_algbw(200e9, 4) == pytest.approx(16.6666667e9)
 
 
 def test_bandwidths_of_a_steps_table_are_added_as_columns() -> None:
@@ -66,20 +55,12 @@ def test_operation_latency_and_bandwidth_of_a_table() -> None:
     assert metrics.operation_bandwidth(operations, 0, 9) == pytest.approx(700 / 9)
 
 
-def test_slowdown_is_one_for_a_flow_as_fast_as_its_nic() -> None:
-    slow = metrics.slowdown([1000, 1000], [0.8, 2.4], 10_000)
-    assert slow.tolist() == pytest.approx([1, 3])
-    assert metrics.slowdown(1000, 2.4, 10_000, base_latency_s=0.4) == pytest.approx(2)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: metrics.algbw(1, 0), "a step of 0 s has no bandwidth"),
         (lambda: metrics.busbw_factor("allredcue", 8), "'allredcue' is no collective; use one of allreduce"),
         (lambda: metrics.busbw_factor("allreduce", 1), "a collective of 1 ranks uses no bus"),
         (lambda: metrics.latency([]), "no operations have no latency"),
-        (lambda: metrics.step_time_s([], []), "a step of 0 starts and 0 ends"),
         (lambda: metrics.operation_bandwidth(pd.DataFrame(), 2, 2), "no time passes from 2 s to 2 s"),
     ],
 )
@@ -87,12 +68,3 @@ def test_values_without_a_figure_are_refused(call: object, message: str) -> None
     assert callable(call)
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_delivered_bytes_are_those_between_two_times_of_each_connection_alone() -> None:
-    """Two connections of one pair, sampled together, in one order: 1,000 and 100 bytes a second."""
-    rows = [(at, "hfreduce", "a", "b", 5000 + rate * at) for at in (0, 2, 4) for rate in (1000, 100)]
-    flows = pd.DataFrame(rows, columns=["at_s", "service_level", "host", "peer", "bytes_acked"])
-    assert metrics.delivered_bytes(flows, 1.0, 3.0) == 2200
-    with pytest.raises(ValueError, match="no time passes from 3"):
-        metrics.delivered_bytes(flows, 3.0, 3.0)

@@ -13,9 +13,8 @@ from typing import Any
 
 from experiments.lossless_soak.run import LosslessSoakConfig, run_lossless_soak
 from experiments.registry import resolve
-from experiments.run.live import LiveFabric, bring_up
-from experiments.run.preload import PRELOAD
-from experiments.run.session import PhaseOutcome, Session
+from experiments.run.live import LiveFabric
+from experiments.run.session import PhaseOutcome, RunSettings, Session
 from experiments.run.stall_metrics import stall_metrics
 from fabric.config import checked
 from fabric.emulation.openvswitch import tool
@@ -25,8 +24,8 @@ from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
 from fabric.stalls.credits import held_at_rest
-from fabric.world import inside
 from fabric.world.agents import AgentPool
+from tests.live_sessions import session_live, session_on
 from topologies.load import load_fabric
 from traffic.flows.streams import Stream, StreamsJob, Timetable
 
@@ -47,6 +46,13 @@ SLOW = 0.3
 LOSS = 0.01
 CUT_S = 0.02
 PERIOD_S = 0.005
+SETTINGS = RunSettings(
+    QueueConfig(),
+    seed=5,
+    sample_period_s=PERIOD_S,
+    congestion_control=dict.fromkeys(ServiceLevel, "reno"),
+    receive_window_bytes=1 << 20,
+)
 LANES = plan_lanes(QueueConfig(), Queueing.LOSSLESS)
 PFC = plan_lanes(QueueConfig(flow_control=FlowControl.PFC), Queueing.LOSSLESS)
 SMALL_HEADROOM = plan_lanes(
@@ -57,33 +63,13 @@ SMALL_HEADROOM = plan_lanes(
 
 def seen() -> dict[str, Any]:
     """Return what each of the failures did."""
-    inside.set_up()
-    logs = inside.RUN_DIR / "logs"
-    logs.mkdir()
-    with bring_up(load_fabric("head_of_line", TOPOLOGY), LANES, logs, lambda text: None) as live:
-        pool = AgentPool(PRELOAD)
-        try:
-            return _seen(live, pool)
-        finally:
-            pool.stop()
+    with session_live(load_fabric("head_of_line", TOPOLOGY), LANES, SETTINGS) as session:
+        return _seen(session)
 
 
-def session_of(live: LiveFabric, pool: AgentPool) -> Session:
-    return Session(
-        live=live,
-        pool=pool,
-        queues=QueueConfig(),
-        seed=5,
-        sample_period_s=PERIOD_S,
-        congestion_control=dict.fromkeys(ServiceLevel, "reno"),
-        receive_window_bytes=1 << 20,
-        tell=lambda text: None,
-        progress=lambda title, done: None,
-    )
-
-
-def _seen(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
-    session, hosts = session_of(live, pool), live.fabric.computes
+def _seen(session: Session) -> dict[str, Any]:
+    live, pool = session.live, session.pool
+    hosts = live.fabric.computes
     one = [(hosts[0], hosts[2])]
     three = [*one, (hosts[1], hosts[2]), (hosts[4], hosts[2])]
     found = {
@@ -93,10 +79,10 @@ def _seen(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
     }
     for name, plan in (("pfc", PFC), ("headroom", SMALL_HEADROOM)):
         live.emulation.set_lanes(plan)
-        found[name] = _failed(session_of(live, pool), name, three, {"host": hosts[3].name, "for": CUT_S})
+        found[name] = _failed(session_on(live, pool, SETTINGS), name, three, {"host": hosts[3].name, "for": CUT_S})
     found["soak"] = _soak(live, pool)
     live.emulation.set_lanes(LANES)
-    return found | {"circle": _circle(live, session_of(live, pool))}
+    return found | {"circle": _circle(live, session_on(live, pool, SETTINGS))}
 
 
 def _soak(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:

@@ -15,7 +15,7 @@ GBPS = 1e9
 SLOW = 0.3
 XOFF_BYTES, HEADROOM_BYTES = 96 * 1024, 64 * 1024
 """The defaults of PFC's input buffers."""
-CIRCLE = {"z0l00-eth3", "z0s00-eth2", "z0l01-eth4", "z0s01-eth1"}
+CIRCLE = {"z0l00:3", "z0s00:2", "z0l01:4", "z0s01:1"}
 """From the first leaf over the first spine to the second leaf, and over the second spine back."""
 
 
@@ -105,6 +105,6 @@ def test_routes_in_a_circle_end_a_run_soon_and_it_names_the_ports_that_wait_for_
     found = seen["circle"]
     print(found)
     assert found["words"].startswith("deadlock: ")
-    named = {port for port in CIRCLE if f"{port} lane 0" in found["words"]}
+    named = {port for port in CIRCLE if f"{port} lossless" in found["words"]}
     assert named == CIRCLE
     assert found["after_s"] < 3, "it would have gone on for 40 s"

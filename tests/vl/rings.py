@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from fabric.model.lanes import PortLane
 from fabric.stalls import waits
 from fabric.stalls.waits import PortView
 from tests.vl import lab as labs
@@ -45,7 +46,7 @@ def flooded(hosts: int) -> dict[str, object]:
     sinks = [lab.udp(f"h{i}") for i in (1, 2, 3)]
     for i in range(1, hosts + 1):
         labs.flood(lab, f"h{i}", f"h{(i + 1) % 3 + 1}", 10**9)
-    found: list[tuple[waits.PortLane, ...]] = []
+    found: list[tuple[PortLane, ...]] = []
     for _ in range(20):
         time.sleep(0.0005)
         found = waits.deadlocks(views(lab))

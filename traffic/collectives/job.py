@@ -6,13 +6,11 @@ collective's own bytes.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,21 +21,20 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.units import format_time
-from fabric.world.agents import AgentHandle
 from traffic.collectives.chunk_link import StalledError
 from traffic.collectives.dataset import ELEMENT_BYTES, Dataset
 from traffic.collectives.rank import (
     DEFAULT_SLOTS,
-    FAILURES_TIMEOUT_S,
     START_TIMEOUT_S,
     RankArguments,
-    RankFailed,
     Schedule,
     StepDone,
     StepOrder,
     run_rank,
 )
 from traffic.job import Halt, Play, Records, Stage
+from traffic.program_group import FAILURES_TIMEOUT_S, ProgramGroup, ProgramsFailedError
+from traffic.repeating import Repeating
 
 REPORT_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 10.0
@@ -108,6 +105,22 @@ class Collective:
     ideal_step_s: float
 
 
+@dataclass(frozen=True)
+class _Data:
+    """What ranks add up, and the directory that it is in."""
+
+    files: tempfile.TemporaryDirectory[str]
+    dataset: Dataset
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """A phase that is played, with the rows of its steps and restarts so far."""
+
+    name: str = ""
+    records: Records = field(default_factory=Records)
+
+
 class CollectiveJob:
     """A :class:`traffic.job.Job` that repeats an allreduce over ``ranks``, one step after another, while it plays.
 
@@ -129,44 +142,41 @@ class CollectiveJob:
         self.level = collective.level
         self.name = name or self.level.label
         self.ranks = tuple(ranks)
-        self.step_timeout_s = step_timeout_s(config, collective.ideal_step_s)
         self._stage = stage
         self._collective = collective
         self._config = config
         self._address_of = address_of or nic_address(stage, ranks)
-        self._files: tempfile.TemporaryDirectory[str] | None = None
-        self._handles: list[AgentHandle] = []
+        self._programs: ProgramGroup[int] = ProgramGroup(stage, collective.name)
+        self._data: _Data | None = None
         self._next_step = 0
-        self._phase = ""
-        self._steps: list[dict[str, Any]] = []
-        self._restarts: list[dict[str, Any]] = []
-        self._dataset: Dataset | None = None
-        self._halting = threading.Event()
-        self._closed = False
-        self._owning = threading.Lock()
-        """Held while ranks are forked or taken to be ended: both the experiment's thread and the player's do so."""
-        self._player: threading.Thread | None = None
-        self._error: Exception | None = None
+        self._phase = _Phase()
+        self._stepping = Repeating()
+
+    @property
+    def step_timeout_s(self) -> float:
+        """What a step may take."""
+        return step_timeout_s(self._config, self._collective.ideal_step_s)
 
     def start(self) -> None:
         """Fork the ranks and connect them. Raises TrafficError naming a rank that did not come up."""
-        self._files = tempfile.TemporaryDirectory(prefix=f"{self.level.label}-")
-        self._dataset = Dataset.write(
-            Path(self._files.name),
+        files = tempfile.TemporaryDirectory(prefix=f"{self.level.label}-")
+        dataset = Dataset.write(
+            Path(files.name),
             len(self.ranks),
             self._collective.buffers_per_rank,
             self._config.size // ELEMENT_BYTES,
             self._stage.seed,
             self._collective.schedule.longest_piece,
         )
+        self._data = _Data(files, dataset)
         self._start_ranks()
 
     def _start_ranks(self) -> None:
-        assert self._dataset is not None, "start() has written it"
+        assert self._data is not None, "start() has written it"
         for rank in range(len(self.ranks)):
-            self._fork(rank, self._dataset)
+            self._fork(rank, self._data.dataset)
         listening = self._collect("listening", START_TIMEOUT_S)
-        self._order([message.endpoint for message in listening])
+        self._programs.order([message.endpoint for message in listening])
         self._collect("connections", START_TIMEOUT_S)
 
     def _fork(self, rank: int, dataset: Dataset) -> None:
@@ -182,20 +192,7 @@ class CollectiveJob:
             timeout_s=self.step_timeout_s,
             stall_s=self._config.stall_timeout or self.step_timeout_s,
         )
-        name = f"{self._collective.name} rank {rank}"
-        with self._owning:
-            if self._closed:
-                raise TrafficError(f"{self._collective.name}: was closed while its ranks were started")
-            namespace = self._stage.namespace_of(node)
-            self._handles.append(self._stage.pool.start(name, node.name, run_rank, arguments, namespace))
-
-    def _end_ranks(self) -> None:
-        """End all ranks at once. Whoever calls it first does it; none is left for another."""
-        with self._owning:
-            ending, self._handles = self._handles, []
-        for handle in ending:
-            handle.kill()
-        self._stage.pool.stop(ending)
+        self._programs.start(rank, f"{self._collective.name} rank {rank}", node, run_rank, arguments)
 
     def play(self, phase: str) -> None:
         """Begin to repeat steps; returns once every rank samples its connections.
@@ -203,8 +200,7 @@ class CollectiveJob:
         Ranks that were still waiting to begin again when the phase before ended are started anew.
         """
         self._begin(phase)
-        self._player = threading.Thread(target=self._step_until_halted, daemon=True)
-        self._player.start()
+        self._stepping.start(self._step_or_restart)
 
     def halt(self) -> Records:
         """End after the step under way and return rows of all steps of the phase.
@@ -212,14 +208,10 @@ class CollectiveJob:
         Waits for that step at most its timeout, and for one attempt to begin again, if one is under way. Raises
         TrafficError if a rank failed or its sum was wrong.
         """
-        self._halting.set()
-        if self._player is not None:
-            self._player.join(self.step_timeout_s + REPORT_TIMEOUT_S + self._restart_patience_s())
-            if self._player.is_alive():
-                raise TrafficError(self._not_ended())
-            self._player = None
-        if self._error is not None:
-            raise self._error
+        self._stepping.halt()
+        if not self._stepping.join(self.step_timeout_s + REPORT_TIMEOUT_S + self._restart_patience_s()):
+            raise TrafficError(self._not_ended())
+        self._stepping.raise_error()
         return self._finish()
 
     def run_steps(self, count: int, phase: str = "") -> Records:
@@ -239,48 +231,38 @@ class CollectiveJob:
 
     def close(self) -> None:
         """End the ranks and remove the data."""
-        self._halting.set()
-        with self._owning:
-            self._closed = True
-        if self._player is None:
-            self._stage.pool.stop(self._handles)
-            self._handles = []
-        self._end_ranks()  # The player sees them go, whatever it waits for.
-        if self._player is not None:
-            self._player.join(CLOSE_TIMEOUT_S)
-        if self._files is not None:
-            self._files.cleanup()
+        self._stepping.halt()
+        if self._stepping.thread is None:
+            self._programs.close()
+        else:
+            self._programs.close_at_once()  # The thread sees them go, whatever it waits for.
+            self._stepping.join(CLOSE_TIMEOUT_S)
+        if self._data is not None:
+            self._data.files.cleanup()
 
     def _begin(self, phase: str) -> None:
-        if self._dataset is None:
+        if self._data is None:
             raise TrafficError(f"{self._collective.name}: has not started; call start() before play()")
         self._start_missing_ranks()
-        self._phase, self._steps, self._restarts, self._error = phase, [], [], None
-        self._halting.clear()
+        self._phase = _Phase(phase)
+        self._stepping.prepare()
         self._sample()
 
     def _start_missing_ranks(self) -> None:
         """Start the ranks if the last phase ended before they could begin again."""
-        if not self._handles:
+        if not self._programs.handles:
             self._start_ranks()
 
     def _sample(self) -> None:
-        self._order(Play(self._phase))
+        self._programs.order(Play(self._phase.name))
         self._collect("samples begun", REPORT_TIMEOUT_S)
 
     def _finish(self) -> Records:
-        records = Records(steps=self._steps, restarts=self._restarts)
-        self._order(Halt())
+        records = self._phase.records
+        self._programs.order(Halt())
         for message in self._collect("rows", REPORT_TIMEOUT_S):
             records.extend(message)
         return records
-
-    def _step_until_halted(self) -> None:
-        try:
-            while not self._halting.is_set():
-                self._step_or_restart()
-        except Exception as error:  # Whatever it is, halt() raises it where the experiment sees it.
-            self._error = error
 
     def _step_or_restart(self) -> None:
         try:
@@ -295,17 +277,17 @@ class CollectiveJob:
         until it works or the phase ends: then ``resumed_s`` is NaN, and the next phase starts the ranks."""
         failed = time.monotonic()
         resumed = math.nan
-        self._end_ranks()
-        while math.isnan(resumed) and not self._halting.is_set():
+        self._programs.end_at_once()
+        while math.isnan(resumed) and not self._stepping.is_halting:
             try:
                 self._start_ranks()
                 self._sample()
                 resumed = time.monotonic()
             except StalledError:
-                self._end_ranks()
-        self._restarts.append(
+                self._programs.end_at_once()
+        self._phase.records.restarts.append(
             {
-                "phase": self._phase,
+                "phase": self._phase.name,
                 "service_level": self.level.label,
                 "step": self._next_step,
                 "failed_s": failed,
@@ -322,9 +304,9 @@ class CollectiveJob:
 
     def _step(self) -> None:
         done = self._order_step()
-        self._steps.append(
+        self._phase.records.steps.append(
             {
-                "phase": self._phase,
+                "phase": self._phase.name,
                 "service_level": self.level.label,
                 "step": done[0].step,
                 "ranks": len(self.ranks),
@@ -336,7 +318,7 @@ class CollectiveJob:
 
     def _order_step(self, warms_up: bool = False) -> list[StepDone]:
         number = self._next_step
-        self._order(StepOrder(number, warms_up))
+        self._programs.order(StepOrder(number, warms_up))
         done: list[StepDone] = self._collect(f"end of step {number}", self._step_patience_s() + REPORT_TIMEOUT_S)
         self._next_step += 1
         return done
@@ -353,38 +335,9 @@ class CollectiveJob:
             f"(its ideal time is {ideal}); look for cut links or raise step_timeout"
         )
 
-    def _order(self, message: object) -> None:
-        for handle in self._handles:
-            # A rank that has gone is not the whole story: the others tell the rest when their answers are collected.
-            with contextlib.suppress(TrafficError):
-                handle.send(message)
-
     def _collect(self, what: str, timeout_s: float) -> list[Any]:
-        """Return every rank's next message. Raises TrafficError with the failure that is not another's consequence."""
-        deadline = time.monotonic() + timeout_s
-        messages: list[Any] = []
-        failures: list[RankFailed] = []
-        for handle in self._handles:
-            message = _next_message(handle, deadline, what, is_first=not failures)
-            if isinstance(message, RankFailed):
-                deadline = min(deadline, time.monotonic() + FAILURES_TIMEOUT_S)
-                failures.append(message)
-            messages.append(message)
-        if failures:
-            cause = min(failures, key=lambda failure: failure.is_consequence)
-            kind = StalledError if cause.is_stall else TrafficError
-            raise kind(cause.text + _others(len(failures) - 1))
-        return messages
-
-
-def _others(count: int) -> str:
-    return f" ({count} more of its ranks ended with it)" if count else ""
-
-
-def _next_message(handle: AgentHandle, deadline: float, what: str, is_first: bool) -> Any:
-    """Return a rank's message, or RankFailed if none came; silence after another's failure is a consequence."""
-    try:
-        return handle.receive(max(0.0, deadline - time.monotonic()), what)
-    except TrafficError as error:
-        is_silence = time.monotonic() >= deadline
-        return RankFailed(str(error), is_consequence=is_silence and not is_first, is_stall=is_silence)
+        """Return every rank's next message. Raises StalledError or TrafficError, with the failure that came first."""
+        try:
+            return list(self._programs.collect(what, timeout_s).values())
+        except ProgramsFailedError as error:
+            raise (StalledError if error.is_stall else TrafficError)(str(error)) from error

@@ -24,11 +24,10 @@ from fabric.world.agents import Agent
 from traffic.collectives.chunk_link import Edge, Link, PeerGoneError, StalledError
 from traffic.collectives.dataset import ELEMENT_BYTES, Buffer, Dataset, Floats, SumCheck
 from traffic.job import Halt, Play, Ready, Records, flow_rows
+from traffic.program_group import FAILURES_TIMEOUT_S, ProgramFailed
 from traffic.transport import FlowSampler, SocketOptions, UnreachableError, accept, connect, listen
 
 START_TIMEOUT_S = 60.0
-FAILURES_TIMEOUT_S = 2.0
-"""How long to wait for further failures after the first, to report the cause rather than a consequence."""
 WARM_UP_ELEMENTS = 4 * 2**20 // ELEMENT_BYTES
 """Bytes that warm a collective up. At 200 Gbit/s, a connection's windows are open after a few hundred KiB."""
 DEFAULT_SLOTS = 8
@@ -131,15 +130,6 @@ class StepDone:
     ended: float
 
 
-@dataclass(frozen=True)
-class RankFailed:
-    """A rank's report of its failure. ``is_consequence``: another rank ended first; ``is_stall``: a wait timed out."""
-
-    text: str
-    is_consequence: bool
-    is_stall: bool = False
-
-
 def run_rank(agent: Agent, arguments: RankArguments) -> None:
     """Run one rank of a collective until the run stops it (a program, see :mod:`fabric.world.agents`)."""
     try:
@@ -150,7 +140,7 @@ def run_rank(agent: Agent, arguments: RankArguments) -> None:
             _carry_out_orders(agent, arguments, links)
     except TrafficError as error:
         is_stall = isinstance(error, StalledError | UnreachableError)
-        agent.report(RankFailed(str(error), isinstance(error, PeerGoneError), is_stall))
+        agent.report(ProgramFailed(str(error), isinstance(error, PeerGoneError), is_stall))
 
 
 def _connected(agent: Agent, arguments: RankArguments) -> dict[Edge, tuple[Link, socket.socket]]:

@@ -35,11 +35,13 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from fabric.config import Strict
+from fabric.delivered import ABANDONED, COMPLETED
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.world.agents import Agent, AgentHandle
+from fabric.world.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
+from traffic.program_group import ProgramGroup
 from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
 
 START_TIMEOUT_S = 60.0
@@ -47,7 +49,7 @@ REPORT_TIMEOUT_S = 15.0
 ACCEPT_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0
 FLOW_ENDS_TIMEOUT_S = 2.0
-COMPLETED, ABANDONED, FAILED, REFUSED = "flow", "flow_abandoned", "flow_failed", "flow_refused"
+FAILED, REFUSED = "flow_failed", "flow_refused"
 
 
 # Sizes and arrivals --------------------------------------------------------------------------------------------------
@@ -437,7 +439,7 @@ class BackgroundJob:
         self._draws_anew = draws_anew
         self._nics = stage.fabric.nics_in_common(self.hosts)
         self._address_of = address_of or (lambda node: self._nics[node].ip)
-        self._handles: list[AgentHandle] = []
+        self._programs: ProgramGroup[int] = ProgramGroup(stage, "background")
         alone = [str(host) for place, host in enumerate(self.hosts) if not self._sinks(place)]
         if alone:
             raise TrafficError(
@@ -446,15 +448,16 @@ class BackgroundJob:
 
     def start(self) -> None:
         """Fork the programs and tell each where the sinks are. Raises TrafficError naming a host that failed."""
-        self._handles = [self._fork(place) for place in range(len(self.hosts))]
-        endpoints = [message.endpoint for message in self._collect("listening", START_TIMEOUT_S)]
-        self._order(endpoints)
-        self._collect("readiness", START_TIMEOUT_S)
+        for place, host in enumerate(self.hosts):
+            self._programs.start(place, "background", host, run_host, self._arguments(place))
+        listening = self._programs.collect("listening", START_TIMEOUT_S)
+        self._programs.order([message.endpoint for message in listening.values()])
+        self._programs.collect("readiness", START_TIMEOUT_S)
 
-    def _fork(self, place: int) -> AgentHandle:
+    def _arguments(self, place: int) -> HostArguments:
         node = self.hosts[place]
         nic = self._nics[node]
-        arguments = HostArguments(
+        return HostArguments(
             place=place,
             sinks=self._sinks(place),
             hosts=tuple(host.name for host in self.hosts),
@@ -465,7 +468,6 @@ class BackgroundJob:
             seed=self._stage.seed,
             draws_anew=self._draws_anew,
         )
-        return self._stage.pool.start("background", node.name, run_host, arguments, self._stage.namespace_of(node))
 
     def _sinks(self, place: int) -> tuple[int, ...]:
         """Return the places of the hosts that a host sends to."""
@@ -475,29 +477,20 @@ class BackgroundJob:
 
     def play(self, phase: str) -> None:
         """Begin the flows; returns once every host has."""
-        if not self._handles:
+        if not self._programs.handles:
             raise TrafficError("background: has not started; call start() before play()")
-        self._order(PlayAt(phase, self.load))
-        self._collect("begin of flows", REPORT_TIMEOUT_S)
+        self._programs.order(PlayAt(phase, self.load))
+        self._programs.collect("begin of flows", REPORT_TIMEOUT_S)
 
     def halt(self) -> Records:
         """Abandon the flows that run and return rows of all arrivals. Raises TrafficError if a program failed."""
-        self._order(Halt())
+        self._programs.order(Halt())
         records = Records()
-        for message in self._collect("rows", REPORT_TIMEOUT_S):
+        for message in self._programs.collect("rows", REPORT_TIMEOUT_S).values():
             records.extend(message)
         self.outcomes = Counter(row["operation"] for row in records.operations)
         return records
 
     def close(self) -> None:
         """End the programs."""
-        self._stage.pool.stop(self._handles)
-        self._handles = []
-
-    def _order(self, message: object) -> None:
-        for handle in self._handles:
-            handle.send(message)
-
-    def _collect(self, what: str, timeout_s: float) -> list[Any]:
-        deadline = time.monotonic() + timeout_s
-        return [handle.receive(max(0.0, deadline - time.monotonic()), what) for handle in self._handles]
+        self._programs.close()

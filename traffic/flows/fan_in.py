@@ -21,8 +21,9 @@ from typing import Any
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.world.agents import Agent, AgentHandle
+from fabric.world.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
+from traffic.program_group import ProgramGroup, close_all
 from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen, reorderings
 
 START_TIMEOUT_S = 60.0
@@ -179,6 +180,10 @@ def _row(arguments: ReaderArguments, phase: str, started: float, ended: float) -
     }
 
 
+_Server = tuple[int, NodeId]
+"""A server of the reads with this number; one host may serve several."""
+
+
 class FanInJob:
     """A :class:`traffic.job.Job` of readers, each with its servers, in the zone of the reader.
 
@@ -191,16 +196,17 @@ class FanInJob:
         self.fan_ins = tuple(fan_ins)
         self.reorderings = 0
         self._stage = stage
-        self._servers: list[AgentHandle] = []
-        self._readers: list[AgentHandle] = []
+        self._servers: ProgramGroup[_Server] = ProgramGroup(stage, "reads")
+        self._readers: ProgramGroup[int] = ProgramGroup(stage, "reads")
 
     def start(self) -> None:
         """Fork all programs and connect them. Raises TrafficError naming a host that failed."""
-        for fan_in in self.fan_ins:
-            servers = [self._fork_server(fan_in, server) for server in fan_in.servers]
-            self._servers += servers
-            endpoints = tuple(server.receive(START_TIMEOUT_S, "report that it listens") for server in servers)
-            self._readers.append(self._fork_reader(fan_in, endpoints))
+        for number, fan_in in enumerate(self.fan_ins):
+            servers = [(number, server) for server in fan_in.servers]
+            for key in servers:
+                self._start_server(key, fan_in)
+            endpoints = self._servers.collect("report that it listens", START_TIMEOUT_S, servers)
+            self._start_reader(number, fan_in, tuple(endpoints.values()))
         self._collect(START_TIMEOUT_S, "readiness")
 
     def _address(self, node: NodeId, reader: NodeId) -> str:
@@ -215,47 +221,43 @@ class FanInJob:
             raise TrafficError(f"{node}: has no NIC in zone {nic.zone}, where {reader} reads; choose another server")
         return found.ip
 
-    def _fork_server(self, fan_in: FanIn, server: NodeId) -> AgentHandle:
+    def _start_server(self, key: _Server, fan_in: FanIn) -> None:
+        _, server = key
         readers = {self._address(fan_in.reader, fan_in.reader): fan_in.reader.name}
         address = self._address(server, fan_in.reader)
         arguments = ServerArguments(address, server.name, readers, self._stage.socket_options(self.level))
-        namespace = self._stage.namespace_of(server)
-        return self._stage.pool.start(f"server of {fan_in.operation}", server.name, run_server, arguments, namespace)
+        self._servers.start(key, f"server of {fan_in.operation}", server, run_server, arguments)
 
-    def _fork_reader(self, fan_in: FanIn, endpoints: tuple[Endpoint, ...]) -> AgentHandle:
+    def _start_reader(self, number: int, fan_in: FanIn, endpoints: tuple[Endpoint, ...]) -> None:
         address = self._address(fan_in.reader, fan_in.reader)
         arguments = ReaderArguments(address, fan_in, endpoints, self._stage.socket_options(self.level))
-        name, namespace = fan_in.reader.name, self._stage.namespace_of(fan_in.reader)
-        return self._stage.pool.start(f"reader of {fan_in.operation}", name, run_reader, arguments, namespace)
+        self._readers.start(number, f"reader of {fan_in.operation}", fan_in.reader, run_reader, arguments)
 
     def play(self, phase: str) -> None:
         """Begin to read; returns once every reader has."""
-        if not self._readers:
+        if not self._readers.handles:
             raise TrafficError("reads: have not started; call start() before play()")
-        for handle in (*self._servers, *self._readers):
-            handle.send(Play(phase))
+        self._servers.order(Play(phase))
+        self._readers.order(Play(phase))
         self._collect(REPORT_TIMEOUT_S, "begin of reads")
 
     def halt(self) -> Records:
         """Begin no more reads, let those under way end, and return a row of each. Raises TrafficError if one failed."""
         records = Records()
-        for handle in self._readers:
-            handle.send(Halt())
-        for handle in self._readers:
-            records.extend(handle.receive(REPORT_TIMEOUT_S, "rows of reads"))
-        for handle in self._servers:
-            handle.send(Halt())
-        served: list[Served] = [handle.receive(REPORT_TIMEOUT_S, "what was served") for handle in self._servers]
+        self._readers.order(Halt())
+        for rows in self._readers.collect("rows of reads", REPORT_TIMEOUT_S).values():
+            records.extend(rows)
+        self._servers.order(Halt())
+        served: list[Served] = list(self._servers.collect("what was served", REPORT_TIMEOUT_S).values())
         records.flows += [row for one in served for row in one.flows]
         self.reorderings = sum(one.reorderings for one in served)
         return records
 
     def _collect(self, timeout_s: float, what: str) -> None:
         deadline = time.monotonic() + timeout_s
-        for handle in (*self._servers, *self._readers):
-            handle.receive(max(0.0, deadline - time.monotonic()), what)
+        self._servers.collect(what, timeout_s)
+        self._readers.collect(what, max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
         """End the programs."""
-        self._stage.pool.stop([*self._readers, *self._servers])
-        self._readers, self._servers = [], []
+        close_all(self._stage, self._readers, self._servers)

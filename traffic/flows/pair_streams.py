@@ -19,8 +19,9 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Nic
-from fabric.world.agents import Agent, AgentHandle
+from fabric.world.agents import Agent
 from traffic.job import Ready, Stage
+from traffic.program_group import ProgramGroup
 from traffic.transport import SocketOptions, accept, connect, listen
 
 PRELOAD = ("traffic.flows.pair_streams",)
@@ -67,7 +68,7 @@ class Streams:
     def __init__(self, stage: Stage, level: ServiceLevel) -> None:
         self._stage = stage
         self._options = stage.socket_options(level)
-        self._agents: dict[NodeId, AgentHandle] = {}
+        self._programs: ProgramGroup[NodeId] = ProgramGroup(stage, "streams")
         self._ports: dict[str, int] = {}
 
     def start(self) -> None:
@@ -75,11 +76,9 @@ class Streams:
         stage = self._stage
         for host in stage.fabric.hosts:
             arguments = _Arguments(tuple(nic.ip for nic in stage.fabric.nics_of[host]), self._options)
-            self._agents[host] = stage.pool.start(
-                "streams", host.name, run_streams, arguments, stage.namespace_of(host)
-            )
-        for agent in self._agents.values():
-            self._ports |= agent.receive(_START_TIMEOUT_S, "the ports it listens on")
+            self._programs.start(host, "streams", host, run_streams, arguments)
+        for ports in self._programs.collect("the ports it listens on", _START_TIMEOUT_S).values():
+            self._ports |= ports
 
     def run(self, flows: Sequence[Flow], ramp_s: float, window_s: float) -> dict[Flow, float]:
         """Let flows send at once, and return what each delivered in bit/s in the window after ``ramp_s``.
@@ -90,11 +89,10 @@ class Streams:
         hosts = dict.fromkeys(nic.node for flow in flows for nic in flow)
         self._connect(flows)
         from_s = time.monotonic() + ramp_s
-        for host in hosts:
-            self._agents[host].send(_Stream(from_s, from_s + window_s))
+        self._programs.order(_Stream(from_s, from_s + window_s), hosts)
         received: dict[_Way, int] = {}
-        for host in hosts:
-            received |= self._agents[host].receive(ramp_s + window_s + _PATIENCE_S, "what it received")
+        for found in self._programs.collect("what it received", ramp_s + window_s + _PATIENCE_S, hosts).values():
+            received |= found
         return {flow: received.get(way, 0) * 8 / window_s for way, flow in ways.items()}
 
     def _connect(self, flows: Sequence[Flow]) -> None:
@@ -102,16 +100,13 @@ class Streams:
         for source, destination in flows:
             way = (source.ip, destination.ip), self._ports[destination.ip]
             by_host.setdefault(source.node, []).append(way)
-        for host, ways in by_host.items():
-            self._agents[host].send(_Connect(tuple(ways)))
-        for host, ways in by_host.items():
-            patience_s = CONNECT_TIMEOUT_S * len(ways) + _PATIENCE_S
-            self._agents[host].receive(patience_s, "report that it has its connections")
+        self._programs.order_each({host: _Connect(tuple(ways)) for host, ways in by_host.items()})
+        patience_s = CONNECT_TIMEOUT_S * max(map(len, by_host.values()), default=0) + _PATIENCE_S
+        self._programs.collect("report that it has its connections", patience_s, by_host)
 
     def close(self) -> None:
         """End the programs."""
-        self._stage.pool.stop([*self._agents.values()])
-        self._agents.clear()
+        self._programs.close()
 
 
 def run_streams(agent: Agent, arguments: _Arguments) -> None:

@@ -17,7 +17,7 @@ import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,10 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Nic
 from fabric.world import inside
-from fabric.world.agents import Agent, AgentHandle
+from fabric.world.agents import Agent
 from traffic.flows.arrival_clock import ArrivalClock
 from traffic.job import Halt, Play, Ready, Records, Stage
+from traffic.program_group import ProgramGroup
 
 START_TIMEOUT_S = 60.0
 REPORT_TIMEOUT_S = 30.0
@@ -103,11 +104,6 @@ class FlowReport:
     duplicated: int
     longest_gap_s: float
     blackouts: tuple[Blackout, ...]
-
-    @property
-    def longest_blackout_s(self) -> float:
-        """The longest stretch of lost probes; 0 if none was."""
-        return max((blackout.seconds for blackout in self.blackouts), default=0.0)
 
 
 def report_of(arrivals: Arrivals, sent: int, began_s: float, ended_s: float) -> FlowReport:
@@ -328,40 +324,39 @@ class ProbeJob:
         self._stage = stage
         self._config = config
         self._addresses = address_of or _addresses(stage, flows)
-        self._handles: dict[NodeId, AgentHandle] = {}
+        self._programs: ProgramGroup[NodeId] = ProgramGroup(stage, "probes")
         self._phase = ""
 
     def start(self) -> None:
         """Fork a program into each host that sends or receives. Raises TrafficError."""
         for host in sorted({node for flow in self.flows for node in (flow.source, flow.destination)}):
-            self._handles[host] = self._fork(host)
-        endpoints = {host.name: word.endpoint for host, word in self._collect("its endpoint", START_TIMEOUT_S).items()}
-        self._order(endpoints)
-        self._collect("readiness", START_TIMEOUT_S)
+            self._programs.start(host, "probes", host, run_host, self._arguments(host))
+        listening = self._programs.collect("its endpoint", START_TIMEOUT_S)
+        self._programs.order({host.name: word.endpoint for host, word in listening.items()})
+        self._programs.collect("readiness", START_TIMEOUT_S)
 
-    def _fork(self, host: NodeId) -> AgentHandle:
-        arguments = HostArguments(
+    def _arguments(self, host: NodeId) -> HostArguments:
+        return HostArguments(
             address=self._addresses[host],
             sends={n: flow.destination.name for n, flow in enumerate(self.flows) if flow.source == host},
             tos=self.level.tos,
             period_s=self._config.period,
         )
-        return self._stage.pool.start("probes", host.name, run_host, arguments, self._stage.namespace_of(host))
 
     def play(self, phase: str) -> None:
         """Begin to send; returns once every host does."""
         self._phase = phase
         for order in (Play(phase), Send()):
-            self._order(order)
-            self._collect("begin of probes", REPORT_TIMEOUT_S)
+            self._programs.order(order)
+            self._programs.collect("begin of probes", REPORT_TIMEOUT_S)
 
     def halt(self) -> Records:
         """Send no more, wait for what is under way, and return rows of blackouts and flows. Raises TrafficError."""
-        self._order(Halt())
-        sent = self._collect("count of probes sent", REPORT_TIMEOUT_S)
+        self._programs.order(Halt())
+        sent = self._programs.collect("count of probes sent", REPORT_TIMEOUT_S)
         time.sleep(DRAIN_S)
-        self._order(Collect())
-        found = self._collect("arrivals", REPORT_TIMEOUT_S)
+        self._programs.order(Collect())
+        found = self._programs.collect("arrivals", REPORT_TIMEOUT_S)
         nothing = Arrivals(np.empty(0, np.int64), np.empty(0))
         for number, flow in enumerate(self.flows):
             by_source: Sent = sent[flow.source]
@@ -391,18 +386,7 @@ class ProbeJob:
 
     def close(self) -> None:
         """End the programs."""
-        self._stage.pool.stop(list(self._handles.values()))
-        self._handles = {}
-
-    def _order(self, message: object) -> None:
-        for handle in self._handles.values():
-            handle.send(message)
-
-    def _collect(self, what: str, timeout_s: float) -> dict[NodeId, Any]:
-        deadline = time.monotonic() + timeout_s
-        return {
-            host: handle.receive(max(0.0, deadline - time.monotonic()), what) for host, handle in self._handles.items()
-        }
+        self._programs.close()
 
 
 def _addresses(stage: Stage, flows: Sequence[ProbeFlow]) -> dict[NodeId, str]:

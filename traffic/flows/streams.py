@@ -23,8 +23,9 @@ import numpy as np
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.world.agents import Agent, AgentHandle
+from fabric.world.agents import Agent
 from traffic.job import Ready, Records, Stage, flow_rows
+from traffic.program_group import ProgramGroup, close_all
 from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
 
 OPERATION = "stream"
@@ -187,17 +188,18 @@ class StreamsJob:
         self._stage = stage
         self._timetable = timetable
         self._random = np.random.default_rng([stage.seed, len(streams)])
-        self._sinks: list[AgentHandle] = []
-        self._sources: list[AgentHandle] = []
+        self._sinks: ProgramGroup[int] = ProgramGroup(stage, "streams")
+        self._sources: ProgramGroup[int] = ProgramGroup(stage, "streams")
         self._phase = ""
 
     def start(self) -> None:
         """Fork all programs. Raises TrafficError naming a host that failed."""
-        self._sinks = [self._fork_sink(stream) for stream in self.streams]
-        for stream, sink in zip(self.streams, self._sinks, strict=True):
-            self._sources.append(self._fork_source(stream, sink.receive(START_TIMEOUT_S, "report that it listens")))
-        for source in self._sources:
-            source.receive(START_TIMEOUT_S, "readiness")
+        for number, stream in enumerate(self.streams):
+            self._start_sink(number, stream)
+        for number, stream in enumerate(self.streams):
+            listening = self._sinks.collect("report that it listens", START_TIMEOUT_S, [number])
+            self._start_source(number, stream, listening[number])
+        self._sources.collect("readiness", START_TIMEOUT_S)
 
     def _address(self, node: NodeId, peer: NodeId) -> str:
         pair = self._stage.fabric.nic_pair(node, peer)
@@ -205,12 +207,11 @@ class StreamsJob:
             raise TrafficError(f"{node} and {peer}: no NIC of one reaches one of the other; choose others")
         return pair[0].ip
 
-    def _fork_sink(self, stream: Stream) -> AgentHandle:
+    def _start_sink(self, number: int, stream: Stream) -> None:
         arguments = SinkArguments(self._address(stream.sink, stream.source), self._stage.socket_options(stream.level))
-        namespace = self._stage.namespace_of(stream.sink)
-        return self._stage.pool.start("sink of a stream", stream.sink.name, run_sink, arguments, namespace)
+        self._sinks.start(number, "sink of a stream", stream.sink, run_sink, arguments)
 
-    def _fork_source(self, stream: Stream, endpoint: tuple[str, int]) -> AgentHandle:
+    def _start_source(self, number: int, stream: Stream, endpoint: tuple[str, int]) -> None:
         arguments = SourceArguments(
             address=self._address(stream.source, stream.sink),
             host=stream.source.name,
@@ -218,29 +219,28 @@ class StreamsJob:
             endpoint=endpoint,
             options=self._stage.socket_options(stream.level),
         )
-        namespace = self._stage.namespace_of(stream.source)
-        return self._stage.pool.start("source of a stream", stream.source.name, run_source, arguments, namespace)
+        self._sources.start(number, "source of a stream", stream.source, run_source, arguments)
 
     def play(self, phase: str) -> None:
         """Begin all streams; returns at once."""
         self._phase = phase
         begins = time.monotonic() + _LEAD_S
         measured_from = begins + self._timetable.warm_up_s
-        for source, sink in zip(self._sources, self._sinks, strict=True):
+        for number in range(len(self.streams)):
             starts = begins + float(self._random.uniform(0, self._timetable.spread_s))
             window = Window(phase, starts, measured_from, begins + self._timetable.duration_s)
-            sink.send(window)
-            source.send(window)
+            self._sinks.order(window, [number])
+            self._sources.order(window, [number])
 
     def halt(self) -> Records:
         """Wait for the streams' end and return a row of each. Raises TrafficError if a program failed."""
         records = Records()
         deadline = time.monotonic() + self._timetable.duration_s + DRAIN_TIMEOUT_S
-        for source in self._sources:
-            records.flows += source.receive(max(0.0, deadline - time.monotonic()), "end of a stream")
-        for stream, sink in zip(self.streams, self._sinks, strict=True):
-            received = sink.receive(max(0.0, deadline - time.monotonic()), "what was received of a stream")
-            records.operations.append(self._row(stream, received))
+        for rows in self._sources.collect("end of a stream", deadline - time.monotonic()).values():
+            records.flows += rows
+        left_s = max(0.0, deadline - time.monotonic())
+        for number, received in self._sinks.collect("what was received of a stream", left_s).items():
+            records.operations.append(self._row(self.streams[number], received))
         return records
 
     def _row(self, stream: Stream, received: Received) -> dict[str, Any]:
@@ -258,5 +258,4 @@ class StreamsJob:
 
     def close(self) -> None:
         """End the programs."""
-        self._stage.pool.stop([*self._sources, *self._sinks])
-        self._sources, self._sinks = [], []
+        close_all(self._stage, self._sources, self._sinks)

@@ -115,14 +115,6 @@ class ChainTable:
         """The chains whose last target is gone."""
         return tuple(chain for chain in self.chains if chain.is_lost)
 
-    def chains_of_target(self) -> Counter[Target]:
-        """Return how many chains each target serves."""
-        return Counter(target for chain in self.chains for target in chain.targets)
-
-    def chains_of_pair(self) -> Counter[frozenset[NodeId]]:
-        """Return how many chains each pair of nodes shares: what one takes over when the other dies."""
-        return Counter(frozenset(pair) for chain in self.chains for pair in itertools.combinations(chain.nodes, 2))
-
 
 def place_chains(nodes: Sequence[NodeId], disks_per_node: int, chains_per_target: int, replicas: int) -> ChainTable:
     """Return the first chain table of a cluster: ``nodes x disks_per_node x chains_per_target / replicas`` chains.

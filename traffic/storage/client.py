@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from traffic.storage.chains import ChainTable, ChunkId, Extent, FileLayout, TableChange
+from traffic.storage.chains import ChainTable, ChunkId, Extent, TableChange
 from traffic.storage.config import StorageConfig
 from traffic.storage.links import Links, OnLink
 from traffic.storage.messages import (
@@ -229,16 +229,6 @@ class StorageClient:
         return chain.nodes
 
     # Writes.
-
-    async def write_file(self, layout: FileLayout, depth: int) -> list[Acknowledged]:
-        """Write every chunk of a file, ``depth`` at once; return what was acknowledged, in order."""
-        permits = asyncio.Semaphore(depth)
-
-        async def write(extent: Extent) -> Acknowledged:
-            async with permits:
-                return await self.write_chunk(extent)
-
-        return await _all(write(extent) for extent in layout.extents())
 
     async def write_chunk(self, extent: Extent, checksum: int | None = None) -> Acknowledged:
         """Write a whole chunk anew and return what the head answered. Writes of one chunk follow one another.

@@ -6,24 +6,22 @@ each, no memory), so the fabric carries nothing before :meth:`StorageJob.play`.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.world.agents import AgentHandle
-from traffic.job import Halt, Play, Ready, Records, Stage
+from traffic.job import Halt, Play, Records, Stage
+from traffic.program_group import ProgramGroup, close_all
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
 from traffic.storage.config import StorageConfig
 from traffic.storage.links import Address
 from traffic.storage.mgmtd import Mgmtd
 from traffic.storage.orders import (
     ClientArguments,
-    Listening,
     NewChains,
     Peers,
     Report,
@@ -68,11 +66,9 @@ class StorageJob:
             raise ConfigError("storage", faults)
         self.addresses: dict[tuple[int, NodeId], Address] = {}
         """Where each service listens in each zone; known once started."""
-        self._services: dict[NodeId, AgentHandle] = {}
-        self._programs: dict[NodeId, AgentHandle] = {}
-        self._killed: set[NodeId] = set()
+        self._services: ProgramGroup[NodeId] = ProgramGroup(self.stage, self.name)
+        self._clients: ProgramGroup[NodeId] = ProgramGroup(self.stage, self.name)
         self._mgmtd: Mgmtd | None = None
-        self._sending = threading.Lock()
         self._counts: Counter[str] = Counter()
 
     def _faults(self) -> Iterator[str]:
@@ -136,19 +132,17 @@ class StorageJob:
     def start(self) -> None:
         """Fork services and clients and link them up. Raises TrafficError."""
         for node in self.stage.fabric.storages:
-            self._services[node] = self._start_service(node)
-        for node, handle in self._services.items():
-            listening: Listening = handle.receive(START_TIMEOUT_S, "the addresses it listens on")
+            self._start_service(node)
+        for node, listening in self._services.collect("the addresses it listens on", START_TIMEOUT_S).items():
             self.addresses.update({(zone, node): address for zone, address in listening.addresses.items()})
         self._order(self._services, Peers(self.addresses), "report that it is linked to its peers")
         for number, client in enumerate(self.clients):
-            self._programs[client] = self._start_client(client, number)
-        for handle in self._programs.values():
-            handle.receive(START_TIMEOUT_S, "report that it is linked to the services")
-        processes = {node: handle.process for node, handle in self._services.items()}
+            self._start_client(client, number)
+        self._clients.collect("report that it is linked to the services", START_TIMEOUT_S)
+        processes = {node: handle.process for node, handle in self._services.handles.items()}
         self._mgmtd = Mgmtd(self._first_table, processes, self.config.failure_detection, self._publish)
 
-    def _start_service(self, node: NodeId) -> AgentHandle:
+    def _start_service(self, node: NodeId) -> None:
         arguments = ServiceArguments(
             node=node,
             addresses={zone: self._address(node, zone) for zone in self.zones},
@@ -157,11 +151,9 @@ class StorageJob:
             preloaded=self.dataset,
             options=self.stage.socket_options(self.level),
         )
-        return self.stage.pool.start(
-            "storage service", node.name, run_service, arguments, self.stage.namespace_of(node)
-        )
+        self._services.start(node, "storage service", node, run_service, arguments)
 
-    def _start_client(self, client: NodeId, number: int) -> AgentHandle:
+    def _start_client(self, client: NodeId, number: int) -> None:
         zone = self._zone_of(client)
         arguments = ClientArguments(
             node=client,
@@ -178,14 +170,12 @@ class StorageJob:
             seed=self.stage.seed,
             options=self.stage.socket_options(self.level),
         )
-        return self.stage.pool.start(
-            "storage client", client.name, run_client, arguments, self.stage.namespace_of(client)
-        )
+        self._clients.start(client, "storage client", client, run_client, arguments)
 
     def play(self, phase: str) -> None:
         """Begin the load: clients at full demand. Raises TrafficError if a program has gone."""
-        self._order(self._living(), Play(phase), "report that it samples")
-        self._order(self._programs, Play(phase), "report that it plays")
+        self._order(self._services, Play(phase), "report that it samples")
+        self._order(self._clients, Play(phase), "report that it plays")
 
     def halt(self) -> Records:
         """End the load, let what is under way end, and return its rows.
@@ -196,10 +186,10 @@ class StorageJob:
         records = Records()
         self._counts = Counter()
         patience_s = self.config.client.operation_timeout + self.config.client.call_timeout + 10
-        for handles in (self._programs, self._living()):
-            self._send(handles, Halt())
-            for handle in handles.values():
-                report: Report = handle.receive(patience_s, "its report")
+        for programs in (self._clients, self._services):
+            programs.order(Halt())
+            reports: Iterable[Report] = programs.collect("its report", patience_s).values()
+            for report in reports:
                 records.extend(report.records)
                 self._add(report)
         return records
@@ -225,9 +215,7 @@ class StorageJob:
         """End the programs."""
         if self._mgmtd is not None:
             self._mgmtd.stop()
-        self.stage.pool.stop([*self._programs.values(), *self._services.values()])
-        self._programs.clear()
-        self._services.clear()
+        close_all(self.stage, self._clients, self._services)
 
     # Failures.
 
@@ -237,14 +225,14 @@ class StorageJob:
         The next chain table follows after ``failure_detection``; with ``wait_s`` this returns once it is published.
         Raises TrafficError if it is not by then.
         """
-        self._killed.add(node)
-        self._services[node].kill()
+        self._services.kill(node)
         if wait_s and self._mgmtd is not None and not self._mgmtd.wait_without(node, wait_s):
             raise TrafficError(f"{node}: no chain table without it within {wait_s:g} s of its death")
 
     def rot(self, node: NodeId, chunk: ChunkId) -> None:
         """Flip a bit of a chunk in a service's memory, as a disk may. Raises TrafficError."""
-        self._order({node: self._services[node]}, Rot(chunk), "report that it flipped a bit")
+        self._services.order(Rot(chunk), [node])
+        self._services.await_ready("report that it flipped a bit", START_TIMEOUT_S, [node])
 
     def verify_acknowledged(self, timeout_s: float = 600.0) -> Verification:
         """Read back, over the fabric, every chunk's last acknowledged write of the run from each of its replicas.
@@ -252,30 +240,16 @@ class StorageJob:
         Call it between phases. ``lost`` must be empty; what a client could not read, lost or not, is ``out_of_reach``.
         Raises TrafficError if a client fails or takes longer.
         """
-        self._send(self._programs, Verify())
-        found = (handle.receive(timeout_s, "what it read back") for handle in self._programs.values())
-        return sum(found, Verification())
-
-    def _living(self) -> dict[NodeId, AgentHandle]:
-        return {node: handle for node, handle in self._services.items() if node not in self._killed}
+        self._clients.order(Verify())
+        found = self._clients.collect("what it read back", timeout_s)
+        return sum(found.values(), Verification())
 
     def _publish(self, change: TableChange) -> None:
-        word = NewChains.of(change)
-        for handle in [*self._services.values(), *self._programs.values()]:
-            try:
-                with self._sending:  # The manager's thread sends beside the run's.
-                    handle.send(word)
-            except TrafficError:
-                continue  # It is dead itself; who needs it finds out by its own order.
+        """Tell all programs; one that has gone finds no chains, and whoever needs it finds out by its own order."""
+        for programs in (self._services, self._clients):
+            programs.order(NewChains.of(change))
 
-    def _order(self, handles: dict[NodeId, AgentHandle], order: object, what: str) -> None:
-        self._send(handles, order)
-        for handle in handles.values():
-            answer = handle.receive(START_TIMEOUT_S, what)
-            if not isinstance(answer, Ready):
-                raise TrafficError(f"{handle.name} on {handle.host}: answered {answer!r} instead of {what}")
-
-    def _send(self, handles: dict[NodeId, AgentHandle], order: object) -> None:
-        for handle in handles.values():
-            with self._sending:
-                handle.send(order)
+    @staticmethod
+    def _order(programs: ProgramGroup[NodeId], order: object, what: str) -> None:
+        programs.order(order)
+        programs.await_ready(what, START_TIMEOUT_S)

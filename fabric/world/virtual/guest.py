@@ -52,6 +52,8 @@ directory's name, another one in every run, must not be in it."""
 BYTECODE = "bytecode"
 """Where in it the compiled Python modules are: under one name, whoever's they are."""
 _KILLED_FOR_MAPPINGS = "killing current process"  # What UML says of a program whose memory the host will not map.
+_ENDED_FOR_MAPPINGS = (128 + signal.SIGKILL, 128 + signal.SIGSEGV)
+"""How such a program ends: by the first in Linux 6.1, by the second in 6.12."""
 SYSTEM_PROGRAMS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 POLL_S = 0.05
 
@@ -97,27 +99,14 @@ def run_in_guest(
     Raises EmulationError if the guest could not run the program to its end, with nothing of it left on the host.
     """
     kernel = kernel or require()
-    program = _program(argv)
-    job = _Job(
-        argv=(program, *argv[1:]),
-        directory=Path.cwd(),
-        keep=directories_to_keep(
-            [*keep, Path.cwd(), *_own_directories(), Path(program).parent, *([bytecode] if bytecode else [])]
-        ),
-        environment={
-            **guest_environment(os.environ if environment is None else environment, seed),
-            **({"PYTHONPYCACHEPREFIX": str(CONTROL / BYTECODE)} if bytecode else {}),
-        },
-        seed=seed,
-    )
+    job = _job(argv, keep, os.environ if environment is None else environment, seed, bytecode)
     dialogue = None if ask is None else Dialogue(ask)
     with (
         _control_directory() as control,
         _processor_of_its_own() as processor,
         nullcontext() if dialogue is None else dialogue.open(control),
     ):
-        (control / "job").write_bytes(job.encoded())
-        for name, content in (handed or {}).items():
+        for name, content in {"job": job.encoded(), **(handed or {})}.items():
             (control / name).write_bytes(content)
         if bytecode is not None:
             (control / BYTECODE).symlink_to(bytecode.resolve())
@@ -132,6 +121,22 @@ def run_in_guest(
             if console_log is not None:
                 shutil.copyfile(control / "console", console_log)
         return _exit_code(control, ending, memory_bytes)
+
+
+def _job(
+    argv: Sequence[str], keep: Sequence[Path], environment: Mapping[str, str], seed: int, bytecode: Path | None
+) -> _Job:
+    """Return what the guest is to do; the arguments are those of :func:`run_in_guest`."""
+    program = _program(argv)
+    kept = [*keep, Path.cwd(), *_own_directories(), Path(program).parent, *([bytecode] if bytecode else [])]
+    compiled = {"PYTHONPYCACHEPREFIX": str(CONTROL / BYTECODE)} if bytecode else {}
+    return _Job(
+        argv=(program, *argv[1:]),
+        directory=Path.cwd(),
+        keep=directories_to_keep(kept),
+        environment={**guest_environment(environment, seed), **compiled},
+        seed=seed,
+    )
 
 
 def in_guest() -> bool:
@@ -420,7 +425,7 @@ def _exit_code(control: Path, ending: int, memory_bytes: int) -> int:
     except FileNotFoundError:
         kind = rest = ""
     console = (control / "console").read_text(errors="replace")
-    if kind == "exit" and not (int(rest) == 128 + signal.SIGKILL and _is_out_of_mappings(console)):
+    if kind == "exit" and not (int(rest) in _ENDED_FOR_MAPPINGS and _is_out_of_mappings(console)):
         return int(rest)
     if kind == "failed":
         raise EmulationError(f"the guest could not start the program: {rest}")

@@ -9,17 +9,16 @@ import pytest
 
 from experiments.flash_cut_year.flash_cuts import (
     FlashCutReplay,
-    PoissonCuts,
     cuts_a_day,
     flash_cut_days,
     flash_cut_replay,
-    poisson_cuts,
     published_cuts,
     resampled_days,
 )
 from fabric.config import checked
 from fabric.errors import ConfigError
 from fabric.model.network import Tier
+from tests.schedules import intervals_of
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_small")
@@ -57,9 +56,9 @@ def test_a_replay_takes_a_day_s_time_for_each_and_cuts_last_as_asked() -> None:
     schedule = flash_cut_replay(config, FABRIC, 3)
     assert config.length_s == pytest.approx(5)
     assert config.compression == pytest.approx(864_000)
-    days = Counter(int(one.began_s / 0.1) for one in schedule.intervals())
+    days = Counter(int(one.began_s / 0.1) for one in intervals_of(schedule))
     assert [days[day] for day in range(50)] == list(resampled_days(config, 3))
-    assert all(one.ended_s - one.began_s == pytest.approx(1e-3) for one in schedule.intervals())
+    assert all(one.ended_s - one.began_s == pytest.approx(1e-3) for one in intervals_of(schedule))
     assert flash_cut_replay(config, FABRIC, 3) == schedule != flash_cut_replay(config, FABRIC, 4)
 
 
@@ -72,18 +71,14 @@ def test_a_fabric_with_fewer_links_has_fewer_cuts_if_asked() -> None:
 
 
 def test_only_the_tiers_asked_for_are_cut() -> None:
-    config = checked(PoissonCuts, {"for": "1 ms", "rate_per_s": 50, "tiers": ["uplink"]}, "test")
-    schedule = poisson_cuts(config, FABRIC, 20.0, 1)
-    assert {link.tier for link in schedule.links} == {Tier.UPLINK}
-    assert len(schedule.intervals()) == pytest.approx(1000, rel=0.15)
-    gaps = np.diff([one.began_s for one in schedule.intervals()])
-    assert np.std(gaps) == pytest.approx(np.mean(gaps), rel=0.15)
+    config = checked(FlashCutReplay, {"for": "1 ms", "tiers": ["uplink"]}, "test")
+    assert {link.tier for link in flash_cut_replay(config, FABRIC, 1).links} == {Tier.UPLINK}
 
 
 def test_wrong_tiers_are_named() -> None:
     with pytest.raises(ConfigError, match="'up': no such tier; use some of access, uplink, inter_zone"):
-        checked(PoissonCuts, {"for": 1, "rate_per_s": 1, "tiers": ["up"]}, "test")
+        checked(FlashCutReplay, {"for": 1, "tiers": ["up"]}, "test")
     single = load_fabric("fire_flyer_2_small", ["zones=1", "inter_zone=null", "compute=12", "storage=2"])
-    config = checked(PoissonCuts, {"for": 1, "rate_per_s": 1, "tiers": ["inter_zone"]}, "test")
+    config = checked(FlashCutReplay, {"for": 1, "tiers": ["inter_zone"]}, "test")
     with pytest.raises(ConfigError, match="has no inter_zone links"):
-        poisson_cuts(config, single, 1.0, 1)
+        flash_cut_replay(config, single, 1)

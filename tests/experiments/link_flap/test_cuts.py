@@ -21,6 +21,7 @@ from experiments.link_flap.cuts import (
 from fabric.errors import ConfigError
 from fabric.model.identity import Role
 from fabric.model.network import Tier
+from tests.schedules import down_at
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_small")
@@ -80,9 +81,12 @@ def test_cuts_take_places_in_turn_and_never_overlap() -> None:
         assert 1.0 <= following.at_s - cut.ends_s <= 1.25 + 1e-9
     assert plan_cuts(targets, 3, 0.2, 1.0, 0.5, 2) != cuts
     schedule = cut_schedule(cuts)
+    assert [event.causes for event in schedule.events if not event.state.up] == [
+        (cut.number,) for cut in cuts for _ in cut.target.links
+    ]
     for cut in cuts:
-        assert schedule.down_at(cut.at_s + 0.1) == frozenset(cut.target.links)
-        assert not schedule.down_at(cut.ends_s + 0.1)
+        assert down_at(schedule, cut.at_s + 0.1) == frozenset(cut.target.links)
+        assert not down_at(schedule, cut.ends_s + 0.1)
 
 
 def test_covering_flows_cross_every_link_that_any_flow_does() -> None:

@@ -12,20 +12,22 @@ import pytest
 
 from controllers.routing import Repair
 from experiments.lossless_soak.run import LosslessSoakConfig, flaps_of_round
-from experiments.lossless_soak.tables import Round, soak_checks, summarize
+from experiments.lossless_soak.summary import Round, soak_checks, summarize
 from experiments.registry import resolve
 from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
 from fabric.failures.schedule import Schedule
 from fabric.measure.census import Conservation
 from fabric.measure.fidelity import Status
+from fabric.model.lanes import PortLane
 from fabric.model.network import Port, Tier
 from fabric.results import Phase
-from fabric.stalls.audit import AuditedPort, AuditReport, views
+from fabric.stalls.audit import AuditReport, views
 from fabric.stalls.causes import Cause, Stall
 from fabric.stalls.credits import Held, held
-from fabric.stalls.waits import PortLane
+from fabric.stalls.waits import ObservedPort
 from tests.fabric.queueing.vl_dumps import lane, message, port
+from tests.schedules import intervals_of
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_tiny")
@@ -52,7 +54,7 @@ def round_of(
 
 
 def stall(cause: Cause, lasted_ns: int = 10**8) -> Stall:
-    return Stall(PortLane("z0l00-eth1", 2), 10**9, 10**9 + lasted_ns, cause)
+    return Stall(PortLane("z0l00:1", "storage"), 10**9, 10**9 + lasted_ns, cause)
 
 
 def statuses(one: Round) -> dict[str, Status]:
@@ -84,17 +86,17 @@ def test_rules_that_drop_without_a_cut_are_invalid() -> None:
 
 
 def test_one_byte_of_credit_lost_is_invalid_and_its_lane_named() -> None:
-    one = round_of(not_back=(Held(PORT, 3, 1, 0),))
+    one = round_of(not_back=(Held(PORT, "storage", 1, 0),))
     assert statuses(one)["leaked_bytes"] is Status.INVALID
     (check,) = (check for check in soak_checks([one]) if check.name == "leaked_bytes")
-    assert f"{PORT} lane 3: 1 B" in check.text
+    assert f"{PORT} storage: 1 B" in check.text
 
 
 def test_one_stall_without_a_reason_is_invalid_and_listed_with_its_time() -> None:
     one = round_of(stalls=(stall(Cause.NOTHING), stall(Cause.BUSY)))
     assert statuses(one)["unexplained_stalls"] is Status.INVALID
     listed = summary(one)["tables"][-1]
-    assert listed["rows"] == [["0.500 s", "100 ms", "z0l00-eth1 lane 2"]]
+    assert listed["rows"] == [["0.500 s", "100 ms", "z0l00:1 storage"]]
 
 
 def test_the_summary_adds_up_all_rounds() -> None:
@@ -109,13 +111,13 @@ def test_the_summary_adds_up_all_rounds() -> None:
 
 def test_what_ports_still_hold_is_found_in_either_counter() -> None:
     rest = port(1, [lane(0), lane(1, used_bytes=5), lane(2, buffered_bytes=6)])
-    assert held({PORT: rest}) == [Held(PORT, 1, 5, 0), Held(PORT, 2, 0, 6)]
+    assert held({PORT: rest}, {1: "storage"}) == [Held(PORT, "storage", 5, 0), Held(PORT, "2", 0, 6)]
 
 
 def test_a_look_has_the_known_ports_of_all_namespaces_by_name() -> None:
-    known: dict[Path | None, dict[int, AuditedPort]] = {None: {1: AuditedPort("s-a", "s", "a-s")}}
-    found = views({None: message(port(1, [lane(0)])) + message(port(2, [lane(0)]))}, known)
-    assert {name: (view.node, view.peer) for name, view in found.items()} == {"s-a": ("s", "a-s")}
+    known: dict[Path | None, dict[int, ObservedPort]] = {None: {1: ObservedPort("s:1", "s", "a:1")}}
+    found = views({None: message(port(1, [lane(0)])) + message(port(2, [lane(0)]))}, known, {})
+    assert {name: (view.node, view.peer) for name, view in found.items()} == {"s:1": ("s", "a:1")}
 
 
 def test_rounds_differ_and_repeat_with_their_seed() -> None:
@@ -131,7 +133,7 @@ def test_cuts_are_as_long_as_told_and_end_within_their_round() -> None:
     config = config_of("flaps.count=4")
     for repair in Repair:
         for number in range(50):
-            for cut in flaps_of_round(FABRIC, config, repair, number).intervals():
+            for cut in intervals_of(flaps_of_round(FABRIC, config, repair, number)):
                 assert 0 <= cut.began_s < cut.ended_s <= config.round_time
                 assert cut.ended_s - cut.began_s <= 2 * config.flaps.longest
 
@@ -140,7 +142,7 @@ def test_where_traffic_is_led_another_way_one_link_between_switches_is_cut_at_a_
     config = config_of()
     tiers = set()
     for number in range(100):
-        cuts = flaps_of_round(FABRIC, config, Repair.FAST_FAILOVER, number).intervals()
+        cuts = intervals_of(flaps_of_round(FABRIC, config, Repair.FAST_FAILOVER, number))
         tiers |= {cut.link.tier for cut in cuts}
         assert all(one.ended_s <= other.began_s for one, other in pairwise(cuts))
     assert tiers == {Tier.UPLINK, Tier.INTER_ZONE}
@@ -153,9 +155,8 @@ def test_there_may_be_no_cuts(repair: Repair) -> None:
 
 def test_where_failures_are_waited_out_links_of_every_kind_are_cut() -> None:
     config = config_of()
-    tiers = {
-        cut.link.tier for number in range(50) for cut in flaps_of_round(FABRIC, config, Repair.WAIT, number).intervals()
-    }
+    rounds = [flaps_of_round(FABRIC, config, Repair.WAIT, number) for number in range(50)]
+    tiers = {cut.link.tier for flaps in rounds for cut in intervals_of(flaps)}
     assert tiers == set(Tier)
 
 
@@ -176,4 +177,4 @@ def test_a_config_that_cannot_be_is_refused_with_the_key(override: str, word: st
 
 
 def test_ports_are_named_for_people() -> None:
-    assert str(Held(Port(PORT.node, 4), 1, 0, 20)) == f"{PORT.node}:4 lane 1: 20 B"
+    assert str(Held(Port(PORT.node, 4), "nccl", 0, 20)) == f"{PORT.node}:4 nccl: 20 B"

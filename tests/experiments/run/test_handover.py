@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiments.run import handover
-from experiments.run.handover import copy_to_user
+from experiments.run.handover import copy_to_user, make_for_user
 from fabric.errors import ResultError
 
 SOMEBODY = 65534
@@ -102,3 +102,60 @@ def test_a_directory_of_another_account_is_not_filled(
         with pytest.raises(ResultError, match="was replaced while it was made"):
             copy_to_user(source, tmp_path / "mine")
     assert list(other.iterdir()) == []
+
+
+@needs_root
+def test_directories_made_for_the_user_are_the_users_and_those_above_stay_whose_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_UID", str(SOMEBODY))
+    monkeypatch.setenv("SUDO_GID", str(SOMEBODY))
+    make_for_user(tmp_path / "results" / "of" / "mine")
+    assert owners(tmp_path / "results") == {SOMEBODY}
+    assert tmp_path.stat().st_uid == os.geteuid()
+    make_for_user(tmp_path)
+    assert tmp_path.stat().st_uid == os.geteuid()
+
+
+@needs_root
+def test_results_are_the_users_though_the_run_made_them(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_UID", str(SOMEBODY))
+    monkeypatch.setenv("SUDO_GID", str(SOMEBODY))
+    copy_to_user(source, tmp_path / "results" / "mine")
+    assert owners(tmp_path / "results") == {SOMEBODY}
+
+
+def test_a_directory_that_somebody_else_makes_meanwhile_stays_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = os.mkdir
+
+    def make_after_somebody(name: str, **place: int) -> None:
+        make(name, **place)
+        make(name, **place)
+
+    monkeypatch.setattr(os, "mkdir", make_after_somebody)
+    monkeypatch.setattr(handover, "_hand_over_itself", lambda directory: pytest.fail("it is not ours to give"))
+    make_for_user(tmp_path / "results")
+    assert (tmp_path / "results").is_dir()
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_a_directory_that_is_replaced_as_it_is_made_is_not_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_link: bool
+) -> None:
+    others = tmp_path / "others"
+    (others / "theirs").mkdir(parents=True)
+
+    def make_other(name: str, dir_fd: int) -> None:
+        assert dir_fd >= 0
+        if is_link:
+            (tmp_path / name).symlink_to(others)
+        else:
+            others.rename(tmp_path / name)
+
+    monkeypatch.setattr(os, "mkdir", make_other)
+    with pytest.raises(ResultError, match="results: was replaced while it was made"):
+        make_for_user(tmp_path / "results")

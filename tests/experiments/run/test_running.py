@@ -12,7 +12,7 @@ import pytest
 
 from controllers.planning.paths import nics_for
 from controllers.planning.routes import plan_static_routes
-from experiments.commands import tools
+from experiments.commands import exec_program, path
 from experiments.commands.probe import planned_hops
 from experiments.launching.finish import publish
 from experiments.launching.spec import choose_directory
@@ -22,6 +22,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.world import inside
 from topologies.load import load_fabric
+from traffic.programs.environment import programs_environment
 
 SMALL = load_fabric("fire_flyer_2_small")
 
@@ -135,7 +136,7 @@ def test_a_plan_is_told_as_ports_and_lanes() -> None:
 
 def test_programs_are_told_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inside, "RUN_DIR", tmp_path)
-    told = tools._environment(SMALL, [node("z0h000"), node("st001"), node("z1h002")])
+    told = programs_environment(SMALL, [node("z0h000"), node("st001"), node("z1h002")])
     assert told["FABRIC_HOSTS"] == "z0h000,st001,z1h002"
     assert told["FABRIC_ADDRESSES"] == "10.0.0.1,10.128.0.2,10.1.0.3"
     assert (told["WORLD_SIZE"], told["MASTER_ADDR"]) == ("3", "10.0.0.1")
@@ -145,7 +146,7 @@ def test_programs_are_told_of_each_other(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_program_beside_is_written_with_its_host() -> None:
-    host, command = tools._background(SMALL, "z0h003=iperf3 -s --title 'a b'")
+    host, command = exec_program._background(SMALL, "z0h003=iperf3 -s --title 'a b'")
     assert (host, command) == (node("z0h003"), ["iperf3", "-s", "--title", "a b"])
 
 
@@ -158,7 +159,7 @@ def test_a_program_beside_is_written_with_its_host() -> None:
 )
 def test_a_program_beside_that_cannot_be_is_refused(text: str, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind) as refused:
-        tools._background(SMALL, text)
+        exec_program._background(SMALL, text)
     assert str(refused.value) == words
 
 
@@ -166,7 +167,7 @@ def test_a_path_that_was_not_taken_is_shown_as_nowhere() -> None:
     lanes = plan_lanes(QueueConfig(), Queueing.LANES)
     nics = nics_for(SMALL, node("z0h000"), node("z0h001"))
     planned = planned_hops(plan_static_routes(SMALL), SMALL, lanes, nics, ServiceLevel.NCCL)
-    table = tools._hops_table(SMALL, planned, planned[:2])
+    table = path._hops_table(SMALL, planned, planned[:2])
     assert table.row_count == len(planned)
     assert list(table.columns[3].cells) == [str(planned[0].port), str(planned[1].port), "nowhere", "nowhere"]
     assert list(table.columns[4].cells) == ["nccl", "nccl", "", ""]
@@ -175,7 +176,7 @@ def test_a_path_that_was_not_taken_is_shown_as_nowhere() -> None:
 def test_the_options_of_a_path_are_those_that_the_command_gives(capsys: pytest.CaptureFixture[str]) -> None:
     options = argparse.Namespace(source="z0h000", destination="z0h004", level="other", queueing="lanes", json=True)
     vars(options).update(routing="ecmp", repair="reroute", down=["z0l00:5"], overrides=[])
-    assert tools.print_path(SMALL, options) == 0
+    assert path.print_path(SMALL, options) == 0
     answer = json.loads(capsys.readouterr().out)
     assert {hop["lane"] for hop in answer["planned"]} == {"other"}
     assert [path["share"] for path in answer["paths"]] == [1.0]

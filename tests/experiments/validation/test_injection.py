@@ -9,6 +9,7 @@ import pytest
 from experiments.validation.injection import read_faults
 from fabric.errors import ConfigError
 from fabric.failures.schedule import LinkState
+from tests.schedules import intervals_of
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")
@@ -26,7 +27,7 @@ def test_a_link_is_put_into_a_state_from_the_start_to_the_end(text: str, state: 
     found = read_faults([text], SMALL)
     assert found.wired == SMALL
     assert [(str(link), what) for link, what in found.states] == [("z0l00:6--z0s01:1", state)]
-    (interval,) = found.schedule.intervals()
+    (interval,) = intervals_of(found.schedule)
     assert (interval.began_s, interval.ended_s, interval.state) == (0.0, math.inf, state)
 
 

@@ -13,6 +13,7 @@ from fabric.errors import ConfigError
 from fabric.failures.config import FailureConfig, failure_faults, miswire, schedule_failures
 from fabric.failures.schedule import DOWN, WHOLE, LinkState
 from fabric.model.network import Tier
+from tests.schedules import down_at, intervals_of
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_small")
@@ -43,7 +44,7 @@ def test_a_link_goes_by_its_nodes_or_by_either_end(name: dict[str, str]) -> None
 
 def test_a_failure_without_an_end_stays() -> None:
     schedule = schedule_failures(configs({"link": "z0l00:6", "at": 1}), FABRIC, 1)
-    assert [one.ended_s for one in schedule.intervals()] == [math.inf]
+    assert [one.ended_s for one in intervals_of(schedule)] == [math.inf]
 
 
 @pytest.mark.parametrize(
@@ -53,8 +54,8 @@ def test_a_failure_without_an_end_stays() -> None:
 def test_a_node_fails_with_all_its_links(target: dict[str, str], links: int) -> None:
     schedule = schedule_failures(configs({**target, "at": 1, "for": 1}), FABRIC, 1)
     (node,) = target.values()
-    assert schedule.down_at(1.5) == {link for link in FABRIC.links if node in (link.a.node.name, link.b.node.name)}
-    assert len(schedule.down_at(1.5)) == links
+    assert down_at(schedule, 1.5) == {link for link in FABRIC.links if node in (link.a.node.name, link.b.node.name)}
+    assert len(down_at(schedule, 1.5)) == links
 
 
 def test_repeats_begin_late_by_the_seeds_jitter() -> None:

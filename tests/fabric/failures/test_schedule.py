@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabric.failures.schedule import DOWN, WHOLE, LinkFailure, LinkState, Schedule, composed
+from tests.schedules import down_at, intervals_of, states_at
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_small")
@@ -36,9 +37,9 @@ def under_way(failures: list[LinkFailure], at_s: float) -> dict[object, LinkStat
 @given(FAILURES, st.integers(0, 42).map(lambda half: half / 2))
 def test_at_any_time_the_state_is_that_of_all_failures_under_way(failures: list[LinkFailure], at_s: float) -> None:
     schedule = Schedule.of(failures)
-    assert schedule.states_at(at_s) == under_way(failures, at_s)
+    assert states_at(schedule, at_s) == under_way(failures, at_s)
     cut = {one.link for one in failures if not one.state.up and one.began_s <= at_s < one.ended_s}
-    assert schedule.down_at(at_s) == cut
+    assert down_at(schedule, at_s) == cut
 
 
 @given(FAILURES)
@@ -53,7 +54,7 @@ def test_events_are_in_order_and_each_changes_its_link(failures: list[LinkFailur
 @given(FAILURES)
 def test_intervals_say_the_same_as_events(failures: list[LinkFailure]) -> None:
     schedule = Schedule.of(failures)
-    assert Schedule.of(schedule.intervals()) == schedule
+    assert Schedule.of(intervals_of(schedule)) == schedule
     assert schedule.ends_s == max((event.at_s for event in schedule.events), default=0.0)
 
 
@@ -71,6 +72,24 @@ def test_overlapping_cuts_are_one_and_losses_multiply() -> None:
     lossy = composed([LinkState(loss_fraction=0.5), LinkState(loss_fraction=0.5), LinkState(rate_fraction=0.5)])
     assert (lossy.up, lossy.rate_fraction) == (True, 0.5)
     assert lossy.loss_fraction == pytest.approx(0.75)
+
+
+def test_events_know_the_causes_of_the_failures_that_they_begin_or_end() -> None:
+    first, second = LINKS[:2]
+    lossy = LinkState(loss_fraction=0.5)
+    schedule = Schedule.of(
+        [
+            LinkFailure(first, 1, 3, causes=(7,)),
+            LinkFailure(first, 2, 5, causes=(8,)),  # It begins and the one before ends while the link is down.
+            LinkFailure(first, 4, 9, lossy, causes=(9,)),
+            LinkFailure(second, 1, 2, causes=(7,)),
+        ]
+    )
+    found = [(event.at_s, event.link, event.causes) for event in schedule.events]
+    assert found == [
+        (1, first, (7,)), (1, second, (7,)), (2, second, (7,)), (4, first, (7, 9)), (5, first, (8,)), (9, first, (9,))
+    ]  # fmt: skip
+    assert Schedule.of([LinkFailure(first, 1, 2)]).events[0].causes == ()
 
 
 def test_until_keeps_what_happens_before() -> None:

@@ -21,13 +21,17 @@ def lateness() -> Iterator[HostLateness]:
     watching.close()
 
 
+def pids_of(lateness: HostLateness) -> list[int]:
+    return [heart.pid for heart in lateness._hearts]
+
+
 def affinity(pid: int) -> set[int]:
     return os.sched_getaffinity(pid)
 
 
 def test_one_process_a_core_is_pinned_to_it(lateness: HostLateness) -> None:
     deadline = time.monotonic() + 5
-    while (pinned := [affinity(pid) for pid in lateness.pids]) != [{core} for core in usable_cores()]:
+    while (pinned := [affinity(pid) for pid in pids_of(lateness)]) != [{core} for core in usable_cores()]:
         assert time.monotonic() < deadline, f"pinned to {pinned}"
         time.sleep(0.01)
 
@@ -35,11 +39,11 @@ def test_one_process_a_core_is_pinned_to_it(lateness: HostLateness) -> None:
 def test_a_stall_on_one_core_counts_even_while_it_lasts_and_once_it_is_over_no_more(lateness: HostLateness) -> None:
     time.sleep(0.1)
     lateness.worst_s()
-    os.kill(lateness.pids[-1], signal.SIGSTOP)
+    os.kill(pids_of(lateness)[-1], signal.SIGSTOP)
     time.sleep(0.4)
     during = lateness.worst_s()
     assert 0.3 < during < 5
-    os.kill(lateness.pids[-1], signal.SIGCONT)
+    os.kill(pids_of(lateness)[-1], signal.SIGCONT)
     time.sleep(0.1)
     assert lateness.worst_s() >= during
     time.sleep(0.1)
@@ -49,9 +53,9 @@ def test_a_stall_on_one_core_counts_even_while_it_lasts_and_once_it_is_over_no_m
 def test_a_late_wake_up_is_told_however_late_it_is_asked_for(lateness: HostLateness) -> None:
     time.sleep(0.1)
     lateness.worst_s()
-    os.kill(lateness.pids[0], signal.SIGSTOP)
+    os.kill(pids_of(lateness)[0], signal.SIGSTOP)
     time.sleep(0.3)
-    os.kill(lateness.pids[0], signal.SIGCONT)
+    os.kill(pids_of(lateness)[0], signal.SIGCONT)
     time.sleep(0.3)
     assert lateness.worst_s() > 0.2
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from fabric.model.lanes import PortLane
 from fabric.queueing.vl import Wait
 from fabric.stalls.causes import Cause, Stall, StallLedger, stalls
-from fabric.stalls.waits import PortLane, PortView
+from fabric.stalls.waits import PortView
 from tests.fabric.queueing.vl_dumps import lane, port
 
 INDEX = {name: i for i, name in enumerate(("ab", "ba", "bc", "cb", "cd", "dc", "ca", "ac"), start=1)}
 SINCE_NS, NOW_NS = 100, 1000
-AB = PortLane("ab", 0)
+AB = PortLane("ab", "0")
+
+
+def _wait(entered: str, size_bytes: int) -> Wait:
+    return Wait(input_index=INDEX[entered], input_lane=0, lane=0, bytes=size_bytes)
 
 
 def view(
@@ -20,7 +25,7 @@ def view(
 ) -> PortView:
     """A port ``ab`` is of switch a, on the link to b; ``waits``: by which port the bytes came in that wait here."""
     ahead = lane(0, stalled_since_ns=SINCE_NS if stalled else 0, used_bytes=900 if stalled else 0)
-    held = [Wait(INDEX[entered], 0, 0, size) for entered, size in (waits or {}).items()]
+    held = [_wait(entered, size) for entered, size in (waits or {}).items()]
     stats = replace(port(INDEX[name], [ahead], held, now_ns=NOW_NS), link_packets=int(sending))
     return PortView(name[0], name[::-1], stats)
 
@@ -46,7 +51,7 @@ def cause_of(views: Mapping[str, PortView]) -> tuple[Cause, PortLane | None]:
 
 
 def test_a_chain_that_leads_to_a_link_that_sends_is_explained_by_it() -> None:
-    assert cause_of(chain(sending=True)) == (Cause.BUSY, PortLane("cd", 0))
+    assert cause_of(chain(sending=True)) == (Cause.BUSY, PortLane("cd", "0"))
 
 
 def test_only_stalls_as_long_as_asked_for_are_told_with_their_times() -> None:
@@ -76,7 +81,7 @@ def test_a_circle_with_a_way_out_is_explained_by_it() -> None:
         view("ca", stalled=True, waits={"cb": 450}),
         view("cd", sending=True, waits={"cb": 450}),
     )
-    assert cause_of(circle) == (Cause.BUSY, PortLane("cd", 0))
+    assert cause_of(circle) == (Cause.BUSY, PortLane("cd", "0"))
 
 
 def test_what_waits_in_no_lane_is_on_its_way_out() -> None:

@@ -160,8 +160,8 @@ def test_warming_up_is_checked_and_no_row_tells_of_it(stage: Stage) -> None:
 
 def spoil(job: CollectiveJob, element: int) -> None:
     """Change one expected value in the file that all ranks map."""
-    assert job._files is not None
-    path = Path(job._files.name) / "expected.f32"
+    assert job._data is not None
+    path = Path(job._data.files.name) / "expected.f32"
     np.memmap(path, dtype=np.float32, mode="r+")[element] += 1
 
 
@@ -169,7 +169,7 @@ def test_killed_rank_is_named_and_not_its_peers(stage: Stage) -> None:
     with started(hfreduce(stage, nodes(4), size=1_200_000, host_memory={})) as job:
         job.play("killed")
         time.sleep(0.2)  # The first step takes 0.9 s, so the rank dies in its midst and takes its peers with it.
-        job._handles[2].kill()
+        job._programs.handles[2].kill()
         with pytest.raises(TrafficError, match=r"rank 2 on z0h001: ended with -9 before end of step 0 \(3 more"):
             job.halt()
 
@@ -252,8 +252,8 @@ def test_a_job_that_stalls_begins_again_from_its_last_whole_step(stage: Stage) -
     with started(hfreduce(stage, nodes(4), size="256 KiB", stall_timeout=1.0)) as job:
         job.play("stopped")
         time.sleep(0.3)
-        job._handles[2].send_signal(signal.SIGSTOP)
-        wait_until(lambda: bool(job._restarts) and job._next_step > job._restarts[0]["step"], "a step after a restart")
+        job._programs.handles[2].send_signal(signal.SIGSTOP)
+        wait_until(lambda: has_begun_again(job), "a step after a restart")
         records = job.halt()
     (restart,) = records.restarts
     print(restart)
@@ -265,6 +265,12 @@ def test_a_job_that_stalls_begins_again_from_its_last_whole_step(stage: Stage) -
     assert again["started_s"] > restart["failed_s"]
     # Either another rank waited in vain, or the stopped one had only to say that it was done.
     assert "for 1 s" in restart["reason"] or "within 1 s" in restart["reason"] or "no end of step" in restart["reason"]
+
+
+def has_begun_again(job: CollectiveJob) -> bool:
+    """Whether a step has ended after the first restart."""
+    restarts = job._phase.records.restarts
+    return bool(restarts) and job._next_step > restarts[0]["step"]
 
 
 class StoppedAtBirth:
@@ -281,15 +287,15 @@ class StoppedAtBirth:
         self._fork(rank, dataset)
         if rank == 1 and self.stopped < self._attempts:
             self.stopped += 1
-            self._job._handles[rank].send_signal(signal.SIGSTOP)
+            self._job._programs.handles[rank].send_signal(signal.SIGSTOP)
 
 
 def test_a_job_whose_restart_stalls_tries_until_it_works(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     with started(hfreduce(stage, nodes(3), size="64 KiB", stall_timeout=0.5)) as job:
         births = StoppedAtBirth(job, monkeypatch, attempts=2)
         job.play("stopped")
-        job._handles[2].send_signal(signal.SIGSTOP)
-        wait_until(lambda: bool(job._restarts) and job._next_step > job._restarts[0]["step"], "a step after a restart")
+        job._programs.handles[2].send_signal(signal.SIGSTOP)
+        wait_until(lambda: has_begun_again(job), "a step after a restart")
         records = job.halt()
     assert births.stopped == 2
     (restart,) = records.restarts
@@ -305,12 +311,12 @@ def test_a_phase_ends_while_a_job_cannot_begin_again_and_the_next_one_starts_its
         with monkeypatch.context() as patch:
             births = StoppedAtBirth(job, patch, attempts=1000)
             job.play("stopped")
-            job._handles[2].send_signal(signal.SIGSTOP)
+            job._programs.handles[2].send_signal(signal.SIGSTOP)
             wait_until(lambda: births.stopped > 1, "a second attempt to begin again")
             records = job.halt()
         (restart,) = records.restarts
         assert math.isnan(restart["resumed_s"])
-        assert job._handles == []
+        assert job._programs.handles == {}
         again = job.run_steps(2, "whole again")
         job.warm_up()
     assert [row["step"] for row in again.steps] == [restart["step"], restart["step"] + 1]
@@ -321,9 +327,9 @@ def test_a_job_is_closed_while_it_begins_again(stage: Stage, monkeypatch: pytest
     job.start()
     births = StoppedAtBirth(job, monkeypatch, attempts=1000)
     job.play("stopped")
-    job._handles[2].send_signal(signal.SIGSTOP)
+    job._programs.handles[2].send_signal(signal.SIGSTOP)
     wait_until(lambda: births.stopped > 0, "an attempt to begin again")
-    player = job._player
+    player = job._stepping.thread
     began = time.monotonic()
     job.close()
     assert time.monotonic() - began < 8
@@ -348,11 +354,11 @@ def test_a_dialer_that_gave_up_is_not_taken_for_a_rank(stage: Stage) -> None:
 def test_a_stall_ends_a_job_that_is_not_to_begin_again(stage: Stage) -> None:
     with started(hfreduce(stage, nodes(3), size="256 KiB", step_timeout=1.0)) as job:
         job.play("stopped")
-        job._handles[2].send_signal(signal.SIGSTOP)
+        job._programs.handles[2].send_signal(signal.SIGSTOP)
         time.sleep(0.1)
         with pytest.raises(TrafficError, match=r"for 1 s at step|within 1 s; raise"):
             job.halt()
-        job._handles[2].kill()  # Or it would be given time to end by itself.
+        job._programs.handles[2].kill()  # Or it would be given time to end by itself.
 
 
 def test_a_job_that_is_only_asked_for_its_trees_makes_no_directory(

@@ -201,17 +201,16 @@ def test_flows_that_run_at_the_halt_or_find_no_room_are_counted() -> None:
 
 
 def replace_sinks_of_first_host(job: BackgroundJob, endpoint: tuple[str, int]) -> None:
-    order = job._order
+    programs = job._programs
+    order = programs.order
 
     def order_with_other_sinks(message: object) -> None:
         if isinstance(message, list):
-            job._handles[0].send([endpoint] * len(message))
-            for handle in job._handles[1:]:
-                handle.send(message)
+            programs.order_each({**dict.fromkeys(programs.handles, message), 0: [endpoint] * len(message)})
         else:
             order(message)
 
-    job._order = order_with_other_sinks  # type: ignore[method-assign]
+    programs.order = order_with_other_sinks  # type: ignore[method-assign,assignment]
 
 
 def test_config_names_the_distributions_there_are() -> None:

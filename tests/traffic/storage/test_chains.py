@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 import pickle
 import time
@@ -9,7 +10,7 @@ import pytest
 
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId, Role
-from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, extents_on, place_chains
+from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, Target, extents_on, place_chains
 from traffic.storage.orders import NewChains
 
 SIZES = [
@@ -34,12 +35,22 @@ def table_of(count: int, disks: int, chains: int, replicas: int) -> ChainTable:
     return place_chains(nodes(count), disks, chains, replicas)
 
 
+def chains_of_target(table: ChainTable) -> Counter[Target]:
+    """Return how many chains each target serves."""
+    return Counter(target for chain in table.chains for target in chain.targets)
+
+
+def chains_of_pair(table: ChainTable) -> Counter[frozenset[NodeId]]:
+    """Return how many chains each pair of nodes shares: what one takes over when the other dies."""
+    return Counter(frozenset(pair) for chain in table.chains for pair in itertools.combinations(chain.nodes, 2))
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_every_target_serves_equally_many_chains(size: tuple[int, int, int, int]) -> None:
     count, disks, chains, replicas = size
     table = table_of(*size)
     assert len(table.chains) == count * disks * chains // replicas
-    served = table.chains_of_target()
+    served = chains_of_target(table)
     assert len(served) == count * disks
     assert set(served.values()) == {chains}
 
@@ -53,7 +64,7 @@ def test_targets_of_a_chain_are_on_different_nodes(size: tuple[int, int, int, in
 @pytest.mark.parametrize("size", SIZES)
 def test_pairs_of_nodes_share_as_equally_many_chains_as_the_numbers_allow(size: tuple[int, int, int, int]) -> None:
     count, disks, chains, replicas = size
-    shared = table_of(*size).chains_of_pair()
+    shared = chains_of_pair(table_of(*size))
     mean = disks * chains * (replicas - 1) / (count - 1)
     pairs = [shared[frozenset((a, b))] for a in nodes(count) for b in nodes(count) if a < b]
     # A rotation of a block of an even number of nodes may cover half of them twice, so one above the ceiling.
@@ -90,7 +101,7 @@ def test_reads_of_a_dead_node_of_the_small_fabric_go_evenly_to_all_others() -> N
 def test_production_size_is_placed_quickly_and_evenly() -> None:
     table = table_of(180, 16, 6, 2)
     assert len(table.chains) == 180 * 16 * 6 // 2
-    assert max(table.chains_of_pair().values()) <= 2
+    assert max(chains_of_pair(table).values()) <= 2
 
 
 @pytest.mark.parametrize(
@@ -156,7 +167,7 @@ def test_a_chain_whose_last_target_is_gone_is_lost() -> None:
     a, b = table.chains[0].nodes
     gone = table.without_node(a).without_node(b)
     assert gone.chains[0].is_lost
-    assert len(gone.lost) == table.chains_of_pair()[frozenset((a, b))]
+    assert len(gone.lost) == chains_of_pair(table)[frozenset((a, b))]
 
 
 def test_successors_run_from_head_to_tail() -> None:

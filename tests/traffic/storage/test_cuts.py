@@ -29,7 +29,7 @@ QUICK = {"call_timeout": 0.5, "operation_timeout": 1.5}
 
 def network_of(job: StorageJob) -> Network:
     network = Network()
-    for node, handle in job._services.items():
+    for node, handle in job._services.handles.items():
         network.add(node.name, handle.process.pid, {ip for (_, of), (ip, _) in job.addresses.items() if of == node})
     network.add("test", os.getpid(), [])
     return network

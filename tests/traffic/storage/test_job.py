@@ -102,7 +102,7 @@ def test_a_second_kill_ends_the_load_with_the_chain_that_is_lost(job_of: JobOf) 
 def test_a_service_that_dies_unasked_fails_the_run(job_of: JobOf) -> None:
     job = job_of(clients=2, **MIXED)
     job.play("accident")
-    job._services[FABRIC.storages[2]].send_signal(signal.SIGKILL)
+    job._services.handles[FABRIC.storages[2]].send_signal(signal.SIGKILL)
     time.sleep(0.3)
     with pytest.raises(TrafficError, match="storage service on st002"):
         job.halt()
@@ -138,7 +138,7 @@ def test_a_service_out_of_reach_fails_no_run_and_reads_go_to_other_replicas(job_
     """A stopped service answers nothing, as one whose links are cut, and comes back; its connections stay."""
     job = job_of(clients=4, client={"call_timeout": 0.3, "operation_timeout": 1.0}, **MIXED)
     away = FABRIC.storages[1]
-    service = job._services[away]
+    service = job._services.handles[away]
     job.play("cut")
     time.sleep(0.5)
     service.send_signal(signal.SIGSTOP)

@@ -36,7 +36,7 @@ def test_what_is_written_is_read_from_every_replica_and_versions_count_up(job_of
     async def scene() -> None:
         async with client_of(job) as client:
             for version in (1, 2, 3):
-                written = await client.write_file(layout, depth=4)
+                written = await asyncio.gather(*map(client.write_chunk, layout.extents()))
                 assert [write.version for write in written] == [version] * 6
                 for write in written:
                     nodes = job.table.chains[write.extent.chain].nodes

@@ -65,10 +65,10 @@ class _World:
     found: Run = field(default_factory=Run)
 
     def pid(self, node: NodeId) -> int:
-        return int(self.job._services[node].process.pid)
+        return int(self.job._services.handles[node].process.pid)
 
     def living(self) -> list[NodeId]:
-        return [node for node in self.job._services if node not in self.job._killed]
+        return list(self.job._services.living)
 
     def end_trouble(self) -> None:
         self.network.heal()
@@ -165,7 +165,7 @@ def random_run(pool: AgentPool, seed: int) -> Run:
     try:
         job.start()
         network = Network()
-        for node, handle in job._services.items():
+        for node, handle in job._services.handles.items():
             network.add(node.name, handle.process.pid, {ip for (_, of), (ip, _) in job.addresses.items() if of == node})
         rng = random.Random(seed)
         world = _World(job, network, rng, rng.sample(list(job.dataset[0].extents()), 3))

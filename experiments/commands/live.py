@@ -1,0 +1,39 @@
+"""A fabric brought up for the time of a block, as a command's options say."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from controllers.routing import Routing
+from experiments.run.captures import captures
+from experiments.run.config import queues_of
+from experiments.run.console import ERR, tell
+from experiments.run.live import LiveFabric, bring_up
+from fabric.model.lanes import LanePlan, Queueing, plan_lanes
+from fabric.model.network import Fabric
+from fabric.world import inside
+
+
+def lanes_of(options: argparse.Namespace) -> LanePlan:
+    """Return the lanes that ``--queueing`` and ``--set`` ask for."""
+    return plan_lanes(queues_of(options.overrides), Queueing(options.queueing))
+
+
+def routing_of(options: argparse.Namespace) -> Routing:
+    """Return the policies that ``--routing`` and ``--repair`` ask for."""
+    return Routing.model_validate({"policy": options.routing, "repair": options.repair})
+
+
+@contextmanager
+def live_fabric(
+    fabric: Fabric, lanes: LanePlan, routing: Routing, captured: Sequence[str] = ()
+) -> Iterator[LiveFabric]:
+    """Bring a fabric up for the time of a block, with what passes the ports of ``captured`` written to files."""
+    logs = inside.RUN_DIR / "logs"
+    logs.mkdir()
+    with bring_up(fabric, lanes, logs, tell, routing) as live:
+        ERR.print(f"[dim]up in {live.ready_s:.1f} s[/]", highlight=False)
+        with captures(live.emulation, captured):
+            yield live

@@ -1,0 +1,67 @@
+"""``fabric plot``, ``fabric report`` and ``fabric compare``: what is made of results."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from experiments.run.console import OUT
+from fabric.errors import UsageError
+
+
+def add_plot_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric plot``."""
+    parser.add_argument("directory", type=Path, metavar="DIR")
+    parser.set_defaults(command=plot_result)
+
+
+def add_report_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric report``."""
+    parser.add_argument("directory", type=Path, metavar="DIR")
+    parser.set_defaults(command=report_result)
+
+
+def add_compare_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric compare``."""
+    parser.add_argument("directories", type=Path, nargs="+", metavar="DIR")
+    parser.add_argument("--json", action="store_true")
+    parser.set_defaults(command=compare_results)
+
+
+def plot_result(options: argparse.Namespace, _: list[str]) -> int:
+    """Draw a result's figures."""
+    from experiments.launching.run_result import RunResult
+
+    result = RunResult(options.directory)
+    for path in result.draw_all():
+        OUT.print(f"drawn: {path}", soft_wrap=True)
+    if result.missing:
+        OUT.print(result.missing, soft_wrap=True)
+    return 0
+
+
+def report_result(options: argparse.Namespace, _: list[str]) -> int:
+    """Write a result as a page."""
+    from experiments.launching.run_result import RunResult
+
+    result = RunResult(options.directory)
+    OUT.print(f"report: {result.write_report()}", soft_wrap=True)
+    if result.missing:
+        OUT.print(result.missing, soft_wrap=True)
+    return 0
+
+
+def compare_results(options: argparse.Namespace, _: list[str]) -> int:
+    """Print results side by side."""
+    from fabric.report.compare import compare
+    from fabric.results import Result
+
+    if len(options.directories) < 2:
+        raise UsageError("compare needs at least two result directories")
+    comparison = compare([Result(directory) for directory in options.directories])
+    if options.json:
+        print(json.dumps(comparison.as_json(), indent=1))
+    else:
+        OUT.print(comparison.table())
+    return 0

@@ -1,0 +1,49 @@
+"""``fabric shell``: a fabric with Mininet's prompt."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from experiments.commands.live import lanes_of, live_fabric, routing_of
+from experiments.commands.prompt import ask
+from experiments.commands.worlds import (
+    add_capture_option,
+    add_engine_option,
+    add_fabric_options,
+    enter_world,
+    fabric_of,
+    require_queueing,
+)
+from experiments.run.console import ERR
+from fabric.model.network import Fabric
+from fabric.world.engines import current_engine
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric shell``."""
+    waits = "In virtual time the clock stands still while the prompt waits, and keys go to the prompt only."
+    parser.description = f"Bring the fabric up with Mininet's prompt. {waits}"
+    add_fabric_options(parser)
+    add_engine_option(parser)
+    add_capture_option(parser)
+    parser.set_defaults(command=run_shell)
+
+
+def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Bring a fabric up and show Mininet's prompt."""
+    fabric = fabric_of(options)
+    require_queueing(fabric, options)
+    enter_world(arguments, options, fabric, ask=ask, words=options.capture)
+    return shell_in_world(fabric, options)
+
+
+def shell_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
+    """Bring the fabric up and show Mininet's prompt until it is left."""
+    with live_fabric(fabric, lanes_of(options), routing_of(options), options.capture) as live:
+        ERR.print("Mininet's prompt; try: z0h000 ping -c 3 z0h001, nodes, net, help, exit", highlight=False)
+        if not current_engine().has_terminal:
+            os.environ.update(current_engine().users_environment())  # Which the shells of nodes inherit.
+            ERR.print("virtual time stands still while the prompt waits; keys go to the prompt only", highlight=False)
+        live.emulation.command_line()
+    return 0

@@ -1,0 +1,92 @@
+"""``fabric topo``, ``fabric check`` and ``fabric list``: what can be looked at without bringing anything up."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from experiments.run.console import OUT
+from topologies.load import load_fabric, topology_path
+
+
+def add_topo_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric topo``."""
+    commands = parser.add_subparsers(required=True, metavar="show|draw")
+    show = commands.add_parser("show", help="print counts, port budget, bisection, oversubscription, relative cost")
+    show.add_argument("topology", metavar="FILE")
+    show.add_argument("other", metavar="FILE", nargs="?", help="a second topology to set beside it")
+    show.add_argument("--json", action="store_true")
+    show.set_defaults(command=show_topology)
+    draw = commands.add_parser("draw", help="draw it")
+    draw.add_argument("topology", metavar="FILE")
+    draw.add_argument("-o", "--out", required=True, type=Path, metavar="FILE.svg")
+    draw.set_defaults(command=draw_topology)
+
+
+def add_check_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric check``."""
+    parser.add_argument("file", metavar="FILE")
+    parser.set_defaults(command=check_file)
+
+
+def add_list_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric list``."""
+    parser.set_defaults(command=list_experiments)
+
+
+def show_topology(options: argparse.Namespace, _: list[str]) -> int:
+    """Print a topology's counts, or two side by side."""
+    from topologies import compare
+    from topologies.summary import render, summarize
+
+    if options.other is not None:
+        both = [compare.priced(name) for name in (options.topology, options.other)]
+        if options.json:
+            print(json.dumps([one.as_json() for one in both], indent=1))
+        else:
+            OUT.print(compare.render(*both))
+        return 0
+    summary = summarize(load_fabric(options.topology))
+    if options.json:
+        print(json.dumps(summary.as_json(), indent=1))
+    else:
+        OUT.print(render(summary))
+    return 0
+
+
+def draw_topology(options: argparse.Namespace, _: list[str]) -> int:
+    """Draw a topology into a file."""
+    from topologies.draw import draw
+
+    draw(load_fabric(options.topology), options.out)
+    print(f"drawn: {options.out}")
+    return 0
+
+
+def check_file(options: argparse.Namespace, _: list[str]) -> int:
+    """Check a topology's or an experiment's file."""
+    from experiments.registry import EXPERIMENTS, resolve
+    from fabric.config import read_yaml
+
+    if options.file in EXPERIMENTS or "experiment" in read_yaml(_file_to_check(options.file)):
+        experiment, config = resolve(options.file, [])[:2]
+        print(f"{options.file}: good; experiment {experiment.name} on {config.fabric().name}")
+    else:
+        found = load_fabric(options.file)
+        print(f"{options.file}: good; {len(found.hosts)} hosts, {len(found.switches)} switches")
+    return 0
+
+
+def _file_to_check(name: str) -> Path:
+    path = Path(name)
+    return path if path.is_file() else topology_path(name)
+
+
+def list_experiments(options: argparse.Namespace, _: list[str]) -> int:
+    """Print the experiments, one per line."""
+    from experiments.registry import EXPERIMENTS
+
+    for experiment in EXPERIMENTS.values():
+        OUT.print(f"[bold]{experiment.name}[/]  {experiment.question}", soft_wrap=True)
+    return 0

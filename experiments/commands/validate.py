@@ -1,0 +1,36 @@
+"""``fabric validate``: its options; :mod:`experiments.validation` does the rest."""
+
+from __future__ import annotations
+
+import argparse
+
+from experiments.commands.worlds import (
+    add_engine_option,
+    add_fabric_options,
+    enter_world,
+    fabric_of,
+    require_queueing,
+)
+from experiments.validation.command import check_options, validate_in_world
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric validate``."""
+    add_fabric_options(parser)
+    parser.add_argument("--quick", action="store_true", help="test links only: state, wiring, speed and loss")
+    beyond = "measure at most this many pairs of NICs, sampled at random (default: 1000)"
+    parser.add_argument("--pairs", type=int, default=1000, metavar="N", help=beyond)
+    faulty = 'inject "link NAME rate 0.5", "link NAME loss 0.01", "link NAME down" or "miswired NAME NAME"'
+    parser.add_argument("--fault", action="append", default=[], metavar="TEXT", help=faulty)
+    parser.add_argument("--json", action="store_true")
+    add_engine_option(parser)
+    parser.set_defaults(command=run_validation)
+
+
+def run_validation(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Test a fabric; 1 if it has faults."""
+    fabric = fabric_of(options)
+    check_options(fabric, options)
+    require_queueing(fabric, options)
+    enter_world(arguments, options, fabric)
+    return validate_in_world(fabric, options)

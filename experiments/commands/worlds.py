@@ -1,0 +1,137 @@
+"""What commands have in common that bring a fabric up: their options, and how they go on in namespaces or a guest of
+their own."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NoReturn
+
+from controllers.routing import Policy, Repair
+from experiments.run.config import queue_faults, queues_of, require_engine_for_jitter, split_fabric_settings
+from experiments.run.console import ERR, tell
+from fabric.errors import ConfigError
+from fabric.model.lanes import Queueing
+from fabric.model.network import Fabric
+from fabric.queueing import lossless
+from fabric.units import parse_size_bytes
+from fabric.world import engines, inside
+from fabric.world.engine import Engine, Front, Guest
+from fabric.world.virtual.dialogue import Ask
+from fabric.world.virtual.guest import directories_named
+from fabric.world.virtual.memory import described, needed_bytes
+from fabric.world.virtual.watch import GuestTime
+from topologies.load import load_fabric
+
+
+def add_engine_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command choose its engine, and the memory of a guest."""
+    text = (
+        "namespace: real time, needs root; virtual: exact, in virtual time, without root; computing takes no time there"
+    )
+    parser.add_argument("--engine", choices=engines.ENGINES, default=engines.DEFAULT.name, help=text)
+    memory = (
+        "memory of the virtual engine's guest, e.g. 8GiB (default: 4GiB); allocated from this machine as it is used"
+    )
+    parser.add_argument("--memory", type=_size_bytes, metavar="SIZE", help=memory)
+
+
+def _size_bytes(text: str) -> int:
+    try:
+        return parse_size_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def add_set_option(parser: argparse.ArgumentParser, text: str | None = None) -> None:
+    """Let a command change settings."""
+    parser.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides", help=text)
+
+
+def add_capture_option(parser: argparse.ArgumentParser, text: str | None = None) -> None:
+    """Let a command write what passes ports into files."""
+    parser.add_argument("--capture", action="append", default=[], metavar="PORT=FILE", help=text)
+
+
+def add_fabric_options(parser: argparse.ArgumentParser) -> None:
+    """Let a command choose a topology, its routing and its queues."""
+    parser.add_argument("topology", metavar="TOPOLOGY")
+    policies, repairs = [one.value for one in Policy], [one.value for one in Repair]
+    parser.add_argument(
+        "--routing", choices=policies, default="static", help="which of several equal paths packets take"
+    )
+    parser.add_argument("--repair", choices=repairs, default="wait", help="what happens when a link fails")
+    queueings = [queueing.value for queueing in Queueing]
+    text = (
+        "one queue per port, or lanes; lossless: by credits, in the virtual engine or with the kernel datapath "
+        "(docs/limits.md lists what it does not model of InfiniBand and PFC)"
+    )
+    parser.add_argument("--queueing", choices=queueings, default="lanes", help=text)
+    values = "as in fabric run: topology.placement=packed, queues.lanes.storage.share=0.2; topology. may be omitted"
+    add_set_option(parser, values)
+
+
+def fabric_of(options: argparse.Namespace) -> Fabric:
+    """Return the fabric that a command names, with its settings. Raises ConfigError."""
+    return load_fabric(options.topology, split_fabric_settings(options.overrides)[0])
+
+
+def require_queueing(fabric: Fabric, options: argparse.Namespace) -> None:
+    """Refuse, before a world is made, a queueing that cannot run in it. In a world, that has been asked."""
+    if inside.is_inside():
+        return
+    queueing, queues = Queueing(options.queueing), queues_of(options.overrides)
+    engine = engines.ENGINES[options.engine]
+    lossless.require(engine, queueing)
+    require_engine_for_jitter(engine, queues)
+    if faults := list(queue_faults(queues, [queueing], fabric)):
+        raise ConfigError(fabric.name, faults)
+
+
+def enter_world(
+    arguments: list[str],
+    options: argparse.Namespace,
+    fabric: Fabric | None,
+    *,
+    ask: Ask | None = None,
+    words: Iterable[str] = (),
+) -> None:
+    """Go on in a new world, unless this is one; a guest sees the directories of the host that ``words`` name."""
+    if not inside.is_inside():
+        guest = replace(_guest_for(options, fabric), keep=directories_named(words))
+        _enter(arguments, engines.ENGINES[options.engine], guest, ask)
+    inside.set_up()
+
+
+def _guest_for(options: argparse.Namespace, fabric: Fabric | None) -> Guest:
+    """Return the guest that a command's options ask for, if it is to run in one. Raises UsageError if it cannot do."""
+    guest = Guest(seed=1, memory_bytes=options.memory)
+    needed, subject = (0, "it") if fabric is None else (needed_bytes(fabric), described(fabric))
+    return engines.ENGINES[options.engine].guest_for(guest, needed, subject)
+
+
+def _enter(arguments: list[str], engine: Engine, guest: Guest, ask: Ask | None) -> NoReturn:
+    """Go on in namespaces or a guest of the run's own, showing how virtual time passes until a line is asked for."""
+    command = [sys.executable, "-m", "experiments.cli", *arguments]
+    if engine.has_terminal:
+        engine.enter(command, guest, Front())
+    passed = ""
+    with ERR.status("booting the guest") as status:
+
+        def show(time: GuestTime) -> None:
+            nonlocal passed
+            passed = str(time)
+            status.update(f"[dim]{passed}[/]")
+
+        def ask_undisturbed() -> str | None:
+            status.stop()
+            assert ask is not None
+            return ask()
+
+        try:
+            engine.enter(command, guest, Front(show, ask_undisturbed if ask else None, tell))
+        finally:
+            if passed:
+                tell(passed)

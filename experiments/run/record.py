@@ -1,0 +1,104 @@
+"""A run's files: its tables, and the manifest, which has the facts that a reader needs to judge it and to repeat it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from experiments.run.session import Session
+from fabric.measure.calibration import LinkCalibration
+from fabric.measure.cores import usable_cores
+from fabric.measure.fidelity import Verdict
+from fabric.metrics import metrics_frame
+from fabric.model.encoding import fabric_as_json
+from fabric.model.lanes import DATA_LEVELS, ServiceLevel
+from fabric.results import FORMAT_VERSION, ResultWriter
+from fabric.world.engine import started_at
+from fabric.world.engines import current_engine
+
+_LIBRARIES = ("mininet", "ryu", "eventlet", "numpy", "scapy", "pandas")
+
+
+def write_run(
+    run: Session,
+    writer: ResultWriter,
+    experiment: Mapping[str, str | None],
+    config: dict[str, Any],
+    summary: dict[str, Any],
+    command: Sequence[str],
+) -> Verdict:
+    """Write the run's files and return its verdict.
+
+    ``experiment``: what the manifest says of it; ``command``: by what the run was asked for.
+    """
+    verdict = run.judge()
+    run.keep_frame("metrics", metrics_frame(summary["metrics"], _job_names(summary)))
+    for name in writer.tables:
+        writer.write_table(name, run.table(name))
+    writer.write_yaml("config.yaml", config)
+    writer.write_json("fabric.json", fabric_as_json(run.live.fabric))
+    writer.write_json("summary.json", summary)
+    writer.write_json("manifest.json", _manifest(run, experiment, verdict, command))
+    return verdict
+
+
+def _job_names(summary: Mapping[str, Any]) -> set[str]:
+    """Return the names of jobs that metrics may be of: those that a summary lists, and kinds of traffic."""
+    return {*summary.get("jobs", ()), *(level.label for level in ServiceLevel)}
+
+
+def _manifest(
+    run: Session, experiment: Mapping[str, str | None], verdict: Verdict, command: Sequence[str]
+) -> dict[str, Any]:
+    """Return the manifest of a run that has ended; ``command``: by what it was asked for."""
+    fabric = run.live.fabric
+    return {
+        "format_version": FORMAT_VERSION,
+        **experiment,
+        "engine": current_engine().name,
+        "seed": run.settings.seed,
+        "repeatable_with": current_engine().repeatable_with(),
+        "started_at": started_at(),
+        "command": list(command),
+        "datapath": run.live.emulation.datapath.value,
+        "scale": fabric.scale,
+        "sample_period_s": run.settings.sample_period_s,
+        "verdict": verdict.as_json(),
+        "phases": [vars(outcome.phase) for outcome in run.phases],
+        "calibration": {
+            queueing: [_calibration_as_json(one) for one in found] for queueing, found in run.calibrations.items()
+        },
+        "conservation": {outcome.phase.name: vars(outcome.conservation) for outcome in run.phases},
+        "cpu": {one.phase.name: one.cpu.as_json() for one in run.phases if one.cpu is not None},
+        "full_queues": {one.phase.name: [vars(full) for full in one.full_queues] for one in run.phases},
+        "setup": {"built_s": run.live.built_s, "ready_s": run.live.ready_s},
+        "congestion_control": {
+            level.label: run.stage.socket_options(level).congestion_control for level in DATA_LEVELS
+        },
+        "machine": machine_facts(),
+        "versions": versions(),
+    }
+
+
+def _calibration_as_json(one: LinkCalibration) -> dict[str, Any]:
+    return {**vars(one), "rate_error": one.rate_error, "worst_share_error": one.worst_share_error}
+
+
+def machine_facts() -> dict[str, Any]:
+    """Return the facts about the machine that a reader needs to judge a result."""
+    return {
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "usable_cores": len(usable_cores()),
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the software that made a result."""
+    found = {"python": platform.python_version(), "project": metadata.version("ai-fabric-emulator")}
+    return found | {name: metadata.version(name) for name in _LIBRARIES}

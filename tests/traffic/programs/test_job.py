@@ -1,0 +1,131 @@
+"""Programs as jobs: how they start, end and fail, what they are told, and that their sockets use a lane."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fabric.config import checked
+from fabric.errors import ConfigError, TrafficError
+from fabric.model.lanes import ServiceLevel
+from fabric.world import inside
+from fabric.world.agents import AgentPool
+from tests.rows import columns_of_programs
+from topologies.load import load_fabric
+from traffic.job import Stage
+from traffic.programs.job import ProgramConfig, ProgramJob
+
+FABRIC = load_fabric("fire_flyer_2_tiny")
+HOSTS = FABRIC.computes[:2]
+SAY_TOS = (
+    "import socket as s; u, t = s.socket(type=s.SOCK_DGRAM), s.socket(); six = s.socket(s.AF_INET6)\n"
+    "six.bind(('::', 0)); six.listen(); t.connect(('127.0.0.1', six.getsockname()[1])); got, _ = six.accept()\n"
+    "print('tos', *(sock.getsockopt(s.IPPROTO_IP, s.IP_TOS) for sock in (u, t, got)))"
+)
+Make = Callable[..., ProgramJob]
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Makes jobs on this machine, without a fabric that is up, and starts them."""
+    monkeypatch.setattr(inside, "RUN_DIR", tmp_path)
+    pool = AgentPool(["traffic.programs.job"])
+    made: list[ProgramJob] = []
+
+    def make_job(command: str, level: ServiceLevel = ServiceLevel.OTHER) -> ProgramJob:
+        stage = Stage(FABRIC, pool, lambda _: None, seed=1, logs=tmp_path / "logs")
+        job = ProgramJob(stage, ProgramConfig(command=command), HOSTS, level, "mine")
+        made.append(job)
+        job.start()
+        return job
+
+    yield make_job
+    for job in made:
+        job.close()
+    pool.stop()
+
+
+def output(directory: Path, host: str) -> str:
+    return (directory / "logs" / "programs" / f"mine-{host}.log").read_text()
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline, "waited 20 s in vain"
+        time.sleep(0.01)
+
+
+def test_one_process_per_host_knows_its_number_and_the_others(make: Make, tmp_path: Path) -> None:
+    job = make("sh -c 'echo $FABRIC_RANK $FABRIC_HOST of $FABRIC_HOSTS $FABRIC_ADDRESSES'")
+    job.play("first")
+    wait_for(lambda: all(output(tmp_path, host.name) for host in HOSTS))
+    assert output(tmp_path, "z0h001") == "1 z0h001 of z0h000,z0h001 10.0.0.1,10.0.0.2\n"
+    time.sleep(0.2)
+    rows = job.halt().operations
+    assert [(row["host"], row["operation"], row["phase"]) for row in rows] == [
+        ("z0h000", "program", "first"),
+        ("z0h001", "program", "first"),
+    ]
+    assert set(rows[0]) == set(columns_of_programs("operations"))
+    assert all(row["ended_s"] < time.monotonic() - 0.1 for row in rows), "when it ended, not when it was asked"
+
+
+def test_a_program_that_goes_on_is_ended_with_its_window_and_all_that_it_started(make: Make, tmp_path: Path) -> None:
+    job = make("sh -c 'sleep 300 & echo $!; wait'")
+    job.play("p")
+    wait_for(lambda: all(output(tmp_path, host.name) for host in HOSTS))
+    rows = job.halt().operations
+    assert {row["operation"] for row in rows} == {"program_stopped"}
+    for host in HOSTS:
+        process = Path("/proc") / output(tmp_path, host.name).strip()
+        wait_for(lambda process=process: not process.exists() or " Z " in (process / "stat").read_text())  # type: ignore[misc]
+    job.play("again")
+    assert {row["phase"] for row in job.halt().operations} == {"again"}
+
+
+def test_a_program_that_fails_is_told_with_its_last_words(make: Make) -> None:
+    job = make("sh -c 'echo no such peer >&2; exit 3'")
+    job.play("p")
+    time.sleep(0.3)
+    with pytest.raises(TrafficError, match=r"z0h000: sh -c .* ended with exit code 3; it said last:\nno such peer"):
+        job.halt()
+
+
+def test_a_program_that_is_none_is_told_without_a_traceback(make: Make) -> None:
+    job = make("no-such-program --help")
+    with pytest.raises(TrafficError) as failed:
+        job.play("p")
+    assert str(failed.value).startswith("z0h000: cannot start 'no-such-program': No such file or directory")
+    assert "Traceback" not in str(failed.value)
+
+
+@pytest.mark.parametrize(("level", "tos"), [(ServiceLevel.STORAGE, 32), (ServiceLevel.OTHER, 0)])
+def test_its_sockets_have_the_tos_of_the_service_level(
+    make: Make, tmp_path: Path, level: ServiceLevel, tos: int
+) -> None:
+    (tmp_path / "say.py").write_text(SAY_TOS)
+    job = make(f"{sys.executable} {tmp_path}/say.py", level)
+    job.play("p")
+    wait_for(lambda: "tos" in output(tmp_path, "z0h000"))
+    assert output(tmp_path, "z0h000") == f"tos {tos} {tos} {tos}\n"
+    wait_for(lambda: "tos" in output(tmp_path, "z0h001"))
+    time.sleep(0.2)
+    assert {row["service_level"] for row in job.halt().operations} == {level.label}
+
+
+def test_without_a_compiler_a_lane_is_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(Exception, match="a lane for a program needs a C library of ours built: apt-get install gcc"):
+        make("true", ServiceLevel.NCCL)
+
+
+@pytest.mark.parametrize("command", ["", "  ", "sh -c 'unclosed"])
+def test_a_command_that_is_none_is_refused(command: str) -> None:
+    with pytest.raises(ConfigError, match="command"):
+        checked(ProgramConfig, {"command": command}, "test")

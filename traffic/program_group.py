@@ -1,0 +1,162 @@
+"""The programs of a job, each in a host: started, ordered, waited for and ended together.
+
+Several of a job's programs may fail for one reason: a rank that dies takes its peers' connections with it, and others
+fall silent. So whoever waits for a group is told of the failure that is no other's consequence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from fabric.errors import TrafficError
+from fabric.model.identity import NodeId
+from fabric.world.agents import AgentHandle, Program
+from traffic.job import Ready, Stage
+
+FAILURES_TIMEOUT_S = 2.0
+"""How long the others of a group may take to report, once one has failed."""
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class ProgramFailed:
+    """A program's report that it has failed, and why. ``is_consequence``: for another has; ``is_stall``: nothing moved
+    for long, and to begin again may help."""
+
+    text: str
+    is_consequence: bool
+    is_stall: bool = False
+
+
+class ProgramsFailedError(TrafficError):
+    """Programs of a group failed. The text is of the failure that is no other's consequence."""
+
+    def __init__(self, cause: ProgramFailed, others: int) -> None:
+        super().__init__(cause.text + (f" ({others} more of its programs ended with it)" if others else ""))
+        self.is_stall = cause.is_stall
+
+
+class ProgramGroup(Generic[Key]):
+    """Programs by a key of the job's. Several threads may use it; ``job`` is what errors call it."""
+
+    def __init__(self, stage: Stage, job: str) -> None:
+        self._stage = stage
+        self._job = job
+        self._handles: dict[Key, AgentHandle] = {}
+        self._killed: set[Key] = set()
+        self._closed = False
+        self._owning = threading.Lock()
+        """Held while programs are started or taken to be ended."""
+        self._sending = threading.Lock()
+
+    @property
+    def handles(self) -> dict[Key, AgentHandle]:
+        """The programs that were started, in that order, those that were killed included."""
+        return dict(self._handles)
+
+    @property
+    def living(self) -> dict[Key, AgentHandle]:
+        """Those that :meth:`kill` has not ended."""
+        return {key: handle for key, handle in self._handles.items() if key not in self._killed}
+
+    def start(self, key: Key, name: str, node: NodeId, program: Program, arguments: object) -> None:
+        """Start a program in a host. Raises TrafficError if the group was closed."""
+        with self._owning:
+            if self._closed:
+                raise TrafficError(f"{self._job}: was closed while its programs were started")
+            namespace = self._stage.namespace_of(node)
+            self._handles[key] = self._stage.pool.start(name, node.name, program, arguments, namespace)
+
+    def order(self, message: object, only: Collection[Key] | None = None) -> None:
+        """Send a message to all that live, or to some. One that has gone is reported by :meth:`collect`."""
+        handles = self._addressed(only)
+        self._send(handles, dict.fromkeys(handles, message))
+
+    def order_each(self, messages: Mapping[Key, object]) -> None:
+        """Send each its own message. One that has gone is reported by :meth:`collect`: it may not be the cause."""
+        self._send(self._handles, messages)
+
+    def _addressed(self, only: Collection[Key] | None) -> dict[Key, AgentHandle]:
+        """Return the programs that live, or some: as they are now, for another thread may end all at any time."""
+        handles = self._handles
+        return self.living if only is None else {key: handles[key] for key in only}
+
+    def _send(self, handles: Mapping[Key, AgentHandle], messages: Mapping[Key, object]) -> None:
+        for key, message in messages.items():
+            with self._sending, contextlib.suppress(TrafficError):
+                handles[key].send(message)
+
+    def collect(self, what: str, timeout_s: float, only: Collection[Key] | None = None) -> dict[Key, Any]:
+        """Return the next message of all that live, or of some, in that order.
+
+        Raises ProgramsFailedError if one failed, or if not all have come within ``timeout_s``.
+        """
+        deadline = time.monotonic() + timeout_s
+        messages: dict[Key, Any] = {}
+        failures: list[ProgramFailed] = []
+        for key, handle in self._addressed(only).items():
+            message = _next_message(handle, deadline, what, is_first=not failures)
+            if isinstance(message, ProgramFailed):
+                deadline = min(deadline, time.monotonic() + FAILURES_TIMEOUT_S)
+                failures.append(message)
+            messages[key] = message
+        if failures:
+            cause = min(failures, key=lambda failure: failure.is_consequence)
+            raise ProgramsFailedError(cause, len(failures) - 1)
+        return messages
+
+    def await_ready(self, what: str, timeout_s: float, only: Collection[Key] | None = None) -> None:
+        """Wait until all that live, or some, report :class:`traffic.job.Ready`. Raises TrafficError as :meth:`collect`,
+        and if one answers something else."""
+        for key, answer in self.collect(what, timeout_s, only).items():
+            if not isinstance(answer, Ready):
+                handle = self._handles[key]
+                raise TrafficError(f"{handle.name} on {handle.host}: answered {answer!r} instead of {what}")
+
+    def kill(self, key: Key) -> None:
+        """End a program at once, as a crash would. Nothing is ordered from it or expected of it from now on."""
+        self._killed.add(key)
+        self._handles[key].kill()
+
+    def end_at_once(self) -> None:
+        """Kill all. Whoever calls it first does it; none is left for another. More may be started."""
+        ending = self.taken()
+        for handle in ending:
+            handle.kill()
+        self._stage.pool.stop(ending)
+
+    def close(self) -> None:
+        """End all, with time to end in good order. No more are started."""
+        close_all(self._stage, self)
+
+    def close_at_once(self) -> None:
+        """Kill all. No more are started."""
+        self._closed = True
+        self.end_at_once()
+
+    def taken(self, closes: bool = False) -> list[AgentHandle]:
+        """Return all programs for the caller to end: they are the group's no more. ``closes``: no more are started."""
+        with self._owning:
+            self._closed |= closes
+            ending = list(self._handles.values())
+            self._handles, self._killed = {}, set()
+        return ending
+
+
+def close_all(stage: Stage, *groups: ProgramGroup[Any]) -> None:
+    """End the programs of groups, all at a time, with time to end in good order. No more of them are started."""
+    stage.pool.stop([handle for group in groups for handle in group.taken(closes=True)])
+
+
+def _next_message(handle: AgentHandle, deadline: float, what: str, is_first: bool) -> Any:
+    """Return a program's message, or ProgramFailed if none came; silence after another's failure is a consequence."""
+    try:
+        return handle.receive(max(0.0, deadline - time.monotonic()), what)
+    except TrafficError as error:
+        is_silence = time.monotonic() >= deadline
+        return ProgramFailed(str(error), is_consequence=is_silence and not is_first, is_stall=is_silence)

@@ -1,0 +1,217 @@
+"""A user's program as a job: a process per host, which plays from the begin of each window until it ends or is ended.
+
+Rows of the ``operations`` table: ``program`` for a process that ended by itself, ``program_stopped`` for one that was
+ended with its window; ``size_bytes`` is what its host's NICs sent meanwhile. What it prints is in ``logs/programs``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
+from fabric.config import Strict
+from fabric.errors import TrafficError
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.world import inside
+from fabric.world.agents import Agent
+from fabric.world.engines import current_engine
+from traffic.job import Halt, Play, Ready, Records, Stage
+from traffic.program_group import ProgramFailed, ProgramGroup
+from traffic.programs.environment import lane_environment, own_environment, programs_environment
+
+ENDED, STOPPED = "program", "program_stopped"
+START_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 5.0
+"""How long a program may take to end once it is told to (SIGTERM), before it is killed."""
+_LAST_BYTES = 2000
+
+
+def _one_command(text: str) -> str:
+    if not shlex.split(text):
+        raise ValueError("names no program; write it as in a shell, such as 'iperf3 -s'")
+    return text
+
+
+class ProgramConfig(Strict):
+    """``command`` is split into words as by a shell, and run without one (write ``sh -c '...'`` for more). It finds the
+    job's hosts in ``FABRIC_HOSTS`` and ``FABRIC_ADDRESSES``, its own number in ``FABRIC_RANK``, its service level's TOS
+    byte in ``FABRIC_TOS``. Its sockets have that from the start, unless it is linked statically or sets another one."""
+
+    command: Annotated[str, AfterValidator(_one_command)]
+
+
+@dataclass(frozen=True)
+class ProcessArguments:
+    """What :func:`run_program` needs to know. ``output``: the file that the program's output is added to."""
+
+    host: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    output: Path
+    level: ServiceLevel
+
+
+def run_program(agent: Agent, arguments: ProcessArguments) -> None:
+    """Start and end a user's program as ordered (a program, see :mod:`fabric.world.agents`)."""
+    process = _Process(arguments)
+    agent.report(Ready())
+    try:
+        while True:
+            order = agent.receive()  # Without a timeout: the run decides when, and its end raises StopRequested.
+            try:
+                agent.report(process.start(order.phase) if isinstance(order, Play) else process.end())
+            except TrafficError as error:
+                agent.report(ProgramFailed(str(error), is_consequence=False))
+    finally:
+        process.stop()
+
+
+class _Process:
+    """A program's process in a host, one after another."""
+
+    def __init__(self, arguments: ProcessArguments) -> None:
+        self._arguments = arguments
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watcher = threading.Thread()
+        self._phase = ""
+        self._started = self._ended = 0.0
+        self._sent_before = 0
+
+    def start(self, phase: str) -> Ready:
+        """Start the program. Raises TrafficError if there is none."""
+        arguments = self._arguments
+        self._phase, self._sent_before, self._started = phase, _sent_bytes(), time.monotonic()
+        # SIGINT is blocked in us, and would be in the program, too: signals that are blocked stay so.
+        before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        try:
+            with arguments.output.open("ab") as output:
+                self._process = subprocess.Popen(
+                    arguments.command,
+                    env=dict(arguments.environment),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise TrafficError(f"{arguments.host}: cannot start {arguments.command[0]!r}: {error.strerror}") from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self._watcher = threading.Thread(target=self._watch, args=(self._process,), daemon=True)
+        self._watcher.start()
+        return Ready()
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+        process.wait()
+        self._ended = time.monotonic()
+
+    def end(self) -> Records:
+        """End the program, if it still runs, and return its row. Raises TrafficError if it has failed."""
+        if self._process is None:
+            raise TrafficError(f"{self._arguments.host}: has no program to end; call play() before halt()")
+        is_running = self._process.poll() is None
+        sent_bytes = _sent_bytes() - self._sent_before
+        ended = time.monotonic()
+        self.stop()
+        if not is_running and self._process.returncode != 0:
+            raise TrafficError(self._failure(self._process.returncode))
+        return Records(
+            operations=[
+                {
+                    "phase": self._phase,
+                    "service_level": self._arguments.level.label,
+                    "operation": STOPPED if is_running else ENDED,
+                    "host": self._arguments.host,
+                    "peer": "",
+                    "size_bytes": sent_bytes,
+                    "started_s": self._started,
+                    "ended_s": ended if is_running else self._ended,
+                    "retries": 0,
+                }
+            ]
+        )
+
+    def _failure(self, code: int) -> str:
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        last = self._arguments.output.read_bytes()[-_LAST_BYTES:].decode(errors="replace").strip()
+        said = f"; it said last:\n{last}" if last else ""
+        return f"{self._arguments.host}: {shlex.join(self._arguments.command)} ended {how}{said}"
+
+    def stop(self) -> None:
+        """End the program and what it started: in good order, or else at once."""
+        if self._process is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+            self._watcher.join(END_TIMEOUT_S)
+            if not self._watcher.is_alive():
+                break
+
+
+def _sent_bytes() -> int:
+    """Return what the NICs of this process's host have sent so far."""
+    lines = Path("/proc/self/net/dev").read_text().splitlines()[2:]
+    rows = (line.partition(":") for line in lines)
+    return sum(int(values.split()[8]) for name, _, values in rows if name.strip() != "lo")
+
+
+class ProgramJob:
+    """A :class:`traffic.job.Job` of one program on each of ``hosts``."""
+
+    def __init__(
+        self, stage: Stage, config: ProgramConfig, hosts: Sequence[NodeId], level: ServiceLevel, name: str
+    ) -> None:
+        self.level = level
+        self.name = name
+        self.hosts = tuple(hosts)
+        self._stage = stage
+        self._config = config
+        self._programs: ProgramGroup[NodeId] = ProgramGroup(stage, name)
+
+    def start(self) -> None:
+        """Fork what will start the programs. Raises TrafficError or EmulationError."""
+        directory = self._stage.logs / "programs"
+        directory.mkdir(exist_ok=True, parents=True)
+        environment = current_engine().users_environment() | programs_environment(self._stage.fabric, self.hosts)
+        environment |= lane_environment(self.level, inside.RUN_DIR)
+        for rank, host in enumerate(self.hosts):
+            arguments = ProcessArguments(
+                host=host.name,
+                command=tuple(shlex.split(self._config.command)),
+                environment=environment | own_environment(self._stage.fabric, host, rank),
+                output=directory / f"{self.name}-{host}.log",
+                level=self.level,
+            )
+            self._programs.start(host, self.name, host, run_program, arguments)
+        self._programs.await_ready("readiness", START_TIMEOUT_S)
+
+    def play(self, phase: str) -> None:
+        """Start the programs; returns once all have been. Raises TrafficError for one that cannot be."""
+        self._programs.order(Play(phase))
+        self._programs.await_ready("start of the program", START_TIMEOUT_S)
+
+    def halt(self) -> Records:
+        """End the programs and return a row of each. Raises TrafficError if one has ended with another code than 0."""
+        self._programs.order(Halt())
+        records = Records()
+        found: Mapping[NodeId, Any] = self._programs.collect("end of the program", START_TIMEOUT_S)
+        for rows in found.values():
+            records.extend(rows)
+        return records
+
+    def close(self) -> None:
+        """End whatever still runs."""
+        self._programs.close()
