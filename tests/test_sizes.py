@@ -14,7 +14,6 @@ LONGEST_FUNCTION = 60
 MOST_ATTRIBUTES = 12
 LARGER = {
     "TopologySummary": "one number per line of what fabric topo show prints, and per key of its JSON",
-    "ZonedFatTreeSpec": "one per key of a topology file, which users write flat",
     "Conservation": "one per count of a phase, as the manifest of every result has had them",
 }
 """Classes that have more attributes for good, and why."""

@@ -23,6 +23,20 @@ class PriceSpec(Strict):
     node: Price | None = None
 
 
+class TopologySpec(Strict):
+    """What every topology file says: rates and delays of links, frames, and which system it stands for."""
+
+    name: Name
+    nic_rate: Rate
+    uplink_rate: Rate
+    """Of links between switches."""
+    link_delay: Delay = 0.0
+    """Propagation delay of a link inside a zone. A kernel with netem can delay them."""
+    mtu: int
+    reference_nic_rate: Rate
+    prices: PriceSpec | None = None
+
+
 def nanoseconds(time_s: float) -> int:
     """Return a time in whole nanoseconds, as links have it."""
     return round(time_s * 1e9)

@@ -33,7 +33,7 @@ from fabric.config import Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import Count, Delay, Name, Positive, PriceSpec, Rate, nanoseconds
+from topologies.keys import Count, Delay, Positive, Rate, TopologySpec, nanoseconds
 
 
 class Placement(str, Enum):
@@ -52,10 +52,9 @@ class InterZoneSpec(Strict):
     delay: Delay = 0.0
 
 
-class ZonedFatTreeSpec(Strict):
+class ZonedFatTreeSpec(TopologySpec):
     """The keys of a YAML file. Counts without "per zone" are of the whole fabric."""
 
-    name: Name
     builder: Literal["zoned_fat_tree"]
     zones: Annotated[int, Field(ge=1, le=MAX_ZONES)]
     leaves_per_zone: Positive
@@ -65,14 +64,7 @@ class ZonedFatTreeSpec(Strict):
     compute: Count
     storage: Count
     placement: Annotated[Placement, Field(strict=False)] = Placement.SPREAD
-    nic_rate: Rate
-    uplink_rate: Rate
-    link_delay: Delay = 0.0
-    """Propagation delay of a link inside a zone. A kernel with netem can delay them."""
-    mtu: int
     inter_zone: InterZoneSpec | None = None
-    reference_nic_rate: Rate
-    prices: PriceSpec | None = None
 
     @property
     def uplinks(self) -> int:

@@ -67,8 +67,8 @@ def trees(draw: st.DrawFn) -> Fabric:
     keys |= {"nics_per_host": draw(st.integers(1, 2)) * pods if across else draw(st.integers(1, 3))}
     if not across or draw(st.booleans()):
         of_group = draw(st.integers(1, 3))
-        keys |= {"cores": groups * of_group, "core_groups": groups, "core_links_per_spine": draw(st.integers(1, 5))}
-        keys |= {"core_links_per_spine": max(of_group, keys["core_links_per_spine"])}
+        links = max(of_group, draw(st.integers(1, 5)))
+        keys |= {"cores": {"switches": groups * of_group, "groups": groups, "links_per_spine": links}}
     return tree(**keys)
 
 
