@@ -31,10 +31,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from fabric.config import Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import Count, Positive, TreeSpec, nanoseconds
+from topologies.keys import Count, Positive, TopologySpec, nanoseconds
 
 MAX_NICS = 128
 """A NIC's number is the second byte of its address; storage nodes have the upper half of it."""
@@ -47,16 +48,24 @@ class Nics(str, Enum):
     ACROSS_PODS = "across_pods"
 
 
-class FatTreeSpec(TreeSpec):
+class CoreSpec(Strict):
+    """The switches above the spines of all pods: in ``groups``, with ``links_per_spine`` from each spine."""
+
+    switches: Positive
+    groups: Positive = 1
+    links_per_spine: Positive
+
+
+class FatTreeSpec(TopologySpec):
     """The keys of a YAML file. Counts without "per" are of the whole fabric."""
 
     builder: Literal["fat_tree"]
     pods: Positive = 1
     leaves_per_pod: Positive
     spines_per_pod: Positive
-    cores: Count = 0
-    core_groups: Positive = 1
-    core_links_per_spine: Count = 0
+    uplinks_per_spine: Positive = 1
+    cores: CoreSpec | None = None
+    switch_ports: Positive
     compute: Positive
     nics_per_host: Annotated[int, Field(ge=1, le=MAX_NICS)] = 1
     nics: Annotated[Nics, Field(strict=False)] = Nics.IN_POD
@@ -120,7 +129,7 @@ def _add_switches(builder: FabricBuilder, spec: FatTreeSpec) -> None:
         builder.add_node(_leaf(index))
     for index in range(spec.pods * spec.spines_per_pod):
         builder.add_node(_spine(index))
-    for index in range(spec.cores):
+    for index in range(spec.cores.switches if spec.cores else 0):
         builder.add_node(_core(index))
 
 
@@ -149,11 +158,13 @@ def _join_leaves_and_spines(builder: FabricBuilder, spec: FatTreeSpec) -> None:
 
 def _join_spines_and_cores(builder: FabricBuilder, spec: FatTreeSpec) -> None:
     """Deal each spine's links to the cores of its group, where the last spine of the group left off."""
-    of_group = spec.cores // spec.core_groups
+    if spec.cores is None:
+        return
+    of_group = spec.cores.switches // spec.cores.groups
     dealt: Counter[int] = Counter()
-    for spine in range(spec.pods * spec.spines_per_pod if spec.cores else 0):
-        group = spine % spec.spines_per_pod * spec.core_groups // spec.spines_per_pod
-        for _ in range(spec.core_links_per_spine):
+    for spine in range(spec.pods * spec.spines_per_pod):
+        group = spine % spec.spines_per_pod * spec.cores.groups // spec.spines_per_pod
+        for _ in range(spec.cores.links_per_spine):
             _join(builder, spec, _spine(spine), _core(group * of_group + dealt[group] % of_group))
             dealt[group] += 1
 
@@ -186,13 +197,13 @@ def _faults(spec: FatTreeSpec) -> Iterator[str]:
 
 
 def _shape_faults(spec: FatTreeSpec) -> Iterator[str]:
-    if (spec.cores == 0) != (spec.core_links_per_spine == 0):
-        yield f"cores: {spec.cores} and core_links_per_spine: {spec.core_links_per_spine}; set both, or neither"
-    if spec.cores % spec.core_groups or spec.spines_per_pod % spec.core_groups:
-        yield f"core_groups: {spec.core_groups} must divide cores {spec.cores} and spines_per_pod {spec.spines_per_pod}"
+    cores = spec.cores
+    if cores and (cores.switches % cores.groups or spec.spines_per_pod % cores.groups):
+        both = f"cores.switches {cores.switches} and spines_per_pod {spec.spines_per_pod}"
+        yield f"cores.groups: {cores.groups} must divide {both}"
     if spec.nics is Nics.ACROSS_PODS and spec.nics_per_host % spec.pods:
         yield f"nics_per_host: {spec.nics_per_host} NICs cannot be dealt to {spec.pods} pods; use a multiple"
-    if spec.nics is Nics.IN_POD and spec.pods > 1 and not spec.cores:
+    if spec.nics is Nics.IN_POD and spec.pods > 1 and spec.cores is None:
         yield f"pods: {spec.pods} pods without cores do not reach each other; set cores, or nics: across_pods"
     if spec.nics is Nics.IN_POD and spec.compute < spec.pods:
         yield f"compute: {spec.compute} leave pods without a host; use at least {spec.pods}"
@@ -202,9 +213,11 @@ def _port_faults(spec: FatTreeSpec) -> Iterator[str]:
     if spec.downlinks < 1:
         yield f"switch_ports: {spec.switch_ports} leave none for hosts next to a leaf's uplinks; raise it"
         return
-    needed = {"spine": spec.leaves_per_pod * spec.uplinks_per_spine + spec.core_links_per_spine}
-    if spec.cores:
-        needed["core"] = -(-spec.pods * spec.spines_per_pod * spec.core_links_per_spine // spec.cores)
+    below = spec.leaves_per_pod * spec.uplinks_per_spine
+    needed = {"spine": below}
+    if cores := spec.cores:
+        links = spec.pods * spec.spines_per_pod * cores.links_per_spine
+        needed = {"spine": below + cores.links_per_spine, "core": -(-links // cores.switches)}
     for kind, ports in needed.items():
         if ports > spec.switch_ports:
             yield f"switch_ports: a {kind} needs {ports} ports, has {spec.switch_ports}; raise it or use fewer links"

@@ -16,7 +16,7 @@ from fabric.config import Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import Delay, Name, Positive, PriceSpec, Rate, nanoseconds
+from topologies.keys import Delay, Positive, Rate, TopologySpec, nanoseconds
 
 
 class LinkSpec(Strict):
@@ -29,20 +29,13 @@ class LinkSpec(Strict):
     delay: Delay | None = None
 
 
-class FreeFormSpec(Strict):
+class FreeFormSpec(TopologySpec):
     """The keys of a YAML file. ``nic_rate`` is of hosts' links, ``uplink_rate`` of all others."""
 
-    name: Name
     builder: Literal["free_form"]
     links: Annotated[list[LinkSpec], Field(min_length=1)]
     switch_ports: Positive | None = None
     """Ports of every switch; by default as many as the busiest uses."""
-    nic_rate: Rate
-    uplink_rate: Rate
-    link_delay: Delay = 0.0
-    mtu: int
-    reference_nic_rate: Rate
-    prices: PriceSpec | None = None
 
     @field_validator("links", mode="before")
     @classmethod

@@ -23,17 +23,15 @@ class PriceSpec(Strict):
     node: Price | None = None
 
 
-class TreeSpec(Strict):
-    """Keys of every topology file that is a tree of leaves and spines with switches of one kind."""
+class TopologySpec(Strict):
+    """What every topology file says: rates and delays of links, frames, and which system it stands for."""
 
     name: Name
-    switch_ports: Positive
-    uplinks_per_spine: Positive = 1
-    """Parallel links from each leaf to each spine that it has links to."""
     nic_rate: Rate
     uplink_rate: Rate
+    """Of links between switches."""
     link_delay: Delay = 0.0
-    """Propagation delay of a link inside a zone or pod. A kernel with netem can delay them."""
+    """Propagation delay of a link inside a zone. A kernel with netem can delay them."""
     mtu: int
     reference_nic_rate: Rate
     prices: PriceSpec | None = None

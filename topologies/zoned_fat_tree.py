@@ -33,7 +33,7 @@ from fabric.config import Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import Count, Delay, Positive, Rate, TreeSpec, nanoseconds
+from topologies.keys import Count, Delay, Positive, Rate, TopologySpec, nanoseconds
 
 
 class Placement(str, Enum):
@@ -52,13 +52,15 @@ class InterZoneSpec(Strict):
     delay: Delay = 0.0
 
 
-class ZonedFatTreeSpec(TreeSpec):
+class ZonedFatTreeSpec(TopologySpec):
     """The keys of a YAML file. Counts without "per zone" are of the whole fabric."""
 
     builder: Literal["zoned_fat_tree"]
     zones: Annotated[int, Field(ge=1, le=MAX_ZONES)]
     leaves_per_zone: Positive
     spines_per_zone: Positive
+    switch_ports: Positive
+    uplinks_per_spine: Positive = 1
     compute: Count
     storage: Count
     placement: Annotated[Placement, Field(strict=False)] = Placement.SPREAD

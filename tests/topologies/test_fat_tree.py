@@ -13,6 +13,8 @@ from fabric.model.identity import Role
 from fabric.model.network import Fabric
 from topologies.load import fabric_of, load_fabric, read_topology
 
+CORES = {"switches": 4, "groups": 2, "links_per_spine": 2}
+
 
 @cache
 def fabric_named(name: str) -> Fabric:
@@ -105,20 +107,19 @@ def test_addresses_tell_the_nic_and_the_host() -> None:
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"cores": 0}, "cores: 0 and core_links_per_spine: 2; set both, or neither"),
-        ({"core_groups": 3}, "core_groups: 3 must divide cores 4 and spines_per_pod 2"),
+        ({"cores": {**CORES, "groups": 3}}, "cores.groups: 3 must divide cores.switches 4 and spines_per_pod 2"),
         (
             {"nics": "across_pods", "nics_per_host": 3},
             "nics_per_host: 3 NICs cannot be dealt to 4 pods; use a multiple",
         ),
         (
-            {"cores": 0, "core_links_per_spine": 0},
+            {"cores": None},
             "pods: 4 pods without cores do not reach each other; set cores, or nics: across_pods",
         ),
         ({"compute": 3}, "compute: 3 leave pods without a host; use at least 4"),
         ({"compute": 17}, "compute: a leaf would have 3 NICs on 2 ports for hosts; use fewer, or more leaves"),
         (
-            {"core_links_per_spine": 3},
+            {"cores": {**CORES, "links_per_spine": 3}},
             "switch_ports: a spine needs 5 ports, has 4; raise it or use fewer links",
         ),
         ({"switch_ports": 2}, "switch_ports: 2 leave none for hosts next to a leaf's uplinks; raise it"),

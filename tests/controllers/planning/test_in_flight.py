@@ -32,7 +32,7 @@ def fat_tree(**keys: Any) -> Fabric:
     )
 
 
-LEVELS = fat_tree(pods=2, cores=2, core_groups=2, core_links_per_spine=1)
+LEVELS = fat_tree(pods=2, cores={"switches": 2, "groups": 2, "links_per_spine": 1})
 """Three layers, with a core for each spine of a pod: a cut above or below one leaves it a way through another pod."""
 RAILS = fat_tree(nics_per_host=2, compute=3)
 """Two NICs for each host, on two leaves: zoned, so that switches repair routes by themselves."""

@@ -50,6 +50,11 @@ def tree(**keys: Any) -> Fabric:
     return fabric_of({"name": "tree", "builder": "fat_tree", "switch_ports": 200, "mtu": 1500, **rates, **keys}, "test")
 
 
+def free_form(links: list[str]) -> Fabric:
+    rates = {"nic_rate": "1 Mbit/s", "uplink_rate": "1 Mbit/s", "reference_nic_rate": "1 Mbit/s"}
+    return fabric_of({"name": "links", "builder": "free_form", "links": links, "mtu": 1500, **rates}, "test")
+
+
 @st.composite
 def trees(draw: st.DrawFn) -> Fabric:
     """Two and three layers, parallel links, several NICs, planes, and leaves with fewer hosts than others."""
@@ -62,8 +67,8 @@ def trees(draw: st.DrawFn) -> Fabric:
     keys |= {"nics_per_host": draw(st.integers(1, 2)) * pods if across else draw(st.integers(1, 3))}
     if not across or draw(st.booleans()):
         of_group = draw(st.integers(1, 3))
-        keys |= {"cores": groups * of_group, "core_groups": groups, "core_links_per_spine": draw(st.integers(1, 5))}
-        keys |= {"core_links_per_spine": max(of_group, keys["core_links_per_spine"])}
+        links = max(of_group, draw(st.integers(1, 5)))
+        keys |= {"cores": {"switches": groups * of_group, "groups": groups, "links_per_spine": links}}
     return tree(**keys)
 
 
@@ -172,6 +177,15 @@ def test_k_ary_fat_trees_have_one_destination_of_each_other_pod_per_core() -> No
     assert set(up) == {7}  # 14 destinations that are elsewhere, over 2 uplinks.
 
 
+def test_what_has_gone_down_does_not_go_up_again_for_a_way_that_is_as_short() -> None:
+    """From z0s03 down to z0s01, there are two ways on to z0l00: down by z0s00 and up by z0s02."""
+    links = ["z0h000-z0l00", "z0h001-z0l01", "z0h002-z0l02", "z0l00-z0s00", "z0l00-z0s02", "z0l01-z0s01", "z0l02-z0s03"]
+    fabric = free_form([*links, "z0s00-z0s01", "z0s01-z0s02", "z0s01-z0s03"])
+    verify(fabric)
+    (path,) = planned_paths(plan_routes(fabric, ECMP), fabric, fabric.nics[2], fabric.nics[0])
+    assert [port.node.name for port in path[0]] == ["z0h002", "z0l02", "z0s03", "z0s01", "z0s00", "z0l00"]
+
+
 # Failures
 
 
@@ -224,8 +238,6 @@ def test_adaptive_is_refused_where_a_leaf_cannot_choose_freely() -> None:
 
 
 def test_leaves_that_only_a_lower_switch_joins_are_named() -> None:
-    links = ["z0h000-z0l00", "z0h001-z0l01", "z0h002-z0l02", "z0l00-z0l01", "z0l00-z0l02"]
-    rates = {"nic_rate": "1 Mbit/s", "uplink_rate": "1 Mbit/s", "reference_nic_rate": "1 Mbit/s"}
-    fabric = fabric_of({"name": "star", "builder": "free_form", "links": links, "mtu": 1500, **rates}, "test")
+    fabric = free_form(["z0h000-z0l00", "z0h001-z0l01", "z0h002-z0l02", "z0l00-z0l01", "z0l00-z0l02"])
     with pytest.raises(TopologyError, match="z0l02 to z0l01: no way goes up and then down; add a switch above both"):
         plan_routes(fabric, Routing())

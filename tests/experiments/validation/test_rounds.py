@@ -15,7 +15,7 @@ from controllers.planning.plan import RoutePlan
 from controllers.planning.routes import plan_static_routes
 from experiments.validation.expectations import busiest_flows, fair_goodputs_bps, goodput_bps
 from experiments.validation.load import Load, in_turns, load_that_fits
-from experiments.validation.rounds import Pair, Path, all_to_all, nic_pairs, rounds, sample
+from experiments.validation.rounds import Pair, Path, all_to_all, all_to_all_in, nic_pairs, rounds, sample
 from fabric.model.identity import Role
 from fabric.model.network import Port
 from tests.fakes import AT_20_MBIT
@@ -179,3 +179,16 @@ def test_senders_take_turns_where_a_machine_cannot_switch_all_at_once() -> None:
         passed_bits = sum(share * (len(path(flow)) - 1) for share, flow in zip(shares, turn, strict=True))
         assert 1.5 * passed_bits / 8 / FRAME_BYTES <= 30_000
     assert len(in_turns(flows, SMALL, path, 1.0)) == 24
+
+
+@pytest.mark.parametrize(
+    ("name", "flows"), [("rail_optimised_small", 16 * 12), ("next_generation_32768_small", 16 * 3)]
+)
+def test_all_to_all_stays_within_networks_and_leaves_out_a_hosts_own_nics(name: str, flows: int) -> None:
+    fabric = load_fabric(name)
+    made, _ = all_to_all_in(fabric, fabric.nics, 10_000)
+    assert len(set(made)) == len(made) == flows
+    assert all(fabric.reaches(*pair) for pair in made)
+    fewer, each = all_to_all_in(fabric, fabric.nics, 48)
+    assert each == 3
+    assert len(fewer) <= 48
