@@ -21,10 +21,7 @@ LARGER = {
 TO_SPLIT = {
     "LaneStats": 14,
     "RouteKeeper": 18,
-    "ControllerState": 14,
     "FlowRule": 13,
-    "_SwitchPlanner": 13,
-    "_Branch": 14,
     "StorageClient": 19,
     "Wire": 17,
 }

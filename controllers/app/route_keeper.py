@@ -281,8 +281,6 @@ class RouteKeeper(RyuApp):
             "ready": self.is_ready,
             "policy": self.routing.policy.value,
             "repair": self.routing.repair.value,
-            "rules": self.plan.rule_count,
-            "groups": self.plan.group_count,
             "expected": len(self.names),
             "connected": len(self.switches),
             "installed": len(known) if self.settled else 0,
