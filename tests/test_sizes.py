@@ -22,7 +22,6 @@ TO_SPLIT = {
     "LaneStats": 14,
     "RouteKeeper": 18,
     "FlowRule": 13,
-    "StorageClient": 19,
     "Wire": 17,
 }
 """Classes that have more without a reason, and how many: they may lose some, and no class may join them."""
@@ -36,7 +35,11 @@ def classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
 def attributes_of(found: ast.ClassDef) -> set[str]:
     """Return the names of what instances have: fields that are declared, and all that methods set of ``self``."""
     declared = {
-        node.target.id for node in found.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        node.target.id
+        for node in found.body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and not ast.unparse(node.annotation).startswith("InitVar")  # Which are only given to __post_init__.
     }
     methods = (node for node in found.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     stored = {
