@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
-from experiments.run.definition import Experiment
+from experiments.run.definition import HOME, Experiment
 from fabric.config import checked, read_yaml, unknown_key, with_overrides
-from fabric.errors import ConfigError
+from fabric.errors import ConfigError, ResultError
+from fabric.tables import TABLES
 from fabric.world.packages import know_packages
 from topologies.load import fabric_of
 
-_HERE = Path(__file__).parent
 _DEFINITION = "experiment.py"
 """What makes a folder an experiment: it defines ``EXPERIMENT``."""
 
 
 def _found() -> dict[str, Experiment]:
-    folders = sorted(path.parent for path in _HERE.glob(f"*/{_DEFINITION}"))
+    folders = sorted(path.parent for path in HOME.glob(f"*/{_DEFINITION}"))
     return {folder.name: _defined(f"{__package__}.{folder.name}", folder) for folder in folders}
 
 
@@ -30,6 +30,8 @@ def _defined(package: str, folder: Path) -> Experiment:
     if not isinstance(experiment, Experiment):
         missing = "defines no EXPERIMENT; make it an experiments.run.definition.Experiment"
         raise ConfigError(str(folder / _DEFINITION), [missing])
+    if taken := sorted(experiment.tables.keys() & TABLES.keys()):
+        raise ConfigError(str(folder / _DEFINITION), [f"tables: every result has {', '.join(taken)}; rename yours"])
     return experiment
 
 
@@ -48,6 +50,23 @@ def _elsewhere(folder: Path) -> Experiment:
 
 
 EXPERIMENTS = _found()
+
+
+def experiment_of(manifest: Mapping[str, Any]) -> Experiment:
+    """Return the experiment that a result is of, by its manifest. Raises ResultError, which says why it is missing."""
+    name, folder = manifest.get("experiment"), manifest.get("experiment_folder")
+    if folder is None and name in EXPERIMENTS:
+        return EXPERIMENTS[name]
+    if folder is None:
+        raise ResultError(f"this program has no experiment {name}")
+    if not (Path(str(folder)) / _DEFINITION).is_file():
+        raise ResultError(f"{folder} is gone, or is no experiment's folder any more")
+    try:
+        return _elsewhere(Path(str(folder)))
+    except ConfigError as error:
+        raise ResultError(str(error)) from error
+    except Exception as error:  # Somebody's own code; without it, the rest of the result is still good.
+        raise ResultError(f"{folder} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
 def resolve(name_or_path: str, overrides: Iterable[str]) -> tuple[Experiment, RunConfig, dict[str, Any]]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from fabric.world import modules
 from fabric.world.virtual import kernel
 from tests.side_by_side import SideBySide
 
@@ -77,11 +78,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build the guest kernel, if tests are to be run that need it: no test's time limit fits the minutes it takes."""
+    """Build the guest kernel, or its modules, if tests need them: no test's time limit fits the minutes it takes."""
     if session.config.option.collectonly or all(item.get_closest_marker("guest") is None for item in session.items):
         return
     with session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        if kernel.find() is None and why_no_guest() is None:
+        if (found := kernel.find()) is not None:
+            modules.build(found.directory.name, found.module_command)
+        elif why_no_guest() is None:
             print("\nbuilding the guest kernel; this takes minutes, once")
             kernel.build(lambda text: print(f"  {text}", flush=True))
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from fabric.results import TABLES
+from fabric.tables import TABLES
 
 
 def table_of(table: str, rows: Iterable[Sequence[Any]]) -> pd.DataFrame:
     """Return rows of a table, whose values stand in the order of its columns; with or without the column ``job``."""
-    columns, found = list(TABLES[table]), [tuple(row) for row in rows]
+    columns, found = list(TABLES[table].columns), [tuple(row) for row in rows]
     if "job" not in columns or (found and len(found[0]) == len(columns)):
         return pd.DataFrame(found, columns=columns)
     frame = pd.DataFrame(found, columns=[column for column in columns if column != "job"])
@@ -21,4 +21,4 @@ def table_of(table: str, rows: Iterable[Sequence[Any]]) -> pd.DataFrame:
 
 def columns_of_programs(table: str) -> list[str]:
     """Return the columns of a table that programs fill: the run adds the name of their job."""
-    return [column for column in TABLES[table] if column != "job"]
+    return [column for column in TABLES[table].columns if column != "job"]

@@ -24,7 +24,7 @@ MODULES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rgl
 QUESTIONS = "every other folder of experiments"
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "fabric": (
-        ("errors", "units", "config", "metrics", "results", "table_columns"),
+        ("errors", "units", "config", "metrics", "results", "tables", "delivered"),
         ("model",),
         ("world",),
         ("queueing",),
@@ -34,7 +34,12 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("measure",),
         ("report",),
     ),
-    "topologies": (("zoned_fat_tree", "rates"), ("load", "summary", "draw")),
+    "topologies": (
+        ("keys", "rates"),
+        ("zoned_fat_tree", "fat_tree", "free_form"),
+        ("load", "summary", "draw"),
+        ("compare",),
+    ),
     "controllers": (("routing", "task"), ("planning",), ("app",), ("client",)),
     "traffic": (
         ("job", "program_group", "repeating", "transport", "metrics", "congestion_control"),

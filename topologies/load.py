@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fabric.config import checked, read_yaml, with_overrides
+from fabric.config import Strict, checked, read_yaml, with_overrides
 from fabric.errors import ConfigError
 from fabric.model.network import Fabric
-from topologies import zoned_fat_tree
+from topologies import fat_tree, free_form, zoned_fat_tree
 
 _HERE = Path(__file__).parent
-_BUILDERS = {"zoned_fat_tree": (zoned_fat_tree.ZonedFatTreeSpec, zoned_fat_tree.build)}
+_BUILDERS: dict[str, tuple[type[Strict], Callable[[Any], Fabric]]] = {
+    "zoned_fat_tree": (zoned_fat_tree.ZonedFatTreeSpec, zoned_fat_tree.build),
+    "fat_tree": (fat_tree.FatTreeSpec, fat_tree.build),
+    "free_form": (free_form.FreeFormSpec, free_form.build),
+}
 
 
 def builtin_names() -> list[str]:

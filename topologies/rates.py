@@ -39,10 +39,12 @@ def shape(topology: Mapping[str, Any]) -> str:
 
 
 def _with_rates(mapping: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in mapping.items():
         if isinstance(value, Mapping):
             found[key] = _with_rates(value, change)
+        elif isinstance(value, list):
+            found[key] = [_with_rates(one, change) if isinstance(one, Mapping) else one for one in value]
         else:
             found[key] = change(value) if key in _RATES else value
     return found

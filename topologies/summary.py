@@ -2,7 +2,8 @@
 
 - oversubscription: NIC rate plugged into a leaf over the leaf's uplink rate, at the worst leaf.
 - bisection: the least rate across a cut of a zone into halves, summed over zones. A two-layer fat-tree is cut between
-  two halves of its leaves, and half of the leaf-spine links' rate crosses. Between zones: the inter-zone links' rate
+  two halves of its leaves, and half of the leaf-spine links' rate crosses; with cores, half of the spine-core links' if
+  that is less. Between zones: the inter-zone links' rate
   of the zone that has least of it; it is listed separately because it limits a job across zones.
 - cost: switches against a three-layer fat-tree of the same k-port switches with the same N access ports, which needs
   5 N / k (2 N / k leaves, 2 N / k spines, N / k cores). For N = 1600, k = 40 that is 200, and Fire-Flyer 2 has 122.
@@ -57,6 +58,7 @@ class TopologySummary:
     storage: int
     hosts: int
     nics: int
+    networks: int
     links: int
     inter_zone_links: int
     access_ports: int
@@ -95,6 +97,7 @@ def summarize(fabric: Fabric) -> TopologySummary:
         storage=storage,
         hosts=compute + storage,
         nics=len(fabric.nics),
+        networks=len(fabric.networks),
         links=len(fabric.links),
         inter_zone_links=len(fabric.links_of_tier(Tier.INTER_ZONE)),
         access_ports=fabric.access_ports,
@@ -128,8 +131,13 @@ def _leaf_rates(fabric: Fabric, tier: Tier) -> dict[NodeId, int]:
 
 
 def bisection_bps(fabric: Fabric) -> float:
-    """Return half of the leaf-spine rate, summed over zones."""
-    return sum(_leaf_rates(fabric, Tier.UPLINK).values()) / 2
+    """Return half of the leaf-spine rate, summed over zones, or of the spine-core rate where cores carry less."""
+    crossing = sum(_leaf_rates(fabric, Tier.UPLINK).values()) / 2
+    if not fabric.with_role(Role.CORE):
+        return crossing
+    links = fabric.links_of_tier(Tier.UPLINK)
+    to_cores = sum(link.rate_bps for link in links if Role.CORE in (link.a.node.role, link.b.node.role))
+    return min(crossing, to_cores / 2)
 
 
 def inter_zone_bps(fabric: Fabric) -> int:
@@ -174,6 +182,7 @@ def _counts(summary: TopologySummary) -> Table:
         "switches": f"{summary.switches:,} of {summary.switch_ports} ports: {_switch_kinds(summary)}",
         "hosts": f"{summary.hosts:,}: {summary.compute:,} compute, {summary.storage:,} storage",
         "NICs": f"{summary.nics:,} of {_scaled_rate(summary)}",
+        "networks": f"{summary.networks}" + (", which no link joins (planes)" if summary.networks > 1 else ""),
         "links": f"{summary.links:,}, of them {summary.inter_zone_links:,} inter-zone",
         "access ports": f"{summary.access_ports:,}, of them {summary.access_ports_used:,} used",
         "oversubscription": f"{summary.oversubscription:.3g} : 1 at the worst leaf",

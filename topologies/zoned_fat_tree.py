@@ -29,15 +29,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fabric.config import RateBps, Strict, TimeS
+from fabric.config import Strict
 from fabric.errors import TopologyError
-from fabric.model.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role
+from fabric.model.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
-Rate = Annotated[RateBps, Field(ge=1)]
-Delay = Annotated[TimeS, Field(ge=0, le=1)]
+from topologies.keys import Count, Delay, Name, Positive, PriceSpec, Rate, nanoseconds
 
 
 class Placement(str, Enum):
@@ -59,7 +55,7 @@ class InterZoneSpec(Strict):
 class ZonedFatTreeSpec(Strict):
     """The keys of a YAML file. Counts without "per zone" are of the whole fabric."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
+    name: Name
     builder: Literal["zoned_fat_tree"]
     zones: Annotated[int, Field(ge=1, le=MAX_ZONES)]
     leaves_per_zone: Positive
@@ -76,6 +72,7 @@ class ZonedFatTreeSpec(Strict):
     mtu: int
     inter_zone: InterZoneSpec | None = None
     reference_nic_rate: Rate
+    prices: PriceSpec | None = None
 
     @property
     def uplinks(self) -> int:
@@ -162,7 +159,7 @@ def join_leaves_and_spines(builder: FabricBuilder, spec: ZonedFatTreeSpec) -> No
             for spine in range(spec.spines_per_zone):
                 for _ in range(spec.uplinks_per_spine):
                     ends = _leaf(zone, leaf), _spine(zone, spine)
-                    builder.connect(*ends, spec.uplink_rate, Tier.UPLINK, _ns(spec.link_delay))
+                    builder.connect(*ends, spec.uplink_rate, Tier.UPLINK, nanoseconds(spec.link_delay))
 
 
 def join_zones(builder: FabricBuilder, spec: ZonedFatTreeSpec, free_ports: dict[int, list[int]]) -> None:
@@ -175,7 +172,7 @@ def join_zones(builder: FabricBuilder, spec: ZonedFatTreeSpec, free_ports: dict[
             leaf = free.index(max(free))
             free[leaf] -= 1
             switch = _inter_zone(index % spec.inter_zone.switches)
-            delay_ns = _ns(spec.inter_zone.delay)
+            delay_ns = nanoseconds(spec.inter_zone.delay)
             builder.connect(_leaf(zone, leaf), switch, spec.inter_zone.rate, Tier.INTER_ZONE, delay_ns)
 
 
@@ -188,11 +185,8 @@ def _plug(
     free_ports: dict[int, list[int]],
 ) -> None:
     free_ports[zone][leaf] -= 1
-    builder.connect(node, _leaf(zone, leaf), spec.nic_rate, Tier.ACCESS, _ns(spec.link_delay))
-
-
-def _ns(time_s: float) -> int:
-    return round(time_s * 1e9)
+    address = nic_ip(node, zone)
+    builder.connect(node, _leaf(zone, leaf), spec.nic_rate, Tier.ACCESS, nanoseconds(spec.link_delay), address)
 
 
 def _leaf(zone: int, index: int) -> NodeId:

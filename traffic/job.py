@@ -59,7 +59,7 @@ class Halt:
 
 @dataclass
 class Records:
-    """Rows for the tables of :data:`fabric.results.TABLES`, as dicts by column; times are ``time.monotonic()``."""
+    """Rows for the tables of :data:`fabric.tables.TABLES`, as dicts by column; times are ``time.monotonic()``."""
 
     steps: list[dict[str, Any]] = field(default_factory=list)
     operations: list[dict[str, Any]] = field(default_factory=list)

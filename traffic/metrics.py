@@ -105,20 +105,3 @@ def operation_bandwidth(operations: pd.DataFrame, started_s: float, ended_s: flo
         raise ValueError(f"no time passes from {started_s} s to {ended_s} s; give a stretch that ends after it starts")
     inside = (operations["ended_s"] > started_s) & (operations["ended_s"] <= ended_s)
     return float(operations["size_bytes"][inside].sum()) / (ended_s - started_s)
-
-
-def delivered_bytes(flows: pd.DataFrame, from_s: float, until_s: float) -> float:
-    """Return what the connections of a ``flows`` table had acknowledged between two times, together.
-
-    Between two samples a connection's bytes grow evenly. Parallel connections of a pair are sampled together, in one
-    order. Raises ValueError if no time passes.
-    """
-    if until_s <= from_s:
-        raise ValueError(f"no time passes from {from_s} s to {until_s} s; give a stretch that ends after it starts")
-    pair = ["service_level", "host", "peer"]
-    twin = flows.groupby([*pair, "at_s"], observed=True).cumcount()
-    total = 0.0
-    for _, rows in flows.assign(twin=twin).sort_values("at_s").groupby([*pair, "twin"], observed=True):
-        before, after = np.interp([from_s, until_s], rows["at_s"], rows["bytes_acked"])
-        total += float(after - before)
-    return total

@@ -83,10 +83,10 @@ def configure(sock: socket.socket, options: SocketOptions) -> None:
         timeout_ms = max(1, round(options.user_timeout_s * 1000))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
     if options.receive_window_bytes is not None:
-        _fix_receive_window(sock, options.receive_window_bytes)
+        fix_receive_window(sock, options.receive_window_bytes)
 
 
-def _fix_receive_window(sock: socket.socket, size_bytes: int) -> None:
+def fix_receive_window(sock: socket.socket, size_bytes: int) -> None:
     """Hold the window that a socket offers at a size, before it is connected, instead of letting it grow.
 
     How fast and how far it grows differs by kernel, and so would queues and drops. The kernel doubles a buffer's size

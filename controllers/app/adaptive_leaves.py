@@ -32,8 +32,7 @@ class AdaptiveLeaves:
         self.config = keeper.routing.adaptive
         fabric = keeper.fabric
         self._uplinks: dict[NodeId, list[Port]] = {
-            leaf: [port for port in fabric.ports_of[leaf] if fabric.peer(port).node.role is Role.SPINE]
-            for leaf in fabric.with_role(Role.LEAF)
+            leaf: list(fabric.uplinks_of(leaf)) for leaf in fabric.with_role(Role.LEAF)
         }
         self._indices: dict[int, Port] = {}
         self._seen_bytes: dict[tuple[NodeId, str], int] = {}

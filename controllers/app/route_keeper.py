@@ -19,7 +19,7 @@ A restarted controller reads the rules of the switches and sends only difference
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -242,7 +242,7 @@ class RouteKeeper(RyuApp):
                 return
         self.settled = not self._wish.is_pending
         if rounds:
-            self.note("installed", rounds=len(rounds), links_down=len(wanted[0]))
+            self.note("installed", rounds=len(rounds), links_down=_names(wanted[0]))
         if self.is_ready and self.diary.is_first_ready():
             self.logger.info("ready after %.3f s: %d rules", self.diary.seconds, self.plan.rule_count)
 
@@ -251,7 +251,7 @@ class RouteKeeper(RyuApp):
         self.planner = self.planner.after(down)
         plan = self.planner.plan(moves, _let_others)
         seconds = time.monotonic() - started_s
-        self.note("planned", seconds=seconds, links_down=len(down), rules=plan.rule_count, groups=plan.group_count)
+        self.note("planned", seconds=seconds, links_down=_names(down), rules=plan.rule_count, groups=plan.group_count)
         return plan
 
     def _send(self, changes: Round) -> None:
@@ -288,7 +288,7 @@ class RouteKeeper(RyuApp):
             "installed": len(known) if self.settled else 0,
             "missing": [name for dpid, name in self.names.items() if dpid not in self.switches],
             "unexpected": sorted(self.unexpected),
-            "links_down": sorted(str(link) for link in self.links_down()),
+            "links_down": _names(self.links_down()),
             "cuts": self.plan.cuts,
             "errors": self.diary.errors,
             "seconds": self.diary.seconds,
@@ -352,3 +352,7 @@ def _let_others() -> None:
 
 def _is_dead(port: Any) -> bool:
     return bool(port.state & ofproto_v1_3.OFPPS_LINK_DOWN or port.config & ofproto_v1_3.OFPPC_PORT_DOWN)
+
+
+def _names(links: Iterable[Link]) -> list[str]:
+    return sorted(map(str, links))

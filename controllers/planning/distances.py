@@ -55,8 +55,12 @@ class LiveGraph:
     def distances(self, leaf: NodeId) -> Distances:
         """Return how far everything is from a leaf."""
         if leaf not in self._known:
-            self._known[leaf] = Distances.of(self, leaf)
+            self._known[leaf] = self.new_distances(leaf)
         return self._known[leaf]
+
+    def new_distances(self, leaf: NodeId) -> Distances:
+        """Work out how far everything is from a leaf."""
+        return Distances.of(self, leaf)
 
     def parts_of(self, switches: Iterable[NodeId]) -> list[set[NodeId]]:
         """Return the parts into which failures have cut some switches, largest first."""
@@ -96,8 +100,8 @@ class Distances:
         """Return the distances from a leaf."""
         regular = _levels(graph, leaf)
         zone = {node: level for node, level in regular.items() if node.zone == leaf.zone}
-        in_zone = _filled(graph, zone, lambda node: node.zone == leaf.zone)
-        return cls(leaf, regular, in_zone, _filled(graph, {**regular, **in_zone}, lambda node: True))
+        in_zone = filled(graph, zone, lambda node: node.zone == leaf.zone)
+        return cls(leaf, regular, in_zone, filled(graph, {**regular, **in_zone}, lambda node: True))
 
     @cached_property
     def is_regular(self) -> bool:
@@ -140,7 +144,7 @@ def _levels(graph: LiveGraph, leaf: NodeId) -> dict[NodeId, int]:
     return levels
 
 
-def _filled(graph: LiveGraph, known: dict[NodeId, int], may: Callable[[NodeId], bool]) -> dict[NodeId, int]:
+def filled(graph: LiveGraph, known: dict[NodeId, int], may: Callable[[NodeId], bool]) -> dict[NodeId, int]:
     """Return ``known`` distances with those of all others that have a way over switches that it ``may`` take."""
     distances = dict(known)
     missing = [switch for switch in graph.fabric.switches if switch not in known and may(switch)]

@@ -100,15 +100,17 @@ def port_load(plan: RoutePlan, fabric: Fabric) -> dict[Port, float]:
     return load
 
 
-def nics_for(fabric: Fabric, source: NodeId, destination: NodeId) -> tuple[Nic, Nic]:
-    """Return the NICs over which two hosts talk: in a zone that both have a NIC in, else each one's first.
+def nics_for(fabric: Fabric, source: NodeId, destination: NodeId, rail: int | None = None) -> tuple[Nic, Nic]:
+    """Return the NICs over which two hosts talk: see :meth:`Fabric.nic_pair`.
 
-    Raises UsageError if the fabric carries nothing between them: storage NICs speak only within their zone.
+    Raises UsageError if the fabric carries nothing between them: storage NICs speak only within their zone, and NICs of
+    different planes do not reach each other.
     """
-    for nic in fabric.nics_of[source]:
-        peer = fabric.nic_in_zone(destination, nic.zone)
-        if peer is not None:
-            return nic, peer
-    if Role.STORAGE in (source.role, destination.role):
+    pair = fabric.nic_pair(source, destination, rail)
+    if pair is None and rail is not None:
+        raise UsageError(f"{source} and {destination}: their NICs number {rail} do not reach each other; choose others")
+    if pair is None and Role.STORAGE in (source.role, destination.role):
         raise UsageError(f"{source} and {destination}: storage traffic stays in its zone, and they share none")
-    return fabric.nics_of[source][0], fabric.nics_of[destination][0]
+    if pair is None:
+        raise UsageError(f"{source} and {destination}: no network has a NIC of both; choose others")
+    return pair

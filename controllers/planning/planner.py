@@ -20,19 +20,15 @@ from controllers.planning.detours import PLAIN, Detours
 from controllers.planning.distances import LiveGraph
 from controllers.planning.ecmp import hashing_of
 from controllers.planning.plan import FlowRule, Group, Hashing, Mark, Parts, Priority, Purpose, RoutePlan, SwitchPlan
-from controllers.planning.routes import STORAGE_PREFIX, Route, plan_static_routes, static_routes
+from controllers.planning.routes import STORAGE_PREFIX, Route, is_zoned, plan_of, static_routes
+from controllers.planning.up_down import UpDownGraph, uneven_leaves, up_down_routes
 from controllers.routing import Policy, Repair, Routing
+from fabric.errors import TopologyError
 from fabric.model.identity import NodeId, Role
-from fabric.model.network import Fabric, Link, Nic
+from fabric.model.network import Fabric, Link, Nic, Port
 
 Moves = Mapping[tuple[NodeId, str], int]
 """The uplink that adaptive routing has chosen for a leaf and a destination's address, where it is not the planned."""
-_PURPOSES = {
-    (Role.LEAF, Role.SPINE): Purpose.UP,
-    (Role.LEAF, Role.INTER_ZONE): Purpose.LEAVE_ZONE,
-    (Role.SPINE, Role.LEAF): Purpose.DOWN,
-    (Role.INTER_ZONE, Role.LEAF): Purpose.ENTER_ZONE,
-}
 _LAST_HOPS = (Purpose.DELIVER, Purpose.LEAVE_ZONE)
 
 
@@ -55,6 +51,37 @@ def uncollected() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def all_routes(fabric: Fabric) -> Iterator[Route | FlowRule]:
+    """Return the static routes of a fabric, in no order, and the rules beside them: those of zoned fat-trees where it
+    is one, else those that go up and then down. Raises TopologyError for what has no such routes."""
+    return static_routes(fabric) if is_zoned(fabric) else up_down_routes(fabric)
+
+
+def routing_faults(fabric: Fabric, routing: Routing) -> Iterator[str]:
+    """Yield the policies of a routing that are not made for a fabric."""
+    if is_zoned(fabric):
+        return
+    if routing.repair is Repair.FAST_FAILOVER:
+        text = f"{fabric.name} is not a zoned fat-tree, where switches repair routes by themselves"
+        yield f"routing.repair: fast_failover: {text}; use reroute or wait"
+    if routing.policy is Policy.ADAPTIVE and (uneven := uneven_leaves(fabric)):
+        text = f"{uneven[0]} does not reach all it sends up by each of its uplinks"
+        yield f"routing.policy: adaptive: {text}; use static or ecmp"
+
+
+def _purpose(fabric: Fabric, port: Port) -> str:
+    """Return what a route is for that leaves a switch by a port."""
+    peer = fabric.peer(port).node
+    if not peer.is_switch:
+        return Purpose.DELIVER
+    if peer.role is Role.INTER_ZONE:
+        return Purpose.LEAVE_ZONE
+    if port.node.role is Role.INTER_ZONE:
+        return Purpose.ENTER_ZONE
+    ends = [(fabric.levels[node], node) for node in (port.node, peer)]
+    return Purpose.UP if ends[0] < ends[1] else Purpose.DOWN
 
 
 @lru_cache(maxsize=4)
@@ -84,7 +111,7 @@ class _StaticRoutes:
             for nic in sorted(fabric.nics, key=lambda nic: IPv4Address(nic.ip))
         }
         order = {ip: number for number, ip in enumerate(known)}
-        for one in static_routes(fabric):
+        for one in all_routes(fabric):
             if isinstance(one, Route):
                 self.routes[one.dpid].append((known[one.destination], one.output))
             else:
@@ -100,7 +127,7 @@ def _static_routes(fabric: Fabric) -> _StaticRoutes:
 
 @lru_cache(maxsize=4)
 def _static_plan(fabric: Fabric) -> RoutePlan:
-    return plan_static_routes(fabric)
+    return plan_of(fabric, all_routes(fabric))
 
 
 class _Towards(NamedTuple):
@@ -144,10 +171,14 @@ class Planner:
     """
 
     def __init__(self, fabric: Fabric, routing: Routing, down: Collection[Link] = ()) -> None:
+        faults = list(routing_faults(fabric, routing))
+        if faults:
+            raise TopologyError(fabric.name, faults)
         self.fabric, self.routing, self.down = fabric, routing, frozenset(down)
         self.cuts = cuts_of(fabric, down)
         self.waits = routing.repair is Repair.WAIT
-        self.graph = LiveGraph(fabric, () if self.waits else down)
+        graph = LiveGraph if is_zoned(fabric) else UpDownGraph
+        self.graph = graph(fabric, () if self.waits else down)
         self.cut_off = {nic.ip for nic in fabric.nics if not self.graph.is_alive(nic.port)}
         self.detours = _detours(fabric) if routing.repair is Repair.FAST_FAILOVER else None
         self._planned: dict[NodeId, tuple[dict[str, int], SwitchPlan]] = {}
@@ -203,7 +234,7 @@ class _SwitchPlanner:
         self.planner = planner
         self.switch, self.moves = switch, moves
         self.routes = planner.static.routes[switch.dpid]
-        self.peer_roles = {port.number: self.fabric.peer(port).node.role for port in self.fabric.ports_of[switch]}
+        self.purposes = {port.number: _purpose(self.fabric, port) for port in self.fabric.ports_of[switch]}
         leaves = self.fabric.with_role(Role.LEAF)
         self.place = leaves.index(switch) if switch.role is Role.LEAF else None
         self.towards = [self._towards(leaf) for leaf in leaves]
@@ -273,7 +304,7 @@ class _SwitchPlanner:
         return self._known[key]
 
     def _new_way(self, towards: _Towards, port: int, planned: int) -> _Way:
-        purpose = _PURPOSES.get((self.switch.role, self.peer_roles[port]), Purpose.DELIVER)
+        purpose = self.purposes[port]
         several = towards.ports if self.routing.policy is Policy.ECMP and purpose != Purpose.DELIVER else ()
         if purpose != Purpose.DELIVER and towards.is_protected:
             return self._protected(towards, port, planned, several, purpose)
@@ -327,10 +358,15 @@ class _SwitchPlanner:
 
 
 def cuts_of(fabric: Fabric, down: Collection[Link]) -> dict[str, Parts]:
-    """Return what failures have cut, the fabric or a zone's storage, each with its parts; empty if nothing is."""
+    """Return what failures have cut, the fabric (or one of its networks) or a zone's storage, each with its parts;
+    empty if nothing is."""
     graph = LiveGraph(fabric, down)
-    cuts = {"fabric": _parts(graph, graph.parts_of(fabric.switches), fabric.nics)}
-    for zone in range(fabric.zones):
+    cuts = {}
+    for number, network in enumerate(fabric.networks):
+        what = "fabric" if len(fabric.networks) == 1 else f"network {number}"
+        nics = [nic for nic in fabric.nics if fabric.network_of(nic) == number]
+        cuts[what] = _parts(graph, graph.parts_of(network), nics)
+    for zone in range(fabric.zones) if is_zoned(fabric) else ():  # Elsewhere storage speaks with all of its network.
         nics = [nic for nic in fabric.nics if nic.zone == zone]
         if any(_is_storage(nic) for nic in nics):
             switches = (switch for switch in fabric.switches if switch.zone == zone)

@@ -20,7 +20,7 @@ to another zone, so storage traffic never uses an inter-zone link.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -52,8 +52,13 @@ class Route(NamedTuple):
 
 def plan_static_routes(fabric: Fabric) -> RoutePlan:
     """Return the static routes between all NICs that may reach each other; errors as static_routes'."""
+    return plan_of(fabric, static_routes(fabric))
+
+
+def plan_of(fabric: Fabric, routes: Iterable[Route | FlowRule]) -> RoutePlan:
+    """Return static routes, and the rules beside them, as a plan."""
     names = {switch.dpid: switch.name for switch in fabric.switches}
-    return RoutePlan.of(STATIC, names, (one.rule() if isinstance(one, Route) else one for one in static_routes(fabric)))
+    return RoutePlan.of(STATIC, names, (one.rule() if isinstance(one, Route) else one for one in routes))
 
 
 def static_routes(fabric: Fabric) -> Iterator[Route | FlowRule]:
@@ -309,8 +314,21 @@ def _links_by_peer(fabric: Fabric) -> dict[NodeId, dict[NodeId, list[int]]]:
     return links
 
 
+def is_zoned(fabric: Fabric) -> bool:
+    """Return whether these routes are made for a fabric: its zones are joined by inter-zone switches, or it is one zone
+    in which every leaf has a link to every spine, and leaves and spines have no others."""
+    if fabric.zones > 1 or fabric.with_role(Role.INTER_ZONE):
+        return True
+    spines = frozenset(fabric.with_role(Role.SPINE))
+    leaves = frozenset(fabric.with_role(Role.LEAF))
+    above = (frozenset(peer for peer in fabric.neighbours[leaf] if peer.is_switch) for leaf in leaves)
+    return not fabric.with_role(Role.CORE) and all(peers == spines for peers in above)
+
+
 def _wiring_faults(fabric: Fabric) -> Iterator[str]:
     links = _links_by_peer(fabric)
+    for core in fabric.with_role(Role.CORE):
+        yield f"core switch {core}: zones are joined by inter-zone switches only; name it ix0, or make it one zone"
     for leaf in fabric.with_role(Role.LEAF):
         for spine in fabric.with_role(Role.SPINE, leaf.zone):
             if spine not in links[leaf]:

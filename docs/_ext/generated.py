@@ -23,12 +23,13 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
-from fabric.table_columns import ROWS, columns_of
+from experiments.registry import EXPERIMENTS
+from fabric.tables import TABLES, Table
 
 PARTS: dict[str, frozenset[str]] = {
     "topologies": frozenset(),
     "controllers": frozenset(),
-    "fabric": frozenset({"model", "metrics", "results", "table_columns", "verdict", "units", "errors"}),
+    "fabric": frozenset({"model", "metrics", "results", "tables", "verdict", "units", "errors"}),
     "experiments": frozenset({"spec", "launcher", "run_result", "events"}),
 }
 """For each package, the names that a module's dotted path must have one of; none: all of its modules."""
@@ -68,11 +69,18 @@ def _imports(name: str) -> set[str]:
 
 def table_pages() -> Iterator[str]:
     """Yield the schema of all result tables as lines of Markdown."""
-    for table, row in ROWS.items():
-        yield from (f"### `{table}`", "", row, "", "| column | dtype | unit | meaning |", "|---|---|---|---|")
-        for column in columns_of(table):
-            yield f"| `{column.name}` | {column.dtype} | {column.unit} | {column.meaning} |"
-        yield ""
+    for name, table in TABLES.items():
+        yield from _schema(name, table, table.row)
+    for experiment in EXPERIMENTS.values():
+        for name, table in experiment.tables.items():
+            yield from _schema(name, table, f"Only in results of `{experiment.name}`. {table.row}")
+
+
+def _schema(name: str, table: Table, introduction: str) -> Iterator[str]:
+    yield from (f"### `{name}`", "", introduction, "", "| column | dtype | unit | meaning |", "|---|---|---|---|")
+    for column, (dtype, unit, meaning) in table.columns.items():
+        yield f"| `{column}` | {dtype} | {unit} | {meaning} |"
+    yield ""
 
 
 class ResultTables(SphinxDirective):

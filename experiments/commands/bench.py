@@ -165,7 +165,7 @@ BENCHES: dict[str, Callable[[], None]] = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric bench``."""
-    parser.add_argument("name", choices=["setup", *BENCHES, "plans"])
+    parser.add_argument("name", choices=["setup", *BENCHES, "plans", "collisions"])
     topology = "for setup (default: two_hundred_hosts) and plans (default: fire_flyer_2)"
     parser.add_argument("--topology", metavar="FILE", help=topology)
     add_engine_option(parser)
@@ -175,6 +175,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run_bench(options: argparse.Namespace, arguments: list[str]) -> int:
     """Run a benchmark, in namespaces or a guest of its own unless it only computes."""
     fabric = None if options.topology is None else load_fabric(options.topology)
+    if options.name == "collisions":
+        from experiments.commands.collisions import bench_collisions
+
+        bench_collisions(fabric or load_fabric("fat_tree_k8"))
+        return 0
     if options.name == "plans":
         from experiments.commands.plan_cost import bench_plans  # It loads Ryu, which no other benchmark needs.
 

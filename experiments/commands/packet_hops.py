@@ -25,6 +25,7 @@ from fabric.world import inside, netns
 from fabric.world.engines import current_engine
 from topologies.load import load_fabric
 from traffic import metrics
+from traffic.transport import fix_receive_window
 
 _FAST = "10 Gbit/s"
 _DELAY = "0.5 us"
@@ -33,6 +34,9 @@ _ROUNDS, _ROUND_WALL_S = 5, 4
 _LOOK_S = 0.005
 _PORT = 5201
 _PIECE_BYTES = 1 << 20
+_WINDOW_BYTES = 3 << 20
+"""As far as Linux 6.1 lets the window grow by itself. Debian's 6.12 hardly lets it grow for who reads in large pieces,
+since it takes what is still unread off what has come: the reader, not the queues, would then be the limit."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,7 @@ def _stream(live: LiveFabric, source: NodeId, destination: NodeId) -> Iterator[N
     assert to is not None and sent_by is not None, "hosts have namespaces"
     with netns.inside(to):
         listener = socket.create_server((live.fabric.nics_of[destination][0].ip, _PORT))
+    fix_receive_window(listener, _WINDOW_BYTES)
     children = [_forked(lambda: _swallow(listener.accept()[0]))]
     with netns.inside(sent_by):
         connection = socket.create_connection(listener.getsockname())

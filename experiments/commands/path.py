@@ -30,6 +30,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="HOST")
     parser.add_argument("destination", metavar="HOST")
     parser.add_argument("--level", choices=[level.label for level in ServiceLevel], default="hfreduce")
+    rail = "by the NICs number N; default: the first that reach each other"
+    parser.add_argument("--rail", type=int, metavar="N", help=rail)
     down = "plan as if the link at this port were down, e.g. z0l00:5; may be repeated"
     parser.add_argument("--down", action="append", default=[], metavar="PORT", help=down)
     parser.add_argument("--probe", action="store_true", help="bring the fabric up and send a packet (root)")
@@ -52,7 +54,7 @@ def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def _packet(fabric: Fabric, options: argparse.Namespace) -> tuple[tuple[Nic, Nic], ServiceLevel]:
     """Return the NICs and the service level that packets have. Raises TopologyError for a host that is none."""
-    nics = nics_for(fabric, fabric.host_named(options.source), fabric.host_named(options.destination))
+    nics = nics_for(fabric, fabric.host_named(options.source), fabric.host_named(options.destination), options.rail)
     return nics, ServiceLevel[options.level.upper()]
 
 

@@ -19,6 +19,7 @@ from controllers.planning.planner import Planner
 from controllers.planning.updates import Installed, Round, rounds_to
 from controllers.routing import Policy, Repair, Routing
 from experiments.run.console import OUT
+from fabric.errors import TopologyError
 from fabric.model.network import Fabric, Tier
 from topologies.load import load_fabric
 
@@ -34,7 +35,10 @@ def bench_plans(topology: str | None) -> None:
     for policy, repair in product(Policy, Repair):
         routing = Routing(policy=policy, repair=repair)
         fresh = replace(fabric, name=routing.name)  # What is known of a fabric is kept.
-        table.add_row(policy.value, repair.value, *_row(fresh, routing))
+        try:
+            table.add_row(policy.value, repair.value, *_row(fresh, routing))
+        except TopologyError:
+            table.add_row(policy.value, repair.value, "not on this fabric")
     OUT.print(table)
 
 

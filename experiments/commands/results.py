@@ -31,20 +31,24 @@ def add_compare_options(parser: argparse.ArgumentParser) -> None:
 
 def plot_result(options: argparse.Namespace, _: list[str]) -> int:
     """Draw a result's figures."""
-    from fabric.report.figures import draw_all
-    from fabric.results import Result
+    from experiments.launching.run_result import RunResult
 
-    for path in draw_all(Result(options.directory)):
+    result = RunResult(options.directory)
+    for path in result.draw_all():
         OUT.print(f"drawn: {path}", soft_wrap=True)
+    if result.missing:
+        OUT.print(result.missing, soft_wrap=True)
     return 0
 
 
 def report_result(options: argparse.Namespace, _: list[str]) -> int:
     """Write a result as a page."""
-    from fabric.report.page import write_report
-    from fabric.results import Result
+    from experiments.launching.run_result import RunResult
 
-    OUT.print(f"report: {write_report(Result(options.directory))}", soft_wrap=True)
+    result = RunResult(options.directory)
+    OUT.print(f"report: {result.write_report()}", soft_wrap=True)
+    if result.missing:
+        OUT.print(result.missing, soft_wrap=True)
     return 0
 
 

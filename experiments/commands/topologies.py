@@ -15,6 +15,7 @@ def add_topo_options(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="show|draw")
     show = commands.add_parser("show", help="print counts, port budget, bisection, oversubscription, relative cost")
     show.add_argument("topology", metavar="FILE")
+    show.add_argument("other", metavar="FILE", nargs="?", help="a second topology to set beside it")
     show.add_argument("--json", action="store_true")
     show.set_defaults(command=show_topology)
     draw = commands.add_parser("draw", help="draw it")
@@ -35,9 +36,17 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
 
 
 def show_topology(options: argparse.Namespace, _: list[str]) -> int:
-    """Print a topology's counts."""
+    """Print a topology's counts, or two side by side."""
+    from topologies import compare
     from topologies.summary import render, summarize
 
+    if options.other is not None:
+        both = [compare.priced(name) for name in (options.topology, options.other)]
+        if options.json:
+            print(json.dumps([one.as_json() for one in both], indent=1))
+        else:
+            OUT.print(compare.render(*both))
+        return 0
     summary = summarize(load_fabric(options.topology))
     if options.json:
         print(json.dumps(summary.as_json(), indent=1))

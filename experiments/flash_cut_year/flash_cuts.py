@@ -134,5 +134,5 @@ def flash_cut_replay(config: FlashCutReplay, fabric: Fabric, seed: int) -> Sched
 def _cuts(
     times_s: Sequence[float], links: Sequence[Link], duration_s: float, random: np.random.Generator
 ) -> Iterator[LinkFailure]:
-    for at_s in times_s:
-        yield LinkFailure(links[int(random.integers(len(links)))], at_s, at_s + duration_s)
+    for number, at_s in enumerate(times_s):
+        yield LinkFailure(links[int(random.integers(len(links)))], at_s, at_s + duration_s, causes=(number,))

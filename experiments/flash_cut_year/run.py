@@ -9,7 +9,7 @@ states by how much. What carries over is what a cut costs; a year costs that as 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -28,17 +28,18 @@ from experiments.flash_cut_year.goodput import (
     spans,
     work_done,
 )
-from experiments.flash_cut_year.tables import Played, PlayedYear, summarize
+from experiments.flash_cut_year.summary import Played, PlayedYear, summarize
+from experiments.flash_cut_year.tables import TABLES
 from experiments.link_flap.cuts import covering_flows, crossed_links
 from experiments.link_flap.run import Duration, PolicyName, own_cuts_faults, policy_faults
-from experiments.run.config import RunConfig
+from experiments.run.config import RunConfig, storage_faults
+from experiments.run.jobs import started
 from experiments.run.session import PhaseOutcome, Session
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Tier
-from fabric.results import TABLES
 from fabric.units import format_time
 from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
@@ -85,6 +86,11 @@ class FlashCutYearConfig(RunConfig):
     hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
     storage: StorageConfig = Field(default_factory=StorageConfig)
 
+    @property
+    def routings_played(self) -> tuple[Routing, ...]:
+        """Each in its turn."""
+        return tuple(self.policies.values())
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
@@ -99,8 +105,7 @@ class FlashCutYearConfig(RunConfig):
             if computes < 2 * self.jobs_per_zone:
                 jobs = f"{self.jobs_per_zone} jobs of 2 nodes or more"
                 yield f"jobs_per_zone: {jobs} exceed the {computes} computes of zone {zone}; lower it"
-        if not fabric.storages:
-            yield "topology.storage: 0 storage nodes, and storage is part of the question; give it some"
+        yield from storage_faults(fabric, "storage is part of the question")
 
 
 def training_groups(fabric: Fabric, jobs_per_zone: int) -> dict[str, tuple[NodeId, ...]]:
@@ -159,11 +164,8 @@ def _playing(session: Session, config: FlashCutYearConfig) -> Iterator[_Jobs]:
     flows = covering_flows(crossed_links(fabric, session.live.plan), fabric.computes)
     probes = ProbeJob(stage, config.probes, flows, ServiceLevel.CONTROL)
     jobs = _Jobs(tuple(training), StorageJob(stage, config.storage, fabric.computes), probes)
-    session.tell(f"starting {len(training)} training jobs, storage and {len(flows)} flows of probes")
-    with ExitStack() as stack:
-        for job in jobs.all:
-            stack.callback(job.close)
-            job.start()
+    session.tell(f"{len(training)} training jobs, storage and {len(flows)} flows of probes")
+    with started(session, jobs.all):
         yield jobs
 
 
@@ -289,4 +291,4 @@ def _day_rows(
         "goodput_lost": lost,
         "blackout_s": seconds,
     }
-    return pd.DataFrame(columns, columns=list(TABLES["days"]))
+    return pd.DataFrame(columns, columns=list(TABLES["days"].columns))

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from experiments.run.config import Choices, RunConfig
+from experiments.run.config import Choices, QueueingsConfig
 from experiments.run.session import PhaseOutcome, Session
 from experiments.run.stall_metrics import stall_metrics
 from fabric.config import TimeS
@@ -52,7 +52,7 @@ PARTS = (
 VICTIM = PARTS[0].name
 
 
-class HeadOfLineConfig(RunConfig):
+class HeadOfLineConfig(QueueingsConfig):
     """The queueings, how often each is played, and how long."""
 
     queueings: Choices[Queueing] = Field(default_factory=lambda: list(Queueing))
@@ -61,11 +61,6 @@ class HeadOfLineConfig(RunConfig):
     measured: Duration = 0.5
     start_spread: Annotated[TimeS, Field(ge=0)] = 0.005
     time_scale: Annotated[float, Field(gt=0, strict=False)] = 1.0
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Each in its turn."""
-        return tuple(self.queueings)
 
     @property
     def sampled_every_s(self) -> float:

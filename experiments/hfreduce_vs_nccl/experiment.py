@@ -13,4 +13,5 @@ EXPERIMENT = Experiment(
     question=QUESTION,
     config=HFReduceVsNcclConfig,
     run=run_hfreduce_vs_nccl,
+    figures="experiments.hfreduce_vs_nccl.figures",
 )

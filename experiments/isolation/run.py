@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from experiments.run.config import Choices, RunConfig
+from experiments.run.config import QueueingsConfig, storage_faults
 from experiments.run.job_metrics import collective_medians, sent_by_port
 from experiments.run.jobs import hfreduce_ranks, ordered_ranks, started
 from experiments.run.placement import RankOrder
@@ -43,10 +43,9 @@ Shares = dict[str, dict[ServiceLevel, float]]
 """Bytes a second of each service level at the busiest port, by phase."""
 
 
-class IsolationConfig(RunConfig):
+class IsolationConfig(QueueingsConfig):
     """The jobs and how long they play."""
 
-    queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.SHARED, Queueing.LANES])
     alone_time: Duration = 8.0
     together_time: Duration = 30.0
     hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
@@ -56,11 +55,6 @@ class IsolationConfig(RunConfig):
     storage: StorageConfig = Field(default_factory=StorageConfig)
     background: BackgroundConfig = Field(default_factory=BackgroundConfig)
 
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Those in which all play at once; each alone plays in the first."""
-        return tuple(self.queueings)
-
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
@@ -68,8 +62,7 @@ class IsolationConfig(RunConfig):
         if self.nccl_nodes > in_zone:
             limit = f"exceeds the {in_zone} compute nodes of zone 0"
             yield f"nccl_nodes: {self.nccl_nodes} {limit}; only HFReduce crosses zones"
-        if not fabric.storages:
-            yield "topology.storage: 0 storage nodes, but the experiment isolates storage; add some"
+        yield from storage_faults(fabric, "the experiment isolates storage")
 
 
 def run_isolation(session: Session, config: IsolationConfig) -> dict[str, Any]:

@@ -42,11 +42,18 @@ class Failure:
     text: str
 
 
-Event = Note | PhaseProgress | GuestTime | Failure
+@dataclass(frozen=True)
+class Recorded:
+    """Everything that was measured is in a directory: the last event of a run's process that did not fail."""
+
+    directory: str
+
+
+Event = Note | PhaseProgress | GuestTime | Recorded | Failure
 Report = Callable[[Event], None]
 """Is called with each event, in order. May raise: that ends the run."""
 
-_KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in (Note, PhaseProgress, GuestTime, Failure)}
+_KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in (Note, PhaseProgress, GuestTime, Recorded, Failure)}
 _ERRORS = {kind.__name__: kind for kind in (ControllerError, EmulationError, ResultError, TrafficError, UsageError)}
 
 

@@ -9,17 +9,17 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from experiments.launching.enter import guest_as_text
-from experiments.launching.events import Event, Failure, Note, Report, decoded, error_of
+from experiments.launching.events import Event, Failure, Note, Recorded, Report, decoded, error_of
 from experiments.launching.run_result import RunResult
 from experiments.launching.spec import Prepared, RunSpec, prepare
 from experiments.run.handover import make_for_user
-from fabric.errors import EmulationError, FabricError
+from fabric.errors import EmulationError, FabricError, ResultError
 
 _SILENCE_S = 1800.0
 """A run that reports nothing for so long is stuck. The longest silence is the planning of a large fabric."""
@@ -47,25 +47,42 @@ def play(prepared: Prepared, report: Report) -> RunResult:
     """Play a run that has been checked; see :func:`launch`."""
     directory = Path(prepared.order.directory)
     make_for_user(directory.parent)
-    with _started(prepared) as process:
-        assert process.stdin is not None
-        with suppress(BrokenPipeError):  # It has ended; its last words say why.
-            process.stdin.write(prepared.order.encoded())
-            process.stdin.close()
-        failure = _reported(process, report)
-    if failure is not None:
-        raise error_of(failure)
+    entered = ("enter", prepared.engine.name, str(os.getpid()), guest_as_text(prepared.guest))
+    recorded = _ended_well(entered, prepared.order.encoded(), report)
+    if recorded is None:
+        raise EmulationError("the run's process ended well and recorded nothing")
+    kept = f"what was recorded is complete, in {recorded}; to draw it: fabric report {recorded}"
+    try:
+        _ended_well(("finish", str(os.getpid()), recorded, str(directory)), b"", report)
+    except FabricError as error:
+        raise ResultError(f"{error}\n{kept}") from error
+    except BaseException:
+        report(Note(kept))
+        raise
     return RunResult(directory)
 
 
+def _ended_well(arguments: Sequence[str], given: bytes, report: Report) -> str | None:
+    """Wait for a program of :mod:`experiments.launching`, and return where it recorded a run. Raises FabricError."""
+    with _started(arguments) as process:
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # It has ended; its last words say why.
+            process.stdin.write(given)
+            process.stdin.close()
+        last = _reported(process, report)
+    if isinstance(last, Failure):
+        raise error_of(last)
+    return last.directory if last is not None else None
+
+
 @contextmanager
-def _started(prepared: Prepared) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a run's process for the time of a block, at whose end it has ended. Ctrl-C reaches it by this process only:
-    it is in a session of its own."""
-    arguments = [prepared.engine.name, str(os.getpid()), guest_as_text(prepared.guest)]
+def _started(arguments: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process of a run for the time of a block, at whose end it has ended. Ctrl-C reaches it by this process
+    only: it is in a session of its own."""
+    program, *others = arguments
     pipe = subprocess.PIPE
     process = subprocess.Popen(
-        [sys.executable, "-m", "experiments.launching.enter", *arguments],
+        [sys.executable, "-m", f"experiments.launching.{program}", *others],
         stdin=pipe,
         stdout=pipe,
         stderr=pipe,
@@ -146,18 +163,18 @@ class _Output:
                 yield event
 
 
-def _reported(process: subprocess.Popen[bytes], report: Report) -> Failure | None:
-    """Report a process's events until it ends; return why it failed."""
+def _reported(process: subprocess.Popen[bytes], report: Report) -> Failure | Recorded | None:
+    """Report a process's events until it ends; return why it failed, or else where it recorded a run."""
     output = _Output(process)
-    failure = None
+    last: Failure | Recorded | None = None
     for event in output.events():
-        if isinstance(event, Failure):
-            failure = event
+        if isinstance(event, Failure | Recorded):
+            last = event
         else:
             report(event)
     code = process.wait(_ENDING_S)
-    if failure is None and code:
+    if not isinstance(last, Failure) and code:
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         words = "".join(f"\n  {line}" for line in output.last)
         return Failure(EmulationError.__name__, f"the run's process ended {how}; its last words:{words or ' none'}")
-    return failure
+    return last

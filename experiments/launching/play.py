@@ -1,4 +1,4 @@
-"""``python -m experiments.launching.play``: plays a run in its own namespaces or guest, and leaves its directory.
+"""``python -m experiments.launching.play``: plays a run in its own namespaces or guest, and leaves what it recorded.
 
 It is given an :class:`experiments.launching.order.Order`, and reports on stdout, a line per event
 (:mod:`experiments.launching.events`).
@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from experiments.launching.events import EventLines, Note, PhaseProgress, Report, failure_of
+from experiments.launching.events import EventLines, Note, PhaseProgress, Recorded, Report, failure_of
 from experiments.launching.order import Order
 from experiments.registry import resolve
 from experiments.run.captures import captures
@@ -24,10 +24,9 @@ from experiments.run.live import bring_up
 from experiments.run.preload import PRELOAD
 from experiments.run.record import write_run
 from experiments.run.session import Session
-from fabric.errors import FabricError, ResultError
+from fabric.errors import FabricError
 from fabric.model.lanes import plan_lanes
-from fabric.report.page import write_report
-from fabric.results import Result, ResultWriter
+from fabric.results import ResultWriter
 from fabric.world import inside
 from fabric.world.agents import AgentPool
 from fabric.world.engines import current_engine
@@ -56,18 +55,17 @@ def _own_stdout() -> BinaryIO:
 
 
 def play(order: Order, report: Report) -> None:
-    """Play an experiment in this process's own namespaces or guest, and publish its directory."""
+    """Play an experiment in this process's own namespaces or guest, and leave what it recorded beside its directory."""
     experiment, config, resolved = resolve(order.experiment, order.overrides)
     directory = Path(order.directory)
-    draft = ResultWriter(inside.RUN_DIR / "result" / directory.name)
+    draft = ResultWriter(inside.RUN_DIR / "result" / directory.name, experiment.tables)
     try:
         _play(experiment, config, resolved, draft, order, report)
     except Exception:
         _save_logs(draft, directory, report)
         raise
-    report(Note("drawing figures"))
-    write_report(Result(draft.directory))
-    publish(draft.directory, directory)
+    partial = copy_to_user(draft.directory, directory.with_name(directory.name + ".partial"))
+    report(Recorded(str(partial)))
 
 
 def _play(
@@ -92,22 +90,15 @@ def _play(
         stack.enter_context(captures(live.emulation, order.captures))
         pool = AgentPool(PRELOAD)
         stack.callback(pool.stop)
-        session = Session.of(config, live, pool, tell, progress)
+        session = Session.of(config, live, pool, tell, progress, experiment.tables)
         summary = tell_congestion(session, experiment.run(session, config))
-        write_run(session, draft, experiment.name, resolved, summary, order.command)
+        write_run(session, draft, experiment.in_manifest, resolved, summary, order.command)
 
 
 def _save_logs(draft: ResultWriter, directory: Path, report: Report) -> None:
     """Keep the logs of a run that failed: they say why, and the run's memory goes with it."""
     target = copy_to_user(draft.directory / "logs", directory.with_name(directory.name + ".failed-logs"))
     report(Note(f"logs: {target}"))
-
-
-def publish(draft: Path, directory: Path) -> None:
-    """Move a whole result out of the run's memory: it appears under its name only when complete."""
-    if directory.exists():
-        raise ResultError(f"{directory}: was created by somebody else during the run; the result is lost, run again")
-    copy_to_user(draft, directory.with_name(directory.name + ".partial")).rename(directory)
 
 
 if __name__ == "__main__":

@@ -2,20 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiments.registry import experiment_of
+from experiments.run.definition import Experiment
+from fabric.errors import ResultError
 from fabric.results import Result
+from fabric.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from fabric.report.figures import FigureSpec
+
+# What draws takes a second to load, so methods load it.
+
 
 class RunResult(Result):
-    """A run's directory, read: verdict, metrics, tables as data frames, and figures."""
+    """A run's directory, read: verdict, metrics, tables as data frames, and figures, those of its experiment included.
+
+    The code of an experiment's own folder is loaded for them. If it is gone, the tables and figures that all results
+    have are still there, and ``missing`` says why the others are not.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._experiment: Experiment | None = None
+        self._unknown: str | None = None
+        try:
+            self._experiment = experiment_of(self.manifest)
+        except ResultError as error:
+            self._unknown = str(error)
+
+    @cached_property
+    def tables(self) -> Mapping[str, Table]:
+        """The tables that its run may have written, by name."""
+        return {**super().tables, **(self._experiment.tables if self._experiment else {})}
+
+    @cached_property
+    def _own(self) -> tuple[Sequence[FigureSpec], str | None]:
+        """The figures of its experiment, and why they are missing."""
+        if self._experiment is None:
+            return (), self._unknown
+        try:
+            return self._experiment.load_figures(), None
+        except ResultError as error:
+            return (), str(error)
+
+    @property
+    def missing(self) -> str | None:
+        """What of the experiment itself is missing, and why; None if nothing is."""
+        what = "figures" if self._experiment else "tables and figures"
+        reason = self._own[1]
+        return reason and f"{what} that only the experiment {self.manifest.get('experiment')} has are missing: {reason}"
 
     def figure(self, name: str) -> Figure:
         """Return a figure, drawn anew; it has the names of the files in ``figures``. Raises ResultError if there is
         none of that name, or nothing to show in it."""
-        from fabric.report.figures import draw_figure  # Which takes a second to load.
+        from fabric.report.figures import draw_figure
 
-        return draw_figure(self, name)
+        return draw_figure(self, name, self._own[0])
+
+    def draw_all(self) -> list[Path]:
+        """Draw every figure that it has samples for into its folder ``figures``; returns PNG and SVG of each."""
+        from fabric.report.figures import draw_all
+
+        return draw_all(self, self._own[0])
+
+    def write_report(self) -> Path:
+        """Draw its figures anew, write its ``report.html`` and return the page's path."""
+        from fabric.report.page import write_report
+
+        return write_report(self, self._own[0], self.missing)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import cycle, permutations
 
-from controllers.planning.paths import planned_path
+from controllers.planning.paths import nics_for, planned_path
 from controllers.planning.plan import RoutePlan
 from fabric.errors import ConfigError
 from fabric.failures.schedule import LinkFailure, Schedule
@@ -70,10 +70,9 @@ class Cut:
 
 def crossed_links(fabric: Fabric, plan: RoutePlan) -> Crossed:
     """Return the links that the plan leads each pair of compute nodes over, both ways being two flows."""
-    first = {node: fabric.nics_of[node][0] for node in fabric.computes}
     found = {}
     for source, destination in permutations(fabric.computes, 2):
-        path = planned_path(plan, fabric, first[source], first[destination])
+        path = planned_path(plan, fabric, *nics_for(fabric, source, destination))
         found[ProbeFlow(source, destination)] = frozenset(fabric.link_at[port] for port in path)
     return found
 
@@ -161,8 +160,12 @@ def plan_cuts(
 
 
 def cut_schedule(cuts: Sequence[Cut]) -> Schedule:
-    """Return the schedule that carries cuts out."""
-    failures = [LinkFailure(link, cut.at_s, round(cut.ends_s, 9)) for cut in cuts for link in cut.target.links]
+    """Return the schedule that carries cuts out; their numbers are the causes of what happens."""
+    failures = [
+        LinkFailure(link, cut.at_s, round(cut.ends_s, 9), causes=(cut.number,))
+        for cut in cuts
+        for link in cut.target.links
+    ]
     return Schedule.of(failures)
 
 

@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 
 from experiments.link_flap.cuts import Cut
+from experiments.link_flap.tables import TABLES
 from fabric.errors import TrafficError
-from fabric.results import TABLES, Phase
+from fabric.results import Phase
 from traffic.flows.probes import ProbeFlow
 
 PARTS = {
@@ -52,22 +53,27 @@ class Window:
 
 
 def windows(cuts: Sequence[Cut], failures: pd.DataFrame, phase: Phase) -> list[Window]:
-    """Return the window of each cut, given a phase's rows of ``failures``.
+    """Return the window of each cut, given a phase's rows of ``failures``; cuts are in the order of their times.
 
-    Raises TrafficError if the phase did not have exactly these cuts.
+    Raises TrafficError if one of them did not begin or did not end.
     """
-    went = failures[~failures["up"]].groupby("due_s")
-    came = failures[failures["up"]].groupby("due_s")
-    if went.ngroups != len(cuts) or came.ngroups != len(cuts):
+    went, came = (by_cut(failures[failures["up"] == up]) for up in (False, True))
+    if missing := [cut.number for cut in cuts if cut.number not in went or cut.number not in came]:
         raise TrafficError(
-            f"phase {phase.name}: {len(cuts)} cuts were planned, {went.ngroups} began and {came.ngroups} ended; "
-            "its schedule was not played to its end"
+            f"phase {phase.name}: of {len(cuts)} cuts that were planned, numbers {missing} did not begin or "
+            "did not end; its schedule was not played to its end"
         )
-    asked = [float(rows["asked_s"].min()) for _, rows in went]
-    carrier = [float(rows["done_s"].max()) for _, rows in went]
-    returned = [float(rows["done_s"].max()) for _, rows in came]
+    asked = [float(went[cut.number]["asked_s"].min()) for cut in cuts]
+    carrier = [float(went[cut.number]["done_s"].max()) for cut in cuts]
+    returned = [float(came[cut.number]["done_s"].max()) for cut in cuts]
     ends = [*asked[1:], phase.ended_s]
     return [Window(*one) for one in zip(cuts, asked, carrier, returned, ends, strict=True)]
+
+
+def by_cut(failures: pd.DataFrame) -> dict[int, pd.DataFrame]:
+    """Return rows of ``failures`` by the number of the cut that caused them; a row of several cuts is in each."""
+    caused = failures.assign(cut=failures["causes"].astype(str).str.split(", ")).explode("cut")
+    return {int(str(number)): rows for number, rows in caused[caused["cut"] != ""].groupby("cut")}
 
 
 def cut_tables(
@@ -91,7 +97,9 @@ def cut_tables(
         ]
     for row in flow_rows:
         del row["through_s"]
-    return pd.DataFrame(rows, columns=list(TABLES["cuts"])), pd.DataFrame(flow_rows, columns=list(TABLES["cut_flows"]))
+    return pd.DataFrame(rows, columns=list(TABLES["cuts"].columns)), pd.DataFrame(
+        flow_rows, columns=list(TABLES["cut_flows"].columns)
+    )
 
 
 @dataclass(frozen=True)
@@ -144,7 +152,8 @@ def _cut_row(
 def repair_times(window: Window, controller: pd.DataFrame) -> dict[str, float]:
     """Return when the controller heard of a cut, had planned for it, and had all rules confirmed; NaN for what it did
     not do before the link came back, or did only then."""
-    ends = {(port.node.name, port.number) for link in window.cut.target.links for port in link.ports}
+    links = window.cut.target.links
+    ends, names = {(port.node.name, port.number) for link in links for port in link.ports}, set(map(str, links))
     times = {"port_s": math.nan, "planned_s": math.nan, "installed_s": math.nan}
     planned_s = math.nan
     inside = controller[(controller["at_s"] >= window.asked_s) & (controller["at_s"] < window.ends_s)]
@@ -153,7 +162,7 @@ def repair_times(window: Window, controller: pd.DataFrame) -> dict[str, float]:
             if details["up"]:
                 break
             times["port_s"] = at_s if math.isnan(times["port_s"]) else times["port_s"]
-        elif math.isnan(times["port_s"]) or not details.get("links_down"):
+        elif math.isnan(times["port_s"]) or names.isdisjoint(details.get("links_down", ())):
             continue
         elif kind == "planned":
             planned_s = at_s

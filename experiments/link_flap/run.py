@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any
@@ -32,8 +32,9 @@ from experiments.link_flap.cuts import (
     plan_cuts,
 )
 from experiments.link_flap.recovery import Felt, cut_tables, windows
-from experiments.link_flap.tables import summarize
+from experiments.link_flap.summary import summarize
 from experiments.run.config import RunConfig
+from experiments.run.jobs import started
 from experiments.run.placement import order_ranks
 from experiments.run.session import PhaseOutcome, Session
 from fabric.config import TimeS
@@ -79,6 +80,11 @@ class LinkFlapConfig(RunConfig):
     probes: ProbeConfig = Field(default_factory=ProbeConfig)
     hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
     storage: StorageConfig = Field(default_factory=StorageConfig)
+
+    @property
+    def routings_played(self) -> tuple[Routing, ...]:
+        """Each in its turn."""
+        return tuple(self.policies.values())
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric, or cannot be compared."""
@@ -208,11 +214,8 @@ def _playing(session: Session, config: LinkFlapConfig, flows: Sequence[ProbeFlow
     hfreduce = ordered_hfreduce(session, config.hfreduce) if Load.HFREDUCE in config.loads else None
     storage = StorageJob(stage, config.storage, computes) if Load.STORAGE in config.loads else None
     jobs = _Jobs(ProbeJob(stage, config.probes, flows, ServiceLevel.CONTROL), hfreduce, storage)
-    with ExitStack() as stack:
-        for job in jobs.all:
-            session.tell(f"starting {job.level.label if job is not jobs.probes else f'{len(flows)} flows of probes'}")
-            stack.callback(job.close)
-            job.start()
+    session.tell(f"{len(flows)} flows of probes")
+    with started(session, jobs.all):
         yield jobs
 
 

@@ -1,286 +1,50 @@
-"""The results of runs with cuts: tables, metrics and a sentence, from the rows of a session."""
+"""The tables that runs with cuts add to a result: what each cut did, and to which flow."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from fabric.tables import NO_UNIT, Column, Table, common
 
-import pandas as pd
+ROUTING = Column("category", NO_UNIT, "routing and repair of the phase, by its name in the config")
+CUT = Column("int64", NO_UNIT, "number of the cut within its phase")
+PLACE = Column("category", NO_UNIT, "kind of link that was cut, e.g. `leaf_spine`")
 
-from controllers.routing import Repair, Routing
-from experiments.link_flap.cuts import Place
-from experiments.link_flap.recovery import PARTS, parts_s
-from fabric.results import Phase
-from fabric.units import format_time
-from traffic.storage.verification import Verification
-
-UNDISTURBED = "undisturbed"
-LEAST_TIMEOUT_S = 0.2
-"""TCP's least retransmission timeout in Linux (TCP_RTO_MIN)."""
-
-
-class _Outcome(Protocol):
-    @property
-    def phase(self) -> Phase: ...
-
-
-class Rows(Protocol):
-    """What is needed of a session."""
-
-    @property
-    def phases(self) -> Sequence[_Outcome]:
-        """The phases played."""
-
-    def table(self, name: str) -> pd.DataFrame:
-        """Return all rows of a table."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """The cuts of one policy, place and duration, with the crossing flows' rows."""
-
-    routing: str
-    place: Place
-    duration_s: float
-    cuts: pd.DataFrame
-    flows: pd.DataFrame
-
-    @property
-    def label(self) -> str:
-        """How metrics call it."""
-        return f"{self.routing}.{self.place.value}.{self.duration_s * 1e3:g}ms"
-
-    def metrics(self) -> dict[str, float]:
-        """Return its numbers; what nothing measured has none."""
-        blackouts, stalls = self.flows["blackout_s"], self.cuts["stall_s"].dropna()
-        found = {
-            "cuts": float(len(self.cuts)),
-            "crossing_flows": float(len(self.flows)),
-            "blackout_p50_s": blackouts.median(),
-            "blackout_p90_s": blackouts.quantile(0.9),
-            "blackout_max_s": blackouts.max(),
-            "stall_p50_s": stalls.median(),
-            "stall_max_s": stalls.max(),
-            "slowest_read_s": self.cuts["slowest_read_s"].max(),
-            "slowest_write_s": self.cuts["slowest_write_s"].max(),
-            "retries": float(self.cuts["retries"].sum()),
-        }
-        return {name: float(value) for name, value in found.items() if not math.isnan(value)}
-
-
-def groups(cuts: pd.DataFrame, cut_flows: pd.DataFrame) -> Iterator[Group]:
-    """Yield the cuts by policy, place and duration, in the order in which they were played."""
-    crossing = cut_flows[cut_flows["crosses"].astype(bool)]
-    for (routing, place, duration_s), rows in cuts.groupby(
-        ["routing", "place", "duration_s"], sort=False, observed=True
-    ):
-        flows = crossing[crossing["phase"].isin(rows["phase"]) & (crossing["place"] == place)]
-        yield Group(str(routing), Place(str(place)), float(str(duration_s)), rows, flows)
-
-
-def summarize(
-    session: Rows, policies: Mapping[str, Routing], period_s: float, written: Verification | None
-) -> dict[str, Any]:
-    """Return the tables, metrics and answer of a run of ``link_flap``."""
-    cuts = session.table("cuts")
-    found = list(groups(cuts, session.table("cut_flows")))
-    metrics = {f"{group.label}.{name}": value for group in found for name, value in group.metrics().items()}
-    metrics |= _calm(session.table("steps")) | repair_metrics(cuts)
-    return {
-        "title": "Link flap: what a cut costs, by repair policy",
-        "answer": _answer(found, metrics, policies, period_s, written),
-        "metrics": metrics,
-        "tables": [
-            _felt_table(found, metrics, period_s),
-            *_parts_table(cuts),
-            *_tcp_table(found),
-            failed_table(session, Counter(map(str, cuts["routing"])), written),
-        ],
-        "probe_period_s": period_s,
-        "acknowledged_writes": (written or Verification()).counts,
-    }
-
-
-def _calm(steps: pd.DataFrame) -> dict[str, float]:
-    """Return the median step of the undisturbed phase, and by how much its longest exceeds it: less is noise."""
-    calm = steps[steps["phase"] == UNDISTURBED]
-    taken = calm["ended_s"] - calm["started_s"]
-    if not len(taken):
-        return {}
-    median = float(taken.median())
-    return {"undisturbed.step_s": median, "undisturbed.stall_s": float(taken.max()) - median}
-
-
-def repair_metrics(cuts: pd.DataFrame) -> dict[str, float]:
-    """Return the median and the worst of each part of the controller's repairs and of their sum, by policy."""
-    found: dict[str, float] = {}
-    for routing, rows in cuts.groupby("routing", sort=False, observed=True):
-        parts = parts_s(rows)
-        for name in [*PARTS.values(), "sum"] if len(parts) else ():
-            key = f"{routing}.repair.{name.replace(' ', '_')}"
-            found |= {f"{key}_p50_s": float(parts[name].median()), f"{key}_max_s": float(parts[name].max())}
-        carrier = rows["carrier_s"] - rows["asked_s"]
-        found[f"{routing}.carrier_lost_max_s"] = float(carrier.max())
-    return found
-
-
-def time_text(value: float) -> str:
-    """Return a time as tables show it; what is not known as a dash."""
-    if math.isnan(value):
-        return "-"
-    return f"-{format_time(-value)}" if value < 0 else format_time(value)
-
-
-def _felt_table(found: Sequence[Group], metrics: Mapping[str, float], period_s: float) -> dict[str, Any]:
-    names = ("blackout_p50_s", "blackout_p90_s", "blackout_max_s", "stall_p50_s", "stall_max_s")
-    rows = []
-    for group in found:
-        numbers = group.metrics()
-        times = [time_text(numbers.get(name, math.nan)) for name in (*names, "slowest_read_s", "slowest_write_s")]
-        sizes = [format_time(group.duration_s), f"{numbers['cuts']:.0f}", f"{numbers['crossing_flows']:.0f}"]
-        rows.append([group.routing, group.place.words, *sizes, *times, f"{numbers['retries']:.0f}"])
-    noise = metrics.get("undisturbed.stall_s")
-    calm = f"; without cuts the longest step exceeds the median by {time_text(noise)}" if noise is not None else ""
-    return {
-        "title": "Effects of a cut",
-        "columns": [
-            "policy", "place", "cut for", "cuts", "flow-cuts", "blackout p50", "p90", "max", "step stall p50", "max",
-            "slowest read", "write", "retries",
-        ],
-        "rows": rows,
-        "note": f"blackout: of probe flows that cross the cut by the plan, to {format_time(period_s)}; stall: the "
-        f"longest step until the next cut less the undisturbed median{calm}; no repair helps a host with one link",
-    }  # fmt: skip
-
-
-def _parts_table(cuts: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the table of the parts of repairs by the controller, if there were any."""
-    rows = []
-    for (routing, place), found in cuts.groupby(["routing", "place"], sort=False, observed=True):
-        parts = parts_s(found)
-        if len(parts):
-            carrier = (found["carrier_s"] - found["asked_s"]).median()
-            medians = [time_text(float(parts[name].median())) for name in (*PARTS.values(), "sum")]
-            place_words = Place(str(place)).words
-            rows.append([routing, place_words, f"{len(parts)} of {len(found)}", time_text(float(carrier)), *medians])
-    if rows:
-        yield {
-            "title": "From the cut to the first packet, if the controller repaired it before the link came back",
-            "columns": [
-                "policy", "place", "cuts", "(carrier gone at both ends)", "to port status", "to plan",
-                "to rules in place", "to all flows through", "sum",
-            ],
-            "rows": rows,
-            "note": "medians over cuts, each part by itself; negative: packets arrived before the last switch had "
-            "confirmed its rules, as always where switches repair locally",
-        }  # fmt: skip
-
-
-def _tcp_table(found: Sequence[Group]) -> Iterator[dict[str, Any]]:
-    """Yield the table that sets what the network was away against what TCP made of it, if anything played."""
-    rows = []
-    for group in found:
-        away_s = group.flows.groupby(["phase", "cut"], observed=True)["blackout_s"].max().median()
-        stall_s = group.cuts["stall_s"].dropna().median()
-        if not math.isnan(stall_s):
-            words = [group.routing, group.place.words, format_time(group.duration_s)]
-            rows.append([*words, time_text(away_s), time_text(stall_s), time_text(stall_s - away_s)])
-    if rows:
-        yield {
-            "title": "What TCP adds to a blackout",
-            "columns": ["policy", "place", "cut for", "network away", "step stalls for", "difference"],
-            "rows": rows,
-            "note": "medians over cuts, of the worst crossing flow; TCP retransmits after 200 ms at the earliest, then "
-            "after twice as long each time",
-        }
-
-
-def failed_table(session: Rows, cuts: Mapping[str, int], written: Verification | None) -> dict[str, Any]:
-    """Return the table of what failed for good, by policy."""
-    restarts, operations = session.table("restarts"), session.table("operations")
-    rows = []
-    for routing in dict.fromkeys(outcome.phase.routing for outcome in session.phases):
-        phases = [outcome.phase.name for outcome in session.phases if outcome.phase.routing == routing]
-        inside = operations[operations["phase"].isin(phases)]
-        given_up = inside["operation"].isin(["read_failed", "write_failed"]).sum()
-        counts = [len(restarts[restarts["phase"].isin(phases)]), given_up, inside["retries"].sum()]
-        rows.append([routing, str(cuts.get(routing, 0)), *(f"{count:.0f}" for count in counts)])
-    lost = f"{len(written.lost)} of {written.checked}" if written else "none were made"
-    if written is not None and written.out_of_reach:
-        lost += f" ({len(written.out_of_reach)} unreachable)"
-    return {
-        "title": "Failures of jobs and operations",
-        "columns": ["policy", "cuts", "jobs restarted", "storage operations given up", "storage retries"],
-        "rows": rows,
-        "note": f"acknowledged writes lost: {lost}; a wrong sum of an allreduce would have ended the run",
-    }
-
-
-def _answer(
-    found: Sequence[Group],
-    metrics: Mapping[str, float],
-    policies: Mapping[str, Routing],
-    period_s: float,
-    written: Verification | None,
-) -> str:
-    """Return the findings in sentences."""
-    sentences = [_blackout_sentence(name, found) for name in policies]
-    by_controller = [name for name, routing in policies.items() if routing.repair is Repair.REROUTE]
-    sentences += [_repair_sentence(name, metrics) for name in by_controller]
-    sentences += [_stall_sentence(found, metrics)]
-    if written is not None:
-        sentences.append(written.sentence)
-    sentences.append(f"Blackouts are resolved to {format_time(period_s)}.")
-    return " ".join(sentence for sentence in sentences if sentence)
-
-
-def _repairable(found: Sequence[Group], routing: str) -> list[Group]:
-    """Return a policy's cuts of what there is a way round."""
-    return [group for group in found if group.routing == routing and group.place is not Place.HOST_LINK]
-
-
-def _blackout_sentence(routing: str, found: Sequence[Group]) -> str:
-    flows = [group.flows["blackout_s"] for group in _repairable(found, routing) if len(group.flows)]
-    if not flows:
-        return ""
-    together = pd.concat(flows)
-    middle, worst = time_text(float(together.median())), time_text(float(together.max()))
-    return (
-        f"{routing}: a cut between switches blacks a flow out for {middle} (median of {len(together)}), "
-        f"at most {worst}."
-    )
-
-
-def _repair_sentence(routing: str, metrics: Mapping[str, float]) -> str:
-    names = [name.replace(" ", "_") for name in (*PARTS.values(), "sum")]
-    values = [metrics.get(f"{routing}.repair.{name}_p50_s") for name in names]
-    known = [value for value in values if value is not None]
-    if len(known) < len(names):
-        return ""
-    parts = " + ".join(f"{time_text(value)} to {word}" for value, word in zip(known, PARTS.values(), strict=False))
-    return f"Parts of {routing}: {parts}; sum {time_text(known[-1])} (medians)."
-
-
-def _stall_sentence(found: Sequence[Group], metrics: Mapping[str, float]) -> str:
-    """Return what steps lose to cuts: to those that outlast TCP's least timeout, and to those that do not."""
-    by_kind: dict[bool, list[pd.Series[float]]] = {True: [], False: []}
-    for group in found:
-        away_s = group.flows.groupby(["phase", "cut"], observed=True)["blackout_s"].max()
-        by_kind[bool(away_s.median() < LEAST_TIMEOUT_S)].append(group.cuts["stall_s"].dropna())
-    words = {
-        True: f"blackouts below TCP's minimum timeout ({time_text(LEAST_TIMEOUT_S)})",
-        False: "longer ones, which outlast at least one timeout",
-    }
-    parts = []
-    for kind, stalls in by_kind.items():
-        together = pd.concat(stalls) if stalls else pd.Series(dtype="float64")
-        if len(together):
-            middle, worst = time_text(float(together.median())), time_text(float(together.max()))
-            parts.append(f"behind {words[kind]} for {middle} (median), at most {worst}")
-    if not parts:
-        return ""
-    noise = time_text(metrics.get("undisturbed.stall_s", math.nan))
-    return f"A step stalls {'; '.join(parts)}; without cuts the longest exceeds the median by {noise}."
+TABLES = {
+    "cuts": Table(
+        "One row per cut of a link or switch.",
+        {
+            **common("phase"),
+            "routing": ROUTING,
+            "cut": CUT,
+            "place": PLACE,
+            "target": Column("category", NO_UNIT, "the link or switch that was cut"),
+            "duration_s": Column("float64", "s", "how long the cut was to last"),
+            "asked_s": Column("float64", "s", "time at which the kernel was asked for the cut"),
+            "carrier_s": Column("float64", "s", "time at which both ends had lost carrier"),
+            "port_s": Column("float64", "s", "time at which the controller was notified"),
+            "planned_s": Column("float64", "s", "time at which the controller had a new plan"),
+            "installed_s": Column("float64", "s", "time at which the switches had confirmed all rules"),
+            "packet_s": Column("float64", "s", "time at which probes of every flow that crosses the cut arrived again"),
+            "returned_s": Column("float64", "s", "time at which the link was back"),
+            "flows": Column("int64", "count", "flows of probes that cross the cut"),
+            "stall_s": Column(
+                "float64", "s", "longest step of the allreduce until the next cut, less the undisturbed median"
+            ),
+            "slowest_read_s": Column("float64", "s", "longest storage read until the next cut"),
+            "slowest_write_s": Column("float64", "s", "longest storage write until the next cut"),
+            "retries": Column("int64", "count", "retries of storage operations until the next cut"),
+        },
+    ),
+    "cut_flows": Table(
+        "One row per cut and flow of probes that crosses it by the plan, or that lost probes.",
+        {
+            **common("phase"),
+            "routing": ROUTING,
+            "cut": CUT,
+            "place": PLACE,
+            **common("flow"),
+            "crosses": Column("bool", NO_UNIT, "whether the planned path of the flow crosses the cut"),
+            "blackout_s": Column("float64", "s", "how long the flow received nothing"),
+            "lost_packets": Column("int64", "packets", "probes lost"),
+        },
+    ),
+}

@@ -20,15 +20,16 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
 from controllers.routing import Repair, Routing
-from experiments.lossless_soak.tables import Round, soak_checks, summarize
+from experiments.lossless_soak.summary import Round, soak_checks, summarize
 from experiments.run.config import RunConfig
+from experiments.run.jobs import started
 from experiments.run.session import Session
 from fabric.config import Strict, TimeS
 from fabric.failures.schedule import LinkFailure, Schedule
@@ -83,6 +84,11 @@ class LosslessSoakConfig(RunConfig):
     def queueings_played(self) -> tuple[Queueing, ...]:
         """The only one."""
         return (self.queueing,)
+
+    @property
+    def routings_played(self) -> tuple[Routing, ...]:
+        """Each in its turn."""
+        return tuple(Routing(repair=repair) for repair in self.repairs)
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric or each other."""
@@ -173,9 +179,5 @@ def _playing(session: Session, config: LosslessSoakConfig) -> Iterator[list[Back
     """Start flows among all compute nodes in every data lane for the time of a block."""
     stage, computes = session.stage, session.live.fabric.computes
     jobs = [BackgroundJob(stage, config.flows, computes, level=level, draws_anew=True) for level in DATA_LEVELS]
-    with ExitStack() as stack:
-        for job in jobs:
-            session.tell(f"starting flows in the service level {job.level.label}")
-            stack.callback(job.close)
-            job.start()
+    with started(session, jobs):
         yield jobs

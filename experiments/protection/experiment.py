@@ -12,4 +12,5 @@ EXPERIMENT = Experiment(
     question=QUESTION,
     config=ProtectionConfig,
     run=run_protection,
+    figures="experiments.protection.figures",
 )

@@ -14,11 +14,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from experiments.run.config import Choices, RunConfig
+from experiments.run.config import QueueingsConfig, storage_faults
 from experiments.run.jobs import hfreduce_flows, hfreduce_ranks, started
 from experiments.run.placement import RankOrder
 from experiments.run.session import PhaseOutcome, Session
 from fabric.config import TimeS
+from fabric.delivered import acknowledged_bytes
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
 from fabric.units import format_time
@@ -47,14 +48,13 @@ Depths = Annotated[list[Annotated[int, Field(ge=0)]], AfterValidator(_rising)]
 """How many batches each storage client keeps asked for, rising."""
 
 
-class ProtectionConfig(RunConfig):
+class ProtectionConfig(QueueingsConfig):
     """The loads, and how long each plays: measured is from ``warm_up`` after its begin to ``phase_time``.
 
     ``other_loads``: what flows of others offer to each NIC, beside HFReduce and storage at its configured depth.
     ``storage_depths``: in its place, how many batches each client keeps asked for, without other flows.
     """
 
-    queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.SHARED, Queueing.LANES])
     other_loads: Loads
     storage_depths: Depths = Field(default_factory=list)
     warm_up: Duration = 2.0
@@ -64,16 +64,10 @@ class ProtectionConfig(RunConfig):
     storage: StorageConfig = Field(default_factory=StorageConfig)
     background: BackgroundConfig = Field(default_factory=BackgroundConfig)
 
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Those in which all loads play; each program alone plays in the first."""
-        return tuple(self.queueings)
-
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric or each other."""
         yield from super().faults(fabric)
-        if not fabric.storages:
-            yield "topology.storage: 0 storage nodes, but the experiment protects storage; add some"
+        yield from storage_faults(fabric, "the experiment protects storage")
         if self.storage.dataloader.share == 0:
             yield "storage.dataloader.share: 0, so nobody reads, but the experiment protects reads; raise it"
         if self.warm_up >= self.phase_time:
@@ -199,7 +193,7 @@ def _phase_metrics(
     found: dict[str, float] = {}
     trees = flows[flows["service_level"] == ServiceLevel.HFREDUCE.label]
     if not trees.empty:
-        delivered = metrics.delivered_bytes(trees, from_s, until_s)
+        delivered = acknowledged_bytes(trees, from_s, until_s)
         found[HFREDUCE] = delivered / sent_fraction / (until_s - from_s)
     for kind, prefix in (("read", "read"), ("flow", "other")):
         rows = operations[operations["operation"] == kind]

@@ -12,4 +12,5 @@ EXPERIMENT = Experiment(
     question=QUESTION,
     config=RoutingIncastConfig,
     run=run_routing_incast,
+    figures="experiments.routing_incast.figures",
 )

@@ -19,8 +19,8 @@ from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
 from experiments.routing_incast.bystanders import Incast, Pair, choose_bystanders
 from experiments.routing_incast.spreading import CongestedConfig
-from experiments.routing_incast.tables import INCAST, Move, Seen, Variant, summarize
-from experiments.run.config import Choices, RunConfig
+from experiments.routing_incast.summary import INCAST, Move, Seen, Variant, summarize
+from experiments.run.config import Choices, QueueingsConfig
 from experiments.run.session import PhaseOutcome, Session
 from fabric.config import SizeBytes, Strict, TimeS, unknown_key
 from fabric.errors import ConfigError
@@ -65,7 +65,7 @@ class BystandersConfig(Strict):
         return next(level for level in DATA_LEVELS if level.label == self.service_level)
 
 
-class RoutingIncastConfig(RunConfig):
+class RoutingIncastConfig(QueueingsConfig):
     """What is played with what, and how long."""
 
     policies: Choices[Policy] = Field(default_factory=lambda: list(Policy))
@@ -76,9 +76,9 @@ class RoutingIncastConfig(RunConfig):
     congested: CongestedConfig = Field(default_factory=CongestedConfig)
 
     @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
+    def routings_played(self) -> tuple[Routing, ...]:
         """Each in its turn."""
-        return tuple(self.queueings)
+        return tuple(map(self.routing_of, self.policies))
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

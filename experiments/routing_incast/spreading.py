@@ -17,12 +17,13 @@ from traffic import metrics
 class CongestedConfig(Strict):
     """A port is congested if more than ``backlog`` waits there in more than ``share`` of a phase's samples.
 
-    A pair is a victim if its bandwidth alone is more than ``victim`` times that beside the incast.
+    A pair is slowed if its bandwidth alone is more than ``slowed`` times that beside the incast. That takes a phase
+    without the incast, and says nothing of why: victims (:mod:`fabric.stalls.victims`) are found without one.
     """
 
     backlog: Annotated[SizeBytes, Field(ge=1)] = 16 * 1024
     share: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    victim: Annotated[float, Field(ge=1, strict=False)] = 1.1
+    slowed: Annotated[float, Field(ge=1, strict=False)] = 1.1
 
 
 def deep_shares(ports: pd.DataFrame, phase: Phase, backlog_bytes: int) -> dict[str, float]:
@@ -71,8 +72,9 @@ def reader_bandwidths(reads: pd.DataFrame) -> pd.Series[float]:
     return sums["size_bytes"] / sums["time_s"]
 
 
-def slowdowns(alone: pd.DataFrame, beside: pd.DataFrame, victim: float) -> dict[str, float]:
-    """Return how many times slower readers are beside something than alone: the mean, the worst, and the victims.
+def slowdowns(alone: pd.DataFrame, beside: pd.DataFrame, slowed: float) -> dict[str, float]:
+    """Return how many times slower readers are beside something than alone: the mean, the worst, and how many
+    pairs are slowed.
 
     A reader that got nothing is not compared: it has no row that ended. Nothing if no reader can be.
     """
@@ -84,5 +86,5 @@ def slowdowns(alone: pd.DataFrame, beside: pd.DataFrame, victim: float) -> dict[
     return {
         "slowdown": float(ratios.mean()),
         "worst_slowdown": float(ratios.max()),
-        "victims": int((ratios > victim).sum()),
+        "slowed_pairs": int((ratios > slowed).sum()),
     }

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field, field_validator
 
+from controllers.planning.planner import routing_faults
 from controllers.routing import Routing
 from fabric.config import SizeBytes, Strict, TimeS, checked, unknown_key, with_overrides
 from fabric.errors import ConfigError, UsageError
@@ -89,6 +90,11 @@ class RunConfig(Strict):
         """The queueings that a run plays, the first first."""
         return (Queueing.SHARED,)
 
+    @property
+    def routings_played(self) -> tuple[Routing, ...]:
+        """The routings under which a run plays."""
+        return (self.routing,)
+
     def failure_schedule(self, fabric: Fabric) -> Schedule | None:
         """Return what happens to the fabric's links in a phase; None if nothing does. Raises ConfigError."""
         return schedule_failures(self.failures, fabric, self.seed) if self.failures else None
@@ -96,6 +102,7 @@ class RunConfig(Strict):
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what of this config does not fit its fabric."""
         yield from failure_faults(self.failures, fabric, self.seed)
+        yield from dict.fromkeys(fault for one in self.routings_played for fault in routing_faults(fabric, one))
         yield from congestion_control.faults(self.congestion_control)
         yield from queue_faults(self.queues, self.queueings_played, fabric)
         needed = round(fabric.nic_rate_bps / 8 * fabric.round_trip_s)
@@ -107,6 +114,23 @@ class RunConfig(Strict):
         """Return the TCP congestion control of each service level."""
         by_label = {level.label: level for level in ServiceLevel}
         return {by_label[label]: name for label, name in self.congestion_control.items()}
+
+
+class QueueingsConfig(RunConfig):
+    """A run that plays the same in each of several ``queueings``, in their order."""
+
+    queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.SHARED, Queueing.LANES])
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """Each in its turn; what plays alone does so in the first."""
+        return tuple(self.queueings)
+
+
+def storage_faults(fabric: Fabric, purpose: str) -> Iterator[str]:
+    """Yield that a fabric has no storage nodes, if so; ``purpose``: what they are needed for."""
+    if not fabric.storages:
+        yield f"topology.storage: 0 storage nodes, but {purpose}; add some"
 
 
 def queue_faults(queues: QueueConfig, queueings: Iterable[Queueing], fabric: Fabric) -> Iterator[str]:

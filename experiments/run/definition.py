@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.run.config import RunConfig
 from experiments.run.session import Session
+from fabric.errors import ResultError
+from fabric.tables import Table
+
+if TYPE_CHECKING:
+    from fabric.report.figures import FigureSpec
+
+HOME = Path(__file__).parents[1]
+"""The folder of the experiments that come with the program."""
 
 
 @dataclass(frozen=True)
 class Experiment:
     """One question, and the folder that answers it, by whose name it is known. ``config`` checks its YAML file and
-    ``run`` plays it in a session and returns its summary; ``see_also``: what to run after it."""
+    ``run`` plays it in a session and returns its summary; ``see_also``: what to run after it.
+
+    ``tables``: those that its results have in addition to :data:`fabric.tables.TABLES`; a run adds rows by
+    ``session.keep_frame``. ``figures``: the name of the module whose ``FIGURES`` are those that only its results have.
+    It is loaded when something is drawn, for to load what draws takes a second.
+    """
 
     folder: Path
     question: str
     config: type[RunConfig]
     run: Callable[[Session, Any], dict[str, Any]]
     see_also: str = ""
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    figures: str | None = None
 
     @property
     def name(self) -> str:
@@ -31,3 +47,19 @@ class Experiment:
     def file(self) -> Path:
         """The YAML file with its defaults."""
         return self.folder / f"{self.name}.yaml"
+
+    @property
+    def in_manifest(self) -> dict[str, str | None]:
+        """What a manifest says of it, by which :func:`experiments.registry.experiment_of` finds it again."""
+        is_ours = self.folder.parent == HOME
+        return {"experiment": self.name, "experiment_folder": None if is_ours else str(self.folder)}
+
+    def load_figures(self) -> Sequence[FigureSpec]:
+        """Return the figures that only its results have. Raises ResultError if their module cannot be loaded."""
+        if self.figures is None:
+            return ()
+        try:
+            found: Sequence[FigureSpec] = importlib.import_module(self.figures).FIGURES
+        except Exception as error:  # It may be somebody's own code; the rest of a result is good without it.
+            raise ResultError(f"{self.figures} cannot be loaded: {type(error).__name__}: {error}") from error
+        return found

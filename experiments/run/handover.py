@@ -97,6 +97,15 @@ def _replaced(target: Path) -> str:
     return f"{target}: was replaced while it was made; give --out in a directory of your own"
 
 
+def hand_over(path: Path) -> None:
+    """Give a directory and all in it to the user who called sudo, if one did. Raises ResultError if it is a link."""
+    directory = _opened(path)
+    try:
+        _hand_over(directory)
+    finally:
+        os.close(directory)
+
+
 def _hand_over(directory: int) -> None:
     """Give an open directory and all in it to the user who called sudo: of links, the links themselves."""
     owner = _owner()

@@ -18,7 +18,7 @@ def started(session: Session, jobs: Sequence[Job]) -> Iterator[None]:
     """Start jobs for the time of a block, in their order."""
     with ExitStack() as stack:
         for job in jobs:
-            session.tell(f"starting {job.level.label}")
+            session.tell(f"starting {job.name}")
             stack.callback(job.close)
             job.start()
         yield

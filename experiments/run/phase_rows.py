@@ -32,6 +32,7 @@ def failure_row(phase: str, change: LinkChange) -> dict[str, Any]:
         "asked_s": change.asked_s,
         "done_s": change.done_s,
         "waiting_packets": change.waiting_packets,
+        "causes": ", ".join(map(str, change.causes)),
     }
 
 

@@ -58,7 +58,7 @@ class _Loads:
     """The ports on the ways between any two nodes, as indices, and each port's expected share of the flows."""
 
     def __init__(self, fabric: Fabric, plan: RoutePlan, nodes: Sequence[NodeId]) -> None:
-        nics = {node: fabric.nics_of[node][0] for node in nodes}
+        nics = fabric.nics_in_common(nodes)
         paths = {(a, b): path_load(plan, fabric, nics[a], nics[b]) for a in nodes for b in nodes if a != b}
         self.ports = sorted({port for path in paths.values() for port in path})
         places = {port: place for place, port in enumerate(self.ports)}

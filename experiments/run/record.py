@@ -15,7 +15,7 @@ from fabric.measure.fidelity import Verdict
 from fabric.metrics import metrics_frame
 from fabric.model.encoding import fabric_as_json
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
-from fabric.results import FORMAT_VERSION, TABLES, ResultWriter
+from fabric.results import FORMAT_VERSION, ResultWriter
 from fabric.world.engine import started_at
 from fabric.world.engines import current_engine
 
@@ -25,15 +25,18 @@ _LIBRARIES = ("mininet", "ryu", "eventlet", "numpy", "scapy", "pandas")
 def write_run(
     run: Session,
     writer: ResultWriter,
-    experiment: str,
+    experiment: Mapping[str, str | None],
     config: dict[str, Any],
     summary: dict[str, Any],
     command: Sequence[str],
 ) -> Verdict:
-    """Write the run's files and return its verdict; ``command``: by what it was asked for."""
+    """Write the run's files and return its verdict.
+
+    ``experiment``: what the manifest says of it; ``command``: by what the run was asked for.
+    """
     verdict = run.judge()
     run.keep_frame("metrics", metrics_frame(summary["metrics"], _job_names(summary)))
-    for name in TABLES:
+    for name in writer.tables:
         writer.write_table(name, run.table(name))
     writer.write_yaml("config.yaml", config)
     writer.write_json("fabric.json", fabric_as_json(run.live.fabric))
@@ -47,12 +50,14 @@ def _job_names(summary: Mapping[str, Any]) -> set[str]:
     return {*summary.get("jobs", ()), *(level.label for level in ServiceLevel)}
 
 
-def _manifest(run: Session, experiment: str, verdict: Verdict, command: Sequence[str]) -> dict[str, Any]:
+def _manifest(
+    run: Session, experiment: Mapping[str, str | None], verdict: Verdict, command: Sequence[str]
+) -> dict[str, Any]:
     """Return the manifest of a run that has ended; ``command``: by what it was asked for."""
     fabric = run.live.fabric
     return {
         "format_version": FORMAT_VERSION,
-        "experiment": experiment,
+        **experiment,
         "engine": current_engine().name,
         "seed": run.settings.seed,
         "repeatable_with": current_engine().repeatable_with(),

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 
-from fabric.results import TABLES, TIME_COLUMNS, empty_table
+from fabric.errors import ResultError
+from fabric.results import TIME_COLUMNS
+from fabric.tables import TABLES, Table
 from traffic.job import Records
 
 
 class RunTables:
-    """Tables of :data:`fabric.results.TABLES`. ``origin`` is the run's time zero (``time.monotonic()``)."""
+    """Tables of :data:`fabric.tables.TABLES`, and ``own``: those of the experiment. ``origin`` is the run's time zero
+    (``time.monotonic()``)."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: Mapping[str, Table] = MappingProxyType({})) -> None:
         self.origin = time.monotonic()
+        self._known = {**TABLES, **own}
         self._frames: dict[str, list[pd.DataFrame]] = {}
 
     def keep_frame(self, name: str, frame: pd.DataFrame) -> None:
-        """Add rows, whose times are already seconds of the run, to a table."""
+        """Add rows to a table; times are already seconds of the run. Raises ResultError if there is no such table."""
+        if name not in self._known:
+            raise ResultError(f"table {name}: is not declared; give it to the experiment's tables")
         self._frames.setdefault(name, []).append(frame)
 
     def keep_rows(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows, whose times are ``time.monotonic()``, to a table."""
         if rows:
-            frame = pd.DataFrame(rows, columns=list(TABLES[name]))
+            frame = pd.DataFrame(rows, columns=list(self._known[name].columns))
             for column in TIME_COLUMNS:
                 if column in frame:
                     frame[column] -= self.origin
@@ -40,4 +47,4 @@ class RunTables:
     def table(self, name: str) -> pd.DataFrame:
         """Return all rows of a table so far."""
         frames = [frame for frame in self._frames.get(name, []) if not frame.empty]
-        return pd.concat(frames, ignore_index=True) if frames else empty_table(name)
+        return pd.concat(frames, ignore_index=True) if frames else self._known[name].empty()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 
 import pandas as pd
 
@@ -28,7 +29,8 @@ from fabric.measure.frames import cores_frame, machine_frame, ports_frame, stall
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.sampling import Series
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
-from fabric.results import Phase, empty_table
+from fabric.results import Phase
+from fabric.tables import TABLES, Table
 from fabric.world.agents import AgentPool
 from fabric.world.engines import current_engine
 from traffic.job import Job, Records, Stage
@@ -75,7 +77,7 @@ class PhaseOutcome:
     faults: FaultReport = field(default_factory=FaultReport)
     routing: Routing = field(default_factory=Routing)
     moves: tuple[Moved, ...] = ()
-    cores: pd.DataFrame = field(default_factory=lambda: empty_table("cores"))
+    cores: pd.DataFrame = field(default_factory=lambda: TABLES["cores"].empty())
     full_queues: Sequence[FullQueue] = ()
     cpu: CpuUse | None = None
     began_s: float = 0.0
@@ -120,9 +122,18 @@ class Session:
     _meter: PhaseMeter = field(init=False)
 
     @classmethod
-    def of(cls, config: RunConfig, live: LiveFabric, pool: AgentPool, tell: Tell, progress: Progress) -> Session:
-        """Return the run that a config asks for, on a fabric that is up."""
-        return cls(live, pool, RunSettings.of(config), tell, progress, config.failure_schedule(live.fabric))
+    def of(
+        cls,
+        config: RunConfig,
+        live: LiveFabric,
+        pool: AgentPool,
+        tell: Tell,
+        progress: Progress,
+        own_tables: Mapping[str, Table] = MappingProxyType({}),
+    ) -> Session:
+        """Return the run that a config asks for, on a fabric that is up; ``own_tables``: those of its experiment."""
+        schedule, tables = config.failure_schedule(live.fabric), RunTables(own_tables)
+        return cls(live, pool, RunSettings.of(config), tell, progress, schedule, _tables=tables)
 
     def __post_init__(self) -> None:
         self._meter = PhaseMeter(self.live, self.pool, self.settings.sample_period_s)
@@ -285,7 +296,7 @@ class Session:
         self.keep_frame("waits", waits_frame(series, ports, plan, self.origin))
 
     def keep_frame(self, name: str, frame: pd.DataFrame) -> None:
-        """Add rows, whose times are already seconds of the run, to a table."""
+        """Add rows to a table; times are already seconds of the run. Raises ResultError if there is no such table."""
         self._tables.keep_frame(name, frame)
 
     def table(self, name: str) -> pd.DataFrame:

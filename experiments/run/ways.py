@@ -12,11 +12,12 @@ from controllers.planning.paths import nics_for, planned_paths
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Moves, plan_routes
 from controllers.routing import Policy, Routing
-from fabric.model.identity import NodeId
+from fabric.delivered import Flow
+from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Nic
 from fabric.stalls.congestion_trees import PortLane
-from fabric.stalls.victims import Flow, Way
+from fabric.stalls.victims import Way
 
 _LEVELS = {level.label: level for level in ServiceLevel}
 
@@ -71,15 +72,19 @@ class WayFinder:
         moved: Moves = {(move.leaf, move.ip): move.port for move in self.moves[:moves]}
         return tuple(
             tuple(PortLane(str(port), lane) for port in path)
-            for nics in self._nics(flow)
+            for nics in nics_of_flow(self.fabric, flow)
             for path, _ in planned_paths(plan, self.fabric, *nics, moved)
         )
 
-    def _nics(self, flow: Flow) -> list[tuple[Nic, Nic]]:
-        """Return the NICs at either end: storage nodes talk to each other in all of their zones."""
-        source, sink = self.fabric.host_named(flow.host), self.fabric.host_named(flow.peer)
-        in_zones = [(nic, self.fabric.nic_in_zone(sink, nic.zone)) for nic in self.fabric.nics_of[source]]
-        return [(nic, peer) for nic, peer in in_zones if peer is not None] or [nics_for(self.fabric, source, sink)]
+
+def nics_of_flow(fabric: Fabric, flow: Flow) -> list[tuple[Nic, Nic]]:
+    """Return the NICs at either end of a flow: storage nodes talk to each other in all of their zones."""
+    source, sink = fabric.host_named(flow.host), fabric.host_named(flow.peer)
+    if source.role is not sink.role or source.role is not Role.STORAGE:
+        return [nics_for(fabric, source, sink)]
+    nics = {nic.zone: nic for nic in reversed(fabric.nics_of[source])}
+    in_zones = [(nic, fabric.nic_in_zone(sink, zone)) for zone, nic in sorted(nics.items())]
+    return [(nic, peer) for nic, peer in in_zones if peer is not None]
 
 
 @lru_cache(maxsize=2)

@@ -12,4 +12,5 @@ EXPERIMENT = Experiment(
     question=QUESTION,
     config=SharedClusterConfig,
     run=run_shared_cluster,
+    figures="experiments.shared_cluster.figures",
 )

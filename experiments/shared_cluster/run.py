@@ -7,20 +7,23 @@ their own, and share links, lanes and storage nodes. The same jobs, seeds and ro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from itertools import combinations
 from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field
 
+from controllers.planning.paths import path_load
 from experiments.run.config import RunConfig
 from experiments.run.job_config import Allocation, AnyJobConfig, PlacedJob, ProgramJobConfig, job_faults, place_jobs
 from experiments.run.job_metrics import collective_medians, sent_by_port
+from experiments.run.jobs import started
 from experiments.run.session import PhaseOutcome, Session
+from experiments.run.ways import nics_of_flow
 from fabric.config import TimeS
+from fabric.delivered import Flow, delivered
 from fabric.model.lanes import Queueing
-from fabric.model.network import Fabric
+from fabric.model.network import Fabric, Port
 from fabric.units import format_time
 from traffic import metrics
 from traffic.programs.job import ENDED, STOPPED
@@ -59,11 +62,7 @@ def run_shared_cluster(session: Session, config: SharedClusterConfig) -> dict[st
     """Play each job alone, then all on their timeline; return the summary."""
     placed = place_jobs(config.jobs, session.stage, session.live.plan, config.allocation)
     session.use_queueing(config.queueing)
-    with ExitStack() as stack:
-        for one in placed:
-            session.tell(f"starting {one.name} on {len(one.nodes)} nodes")
-            stack.callback(one.job.close)
-            one.job.start()
+    with started(session, [one.job for one in placed]):
         for one in placed:
             session.run_phase(alone(one.name), f"{one.name} alone", [one.job], config.alone_time)
         windows = [window for one in placed for window in one.windows()]
@@ -96,7 +95,27 @@ def summarize(session: Session, placed: list[PlacedJob], together: PhaseOutcome)
         "jobs": [one.name for one in placed],
         "metrics": values,
         "tables": [_jobs_table(session, placed, found, slowdowns), sharing_table(session, placed, together)],
+        "timeline": [TOGETHER],
+        "slowdowns": _described_slowdowns(placed, found, slowdowns),
+        "port_shares": port_shares(session, placed, together),
     }
+
+
+def _described_slowdowns(
+    placed: list[PlacedJob], found: dict[str, dict[str, dict[str, float]]], slowdowns: dict[str, float | None]
+) -> list[dict[str, Any]]:
+    """Return what the figure of slowdowns shows of each job."""
+    speeds = {one.name: [speed_of(found[phase][one.name]) for phase in (alone(one.name), TOGETHER)] for one in placed}
+    return [
+        {
+            "job": job,
+            "slowdown": slowdowns[job],
+            "alone_Bps": before and before[1],
+            "together_Bps": after and after[1],
+            "measure": (before or after or ("nothing", 0.0))[0].removesuffix("_Bps").replace(".", " "),
+        }
+        for job, (before, after) in speeds.items()
+    ]
 
 
 def job_metrics(session: Session, one: PlacedJob, phase: str) -> dict[str, float]:
@@ -224,6 +243,40 @@ def overlap_s(session: Session, a: str, b: str) -> float:
     jobs = session.table("jobs")
     first, second = (_spans(_of(jobs, TOGETHER, name)) for name in (a, b))
     return sum(max(0.0, min(x[1], y[1]) - max(x[0], y[0])) for x in first for y in second)
+
+
+def port_shares(session: Session, placed: list[PlacedJob], together: PhaseOutcome) -> list[dict[str, Any]]:
+    """Return what part of its rate each job took at ports of switches that several used, over the phase: what each of
+    its flows delivered, by the routes in use. ``sent`` is all that the port sent, headers and acknowledgements too."""
+    phase = together.phase
+    flows, operations = session.table("flows"), session.table("operations")
+    taken: dict[Port, dict[str, float]] = {}
+    for one in placed:
+        own = [table[table["job"] == one.name] for table in (flows, operations)]
+        for flow, growth in delivered(own[0], own[1], phase):
+            rate_bps = 8 * float(growth.counted_bytes[-1] - growth.counted_bytes[0]) / (phase.ended_s - phase.started_s)
+            for port, part in _way_shares(session, flow).items():
+                shares = taken.setdefault(port, {})
+                share = part * rate_bps / session.live.fabric.link_at[port].rate_bps
+                shares[one.name] = shares.get(one.name, 0.0) + share
+    used = port_use(session, together)
+    found = [
+        {"port": str(port), "sent": used.get(str(port), 0.0), "jobs": shares}
+        for port, shares in taken.items()
+        if port.node.is_switch and len(shares) > 1
+    ]
+    return sorted(found, key=lambda one: (-float(one["sent"]), str(one["port"])))
+
+
+def _way_shares(session: Session, flow: Flow) -> dict[Port, float]:
+    """Return what part of a flow each port sends, by the routes in use; alike over all NICs that it may use."""
+    live = session.live
+    nics = nics_of_flow(live.fabric, flow)
+    found: dict[Port, float] = {}
+    for pair in nics:
+        for port, part in path_load(live.plan, live.fabric, *pair).items():
+            found[port] = found.get(port, 0.0) + part / len(nics)
+    return found
 
 
 def _spans(rows: pd.DataFrame) -> list[tuple[float, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from experiments.validation.bench import Bench
 from experiments.validation.blame import links_of
 from experiments.validation.expectations import busiest_flows, fair_goodputs_bps
 from experiments.validation.findings import Fault, FaultKind, TestResult, not_run, tested, undecided
-from experiments.validation.rounds import Pair, Path, all_to_all
+from experiments.validation.rounds import Pair, Path, all_to_all_in
 from fabric.errors import TrafficError
 from fabric.measure.census import Conservation, conservation, lane_counters, take_census
 from fabric.measure.fidelity import UNACCOUNTED
@@ -58,7 +59,7 @@ def load_that_fits(
     room = queue_bytes // fabric.frame_bytes
     most = _MOST_FLOWS
     while True:
-        flows, each = all_to_all(nics, most)
+        flows, each = all_to_all_in(fabric, nics, most)
         turns = in_turns(flows, fabric, path_of, budget)[:_MOST_TURNS]
         busiest = max(busiest_flows([path_of(flow) for flow in turn]) for turn in turns)
         if busiest <= room or each == 1:
@@ -110,7 +111,8 @@ class AllToAllTest:
         total_bps = sum(goodput.values()) / len(turns)
         bound_bps = sum(share for turn in paths for share in fair_goodputs_bps(fabric, turn)) / len(turns)
         slowest = min(goodput, key=lambda flow: goodput[flow])
-        others = "every other" if load.each == len(nics) - 1 else f"{load.each} others each, evenly spread,"
+        whole = max(Counter(map(fabric.network_of, nics)).values()) - 1
+        others = "every other" if load.each == whole else f"{load.each} others each, evenly spread,"
         lines = [
             f"{len(nics)} compute NICs to {others} at once{_turns_in_words(len(turns))}: {len(goodput)} flows, "
             f"{max(busiest_flows(turn) for turn in paths)} on one link",

@@ -66,6 +66,16 @@ def rounds(
     return made
 
 
+def all_to_all_in(fabric: Fabric, nics: Sequence[Nic], most: int) -> tuple[list[Pair], int]:
+    """Return :func:`all_to_all` of the NICs of each network, without pairs that do not reach each other."""
+    networks: dict[int, list[Nic]] = {}
+    for nic in nics:
+        networks.setdefault(fabric.network_of(nic), []).append(nic)
+    made = [all_to_all(members, most * len(members) // len(nics)) for members in networks.values()]
+    pairs = [pair for flows, _ in made for pair in flows if fabric.reaches(*pair)]
+    return pairs, max(each for _, each in made)
+
+
 def all_to_all(nics: Sequence[Nic], most: int) -> tuple[list[Pair], int]:
     """Return flows from every NIC to others, as many to each, and to how many others: all, or what ``most`` allows.
 

@@ -14,7 +14,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,13 @@ from mininet.net import Mininet
 from mininet.node import OVSSwitch
 
 from fabric.emulation import openvswitch, uncharging
+from fabric.emulation.host_routes import goes_by_source, routes_by_destination
 from fabric.emulation.mininet_nodes import BuiltLink, FabricHost, FabricSwitch, PromptInGuest
 from fabric.emulation.openvswitch import OpenVSwitch
 from fabric.errors import EmulationError
-from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT, STORAGE_ADDRESS_OFFSET, NodeId
+from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT, NodeId
 from fabric.model.lanes import LanePlan
-from fabric.model.network import Fabric, Link, Nic, Port
+from fabric.model.network import ADDRESSES, Fabric, Link, Port
 from fabric.queueing import lossless
 from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
 from fabric.world import inside, limits, netlink, netns
@@ -193,9 +194,15 @@ def build_with_stock_mininet(fabric: Fabric) -> float:
 
 
 def _names(fabric: Fabric) -> dict[str, str]:
-    """Return each host's name with its first NIC's address, and ``st042.z1`` for each NIC of dual-homed ones."""
-    names = {host.name: fabric.nics_of[host][0].ip for host in fabric.hosts}
-    return names | {f"{nic.node}.z{nic.zone}": nic.ip for nic in fabric.nics if len(fabric.nics_of[nic.node]) > 1}
+    """Return each host's name with its first NIC's address, and a name for each NIC of those that have several:
+    ``st042.z1`` for the one in a zone, or ``z0h007.nic1``."""
+    names = {}
+    for host, nics in fabric.nics_of.items():
+        names[host.name] = nics[0].ip
+        by_zone = len({nic.zone for nic in nics}) == len(nics)
+        for nic in nics if len(nics) > 1 else ():
+            names[f"{host}.z{nic.zone}" if by_zone else f"{host}.nic{nic.port.number}"] = nic.ip
+    return names
 
 
 def _greet(fabric: Fabric, host: NodeId) -> None:
@@ -261,9 +268,8 @@ def _mac_of(fabric: Fabric, port: Port, indices: dict[Port, int]) -> str:
 
 def _configure_host(fabric: Fabric, host: NodeId, indices: dict[Port, int], neighbours: list[tuple[str, str]]) -> None:
     nics = fabric.nics_of[host]
-    requests = [netlink.link_state(1, "lo", up=True)]
+    requests = [netlink.link_state(1, "lo", up=True), *_nic_requests(fabric, host, indices)]
     for nic in nics:
-        requests += _nic_requests(fabric, nic, indices[nic.port], is_only=len(nics) == 1)
         requests += [netlink.neighbour(indices[nic.port], ip, mac) for ip, mac in neighbours if ip != nic.ip]
     path = netns.netns_path(host.name)
     with netns.inside(path):
@@ -272,15 +278,26 @@ def _configure_host(fabric: Fabric, host: NodeId, indices: dict[Port, int], neig
         link.send(requests)
 
 
-def _nic_requests(fabric: Fabric, nic: Nic, index: int, is_only: bool) -> list[Request]:
-    """Return a NIC's address and routes: everything over an only NIC, else each zone over the NIC in it."""
-    name = nic.port.interface
-    requests = [netlink.address(index, name, nic.ip, 32), netlink.link_state(index, name, up=True)]
-    if is_only:
-        return [*requests, netlink.route(index, name, "10.0.0.0", 8, nic.ip)]
-    for first in (nic.zone, nic.zone + STORAGE_ADDRESS_OFFSET):
-        requests.append(netlink.route(index, name, f"10.{first}.0.0", 16, nic.ip))
-    return requests
+def _nic_requests(fabric: Fabric, host: NodeId, indices: dict[Port, int]) -> Iterator[Request]:
+    """Yield what gives a host's NICs their addresses and routes."""
+    routes = routes_by_destination(fabric, host)
+    by_source = goes_by_source(fabric, host)
+    for nic in fabric.nics_of[host]:
+        index, name = indices[nic.port], nic.port.interface
+        yield netlink.address(index, name, nic.ip, 32)
+        yield netlink.link_state(index, name, up=True)
+        for network, by in routes:
+            if by == nic:
+                yield netlink.route(index, name, *_split(network), nic.ip)
+        if by_source:
+            table = 1 + nic.port.number
+            yield netlink.route(index, name, *_split(str(ADDRESSES)), nic.ip, table)
+            yield netlink.rule_from(nic.ip, table)
+
+
+def _split(network: str) -> tuple[str, int]:
+    address, _, bits = network.partition("/")
+    return address, int(bits)
 
 
 def _switch_off_offloads(interfaces: Sequence[str]) -> None:

@@ -174,13 +174,13 @@ class _Placed:
 def schedule_failures(configs: Sequence[FailureConfig], fabric: Fabric, seed: int) -> Schedule:
     """Return what a ``failures`` list comes to on a fabric. Raises ConfigError with every fault at once.
 
-    The same arguments give the same schedule; each line draws its jitter by itself.
+    The same arguments give the same schedule; each line draws its jitter by itself. Its number is its failures' cause.
     """
     faults: list[str] = []
     placed: list[_Placed] = []
     for number, config in enumerate(configs):
         try:
-            placed += _placed(f"failures.{number}", config, fabric, random.Random(f"{seed}/failures/{number}"))
+            placed += _placed(number, config, fabric, random.Random(f"{seed}/failures/{number}"))
         except ValueError as error:
             faults.append(f"failures.{number}.{error}")
     faults += _contradictions(placed)
@@ -197,10 +197,10 @@ def failure_faults(configs: Sequence[FailureConfig], fabric: Fabric, seed: int) 
         yield from error.faults
 
 
-def _placed(key: str, config: FailureConfig, fabric: Fabric, rng: random.Random) -> list[_Placed]:
+def _placed(number: int, config: FailureConfig, fabric: Fabric, rng: random.Random) -> list[_Placed]:
     links = links_of(config, fabric)
     return [
-        _Placed(key, LinkFailure(link, began_s, ended_s, config.state))
+        _Placed(f"failures.{number}", LinkFailure(link, began_s, ended_s, config.state, (number,)))
         for began_s, ended_s in config.times_s(rng)
         for link in links
     ]

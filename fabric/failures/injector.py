@@ -64,6 +64,7 @@ class LinkChange:
     asked_s: float
     done_s: float
     waiting_packets: int
+    causes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,7 @@ class _Hands:
             for port in link.ports:
                 self._socket(port)
         self._states: dict[Link, LinkState] = {}
+        self._causes: dict[Link, tuple[int, ...]] = {}
         self._programs: dict[Port, LossProgram] = {}
         self._install_programs([event.link for event in schedule.events if event.state.loss_fraction])
         self._changes: list[LinkChange] = []
@@ -262,8 +264,9 @@ class _Hands:
         done = time.monotonic()
         for event in events:
             waiting = sum(self._waiting.get(port, 0) for port in event.link.ports)
-            self._changes.append(LinkChange(event.link, event.state, due, asked, done, waiting))
+            self._changes.append(LinkChange(event.link, event.state, due, asked, done, waiting, event.causes))
             was_up, self._states[event.link] = self._state(event.link).up, event.state
+            self._causes[event.link] = event.causes
             if event.state.up and not was_up:
                 self._watch.after_return(event.link)
 
@@ -306,7 +309,7 @@ class _Hands:
     def restored(self) -> FaultReport:
         """Make every link whole and return what happened."""
         broken = [link for link, state in self._states.items() if state != WHOLE]
-        events = [LinkEvent(0.0, link, WHOLE) for link in broken]
+        events = [LinkEvent(0.0, link, WHOLE, self._causes[link]) for link in broken]
         self._waiting = {}
         self.apply(events, time.monotonic())
         by_loss = {port: program.lost()[0] for port, program in self._programs.items()}

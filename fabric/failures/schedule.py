@@ -37,21 +37,30 @@ DOWN = LinkState(up=False)
 
 @dataclass(frozen=True)
 class LinkFailure:
-    """A link in a state from ``began_s`` until ``ended_s``, which is ``math.inf`` for a failure that stays."""
+    """A link in a state from ``began_s`` until ``ended_s``, which is ``math.inf`` for a failure that stays.
+
+    ``causes``: what it is part of, by the numbers that whoever makes the schedule gives it: a cut, a line of a config.
+    """
 
     link: Link
     began_s: float
     ended_s: float
     state: LinkState = DOWN
+    causes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class LinkEvent:
-    """From ``at_s`` on, ``link`` is in ``state``."""
+    """From ``at_s`` on, ``link`` is in ``state``.
+
+    ``causes`` are those of the failures that begin or end with it. One that ends during another of the same kind
+    changes nothing then: it ends with the link's next event.
+    """
 
     at_s: float
     link: Link
     state: LinkState
+    causes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,12 +96,13 @@ class Schedule:
 
 def _events(link: Link, failures: list[LinkFailure]) -> Iterator[LinkEvent]:
     times = {failure.began_s for failure in failures} | {failure.ended_s for failure in failures}
-    before = WHOLE
+    before, before_s = WHOLE, -math.inf
     for at_s in sorted(times - {math.inf}):
         state = composed([one.state for one in failures if one.began_s <= at_s < one.ended_s])
         if state != before:
-            yield LinkEvent(at_s, link, state)
-        before = state
+            new = [one for one in failures if one.began_s == at_s or before_s < one.ended_s <= at_s]
+            yield LinkEvent(at_s, link, state, tuple(sorted({cause for one in new for cause in one.causes})))
+            before, before_s = state, at_s
 
 
 def composed(states: Iterable[LinkState]) -> LinkState:

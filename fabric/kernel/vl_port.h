@@ -9,9 +9,8 @@
 #define VL_PORT_H
 
 #include <linux/skbuff.h>
-#include <net/pkt_sched.h>
+#include <net/sch_generic.h>
 
-#include "sch_vl.h"
 #include "vl_arbiter.h"
 #include "vl_link.h"
 #include "vl_options.h"
@@ -45,159 +44,21 @@ struct vl_frame {		/* what qdisc_skb_cb has room for */
 	u8 lane;
 } __packed __aligned(4);
 
-static struct vl_frame *vl_frame_of(const struct sk_buff *frame)
+static inline struct vl_frame *vl_frame_of(const struct sk_buff *frame)
 {
 	BUILD_BUG_ON(sizeof(struct vl_frame) > QDISC_CB_PRIV_LEN);
 	return (struct vl_frame *)qdisc_skb_cb(frame)->data;
 }
 
-static bool vl_is_controlled(const struct vl_sched *q, u8 lane)
+static inline bool vl_is_controlled(const struct vl_sched *q, u8 lane)
 {
-	return q->link->mode != VL_LOSSY && lane != VL_MANAGEMENT;
-}
-
-/* Returns the lanes that can send at that moment, and tells those that lack room and when that may change. */
-static u32 vl_ready_lanes(struct vl_sched *q, u64 at_ns, u32 *bytes, u32 *blocked, u64 *change_ns)
-{
-	unsigned long lanes = q->waiting, flags;
-	u32 ready = 0;
-	int lane;
-
-	*blocked = 0;
-	*change_ns = U64_MAX;
-	spin_lock_irqsave(&q->link->lock, flags);
-	vl_advance(q->link, at_ns);
-	for_each_set_bit(lane, &lanes, VL_LANES) {
-		const struct sk_buff *first = skb_peek(&q->lanes[lane].frames);
-
-		bytes[lane] = qdisc_pkt_len(first);
-		if (vl_frame_of(first)->at_ns > at_ns)
-			*change_ns = min(*change_ns, vl_frame_of(first)->at_ns);
-		else if (vl_has_room(q->link, lane, bytes[lane]))
-			ready |= BIT(lane);
-		else
-			*blocked |= BIT(lane);
-	}
-	if (*blocked)
-		*change_ns = min(*change_ns, vl_next_news_ns(q->link));
-	q->link->waiting = *blocked && !ready;
-	spin_unlock_irqrestore(&q->link->lock, flags);
-	return ready;
-}
-
-static void vl_note_stalls(struct vl_sched *q, u32 blocked, u64 at_ns)
-{
-	unsigned long lanes = q->config.lanes;
-	int lane;
-
-	for_each_set_bit(lane, &lanes, VL_LANES) {
-		if (!(blocked & BIT(lane)))
-			q->lanes[lane].stalled_since_ns = 0;
-		else if (!q->lanes[lane].stalled_since_ns) {
-			q->lanes[lane].stalled_since_ns = at_ns;
-			q->lanes[lane].stalls++;
-		}
-	}
-}
-
-static void vl_add_stalled_time(struct vl_sched *q, u32 blocked, u64 duration_ns)
-{
-	unsigned long lanes = blocked;
-	int lane;
-
-	for_each_set_bit(lane, &lanes, VL_LANES)
-		q->lanes[lane].stalled_ns += duration_ns;
-}
-
-static struct sk_buff *vl_take_first(struct vl_sched *q, u8 lane)
-{
-	struct sk_buff *frame = __skb_dequeue(&q->lanes[lane].frames);
-
-	q->lanes[lane].bytes -= qdisc_pkt_len(frame);
-	if (skb_queue_empty(&q->lanes[lane].frames))
-		q->waiting &= ~BIT(lane);
-	return frame;
-}
-
-/* Keeps the wire busy for as long as a frame takes, to the fraction of a ns as long as frames follow each other. */
-static void vl_occupy(struct vl_sched *q, u32 bytes, u64 start_ns)
-{
-	u64 rest = start_ns > q->free_ns ? 0 : q->rest;
-
-	q->free_ns = start_ns + div64_u64_rem((u64)bytes * 8 * NSEC_PER_SEC + rest, q->config.port.rate_bps, &q->rest);
-}
-
-/* Settles the records of a frame that is being sent; returns the one that it takes to the other end, or NULL. */
-static struct vl_record *vl_settle(struct vl_sched *q, struct vl_record *record, u64 arrival_ns)
-{
-	unsigned long flags;
-
-	if (!record)
-		return NULL;
-	if (record->input)
-		vl_release(record->input, q->free_ns);
-	record->input = NULL;
-	if (!vl_is_controlled(q, record->lane)) {
-		vl_record_free(record);
-		return NULL;
-	}
-	spin_lock_irqsave(&q->link->lock, flags);
-	vl_take(q->link, record, arrival_ns);
-	spin_unlock_irqrestore(&q->link->lock, flags);
-	return record;
-}
-
-static void vl_start(struct vl_sched *q, u8 lane, u64 start_ns)
-{
-	struct sk_buff *frame = vl_take_first(q, lane);
-	u64 arrival_ns;
-
-	vl_occupy(q, qdisc_pkt_len(frame), start_ns);
-	arrival_ns = max(q->free_ns + q->config.port.delay_ns, q->last_arrival_ns);
-	q->last_arrival_ns = arrival_ns;
-	vl_frame_of(frame)->record = vl_settle(q, vl_frame_of(frame)->record, arrival_ns);
-	vl_frame_of(frame)->at_ns = arrival_ns;
-	skb_orphan(frame);	/* As a network card does: what waits counts as its socket's, what is sent does not. */
-	__skb_queue_tail(&q->under_way, frame);
-	q->under_way_bytes += qdisc_pkt_len(frame);
+	return q->link->mode != VL_LOSSY && lane != VL_MANAGEMENT_LANE;
 }
 
 /* Sends all that can start by now. Returns when to look again, U64_MAX: when something comes. */
-static u64 vl_send(struct vl_sched *q, u64 now_ns)
-{
-	u32 bytes[VL_LANES], ready, blocked;
-	u64 at_ns, change_ns, until_ns;
+u64 vl_send(struct vl_sched *q, u64 now_ns);
 
-	while (q->waiting) {
-		at_ns = max(q->free_ns, q->decided_ns);
-		if (at_ns > now_ns)
-			return at_ns;
-		ready = vl_ready_lanes(q, at_ns, bytes, &blocked, &change_ns);
-		vl_note_stalls(q, blocked, at_ns);
-		if (ready) {
-			vl_start(q, vl_arbitrate(&q->arbiter, ready, bytes), at_ns);
-			continue;
-		}
-		until_ns = min(change_ns, now_ns);
-		vl_add_stalled_time(q, blocked, until_ns - at_ns);
-		q->decided_ns = until_ns;
-		if (change_ns > now_ns)
-			return change_ns;
-	}
-	return U64_MAX;
-}
-
-static void vl_wake(struct vl_sched *q, u64 at_ns)
-{
-	unsigned long flags;
-
-	if (!skb_queue_empty(&q->under_way))
-		at_ns = min(at_ns, vl_frame_of(skb_peek(&q->under_way))->at_ns);
-	if (at_ns == U64_MAX)
-		return;
-	spin_lock_irqsave(&q->link->lock, flags);
-	vl_wake_at(q->link, at_ns);
-	spin_unlock_irqrestore(&q->link->lock, flags);
-}
+/* Has the qdisc run at that time, or when something under way arrives, whichever is first. */
+void vl_wake(struct vl_sched *q, u64 at_ns);
 
 #endif

@@ -56,7 +56,7 @@ from fabric.measure.machine_checks import (
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.verdict import EXIT_CODE_INVALID, Check, Status, Verdict, worst_of_phases
 from fabric.model.lanes import PortLane
-from fabric.results import empty_table
+from fabric.tables import TABLES
 from fabric.world.datapath import Datapath
 from fabric.world.engine import Engine
 from fabric.world.engines import NAMESPACE
@@ -79,7 +79,7 @@ class PhaseEvidence:
     conservation: Conservation
     machine: pd.DataFrame
     seconds: float
-    cores: pd.DataFrame = field(default_factory=lambda: empty_table("cores"))
+    cores: pd.DataFrame = field(default_factory=lambda: TABLES["cores"].empty())
     full_queues: Sequence[FullQueue] = ()
     cpu: CpuUse | None = None
 

@@ -12,7 +12,7 @@ from fabric.measure.input_wait import least_waits_s, waiting_packets
 from fabric.measure.sampling import CORES, STALLS, Series
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Port
-from fabric.results import TABLES, empty_table
+from fabric.tables import TABLES
 
 
 def ports_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: LanePlan, origin: float) -> pd.DataFrame:
@@ -41,7 +41,7 @@ def ports_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: Lan
 def stalls_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: LanePlan, origin: float) -> pd.DataFrame:
     """Return a series of lossless queues as rows of the ``stalls`` table; no rows for others."""
     if series.stalls is None:
-        return empty_table("stalls")
+        return TABLES["stalls"].empty()
     names = {lane.number: lane.name for lane in plan.lanes}
     columns = [place for place, (number, index, _) in enumerate(series.keys) if (number, index) in ports]
     keys = [series.keys[place] for place in columns]
@@ -72,7 +72,7 @@ def waits_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: Lan
             "waiting_bytes": waits["bytes"].astype(np.int64),
         }
     )
-    return found.astype(TABLES["waits"])
+    return found.astype(TABLES["waits"].dtypes)
 
 
 def _places(waits: npt.NDArray[np.void], index: str) -> list[tuple[int, int]]:

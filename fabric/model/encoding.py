@@ -16,6 +16,7 @@ def fabric_to_json(fabric: Fabric) -> dict[str, Any]:
     return values | {
         "nodes": [node.name for node in fabric.nodes],
         "links": [[str(link.a), str(link.b), link.rate_bps, link.tier.value, link.delay_ns] for link in fabric.links],
+        "addresses": {str(port): address for port, address in fabric.addresses},
     }
 
 
@@ -24,8 +25,9 @@ def fabric_from_json(data: Any, source: str) -> Fabric:
     try:
         links = tuple(_link(*values) for values in data["links"])
         nodes = tuple(NodeId.parse(name) for name in data["nodes"])
-        return Fabric(**{**data, "nodes": nodes, "links": links})
-    except (KeyError, TypeError, ValueError) as error:
+        addresses = tuple((port_named(name), address) for name, address in data["addresses"].items())
+        return Fabric(**{**data, "nodes": nodes, "links": links, "addresses": addresses})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         fault = f"holds no fabric ({type(error).__name__}: {error}); write it again with fabric_to_json"
         raise ConfigError(source, [fault]) from error
 

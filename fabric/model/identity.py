@@ -5,6 +5,7 @@ role           name        example
 =============  ==========  ==========================================
 leaf           z<Z>l<NN>   ``z0l03``
 spine          z<Z>s<NN>   ``z1s12``
+core           c<NN>       ``c07`` (above the spines of all pods)
 compute        z<Z>h<NNN>  ``z0h117``
 storage        st<NNN>     ``st042`` (a NIC in each zone)
 inter-zone     ix<N>       ``ix0``
@@ -36,6 +37,7 @@ _NO_ZONE = 0xFFFF
 class Role(Enum):
     """The role of a node. The value is the role's number in a DPID."""
 
+    CORE = 0
     LEAF = 1
     SPINE = 2
     INTER_ZONE = 3
@@ -44,6 +46,7 @@ class Role(Enum):
 
 
 _FORMATS = {
+    Role.CORE: "c{index:02d}",
     Role.LEAF: "z{zone}l{index:02d}",
     Role.SPINE: "z{zone}s{index:02d}",
     Role.INTER_ZONE: "ix{index}",
@@ -52,9 +55,9 @@ _FORMATS = {
 }
 _ZONED = {"l": Role.LEAF, "s": Role.SPINE, "h": Role.COMPUTE}
 _ZONED_NAME = re.compile(r"^z(\d+)([lsh])(\d+)$")
-_GLOBAL = {"ix": Role.INTER_ZONE, "st": Role.STORAGE}
-_GLOBAL_NAME = re.compile(r"^(ix|st)(\d+)$")
-SWITCH_ROLES = frozenset({Role.LEAF, Role.SPINE, Role.INTER_ZONE})
+_GLOBAL = {"ix": Role.INTER_ZONE, "st": Role.STORAGE, "c": Role.CORE}
+_GLOBAL_NAME = re.compile(r"^(ix|st|c)(\d+)$")
+SWITCH_ROLES = frozenset({Role.CORE, Role.LEAF, Role.SPINE, Role.INTER_ZONE})
 
 
 @total_ordering
@@ -86,7 +89,7 @@ class NodeId:
             prefix, index = match.groups()
             node = cls(_GLOBAL[prefix], None, int(index))
         else:
-            raise ValueError(f"{name!r} is not a node's name; names look like z0l03, z1s12, z0h117, st042, ix0")
+            raise ValueError(f"{name!r} is not a node's name; names look like z0l03, z1s12, c07, z0h117, st042, ix0")
         if node.name != name:
             raise ValueError(f"{name!r} is not a node's name; did you mean {node.name!r}?")
         return node
@@ -115,7 +118,10 @@ class NodeId:
 
 
 def nic_ip(node: NodeId, zone: int) -> str:
-    """Return the IPv4 address of ``node``'s NIC in ``zone``: 10.<zone or 128 + zone>.<index + 1 in two bytes>."""
+    """Return the IPv4 address of ``node``'s NIC in ``zone``: 10.<zone or 128 + zone>.<index + 1 in two bytes>.
+
+    Fabrics of one zone have the number of the NIC (the rail or plane) in the place of the zone's.
+    """
     first = zone + (STORAGE_ADDRESS_OFFSET if node.role is Role.STORAGE else 0)
     number = node.index + 1
     return f"10.{first}.{number >> 8}.{number & 0xFF}"

@@ -7,16 +7,20 @@ faults at once. Routes, lanes, queues and job schedules are pure functions of th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from ipaddress import AddressValueError, IPv4Address, IPv4Network
 
 from fabric.errors import TopologyError
-from fabric.model.identity import NodeId, Role, mac_of_ip, nic_ip
+from fabric.model.graph import levels_of, networks_of
+from fabric.model.identity import NodeId, Role, mac_of_ip
 from fabric.units import format_rate
 
 ETHERNET_HEADER_BYTES = 14
+ADDRESSES = IPv4Network("10.0.0.0/8")
+"""Where the addresses of NICs are from."""
 
 MAX_INTERFACE_NAME = 15  # Linux: IFNAMSIZ less the closing zero byte.
 MIN_MTU_BYTES = 576  # RFC 791: what every IPv4 host must take.
@@ -24,7 +28,7 @@ MAX_MTU_BYTES = 9000  # Above it veth, OVS and real NICs differ.
 
 
 class Tier(Enum):
-    """The kind of a link, by the nodes that it joins."""
+    """The kind of a link, by the nodes that it joins: a host and its leaf, switches of a zone, or zones."""
 
     ACCESS = "access"
     UPLINK = "uplink"
@@ -75,7 +79,10 @@ class Link:
 
 @dataclass(frozen=True)
 class Nic:
-    """A host's port on the fabric, with its addresses and the zone whose leaf it is plugged into."""
+    """A host's port on the fabric, with its addresses and the zone whose leaf it is plugged into.
+
+    The port's number is also the NIC's rail, or plane, where a host has several.
+    """
 
     port: Port
     zone: int
@@ -92,6 +99,7 @@ class Nic:
 class Fabric:
     """A verified fabric. Tuples are sorted, so equal inputs give equal values.
 
+    ``addresses`` are those of the NICs, as the builder gave them.
     ``access_ports`` counts the leaf ports that face hosts, used or not. ``reference_nic_rate_bps`` is the NIC rate of
     the system that this fabric stands for; the ratio to its own NIC rate is the scale that every figure states.
     """
@@ -104,6 +112,7 @@ class Fabric:
     access_ports: int
     switch_ports: int
     reference_nic_rate_bps: int
+    addresses: tuple[tuple[Port, str], ...]
 
     @cached_property
     def switches(self) -> tuple[NodeId, ...]:
@@ -166,8 +175,12 @@ class Fabric:
     def _nic(self, port: Port) -> Nic:
         zone = self.peer(port).node.zone
         assert zone is not None, "build() verified that hosts hang on leaves"
-        address = nic_ip(port.node, zone)
+        address = self._address_at[port]
         return Nic(port, zone, address, mac_of_ip(address))
+
+    @cached_property
+    def _address_at(self) -> dict[Port, str]:
+        return dict(self.addresses)
 
     @cached_property
     def nics_of(self) -> dict[NodeId, tuple[Nic, ...]]:
@@ -191,12 +204,63 @@ class Fabric:
         """Return the host's NIC in ``zone``, or None if it has none there."""
         return next((nic for nic in self.nics_of[host] if nic.zone == zone), None)
 
-    @staticmethod
-    def reaches(nic: Nic, other: Nic) -> bool:
-        """Return whether two NICs of different hosts can exchange packets: storage NICs only within their
-        zone."""
+    @cached_property
+    def neighbours(self) -> dict[NodeId, frozenset[NodeId]]:
+        """The nodes that each node has a link to."""
+        return {node: frozenset(self.peer(port).node for port in ports) for node, ports in self.ports_of.items()}
+
+    @cached_property
+    def levels(self) -> dict[NodeId, int]:
+        """The level of each node: hosts 0, leaves 1, and every other switch one above the lowest it has a link to."""
+        return levels_of(self.hosts, self.with_role(Role.LEAF), self.neighbours)
+
+    @cached_property
+    def networks(self) -> tuple[frozenset[NodeId], ...]:
+        """The switches of each network: planes, and rails that nothing joins, are networks of their own."""
+        return networks_of(self.switches, self.neighbours)
+
+    @cached_property
+    def _network_at(self) -> dict[NodeId, int]:
+        return {switch: number for number, network in enumerate(self.networks) for switch in network}
+
+    def network_of(self, nic: Nic) -> int:
+        """Return which of :attr:`networks` a NIC is plugged into."""
+        return self._network_at[self.leaf_of(nic)]
+
+    def goes_up(self, port: Port) -> bool:
+        """Return whether a switch's port leads to a switch of a higher level of its zone or above all pods."""
+        peer = self.peer(port).node
+        return self.link_at[port].tier is Tier.UPLINK and self.levels[peer] > self.levels[port.node]
+
+    def uplinks_of(self, switch: NodeId) -> tuple[Port, ...]:
+        """Return a switch's ports that go up, in order."""
+        return tuple(port for port in self.ports_of[switch] if self.goes_up(port))
+
+    def reaches(self, nic: Nic, other: Nic) -> bool:
+        """Return whether two NICs of different hosts can exchange packets: those of one network, and storage NICs only
+        within their zone."""
         speak = nic.zone == other.zone or Role.STORAGE not in (nic.node.role, other.node.role)
-        return nic.node != other.node and speak
+        return nic.node != other.node and speak and self.network_of(nic) == self.network_of(other)
+
+    def nic_pair(self, source: NodeId, destination: NodeId, rail: int | None = None) -> tuple[Nic, Nic] | None:
+        """Return the NICs by which programs on two hosts talk: the first of the source that reaches one of the
+        destination, and the first that it reaches; None if none does. With ``rail``, the NICs of that number."""
+        pairs = ((nic, other) for nic in self.nics_of[source] for other in self.nics_of[destination])
+        wanted = ((nic, other) for nic, other in pairs if rail is None or nic.port.number == other.port.number == rail)
+        return next((pair for pair in wanted if self.reaches(*pair)), None)
+
+    def nics_in_common(self, hosts: Iterable[NodeId]) -> dict[NodeId, Nic]:
+        """Return the NIC by which each host takes part in what all do together: its first in the first network in which
+        all have one. Raises TopologyError if there is none."""
+        chosen = list(hosts)
+        found: dict[int, dict[NodeId, Nic]] = {}
+        for host in chosen:
+            for nic in self.nics_of[host]:
+                found.setdefault(self.network_of(nic), {}).setdefault(host, nic)
+        for _, nics in sorted(found.items()):
+            if len(nics) == len(set(chosen)):
+                return nics
+        raise TopologyError(self.name, [f"no network has a NIC of each of {len(chosen)} hosts; choose others"])
 
     def leaf_of(self, nic: Nic) -> NodeId:
         """Return the leaf that a NIC is plugged into."""
@@ -241,7 +305,9 @@ class Fabric:
     def round_trip_s(self) -> float:
         """Time of the largest frame over the longest route of an idle fabric, and of its acknowledgement back."""
         crosses = bool(self.links_of_tier(Tier.INTER_ZONE))
-        hops = {Tier.ACCESS: 2, Tier.UPLINK: 4 if crosses else 2, Tier.INTER_ZONE: 2 if crosses else 0}
+        top = max(self.levels[switch] for switch in self.switches if switch.role is not Role.INTER_ZONE)
+        within = 2 * (top - 1)
+        hops = {Tier.ACCESS: 2, Tier.UPLINK: 2 * within if crosses else within, Tier.INTER_ZONE: 2 if crosses else 0}
         return sum(count * self._worst_hop_s(tier) for tier, count in hops.items() if count)
 
     def _worst_hop_s(self, tier: Tier) -> float:
@@ -275,17 +341,30 @@ class FabricBuilder:
     _links: list[Link] = field(default_factory=list)
     _next_port: Counter[NodeId] = field(default_factory=Counter)
     _own: dict[NodeId, NodeId] = field(default_factory=dict)
+    _addresses: dict[Port, str] = field(default_factory=dict)
 
     def add_node(self, node: NodeId) -> NodeId:
         """Add a node and return it."""
         self._nodes.append(self._own.setdefault(node, node))
         return node
 
-    def connect(self, a: NodeId, b: NodeId, rate_bps: int, tier: Tier, delay_ns: int = 0) -> Link:
-        """Join the next free ports of two nodes; parallel links are separate links."""
+    def connect(
+        self, a: NodeId, b: NodeId, rate_bps: int, tier: Tier, delay_ns: int = 0, address: str | None = None
+    ) -> Link:
+        """Join the next free ports of two nodes; parallel links are separate links.
+
+        ``address`` is the IPv4 address of the NIC, where one of the two is a host.
+        """
         link = Link(self._take_port(a), self._take_port(b), rate_bps, tier, delay_ns)
         self._links.append(link)
+        nic = next((port for port in link.ports if not port.node.is_switch), None)
+        if address is not None and nic is not None:
+            self._addresses[nic] = address
         return link
+
+    def links_of(self, node: NodeId) -> int:
+        """Return how many links a node has so far."""
+        return self._next_port[node]
 
     def _take_port(self, node: NodeId) -> Port:
         first = 1 if node.is_switch else 0
@@ -296,7 +375,13 @@ class FabricBuilder:
 
     def build(self) -> Fabric:
         """Return the verified fabric. Raises TopologyError with every fault."""
-        faults = [*self._node_faults(), *self._link_faults(), *self._port_faults(), *self._mtu_faults()]
+        faults = [
+            *self._node_faults(),
+            *self._link_faults(),
+            *self._address_faults(),
+            *self._port_faults(),
+            *self._mtu_faults(),
+        ]
         if faults:
             raise TopologyError(self.name, faults)
         return Fabric(
@@ -308,6 +393,7 @@ class FabricBuilder:
             access_ports=self.access_ports,
             switch_ports=self.switch_ports,
             reference_nic_rate_bps=self.reference_nic_rate_bps,
+            addresses=tuple(sorted(self._addresses.items())),
         )
 
     def _node_faults(self) -> Iterator[str]:
@@ -334,6 +420,19 @@ class FabricBuilder:
             if link.delay_ns < 0:
                 yield f"link {link}: delay {link.delay_ns} ns must not be below 0"
 
+    def _address_faults(self) -> Iterator[str]:
+        for link in self._links:
+            for port in link.ports:
+                if not port.node.is_switch and port not in self._addresses:
+                    yield f"NIC {port}: has no address; give connect() one"
+        for port, address in self._addresses.items():
+            if not _is_address(address):
+                yield f"NIC {port}: {address!r} is no IPv4 address of {ADDRESSES}; give it one"
+        for address, count in Counter(self._addresses.values()).items():
+            if count > 1:
+                ports = ", ".join(str(port) for port, given in self._addresses.items() if given == address)
+                yield f"address {address}: {ports} have it; give every NIC its own"
+
     def _port_faults(self) -> Iterator[str]:
         for node, used in self._next_port.items():
             if node.is_switch and used > self.switch_ports:
@@ -342,3 +441,10 @@ class FabricBuilder:
     def _mtu_faults(self) -> Iterator[str]:
         if not MIN_MTU_BYTES <= self.mtu_bytes <= MAX_MTU_BYTES:
             yield f"mtu: {self.mtu_bytes} B is outside {MIN_MTU_BYTES}..{MAX_MTU_BYTES} B"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return IPv4Address(text) in ADDRESSES
+    except AddressValueError:
+        return False

@@ -2,80 +2,65 @@
 dumps.
 
 It is a port and the link behind it: virtual lanes, InfiniBand's arbitration, exact rate and delay, and flow control by
-credits or PFC towards the input buffer at the other end. ``fabric/kernel/sch_vl.h`` is the kernel's side of this file.
+credits or PFC towards the input buffer at the other end. :mod:`fabric.queueing.vl_abi` has the layout of both.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from enum import Enum, IntEnum
+from dataclasses import dataclass, field
 
 from fabric.errors import EmulationError, UsageError
+from fabric.queueing import vl_abi
+from fabric.queueing.vl_abi import (
+    HIGH_LIMIT_BYTES,
+    HIGH_UNLIMITED,
+    MANAGEMENT_LANE,
+    VERSION,
+    WEIGHT_BYTES,
+    Cause,
+    Entry,
+    FlowControl,
+    LaneBuffer,
+    LaneStats,
+    Option,
+    PortHead,
+    PortOptions,
+    Wait,
+)
 from fabric.world import netlink
 from fabric.world.netlink import Request
 
-VERSION = 2
-MANAGEMENT_LANE = 15
-DATA_LANES = 15
-WEIGHT_BYTES = 64
-HIGH_LIMIT_BYTES = 4096
-HIGH_UNLIMITED = 255
+__all__ = [
+    "HIGH_LIMIT_BYTES",
+    "HIGH_UNLIMITED",
+    "MANAGEMENT_LANE",
+    "VERSION",
+    "WEIGHT_BYTES",
+    "Cause",
+    "Entry",
+    "FlowControl",
+    "LaneBuffer",
+    "LaneStats",
+    "Port",
+    "PortStats",
+    "Wait",
+    "change",
+    "install",
+    "options",
+    "parse",
+    "read",
+    "verify",
+]
+
+DATA_LANES = vl_abi.LANES - 1
 HANDLE = 1 << 16
-_NO_LANE = 255
-_DSCPS = 64
-_MOST_ENTRIES = 64
 _MOST_WEIGHT = 255
 _MOST_DELAY_NS = 10**9
 _MOST_BYTES = 2**31 - 1
 
-_PORT_OPTIONS = struct.Struct("=IBBBxQQQQ")
-_LANE_OPTIONS = struct.Struct("=IIIIIxxxx")
-_PORT_STATS = struct.Struct("=8IQQ")
-_LANE_STATS = struct.Struct("=II3Q6Q6Q7Q")
-_WAIT = struct.Struct("=IBBxxQ")
 _TCMSG_BYTES = 20
 _KIND, _STATS2, _APP = 1, 7, 4
-
-
-class FlowControl(Enum):
-    """How the end of a link keeps frames that it has no room for from being sent."""
-
-    LOSSY = 0
-    CREDIT = 1
-    PFC = 2
-
-
-class Cause(IntEnum):
-    """Why ``vl`` dropped a frame."""
-
-    LIMIT = 0
-    HEADROOM = 1
-    TOO_BIG = 2
-    LINK_DOWN = 3
-    RESET = 4
-    NO_MEMORY = 5
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A turn in an arbitration table: ``lane`` may send ``weight`` times 64 bytes."""
-
-    lane: int
-    weight: int
-
-
-@dataclass(frozen=True)
-class LaneBuffer:
-    """A lane's room. ``limit_bytes``: what may wait in the port (LOSSY). The rest is of the other end's input buffer:
-    its size (CREDIT), or when the lane is stopped, goes on, and how much fits in after it was stopped (PFC)."""
-
-    limit_bytes: int = 0
-    credit_bytes: int = 0
-    xoff_bytes: int = 0
-    xon_bytes: int = 0
-    headroom_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,24 +110,35 @@ def options(port: Port) -> bytes:
     """Return TCA_OPTIONS' payload. Raises UsageError naming what is wrong."""
     if faults := list(_faults(port)):
         raise UsageError(f"virtual lanes: {'; '.join(faults)}")
-    control = _NO_LANE if port.control_lane is None else port.control_lane
-    times_ns = (port.delay_ns, port.return_ns, port.jitter_ns)
-    head = _PORT_OPTIONS.pack(VERSION, port.flow_control.value, control, port.high_limit, port.rate_bps, *times_ns)
-    dscps = bytes(port.lane_of_dscp.get(dscp, port.default_lane) for dscp in range(_DSCPS))
-    parts = [head, dscps, _table(port.high), _table(port.low), _buffers(port.buffers)]
-    return b"".join(netlink.attribute(kind, payload) for kind, payload in enumerate(parts, start=1))
+    payloads = {
+        Option.PORT: vl_abi.PORT_OPTIONS.pack(_port_options(port)),
+        Option.DSCP: bytes(port.lane_of_dscp.get(dscp, port.default_lane) for dscp in range(vl_abi.DSCPS)),
+        Option.HIGH: _table(port.high),
+        Option.LOW: _table(port.low),
+        Option.LANES: _buffers(port.buffers),
+    }
+    return b"".join(netlink.attribute(option, payload) for option, payload in payloads.items())
+
+
+def _port_options(port: Port) -> PortOptions:
+    return PortOptions(
+        version=VERSION,
+        mode=port.flow_control.value,
+        control_lane=vl_abi.NO_LANE if port.control_lane is None else port.control_lane,
+        high_limit=port.high_limit,
+        rate_bps=port.rate_bps,
+        delay_ns=port.delay_ns,
+        return_ns=port.return_ns,
+        jitter_ns=port.jitter_ns,
+    )
 
 
 def _table(entries: Sequence[Entry]) -> bytes:
-    return b"".join(bytes((entry.lane, entry.weight)) for entry in entries)
+    return b"".join(map(vl_abi.ENTRY.pack, entries))
 
 
 def _buffers(buffers: Mapping[int, LaneBuffer]) -> bytes:
-    rows = (buffers.get(lane, LaneBuffer()) for lane in range(MANAGEMENT_LANE + 1))
-    return b"".join(
-        _LANE_OPTIONS.pack(row.limit_bytes, row.credit_bytes, row.xoff_bytes, row.xon_bytes, row.headroom_bytes)
-        for row in rows
-    )
+    return b"".join(vl_abi.LANE_OPTIONS.pack(buffers.get(lane, LaneBuffer())) for lane in range(vl_abi.LANES))
 
 
 def _faults(port: Port) -> Iterator[str]:
@@ -154,8 +150,8 @@ def _faults(port: Port) -> Iterator[str]:
     if not 0 <= port.high_limit <= HIGH_UNLIMITED:
         yield f"limit of high priority {port.high_limit} must be between 0 and {HIGH_UNLIMITED} (unlimited)"
     for dscp in port.lane_of_dscp:
-        if not 0 <= dscp < _DSCPS:
-            yield f"DSCP {dscp} must be between 0 and {_DSCPS - 1}"
+        if not 0 <= dscp < vl_abi.DSCPS:
+            yield f"DSCP {dscp} must be between 0 and {vl_abi.DSCPS - 1}"
     yield from _table_faults(port)
     for lane in sorted(port.lanes):
         yield from _lane_faults(port, lane)
@@ -163,8 +159,8 @@ def _faults(port: Port) -> Iterator[str]:
 
 def _table_faults(port: Port) -> Iterator[str]:
     for name, table in (("high", port.high), ("low", port.low)):
-        if len(table) > _MOST_ENTRIES:
-            yield f"{name} priority table has {len(table)} entries, more than {_MOST_ENTRIES}"
+        if len(table) > vl_abi.MOST_ENTRIES:
+            yield f"{name} priority table has {len(table)} entries, more than {vl_abi.MOST_ENTRIES}"
         for entry in table:
             if not 0 <= entry.lane < DATA_LANES:
                 yield f"{name} priority table has lane {entry.lane}; arbitrated lanes are 0 to {DATA_LANES - 1}"
@@ -190,42 +186,6 @@ def _lane_faults(port: Port, lane: int) -> Iterator[str]:
         yield f"lane {lane}: credit_bytes must be above 0"
     if port.flow_control is FlowControl.PFC and not 0 <= buffer.xon_bytes <= buffer.xoff_bytes > 0:
         yield f"lane {lane}: xon_bytes {buffer.xon_bytes} must not be above xoff_bytes {buffer.xoff_bytes}, which not 0"
-
-
-@dataclass(frozen=True)
-class LaneStats:
-    """A lane of a port. Counters are cumulative, in bytes, packets, ns (CLOCK_MONOTONIC).
-
-    ``sent``: delivered to the other end. ``stalls``: how often the frame in front found no room at the other end;
-    ``stalled_ns``: how long the link was free, a frame waited and there was no room; ``stalled_since_ns``: since when
-    there has been none, 0 if there is. Of the other end's input buffer: ``buffer_bytes`` is its size, ``used_bytes``
-    what of it is taken as far as this end knows, ``buffered_bytes`` what is in it.
-    """
-
-    lane: int
-    backlog_packets: int
-    backlog_bytes: int
-    sent_bytes: int
-    sent_packets: int
-    dropped_bytes: Mapping[Cause, int]
-    dropped_packets: Mapping[Cause, int]
-    stalls: int
-    stalled_ns: int
-    stalled_since_ns: int
-    buffer_bytes: int
-    used_bytes: int
-    buffered_bytes: int
-    most_buffered_bytes: int
-
-
-@dataclass(frozen=True)
-class Wait:
-    """``bytes`` in the input buffer of ``input_lane`` of the interface ``input_index`` wait in ``lane`` of a port."""
-
-    input_index: int
-    input_lane: int
-    lane: int
-    bytes: int
 
 
 @dataclass(frozen=True)
@@ -265,23 +225,31 @@ def _read_message(body: bytes) -> PortStats | None:
 
 def parse(payload: bytes) -> PortStats:
     """Return the port of a TCA_STATS_APP payload. Raises EmulationError as :func:`read`."""
-    version, index, peer, lanes, waits, all_waits, mode, packets, link_bytes, now_ns = _PORT_STATS.unpack_from(payload)
-    if version != VERSION:
+    head = vl_abi.PORT_STATS.unpack(payload)
+    verify(head)
+    lanes_at = vl_abi.PORT_STATS.size_bytes
+    waits_at = lanes_at + head.lanes * vl_abi.LANE_STATS.size_bytes
+    rows = [vl_abi.LANE_STATS.unpack(payload, lanes_at + i * vl_abi.LANE_STATS.size_bytes) for i in range(head.lanes)]
+    waits = tuple(vl_abi.WAIT.unpack(payload, waits_at + i * vl_abi.WAIT.size_bytes) for i in range(head.waits))
+    return PortStats(
+        index=head.index,
+        peer_index=head.peer_index,
+        flow_control=FlowControl(head.mode),
+        link_packets=head.link_packets,
+        link_bytes=head.link_bytes,
+        now_ns=head.now_ns,
+        lanes={row.lane: row for row in rows},
+        waits=waits,
+    )
+
+
+def verify(head: PortHead) -> None:
+    """Raise EmulationError if an answer is of another version of the module, or was too short for all that it had."""
+    if head.version != VERSION:
         raise EmulationError(
-            f"the module sch_vl speaks version {version}, this program {VERSION}; load the matching one"
+            f"the module sch_vl speaks version {head.version}, this program {VERSION}; load the matching one"
         )
-    if waits < all_waits:
-        raise EmulationError(f"interface {index}: only {waits} of {all_waits} waits fitted into the kernel's answer")
-    starts_at = _PORT_STATS.size + lanes * _LANE_STATS.size
-    rows = (_lane(_LANE_STATS.unpack_from(payload, _PORT_STATS.size + i * _LANE_STATS.size)) for i in range(lanes))
-    held = tuple(Wait(*_WAIT.unpack_from(payload, starts_at + i * _WAIT.size)) for i in range(waits))
-    by_number = {row.lane: row for row in rows}
-    return PortStats(index, peer, FlowControl(mode), packets, link_bytes, now_ns, by_number, held)
-
-
-def _lane(values: tuple[int, ...]) -> LaneStats:
-    dropped_bytes = dict(zip(Cause, values[5:11], strict=True))
-    dropped_packets = dict(zip(Cause, values[11:17], strict=True))
-    names = [field.name for field in fields(LaneStats)]
-    before, after = zip(names[:5], values[:5], strict=True), zip(names[7:], values[17:], strict=True)
-    return LaneStats(dropped_bytes=dropped_bytes, dropped_packets=dropped_packets, **dict(before), **dict(after))
+    if head.waits < head.all_waits:
+        raise EmulationError(
+            f"interface {head.index}: only {head.waits} of {head.all_waits} waits fitted into the kernel's answer"
+        )

@@ -13,45 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fabric.errors import EmulationError
-from fabric.queueing import vl
+from fabric.queueing import vl, vl_abi
 from fabric.world import netlink
 
-_CAUSES = len(vl.Cause)
-_PORT = np.dtype(
-    [
-        ("version", "<u4"),
-        ("index", "<u4"),
-        ("peer_index", "<u4"),
-        ("lanes", "<u4"),
-        ("waits", "<u4"),
-        ("all_waits", "<u4"),
-        ("mode", "<u4"),
-        ("link_packets", "<u4"),
-        ("link_bytes", "<u8"),
-        ("now_ns", "<u8"),
-    ]
-)
-LANES = np.dtype(
-    [
-        ("lane", "<u4"),
-        ("backlog_packets", "<u4"),
-        ("backlog_bytes", "<u8"),
-        ("sent_bytes", "<u8"),
-        ("sent_packets", "<u8"),
-        ("dropped_bytes", "<u8", (_CAUSES,)),
-        ("dropped_packets", "<u8", (_CAUSES,)),
-        ("stalls", "<u8"),
-        ("stalled_ns", "<u8"),
-        ("stalled_since_ns", "<u8"),
-        ("buffer_bytes", "<u8"),
-        ("used_bytes", "<u8"),
-        ("buffered_bytes", "<u8"),
-        ("most_buffered_bytes", "<u8"),
-    ]
-)
+_PORT = vl_abi.PORT_STATS.dtype
+LANES = vl_abi.LANE_STATS.dtype
 """The fields of :class:`fabric.queueing.vl.LaneStats`."""
-_WAIT = np.dtype([("input_index", "<u4"), ("input_lane", "u1"), ("lane", "u1"), ("reserved", "<u2"), ("bytes", "<u8")])
+_WAIT = vl_abi.WAIT.dtype
 WAITS = np.dtype([("index", "<u4"), ("lane", "<u4"), ("input_index", "<u4"), ("input_lane", "<u4"), ("bytes", "<u8")])
 """``bytes`` in the input buffer of lane ``input_lane`` of the interface ``input_index`` wait in ``lane`` of the port
 ``index``. Lanes by the numbers of :class:`fabric.model.lanes.Lane`."""
@@ -160,14 +128,10 @@ def _rows(starts: npt.NDArray[np.intp], counts: npt.NDArray[np.intp], size: int)
 
 
 def _verify(ports: npt.NDArray[np.void]) -> None:
-    if (wrong := ports["version"] != vl.VERSION).any():
-        version = int(ports["version"][wrong][0])
-        raise EmulationError(
-            f"the module sch_vl speaks version {version}, this program {vl.VERSION}; load the matching one"
-        )
-    for port in ports[ports["waits"] < ports["all_waits"]]:
-        told, there = int(port["waits"]), int(port["all_waits"])
-        raise EmulationError(f"interface {port['index']}: only {told} of {there} waits fitted into the kernel's answer")
+    """Raise EmulationError, as for a single port, if any cannot be used."""
+    wrong = (ports["version"] != vl.VERSION) | (ports["waits"] < ports["all_waits"])
+    for port in ports[wrong]:
+        vl.verify(vl_abi.PORT_STATS.unpack(port.tobytes()))
 
 
 def _waits(data: Any, ports: npt.NDArray[np.void], starts: npt.NDArray[np.intp]) -> npt.NDArray[np.void]:

@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 
 from fabric.report.compare import format_metric
-from fabric.report.figures import FIGURES, draw_all
+from fabric.report.figures import FigureSpec, all_figures, draw_all
 from fabric.report.figures.style import scale_text, verdict_colour
 from fabric.report.margins import cpu_used, margins_by_phase
 from fabric.report.omissions import omissions
@@ -40,16 +40,19 @@ class EmbeddedFigure:
     uri: str
 
 
-def write_report(result: Result) -> Path:
-    """Draw the figures of ``result`` anew, write its ``report.html`` and return the page's path."""
-    draw_all(result)
+def write_report(result: Result, own: Sequence[FigureSpec] = (), missing: str | None = None) -> Path:
+    """Draw the figures of ``result`` anew, write its ``report.html`` and return the page's path.
+
+    ``own``: the figures of the result's experiment; ``missing``: why they cannot be had, which the page then says.
+    """
+    draw_all(result, own)
     path = result.directory / REPORT_NAME
-    path.write_text(render_page(result))
+    path.write_text(render_page(result, own, missing))
     return path
 
 
-def render_page(result: Result) -> str:
-    """Return the page, with the figures that stand in the result's ``figures`` folder."""
+def render_page(result: Result, own: Sequence[FigureSpec] = (), missing: str | None = None) -> str:
+    """Return the page, with the figures that stand in the result's ``figures`` folder; see :func:`write_report`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -58,10 +61,10 @@ def render_page(result: Result) -> str:
         lstrip_blocks=True,
     )
     environment.filters["cell"] = format_cell
-    return environment.get_template("report.html").render(_content(result))
+    return environment.get_template("report.html").render(_content(result, own, missing))
 
 
-def _content(result: Result) -> dict[str, Any]:
+def _content(result: Result, own: Sequence[FigureSpec], missing: str | None) -> dict[str, Any]:
     summary, manifest = result.summary, result.manifest
     status = str(result.verdict["status"])
     metrics = {
@@ -83,7 +86,8 @@ def _content(result: Result) -> dict[str, Any]:
         "phases": result.phases,
         "tables": summary.get("tables", []),
         "metrics": metrics,
-        "figures": list(embedded_figures(result)),
+        "figures": list(embedded_figures(result, own)),
+        "missing": missing,
         "not_modelled": omissions(result),
         "config": _config(result),
         "versions": list(_flat(manifest.get("versions", {}))),
@@ -133,13 +137,13 @@ def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
         yield prefix, str(values)
 
 
-def embedded_figures(result: Result) -> Iterator[EmbeddedFigure]:
-    """Yield the figures in the result's folder: the standard ones in their order, then an experiment's own by name."""
+def embedded_figures(result: Result, own: Sequence[FigureSpec] = ()) -> Iterator[EmbeddedFigure]:
+    """Yield the figures in the result's folder: those known in their order, then what else is there, by name."""
     folder = result.directory / "figures"
-    captions = {spec.name: spec.caption for spec in FIGURES}
+    captions = {name: spec.caption for name, spec in all_figures(own).items()}
     captions.update({str(name): str(text) for name, text in result.summary.get("captions", {}).items()})
-    own = sorted({path.stem for path in folder.glob("*") if path.suffix in _MIME} - captions.keys())
-    for name in [*captions, *own]:
+    others = sorted({path.stem for path in folder.glob("*") if path.suffix in _MIME} - captions.keys())
+    for name in [*captions, *others]:
         path = _file_to_embed(folder, name)
         if path is not None:
             encoded = base64.b64encode(path.read_bytes()).decode()

@@ -26,7 +26,8 @@ class RootKind(str, Enum):
     BUSY = "busy"
     """A port that sends without standing still, and has less room than is wanted of it."""
     CYCLE = "cycle"
-    """Lanes that wait for each other. If it lasts, it is a deadlock."""
+    """Lanes that waited for each other between two samples, perhaps one after the other: whether a cycle is a deadlock,
+    only :func:`fabric.stalls.waits.deadlocks` says, from one moment."""
     UNSEEN = "unseen"
     """A lane that stood still, though nothing was in the buffer it waits for whenever somebody looked."""
 

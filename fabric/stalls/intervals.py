@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fabric.results import TABLES, Phase
+from fabric.results import Phase
 from fabric.stalls.congestion_trees import PortLane, Tree, forest, trees_of
+from fabric.tables import TABLES
 
 Floats = npt.NDArray[np.float64]
 BLOCKED_SHARE = 0.1
@@ -199,7 +200,7 @@ def trees_frame(found: Sequence[Moment], phase: str, hosts: Collection[str]) -> 
         for moment in found
         for tree in moment.trees
     ]
-    return pd.DataFrame(rows, columns=list(TABLES["congestion_trees"]))
+    return pd.DataFrame(rows, columns=list(TABLES["congestion_trees"].columns))
 
 
 def blocked_hosts(tree: Tree, hosts: Collection[str]) -> set[str]:
@@ -223,4 +224,4 @@ def stalled_frame(time: StalledTime, phase: str, wires: Mapping[str, Wire]) -> p
             "stalled_fraction": stalled_s / lengths.sum(),
             "worst_fraction": time.stalled.max(axis=0),
         }
-    )[list(TABLES["stalled_time"])]
+    )[list(TABLES["stalled_time"].columns)]

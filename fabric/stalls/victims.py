@@ -20,28 +20,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fabric.results import TABLES, Phase
+from fabric.delivered import Flow, delivered
+from fabric.results import Phase
 from fabric.stalls.congestion_trees import PortLane
 from fabric.stalls.intervals import Moment, StalledTime, Wire
+from fabric.tables import TABLES
 
 Floats = npt.NDArray[np.float64]
 VICTIM_SHARE = 0.1
-_FLOW = ["service_level", "host", "peer"]
-_FLOWS = ("flow", "flow_abandoned")
-"""The operations that are flows with a connection each."""
 Way = tuple[PortLane, ...]
 """A path of a flow: the lanes of the ports that send its packets, in order, that of its host's NIC first."""
 Ways = Sequence[Way]
 """All paths that a flow may take at a time."""
-
-
-@dataclass(frozen=True, order=True)
-class Flow:
-    """All connections of a service level from a host to another."""
-
-    service_level: str
-    host: str
-    peer: str
 
 
 @dataclass
@@ -61,40 +51,15 @@ class Slowing:
         return self.slowed_s > limit_s >= self.own_s
 
 
-def delivered(flows: pd.DataFrame, operations: pd.DataFrame, phase: Phase, sampled_s: Floats) -> dict[Flow, Floats]:
-    """Return the bytes that each flow delivered in each interval, from the tables of those names.
-
-    These are the bytes acknowledged on its connections, spread evenly between two samples. If each flow has a
-    connection of its own, many end before a second sample: then the size of each is spread evenly over its time.
-    """
-    begun = operations[(operations["phase"] == phase.name) & operations["operation"].isin(_FLOWS)]
-    sampled = flows[(flows["phase"] == phase.name) & ~flows["service_level"].isin(begun["service_level"].unique())]
+def delivered_in_intervals(
+    flows: pd.DataFrame, operations: pd.DataFrame, phase: Phase, sampled_s: Floats
+) -> dict[Flow, Floats]:
+    """Return the bytes that each flow delivered in each interval, from the tables of those names; those that delivered
+    none are left out."""
     found: dict[Flow, Floats] = {}
-    for flow, so_far in [*_acknowledged(sampled, sampled_s), *_spread(begun, sampled_s)]:
-        found[flow] = found.get(flow, np.zeros(len(sampled_s) - 1)) + np.diff(so_far)
+    for flow, growth in delivered(flows, operations, phase):
+        found[flow] = found.get(flow, np.zeros(len(sampled_s) - 1)) + np.diff(growth.by(sampled_s))
     return {flow: sizes for flow, sizes in found.items() if sizes.any()}
-
-
-def _acknowledged(rows: pd.DataFrame, sampled_s: Floats) -> Iterator[tuple[Flow, Floats]]:
-    """Yield the bytes of each connection that were acknowledged by each time."""
-    # Parallel connections of one pair are sampled together and in the same order each time.
-    twin = rows.groupby([*_FLOW, "at_s"], observed=True).cumcount()
-    for (level, host, peer, _), series in rows.assign(twin=twin).groupby([*_FLOW, "twin"], observed=True):
-        ordered = series.sort_values("at_s", kind="stable")
-        acknowledged = ordered["bytes_acked"].to_numpy(dtype=float)
-        grown = np.maximum(np.diff(acknowledged), 0)  # One that began anew has its first bytes left out.
-        so_far = np.concatenate([[0.0], np.cumsum(grown)])
-        at_s = ordered["at_s"].to_numpy(dtype=float)
-        yield Flow(str(level), str(host), str(peer)), np.interp(sampled_s, at_s, so_far).astype(np.float64)
-
-
-def _spread(rows: pd.DataFrame, sampled_s: Floats) -> Iterator[tuple[Flow, Floats]]:
-    """Yield the bytes of each pair's operations by each time, each growing evenly from its start to its end."""
-    for (level, host, peer), ended in rows.dropna(subset=["ended_s"]).groupby(_FLOW, observed=True):
-        columns = ("started_s", "ended_s", "size_bytes")
-        started_s, ended_s, size_bytes = (ended[name].to_numpy(dtype=float)[:, None] for name in columns)
-        done = np.clip((sampled_s[None, :] - started_s) / np.maximum(ended_s - started_s, 1e-9), 0, 1)
-        yield Flow(str(level), str(host), str(peer)), (done * size_bytes).sum(axis=0)
 
 
 def slowing(
@@ -141,7 +106,8 @@ def flows_frame(
     time: StalledTime,
     wires: Mapping[str, Wire],
 ) -> pd.DataFrame:
-    """Return rows of the table ``flow_stalls``: of each flow of :func:`delivered`, with its paths in each interval."""
+    """Return rows of the table ``flow_stalls``: of each flow of :func:`delivered_in_intervals`, with its paths in each
+    interval."""
 
     def rows() -> Iterator[dict[str, object]]:
         for flow, sizes in sorted(found.items()):
@@ -161,4 +127,4 @@ def flows_frame(
                 "victim": result.is_victim,
             }
 
-    return pd.DataFrame(list(rows()), columns=list(TABLES["flow_stalls"]))
+    return pd.DataFrame(list(rows()), columns=list(TABLES["flow_stalls"].columns))

@@ -76,10 +76,12 @@ def waits(ports: Mapping[str, PortView]) -> Waits:
 
 
 def deadlocks(ports: Mapping[str, PortView]) -> list[tuple[PortLane, ...]]:
-    """Return the cycles in which each lane waits for the next and the last for the first, and which nothing can end.
+    """Return the deadlocks: cycles in which each lane waits for the next, and the last for the first, that nothing can
+    end.
 
     That is certain, not guessed from how long it has lasted: all that takes room at the other end of such a lane waits
-    in lanes that are deadlocked, too, and no news of room is under way to any of them.
+    in lanes that are deadlocked, too, and no news of room is under way to any of them. A cycle of waits between samples
+    (:attr:`fabric.stalls.congestion_trees.RootKind.CYCLE`) is none yet: its lanes may have waited one after the other.
     """
     graph = waits(ports)
     stuck = {lane for lane, holders in graph.items() if holders and sum(holders.values()) == _taken(ports, lane)}

@@ -26,7 +26,7 @@ BPF_INSTRUCTION = struct.Struct("=HBBI")
 NLMSG_NOOP, NLMSG_ERROR, NLMSG_DONE = 1, 2, 3
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
-RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWNEIGH = 16, 18, 20, 24, 28
+RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWNEIGH, RTM_NEWRULE = 16, 18, 20, 24, 28, 32
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER, RTM_DELTFILTER = 36, 37, 38, 40, 44, 45
 TC_H_ROOT = 0xFFFFFFFF
 ETH_P_IP = 0x0800
@@ -34,6 +34,11 @@ DELAY_HANDLE = 2 << 16
 _INSTANT_RATE = 1 << 62  # Bytes per second, by which no frame takes a ns.
 _DELAYED_PACKETS = 1_000_000  # netem's own limit, far above what is under way on a link.
 IFF_UP = 1
+
+MAIN_ROUTES = 254
+_TO_TABLE = 1  # linux/fib_rules.h: FR_ACT_TO_TBL
+_SOURCE_RULES = 1000
+"""Preferences of rules for source addresses: before the main table's, 32766."""
 
 HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
 _IFINFO = struct.Struct("=BxHiII")
@@ -121,12 +126,19 @@ def address(index: int, interface: str, ip: str, prefix_bits: int) -> Request:
     return Request(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, body, f"giving {interface} the address {ip}/{prefix_bits}")
 
 
-def route(index: int, interface: str, network: str, prefix_bits: int, source: str) -> Request:
+def route(index: int, interface: str, network: str, prefix_bits: int, source: str, table: int = MAIN_ROUTES) -> Request:
     """Route a network straight out of an interface, from ``source``."""
-    header = struct.pack("=BBBBBBBBI", socket.AF_INET, prefix_bits, 0, 0, 254, 4, 253, 1, 0)
+    header = struct.pack("=BBBBBBBBI", socket.AF_INET, prefix_bits, 0, 0, table, 4, 253, 1, 0)
     attributes = attribute(1, socket.inet_aton(network)) + _u32(4, index) + attribute(7, socket.inet_aton(source))
     what = f"routing {network}/{prefix_bits} over {interface}"
     return Request(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, header + attributes, what)
+
+
+def rule_from(source: str, table: int) -> Request:
+    """Route what an address sends by a table of its own."""
+    header = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 32, 0, table, 0, 0, _TO_TABLE, 0)
+    body = header + attribute(2, socket.inet_aton(source)) + _u32(6, _SOURCE_RULES + table)
+    return Request(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, body, f"routing what {source} sends by table {table}")
 
 
 def neighbour(index: int, ip: str, mac: str) -> Request:

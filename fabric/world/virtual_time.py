@@ -157,7 +157,7 @@ class VirtualEngine(Engine):
 
     def module(self, name: str) -> Path:
         """Return a module of the guest's kernel. Raises EmulationError."""
-        return kernel.require().module(name)
+        return kernel.running().module(name)
 
     def guest_for(self, guest: Guest, needed_bytes: int, subject: str) -> Guest:
         """Return ``guest`` as it is. Raises UsageError if it has less memory than is needed.

@@ -5,23 +5,35 @@ from __future__ import annotations
 import importlib
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import pandas as pd
 import pytest
 
-from experiments import RunSpec, launch
+from experiments import RunSpec, launch, load
+from experiments.cli import main
+from experiments.launching.run_result import RunResult
 from experiments.registry import EXPERIMENTS, resolve
-from fabric.errors import ConfigError
+from experiments.run.run_tables import RunTables
+from fabric.errors import ConfigError, ResultError
 from fabric.world import packages
 from fabric.world.agents import AgentPool
+from tests.experiments.own_results import own_result
+from tests.synthetic_result import Recipe, write_result
 
+SLOW_TO_DRAW = ("ports", "stalls", "waits", "flows", "operations", "machine")
 DEFINITION = """
 from pathlib import Path
 
+import pandas as pd
+
 from experiments.run.config import RunConfig
 from experiments.run.definition import Experiment
+from fabric.tables import Column, Table, common
 from own_question.counting import count
 
 
@@ -32,10 +44,38 @@ class OwnConfig(RunConfig):
 def run(session, config):
     session.use_queueing(config.queueings_played[0])
     session.run_phase("idle", "nobody sends", [], config.seconds)
+    hosts = [str(host) for host in session.live.fabric.hosts]
+    session.keep_frame("idlers", pd.DataFrame({"phase": "idle", "host": hosts, "idle_s": config.seconds}))
     return {"title": "Mine", "answer": "yes", "metrics": {"idle.hosts": count(session.live.fabric)}, "tables": []}
 
 
-EXPERIMENT = Experiment(Path(__file__).parent, "How many hosts are idle?", OwnConfig, run)
+IDLERS = Table(
+    "One row per phase and host.", {**common("phase", "host"), "idle_s": Column("float64", "s", "how long it was idle")}
+)
+EXPERIMENT = Experiment(
+    folder=Path(__file__).parent,
+    question="How many hosts are idle?",
+    config=OwnConfig,
+    run=run,
+    tables={"idlers": IDLERS},
+    figures="own_question.figures",
+)
+"""
+FIGURES = """
+from fabric.report.figures import FigureSpec
+from fabric.report.figures.style import framed
+
+
+def idlers(result):
+    rows = result.table("idlers")
+    if rows.empty:
+        return None
+    with framed(result, "Idle hosts", 6.0, 3.0) as (figure, body):
+        body.subplots().bar(rows["host"], rows["idle_s"])
+    return figure
+
+
+FIGURES = (FigureSpec("idlers", "How long each host was idle.", idlers),)
 """
 
 
@@ -56,10 +96,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     own.mkdir()
     (own / "__init__.py").touch()
     (own / "experiment.py").write_text(DEFINITION)
+    (own / "figures.py").write_text(FIGURES)
     (own / "counting.py").write_text("def count(fabric):\n    return len(fabric.hosts)\n")
     (own / "programs.py").write_text(PROGRAM)
     (own / "own_question.yaml").write_text("experiment: own_question\ntopology: fire_flyer_2_tiny\nseconds: 0.3\n")
     yield own
+    forget()
+
+
+def forget() -> None:
+    """Let Python know nothing of it, as a new process does."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "own_question"]:
         del sys.modules[name]
 
@@ -96,6 +142,91 @@ def test_a_folder_with_the_name_of_a_package_is_refused(folder: Path, name: str)
         resolve(str(folder.rename(folder.with_name(name))), [])
 
 
+@pytest.fixture
+def recorded(folder: Path, tmp_path: Path) -> Path:
+    """A result of the experiment, as a run leaves it."""
+    experiment = resolve(str(folder), [])[0]
+    rows = pd.DataFrame({"phase": ["hfreduce_alone"] * 2, "host": ["z0h000", "z0h001"], "idle_s": [0.5, 0.25]})
+    directory = own_result(tmp_path / "result", experiment, own={"idlers": rows}, without=SLOW_TO_DRAW).directory
+    forget()
+    return directory
+
+
+def test_a_stored_result_has_the_tables_and_figures_of_its_folder(recorded: Path) -> None:
+    result = load(recorded)
+    assert result.table("idlers")["idle_s"].tolist() == [0.5, 0.25]
+    assert "How long each host was idle." in result.write_report().read_text()
+    assert (recorded / "figures" / "idlers.svg").exists()
+    assert result.missing is None
+
+
+LOST: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "gone": (shutil.rmtree, "own_question is gone, or is no experiment's folder any more"),
+    "broken": (
+        lambda folder: (folder / "experiment.py").write_text("1 / 0"),
+        "own_question cannot be loaded: ZeroDivisionError: division by zero",
+    ),
+    "no figures": (
+        lambda folder: (folder / "figures.py").unlink(),
+        "own_question.figures cannot be loaded: ModuleNotFoundError: No module named 'own_question.figures'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lose", "why"), LOST.values(), ids=list(LOST))
+def test_a_stored_result_without_its_folder_says_what_is_missing(
+    recorded: Path, folder: Path, lose: Callable[[Path], Any], why: str
+) -> None:
+    shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+    lose(folder)
+    result = load(recorded)
+    assert not result.table("steps").empty
+    assert result.missing is not None
+    assert why in result.missing
+    assert why in unescape(result.write_report().read_text())
+    assert (recorded / "figures" / "steps.svg").exists()
+    with pytest.raises(ResultError, match="figure 'idlers': does not exist"):
+        result.figure("idlers")
+
+
+def test_the_command_draws_what_it_can_and_says_what_is_missing(
+    recorded: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(folder)
+    assert main(["plot", str(recorded)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "steps.svg" in out
+    assert f"tables and figures that only the experiment own_question has are missing: {folder} is gone" in out
+
+
+def test_a_table_that_only_a_lost_experiment_knows_is_refused_with_its_file(recorded: Path, folder: Path) -> None:
+    shutil.rmtree(folder)
+    file = recorded / "samples" / "idlers.parquet"
+    with pytest.raises(ResultError, match=f"table 'idlers': only its experiment knows what {file} means"):
+        load(recorded).table("idlers")
+    with pytest.raises(ResultError, match="table 'nothing': does not exist; there are ports, "):
+        load(recorded).table("nothing")
+
+
+def test_a_result_of_an_experiment_that_we_never_had_is_read(tmp_path: Path) -> None:
+    result = RunResult(write_result(tmp_path / "run", Recipe("fire_flyer_2_tiny", "storage_interference")))
+    assert not result.table("steps").empty
+    assert result.missing is not None
+    assert "this program has no experiment storage_interference" in result.missing
+
+
+def test_rows_of_a_table_that_nobody_declared_are_refused_while_the_run_goes_on() -> None:
+    with pytest.raises(ResultError, match="table idlers: is not declared; give it to the experiment's tables"):
+        RunTables().keep_frame("idlers", pd.DataFrame({"idle_s": [1.0]}))
+
+
+def test_a_table_of_every_results_name_is_refused(folder: Path) -> None:
+    text = (folder / "experiment.py").read_text()
+    (folder / "experiment.py").write_text(text.replace('{"idlers": IDLERS}', '{"steps": IDLERS}'))
+    with pytest.raises(ConfigError, match="tables: every result has steps; rename yours"):
+        resolve(str(folder), [])
+
+
 def test_programs_of_a_folder_run_in_processes_of_their_own(folder: Path) -> None:
     resolve(str(folder), [])
     program = importlib.import_module("own_question.programs").report_a_count
@@ -114,5 +245,8 @@ def test_a_folder_runs_with_nothing_else_changed(folder: Path, tmp_path: Path) -
     result = launch(RunSpec(str(folder), engine="virtual", directory=tmp_path / "result"))
     (row,) = result.metrics.to_dict("records")
     assert (row["phase"], row["name"], row["value"]) == ("idle", "hosts", 10.0)
-    assert result.manifest["experiment"] == "own_question"
+    assert (result.manifest["experiment"], result.manifest["experiment_folder"]) == ("own_question", str(folder))
     assert result.verdict["status"] == "faithful", result.verdict["reasons"]
+    assert result.table("idlers")["idle_s"].tolist() == [0.3] * 10
+    assert (result.directory / "figures" / "idlers.svg").exists()
+    assert result.missing is None

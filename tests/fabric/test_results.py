@@ -12,7 +12,8 @@ import pytest
 
 from fabric.errors import ResultError
 from fabric.model.encoding import fabric_as_json
-from fabric.results import FORMAT_VERSION, TABLES, Phase, Result, ResultWriter, empty_table, new_directory
+from fabric.results import FORMAT_VERSION, Phase, Result, ResultWriter, new_directory
+from fabric.tables import TABLES, Column, Table
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")
@@ -27,7 +28,7 @@ def rows(name: str, count: int = 2) -> pd.DataFrame:
     """Return a table of the promised columns, of Python's own types."""
     values: dict[str, list[object]] = {"float64": [0.5] * count, "int64": [3] * count, "category": ["x"] * count}
     values["bool"] = [True] * count
-    return pd.DataFrame({column: values[kind] for column, kind in TABLES[name].items()})
+    return pd.DataFrame({column: values[kind] for column, kind in TABLES[name].dtypes.items()})
 
 
 def written(directory: Path, **manifest: Any) -> ResultWriter:
@@ -49,7 +50,7 @@ def files_in(directory: Path) -> set[str]:
 def test_a_table_is_read_as_it_was_written(tmp_path: Path, name: str) -> None:
     written(tmp_path).write_table(name, rows(name))
     read = Result(tmp_path).table(name)
-    assert {column: str(kind) for column, kind in read.dtypes.items()} == TABLES[name]
+    assert {column: str(kind) for column, kind in read.dtypes.items()} == TABLES[name].dtypes
     assert read.astype(object).to_dict("list") == rows(name).astype(object).to_dict("list")
 
 
@@ -58,29 +59,48 @@ def test_a_table_that_was_not_written_is_empty_with_all_columns(tmp_path: Path, 
     written(tmp_path)
     read = Result(tmp_path).table(name)
     assert read.empty
-    assert read.dtypes.equals(empty_table(name).dtypes)
-    assert {column: str(kind) for column, kind in read.dtypes.items()} == TABLES[name]
+    assert read.dtypes.equals(TABLES[name].empty().dtypes)
+    assert {column: str(kind) for column, kind in read.dtypes.items()} == TABLES[name].dtypes
 
 
 def test_an_empty_table_can_be_written(tmp_path: Path) -> None:
-    written(tmp_path).write_table("steps", empty_table("steps"))
+    written(tmp_path).write_table("steps", TABLES["steps"].empty())
     assert Result(tmp_path).table("steps").empty
 
 
 @pytest.mark.parametrize(
     ("change", "columns"),
     [
-        (lambda frame: frame.drop(columns="step"), [name for name in TABLES["steps"] if name != "step"]),
-        (lambda frame: frame.assign(extra=1), [*TABLES["steps"], "extra"]),
-        (lambda frame: frame[list(reversed(frame.columns))], list(reversed(TABLES["steps"]))),
+        (lambda frame: frame.drop(columns="step"), [name for name in TABLES["steps"].columns if name != "step"]),
+        (lambda frame: frame.assign(extra=1), [*TABLES["steps"].columns, "extra"]),
+        (lambda frame: frame[list(reversed(frame.columns))], list(TABLES["steps"].columns)[::-1]),
     ],
     ids=["a column missing", "a column too many", "another order"],
 )
 def test_columns_other_than_promised_are_refused(tmp_path: Path, change: Any, columns: list[str]) -> None:
     with pytest.raises(ResultError) as refused:
         written(tmp_path).write_table("steps", change(rows("steps")))
-    assert str(refused.value) == f"table steps: has columns {columns}, promised {list(TABLES['steps'])}"
+    assert str(refused.value) == f"table steps: has columns {columns}, promised {list(TABLES['steps'].columns)}"
     assert not list((tmp_path / "samples").iterdir())
+
+
+OWN = {"idlers": Table("One row per host.", {"idle_s": Column("float64", "s", "how long it was idle")})}
+
+
+def test_an_experiments_own_table_is_written_and_a_table_of_nobody_refused(tmp_path: Path) -> None:
+    writer = ResultWriter(tmp_path, OWN)
+    writer.write_table("idlers", pd.DataFrame({"idle_s": [1, 2]}))
+    assert pd.read_parquet(tmp_path / "samples" / "idlers.parquet")["idle_s"].tolist() == [1.0, 2.0]
+    with pytest.raises(ResultError, match="table idlers: is not declared; give it to the experiment's tables"):
+        ResultWriter(tmp_path).write_table("idlers", pd.DataFrame({"idle_s": [1, 2]}))
+
+
+def test_changes_of_links_stored_without_their_causes_have_none(tmp_path: Path) -> None:
+    written(tmp_path)
+    rows("failures").drop(columns="causes").to_parquet(tmp_path / "samples" / "failures.parquet")
+    read = Result(tmp_path).table("failures")
+    assert list(read.columns) == list(TABLES["failures"].columns)
+    assert read["causes"].tolist() == ["", ""]
 
 
 # Files ----------------------------------------------------------------------------------------------------------------

@@ -68,12 +68,3 @@ def test_values_without_a_figure_are_refused(call: object, message: str) -> None
     assert callable(call)
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_delivered_bytes_are_those_between_two_times_of_each_connection_alone() -> None:
-    """Two connections of one pair, sampled together, in one order: 1,000 and 100 bytes a second."""
-    rows = [(at, "hfreduce", "a", "b", 5000 + rate * at) for at in (0, 2, 4) for rate in (1000, 100)]
-    flows = pd.DataFrame(rows, columns=["at_s", "service_level", "host", "peer", "bytes_acked"])
-    assert metrics.delivered_bytes(flows, 1.0, 3.0) == 2200
-    with pytest.raises(ValueError, match="no time passes from 3"):
-        metrics.delivered_bytes(flows, 3.0, 3.0)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fabric.results import TABLES
+from fabric.tables import TABLES
 from fabric.world.virtual import bytecode, kernel
 from tests.virtual.command import TINY, VirtualCommand
 

@@ -103,7 +103,7 @@ def short_cut() -> dict[str, object]:
         "waiting": waiting,
         "left": lane.backlog_packets,
         "cut": lane.dropped_packets[vl.Cause.LINK_DOWN],
-        "others": sum(lane.dropped_packets.values()) - lane.dropped_packets[vl.Cause.LINK_DOWN],
+        "others": sum(lane.dropped_packets) - lane.dropped_packets[vl.Cause.LINK_DOWN],
     }
 
 

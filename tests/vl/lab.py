@@ -28,12 +28,14 @@ PAYLOAD_BYTES = MTU_BYTES - 20 - 8
 SEGMENT_BYTES = MTU_BYTES - 20 - 20 - 12
 """What a full TCP segment carries beside its headers and timestamps."""
 CREDIT_BYTES = 256 * 1024
+_LOOKS, _LOOK_S = 3000, 0.001
+"""How often, and at what interval, links are looked at; link watch may let a second pass between its rounds."""
 
 
 def load_module() -> None:
     """Make the qdisc known to this kernel, and sleeps exact (by default they last up to 50 us longer)."""
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
-    modules.load(kernel.require().module(modules.VL))
+    modules.load(kernel.running().module(modules.VL))
 
 
 def one_lane(rate_bps: int, *, credit_bytes: int = CREDIT_BYTES, delay_ns: int = 0, return_ns: int = 0) -> vl.Port:
@@ -114,7 +116,11 @@ class Lab:
         return f"10.0.0.{self.hosts.index(host) + 1}"
 
     def give_addresses(self, hosts: Sequence[str] = ()) -> None:
-        """Give every host (or these) its address, on its only interface, and all others' in its neighbour table."""
+        """Give every host (or these) its address, on its only interface, and all others' in its neighbour table.
+
+        Until every link runs: what a host sends before the kernel has noticed its carrier vanishes.
+        """
+        self.await_links()
         for host in hosts or self.hosts:
             end = self._only_interface(host)
             self.socket_of(host).send([netlink.address(end.index, end.name, self.ip(host), 24)])
@@ -126,6 +132,20 @@ class Lab:
         others = {other: self._only_interface(other) for other in self.hosts if other != host}
         requests = [netlink.neighbour(own.index, self.ip(other), end.mac) for other, end in others.items()]
         self.socket_of(host).send(requests)
+
+    def await_links(self) -> None:
+        """Wait until the queues of all interfaces send. Raises TimeoutError naming those that do not."""
+        for _ in range(_LOOKS):
+            running = {
+                name
+                for node in ("", *self.hosts)
+                for name, counters in self._sockets[node].link_counters().items()
+                if counters.running
+            }
+            if running >= self.interfaces.keys():
+                return
+            time.sleep(_LOOK_S)
+        raise TimeoutError(f"not running after {_LOOKS * _LOOK_S} s: {', '.join(self.interfaces.keys() - running)}")
 
     def _only_interface(self, host: str) -> Interface:
         return next(end for end in self.interfaces.values() if end.node == host)

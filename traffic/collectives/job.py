@@ -83,9 +83,10 @@ def step_timeout_s(config: CollectiveConfig, ideal_s: float) -> float:
 AddressOf = Callable[[NodeId], str]
 
 
-def nic_address(stage: Stage) -> AddressOf:
-    """Return how a job finds a node's address: that of its first NIC."""
-    return lambda node: stage.fabric.nics_of[node][0].ip
+def nic_address(stage: Stage, nodes: Sequence[NodeId]) -> AddressOf:
+    """Return how a job finds a node's address: see :meth:`Fabric.nics_in_common`. Raises TopologyError."""
+    nics = stage.fabric.nics_in_common(nodes)
+    return lambda node: nics[node].ip
 
 
 def zones_of(stage: Stage, nodes: Sequence[NodeId]) -> list[int]:
@@ -123,8 +124,8 @@ class _Phase:
 class CollectiveJob:
     """A :class:`traffic.job.Job` that repeats an allreduce over ``ranks``, one step after another, while it plays.
 
-    ``address_of`` gives a node's address on the fabric, by default its first NIC's. Steps are numbered from 0 over the
-    job's life; one that stalled and was begun again keeps its number.
+    ``address_of`` gives a node's address on the fabric, by default as :func:`nic_address` says. Steps are numbered from
+    0 over the job's life; one that stalled and was begun again keeps its number.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class CollectiveJob:
         self._stage = stage
         self._collective = collective
         self._config = config
-        self._address_of = address_of or nic_address(stage)
+        self._address_of = address_of or nic_address(stage, ranks)
         self._programs: ProgramGroup[int] = ProgramGroup(stage, collective.name)
         self._data: _Data | None = None
         self._next_step = 0

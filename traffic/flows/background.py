@@ -35,6 +35,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from fabric.config import Strict
+from fabric.delivered import ABANDONED, COMPLETED
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
@@ -48,7 +49,7 @@ REPORT_TIMEOUT_S = 15.0
 ACCEPT_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0
 FLOW_ENDS_TIMEOUT_S = 2.0
-COMPLETED, ABANDONED, FAILED, REFUSED = "flow", "flow_abandoned", "flow_failed", "flow_refused"
+FAILED, REFUSED = "flow_failed", "flow_refused"
 
 
 # Sizes and arrivals --------------------------------------------------------------------------------------------------
@@ -411,9 +412,9 @@ def _send_flow(sock: socket.socket, size_bytes: int) -> None:
 class BackgroundJob:
     """A :class:`traffic.job.Job` of background flows among ``hosts``, in the service level "other" or another.
 
-    ``address_of`` gives a node's address on the fabric, by default its first NIC's. ``outcomes`` counts the arrivals of
-    the last phase by what became of them. ``load`` is what the next phase offers, at first the config's. Flows of
-    different levels are independent; ``draws_anew``: so are those of different phases.
+    ``address_of`` gives a node's address on the fabric, by default in the network that all share. ``outcomes`` counts
+    the arrivals of the last phase by what became of them. ``load`` is what the next phase offers, at first the
+    config's. Flows of different levels are independent; ``draws_anew``: so are those of different phases.
     """
 
     def __init__(
@@ -436,7 +437,8 @@ class BackgroundJob:
         self._stage = stage
         self._config = config
         self._draws_anew = draws_anew
-        self._address_of = address_of or (lambda node: stage.fabric.nics_of[node][0].ip)
+        self._nics = stage.fabric.nics_in_common(self.hosts)
+        self._address_of = address_of or (lambda node: self._nics[node].ip)
         self._programs: ProgramGroup[int] = ProgramGroup(stage, "background")
         alone = [str(host) for place, host in enumerate(self.hosts) if not self._sinks(place)]
         if alone:
@@ -454,7 +456,7 @@ class BackgroundJob:
 
     def _arguments(self, place: int) -> HostArguments:
         node = self.hosts[place]
-        (nic, *_) = self._stage.fabric.nics_of[node]
+        nic = self._nics[node]
         return HostArguments(
             place=place,
             sinks=self._sinks(place),
@@ -469,7 +471,7 @@ class BackgroundJob:
 
     def _sinks(self, place: int) -> tuple[int, ...]:
         """Return the places of the hosts that a host sends to."""
-        zones = [self._stage.fabric.nics_of[host][0].zone for host in self.hosts]
+        zones = [self._nics[host].zone for host in self.hosts]
         reached = (zone == zones[place] or not self._config.within_zone for zone in zones)
         return tuple(other for other, is_reached in enumerate(reached) if is_reached and other != place)
 

@@ -210,11 +210,16 @@ class FanInJob:
         self._collect(START_TIMEOUT_S, "readiness")
 
     def _address(self, node: NodeId, reader: NodeId) -> str:
-        zone = self._stage.fabric.nics_of[reader][0].zone
-        nic = self._stage.fabric.nic_in_zone(node, zone)
-        if nic is None:
-            raise TrafficError(f"{node}: has no NIC in zone {zone}, where {reader} reads; choose another server")
-        return nic.ip
+        """Return a node's address: that of the reader's first NIC, or of a server's first NIC that it reaches."""
+        fabric = self._stage.fabric
+        nic = fabric.nics_of[reader][0]
+        if node == reader:
+            return nic.ip
+        in_zone = (other for other in fabric.nics_of[node] if other.zone == nic.zone)
+        found = next((other for other in in_zone if fabric.reaches(nic, other)), None)
+        if found is None:
+            raise TrafficError(f"{node}: has no NIC in zone {nic.zone}, where {reader} reads; choose another server")
+        return found.ip
 
     def _start_server(self, key: _Server, fan_in: FanIn) -> None:
         _, server = key

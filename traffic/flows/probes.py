@@ -390,13 +390,14 @@ class ProbeJob:
 
 
 def _addresses(stage: Stage, flows: Sequence[ProbeFlow]) -> dict[NodeId, str]:
-    """Return the address by which each host takes part: of its only NIC, or, if it has more, of the one in the zone of
-    those it speaks with. Raises TrafficError for a host with several NICs that speaks with several zones."""
+    """Return the address by which each host takes part: of its only NIC, or, if it has more, of the one that reaches
+    those it speaks with. Raises TrafficError for a host that would speak by several NICs, or by none."""
     found: dict[NodeId, Nic] = {}
     for flow in flows:
-        for host, other in ((flow.source, flow.destination), (flow.destination, flow.source)):
-            zone = stage.fabric.nics_of[other][0].zone
-            nic = stage.fabric.nic_in_zone(host, zone) or stage.fabric.nics_of[host][0]
-            if found.setdefault(host, nic) != nic:
-                raise TrafficError(f"probes: {host} would speak with two zones by two NICs; probe them in two jobs")
+        pair = stage.fabric.nic_pair(flow.source, flow.destination)
+        if pair is None:
+            raise TrafficError(f"probes: no NIC of {flow.source} reaches one of {flow.destination}; choose others")
+        for nic in pair:
+            if found.setdefault(nic.node, nic) != nic:
+                raise TrafficError(f"probes: {nic.node} would speak by two NICs; probe those it reaches in two jobs")
     return {host: nic.ip for host, nic in found.items()}

@@ -201,16 +201,19 @@ class StreamsJob:
             self._start_source(number, stream, listening[number])
         self._sources.collect("readiness", START_TIMEOUT_S)
 
-    def _address(self, node: NodeId) -> str:
-        return self._stage.fabric.nics_of[node][0].ip
+    def _address(self, node: NodeId, peer: NodeId) -> str:
+        pair = self._stage.fabric.nic_pair(node, peer)
+        if pair is None:
+            raise TrafficError(f"{node} and {peer}: no NIC of one reaches one of the other; choose others")
+        return pair[0].ip
 
     def _start_sink(self, number: int, stream: Stream) -> None:
-        arguments = SinkArguments(self._address(stream.sink), self._stage.socket_options(stream.level))
+        arguments = SinkArguments(self._address(stream.sink, stream.source), self._stage.socket_options(stream.level))
         self._sinks.start(number, "sink of a stream", stream.sink, run_sink, arguments)
 
     def _start_source(self, number: int, stream: Stream, endpoint: tuple[str, int]) -> None:
         arguments = SourceArguments(
-            address=self._address(stream.source),
+            address=self._address(stream.source, stream.sink),
             host=stream.source.name,
             peer=stream.sink.name,
             endpoint=endpoint,

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from fabric.errors import ResultError
-from fabric.report.figures import (
-    congestion,
-    cuts,
-    jobs,
-    machine,
-    ports,
-    protection,
-    scaling,
-    side_by_side,
-    spreading,
-    stalled,
-    year,
-)
+from fabric.report.figures import congestion, jobs, machine, ports, side_by_side, stalled, timeline
 from fabric.report.figures.style import save
 from fabric.report.figures.topology import draw_topology
 from fabric.results import Result
@@ -37,6 +25,11 @@ class FigureSpec:
 
 
 FIGURES = (
+    FigureSpec(
+        "timeline",
+        "When each job played, and what all its connections and flows delivered meanwhile, on one scale.",
+        timeline.timeline,
+    ),
     FigureSpec(
         "throughput",
         "Throughput of the whole fabric over time, by service level; one panel per phase, one scale for all. "
@@ -55,53 +48,10 @@ FIGURES = (
         side_by_side.side_by_side,
     ),
     FigureSpec(
-        "protection",
-        "Bandwidth of a program, relative to that alone, as the load of others grows; one curve per queueing. Dashed: "
-        "the share that its lane promises; above it: bandwidth that others leave idle.",
-        protection.protection,
-    ),
-    FigureSpec(
         "steps",
         "Collectives: one dot per step, boxes from first to third quartile, whiskers to the farthest step within 1.5 "
         "times the box. algbw as nccl-tests defines it. Dashed: the ideal of the algorithm on this fabric.",
         jobs.collective_steps,
-    ),
-    FigureSpec(
-        "scaling",
-        "Collectives over growing numbers of nodes: median algbw over the steps of a phase, one line per variant, at "
-        "the scale of the system that the fabric stands for. Shaded: measured by others.",
-        scaling.scaling,
-    ),
-    FigureSpec(
-        "steps_around_cuts",
-        "Steps of an allreduce by the time they ended, cuts at 0, one line per cut; shaded: the link is down. "
-        "Dashed: the median step of the phase without cuts.",
-        cuts.steps_around_cuts,
-    ),
-    FigureSpec(
-        "blackouts",
-        "Cumulative distribution of blackouts of probe flows that cross a cut, on a logarithmic axis. Dotted: cuts of "
-        "a host's only link, which no route avoids.",
-        cuts.blackouts,
-    ),
-    FigureSpec(
-        "repair_parts",
-        "Time that the controller took to repair a cut, part by part: medians over the cuts that it repaired before "
-        "the link came back. Diamond: packets of all flows that cross the cut arrived again; this is before the end "
-        "of the bar if switches repair locally, or had rules before they confirmed them.",
-        cuts.repair_parts,
-    ),
-    FigureSpec(
-        "calendar",
-        "Every day of the replayed year, one column per week: its cuts, and the training lost as a fraction of an "
-        "undisturbed day's, by policy and duration of cuts. Days are compressed, cuts are not.",
-        year.calendar,
-    ),
-    FigureSpec(
-        "spreading",
-        "Ports of switches with deep queues, and slowdown of bystanders by an incast, by routing policy and queueing. "
-        "Bystanders apart share no port with the incast by static routes; those crossing share an uplink of a leaf.",
-        spreading.spreading,
     ),
     FigureSpec(
         "congestion_trees",
@@ -146,21 +96,31 @@ FIGURES = (
         machine.machine,
     ),
 )
+"""The figures of every result that has samples for them."""
 
 
-def draw_all(result: Result) -> list[Path]:
-    """Draw every figure that the result has samples for into its ``figures`` folder; returns PNG and SVG of each."""
+def all_figures(own: Sequence[FigureSpec]) -> dict[str, FigureSpec]:
+    """Return the figures of a result by name: those of its experiment first, then those of every result."""
+    return {spec.name: spec for spec in (*own, *FIGURES)}
+
+
+def draw_all(result: Result, own: Sequence[FigureSpec] = ()) -> list[Path]:
+    """Draw every figure that the result has samples for into its ``figures`` folder; returns PNG and SVG of each.
+
+    ``own``: the figures of the result's experiment.
+    """
     paths: list[Path] = []
-    for spec in FIGURES:
+    for spec in all_figures(own).values():
         figure = spec.draw(result)
         if figure is not None:
             paths += save(figure, result.directory / "figures", spec.name)
     return paths
 
 
-def draw_figure(result: Result, name: str) -> Figure:
-    """Return a figure of :data:`FIGURES`. Raises ResultError if there is none, or nothing to show in it."""
-    specs = {spec.name: spec for spec in FIGURES}
+def draw_figure(result: Result, name: str, own: Sequence[FigureSpec] = ()) -> Figure:
+    """Return a figure of the result; ``own``: those of its experiment. Raises ResultError if there is none of that
+    name, or nothing to show in it."""
+    specs = all_figures(own)
     if name not in specs:
         raise ResultError(f"figure {name!r}: does not exist; there are {', '.join(specs)}")
     figure = specs[name].draw(result)
@@ -169,4 +129,4 @@ def draw_figure(result: Result, name: str) -> Figure:
     return figure
 
 
-__all__ = ["FIGURES", "FigureSpec", "draw_all", "draw_figure", "draw_topology"]
+__all__ = ["FIGURES", "FigureSpec", "all_figures", "draw_all", "draw_figure", "draw_topology"]

@@ -6,7 +6,7 @@ over its own times. A counter that falls was restarted (its queue was replaced) 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from fabric.delivered import Growth, delivered
 from fabric.results import Phase
 
 Floats = npt.NDArray[np.float64]
@@ -119,39 +120,35 @@ def lane_rates(ports: pd.DataFrame, phase: Phase, chosen: Collection[str]) -> Ra
 
 
 def service_level_rates(flows: pd.DataFrame, operations: pd.DataFrame, phase: Phase) -> Rates:
-    """Return the delivered payload of each service level over a phase.
+    """Return the delivered payload of each service level over a phase, see :mod:`fabric.delivered`."""
+    found = delivered(flows, operations, phase)
+    return _growth_rates(((flow.service_level, growth) for flow, growth in found), phase)
 
-    That is what connections had acknowledged. Background flows have a connection each, many of them gone before a
-    second sample: theirs is the size of each flow, spread evenly over its time.
-    """
-    begun = operations[(operations["phase"] == phase.name) & operations["operation"].isin(_FLOWS)]
-    frame = flows[(flows["phase"] == phase.name) & ~flows["service_level"].isin(begun["service_level"].unique())]
-    series = _connection_series(frame)
-    for (level,), rows in begun.groupby(["service_level"], observed=True):
-        series[str(level), "flows"] = _spread(rows, phase)
+
+def job_rates(flows: pd.DataFrame, operations: pd.DataFrame, phase: Phase) -> Rates:
+    """Return the delivered payload of each job over a phase."""
+    jobs = dict.fromkeys([*present(flows, "job"), *present(operations, "job")])
+    found = (
+        (job, growth)
+        for job in jobs
+        for _, growth in delivered(flows[flows["job"] == job], operations[operations["job"] == job], phase)
+    )
+    return _growth_rates(found, phase)
+
+
+_UNSAMPLED_STEP_S = 0.25
+
+
+def _growth_rates(found: Iterable[tuple[str, Growth]], phase: Phase) -> Rates:
+    """Sum the rates of counters by name."""
+    # Flows that are not sampled start and end all the time, which says nothing of how fine a figure should be.
+    evenly_s = np.arange(phase.started_s, phase.ended_s, _UNSAMPLED_STEP_S).astype(np.float64)
+    series: dict[tuple[str, ...], tuple[Floats, Floats]] = {}
+    for number, (name, growth) in enumerate(found):
+        times_s = growth.at_s if growth.is_sampled else evenly_s
+        if len(times_s) > 1:
+            series[name, str(number)] = (times_s, growth.by(times_s))
     return _rates(series, phase)
-
-
-_FLOWS = ("flow", "flow_abandoned")
-_SPREAD_STEP_S = 0.25
-
-
-def _spread(rows: pd.DataFrame, phase: Phase) -> tuple[Floats, Floats]:
-    """Return times and the bytes delivered by then, each row's size growing evenly from its start to its end."""
-    times = np.arange(phase.started_s, phase.ended_s, _SPREAD_STEP_S)
-    columns = ("started_s", "ended_s", "size_bytes")
-    started, ended, size = (rows[name].to_numpy(dtype=float)[:, None] for name in columns)
-    done = np.clip((times[None, :] - started) / np.maximum(ended - started, 1e-9), 0, 1)
-    delivered: Floats = (done * size).sum(axis=0)
-    return times.astype(np.float64), delivered
-
-
-def _connection_series(frame: pd.DataFrame) -> dict[tuple[str, ...], tuple[Floats, Floats]]:
-    keys = ["service_level", "host", "peer"]
-    # Parallel connections of one pair are sampled together and in the same order each time.
-    twin = frame.groupby([*keys, "at_s"], observed=True).cumcount()
-    series = _series(frame.assign(twin=twin), [*keys, "twin"], "bytes_acked")
-    return {key: value for key, value in series.items() if len(value[0]) > 1}
 
 
 def _rates(series: Mapping[tuple[str, ...], tuple[Floats, Floats]], phase: Phase) -> Rates:

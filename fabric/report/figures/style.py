@@ -35,6 +35,7 @@ QUEUEING_COLOURS = {
     Queueing.LOSSLESS: "#D55E00",
     Queueing.LOSSLESS_LANES: "#009E73",
 }
+_JOB_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D31", "#222222")
 VERDICT_COLOURS = {"faithful": "#00755A", "degraded": "#B86E00", "invalid": "#C44A00"}
 UNKNOWN_COLOUR = "#777777"
 LINE_STYLES = ("-", "--", "-.", ":")
@@ -70,6 +71,11 @@ def heat_map() -> LinearSegmentedColormap:
 def level_colour(name: str) -> str:
     """Return the colour of a service level or lane, the same in every figure."""
     return LEVEL_COLOURS.get(name, UNKNOWN_COLOUR)
+
+
+def job_colours(names: Sequence[str]) -> dict[str, str]:
+    """Return a colour for each job, in their order; beyond eight, colours come again."""
+    return {name: _JOB_COLOURS[number % len(_JOB_COLOURS)] for number, name in enumerate(names)}
 
 
 def level_place(name: str) -> int:

@@ -102,7 +102,7 @@ def _switch_points(fabric: Mapping[str, Any], zones: Mapping[int, tuple[float, f
     points = {}
     for (role, zone), names in rows.items():
         left, right = whole if zone is None else zones[zone]
-        if zone is None:  # A few switches across the middle third.
+        if role == "inter_zone":  # A few switches across the middle third.
             left, right = left + (right - left) / 3, right - (right - left) / 3
         for number, name in enumerate(names):
             points[name] = (left + (right - left) * (number + 0.5) / len(names), _LEVELS.get(role, 3.0))

@@ -52,6 +52,8 @@ directory's name, another one in every run, must not be in it."""
 BYTECODE = "bytecode"
 """Where in it the compiled Python modules are: under one name, whoever's they are."""
 _KILLED_FOR_MAPPINGS = "killing current process"  # What UML says of a program whose memory the host will not map.
+_ENDED_FOR_MAPPINGS = (128 + signal.SIGKILL, 128 + signal.SIGSEGV)
+"""How such a program ends: by the first in Linux 6.1, by the second in 6.12."""
 SYSTEM_PROGRAMS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 POLL_S = 0.05
 
@@ -423,7 +425,7 @@ def _exit_code(control: Path, ending: int, memory_bytes: int) -> int:
     except FileNotFoundError:
         kind = rest = ""
     console = (control / "console").read_text(errors="replace")
-    if kind == "exit" and not (int(rest) == 128 + signal.SIGKILL and _is_out_of_mappings(console)):
+    if kind == "exit" and not (int(rest) in _ENDED_FOR_MAPPINGS and _is_out_of_mappings(console)):
         return int(rest)
     if kind == "failed":
         raise EmulationError(f"the guest could not start the program: {rest}")

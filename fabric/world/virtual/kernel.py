@@ -190,6 +190,15 @@ def require() -> KernelPaths:
     return kernel
 
 
+def running() -> KernelPaths:
+    """Return, in a guest, the built kernel that it runs, whichever others there are. Raises EmulationError."""
+    release = platform.release()
+    for kernel in built():
+        if kernel.release == release:
+            return kernel
+    raise EmulationError(f"this guest's kernel, {release}, is not built any more; build it with: fabric virtual build")
+
+
 def build(
     progress: Progress = lambda text: None, *, jobs: int | None = None, source: Path | None = None
 ) -> KernelPaths:

@@ -5,21 +5,37 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from controllers.routing import Policy, Repair, Routing
-from fabric.model.network import Nic, Port, Tier
+from fabric.model.network import Fabric, Nic, Port, Tier
 from tests.controllers.planning.failing import FABRICS, ROUTINGS, Play, change_links
 from tests.controllers.sizes import tree
 from tests.fakes import End, Packet, is_storage
+from topologies.load import fabric_of
 
 State = tuple[Port, Packet]
 """A packet on the wire that a port sends into."""
 SEQUENCES, QUICK_SEQUENCES, EVENTS = 1000, 30, 3
 BORDER = tree(leaves=3, spines=2, compute=3, storage=0, exits=(2, 2))
 """Its leaves with and without inter-zone links; few hosts, so that it is quickly looked through."""
+
+
+def fat_tree(**keys: Any) -> Fabric:
+    rates = {"nic_rate": "1 Mbit/s", "uplink_rate": "1 Mbit/s", "reference_nic_rate": "1 Mbit/s"}
+    shape = {"spines_per_pod": 2, "leaves_per_pod": 2, "compute": 4}
+    return fabric_of(
+        {"name": "tree", "builder": "fat_tree", "switch_ports": 8, "mtu": 1500} | rates | shape | keys, "test"
+    )
+
+
+LEVELS = fat_tree(pods=2, cores=2, core_groups=2, core_links_per_spine=1)
+"""Three layers, with a core for each spine of a pod: a cut above or below one leaves it a way through another pod."""
+RAILS = fat_tree(nics_per_host=2, compute=3)
+"""Two NICs for each host, on two leaves: zoned, so that switches repair routes by themselves."""
 
 
 class Flight:
@@ -98,10 +114,26 @@ def test_a_cut_and_a_return_take_only_what_is_on_the_cut_wire(policy: Policy, re
             assert flight.ends.keys() <= {End.DELIVERED, End.ON_A_DEAD_WIRE}, f"{link} {state}: {flight.ends}"
 
 
-def play_sequence(seed: int) -> Counter[End]:
+@pytest.mark.parametrize("policy", [Policy.STATIC, Policy.ECMP])
+def test_nor_does_rerouting_between_levels_lose_or_loop_anything_else(policy: Policy) -> None:
+    for link in (link for link in LEVELS.links if link.tier is not Tier.ACCESS):
+        play = Play(LEVELS, Routing(policy=policy, repair=Repair.REROUTE))
+        draw = random.Random(str(link))
+        flight = Flight(play)
+        for state in ("cut", "back"):
+            play.fake.down ^= {link}
+            flight.meet(f"{link} {state}")
+            for _ in play.converge(draw=draw):
+                flight.meet(f"{link} {state}, while rules change")
+            assert flight.ends.keys() <= {End.DELIVERED, End.ON_A_DEAD_WIRE}, f"{link} {state}: {flight.ends}"
+
+
+def play_sequence(
+    seed: int, fabrics: Sequence[Fabric] = FABRICS, routings: Sequence[Routing] = ROUTINGS
+) -> Counter[End]:
     """Play a random sequence of failures and returns with packets in flight, and return how they ended."""
     draw = random.Random(seed)
-    play = Play(draw.choice(FABRICS), ROUTINGS[seed % len(ROUTINGS)])
+    play = Play(draw.choice(fabrics), routings[seed % len(routings)])
     flight = Flight(play)
     for event in range(EVENTS):
         change_links(draw, play)
@@ -124,6 +156,30 @@ def play_sequences(seeds: range) -> None:
     told = ", ".join(f"{count:,} {end.value}" for end, count in ends.items())
     print(f"{len(seeds)} sequences with packets in flight: {told}; {time.monotonic() - started_s:.0f} s")
     assert ends[End.DELIVERED] > 500 * len(seeds)
+
+
+def test_no_packet_in_flight_between_levels_loops_or_vanishes() -> None:
+    routings = [routing for routing in ROUTINGS if routing.repair is Repair.REROUTE]
+    ends = sum((play_sequence(seed, [LEVELS], routings) for seed in range(3 * QUICK_SEQUENCES)), Counter[End]())
+    print(ends)
+    assert ends[End.DELIVERED] > 100 * QUICK_SEQUENCES
+
+
+def test_no_packet_in_flight_between_rails_loops_or_vanishes() -> None:
+    ends = sum((play_sequence(seed, [RAILS]) for seed in range(QUICK_SEQUENCES)), Counter[End]())
+    print(ends)
+    assert ends[End.DELIVERED] > 100 * QUICK_SEQUENCES
+
+
+def test_after_any_failures_between_levels_what_has_a_way_is_delivered() -> None:
+    for seed in range(QUICK_SEQUENCES):
+        draw = random.Random(seed)
+        play = Play(LEVELS, Routing(policy=draw.choice([Policy.STATIC, Policy.ECMP]), repair=Repair.REROUTE))
+        for event in range(EVENTS):
+            change_links(draw, play)
+            for _ in play.converge():
+                pass
+            play.verify_reach(f"seed {seed}, event {event}")
 
 
 def test_no_packet_in_flight_loops_or_vanishes() -> None:

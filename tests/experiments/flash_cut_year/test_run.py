@@ -20,10 +20,11 @@ from experiments.flash_cut_year.goodput import (
     work_done,
 )
 from experiments.flash_cut_year.run import FlashCutYearConfig, down_spans, training_groups
-from experiments.flash_cut_year.tables import Played, PlayedYear, summarize
+from experiments.flash_cut_year.summary import Played, PlayedYear, summarize
 from experiments.registry import resolve
 from fabric.errors import ConfigError
-from fabric.results import Phase, empty_table
+from fabric.results import Phase
+from fabric.tables import TABLES
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.storage.verification import Verification
@@ -107,7 +108,7 @@ class FakeSession:
 
     def table(self, name: str) -> pd.DataFrame:
         if name != "restarts":
-            return empty_table(name)
+            return TABLES[name].empty()
         return table_of(name, [["wait_100ms", "hfreduce", 1, 1.0, 2.0, ""]] * 2)
 
 

@@ -23,7 +23,8 @@ from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
 from fabric.measure.census import Conservation
 from fabric.model.lanes import Queueing
-from fabric.results import TABLES, Phase
+from fabric.results import Phase
+from fabric.tables import TABLES
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.job import Records
@@ -35,7 +36,7 @@ C = 1e9
 
 
 def table(name: str, rows: list[list[object]]) -> pd.DataFrame:
-    return table_of(name, rows).astype(TABLES[name])
+    return table_of(name, rows).astype(TABLES[name].dtypes)
 
 
 def victim_bps(queueing: Queueing, number: int) -> float:

@@ -23,7 +23,8 @@ from experiments.run.session import Session
 from fabric.config import checked
 from fabric.errors import ConfigError
 from fabric.model.lanes import ServiceLevel
-from fabric.results import TABLES, ResultWriter
+from fabric.results import ResultWriter
+from fabric.tables import TABLES
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.job import Records
@@ -48,7 +49,7 @@ def steps_of(speeds: dict[str, float]) -> pd.DataFrame:
         level, ranks = name.partition("_")[0], int(name.rpartition("_n")[2])
         for step, factor in enumerate((0.5, 1.0, 3.0)):
             rows.append([name, level, step, ranks, SIZE, 1.0, 1.0 + factor * SIZE / speed / 1e9])
-    return table_of("steps", rows).astype(TABLES["steps"])
+    return table_of("steps", rows).astype(TABLES["steps"].dtypes)
 
 
 def summary_of(speeds: dict[str, float], fabric: Any = TRUE_RATE) -> dict[str, Any]:

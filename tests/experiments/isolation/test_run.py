@@ -15,7 +15,8 @@ from experiments.registry import resolve
 from experiments.run.session import PhaseOutcome, Session
 from fabric.measure.census import Conservation
 from fabric.model.lanes import ServiceLevel
-from fabric.results import TABLES, Phase, ResultWriter, empty_table
+from fabric.results import Phase, ResultWriter
+from fabric.tables import TABLES
 from tests.fakes import AT_20_MBIT
 from tests.rows import table_of
 from topologies.load import load_fabric
@@ -32,7 +33,7 @@ MIB = 2**20
 
 
 def table(name: str, rows: Sequence[Sequence[object]]) -> pd.DataFrame:
-    columns = TABLES[name]
+    columns = TABLES[name].dtypes
     return table_of(name, rows).astype(columns)
 
 
@@ -54,7 +55,7 @@ def outcome(place: int, name: str) -> PhaseOutcome:
     started = place * PHASE_S
     phase = Phase(name, f"title of {name}", "lanes" if name == "lanes" else "shared", started, started + PHASE_S)
     return PhaseOutcome(
-        phase, Records(), counted(1000 * (place + 1), place, 2 if name == "shared" else 0), empty_table("machine")
+        phase, Records(), counted(1000 * (place + 1), place, 2 if name == "shared" else 0), TABLES["machine"].empty()
     )
 
 

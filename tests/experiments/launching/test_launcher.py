@@ -22,6 +22,7 @@ from experiments.launching.events import (
     Failure,
     Note,
     PhaseProgress,
+    Recorded,
     decoded,
     encoded,
     error_of,
@@ -32,7 +33,7 @@ from experiments.launching.spec import prepare
 from fabric.errors import ConfigError, EmulationError, FabricError, ResultError, TrafficError, UsageError
 from fabric.world.virtual.watch import GuestTime
 
-EVENTS = (Note("building"), PhaseProgress("all in lanes", 0.5), GuestTime(1.5, 3.0), Failure("TrafficError", "x"))
+EVENTS = (Note("building"), PhaseProgress("all in lanes", 0.5), GuestTime(1.5, 3.0), Recorded("/r"), Failure("T", "x"))
 
 
 @pytest.mark.parametrize("event", EVENTS)
@@ -78,7 +79,7 @@ def spec(tmp_path: Path) -> RunSpec:
 
 
 def instead(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Let a run's process be a script; ``say(event)`` and ``sys`` are at hand."""
+    """Let a run's process be a script; ``say(event)`` and ``sys`` are at hand. What draws is the real one."""
     prelude = (
         "import os, signal, sys, time\n"
         "from experiments.launching.events import *\n"
@@ -87,6 +88,8 @@ def instead(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     real = subprocess.Popen
 
     def start(command: list[str], **options: object) -> subprocess.Popen[bytes]:
+        if command[2] == "experiments.launching.finish":
+            return real(command, **options)  # type: ignore[call-overload,no-any-return]
         assert command[1:3] == ["-m", "experiments.launching.enter"]
         return real([sys.executable, "-c", prelude + script], **options)  # type: ignore[call-overload,no-any-return]
 
@@ -101,9 +104,40 @@ def test_events_come_in_order_and_what_the_run_prints_comes_as_notes(
         "say(Note(sys.stdin.read()[:15])); say(PhaseProgress('p', 0.5)); time.sleep(0.3); print('x', file=sys.stderr)",
     )
     seen: list[Event] = []
-    with pytest.raises(ResultError, match=r"manifest.json: is missing"):  # The script leaves no directory.
+    with pytest.raises(EmulationError, match=r"^the run's process ended well and recorded nothing$"):
         launch(spec, seen.append)
     assert seen == [Note('{"experiment": '), PhaseProgress("p", 0.5), Note("x")]
+
+
+def test_where_a_run_is_that_cannot_be_drawn_is_told(
+    monkeypatch: pytest.MonkeyPatch, spec: RunSpec, tmp_path: Path
+) -> None:
+    recorded = tmp_path / "mine.partial"
+    recorded.mkdir()
+    instead(monkeypatch, f"say(Recorded({str(recorded)!r}))")
+    seen: list[Event] = []
+    words = rf"(?s)is missing.*\nwhat was recorded is complete, in {recorded}; .* fabric report {recorded}$"
+    with pytest.raises(ResultError, match=words):
+        launch(spec, seen.append)
+    assert seen == [Note("drawing figures")]
+    assert recorded.exists()
+    assert not (tmp_path / "mine").exists()
+
+
+def test_a_caller_who_leaves_while_figures_are_drawn_is_told_where_the_run_is(
+    monkeypatch: pytest.MonkeyPatch, spec: RunSpec, tmp_path: Path
+) -> None:
+    instead(monkeypatch, f"say(Recorded({str(tmp_path)!r}))")
+    seen: list[Event] = []
+
+    def leave(event: Event) -> None:
+        seen.append(event)
+        if event == Note("drawing figures"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launch(spec, leave)
+    assert seen[1:] == [Note(f"what was recorded is complete, in {tmp_path}; to draw it: fabric report {tmp_path}")]
 
 
 @pytest.mark.parametrize(

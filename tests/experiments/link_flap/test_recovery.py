@@ -12,10 +12,11 @@ import pytest
 from controllers.planning.planner import plan_routes
 from controllers.routing import Repair, Routing
 from experiments.link_flap.cuts import Cut, Place, choose_targets, crossed_links
-from experiments.link_flap.recovery import Felt, cut_tables, parts_s, windows
-from experiments.link_flap.tables import summarize
+from experiments.link_flap.recovery import Felt, by_cut, cut_tables, parts_s, windows
+from experiments.link_flap.summary import summarize
 from fabric.errors import TrafficError
-from fabric.results import TABLES, Phase, empty_table
+from fabric.results import Phase
+from fabric.tables import TABLES
 from topologies.load import load_fabric
 from traffic.flows.probes import ProbeFlow
 from traffic.storage.verification import Verification
@@ -32,15 +33,19 @@ PERIOD_S = 0.001
 
 def table(name: str, *rows: dict[str, Any]) -> pd.DataFrame:
     blank = {"float64": math.nan, "int64": 0, "category": "", "bool": True}
-    full = [{**{column: blank[kind] for column, kind in TABLES[name].items()}, **row} for row in rows]
-    return pd.DataFrame(full, columns=list(TABLES[name]))
+    full = [{**{column: blank[kind] for column, kind in TABLES[name].dtypes.items()}, **row} for row in rows]
+    return pd.DataFrame(full, columns=list(TABLES[name].columns))
 
 
-def change(at_s: float, up: bool) -> dict[str, Any]:
-    return {"phase": PHASE.name, "link": str(LINK), "up": up, "due_s": at_s, "asked_s": at_s, "done_s": at_s + 0.001}
+def change(at_s: float, up: bool, causes: str) -> dict[str, Any]:
+    times = {"due_s": at_s, "asked_s": at_s, "done_s": at_s + 0.001}
+    return {"phase": PHASE.name, "link": str(LINK), "up": up, **times, "causes": causes}
 
 
-FAILURES = table("failures", change(101.0, False), change(101.2, True), change(105.0, False), change(105.2, True))
+FAILURES = table(
+    "failures", change(101.0, False, "0"), change(101.2, True, "0"), change(105.0, False, "1"), change(105.2, True, "1")
+)
+DOWN = [str(LINK)]
 
 
 def event(at_s: float, kind: str, **details: Any) -> dict[str, Any]:
@@ -53,18 +58,20 @@ def port(at_s: float, up: bool) -> dict[str, Any]:
 
 CONTROLLER = table(
     "controller",
-    event(100.5, "planned", links_down=3),
+    event(100.5, "planned", links_down=DOWN),
     event(101.001, "port", switch="z9l99", port=1, up=False),
     port(101.004, False),
-    event(101.016, "planned", links_down=1),
+    event(101.010, "planned", links_down=["z9l99:1--z9s99:1"]),
+    event(101.016, "planned", links_down=DOWN),
     event(101.020, "round", number=1),
-    event(101.022, "installed", links_down=1),
+    event(101.022, "installed", links_down=DOWN),
+    event(101.030, "installed", links_down=["z9l99:1--z9s99:1"]),
     port(101.204, True),
-    event(101.216, "planned", links_down=0),
-    event(101.222, "installed", links_down=0),
+    event(101.216, "planned", links_down=[]),
+    event(101.222, "installed", links_down=[]),
     port(105.004, False),
     port(105.204, True),
-    event(105.216, "planned", links_down=0),
+    event(105.216, "planned", links_down=[]),
 )
 
 
@@ -139,8 +146,17 @@ def test_stalls_and_operations_are_those_of_the_window() -> None:
 
 
 def test_a_schedule_that_was_not_played_to_its_end_is_an_error() -> None:
-    with pytest.raises(TrafficError, match="2 cuts were planned, 2 began and 1 ended"):
+    with pytest.raises(TrafficError, match=r"of 2 cuts that were planned, numbers \[1\] did not begin or did not end"):
         windows(CUTS, FAILURES[:3], PHASE)
+
+
+def test_a_change_belongs_to_its_cut_whenever_it_is_done() -> None:
+    """Two cuts of two links, due at one time: only what caused a change tells them apart."""
+    late = [change(101.5, False, "1"), change(101.0, True, "0"), change(101.0, False, "0"), change(103.0, True, "0, 1")]
+    first, second = windows(CUTS, table("failures", *late), PHASE)
+    assert (first.asked_s, first.returned_s) == (101.0, 103.001)
+    assert (second.asked_s, second.returned_s) == (101.5, 103.001)
+    assert list(by_cut(table("failures", change(1.0, False, ""), *late))) == [0, 1]
 
 
 class FakeSession:
@@ -155,7 +171,7 @@ class FakeSession:
         self._tables |= {"operations": OPERATIONS}
 
     def table(self, name: str) -> pd.DataFrame:
-        return self._tables.get(name, empty_table(name))
+        return self._tables[name] if name in self._tables else TABLES[name].empty()
 
 
 def test_the_summary_says_blackouts_parts_stalls_and_losses() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from controllers.routing import Repair
 from experiments.lossless_soak.run import LosslessSoakConfig, flaps_of_round
-from experiments.lossless_soak.tables import Round, soak_checks, summarize
+from experiments.lossless_soak.summary import Round, soak_checks, summarize
 from experiments.registry import resolve
 from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError

@@ -14,7 +14,8 @@ from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
 from fabric.measure.census import Conservation
 from fabric.model.lanes import Queueing, ServiceLevel
-from fabric.results import TABLES, Phase, empty_table
+from fabric.results import Phase
+from fabric.tables import TABLES
 from tests.rows import table_of
 from traffic.job import Records
 
@@ -31,7 +32,7 @@ READ_BPS = {"storage_alone": 10e6, "shared_other_2_depth_2": 1e6, "lanes_other_2
 
 
 def table(name: str, rows: list[list[object]]) -> pd.DataFrame:
-    columns = TABLES[name]
+    columns = TABLES[name].dtypes
     return table_of(name, rows).astype(columns)
 
 
@@ -39,7 +40,7 @@ def outcome(place: int, name: str) -> PhaseOutcome:
     started = place * PHASE_S
     counted = Conservation(1000, 10**6, 10**6, place, 0, 0, {}, 0, 7)
     phase = Phase(name, f"title of {name}", name.partition("_")[0], started, started + PHASE_S)
-    return PhaseOutcome(phase, Records(), counted, empty_table("machine"))
+    return PhaseOutcome(phase, Records(), counted, TABLES["machine"].empty())
 
 
 def flow_rows(place: int, name: str) -> list[list[object]]:

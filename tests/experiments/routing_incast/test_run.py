@@ -20,11 +20,12 @@ from experiments.routing_incast.spreading import (
     read_metrics,
     slowdowns,
 )
-from experiments.routing_incast.tables import INCAST, Move, Seen, Variant, answer, summarize
+from experiments.routing_incast.summary import INCAST, Move, Seen, Variant, answer, summarize
 from experiments.run.session import Session
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing
-from fabric.results import TABLES, Phase
+from fabric.results import Phase
+from fabric.tables import TABLES
 from tests.rows import table_of
 
 PHASE = Phase("p", "A phase", "shared", 10.0, 20.0)
@@ -37,13 +38,13 @@ def config_of(*overrides: str) -> RoutingIncastConfig:
 def ports_table(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
     """Rows of at_s, port, lane, backlog_bytes."""
     full = [(at, port, lane, 0, 0, 0, backlog) for at, port, lane, backlog in rows]
-    return pd.DataFrame(full, columns=list(TABLES["ports"])).astype(TABLES["ports"])
+    return pd.DataFrame(full, columns=list(TABLES["ports"].columns)).astype(TABLES["ports"].dtypes)
 
 
 def reads_table(*rows: tuple[str, str, str, float, float, int]) -> pd.DataFrame:
     """Rows of phase, operation, host, started_s, ended_s, size_bytes."""
     full = [(p, "storage", kind, host, "x", size, began, ended, 0) for p, kind, host, began, ended, size in rows]
-    return table_of("operations", full).astype(TABLES["operations"])
+    return table_of("operations", full).astype(TABLES["operations"].dtypes)
 
 
 # Congestion and slow-downs --------------------------------------------------------------------------------------------
@@ -83,8 +84,8 @@ def test_a_readers_bandwidth_counts_only_the_time_in_which_it_reads() -> None:
 def test_slow_downs_compare_each_reader_with_itself() -> None:
     alone = reads_table(("a", "apart", "h", 0, 1, 4000), ("a", "apart", "i", 0, 1, 1000))
     beside = reads_table(("b", "apart", "h", 0, 1, 1000), ("b", "apart", "i", 0, 1, 1000))
-    assert slowdowns(alone, beside, 1.1) == {"slowdown": 2.5, "worst_slowdown": 4.0, "victims": 1}
-    assert slowdowns(alone, beside[:1], 4.0) == {"slowdown": 4.0, "worst_slowdown": 4.0, "victims": 0}
+    assert slowdowns(alone, beside, 1.1) == {"slowdown": 2.5, "worst_slowdown": 4.0, "slowed_pairs": 1}
+    assert slowdowns(alone, beside[:1], 4.0) == {"slowdown": 4.0, "worst_slowdown": 4.0, "slowed_pairs": 0}
     assert slowdowns(alone[:0], beside, 1.1) == {}
 
 
@@ -139,22 +140,22 @@ def test_the_summary_counts_ports_by_tier_and_says_which_policy_spreads_further(
     assert summary["answer"] == (
         "In one shared queue: static 2 congested ports, pairs apart 1.00 times as slow as alone, the slowest 1.00 "
         "times; adaptive 3 congested ports, pairs apart 2.00 times as slow as alone, the slowest 2.00 times: compared "
-        "with static routes, adaptive ones have 1 congested port more and 1 victim more among pairs apart."
+        "with static routes, adaptive ones have 1 congested port more and 1 slowed pair more among pairs apart."
     )
 
 
 @pytest.mark.parametrize(
     ("static", "adaptive", "words"),
     [
-        ((4, 0), (4, 0), "as many congested ports and as many victims among"),
-        ((5, 0), (3, 2), "2 congested ports fewer and 2 victims more among"),
+        ((4, 0), (4, 0), "as many congested ports and as many slowed pairs among"),
+        ((5, 0), (3, 2), "2 congested ports fewer and 2 slowed pairs more among"),
     ],
 )
 def test_the_answer_says_what_was_seen_whatever_the_paper_says(
     static: tuple[int, int], adaptive: tuple[int, int], words: str
 ) -> None:
     found = [Variant(Queueing.SHARED, policy) for policy in (Policy.STATIC, Policy.ADAPTIVE)]
-    names = ("congested_ports", "apart.victims")
+    names = ("congested_ports", "apart.slowed_pairs")
     counts = zip(found, (static, adaptive), strict=True)
     figures = {one.beside: dict(zip(names, numbers, strict=True)) for one, numbers in counts}
     assert words in answer(found, figures)

@@ -234,3 +234,14 @@ def test_failures_are_checked_against_the_fabric_and_come_back_as_they_were_writ
     assert len(schedule.links) == 1 + 4 + 1
     _, without, _ = resolve("isolation", [])
     assert without.failure_schedule(without.fabric()) is None
+
+
+@pytest.mark.parametrize(
+    ("experiment", "settings"),
+    [("isolation", ["routing.repair=fast_failover"]), ("link_flap", []), ("flash_cut_year", []), ("lossless_soak", [])],
+)
+def test_a_repair_that_is_not_made_for_a_topology_is_told_before_anything_runs(
+    experiment: str, settings: list[str]
+) -> None:
+    with pytest.raises(ConfigError, match=r"routing\.repair: fast_failover: .* is not a zoned fat-tree"):
+        resolve(experiment, ["topology=three_layer_1600_small", *settings])

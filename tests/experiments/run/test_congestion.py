@@ -10,14 +10,21 @@ import pytest
 
 from controllers.client import ControllerEvent
 from controllers.routing import Policy, Routing
-from experiments.run.congestion import congestion_frames, tell_congestion
-from experiments.run.congestion_tables import Found, congestion_metrics, congestion_tables, longest_s
+from experiments.run.congestion import (
+    Found,
+    congestion_frames,
+    congestion_metrics,
+    congestion_tables,
+    longest_s,
+    tell_congestion,
+)
 from experiments.run.session import Session
 from experiments.run.ways import WayFinder, moves_in
+from fabric.delivered import Flow
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
-from fabric.results import TABLES, Phase, empty_table
-from fabric.stalls.victims import Flow
+from fabric.results import Phase
+from fabric.tables import TABLES
 from tests.rows import table_of
 from topologies.load import load_fabric
 
@@ -55,7 +62,7 @@ def measured(lanes: tuple[str, ...] = ("lossless",), still: str = "lossless") ->
         for flow in (VICTIM, *SENDERS):
             parts = (flow.service_level, flow.host, flow.peer, 0.001, 0, second * 40_000_000)
             rows["flows"].append((at_s, PHASE.name, *parts))
-    return {name: table_of(name, found).astype(TABLES[name]) for name, found in rows.items()}
+    return {name: table_of(name, found).astype(TABLES[name].dtypes) for name, found in rows.items()}
 
 
 def finder(queueing: Queueing) -> WayFinder:
@@ -126,7 +133,7 @@ def session_of(tables: dict[str, pd.DataFrame], phase: Phase) -> Any:
         live=SimpleNamespace(fabric=FABRIC),
         queues=QueueConfig(),
         phases=[outcome],
-        table=lambda name: tables.get(name, empty_table(name)),
+        table=lambda name: tables.get(name, TABLES[name].empty()),
         keep_frame=kept.__setitem__,
         kept=kept,
     )
@@ -137,8 +144,8 @@ def test_a_run_keeps_the_rows_and_adds_to_its_summary() -> None:
     summary = tell_congestion(cast(Session, session), {"metrics": {"a": 1}, "tables": [{"title": "T"}], "title": "t"})
     assert set(session.kept) == {"congestion_trees", "stalled_time", "flow_stalls"}
     for name, frame in session.kept.items():
-        assert list(frame) == list(TABLES[name])
-        frame.astype(TABLES[name])
+        assert list(frame) == list(TABLES[name].columns)
+        frame.astype(TABLES[name].dtypes)
     assert (summary["metrics"]["a"], summary["metrics"]["lossless_1.victims"]) == (1, 1)
     assert [table["title"].split(":")[0] for table in summary["tables"]] == [
         "T", "Congestion trees", "Lanes that stalled longest", "Victims",

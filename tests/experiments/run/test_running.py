@@ -14,7 +14,7 @@ from controllers.planning.paths import nics_for
 from controllers.planning.routes import plan_static_routes
 from experiments.commands import exec_program, path
 from experiments.commands.probe import planned_hops
-from experiments.launching.play import publish
+from experiments.launching.finish import publish
 from experiments.launching.spec import choose_directory
 from experiments.run.captures import captures
 from fabric.errors import ResultError, TopologyError, UsageError
@@ -55,7 +55,7 @@ def draft(directory: Path) -> Path:
 
 def test_a_result_is_published_whole(tmp_path: Path) -> None:
     target = tmp_path / "results" / "mine"
-    publish(draft(tmp_path / "draft"), target)
+    publish(draft(target.with_name("mine.partial")), target)
     assert {str(path.relative_to(target)) for path in target.rglob("*")} == {
         "manifest.json",
         "samples",

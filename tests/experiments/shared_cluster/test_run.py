@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from controllers.planning.paths import planned_path
 from controllers.planning.routes import plan_static_routes
 from experiments.registry import resolve
 from experiments.run.job_config import Allocation, allocate, place_jobs
-from experiments.shared_cluster.run import SharedClusterConfig, job_metrics, overlap_s, slowdown
+from experiments.shared_cluster.run import (
+    SharedClusterConfig,
+    _way_shares,
+    job_metrics,
+    overlap_s,
+    port_shares,
+    slowdown,
+)
+from fabric.delivered import Flow
 from fabric.errors import ConfigError
+from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.results import TABLES
+from fabric.model.network import Port
+from fabric.results import Phase
+from fabric.tables import TABLES
+from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.job import Stage
 
@@ -115,7 +129,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 
 
 def session() -> Any:
-    frames = {name: pd.DataFrame(rows, columns=list(TABLES[name])) for name, rows in ROWS.items()}
+    frames = {name: pd.DataFrame(rows, columns=list(TABLES[name].columns)) for name, rows in ROWS.items()}
     return SimpleNamespace(table=frames.__getitem__)
 
 
@@ -128,6 +142,40 @@ def test_a_jobs_numbers_are_its_own() -> None:
 
 def test_jobs_overlap_while_both_play() -> None:
     assert overlap_s(session(), "a", "b") == pytest.approx(1.0 + 1.0)
+
+
+def test_ports_are_shared_by_what_flows_of_jobs_delivered_over_them() -> None:
+    """Two jobs cross one uplink, and storage nodes talk in both of their zones, half in each."""
+    hosts = ["z0h000", "z0h001", "z0h004", "z0h005"]
+    ways = {pair: static_way(*pair) for pair in itertools.permutations(hosts, 2)}
+    one, other, shared = next(
+        (one, other, next(iter(common)))
+        for one, other in itertools.combinations(ways, 2)
+        if (common := {port for port in set(ways[one]) & set(ways[other]) if port.node.is_switch})
+    )
+    pairs = {"a": one, "b": other, "c": ("st000", "st001")}
+    flows = [
+        (at, "together", job, "other", *pairs[job], 0.001, 0, round(at * size))
+        for job, size in (("a", 1000), ("b", 3000), ("c", 8000))
+        for at in (0.0, 5.0, 10.0)
+    ]
+    frames = {"flows": table_of("flows", flows), "operations": TABLES["operations"].empty()}
+    frames["ports"] = table_of("ports", [(at, str(shared), "lanes", round(5000 * at), 0, 0, 0) for at in (0.0, 10.0)])
+    live = SimpleNamespace(fabric=SMALL, plan=PLAN)
+    fake: Any = SimpleNamespace(live=live, table=frames.__getitem__)
+    outcome: Any = SimpleNamespace(phase=Phase("together", "t", "lanes", 0.0, 10.0))
+    found = port_shares(fake, [SimpleNamespace(name=job) for job in pairs], outcome)  # type: ignore[misc]
+    rate_bps = SMALL.link_at[shared].rate_bps
+    (row,) = (row for row in found if row["port"] == str(shared))
+    assert row["sent"] == pytest.approx(8 * 5000 / rate_bps)
+    assert {job: row["jobs"][job] for job in "ab"} == pytest.approx({"a": 8000 / rate_bps, "b": 24000 / rate_bps})
+    zones = _way_shares(fake, Flow("storage", "st000", "st001"))
+    assert {port.number: part for port, part in zones.items() if not port.node.is_switch} == {0: 0.5, 1: 0.5}
+
+
+def static_way(source: str, destination: str) -> tuple[Port, ...]:
+    first, last = (SMALL.nics_of[NodeId.parse(name)][0] for name in (source, destination))
+    return planned_path(PLAN, SMALL, first, last)
 
 
 def test_slowdown_is_of_what_a_job_is_measured_by() -> None:

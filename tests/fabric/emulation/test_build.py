@@ -41,14 +41,9 @@ def test_hosts_are_found_by_name_and_dual_homed_ones_by_zone_too() -> None:
     assert len(names) == len(SMALL.hosts) + 2 * len(SMALL.storages)
 
 
-def requests_of(name: str) -> list[str]:
-    host = NodeId.parse(name)
-    nics = SMALL.nics_of[host]
-    return [
-        request.what
-        for nic in nics
-        for request in build._nic_requests(SMALL, nic, 10 + nic.port.number, is_only=len(nics) == 1)
-    ]
+def requests_of(name: str, fabric: Fabric = SMALL) -> list[str]:
+    indices = build._number_interfaces(fabric)
+    return [request.what for request in build._nic_requests(fabric, NodeId.parse(name), indices)]
 
 
 def test_a_host_with_one_nic_sends_everything_over_it() -> None:

@@ -74,6 +74,24 @@ def test_overlapping_cuts_are_one_and_losses_multiply() -> None:
     assert lossy.loss_fraction == pytest.approx(0.75)
 
 
+def test_events_know_the_causes_of_the_failures_that_they_begin_or_end() -> None:
+    first, second = LINKS[:2]
+    lossy = LinkState(loss_fraction=0.5)
+    schedule = Schedule.of(
+        [
+            LinkFailure(first, 1, 3, causes=(7,)),
+            LinkFailure(first, 2, 5, causes=(8,)),  # It begins and the one before ends while the link is down.
+            LinkFailure(first, 4, 9, lossy, causes=(9,)),
+            LinkFailure(second, 1, 2, causes=(7,)),
+        ]
+    )
+    found = [(event.at_s, event.link, event.causes) for event in schedule.events]
+    assert found == [
+        (1, first, (7,)), (1, second, (7,)), (2, second, (7,)), (4, first, (7, 9)), (5, first, (8,)), (9, first, (9,))
+    ]  # fmt: skip
+    assert Schedule.of([LinkFailure(first, 1, 2)]).events[0].causes == ()
+
+
 def test_until_keeps_what_happens_before() -> None:
     schedule = Schedule.of([LinkFailure(LINKS[0], 1, 3), LinkFailure(LINKS[1], 2, 5)])
     assert [event.at_s for event in schedule.until(3).events] == [1, 2]

@@ -23,7 +23,7 @@ def two_hosts() -> Fabric:
     builder.add_node(LEAF)
     for index in range(2):
         host = builder.add_node(NodeId(Role.COMPUTE, 0, index))
-        builder.connect(host, LEAF, 10**7, Tier.ACCESS)
+        builder.connect(host, LEAF, 10**7, Tier.ACCESS, address=f"10.0.0.{index + 1}")
     return builder.build()
 
 

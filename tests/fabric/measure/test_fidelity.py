@@ -34,7 +34,7 @@ from fabric.measure.machine_checks import (
 )
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.verdict import Check, Status, Verdict
-from fabric.results import TABLES
+from fabric.tables import TABLES
 from fabric.world.datapath import Datapath
 from fabric.world.engines import NAMESPACE, VIRTUAL
 
@@ -80,7 +80,7 @@ def on(machine: pd.DataFrame, name: str = "alone", seconds: float = 10.0, **evid
 
 def machine(samples: int = 200, seconds: float = 10.0, **columns: Any) -> pd.DataFrame:
     """Return the samples of idle seconds, with other values in some columns."""
-    rows = {name: [0.0 if kind == "float64" else 0] * samples for name, kind in TABLES["machine"].items()}
+    rows = {name: [0.0 if kind == "float64" else 0] * samples for name, kind in TABLES["machine"].dtypes.items()}
     rows["at_s"] = [place * seconds / samples for place in range(samples)]
     return pd.DataFrame({**rows, **columns})
 
@@ -92,7 +92,7 @@ def cores(count: int = 2, seconds: int = 10, busy: float = 0.3, **of: Iterable[f
         for at in range(4 * seconds)
         for core in range(count)
     ]
-    return pd.DataFrame(rows, columns=list(TABLES["cores"]))
+    return pd.DataFrame(rows, columns=list(TABLES["cores"].columns))
 
 
 def named(checks: list[Check], name: str) -> Check:
@@ -576,7 +576,7 @@ def test_busy_moments_within_a_second_are_averaged() -> None:
 def test_a_short_sample_in_which_a_tick_falls_makes_no_second_busy() -> None:
     """The last reading comes when a phase ends, milliseconds after the one before."""
     rows = [(at / 4, 0, 0.6, 0.0, 0.0) for at in range(8)] + [(1.755, 0, 2.0, 0.0, 0.0)]
-    (found,) = core_checks(pd.DataFrame(rows, columns=list(TABLES["cores"])), Datapath.USERSPACE)
+    (found,) = core_checks(pd.DataFrame(rows, columns=list(TABLES["cores"].columns)), Datapath.USERSPACE)
     assert found.value == pytest.approx(0.61, abs=0.01)
 
 

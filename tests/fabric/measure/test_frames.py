@@ -12,7 +12,7 @@ from fabric.measure.frames import cores_frame, machine_frame, ports_frame
 from fabric.measure.sampling import CORES, MACHINE, Series
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.queueing.counters import COUNTERS
-from fabric.results import TABLES
+from fabric.tables import TABLES
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")
@@ -52,7 +52,7 @@ def test_each_sample_of_each_queue_is_a_row() -> None:
         [10.5, "z0l00:1", "storage", 21, 3, 0, 0],
         [10.5, "z0h000:0", "hfreduce", 31, 4, 1, 50],
     ]
-    assert {name: str(kind) for name, kind in frame.dtypes.items()} == TABLES["ports"]
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == TABLES["ports"].dtypes
 
 
 def test_queues_of_interfaces_that_are_no_ports_are_left_out() -> None:
@@ -78,7 +78,7 @@ def test_the_machine_is_told_as_fractions_since_the_last_sample() -> None:
         ],
     )
     frame = machine_frame(replace(taken, core_numbers=(2, 3, 5, 7)), origin=100.0)
-    assert list(frame.columns) == list(TABLES["machine"])
+    assert list(frame.columns) == list(TABLES["machine"].columns)
     assert frame["at_s"].tolist() == [0.5, 2.5]
     assert frame["cpu_busy_fraction"].tolist() == pytest.approx([0.8 / 4, 0.1 / 4])
     assert frame["switch_cpu_fraction"].tolist() == pytest.approx([0.5, 0.05])
@@ -92,7 +92,7 @@ def test_each_core_is_told_apart() -> None:
     readings["switch"] = [[1, 0], [1.2, 0], [1.2, 0.05]]
     taken = replace(series({}, TWO_SAMPLES), core_numbers=(0, 3), cores_at=np.array([5.0, 5.25, 5.75]), cores=readings)
     frame = cores_frame(taken, origin=5.0)
-    assert list(frame.columns) == list(TABLES["cores"])
+    assert list(frame.columns) == list(TABLES["cores"].columns)
     assert frame["at_s"].tolist() == [0.25, 0.25, 0.75, 0.75]
     assert frame["core"].tolist() == [0, 3, 0, 3]
     assert frame["busy_fraction"].tolist() == pytest.approx([1.0, 0, 1.0, 0.2])

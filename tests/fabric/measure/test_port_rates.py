@@ -29,7 +29,8 @@ def pair() -> FabricBuilder:
     builder = FabricBuilder("pair", 1, FRAME - 14, access_ports=2, switch_ports=2, reference_nic_rate_bps=10**7)
     builder.add_node(LEAF)
     for index in range(2):
-        builder.connect(builder.add_node(NodeId(Role.COMPUTE, 0, index)), LEAF, RATE_BPS, Tier.ACCESS)
+        host = builder.add_node(NodeId(Role.COMPUTE, 0, index))
+        builder.connect(host, LEAF, RATE_BPS, Tier.ACCESS, address=f"10.0.0.{index + 1}")
     return builder
 
 

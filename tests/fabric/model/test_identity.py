@@ -19,6 +19,7 @@ EXAMPLES = [
     ("z12h1200", NodeId(Role.COMPUTE, 12, 1200)),
     ("st042", NodeId(Role.STORAGE, None, 42)),
     ("ix0", NodeId(Role.INTER_ZONE, None, 0)),
+    ("c07", NodeId(Role.CORE, None, 7)),
 ]
 FULL = load_fabric("fire_flyer_2")
 
@@ -30,7 +31,7 @@ def any_node() -> st.SearchStrategy[NodeId]:
         st.integers(0, MAX_ZONES - 1),
         st.integers(0, MAX_HOSTS_PER_GROUP - 1),
     )
-    places = st.sampled_from([Role.STORAGE, Role.INTER_ZONE])
+    places = st.sampled_from([Role.STORAGE, Role.INTER_ZONE, Role.CORE])
     return zoned | st.builds(NodeId, places, st.none(), st.integers(0, MAX_HOSTS_PER_GROUP - 1))
 
 
@@ -55,7 +56,7 @@ def test_every_name_reads_as_its_node(node: NodeId) -> None:
 def test_what_is_no_name_is_refused_with_examples(name: str) -> None:
     with pytest.raises(ValueError) as refused:
         NodeId.parse(name)
-    expected = f"{name!r} is not a node's name; names look like z0l03, z1s12, z0h117, st042, ix0"
+    expected = f"{name!r} is not a node's name; names look like z0l03, z1s12, c07, z0h117, st042, ix0"
     assert str(refused.value) == expected
 
 
@@ -82,7 +83,7 @@ def test_leaves_spines_and_inter_zone_switches_forward(role: Role, is_switch: bo
 
 
 def test_nodes_sort_switches_first_then_by_zone_and_index() -> None:
-    names = ["z0l01", "z0l10", "z1l00", "z0s00", "ix0", "z0h002", "z1h000", "st000"]
+    names = ["c03", "z0l01", "z0l10", "z1l00", "z0s00", "ix0", "z0h002", "z1h000", "st000"]
     assert [node.name for node in sorted(NodeId.parse(name) for name in reversed(names))] == names
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from fabric.errors import TopologyError
+from fabric.model.encoding import fabric_from_json, fabric_to_json
 from fabric.model.identity import NodeId, Role
-from fabric.model.network import FabricBuilder, Link, Port, Tier
+from fabric.model.network import Fabric, FabricBuilder, Link, Port, Tier
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")
@@ -27,7 +30,8 @@ def builder(*names: str, switch_ports: int = 4, mtu_bytes: int = 1500) -> Fabric
 
 
 def join(made: FabricBuilder, a: str, b: str, tier: Tier = Tier.ACCESS, rate_bps: int = 10 * MBIT) -> Link:
-    return made.connect(node(a), node(b), rate_bps, tier)
+    address = None if node(a).is_switch else f"10.0.{made._next_port[node(a)]}.{node(a).index % 250 + 1}"
+    return made.connect(node(a), node(b), rate_bps, tier, address=address)
 
 
 def faults_of(made: FabricBuilder) -> list[str]:
@@ -235,3 +239,82 @@ def test_storage_speaks_only_within_its_zone(a: tuple[str, int], b: tuple[str, i
     assert one is not None
     assert other is not None
     assert SMALL.reaches(one, other) is SMALL.reaches(other, one) is may
+
+
+# Hosts with several NICs
+
+
+def rails(planes: bool) -> Fabric:
+    """Three hosts with two NICs each, on a leaf for each number; a spine joins the leaves unless they are planes."""
+    made = builder("z0l00", "z0l01", "z0s00", "z0s01", *(f"z0h{index:03d}" for index in range(3)), switch_ports=8)
+    for host in range(3):
+        for rail in range(2):
+            join(made, f"z0h{host:03d}", f"z0l{rail:02d}")
+    for rail in range(2):
+        join(made, f"z0l{rail:02d}", f"z0s{rail:02d}", Tier.UPLINK)
+        if not planes:
+            join(made, f"z0l{rail:02d}", f"z0s{1 - rail:02d}", Tier.UPLINK)
+    return made.build()
+
+
+def test_nics_of_joined_rails_all_reach_each_other_and_those_of_planes_their_plane_only() -> None:
+    for planes in (False, True):
+        fabric = rails(planes)
+        one, other = fabric.nics_of[node("z0h000")]
+        for far in fabric.nics_of[node("z0h002")]:
+            assert fabric.reaches(one, far) is (not planes or far.port.number == 0)
+            assert fabric.reaches(other, far) is (not planes or far.port.number == 1)
+        assert not fabric.reaches(one, other)  # Of one host.
+        assert len(fabric.networks) == (2 if planes else 1)
+
+
+def test_two_hosts_talk_by_the_first_nics_that_reach_or_by_those_of_a_rail() -> None:
+    fabric = rails(planes=True)
+    a, b = node("z0h000"), node("z0h001")
+    pairs = [fabric.nic_pair(a, b, rail) for rail in (None, 0, 1, 2)]
+    assert [pair and tuple(nic.port.number for nic in pair) for pair in pairs] == [(0, 0), (0, 0), (1, 1), None]
+    assert {nic.port.number for nic in fabric.nics_in_common(fabric.computes).values()} == {0}
+
+
+def test_hosts_that_share_no_network_have_no_nics_in_common() -> None:
+    made = builder("z0l00", "z0l01", "z0h000", "z0h001")
+    join(made, "z0h000", "z0l00")
+    join(made, "z0h001", "z0l01")
+    fabric = made.build()
+    assert fabric.nic_pair(node("z0h000"), node("z0h001")) is None
+    with pytest.raises(TopologyError, match="no network has a NIC of each of 2 hosts"):
+        fabric.nics_in_common(fabric.computes)
+
+
+def test_levels_are_distances_to_the_nearest_host() -> None:
+    made = builder("z0l00", "z0s00", "c00", "z0h000")
+    join(made, "z0h000", "z0l00")
+    for a, b in (("z0l00", "z0s00"), ("z0s00", "c00"), ("z0l00", "z0s00")):
+        join(made, a, b, Tier.UPLINK)
+    fabric = made.build()
+    levels = {found.name: level for found, level in fabric.levels.items()}
+    assert levels == {"z0h000": 0, "z0l00": 1, "z0s00": 2, "c00": 3}
+    assert [str(port) for port in fabric.uplinks_of(node("z0l00"))] == ["z0l00:2", "z0l00:3"]
+    assert [str(port) for port in fabric.uplinks_of(node("z0s00"))] == ["z0s00:2"]
+    assert {SMALL.levels[found] for found in SMALL.with_role(Role.INTER_ZONE)} == {2}
+
+
+@pytest.mark.parametrize(
+    ("address", "fault"),
+    [
+        (None, "NIC z0h000:0: has no address; give connect() one"),
+        ("10.0.0", "NIC z0h000:0: '10.0.0' is no IPv4 address of 10.0.0.0/8; give it one"),
+        ("11.0.0.1", "NIC z0h000:0: '11.0.0.1' is no IPv4 address of 10.0.0.0/8; give it one"),
+        ("10.0.0.2", "address 10.0.0.2: z0h000:0, z0h001:0 have it; give every NIC its own"),
+    ],
+)
+def test_every_nic_has_an_address_of_its_own(address: str | None, fault: str) -> None:
+    made = builder("z0l00", "z0h000", "z0h001")
+    made.connect(node("z0h000"), node("z0l00"), MBIT, Tier.ACCESS, address=address)
+    made.connect(node("z0h001"), node("z0l00"), MBIT, Tier.ACCESS, address="10.0.0.2")
+    assert faults_of(made) == [fault]
+
+
+@pytest.mark.parametrize("fabric", [SMALL, rails(planes=False), rails(planes=True)], ids=lambda fabric: fabric.name)
+def test_a_fabric_survives_json(fabric: Fabric) -> None:
+    assert fabric_from_json(json.loads(json.dumps(fabric_to_json(fabric))), "test") == fabric

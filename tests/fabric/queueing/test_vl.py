@@ -82,11 +82,11 @@ def test_statistics_are_read_field_by_field() -> None:
     assert list(found.lanes) == [1, 15]
     lane = found.lanes[1]
     assert (lane.backlog_packets, lane.backlog_bytes, lane.sent_bytes, lane.sent_packets) == (100, 101, 102, 103)
-    assert lane.dropped_bytes == {cause: 104 + cause for cause in Cause}
-    assert lane.dropped_packets == {cause: 110 + cause for cause in Cause}
+    assert lane.dropped_bytes == tuple(104 + cause for cause in Cause)
+    assert lane.dropped_packets == tuple(110 + cause for cause in Cause)
     assert (lane.stalls, lane.stalled_ns, lane.stalled_since_ns, lane.buffer_bytes) == (116, 117, 118, 119)
     assert (lane.used_bytes, lane.buffered_bytes, lane.most_buffered_bytes) == (120, 121, 122)
-    assert found.waits == (vl.Wait(70, 0, 1, 0), vl.Wait(71, 1, 1, 1000))
+    assert found.waits == tuple(vl.Wait(input_index=70 + i, input_lane=i, lane=1, bytes=1000 * i) for i in range(2))
     assert found.dropped_bytes(Cause.LIMIT) == 104 + 1504
 
 

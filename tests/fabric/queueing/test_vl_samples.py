@@ -18,7 +18,9 @@ _LANE = st.fixed_dictionaries(
     dict.fromkeys(("sent_bytes", "sent_packets", "stalls", "stalled_ns", "buffered_bytes", "used_bytes"), _COUNT)
     | {"backlog_packets": st.integers(0, 10**6), "backlog_bytes": st.integers(0, 2**31), "drops": st.integers(0, 9)}
 )
-_WAITS = st.lists(st.builds(Wait, st.integers(1, 9), st.integers(0, 15), st.integers(0, 15), _COUNT), max_size=5)
+_NUMBER = st.integers(0, 15)
+_WAIT = st.builds(Wait, input_index=st.integers(1, 9), input_lane=_NUMBER, lane=_NUMBER, bytes=_COUNT)
+_WAITS = st.lists(_WAIT, max_size=5)
 
 
 @st.composite
@@ -35,7 +37,7 @@ def verify(sample: VlSample | None, found: list[PortStats]) -> None:
     assert sample.peers.tolist() == [one.peer_index for one, _ in lanes]
     for name in ("sent_bytes", "sent_packets", "stalls", "stalled_ns", "buffered_bytes", "backlog_bytes"):
         assert sample.lanes[name].tolist() == [getattr(stats, name) for _, stats in lanes]
-    assert sample.lanes["dropped_packets"].tolist() == [list(stats.dropped_packets.values()) for _, stats in lanes]
+    assert sample.lanes["dropped_packets"].tolist() == [list(stats.dropped_packets) for _, stats in lanes]
     waits = [(one.index, w.lane + 1, w.input_index, w.input_lane + 1, w.bytes) for one in found for w in one.waits]
     assert sample.waits.tolist() == waits
 

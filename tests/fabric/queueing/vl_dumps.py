@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from fabric.queueing import vl
 from fabric.queueing.vl import Cause, LaneStats, PortStats, Wait
+from fabric.queueing.vl_abi import LANE_STATS, PORT_STATS, WAIT, PortHead
 from fabric.world import netlink
 
 
@@ -16,9 +17,9 @@ def lane(number: int, **values: int) -> LaneStats:
     fields = dict.fromkeys(("backlog_packets", "backlog_bytes", "sent_bytes", "sent_packets"), 0)
     fields |= dict.fromkeys(("stalls", "stalled_ns", "stalled_since_ns", "buffer_bytes", "used_bytes"), 0)
     fields |= {"buffered_bytes": 0, "most_buffered_bytes": 0} | values
-    none = dict.fromkeys(Cause, 0)
-    dropped_packets, dropped_bytes = none | {Cause.LIMIT: drops}, none | {Cause.LIMIT: 1000 * drops}
-    return LaneStats(lane=number, dropped_packets=dropped_packets, dropped_bytes=dropped_bytes, **fields)
+    packets = tuple(drops if cause is Cause.LIMIT else 0 for cause in Cause)
+    dropped_bytes = tuple(1000 * count for count in packets)
+    return LaneStats(lane=number, dropped_packets=packets, dropped_bytes=dropped_bytes, **fields)
 
 
 def port(
@@ -31,11 +32,19 @@ def port(
 
 def message(found: PortStats, *, version: int = vl.VERSION, missing_waits: int = 0, options: int = 300) -> bytes:
     """Return what the kernel tells of a port, with options of that many bytes before the statistics."""
-    count = len(found.waits)
-    head = (version, found.index, found.peer_index, len(found.lanes), count, count + missing_waits, 1)
-    parts = [vl._PORT_STATS.pack(*head, found.link_packets, found.link_bytes, found.now_ns)]
-    parts += [_lane(one) for one in found.lanes.values()]
-    parts += [vl._WAIT.pack(wait.input_index, wait.input_lane, wait.lane, wait.bytes) for wait in found.waits]
+    head = PortHead(
+        version=version,
+        index=found.index,
+        peer_index=found.peer_index,
+        lanes=len(found.lanes),
+        waits=len(found.waits),
+        all_waits=len(found.waits) + missing_waits,
+        mode=found.flow_control.value,
+        link_packets=found.link_packets,
+        link_bytes=found.link_bytes,
+        now_ns=found.now_ns,
+    )
+    parts = [PORT_STATS.pack(head), *map(LANE_STATS.pack, found.lanes.values()), *map(WAIT.pack, found.waits)]
     stats = netlink.attribute(1, bytes(12)) + netlink.attribute(3, bytes(20)) + netlink.attribute(4, b"".join(parts))
     body = netlink.traffic_control(found.index, vl.HANDLE, netlink.TC_H_ROOT, 0, "vl", bytes(options))
     body += netlink.attribute(7, stats)
@@ -46,10 +55,3 @@ def other_qdisc(index: int) -> bytes:
     """Return what the kernel tells of an interface without queues."""
     body = netlink.traffic_control(index, 0, netlink.TC_H_ROOT, 0, "noqueue", b"") + netlink.attribute(7, bytes(40))
     return struct.pack("=IHHII", netlink.HEADER.size + len(body), netlink.RTM_NEWQDISC, 0, 1, 0) + body
-
-
-def _lane(one: LaneStats) -> bytes:
-    head = (one.lane, one.backlog_packets, one.backlog_bytes, one.sent_bytes, one.sent_packets)
-    buffers = (one.buffer_bytes, one.used_bytes, one.buffered_bytes, one.most_buffered_bytes)
-    stalls = (one.stalls, one.stalled_ns, one.stalled_since_ns)
-    return vl._LANE_STATS.pack(*head, *one.dropped_bytes.values(), *one.dropped_packets.values(), *stalls, *buffers)

@@ -18,17 +18,17 @@ from fabric.report.figures import (
     data,
     draw_all,
     draw_topology,
-    protection,
     side_by_side,
-    spreading,
     stalled,
+    timeline,
     topology,
 )
 from fabric.report.figures.machine import verdict_limits
 from fabric.report.figures.style import provenance
-from fabric.results import TABLES, Phase, Result, empty_table
-from tests.fabric.conftest import congested_ports
+from fabric.results import Phase, Result
+from fabric.tables import TABLES
 from tests.rows import table_of
+from tests.synthetic_result import congested_ports
 from topologies.load import load_fabric
 
 MakeResult = Callable[..., Result]
@@ -42,7 +42,7 @@ LINKS = {
 def ports_table(*rows: tuple[float, str, str, int, int]) -> pd.DataFrame:
     """Rows of at_s, port, lane, sent_bytes, backlog_bytes."""
     full = [(at, port, lane, sent, 0, 0, backlog) for at, port, lane, sent, backlog in rows]
-    return pd.DataFrame(full, columns=list(TABLES["ports"]))
+    return pd.DataFrame(full, columns=list(TABLES["ports"].columns))
 
 
 def flows_table(*rows: tuple[float, str, str, str, int]) -> pd.DataFrame:
@@ -99,7 +99,7 @@ def test_service_level_rates_keep_parallel_connections_of_a_pair_apart() -> None
     for second in range(3):
         rows.append((10.0 + second, "storage", "st000", "z0h000", second * 1_000))
         rows.append((10.0 + second, "storage", "st000", "z0h000", 1_000_000 + second * 2_000))
-    rates = data.service_level_rates(flows_table(*rows), empty_table("operations"), PHASE)
+    rates = data.service_level_rates(flows_table(*rows), TABLES["operations"].empty(), PHASE)
     assert rates.by_name_bps["storage"] == pytest.approx([24_000, 24_000])
 
 
@@ -120,7 +120,7 @@ def test_busiest_port_is_that_of_the_highest_utilisation_over_all_phases() -> No
         (20.0, "z0l00:2", "storage", 2_000_000, 0),
     )
     assert data.busiest_port(ports, LINKS, [PHASE]) == "z0l00:2"
-    assert data.busiest_port(empty_table("ports"), LINKS, [PHASE]) is None
+    assert data.busiest_port(TABLES["ports"].empty(), LINKS, [PHASE]) is None
 
 
 def test_queue_map_adds_lanes_and_tells_what_it_leaves_out() -> None:
@@ -199,14 +199,12 @@ def test_limits_of_the_machine_are_those_of_the_verdicts_checks(make_result: Mak
     [
         (("ports",), {"busiest_port", "queue_depth", "topology", "congestion_trees", "tree_sizes", "stalled_time"}),
         (("flows",), set()),
-        (("steps",), {"steps", "scaling", "steps_around_cuts"}),
-        (("cuts",), {"steps_around_cuts", "blackouts", "repair_parts"}),
-        (("cut_flows",), {"blackouts"}),
-        (("days",), {"calendar"}),
+        (("steps",), {"steps"}),
         (("operations",), {"storage_latency"}),
+        (("jobs",), {"timeline"}),
         (("machine",), {"machine"}),
         (("stalls",), {"congestion_trees", "tree_sizes", "stalled_time"}),
-        (tuple(TABLES), {spec.name for spec in FIGURES} - {"side_by_side", "spreading", "protection"}),
+        (tuple(TABLES), {spec.name for spec in FIGURES} - {"side_by_side"}),
     ],
 )
 def test_figures_without_samples_are_left_out(
@@ -217,6 +215,34 @@ def test_figures_without_samples_are_left_out(
     assert drawn == {spec.name for spec in FIGURES} - missing
 
 
+def test_jobs_of_one_level_have_rates_of_their_own() -> None:
+    def rows(job: str, rate: int) -> list[tuple[object, ...]]:
+        return [(at, PHASE.name, job, "other", "a", "x", 0.001, 0, rate * (at - 10)) for at in (10.0, 11.0, 12.0)]
+
+    flows = table_of("flows", [*rows("ring", 1_000), *rows("tree", 3_000)])
+    rates = data.job_rates(flows, TABLES["operations"].empty(), PHASE)
+    assert {job: values.tolist() for job, values in rates.by_name_bps.items()} == {
+        "ring": pytest.approx([8_000, 8_000]),
+        "tree": pytest.approx([24_000, 24_000]),
+    }
+
+
+def test_the_timeline_has_a_row_per_job_a_bar_per_window_and_its_bandwidth(make_result: MakeResult) -> None:
+    result = make_result(fabric="fire_flyer_2_tiny")
+    figure = timeline.timeline(result)
+    assert figure is not None
+    rows = figure.findobj(Axes)
+    assert [row.get_ylabel() for row in rows] == ["hfreduce", "storage"]
+    areas, bars = (
+        [np.asarray(path.vertices, dtype=float) for path in drawn.get_paths()] for drawn in rows[1].collections
+    )
+    assert [(bar[:, 0].min(), bar[:, 0].max()) for bar in bars] == [pytest.approx((2, 6)), pytest.approx((7, 9))]
+    delivered_mbps = 0.45 * 8 * result.fabric["nic_rate_bps"] / 1e6  # Of each of 8 NICs, see PHASES.
+    assert areas[0][:, 1].max() == pytest.approx(delivered_mbps, rel=0.01)
+    result.summary["timeline"] = []
+    assert timeline.timeline(result) is None
+
+
 def test_queueings_are_set_side_by_side_only_where_a_summary_does(make_result: MakeResult) -> None:
     result = make_result()
     figure = side_by_side.side_by_side(result)
@@ -225,33 +251,6 @@ def test_queueings_are_set_side_by_side_only_where_a_summary_does(make_result: M
     assert shown == ["0.5", "0.25", "2,125", "0"]
     del result.summary["side_by_side"]
     assert side_by_side.side_by_side(result) is None
-
-
-def test_protection_has_a_curve_a_queueing_and_the_promise_as_a_line(make_result: MakeResult) -> None:
-    result = make_result()
-    figure = protection.protection(result)
-    assert figure is not None
-    (panel,) = figure.subfigs[1].axes
-    shared, lanes, alone, promised = (np.asarray(line.get_ydata(), dtype=float).tolist() for line in panel.lines)
-    assert shared == [0.8, 0.4, 0.08]
-    assert lanes[:2] == [0.8, 0.5]
-    assert np.isnan(lanes[2])
-    assert (alone, promised) == ([0.8, 0.8], [0.4, 0.4])
-    assert [text.get_text() for text in panel.texts] == ["lane hfreduce: 50%"]
-    del result.summary["protection"]
-    assert protection.protection(result) is None
-
-
-def test_spreading_stacks_tiers_and_marks_the_slowest_pair(drawn_result: Result) -> None:
-    figure = spreading.spreading(drawn_result)
-    assert figure is not None
-    counts, slowdowns = (panel for panel in figure.subfigs[1].axes)
-    heights = {container.get_label(): [bar.get_height() for bar in container] for container in counts.containers}
-    assert heights["leaf → client"] == [1, 1]
-    assert heights["spine → leaf"] == [1, 4]
-    assert [bar.get_y() for bar in counts.containers[-1]] == [1, 1]
-    assert [bar.get_height() for group in slowdowns.containers for bar in group] == [1.0, 1.5]
-    assert np.asarray(slowdowns.lines[0].get_ydata()).tolist() == [2.0, 3.0]
 
 
 def test_trees_are_drawn_on_the_topology_with_an_arrow_for_every_port_and_red_roots(drawn_result: Result) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from fabric.report.omissions import omissions
 from fabric.report.page import format_cell, render_page, write_report
-from fabric.results import TABLES, Result
-from tests.fabric.conftest import Recipe, write_result
+from fabric.results import Result
+from fabric.tables import TABLES
+from tests.synthetic_result import Recipe, write_result
 from topologies.load import load_fabric
 
 SCALE = load_fabric("fire_flyer_2_small").scale
@@ -52,7 +53,7 @@ def test_page_refers_to_nothing_outside_and_has_no_script(drawn: Result) -> None
 def test_figures_are_embedded_whole_with_captions(drawn: Result) -> None:
     text = (drawn.directory / "report.html").read_text()
     encoded = _Page(text).references[0].partition("base64,")[2]
-    assert base64.b64decode(encoded) == (drawn.directory / "figures" / "throughput.svg").read_bytes()
+    assert base64.b64decode(encoded) == (drawn.directory / "figures" / "timeline.svg").read_bytes()
     assert text.count("<figcaption>") == len(_Page(text).references)
 
 

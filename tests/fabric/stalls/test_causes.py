@@ -16,12 +16,16 @@ SINCE_NS, NOW_NS = 100, 1000
 AB = PortLane("ab", "0")
 
 
+def _wait(entered: str, size_bytes: int) -> Wait:
+    return Wait(input_index=INDEX[entered], input_lane=0, lane=0, bytes=size_bytes)
+
+
 def view(
     name: str, *, stalled: bool = False, sending: bool = False, waits: Mapping[str, int] | None = None
 ) -> PortView:
     """A port ``ab`` is of switch a, on the link to b; ``waits``: by which port the bytes came in that wait here."""
     ahead = lane(0, stalled_since_ns=SINCE_NS if stalled else 0, used_bytes=900 if stalled else 0)
-    held = [Wait(INDEX[entered], 0, 0, size) for entered, size in (waits or {}).items()]
+    held = [_wait(entered, size) for entered, size in (waits or {}).items()]
     stats = replace(port(INDEX[name], [ahead], held, now_ns=NOW_NS), link_packets=int(sending))
     return PortView(name[0], name[::-1], stats)
 

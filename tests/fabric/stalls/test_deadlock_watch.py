@@ -22,7 +22,7 @@ def ring(since_ns: int, *, used: int = 4000, moving: int | None = None) -> bytes
     for i in range(3):
         stalled = 0 if i == moving else since_ns
         ahead = lane(0, stalled_since_ns=stalled, used_bytes=used, backlog_packets=1, backlog_bytes=4000)
-        found.append(port(10 + i, [ahead], [Wait(20 + i, 0, 0, 4000)], now_ns=NOW_NS))
+        found.append(port(10 + i, [ahead], [Wait(input_index=20 + i, input_lane=0, lane=0, bytes=4000)], now_ns=NOW_NS))
         found.append(port(20 + i, [lane(0)], now_ns=NOW_NS))
     return b"".join(map(message, found))
 

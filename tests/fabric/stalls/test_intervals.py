@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fabric.results import TABLES, empty_table
 from fabric.stalls.congestion_trees import RootKind
 from fabric.stalls.intervals import BLOCKED_SHARE, blocked_hosts, stalled_frame, stalled_time, trees_frame
+from fabric.tables import TABLES
 from tests.fabric.stalls.chain import FULL, HELD, HOSTS, PHASE, WIRES, lane, seen, tables
 
 
@@ -32,8 +32,8 @@ def test_a_counter_that_began_anew_counts_from_nothing() -> None:
 def test_other_phases_and_phases_without_lossless_lanes_tell_nothing() -> None:
     stalls, ports, _ = tables([FULL], [HELD, HELD])
     assert stalled_time(stalls, ports, WIRES, replace(PHASE, started_s=100.0, ended_s=110.0)) is None
-    assert stalled_time(empty_table("stalls"), ports, WIRES, PHASE) is None
-    assert stalled_time(stalls, empty_table("ports"), WIRES, PHASE) is None
+    assert stalled_time(TABLES["stalls"].empty(), ports, WIRES, PHASE) is None
+    assert stalled_time(stalls, TABLES["ports"].empty(), WIRES, PHASE) is None
 
 
 def test_a_sample_that_tells_not_of_all_is_left_out() -> None:
@@ -90,7 +90,7 @@ def test_lanes_that_hold_each_other_are_told_as_a_cycle() -> None:
 def test_trees_are_rows_with_their_size_depth_and_hosts() -> None:
     _, found = seen([FULL, {}, FULL], [HELD, HELD, HELD, HELD])
     frame = trees_frame(found, "p", HOSTS)
-    assert list(frame) == list(TABLES["congestion_trees"])
+    assert list(frame) == list(TABLES["congestion_trees"].columns)
     assert frame.iloc[0].tolist() == ["p", 11.0, 1.0, "t:1", "lossless", "busy", 4, 2, 2, 11_900]
     assert frame["at_s"].tolist() == [11.0, 13.0]
 
@@ -98,7 +98,7 @@ def test_trees_are_rows_with_their_size_depth_and_hosts() -> None:
 def test_stalled_time_of_a_phase_is_a_row_a_lane() -> None:
     time, _ = seen([FULL, {"s:3": (0.1, 0.0)}], [{}, {}, {}])
     frame = stalled_frame(time, "p", WIRES).set_index("port")
-    assert list(frame.reset_index()[list(TABLES["stalled_time"])]) == list(TABLES["stalled_time"])
+    assert list(frame.reset_index()[list(TABLES["stalled_time"].columns)]) == list(TABLES["stalled_time"].columns)
     row = frame.loc["s:3"]
     assert (row["peer"], row["lane"], row["stalls"]) == ("t:3", "lossless", 400)
     assert row[["stalled_s", "stalled_fraction", "worst_fraction"]].to_numpy(dtype=float) == pytest.approx(

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from fabric.results import TABLES, empty_table
-from fabric.stalls.victims import VICTIM_SHARE, Flow, Slowing, Way, delivered, flows_frame, slowing
+from fabric.delivered import Flow
+from fabric.stalls.victims import VICTIM_SHARE, Slowing, Way, flows_frame, slowing
+from fabric.tables import TABLES
 from tests.fabric.stalls.chain import FULL, HELD, PHASE, WIRES, lane, seen
-from tests.rows import table_of
 
 TO_X: Way = (lane("a:0"), lane("s:3"), lane("t:1"))
 TO_Y: Way = (lane("b:0"), lane("s:3"), lane("t:2"))
@@ -57,43 +56,11 @@ def test_flows_that_no_tree_touches_are_all_there_is_without_congestion() -> Non
     assert become([TO_X], [100], [False]) == Slowing(active_s=1.0)
 
 
-def flows_table(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
-    """Rows of at_s, host, peer, bytes_acked."""
-    full = [(at, PHASE.name, "storage", host, peer, 0.001, 0, acked) for at, host, peer, acked in rows]
-    return table_of("flows", full).astype(TABLES["flows"])
-
-
-def test_bytes_come_evenly_between_samples_of_a_connection() -> None:
-    table = flows_table((10.5, "a", "x", 1_000), (12.5, "a", "x", 5_000))
-    found = delivered(table, empty_table("operations"), PHASE, np.array([10.0, 11.0, 12.0, 13.0]))
-    assert found[Flow("storage", "a", "x")] == pytest.approx([1_000, 2_000, 1_000])
-
-
-def test_parallel_connections_of_a_pair_add_up_and_idle_ones_are_left_out() -> None:
-    rows = [(10.0, "a", "x", 0), (10.0, "a", "x", 900), (12.0, "a", "x", 400), (12.0, "a", "x", 1_500)]
-    table = flows_table(*rows, (10.0, "b", "y", 7), (12.0, "b", "y", 7))
-    found = delivered(table, empty_table("operations"), PHASE, np.array([10.0, 11.0, 12.0]))
-    assert {flow: sizes.tolist() for flow, sizes in found.items()} == {Flow("storage", "a", "x"): [500, 500]}
-
-
-def test_short_flows_deliver_evenly_over_their_time_and_are_not_counted_twice() -> None:
-    rows = [
-        (PHASE.name, "storage", "flow", "a", "x", 1_000, 10.5, 12.5, 0),
-        (PHASE.name, "storage", "flow", "a", "x", 300, 12.1, 12.2, 0),
-        (PHASE.name, "storage", "read", "a", "x", 7_000, 10.0, 13.0, 0),
-        ("other", "storage", "flow", "a", "x", 7_000, 10.0, 13.0, 0),
-    ]
-    operations = table_of("operations", rows).astype(TABLES["operations"])
-    sampled = flows_table((10.5, "a", "x", 0), (12.5, "a", "x", 800))
-    found = delivered(sampled, operations, PHASE, np.array([10.0, 11.0, 12.0, 13.0]))
-    assert found == {Flow("storage", "a", "x"): pytest.approx([250, 500, 550])}
-
-
 def test_a_row_tells_who_was_slowed_by_which_root_and_what_it_could_have_had() -> None:
     time, found = seen([FULL, {}], [HELD] * 3)
     flow = Flow("storage", "b", "y")
     frame = flows_frame(PHASE, {flow: np.array([300.0, 500.0])}, {flow: [[TO_Y]] * 2}, found, time, WIRES)
-    assert list(frame) == list(TABLES["flow_stalls"])
+    assert list(frame) == list(TABLES["flow_stalls"].columns)
     (row,) = frame.to_dict("records")
     assert (row["host"], row["peer"], row["root_port"], row["root_lane"]) == ("b", "y", "t:1", "lossless")
     assert (row["delivered_bytes"], row["rate_bps"], row["idle_bps"]) == (800, 3_200, pytest.approx(1_600))

@@ -14,13 +14,17 @@ INDEX = {name: i for i, name in enumerate(("ab", "ba", "bc", "cb", "ca", "ac", "
 
 
 def lane(stalled: bool, used_bytes: int) -> LaneStats:
-    none = dict.fromkeys(Cause, 0)
+    none = (0,) * len(Cause)
     return LaneStats(0, 0, 0, 0, 0, none, none, 0, 0, 5 if stalled else 0, 1000, used_bytes, used_bytes, 0)
+
+
+def _wait(entered: str, size_bytes: int) -> Wait:
+    return Wait(input_index=INDEX[entered], input_lane=0, lane=0, bytes=size_bytes)
 
 
 def view(name: str, *, used_bytes: int = 0, stalled: bool = False, waits: Mapping[str, int] | None = None) -> PortView:
     """A port ``ab`` is of switch a, on the link to b; ``waits``: by which port the bytes came in that wait here."""
-    held = tuple(Wait(INDEX[entered], 0, 0, size) for entered, size in (waits or {}).items())
+    held = tuple(_wait(entered, size) for entered, size in (waits or {}).items())
     stats = PortStats(INDEX[name], 0, FlowControl.CREDIT, 0, 0, 10, {0: lane(stalled, used_bytes)}, held)
     return PortView(name[0], name[::-1], stats)
 

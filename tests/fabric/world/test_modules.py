@@ -105,4 +105,4 @@ def test_what_came_into_the_kernel_is_told_for_it_stays(tmp_path: Path, monkeypa
 
 
 def test_the_sources_are_what_the_package_carries() -> None:
-    assert {"sch_vl.c", "sch_vl.h", "Kbuild"} <= {path.name for path in modules._sources()}
+    assert {"vl_qdisc.c", "vl_abi.h", "Kbuild"} <= {path.name for path in modules._sources()}

@@ -26,7 +26,7 @@ TIMETABLE = Timetable(warm_up_s=0.2, measured_s=0.4, spread_s=0.05)
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[StreamsJob]:
     """Two streams, all of whose hosts are this machine's loopback."""
-    monkeypatch.setattr(StreamsJob, "_address", lambda self, node: "127.0.0.1")
+    monkeypatch.setattr(StreamsJob, "_address", lambda self, node, peer: "127.0.0.1")
     pool = AgentPool(["traffic.flows.streams"])
     stage = Stage(FABRIC, pool, lambda node: None, seed=3, receive_window_bytes=256 * 1024)
     hosts = FABRIC.computes

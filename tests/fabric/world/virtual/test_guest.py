@@ -36,6 +36,28 @@ def test_an_argument_that_cannot_be_passed_on_is_refused() -> None:
         job.encoded()
 
 
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGKILL, "fix_range_common: failed, killing current process: 25"),
+        (
+            signal.SIGSEGV,
+            "UML ran out of memory on the host side! ... or vm.max_map_count has been reached.",
+        ),
+    ],
+    ids=["6.1", "6.12"],
+)
+def test_a_program_whose_memory_the_host_will_not_map_is_told_so_by_each_kernel(
+    tmp_path: Path, number: signal.Signals, said: str
+) -> None:
+    (tmp_path / "status").write_text(f"exit {128 + number}\n")
+    (tmp_path / "console").write_text("")
+    assert guest._exit_code(tmp_path, 0, 1 << 30) == 128 + number
+    (tmp_path / "console").write_text(said)
+    with pytest.raises(EmulationError, match=r"needed more mappings than this host allows.*sysctl vm\.max_map_count"):
+        guest._exit_code(tmp_path, 0, 1 << 30)
+
+
 def test_the_same_seed_gives_the_same_command_line_whatever_the_run() -> None:
     command = guest.kernel_command(KernelPaths(Path("/cache/k 1")), 1 << 30, ["loglevel=7"])
     assert {"mem=1048576K", "time-travel=inf-cpu", "time-travel-start=1700000000000000000", "loglevel=7"} <= set(

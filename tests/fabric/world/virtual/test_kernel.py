@@ -86,6 +86,19 @@ def test_kernels_of_several_versions_lie_side_by_side_and_one_can_be_chosen(
         kernel.require()
 
 
+def test_in_a_guest_of_a_kernel_that_was_chosen_it_is_that_one(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs of a run do not see who chose it."""
+    for version in ("6.1", "6.12"):
+        place = cache / f"linux-{version}-abcdef01-{kernel.fingerprint()}"
+        make_kernel(place)
+        (place / "kernel.json").write_text(json.dumps({"release": f"{version}.99"}))
+    monkeypatch.setattr("platform.release", lambda: "6.12.99")
+    assert kernel.running().version == "6.12"
+    monkeypatch.setattr("platform.release", lambda: "6.16.1")
+    with pytest.raises(EmulationError, match=r"this guest's kernel, 6\.16\.1, is not built any more"):
+        kernel.running()
+
+
 def test_of_one_version_the_kernel_of_the_source_that_is_installed_is_used(
     cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fabric.report.figures import FigureSpec
 from fabric.report.figures.data import step_times
 from fabric.report.figures.style import GREY, LINE_STYLES, framed, level_colour
 from fabric.results import Phase, Result
@@ -88,3 +89,13 @@ def _draw_cap(panel: Axes, cap: dict[str, Any]) -> None:
         cap["label"], (1.0, value), (-2, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
         ha="right", fontsize=7.5, color=GREY,
     )  # fmt: skip
+
+
+FIGURES = (
+    FigureSpec(
+        "scaling",
+        "Collectives over growing numbers of nodes: median algbw over the steps of a phase, one line per variant, at "
+        "the scale of the system that the fabric stands for. Shaded: measured by others.",
+        scaling,
+    ),
+)

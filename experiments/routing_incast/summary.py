@@ -120,7 +120,7 @@ def phase_figures(
                 "moves": len(seen[name].moves),
                 "reorderings": seen[name].reorderings,
             }
-        figures[variant.beside] |= _slowdowns(operations, variant, congested.victim)
+        figures[variant.beside] |= _slowdowns(operations, variant, congested.slowed)
     return figures
 
 
@@ -138,12 +138,12 @@ def _reads(operations: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def _slowdowns(operations: pd.DataFrame, variant: Variant, victim: float) -> dict[str, float]:
+def _slowdowns(operations: pd.DataFrame, variant: Variant, slowed: float) -> dict[str, float]:
     found = {}
     for kind in KINDS:
         rows = operations[operations["operation"] == kind]
         alone, beside = (rows[rows["phase"] == phase] for phase in (variant.alone, variant.beside))
-        found.update({f"{kind}.{name}": value for name, value in slowdowns(alone, beside, victim).items()})
+        found.update({f"{kind}.{name}": value for name, value in slowdowns(alone, beside, slowed).items()})
     return found
 
 
@@ -174,8 +174,8 @@ def _verdict(found: Sequence[Variant], figures: Figures) -> str:
         return ""
     static, adaptive = by_policy[Policy.STATIC], by_policy[Policy.ADAPTIVE]
     ports = _more(adaptive["congested_ports"] - static["congested_ports"], "congested port")
-    victims = _more(adaptive.get(f"{APART}.victims", 0) - static.get(f"{APART}.victims", 0), "victim")
-    return f": compared with static routes, adaptive ones have {ports} and {victims} among pairs apart"
+    slowed = _more(adaptive.get(f"{APART}.slowed_pairs", 0) - static.get(f"{APART}.slowed_pairs", 0), "slowed pair")
+    return f": compared with static routes, adaptive ones have {ports} and {slowed} among pairs apart"
 
 
 def _more(difference: float, what: str) -> str:
@@ -221,18 +221,18 @@ def _bystanders_table(variants: Sequence[Variant], figures: Figures, congested: 
             if f"{kind}.slowdown" in beside:
                 cells = [f"{found[f'{kind}.bandwidth_Bps'] / 1e6:.3f}" for found in (alone, beside)]
                 cells += [f"{beside[f'{kind}.{name}']:.2f} x" for name in ("slowdown", "worst_slowdown")]
-                cells.append(f"{beside[f'{kind}.victims']:.0f}")
+                cells.append(f"{beside[f'{kind}.slowed_pairs']:.0f}")
                 cells += [format_time(found[f"{kind}.p99_s"]) for found in (alone, beside)]
                 rows.append([*names, kind, *cells])
                 names = ["", ""]
-    columns = ["in", "routes", "pairs", "MB/s alone", "with it", "slower", "slowest", "victims", "p99 alone", "with it"]
+    columns = ["in", "routes", "pairs", "MB/s alone", "with it", "slower", "slowest", "slowed", "p99 alone", "with it"]
     return {
         "title": "Bystanders, alone and with the incast",
         "columns": columns,
         "rows": rows,
         "note": "apart: share no port with the incast by static routes; crossing: share an uplink of a leaf with it; "
-        "slower: bandwidth alone over bandwidth with the incast, mean over pairs; victims: pairs with more than "
-        f"{congested.victim:g} x",
+        "slower: bandwidth alone over bandwidth with the incast, mean over pairs; slowed: pairs with more than "
+        f"{congested.slowed:g} x",
     }
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.run.session import PhaseOutcome, Session
+from fabric.delivered import COMPLETED
 from fabric.measure.fidelity import Check
 from fabric.queueing import vl
 from fabric.stalls.audit import AuditReport
 from fabric.stalls.causes import Cause, Stall
 from fabric.stalls.credits import Held
 from fabric.units import format_time
-from traffic.flows.background import COMPLETED
 
 _CUT = vl.Cause.LINK_DOWN.name.lower()
 _SHOWN = 20

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator
 
+from fabric.report.figures import FigureSpec
 from fabric.report.figures.data import Floats, present
 from fabric.report.figures.style import GREY, framed
 from fabric.results import Result
@@ -198,3 +199,26 @@ def _draw_parts(panel: Axes, row: int, cuts: pd.DataFrame) -> None:
         panel.barh(row, end - left, left=left, height=0.6, color=_THROUGH_COLOUR)
         panel.plot(middle, row, "D", color="#222222", markersize=5, markeredgecolor="white", zorder=3, clip_on=False)
     panel.annotate(text, (end, row), (7, 0), textcoords="offset points", va="center", fontsize=7)
+
+
+FIGURES = (
+    FigureSpec(
+        "steps_around_cuts",
+        "Steps of an allreduce by the time they ended, cuts at 0, one line per cut; shaded: the link is down. "
+        "Dashed: the median step of the phase without cuts.",
+        steps_around_cuts,
+    ),
+    FigureSpec(
+        "blackouts",
+        "Cumulative distribution of blackouts of probe flows that cross a cut, on a logarithmic axis. Dotted: cuts of "
+        "a host's only link, which no route avoids.",
+        blackouts,
+    ),
+    FigureSpec(
+        "repair_parts",
+        "Time that the controller took to repair a cut, part by part: medians over the cuts that it repaired before "
+        "the link came back. Diamond: packets of all flows that cross the cut arrived again; this is before the end "
+        "of the bar if switches repair locally, or had rules before they confirmed them.",
+        repair_parts,
+    ),
+)

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fabric.model.lanes import Queueing
+from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import GREY, framed
 from fabric.results import Result
 from fabric.units import format_size
@@ -122,3 +123,13 @@ def _draw_slowdowns(panel: Axes, layout: _Layout) -> None:
                 )
     panel.axhline(1, color=GREY, linestyle="--", linewidth=1, label="as alone")
     panel.set_ylim(bottom=0)
+
+
+FIGURES = (
+    FigureSpec(
+        "spreading",
+        "Ports of switches with deep queues, and slowdown of bystanders by an incast, by routing policy and queueing. "
+        "Bystanders apart share no port with the incast by static routes; those crossing share an uplink of a leaf.",
+        spreading,
+    ),
+)

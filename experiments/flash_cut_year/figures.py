@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 
+from fabric.report.figures import FigureSpec
 from fabric.report.figures.data import Floats
 from fabric.report.figures.style import framed, heat_map
 from fabric.results import Result
@@ -63,3 +64,13 @@ def _draw(panel: Axes, values: Floats, most: float) -> QuadMesh:
     for side in ("left", "bottom"):
         panel.spines[side].set_visible(False)
     return mesh
+
+
+FIGURES = (
+    FigureSpec(
+        "calendar",
+        "Every day of the replayed year, one column per week: its cuts, and the training lost as a fraction of an "
+        "undisturbed day's, by policy and duration of cuts. Days are compressed, cuts are not.",
+        calendar,
+    ),
+)

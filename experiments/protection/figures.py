@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from fabric.model.lanes import Queueing
+from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import GREY, QUEUEING_COLOURS, framed, level_colour, times
 from fabric.results import Result
 
@@ -71,3 +72,13 @@ def _draw(axes: Axes, panel: dict[str, Any], queueings: list[Queueing]) -> None:
     share.yaxis.set_major_formatter(PercentFormatter(1.0))
     share.set_ylabel("of its bandwidth alone", fontsize=8)
     axes.set_title(panel["title"])
+
+
+FIGURES = (
+    FigureSpec(
+        "protection",
+        "Bandwidth of a program, relative to that alone, as the load of others grows; one curve per queueing. Dashed: "
+        "the share that its lane promises; above it: bandwidth that others leave idle.",
+        protection,
+    ),
+)

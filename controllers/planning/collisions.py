@@ -1,0 +1,113 @@
+"""How many flows of a permutation meet on a leaf's uplink: by a plan, and in theory. Pure.
+
+Every host sends one flow, and every host receives one. Hashes throw the n flows that leave a leaf over its u uplinks as
+balls into bins: a link has k of them with the binomial probability of n trials at 1/u. Static routes have dealt the D
+destinations elsewhere to the uplinks evenly beforehand, and no two flows have the same: a link has k with the
+hypergeometric probability of n draws from D, of which D/u are its own. That is more even, the more so the smaller the
+fabric.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+
+from controllers.planning.ecmp import UDP, FiveTuple
+from controllers.planning.paths import planned_path
+from controllers.planning.plan import RoutePlan
+from controllers.routing import Policy
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Fabric, Nic, Port
+
+Histogram = dict[int, float]
+"""The share of links by how many flows they have."""
+_FIRST_PORT, _LAST_PORT = 1024, 65_535
+
+
+@dataclass(frozen=True)
+class Collisions:
+    """Flows per uplink of a leaf over many permutations: ``counted`` by the plan, and in ``theory``."""
+
+    counted: Histogram
+    theory: Histogram
+    busiest_down: int
+    """The most flows that any link downwards between switches has had."""
+
+    @property
+    def idle_share(self) -> tuple[float, float]:
+        """The share of uplinks without a flow, counted and in theory: what of the leaves' capacity lies idle."""
+        return self.counted.get(0, 0.0), self.theory.get(0, 0.0)
+
+
+def permutation(fabric: Fabric, draw: random.Random) -> list[tuple[Nic, Nic]]:
+    """Return a flow from every compute node to another, each of which receives one."""
+    hosts = list(fabric.computes)
+    others = hosts.copy()
+    while any(a == b for a, b in zip(hosts, others, strict=True)):
+        draw.shuffle(others)
+    pairs = (fabric.nic_pair(a, b) for a, b in zip(hosts, others, strict=True))
+    return [pair for pair in pairs if pair is not None]
+
+
+def collisions(fabric: Fabric, plan: RoutePlan, policy: Policy, permutations: int, seed: int = 0) -> Collisions:
+    """Return how many flows meet on leaves' uplinks in random permutations, with random source ports.
+
+    The theory holds for fabrics whose leaves can send all that is elsewhere by each of their uplinks.
+    """
+    draw = random.Random(seed)
+    counted: Counter[int] = Counter()
+    theory: Counter[int] = Counter()
+    busiest_down = 0
+    for _ in range(permutations):
+        load = _load(fabric, plan, permutation(fabric, draw), draw)
+        for leaf in fabric.with_role(Role.LEAF):
+            uplinks = fabric.uplinks_of(leaf)
+            own = [load[port] for port in uplinks]
+            counted.update(own)
+            _add(theory, _expected(fabric, leaf, sum(own), len(uplinks), policy), len(uplinks))
+        down = [count for port, count in load.items() if port.node.is_switch and not fabric.goes_up(port)]
+        busiest_down = max(busiest_down, *down)
+    total = counted.total()
+    return Collisions(_shares(counted, total), _shares(theory, total), busiest_down)
+
+
+def binomial(flows: int, links: int) -> Histogram:
+    """Return the probability of each number of flows on a link, where each flow takes any link alike."""
+    share = 1 / links
+    return {count: comb(flows, count) * share**count * (1 - share) ** (flows - count) for count in range(flows + 1)}
+
+
+def hypergeometric(flows: int, destinations: int, own: int) -> Histogram:
+    """Return the probability of each number of flows on a link that ``own`` of the ``destinations`` are sent by."""
+    every = comb(destinations, flows)
+    return {
+        count: comb(own, count) * comb(destinations - own, flows - count) / every
+        for count in range(min(flows, own) + 1)
+    }
+
+
+def _load(fabric: Fabric, plan: RoutePlan, flows: Sequence[tuple[Nic, Nic]], draw: random.Random) -> Counter[Port]:
+    load: Counter[Port] = Counter()
+    for source, destination in flows:
+        ports = (draw.randint(_FIRST_PORT, _LAST_PORT) for _ in range(2))
+        load.update(planned_path(plan, fabric, source, destination, FiveTuple(source.ip, destination.ip, UDP, *ports)))
+    return load
+
+
+def _expected(fabric: Fabric, leaf: NodeId, flows: int, uplinks: int, policy: Policy) -> Histogram:
+    if policy is Policy.ECMP:
+        return binomial(flows, uplinks)
+    destinations = sum(fabric.leaf_of(fabric.nics_of[host][0]) != leaf for host in fabric.computes)
+    return hypergeometric(flows, destinations, destinations // uplinks)
+
+
+def _add(theory: Counter[int], histogram: Histogram, links: int) -> None:
+    for count, share in histogram.items():
+        theory[count] += share * links  # type: ignore[assignment]
+
+
+def _shares(counts: Counter[int], total: float) -> Histogram:
+    return {count: number / total for count, number in sorted(counts.items())}

@@ -1,0 +1,188 @@
+"""Routes of any fabric of levels: packets go up, and then down. Pure functions of the fabric.
+
+Every link leads up, to the higher level, or between switches of one level to the later in order. A switch that can go
+down to a destination's leaf does so by a shortest way down; all others go up, by what is nearest to a switch that can.
+So no packet goes up once it has gone down: there is no loop, and in a lossless fabric no cycle of waits.
+
+The ports of equally short ways are dealt to destinations as InfiniBand's d-mod-k: destination number n leaves level 1
+by port n mod u1 of its u1 ways up, level 2 by n / u1 mod u2, and so on. Sources of one destination thus meet early, and
+neighbours among destinations part. At every switch, the ports of one choice carry the same number of destinations
+within one; where d-mod-k would break this, the fewest destinations move.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from controllers.planning.distances import Distances, LiveGraph, filled
+from controllers.planning.plan import FlowRule, Purpose, table_miss
+from controllers.planning.routes import Route, spread
+from fabric.errors import TopologyError
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Fabric, Link, Nic, Port
+
+_FAULTS_SHOWN = 8
+
+
+class UpDownGraph(LiveGraph):
+    """The live links of a fabric, with distances that go up and then down."""
+
+    def __init__(self, fabric: Fabric, down: Collection[Link] = ()) -> None:
+        super().__init__(fabric, down)
+        order = sorted(fabric.switches, key=lambda switch: (fabric.levels[switch], switch))
+        self.order = {switch: place for place, switch in enumerate(order)}
+        self._up = {
+            switch: [peer for peer in peers if self.order[peer] > self.order[switch]]
+            for switch, peers in self.neighbours.items()
+        }
+
+    def is_up(self, switch: NodeId, peer: NodeId) -> bool:
+        """Return whether a link from ``switch`` to ``peer`` leads up."""
+        return self.order[peer] > self.order[switch]
+
+    def above(self, switch: NodeId) -> Sequence[NodeId]:
+        """Return the neighbours to which a switch has a live link that leads up."""
+        return self._up[switch]
+
+    def new_distances(self, leaf: NodeId) -> Distances:
+        """Return how far everything is from a leaf: downwards, up and then down, and at all."""
+        below = self._down_to(leaf)
+        regular = self._up_and_down(below)
+        everything = filled(self, regular, lambda _: True)
+        return UpDownDistances(leaf, regular, everything, everything, below)
+
+    def _down_to(self, leaf: NodeId) -> dict[NodeId, int]:
+        """Return the length of the shortest way down from each switch that has one."""
+        distances, edge = {leaf: 0}, [leaf]
+        for distance in count(1):
+            edge = list(dict.fromkeys(peer for node in edge for peer in self.above(node) if peer not in distances))
+            if not edge:
+                return distances
+            distances.update(dict.fromkeys(edge, distance))
+        raise AssertionError("count() does not end")
+
+    def _up_and_down(self, below: dict[NodeId, int]) -> dict[NodeId, int]:
+        """Return those, and one more than the nearest switch above for each that has no way down."""
+        distances = dict(below)
+        for switch in sorted(self.order, key=self.order.__getitem__, reverse=True):
+            if switch not in below:
+                nearest = min((distances[peer] for peer in self.above(switch) if peer in distances), default=None)
+                if nearest is not None:
+                    distances[switch] = nearest + 1
+        return distances
+
+
+@dataclass(frozen=True)
+class UpDownDistances(Distances):
+    """See :class:`Distances`; ``below`` holds the switches with a way down, and its length."""
+
+    below: dict[NodeId, int]
+
+    def nearer(self, graph: LiveGraph, switch: NodeId) -> list[tuple[Port, NodeId]]:
+        """Return the live ports of the shortest ways; none if there is no way."""
+        assert isinstance(graph, UpDownGraph)
+        if switch not in self.regular:
+            return super().nearer(graph, switch)
+        wanted = self.regular[switch] - 1
+        if switch in self.below:
+            return [
+                (port, peer)
+                for port, peer in graph.ports[switch]
+                if self.below.get(peer) == wanted and not graph.is_up(switch, peer)
+            ]
+        return [
+            (port, peer)
+            for port, peer in graph.ports[switch]
+            if self.regular.get(peer) == wanted and graph.is_up(switch, peer)
+        ]
+
+
+def up_down_routes(fabric: Fabric) -> Iterator[Route | FlowRule]:
+    """Return every switch's route to every NIC of its network, in no order, and what misses.
+
+    Raises TopologyError naming leaves that no way joins which goes up and then down.
+    """
+    graph = UpDownGraph(fabric)
+    faults = list(_faults(graph))
+    if faults:
+        more = [f"and {len(faults) - _FAULTS_SHOWN} more pairs of leaves"] if len(faults) > _FAULTS_SHOWN else []
+        raise TopologyError(fabric.name, faults[:_FAULTS_SHOWN] + more)
+    numbers = _numbered(fabric)
+    strides = _strides(fabric)
+    for switch in fabric.switches:
+        yield table_miss(switch.dpid)
+        yield from _routes_of(graph, switch, numbers, strides)
+
+
+def _numbered(fabric: Fabric) -> dict[NodeId, list[tuple[int, Nic]]]:
+    """Return the NICs of each leaf, all numbered leaf by leaf."""
+    numbers = count()
+    return {leaf: [(next(numbers), nic) for nic in fabric.nics_on_leaf(leaf)] for leaf in _leaves(fabric)}
+
+
+def _strides(fabric: Fabric) -> dict[int, int]:
+    """Return how many neighbours among destinations take the same port up, by level."""
+    most: dict[int, int] = defaultdict(int)
+    for switch in fabric.switches:
+        level = fabric.levels[switch]
+        most[level] = max(most[level], len(fabric.uplinks_of(switch)))
+    strides = {1: 1}
+    for level in range(1, max(most, default=1) + 1):
+        strides[level + 1] = strides[level] * max(1, most[level])
+    return strides
+
+
+def _routes_of(
+    graph: UpDownGraph, switch: NodeId, numbers: dict[NodeId, list[tuple[int, Nic]]], strides: dict[int, int]
+) -> Iterator[Route]:
+    """Yield a switch's routes: the ports of each set of equally short ways carry as many destinations within one."""
+    choices: dict[tuple[int, ...], list[tuple[int, Nic]]] = defaultdict(list)
+    for leaf, nics in numbers.items():
+        if leaf == switch:
+            for _, nic in nics:
+                yield Route(switch.dpid, nic.ip, graph.fabric.peer(nic.port).number, Purpose.DELIVER)
+            continue
+        ports = graph.distances(leaf).nearer(graph, switch)
+        if ports:
+            choices[tuple(sorted(port.number for port, _ in ports))] += nics
+    level = graph.fabric.levels[switch]
+    for numbered, found in choices.items():
+        goes_up = graph.is_up(switch, graph.fabric.peer(Port(switch, numbered[0])).node)
+        stride = strides[level if goes_up else max(1, level - 1)]
+        wanted = [numbered[number // stride % len(numbered)] for number, _ in found]
+        purpose = Purpose.UP if goes_up else Purpose.DOWN
+        for (_, nic), port in zip(found, spread(wanted, numbered, turn=switch.index), strict=True):
+            yield Route(switch.dpid, nic.ip, port, purpose)
+
+
+def uneven_leaves(fabric: Fabric) -> list[NodeId]:
+    """Return the leaves that cannot send every destination they send up by each of their uplinks."""
+    graph = UpDownGraph(fabric)
+    found = []
+    for leaf in _leaves(fabric):
+        uplinks = {port for port, peer in graph.ports[leaf] if graph.is_up(leaf, peer)}
+        ways = (graph.distances(other) for other in _leaves(fabric))
+        up = (one for one in ways if leaf in one.regular and leaf not in one.below)  # type: ignore[attr-defined]
+        if any({port for port, _ in one.nearer(graph, leaf)} != uplinks for one in up):
+            found.append(leaf)
+    return found
+
+
+def _leaves(fabric: Fabric) -> tuple[NodeId, ...]:
+    return fabric.with_role(Role.LEAF)
+
+
+def _faults(graph: UpDownGraph) -> Iterator[str]:
+    """Yield the pairs of leaves with hosts, of one network, that have no way up and down."""
+    fabric = graph.fabric
+    used = [leaf for leaf in _leaves(fabric) if fabric.nics_on_leaf(leaf)]
+    for network in fabric.networks:
+        leaves = [leaf for leaf in used if leaf in network]
+        for leaf in leaves:
+            regular = graph.distances(leaf).regular
+            for other in leaves:
+                if other not in regular:
+                    yield f"{other} to {leaf}: no way goes up and then down; add a switch above both"

@@ -1,0 +1,43 @@
+"""``python -m experiments.launching.finish PARENT RECORDED DIRECTORY``: makes a run's directory of what it recorded.
+
+It draws the figures and writes the report after the run, on the machine itself: in a guest all that computes takes
+longer, and the fabric's hosts hold memory. Ends with the process ``PARENT``; stdout has a line per event
+(:mod:`experiments.launching.events`).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from experiments.launching.events import EventLines, Note, failure_of
+from experiments.launching.run_result import RunResult
+from experiments.run.handover import hand_over
+from fabric.errors import FabricError, ResultError
+from fabric.world.processes import die_with
+
+
+def main(parent: str, recorded: str, directory: str) -> int:
+    """Draw, publish, and return the exit code."""
+    die_with(int(parent))
+    lines = EventLines(sys.stdout.buffer)
+    lines.report(Note("drawing figures"))
+    try:
+        RunResult(Path(recorded)).write_report()
+        publish(Path(recorded), Path(directory))
+    except FabricError as error:
+        lines.report(failure_of(error))
+        return error.exit_code
+    return 0
+
+
+def publish(recorded: Path, directory: Path) -> None:
+    """Give a whole result its name, which it has only from then on, and its user. Raises ResultError if it is taken."""
+    hand_over(recorded)
+    if directory.exists():
+        raise ResultError(f"{directory}: was created by somebody else during the run; the result is in {recorded}")
+    recorded.rename(directory)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,228 @@
+"""What programs and the qdisc ``vl`` say to each other over rtnetlink: the one place where that is declared.
+
+``python -m fabric.queueing.vl_abi`` writes the C side of it, ``fabric/kernel/vl_abi.h``, which is kept with the sources
+so that the module builds without Python. All numbers are in the machine's byte order. VERSION is raised when anything
+here changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from pathlib import Path
+from typing import Annotated
+
+from fabric.queueing.c_struct import U8, U16, U32, U64, Layout, Numbering, definition
+
+HEADER = Path(__file__).resolve().parents[1] / "kernel" / "vl_abi.h"
+
+VERSION = 2
+LANES = 16
+MANAGEMENT_LANE = 15
+DSCPS = 64
+MOST_ENTRIES = 64
+NO_LANE = 255
+WEIGHT_BYTES = 64
+HIGH_LIMIT_BYTES = 4096
+HIGH_UNLIMITED = 255
+
+
+class FlowControl(Enum):
+    """How the end of a link keeps frames that it has no room for from being sent."""
+
+    LOSSY = 0
+    CREDIT = 1
+    PFC = 2
+
+
+class Option(IntEnum):
+    """The attributes in TCA_OPTIONS."""
+
+    PORT = 1
+    DSCP = 2
+    HIGH = 3
+    LOW = 4
+    LANES = 5
+
+
+class Cause(IntEnum):
+    """Why ``vl`` dropped a frame."""
+
+    LIMIT = 0
+    HEADROOM = 1
+    TOO_BIG = 2
+    LINK_DOWN = 3
+    RESET = 4
+    NO_MEMORY = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortOptions:
+    """A port and the link behind it, as the kernel is told."""
+
+    version: Annotated[int, U32]
+    mode: Annotated[int, U8]
+    control_lane: Annotated[int, U8, "of ICMP and of TCP segments without data or FIN; VL_NO_LANE: as their DSCP says"]
+    high_limit: Annotated[int, U8, "in VL_HIGH_LIMIT_BYTES"]
+    reserved: Annotated[int, U8] = 0
+    rate_bps: Annotated[int, U64]
+    delay_ns: Annotated[int, U64, "from the last bit sent to the last bit received"]
+    return_ns: Annotated[int, U64, "from a frame's leaving the other end's buffer until this end knows"]
+    jitter_ns: Annotated[int, U64, "a frame waits up to so long, at random, before it may be sent; order stays"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A turn in an arbitration table: ``lane`` may send ``weight`` times 64 bytes."""
+
+    lane: Annotated[int, U8]
+    weight: Annotated[int, U8, "in VL_WEIGHT_BYTES"]
+
+
+@dataclass(frozen=True)
+class LaneBuffer:
+    """A lane's room. ``limit_bytes``: what may wait in the port (LOSSY). The rest is of the other end's input buffer:
+    its size (CREDIT), or when the lane is stopped, goes on, and how much fits in after it was stopped (PFC)."""
+
+    limit_bytes: Annotated[int, U32, "VL_LOSSY: what may wait in this port"] = 0
+    credit_bytes: Annotated[int, U32, "VL_CREDIT: the other end's input buffer"] = 0
+    xoff_bytes: Annotated[int, U32, "VL_PFC: above this in the other end's input buffer the lane is stopped,"] = 0
+    xon_bytes: Annotated[int, U32, "at this it goes on,"] = 0
+    headroom_bytes: Annotated[int, U32, "and so much above xoff_bytes there is room for."] = 0
+    reserved: Annotated[int, U32] = 0
+
+
+@dataclass(frozen=True)
+class PortHead:
+    """How the kernel's answer begins: the port at ``now_ns``, and how many records of each kind follow."""
+
+    version: Annotated[int, U32]
+    index: Annotated[int, U32, "of this interface and of the one at the other end"]
+    peer_index: Annotated[int, U32]
+    lanes: Annotated[int, U32, "how many vl_lane_stats follow"]
+    waits: Annotated[int, U32, "how many vl_wait follow those,"]
+    all_waits: Annotated[int, U32, "and how many there would be if they had fitted into the answer"]
+    mode: Annotated[int, U32]
+    link_packets: Annotated[int, U32, "being sent or under way,"]
+    link_bytes: Annotated[int, U64, "in no lane's backlog any more"]
+    now_ns: Annotated[int, U64, "CLOCK_MONOTONIC"]
+
+
+@dataclass(frozen=True)
+class LaneStats:
+    """A lane of a port. Counters are cumulative, in bytes, packets, ns (CLOCK_MONOTONIC); drops by Cause.
+
+    ``sent``: delivered to the other end. ``stalls``: how often the frame in front found no room at the other end;
+    ``stalled_ns``: how long the link was free, a frame waited and there was no room; ``stalled_since_ns``: since when
+    there has been none, 0 if there is. Of the other end's input buffer: ``buffer_bytes`` is its size, ``used_bytes``
+    what of it is taken as far as this end knows, ``buffered_bytes`` what is in it.
+    """
+
+    lane: Annotated[int, U32]
+    backlog_packets: Annotated[int, U32]
+    backlog_bytes: Annotated[int, U64]
+    sent_bytes: Annotated[int, U64, "delivered to the other end"]
+    sent_packets: Annotated[int, U64]
+    dropped_bytes: Annotated[tuple[int, ...], U64.array(len(Cause), "VL_CAUSES")]
+    dropped_packets: Annotated[tuple[int, ...], U64.array(len(Cause), "VL_CAUSES")]
+    stalls: Annotated[int, U64, "how often the frame in front found no room at the other end"]
+    stalled_ns: Annotated[int, U64, "how long the link was free, a frame waited, and there was no room"]
+    stalled_since_ns: Annotated[int, U64, "since when there has been no room, 0: there is"]
+    buffer_bytes: Annotated[int, U64, "the other end's input buffer: its size,"]
+    used_bytes: Annotated[int, U64, "what is taken of it, as far as this end knows,"]
+    buffered_bytes: Annotated[int, U64, "what is in it"]
+    most_buffered_bytes: Annotated[int, U64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """``bytes`` in the input buffer of ``input_lane`` of the interface ``input_index`` wait in ``lane`` of a port."""
+
+    input_index: Annotated[int, U32, "of the interface by which frames came,"]
+    input_lane: Annotated[int, U8, "in whose input buffer for this lane they are"]
+    lane: Annotated[int, U8, "until this lane of this port has sent them"]
+    reserved: Annotated[int, U16] = 0
+    bytes: Annotated[int, U64]
+
+
+PORT_OPTIONS = Layout("vl_port_options", PortOptions)
+ENTRY = Layout("vl_entry", Entry)
+LANE_OPTIONS = Layout("vl_lane_options", LaneBuffer)
+PORT_STATS = Layout("vl_port_stats", PortHead)
+LANE_STATS = Layout("vl_lane_stats", LaneStats)
+WAIT = Layout("vl_wait", Wait)
+LAYOUTS = (PORT_OPTIONS, ENTRY, LANE_OPTIONS, PORT_STATS, LANE_STATS, WAIT)
+
+_CONSTANTS = (
+    ("VL_VERSION", VERSION, ""),
+    ("VL_LANES", LANES, "InfiniBand's: data lanes 0 to 14 and 15"),
+    ("VL_MANAGEMENT_LANE", MANAGEMENT_LANE, "before all others, and never subject to flow control"),
+    ("VL_DSCPS", DSCPS, ""),
+    ("VL_MOST_ENTRIES", MOST_ENTRIES, "of an arbitration table"),
+    ("VL_NO_LANE", NO_LANE, ""),
+    ("VL_WEIGHT_BYTES", WEIGHT_BYTES, ""),
+    ("VL_HIGH_LIMIT_BYTES", HIGH_LIMIT_BYTES, ""),
+    ("VL_HIGH_UNLIMITED", HIGH_UNLIMITED, ""),
+)
+_MODES = Numbering(
+    "vl_mode",
+    FlowControl,
+    "VL_",
+    "VL_MODES",
+    {
+        FlowControl.LOSSY: "a lane that is full drops what comes",
+        FlowControl.CREDIT: "a frame is sent only if the other end has room for it",
+        FlowControl.PFC: "the other end stops a lane that fills, and lets it go on",
+    },
+)
+_OPTIONS = Numbering(
+    "vl_option",
+    Option,
+    "VL_OPTION_",
+    "VL_OPTION_COUNT",
+    {
+        Option.PORT: "struct vl_port_options",
+        Option.DSCP: "__u8[VL_DSCPS]: the lane of each DSCP",
+        Option.HIGH: "struct vl_entry[]: the tables of arbitration",
+        Option.LANES: "struct vl_lane_options[VL_LANES]",
+    },
+    first_name="VL_OPTION_UNSPEC",
+)
+_CAUSES = Numbering(
+    "vl_cause",
+    Cause,
+    "VL_DROP_",
+    "VL_CAUSES",
+    {
+        Cause.LIMIT: "its lane was full (VL_LOSSY)",
+        Cause.HEADROOM: "the other end's input buffer was full (VL_PFC)",
+        Cause.TOO_BIG: "it would not fit into the other end's input buffer when that is empty",
+        Cause.LINK_DOWN: "it waited, or was under way, when the link went down",
+        Cause.RESET: "the queues were replaced or taken away",
+        Cause.NO_MEMORY: "this machine has no memory left",
+    },
+)
+
+
+def header() -> str:
+    """Return the C header that says the same."""
+    parts = [
+        "/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */\n"
+        "/* Written by python -m fabric.queueing.vl_abi; change fabric/queueing/vl_abi.py instead. */\n"
+        "#ifndef VL_ABI_H\n#define VL_ABI_H",
+        "#include <linux/types.h>",
+        "\n".join(definition(*constant) for constant in _CONSTANTS),
+        _MODES.declaration(),
+        "/* TCA_OPTIONS; a change must bring all of them again. */\n" + _OPTIONS.declaration(),
+        "/* Why a frame was dropped. */\n" + _CAUSES.declaration(),
+        *(layout.declaration() for layout in (PORT_OPTIONS, ENTRY, LANE_OPTIONS)),
+        "/* TCA_STATS_APP: a vl_port_stats, vl_lane_stats for each lane in use, then vl_waits. */\n"
+        + PORT_STATS.declaration(),
+        *(layout.declaration() for layout in (LANE_STATS, WAIT)),
+        "#endif\n",
+    ]
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+    HEADER.write_text(header())

@@ -1,0 +1,327 @@
+"""The tables of every result: what a row of each is, and the dtype, unit and meaning of each of its columns.
+
+An experiment may have more (:attr:`experiments.run.definition.Experiment.tables`). The schema in the docs is made from
+both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pandas as pd
+
+NO_UNIT = "none"
+UNITS = ("s", "ns", "bytes", "packets", "bit/s", "fraction", "count", NO_UNIT)
+
+
+class Column(NamedTuple):
+    """A column: its dtype in pandas, the unit of its values, one of :data:`UNITS`, and what they mean."""
+
+    dtype: str
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of results: what a row is, and its columns in their order."""
+
+    row: str
+    columns: Mapping[str, Column]
+
+    @property
+    def dtypes(self) -> dict[str, str]:
+        """The dtype of each column."""
+        return {name: column.dtype for name, column in self.columns.items()}
+
+    def empty(self) -> pd.DataFrame:
+        """Return it with no rows."""
+        return pd.DataFrame({name: pd.Series(dtype=column.dtype) for name, column in self.columns.items()})
+
+
+COMMON: dict[str, Column] = {
+    "at_s": Column("float64", "s", "time of the sample"),
+    "phase": Column("category", NO_UNIT, "name of the phase"),
+    "job": Column("category", NO_UNIT, "name of the job"),
+    "service_level": Column("category", NO_UNIT, "Service Level of the traffic"),
+    "host": Column("category", NO_UNIT, "host that sends or that asks"),
+    "peer": Column("category", NO_UNIT, "host at the other end"),
+    "port": Column("category", NO_UNIT, "sending end of the direction of a link, e.g. `z0l03:7`"),
+    "lane": Column("category", NO_UNIT, "lane of the port"),
+    "flow": Column("category", NO_UNIT, "name of the flow of probes"),
+    "root_port": Column("category", NO_UNIT, "port at the root of the congestion tree"),
+    "root_lane": Column("category", NO_UNIT, "lane at the root of the congestion tree"),
+}
+"""Columns that mean the same in most tables."""
+
+
+def common(*names: str) -> dict[str, Column]:
+    """Return columns of :data:`COMMON`."""
+    return {name: COMMON[name] for name in names}
+
+
+TABLES: dict[str, Table] = {
+    "ports": Table(
+        "One row per port, lane and sample.",
+        {
+            **common("at_s", "port", "lane"),
+            "sent_bytes": Column("int64", "bytes", "bytes sent, cumulative"),
+            "sent_packets": Column("int64", "packets", "packets sent, cumulative"),
+            "drops_packets": Column("int64", "packets", "packets dropped by the queue, cumulative"),
+            "backlog_bytes": Column("int64", "bytes", "bytes in the queue"),
+        },
+    ),
+    "stalls": Table(
+        "One row per port, lane and sample of lossless queues.",
+        {
+            **common("at_s", "port", "lane"),
+            "stalls": Column(
+                "int64", "count", "times that the frame in front found no room at the other end of the link, cumulative"
+            ),
+            "stalled_ns": Column(
+                "int64", "ns", "time for which a frame waited, the link was free and there was no room, cumulative"
+            ),
+            "buffered_bytes": Column("int64", "bytes", "bytes in the input buffer at the other end"),
+            "most_buffered_bytes": Column("int64", "bytes", "most bytes that this input buffer has held so far"),
+        },
+    ),
+    "waits": Table(
+        "One row per sample and pair of an input buffer and a stalled lane of the same switch: data in the "
+        "buffer leaves it only when the lane has sent it.",
+        {
+            **common("at_s"),
+            "port": Column("category", NO_UNIT, "port whose lane holds the data"),
+            "lane": Column("category", NO_UNIT, "lane that holds the data"),
+            "input_port": Column("category", NO_UNIT, "port of the input buffer"),
+            "input_lane": Column("category", NO_UNIT, "lane of the input buffer"),
+            "waiting_bytes": Column("int64", "bytes", "bytes in the input buffer that the lane must send"),
+        },
+    ),
+    "stalled_time": Table(
+        "One row per phase and lane of lossless queues, from the first sample of the phase to its last.",
+        {
+            **common("phase", "port"),
+            "peer": Column("category", NO_UNIT, "port at the other end of the link, which had no room"),
+            **common("lane"),
+            "stalls": Column("int64", "count", "times that the lane stalled"),
+            "stalled_s": Column("float64", "s", "time for which the lane was stalled"),
+            "stalled_fraction": Column(
+                "float64", "fraction", "`stalled_s` as a fraction of the time between first and last sample"
+            ),
+            "worst_fraction": Column(
+                "float64", "fraction", "the same of the interval between two samples that was stalled longest"
+            ),
+        },
+    ),
+    "congestion_trees": Table(
+        "One row per congestion tree and interval between two samples.",
+        {
+            **common("phase"),
+            "at_s": Column("float64", "s", "time at which the interval ended"),
+            "interval_s": Column("float64", "s", "length of the interval"),
+            **common("root_port", "root_lane"),
+            "kind": Column(
+                "category",
+                NO_UNIT,
+                "what the root is: `busy` (a full link), `cycle` (lanes that wait for each other) or `unseen` "
+                "(nothing was in the buffer whenever it was read)",
+            ),
+            "ports": Column("int64", "count", "ports in the tree, the root's included"),
+            "depth": Column("int64", "count", "waits between the root and the lane farthest from it"),
+            "hosts": Column("int64", "count", "hosts that cannot send because of the tree"),
+            "waiting_bytes": Column("int64", "bytes", "bytes that wait in the tree"),
+        },
+    ),
+    "flow_stalls": Table(
+        "One row per phase of lossless queues and flow. A flow is all connections of a Service Level from "
+        "`host` to `peer`.",
+        {
+            **common("phase", "service_level", "host", "peer"),
+            "delivered_bytes": Column("int64", "bytes", "bytes delivered in the phase"),
+            "active_s": Column("float64", "s", "time for which the flow had data in flight"),
+            "slowed_s": Column(
+                "float64", "s", "part of it for which the path was stalled by trees whose roots the flow does not cross"
+            ),
+            "own_s": Column("float64", "s", "part of it for which a root was on the path"),
+            "rate_bps": Column("float64", "bit/s", "delivered bytes over the active time"),
+            "idle_bps": Column(
+                "float64", "bit/s", "rate left unused by the fullest port of the path while other trees slowed the flow"
+            ),
+            "root_port": Column("category", NO_UNIT, "port of the root that slowed the flow longest"),
+            "root_lane": Column("category", NO_UNIT, "lane of the root that slowed the flow longest"),
+            "victim": Column("bool", NO_UNIT, "whether the flow is a victim"),
+        },
+    ),
+    "machine": Table(
+        "One row per sample of the emulating machine.",
+        {
+            **common("at_s"),
+            "cpu_busy_fraction": Column("float64", "fraction", "CPU time used of all cores, since the sample before"),
+            "switch_cpu_fraction": Column(
+                "float64", "fraction", "CPU time used by the switches, of one core, since the sample before"
+            ),
+            "lateness_s": Column("float64", "s", "delay of a wake-up at the priority of the switches"),
+            "host_lateness_s": Column(
+                "float64", "s", "longest delay of a wake-up at the priority of programs, since the sample before"
+            ),
+            "input_queue_bytes": Column(
+                "int64", "bytes", "memory of all frames that the userspace switches have not read yet"
+            ),
+            "input_wait_s": Column("float64", "s", "least time for which the last of these frames will still wait"),
+            "softnet_drops": Column(
+                "int64", "packets", "drops of the kernel's input queues (softnet) on the whole machine, since boot"
+            ),
+            "softnet_backlog": Column(
+                "int64", "packets", "frames in the kernel's input queues; -1: this kernel does not report it"
+            ),
+            "softnet_squeezed": Column(
+                "int64", "count", "times that the kernel deferred work on its input queues, since boot"
+            ),
+            "clock_offset_s": Column(
+                "float64", "s", "the machine's date less its monotonic clock: it jumps when the date is set"
+            ),
+        },
+    ),
+    "cores": Table(
+        "One row per core that the run may use and reading, four readings per second.",
+        {
+            **common("at_s"),
+            "core": Column("int64", NO_UNIT, "number of the core"),
+            "busy_fraction": Column(
+                "float64", "fraction", "time used since the reading before, without niced programs"
+            ),
+            "niced_fraction": Column("float64", "fraction", "time used by niced programs, which give way to others"),
+            "switch_fraction": Column("float64", "fraction", "time used by ovs-vswitchd"),
+        },
+    ),
+    "flows": Table(
+        "One row per connection and sample: TCP_INFO of the sending side.",
+        {
+            **common("at_s", "phase", "job", "service_level", "host", "peer"),
+            "rtt_s": Column("float64", "s", "smoothed round-trip time"),
+            "retransmissions": Column("int64", "count", "segments retransmitted, cumulative"),
+            "bytes_acked": Column("int64", "bytes", "bytes acknowledged, cumulative"),
+        },
+    ),
+    "jobs": Table(
+        "One row per time that a job played.",
+        {
+            **common("phase", "job", "service_level"),
+            "started_s": Column("float64", "s", "time at which the job was told to begin"),
+            "ended_s": Column("float64", "s", "time at which it had ended: a collective ends its step first"),
+        },
+    ),
+    "steps": Table(
+        "One row per step of a collective.",
+        {
+            **common("phase", "job", "service_level"),
+            "step": Column("int64", NO_UNIT, "number of the step"),
+            "ranks": Column("int64", "count", "ranks of the allreduce"),
+            "size_bytes": Column("int64", "bytes", "bytes that each rank contributes"),
+            "started_s": Column("float64", "s", "time at which the step started"),
+            "ended_s": Column("float64", "s", "time at which the last rank had its result"),
+        },
+    ),
+    "operations": Table(
+        "One row per storage operation, read by request, or background flow.",
+        {
+            **common("phase", "job", "service_level"),
+            "operation": Column(
+                "category",
+                NO_UNIT,
+                "`read`, `write` or `flow`, or the name that the experiment gives its reads. `flow_abandoned`, "
+                "`flow_failed`, `flow_refused`: flows that did not complete. `read_failed`, `write_failed`: "
+                "operations given up after their retries",
+            ),
+            **common("host", "peer"),
+            "size_bytes": Column("int64", "bytes", "bytes of the operation"),
+            "started_s": Column("float64", "s", "time at which the operation started"),
+            "ended_s": Column("float64", "s", "time of its last byte"),
+            "retries": Column("int64", "count", "tries after the first"),
+        },
+    ),
+    "failures": Table(
+        "One row per change of the state of a link.",
+        {
+            **common("phase"),
+            "link": Column("category", NO_UNIT, "the link, by its two ends"),
+            "up": Column("bool", NO_UNIT, "whether the link has carrier from now on"),
+            "rate_fraction": Column("float64", "fraction", "rate of the link from now on, as a fraction of its own"),
+            "loss_fraction": Column("float64", "fraction", "share of frames that the link loses from now on"),
+            "due_s": Column("float64", "s", "time at which the change was due"),
+            "asked_s": Column("float64", "s", "time at which the kernel was asked for it"),
+            "done_s": Column("float64", "s", "time at which it was done, read back at both ends"),
+            "waiting_packets": Column("int64", "packets", "packets in the queues of both ends shortly before"),
+            "causes": Column(
+                "category",
+                NO_UNIT,
+                "what begins or ends with the change, by number, e.g. `3` or `3, 4`: the cut, or in runs with "
+                "`failures` in their config the line there, from 0",
+            ),
+        },
+    ),
+    "blackouts": Table(
+        "One row per run of consecutive lost probes.",
+        {
+            **common("phase", "flow"),
+            "began_s": Column("float64", "s", "arrival of the last probe before the loss"),
+            "ended_s": Column("float64", "s", "arrival of the first probe after it"),
+            "lost_packets": Column("int64", "packets", "probes lost in between"),
+        },
+    ),
+    "probes": Table(
+        "One row per flow of probes.",
+        {
+            **common("phase", "flow"),
+            "period_s": Column("float64", "s", "time between two probes"),
+            "sent_packets": Column("int64", "packets", "probes sent"),
+            "lost_packets": Column("int64", "packets", "probes that never arrived"),
+            "reordered_packets": Column("int64", "packets", "probes that arrived after a later one"),
+            "duplicated_packets": Column("int64", "packets", "probes that arrived more than once"),
+            "longest_gap_s": Column("float64", "s", "longest time between two arrivals"),
+            "clock_steps": Column(
+                "int64", "count", "times that the machine's date was set meanwhile; this moves no arrival"
+            ),
+        },
+    ),
+    "restarts": Table(
+        "One row per collective that failed within a step and restarted from its last complete step.",
+        {
+            **common("phase", "job", "service_level"),
+            "step": Column("int64", NO_UNIT, "number of the step that failed"),
+            "failed_s": Column("float64", "s", "time at which the step failed"),
+            "resumed_s": Column("float64", "s", "time at which the collective ran again"),
+            "reason": Column("category", NO_UNIT, "why the step failed"),
+        },
+    ),
+    "controller": Table(
+        "One row per action of the controller while links failed.",
+        {
+            **common("phase"),
+            "at_s": Column("float64", "s", "time of the action"),
+            "kind": Column("category", NO_UNIT, "kind of the action"),
+            "details": Column("category", NO_UNIT, "details of the action, as JSON"),
+        },
+    ),
+    "metrics": Table(
+        "One row per metric, the answers of the run as numbers.",
+        {
+            "phase": Column("category", NO_UNIT, "phase, or group of phases, that the metric is of; may be empty"),
+            "job": Column("category", NO_UNIT, "job that the metric is of; may be empty"),
+            "name": Column(
+                "category",
+                NO_UNIT,
+                "name of the metric; ends with its unit: `_s`, `_bps`, `_Bps`, `_bytes`, `_packets`",
+            ),
+            "unit": Column(
+                "category",
+                NO_UNIT,
+                "unit of the value: `s`, `bit/s`, `B/s`, `B`, `packets`, or `1` for a number without",
+            ),
+            "value": Column("float64", NO_UNIT, "the value, in its unit"),
+        },
+    ),
+}
+"""The tables of every result, by name."""

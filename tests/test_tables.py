@@ -1,0 +1,43 @@
+"""Every column of every result table, those of single experiments included, has a unit and a meaning."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.registry import EXPERIMENTS
+from fabric.tables import COMMON, NO_UNIT, TABLES, UNITS, Table
+
+SUFFIXES = {"_s": "s", "_ns": "ns", "_bytes": "bytes", "_packets": "packets", "_bps": "bit/s", "_fraction": "fraction"}
+OWN = {name: table for one in EXPERIMENTS.values() for name, table in one.tables.items()}
+ALL = {**TABLES, **OWN}
+
+
+def test_experiments_bring_tables_of_their_own() -> None:
+    assert {one.name: set(one.tables) for one in EXPERIMENTS.values() if one.tables} == {
+        "flash_cut_year": {"days"},
+        "link_flap": {"cuts", "cut_flows"},
+    }
+    assert not TABLES.keys() & OWN.keys()
+
+
+@pytest.mark.parametrize("table", ALL.values(), ids=list(ALL))
+def test_every_table_and_column_is_described(table: Table) -> None:
+    assert table.row.startswith("One row per ")
+    assert table.columns
+    assert all(column.meaning and column.unit in UNITS for column in table.columns.values())
+
+
+def test_common_columns_are_in_a_table() -> None:
+    assert all(any(table.columns.get(name) is column for table in ALL.values()) for name, column in COMMON.items())
+
+
+@pytest.mark.parametrize("table", ALL.values(), ids=list(ALL))
+def test_units_are_those_of_names(table: Table) -> None:
+    for name, column in table.columns.items():
+        suffix = f"_{name.rpartition('_')[2]}"
+        assert column.unit == SUFFIXES.get(suffix, column.unit), name
+
+
+@pytest.mark.parametrize("table", ALL.values(), ids=list(ALL))
+def test_names_have_no_unit(table: Table) -> None:
+    assert all(column.unit == NO_UNIT for column in table.columns.values() if column.dtype in ("category", "bool"))

@@ -1,0 +1,52 @@
+"""Fabrics of other shapes than Fire-Flyer 2's carry real packets as planned: three layers, rails, dual ToR, planes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.guest_scripts import run_script
+from tests.virtual.command import HERE
+
+pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
+NICS = {"fat_tree_k4_small": 1, "rail_optimised_small": 4, "dual_tor_small": 2, "next_generation_32768_small": 4}
+HOPS = {"fat_tree_k4_small": 6, "rail_optimised_small": 4, "dual_tor_small": 4, "next_generation_32768_small": 4}
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What any_fabric.py saw of all of them, in one guest."""
+    report = tmp_path_factory.mktemp("any_fabric") / "report.json"
+    run_script(HERE / "any_fabric.py", str(report), *NICS, keep=[report.parent])
+    found: dict[str, Any] = json.loads(report.read_text())
+    return found
+
+
+@pytest.mark.parametrize("name", NICS)
+def test_packets_take_the_planned_way_by_every_nic(seen: dict[str, Any], name: str) -> None:
+    probes = seen[name]["probes"]
+    assert len(probes) == NICS[name]
+    for one in probes:
+        assert one["delivered"]
+        assert one["met"] == one["planned"]
+        assert len(one["planned"]) <= HOPS[name]
+
+
+@pytest.mark.parametrize("name", NICS)
+def test_a_permutation_gets_the_fair_shares_of_its_planned_paths(seen: dict[str, Any], name: str) -> None:
+    """Also by NICs other than a host's first: each flow binds to its NIC's address, and leaves by that NIC."""
+    found = seen[name]["permutation"]
+    print(name, dict(zip(found["flows"], found["fractions"], strict=True)))
+    assert sum(found["fractions"]) / len(found["fractions"]) == pytest.approx(1, abs=0.05)
+    assert min(found["fractions"]) > 0.8
+    assert found["unaccounted_packets"] == 0
+
+
+@pytest.mark.parametrize("name", NICS)
+def test_all_to_all_is_in_order(seen: dict[str, Any], name: str) -> None:
+    found = seen[name]["all_to_all"]
+    print(found["measured"])
+    assert found["outcome"] == "passed"
+    assert found["figures"]["unaccounted_packets"] == 0

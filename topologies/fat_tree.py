@@ -1,0 +1,225 @@
+"""Fat-trees of two or three layers: pods of leaves and spines, and cores above them; hosts with one or several NICs.
+
+::
+
+              c00 c01 c02 c03                core switches; none: pods are planes, or there is one pod only
+             /   |       |   \\
+    pod 0   s s   (spines)  s s   pod 1
+            |X|             |X|
+            l l   (leaves)  l l
+            h h             h h              a host's NICs are all in its pod (in_pod), or NIC r in pod r (across_pods)
+
+With P pods of L leaves and S spines, U links from each leaf to each spine of its pod, K links from each spine to cores,
+C cores, H hosts of R NICs:
+
+- switches: P (L + S) + C
+- NICs: H R
+- links: H R + P L S U + P S K
+
+The cores are in G groups. The first S / G spines of every pod have their links to the cores of the first group, dealt
+in turn, and so on; with G = S, C = G K this is the k-ary fat-tree. Hosts are numbered pod by pod and leaf by leaf. In
+a pod of N hosts, NIC r of host j is number r N + j, and these are dealt to leaves in order: NICs of one number, a rail,
+share leaves. ``across_pods`` deals NIC r of every host to pod r mod P in the same way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from enum import Enum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fabric.config import Strict
+from fabric.errors import TopologyError
+from fabric.model.identity import MAX_HOSTS_PER_GROUP, NodeId, Role, nic_ip
+from fabric.model.network import Fabric, FabricBuilder, Tier
+from topologies.keys import Count, Delay, Name, Positive, PriceSpec, Rate, nanoseconds
+
+MAX_NICS = 128
+"""A NIC's number is the second byte of its address; storage nodes have the upper half of it."""
+
+
+class Nics(str, Enum):
+    """Where the NICs of a host are: all in its pod, or each in the pod of its number."""
+
+    IN_POD = "in_pod"
+    ACROSS_PODS = "across_pods"
+
+
+class FatTreeSpec(Strict):
+    """The keys of a YAML file. Counts without "per" are of the whole fabric."""
+
+    name: Name
+    builder: Literal["fat_tree"]
+    pods: Positive = 1
+    leaves_per_pod: Positive
+    spines_per_pod: Positive
+    uplinks_per_spine: Positive = 1
+    cores: Count = 0
+    core_groups: Positive = 1
+    core_links_per_spine: Count = 0
+    switch_ports: Positive
+    compute: Positive
+    nics_per_host: Annotated[int, Field(ge=1, le=MAX_NICS)] = 1
+    nics: Annotated[Nics, Field(strict=False)] = Nics.IN_POD
+    storage: Count = 0
+    """Storage nodes, with one NIC each, dealt evenly over all leaves."""
+    nic_rate: Rate
+    uplink_rate: Rate
+    link_delay: Delay = 0.0
+    mtu: int
+    reference_nic_rate: Rate
+    prices: PriceSpec | None = None
+
+    @property
+    def leaves(self) -> int:
+        """All leaves."""
+        return self.pods * self.leaves_per_pod
+
+    @property
+    def downlinks(self) -> int:
+        """Ports of a leaf that face hosts."""
+        return self.switch_ports - self.spines_per_pod * self.uplinks_per_spine
+
+    @property
+    def nics_by_pod(self) -> int:
+        """NICs that a host has in a pod, where it has any there."""
+        return self.nics_per_host if self.nics is Nics.IN_POD else self.nics_per_host // self.pods
+
+    def leaf_of(self, host: int, nic: int) -> int:
+        """Return the leaf that a NIC of a compute node is plugged into."""
+        if self.nics is Nics.ACROSS_PODS:
+            place = host * self.nics_by_pod + nic // self.pods
+            share = place * self.leaves_per_pod // (self.compute * self.nics_by_pod)
+            return nic % self.pods * self.leaves_per_pod + share
+        pod = host * self.pods // self.compute
+        first, end = (-(-number * self.compute // self.pods) for number in (pod, pod + 1))
+        place = nic * (end - first) + host - first
+        share = place * self.leaves_per_pod // ((end - first) * self.nics_per_host)
+        return pod * self.leaves_per_pod + share
+
+    def leaf_of_storage(self, host: int) -> int:
+        """Return the leaf that a storage node is plugged into."""
+        return host * self.leaves // self.storage
+
+
+def build(spec: FatTreeSpec) -> Fabric:
+    """Return the fabric. Raises TopologyError with every fault of the spec."""
+    faults = list(_faults(spec))
+    if faults:
+        raise TopologyError(spec.name, faults)
+    builder = FabricBuilder(
+        name=spec.name,
+        zones=1,
+        mtu_bytes=spec.mtu,
+        access_ports=spec.leaves * spec.downlinks,
+        switch_ports=spec.switch_ports,
+        reference_nic_rate_bps=spec.reference_nic_rate,
+    )
+    _add_switches(builder, spec)
+    _attach_hosts(builder, spec)
+    _join_leaves_and_spines(builder, spec)
+    _join_spines_and_cores(builder, spec)
+    return builder.build()
+
+
+def _add_switches(builder: FabricBuilder, spec: FatTreeSpec) -> None:
+    for index in range(spec.leaves):
+        builder.add_node(_leaf(index))
+    for index in range(spec.pods * spec.spines_per_pod):
+        builder.add_node(_spine(index))
+    for index in range(spec.cores):
+        builder.add_node(_core(index))
+
+
+def _attach_hosts(builder: FabricBuilder, spec: FatTreeSpec) -> None:
+    for index in range(spec.compute):
+        host = builder.add_node(NodeId(Role.COMPUTE, 0, index))
+        for nic in range(spec.nics_per_host):
+            _plug(builder, spec, host, nic, spec.leaf_of(index, nic))
+    for index in range(spec.storage):
+        host = builder.add_node(NodeId(Role.STORAGE, None, index))
+        _plug(builder, spec, host, 0, spec.leaf_of_storage(index))
+
+
+def _plug(builder: FabricBuilder, spec: FatTreeSpec, host: NodeId, nic: int, leaf: int) -> None:
+    delay_ns = nanoseconds(spec.link_delay)
+    builder.connect(host, _leaf(leaf), spec.nic_rate, Tier.ACCESS, delay_ns, nic_ip(host, nic))
+
+
+def _join_leaves_and_spines(builder: FabricBuilder, spec: FatTreeSpec) -> None:
+    for leaf in range(spec.leaves):
+        first = leaf // spec.leaves_per_pod * spec.spines_per_pod
+        for spine in range(first, first + spec.spines_per_pod):
+            for _ in range(spec.uplinks_per_spine):
+                _join(builder, spec, _leaf(leaf), _spine(spine))
+
+
+def _join_spines_and_cores(builder: FabricBuilder, spec: FatTreeSpec) -> None:
+    """Deal each spine's links to the cores of its group, where the last spine of the group left off."""
+    of_group = spec.cores // spec.core_groups
+    dealt: Counter[int] = Counter()
+    for spine in range(spec.pods * spec.spines_per_pod if spec.cores else 0):
+        group = spine % spec.spines_per_pod * spec.core_groups // spec.spines_per_pod
+        for _ in range(spec.core_links_per_spine):
+            _join(builder, spec, _spine(spine), _core(group * of_group + dealt[group] % of_group))
+            dealt[group] += 1
+
+
+def _join(builder: FabricBuilder, spec: FatTreeSpec, below: NodeId, above: NodeId) -> None:
+    builder.connect(below, above, spec.uplink_rate, Tier.UPLINK, nanoseconds(spec.link_delay))
+
+
+def _leaf(index: int) -> NodeId:
+    return NodeId(Role.LEAF, 0, index)
+
+
+def _spine(index: int) -> NodeId:
+    return NodeId(Role.SPINE, 0, index)
+
+
+def _core(index: int) -> NodeId:
+    return NodeId(Role.CORE, None, index)
+
+
+def _faults(spec: FatTreeSpec) -> Iterator[str]:
+    """Yield what cannot be wired, each with the value, the limit and what to change."""
+    for key, value in (("compute", spec.compute), ("storage", spec.storage)):
+        if value > MAX_HOSTS_PER_GROUP:
+            yield f"{key}: {value} exceeds {MAX_HOSTS_PER_GROUP}, the most that the addresses allow; use fewer"
+    shape = list(_shape_faults(spec))
+    yield from shape
+    if not shape:
+        yield from _port_faults(spec)
+
+
+def _shape_faults(spec: FatTreeSpec) -> Iterator[str]:
+    if (spec.cores == 0) != (spec.core_links_per_spine == 0):
+        yield f"cores: {spec.cores} and core_links_per_spine: {spec.core_links_per_spine}; set both, or neither"
+    if spec.cores % spec.core_groups or spec.spines_per_pod % spec.core_groups:
+        yield f"core_groups: {spec.core_groups} must divide cores {spec.cores} and spines_per_pod {spec.spines_per_pod}"
+    if spec.nics is Nics.ACROSS_PODS and spec.nics_per_host % spec.pods:
+        yield f"nics_per_host: {spec.nics_per_host} NICs cannot be dealt to {spec.pods} pods; use a multiple"
+    if spec.nics is Nics.IN_POD and spec.pods > 1 and not spec.cores:
+        yield f"pods: {spec.pods} pods without cores do not reach each other; set cores, or nics: across_pods"
+    if spec.nics is Nics.IN_POD and spec.compute < spec.pods:
+        yield f"compute: {spec.compute} leave pods without a host; use at least {spec.pods}"
+
+
+def _port_faults(spec: FatTreeSpec) -> Iterator[str]:
+    if spec.downlinks < 1:
+        yield f"switch_ports: {spec.switch_ports} leave none for hosts next to a leaf's uplinks; raise it"
+        return
+    needed = {"spine": spec.leaves_per_pod * spec.uplinks_per_spine + spec.core_links_per_spine}
+    if spec.cores:
+        needed["core"] = -(-spec.pods * spec.spines_per_pod * spec.core_links_per_spine // spec.cores)
+    for kind, ports in needed.items():
+        if ports > spec.switch_ports:
+            yield f"switch_ports: a {kind} needs {ports} ports, has {spec.switch_ports}; raise it or use fewer links"
+    used = Counter(spec.leaf_of(host, nic) for host in range(spec.compute) for nic in range(spec.nics_per_host))
+    used.update(spec.leaf_of_storage(host) for host in range(spec.storage))
+    most = max(used.values())
+    if most > spec.downlinks:
+        yield f"compute: a leaf would have {most} NICs on {spec.downlinks} ports for hosts; use fewer, or more leaves"
