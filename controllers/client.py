@@ -34,8 +34,6 @@ class ControllerState:
     ready: bool
     policy: str
     repair: str
-    rules: int
-    groups: int
     expected: int
     connected: int
     installed: int

@@ -19,7 +19,6 @@ A restarted controller reads the rules of the switches and sends only difference
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,15 +34,17 @@ from ryu.ofproto import ofproto_v1_3
 
 from controllers.app import messages
 from controllers.app.asking import Questions
+from controllers.app.diary import Diary
 from controllers.app.rest import Rest
+from controllers.app.wish import Wish
 from controllers.planning.plan import BOUNCE_GROUP, DROP_GROUP, Purpose, RoutePlan
 from controllers.planning.planner import Moves, Planner, uncollected
 from controllers.planning.updates import Installed, Round, rounds_to
-from controllers.routing import Policy, Repair
+from controllers.routing import Policy, Repair, Routing
 from controllers.task import Task
 from fabric.errors import ControllerError
 from fabric.model.identity import NodeId
-from fabric.model.network import Link, Port
+from fabric.model.network import Fabric, Link, Port
 
 cfg.CONF.register_opts([cfg.StrOpt("task", help="the fabric, and how to route in it")])
 
@@ -52,7 +53,6 @@ UNPLANNED = "unplanned"
 SWITCH_TIMEOUT_S = 30.0
 COALESCE_S = 0.002
 """How long changes of ports are gathered: both ends of a link, or many links, report one after the other."""
-EVENTS_KEPT = 20_000
 
 
 @dataclass
@@ -71,25 +71,30 @@ class RouteKeeper(RyuApp):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.started_s = time.monotonic()
+        self.diary = Diary()
         task = Task.load(Path(cfg.CONF.task))
-        self.fabric, self.routing = task.fabric, task.routing
+        self.planner = Planner(task.fabric, task.routing)
         self.names = {switch.dpid: switch.name for switch in self.fabric.switches}
         self.switches: dict[int, Switch] = {}
         self.dead_ports: dict[int, set[int]] = {}
         self.moves: dict[tuple[NodeId, str], int] = {}
         self.unexpected: set[str] = set()
-        self.errors: list[str] = []
-        self.ready_after_s: float | None = None
-        self.log: deque[dict[str, Any]] = deque(maxlen=EVENTS_KEPT)
         self.questions = Questions(self.names)
-        self.planner = Planner(self.fabric, self.routing)
         self.plan = self._planned(frozenset(), {})
         self.planned_for: tuple[frozenset[Link], dict[tuple[NodeId, str], int]] = (frozenset(), {})
         self.settled = False
-        self._wanted = hub.Event()
-        self._links_changed = False
+        self._wish = Wish()
         kwargs["wsgi"].register(Rest, {"keeper": self})
+
+    @property
+    def fabric(self) -> Fabric:
+        """The fabric that it keeps."""
+        return self.planner.fabric
+
+    @property
+    def routing(self) -> Routing:
+        """The policies that it plans by."""
+        return self.planner.routing
 
     def start(self) -> Any:
         """Begin to keep switches at the plan; Ryu calls it."""
@@ -103,12 +108,12 @@ class RouteKeeper(RyuApp):
 
     def fail(self, text: str) -> None:
         """Keep an error: it ends the run that waits for this controller."""
-        self.errors.append(text)
+        self.diary.errors.append(text)
         self.logger.error("%s", text)
 
     def note(self, kind: str, **details: Any) -> None:
         """Add to the log of events."""
-        self.log.append({"at_s": time.monotonic(), "kind": kind, **details})
+        self.diary.note(kind, **details)
 
     # What switches tell
 
@@ -145,8 +150,7 @@ class RouteKeeper(RyuApp):
             return
         (dead.add if _is_dead(port) else dead.discard)(port.port_no)
         self.note("port", switch=self.names[dpid], port=port.port_no, up=not _is_dead(port))
-        self._links_changed = True
-        self.want()
+        self.want(links_changed=True)
 
     @set_ev_cls(
         [ofp_event.EventOFPFlowStatsReply, ofp_event.EventOFPPortStatsReply, ofp_event.EventOFPBarrierReply,
@@ -170,10 +174,10 @@ class RouteKeeper(RyuApp):
 
     # Keeping switches at the plan
 
-    def want(self) -> None:
+    def want(self, links_changed: bool = False) -> None:
         """Have switches brought to the plan for what is known now."""
         self.settled = False
-        self._wanted.set()
+        self._wish.want(links_changed)
 
     def links_down(self) -> frozenset[Link]:
         """Return the links of which an end is reported dead."""
@@ -210,11 +214,10 @@ class RouteKeeper(RyuApp):
     def _keep(self) -> None:
         """Bring the switches to the plan, again and again, as often as something changes."""
         while True:
-            self._wanted.wait()
-            if self._links_changed:
+            self._wish.wait()
+            if self._wish.links_changed:
                 hub.sleep(COALESCE_S + self.routing.sweep_delay)
-            self._wanted.clear()
-            self._links_changed = False
+            self._wish.take()
             try:
                 self._settle()
             except ControllerError as error:
@@ -235,14 +238,13 @@ class RouteKeeper(RyuApp):
             self._send(changes)
             count = sum(change.count for change in changes.values())
             self.note("round", number=number, of=len(rounds), switches=len(changes), messages=count)
-            if self._links_changed:
+            if self._wish.links_changed:
                 return
-        self.settled = not self._wanted.is_set()
+        self.settled = not self._wish.is_pending
         if rounds:
             self.note("installed", rounds=len(rounds), links_down=_names(wanted[0]))
-        if self.is_ready and self.ready_after_s is None:
-            self.ready_after_s = time.monotonic() - self.started_s
-            self.logger.info("ready after %.3f s: %d rules", self.ready_after_s, self.plan.rule_count)
+        if self.is_ready and self.diary.is_first_ready():
+            self.logger.info("ready after %.3f s: %d rules", self.diary.seconds, self.plan.rule_count)
 
     def _planned(self, down: frozenset[Link], moves: Moves) -> RoutePlan:
         started_s = time.monotonic()
@@ -272,7 +274,7 @@ class RouteKeeper(RyuApp):
     def is_ready(self) -> bool:
         """Whether every expected switch is connected and has what the plan for the present state says."""
         known = sum(switch.installed is not None for switch in self.switches.values())
-        return self.settled and known == len(self.names) and not self.errors
+        return self.settled and known == len(self.names) and not self.diary.errors
 
     def state(self) -> dict[str, Any]:
         """Return the answer to ``/state``."""
@@ -281,8 +283,6 @@ class RouteKeeper(RyuApp):
             "ready": self.is_ready,
             "policy": self.routing.policy.value,
             "repair": self.routing.repair.value,
-            "rules": self.plan.rule_count,
-            "groups": self.plan.group_count,
             "expected": len(self.names),
             "connected": len(self.switches),
             "installed": len(known) if self.settled else 0,
@@ -290,13 +290,13 @@ class RouteKeeper(RyuApp):
             "unexpected": sorted(self.unexpected),
             "links_down": _names(self.links_down()),
             "cuts": self.plan.cuts,
-            "errors": self.errors,
-            "seconds": self.ready_after_s or time.monotonic() - self.started_s,
+            "errors": self.diary.errors,
+            "seconds": self.diary.seconds,
         }
 
     def history(self) -> list[dict[str, Any]]:
         """Return the answer to ``/events``."""
-        return list(self.log)
+        return self.diary.events
 
     def rules(self, timeout_s: float, drops_only: bool = False) -> dict[str, list[dict[str, Any]]]:
         """Return the counters of the rules that each switch has, by its name."""

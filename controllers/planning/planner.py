@@ -231,7 +231,7 @@ class _SwitchPlanner:
 
     def __init__(self, planner: Planner, switch: NodeId, moves: Mapping[str, int]) -> None:
         self.fabric, self.routing = planner.fabric, planner.routing
-        self.graph, self.detours, self.cut_off = planner.graph, planner.detours, planner.cut_off
+        self.planner = planner
         self.switch, self.moves = switch, moves
         self.routes = planner.static.routes[switch.dpid]
         self.purposes = {port.number: _purpose(self.fabric, port) for port in self.fabric.ports_of[switch]}
@@ -263,11 +263,11 @@ class _SwitchPlanner:
             yield from self._ways(ways, leaves_zone)
 
     def _towards(self, leaf: NodeId) -> _Towards:
-        distances, switch = self.graph.distances(leaf), self.switch
+        distances, switch = self.planner.graph.distances(leaf), self.switch
         return _Towards(
-            tuple(sorted(port.number for port, _ in distances.nearer(self.graph, switch))),
+            tuple(sorted(port.number for port, _ in distances.nearer(self.planner.graph, switch))),
             distances.all[switch] + 1 if switch in distances.all else 0,
-            self.detours is not None and distances.is_regular,
+            self.planner.detours is not None and distances.is_regular,
             switch in distances.regular,
             switch in distances.in_zone,
             switch.zone != leaf.zone,
@@ -275,7 +275,7 @@ class _SwitchPlanner:
 
     def _choices(self, destination: _Destination, planned: int) -> tuple[int, ...]:
         """Return the live ports by which a destination comes nearer."""
-        if destination.ip in self.cut_off:
+        if destination.ip in self.planner.cut_off:
             return ()
         if destination.place == self.place:
             return (planned,)
@@ -309,7 +309,7 @@ class _SwitchPlanner:
         if purpose != Purpose.DELIVER and towards.is_protected:
             return self._protected(towards, port, planned, several, purpose)
         priority = self._priority(purpose, plain=purpose != Purpose.DELIVER)
-        if len(several) > 1 and self.detours is None:
+        if len(several) > 1 and self.planner.detours is None:
             hashing = self._hashing(several, towards.leaves_zone)
             return _Way(priority, purpose, (), None, hashing, towards.distance)
         writes = PLAIN if priority == Priority.PLAIN else None
@@ -317,7 +317,7 @@ class _SwitchPlanner:
 
     def _protected(self, towards: _Towards, port: int, planned: int, several: tuple[int, ...], purpose: str) -> _Way:
         """Return a way with local repair: a group, or a hash over ports with a group each."""
-        assert self.detours is not None
+        assert self.planner.detours is not None
         priority = self._priority(purpose, plain=False)
         if towards.is_regular and len(several) > 1:
             hashing = self._hashing(several, towards.leaves_zone)
@@ -325,22 +325,22 @@ class _SwitchPlanner:
         if towards.is_regular:
             group = self._group(port, towards.leaves_zone)
         elif self.switch.role is Role.SPINE:
-            group = self.detours.lost(self.switch)
+            group = self.planner.detours.lost(self.switch)
         else:
-            group = self.detours.group_of(self.switch, planned)
+            group = self.planner.detours.group_of(self.switch, planned)
         return _Way(priority, purpose, (), group.number, None, towards.distance)
 
     def _group(self, port: int, leaves_zone: bool) -> Group:
-        assert self.detours is not None
+        assert self.planner.detours is not None
         if self.switch.role is Role.SPINE and leaves_zone:
-            return self.detours.to_gate(self.switch, port)
-        return self.detours.group_of(self.switch, port)
+            return self.planner.detours.to_gate(self.switch, port)
+        return self.planner.detours.group_of(self.switch, port)
 
     def _ways(self, several: tuple[int, ...], leaves_zone: bool) -> Iterator[FlowRule]:
         choice = self._hashing(several, leaves_zone).choice
         for number, port in enumerate(several):
-            group = self._group(port, leaves_zone).number if self.detours else None
-            outputs = () if self.detours else (port,)
+            group = self._group(port, leaves_zone).number if self.planner.detours else None
+            outputs = () if self.planner.detours else (port,)
             yield FlowRule(
                 self.switch.dpid, Priority.ROUTE, Purpose.WAY, outputs=outputs, group=group, way=(choice, number)
             )
@@ -350,7 +350,7 @@ class _SwitchPlanner:
 
     def _priority(self, purpose: str, plain: bool) -> Priority:
         """Return a route's priority: last hops act before searches, and plain routes whatever is marked."""
-        if self.detours is None:
+        if self.planner.detours is None:
             return Priority.ROUTE
         if plain:
             return Priority.PLAIN

@@ -55,6 +55,7 @@ from fabric.measure.machine_checks import (
 )
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.verdict import EXIT_CODE_INVALID, Check, Status, Verdict, worst_of_phases
+from fabric.model.lanes import PortLane
 from fabric.tables import TABLES
 from fabric.world.datapath import Datapath
 from fabric.world.engine import Engine
@@ -189,7 +190,7 @@ def full_queue_checks(full: Sequence[FullQueue]) -> list[Check]:
 
 def _worst_full(name: str, limits: tuple[float, float], full: Sequence[FullQueue], of: str) -> Check:
     worst = max(full, key=lambda one: one.error)
-    place = f"lane {worst.lane} of port {worst.port}" if worst.lane else f"port {worst.port}"
+    place = str(PortLane(str(worst.port), worst.lane)) if worst.lane else f"port {worst.port}"
     text = f"{place}, full for {worst.seconds:.3g} s, sent at {worst.rate:.1%} of {of}; the worst of {len(full)}"
     return Check(name, worst.error, *limits, text)
 

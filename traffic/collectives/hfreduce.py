@@ -25,7 +25,7 @@ from pydantic import Field
 from fabric.config import SizeBytes, Strict
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from traffic.collectives.chunk_link import Edge, Handoff, Slots
+from traffic.collectives.chunk_link import Edge, Handoff, Link, Slots
 from traffic.collectives.dataset import ELEMENT_BYTES, Floats, adder_of, pieces
 from traffic.collectives.job import AddressOf, Collective, CollectiveConfig, CollectiveJob, ElementsBytes, zones_of
 from traffic.collectives.rank import DEFAULT_SLOTS, Finished, Seat
@@ -171,6 +171,19 @@ class _HostMemory:
         _sleep_until(due)
 
 
+@dataclass(frozen=True)
+class _Neighbour:
+    """The connections with the next rank up or down a tree: one for sums, one for results."""
+
+    upward: Link
+    downward: Link
+
+    @classmethod
+    def of(cls, seat: Seat, channel: int, child: int, parent: int) -> _Neighbour:
+        """Return the connections between two ranks, of which one has the seat."""
+        return cls(seat.links[_upward(channel, child, parent)], seat.links[_downward(channel, parent, child)])
+
+
 class _Branch:
     """A rank's place in one of the two trees."""
 
@@ -181,10 +194,8 @@ class _Branch:
         parent = tree.parent[rank]
         children = tree.children[rank]
         self._chunks = schedule.chunks(channel)
-        self._to_parent = None if parent is None else seat.links[_upward(channel, rank, parent)]
-        self._from_parent = None if parent is None else seat.links[_downward(channel, parent, rank)]
-        self._from_children = [seat.links[_upward(channel, child, rank)] for child in children]
-        self._to_children = [seat.links[_downward(channel, rank, child)] for child in children]
+        self._parent = None if parent is None else _Neighbour.of(seat, channel, child=rank, parent=parent)
+        self._children = [_Neighbour.of(seat, channel, child, rank) for child in children]
         self._inputs = seat.inputs
         self._add_up = adder_of(seat.inputs)
         self._memory = memory
@@ -206,37 +217,37 @@ class _Branch:
         for number, chunk in enumerate(self._chunks):
             length = chunk.stop - chunk.start
             self._memory.deliver(length * ELEMENT_BYTES)
-            if self._to_parent is None:
+            if self._parent is None:
                 slot = self._slots.take()
                 self._sum_up(step, number, chunk, slot[:length])
                 self._at_root.put(slot)
             else:
-                self._to_parent.send(step, number, self._sum_up(step, number, chunk, self._sum[:length]))
+                self._parent.upward.send(step, number, self._sum_up(step, number, chunk, self._sum[:length]))
 
     def _sum_up(self, step: int, number: int, chunk: slice, out: Floats) -> Floats:
         """Return the sum of a chunk over this node and those below it: in ``out``, unless it is another's already."""
         total = out
-        if len(self._inputs) == 1 and self._to_parent is not None:
+        if len(self._inputs) == 1 and self._parent is not None:
             total = self._inputs[0][chunk]
         else:
             self._add_up(chunk, out)
         received = self._received[: out.size]
-        for child in self._from_children:
-            child.receive(step, number, received)
+        for child in self._children:
+            child.upward.receive(step, number, received)
             total = np.add(total, received, out=out)
         return total
 
     def broadcast(self, step: int) -> None:
         """Take the sum from above and hand it to the children."""
         for number, chunk in enumerate(self._chunks):
-            slot = self._at_root.get() if self._from_parent is None else self._result
+            slot = self._at_root.get() if self._parent is None else self._result
             part = slot[: chunk.stop - chunk.start]
-            if self._from_parent is not None:
-                self._from_parent.receive(step, number, part)
-            for child in self._to_children:
-                child.send(step, number, part)
+            if self._parent is not None:
+                self._parent.downward.receive(step, number, part)
+            for child in self._children:
+                child.downward.send(step, number, part)
             self._finished(chunk, part)
-            if self._from_parent is None:
+            if self._parent is None:
                 self._slots.give_back(slot)
 
 

@@ -7,19 +7,20 @@ the services' NICs of its own zone only.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import math
 import random
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any, TypeVar
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from traffic.storage.chains import ChainTable, ChunkId, Extent, TableChange
-from traffic.storage.config import StorageConfig
+from traffic.storage.config import ClientConfig, StorageConfig
 from traffic.storage.links import Links, OnLink
 from traffic.storage.messages import (
     REQUEST_BITS,
@@ -41,6 +42,7 @@ from traffic.transport import SocketOptions
 T = TypeVar("T")
 _READ_BACK_DEPTH = 8
 """How many copies on one server are read back at once."""
+_OPTIONS = SocketOptions(ServiceLevel.STORAGE)
 _BACKOFF_FIRST_S = 0.01
 _BACKOFF_LONGEST_S = 0.5
 
@@ -156,6 +158,54 @@ class _Retry:
         self._pause_s = min(2 * self._pause_s, _BACKOFF_LONGEST_S)
 
 
+class _Servers:
+    """What a client bears in mind of its servers: how many of its reads each has in flight, and which is suspected."""
+
+    def __init__(self, limits: ClientConfig) -> None:
+        self._limits = limits
+        self._in_flight = asyncio.Semaphore(limits.max_requests)
+        self._in_flight_at: dict[NodeId, asyncio.Semaphore] = {}
+        self._suspected_until: dict[NodeId, float] = {}
+
+    def add(self, node: NodeId) -> None:
+        """Know of a server."""
+        self._in_flight_at[node] = asyncio.Semaphore(self._limits.max_requests_per_server)
+
+    @contextlib.asynccontextmanager
+    async def room(self, node: NodeId) -> AsyncIterator[None]:
+        """Hold room for one more read in flight, at a server and in all."""
+        async with self._in_flight_at[node], self._in_flight:
+            yield
+
+    def suspect(self, node: NodeId) -> None:
+        """Avoid a server that did not answer in time, for as long again."""
+        self._suspected_until[node] = time.monotonic() + self._limits.call_timeout
+
+    def trust(self, node: NodeId) -> None:
+        """Avoid a server no longer."""
+        self._suspected_until.pop(node, None)
+
+    def is_suspected(self, node: NodeId, now: float) -> bool:
+        """Whether a server is to be avoided."""
+        return self._suspected_until.get(node, now) > now
+
+
+class _Writes:
+    """The order and the numbers of a client's writes."""
+
+    def __init__(self, client: int) -> None:
+        self._requests = itertools.count((client << REQUEST_BITS) + 1)
+        self._turns: dict[ChunkId, Permits] = {}
+
+    def next_request(self) -> int:
+        """Return a number that no other write of any client has."""
+        return next(self._requests)
+
+    def turn(self, chunk: ChunkId) -> Permits:
+        """Return what a write of a chunk holds meanwhile."""
+        return self._turns.setdefault(chunk, Permits(1))
+
+
 @dataclass
 class StorageClient:
     """A client in a host. ``number`` tells its writes from other clients'; ``request_to_send`` comes from the config.
@@ -166,28 +216,25 @@ class StorageClient:
     """
 
     name: str
-    number: int
+    number: InitVar[int]
     table: ChainTable
     config: StorageConfig
-    tasks: Tasks
-    seed: int = 0
-    options: SocketOptions = field(default_factory=lambda: SocketOptions(ServiceLevel.STORAGE))
+    tasks: InitVar[Tasks]
+    seed: InitVar[int] = 0
+    options: InitVar[SocketOptions] = _OPTIONS
     operations: list[Operation] = field(default_factory=list)
     acknowledged: dict[ChunkId, Acknowledged] = field(default_factory=dict)
     retries: int = 0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, number: int, tasks: Tasks, seed: int, options: SocketOptions) -> None:
         limits = self.config.client
         self.gate = SenderGate(self.config.request_to_send)
-        options = replace(self.options, user_timeout_s=limits.call_timeout)
-        self.party = Party(self.name, self._answer, options, self.tasks)
-        self._rng = random.Random(f"{self.seed}/{self.name}")
+        options = replace(options, user_timeout_s=limits.call_timeout)
+        self.party = Party(self.name, self._answer, options, tasks)
+        self._rng = random.Random(f"{seed}/{self.name}")
         self.links = Links(self.party, "")
-        self._requests = itertools.count((self.number << REQUEST_BITS) + 1)
-        self._writing: dict[ChunkId, Permits] = {}
-        self._in_flight = asyncio.Semaphore(limits.max_requests)
-        self._in_flight_at: dict[NodeId, asyncio.Semaphore] = {}
-        self._suspected_until: dict[NodeId, float] = {}
+        self._writes = _Writes(number)
+        self._servers = _Servers(limits)
 
     async def connect(
         self,
@@ -200,13 +247,13 @@ class StorageClient:
         made, now or later. Raises TrafficError."""
 
         def is_linked(node: NodeId, link: Link) -> None:
-            self._suspected_until.pop(node, None)
+            self._servers.trust(node)
             on_link(node, link)
 
         self.links = Links(self.party, source, is_linked)
         for node, address in services.items():
             await self.links.connect(node, address, timeout_s)
-            self._in_flight_at[node] = asyncio.Semaphore(self.config.client.max_requests_per_server)
+            self._servers.add(node)
 
     def adopt(self, change: TableChange) -> None:
         """Go by newer chains; tries under way take them up."""
@@ -235,12 +282,11 @@ class StorageClient:
 
         ``checksum`` replaces the right one, to try what a damaged payload comes to.
         """
-        turn = self._writing.setdefault(extent.chunk, Permits(1))
-        async with turn.held(math.inf):
+        async with self._writes.turn(extent.chunk).held(math.inf):
             return await self._write(extent, checksum)
 
     async def _write(self, extent: Extent, checksum: int | None) -> Acknowledged:
-        request = next(self._requests)
+        request = self._writes.next_request()
         pieces = Recipe(extent.chunk, request, extent.length).pieces(0, extent.length)
         checksum = checksum_of(pieces) if checksum is None else checksum
         retry = _Retry(f"{self.name}: write of {extent.chunk}", self.config.client.operation_timeout, self._rng)
@@ -319,7 +365,7 @@ class StorageClient:
         nodes = self._targets(extent)
         now = time.monotonic()
         reachable = [node for node in nodes if self.links.is_up(node)]
-        answering = [node for node in reachable if self._suspected_until.get(node, now) <= now]
+        answering = [node for node in reachable if not self._servers.is_suspected(node, now)]
         return self._rng.choice(answering or reachable or nodes)
 
     def _cut(self, extents: Sequence[Extent], places: Sequence[int]) -> Iterator[list[int]]:
@@ -342,13 +388,13 @@ class StorageClient:
         """Read a batch into ``found``; return why something is still missing, or nothing."""
         ios = [self._io_of(extents[place]) for place in places]
         started = time.monotonic()
-        async with self._in_flight_at[node], self._in_flight:
+        async with self._servers.room(node):
             try:
                 reply = await self._call_read(self.links.to(node), ios)
             except LinkLost as error:
                 return str(error)
             except CallTimeout as error:
-                self._suspected_until[node] = time.monotonic() + self.config.client.call_timeout
+                self._servers.suspect(node)
                 return str(error)
         if reply.status is not Status.OK:
             return self._must_pass(reply.status, node, extents[places[0]])
@@ -441,7 +487,7 @@ class StorageClient:
         return sum(await _all(read_on() for _ in range(_READ_BACK_DEPTH)), Verification())
 
     def _is_silent(self, node: NodeId) -> bool:
-        return not self.links.is_up(node) or self._suspected_until.get(node, 0.0) > time.monotonic()
+        return not self.links.is_up(node) or self._servers.is_suspected(node, time.monotonic())
 
     async def _check_copy(self, node: NodeId, write: Acknowledged) -> Verification:
         promise = self._promise(write, node)

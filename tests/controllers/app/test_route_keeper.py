@@ -111,8 +111,7 @@ def connect(app: RouteKeeper, dpid: int, rules: list[Any] | None = None) -> Fake
 
 def settle(app: RouteKeeper) -> None:
     """Do one turn of what the app's own thread does when something is wanted."""
-    app._wanted.clear()
-    app._links_changed = False
+    app._wish.take()
     app._settle()
 
 

@@ -367,7 +367,7 @@ def test_a_run_without_a_full_port_says_so_and_one_with_one_names_the_phase() ->
     loaded = replace(phase(name="lanes"), full_queues=[full(0.999), full(1.2, "hfreduce", 0.5)])
     checks = list(judge([], [phase(), loaded], FRAME_TIME_S).checks)
     assert named(checks, "full_port_rate_error").by_phase == {"lanes": pytest.approx(0.001)}
-    assert named(checks, "full_lane_share_error").text.startswith("phase lanes: lane hfreduce of port z0l00:1")
+    assert named(checks, "full_lane_share_error").text.startswith("phase lanes: z0l00:1 hfreduce")
 
 
 # Sockets --------------------------------------------------------------------------------------------------------------
