@@ -35,6 +35,22 @@ class Terminal:
         shown, _, self._unread = self._unread.partition(words)
         return shown
 
+    def press_until(self, key: str, words: str) -> str:
+        """Press a key until these words are shown, as a person does, and return what was shown up to them.
+
+        Python's readline looks for signals when its wait for input is interrupted: one that comes just before it waits
+        is noticed with the next key only.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        while words not in self._unread:
+            assert time.monotonic() < deadline, f"no {words!r} within {PATIENCE_S:g} s, only {self._unread!r}"
+            self.type(key)
+            pressed_again = time.monotonic() + 2
+            while words not in self._unread and time.monotonic() < pressed_again:
+                if select.select([self.ours], [], [], 0.1)[0]:
+                    self._unread += os.read(self.ours, 65536).decode(errors="replace")
+        return self.wait_for(words)
+
     def prompted(self, line: str) -> str:
         """Type a line, and return what is shown until the next prompt."""
         self.type(f"{line}\r")

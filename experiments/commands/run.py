@@ -28,6 +28,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     directory = "directory of the run (default: a new one in results/)"
     parser.add_argument("--out", type=Path, metavar="DIR", help=directory)
     add_capture_option(parser, "z0l03:7=a.pcap")
+    later = "leave figures and the report to a later fabric report DIR, which saves seconds per run of a sweep"
+    parser.add_argument("--no-figures", action="store_false", dest="draws", help=later)
     parser.set_defaults(command=run_experiment)
 
 
@@ -44,6 +46,7 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
         memory_bytes=options.memory,
         directory=options.out,
         captures=options.capture,
+        draws=options.draws,
     )
     prepared = prepare(spec, ["fabric", *arguments])
     with Display() as display:

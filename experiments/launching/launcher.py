@@ -16,6 +16,7 @@ from typing import IO
 
 from experiments.launching.enter import guest_as_text
 from experiments.launching.events import Event, Failure, Note, Recorded, Report, decoded, error_of
+from experiments.launching.finish import UNDRAWN
 from experiments.launching.run_result import RunResult
 from experiments.launching.spec import Prepared, RunSpec, prepare
 from experiments.run.handover import make_for_user
@@ -53,7 +54,8 @@ def play(prepared: Prepared, report: Report) -> RunResult:
         raise EmulationError("the run's process ended well and recorded nothing")
     kept = f"what was recorded is complete, in {recorded}; to draw it: fabric report {recorded}"
     try:
-        _ended_well(("finish", str(os.getpid()), recorded, str(directory)), b"", report)
+        finish = ("finish", str(os.getpid()), recorded, str(directory), *([] if prepared.draws else [UNDRAWN]))
+        _ended_well(finish, b"", report)
     except FabricError as error:
         raise ResultError(f"{error}\n{kept}") from error
     except BaseException:

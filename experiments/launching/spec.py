@@ -32,7 +32,8 @@ class RunSpec:
     config's if None. ``engine``: ``namespace`` or ``virtual``. ``rate``: what NICs send at, all other links in
     proportion, such as ``"15 Mbit/s"``, or ``calibrated``; None: the topology's own. ``memory_bytes``: of a guest.
     ``directory``: where the result will be; None: a new one in ``results``. ``captures``: ports and files, such as
-    ``z0l03:7=leaf.pcap``.
+    ``z0l03:7=leaf.pcap``. ``draws``: whether figures and the report are made at once, which takes seconds; they can be
+    made from the directory at any time.
     """
 
     experiment: str
@@ -44,6 +45,7 @@ class RunSpec:
     memory_bytes: int | None = None
     directory: Path | None = None
     captures: Sequence[str] = ()
+    draws: bool = True
 
     @property
     def all_overrides(self) -> list[str]:
@@ -61,6 +63,7 @@ class Prepared:
     engine: Engine
     guest: Guest
     order: Order
+    draws: bool = True
 
 
 def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
@@ -81,7 +84,7 @@ def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
     keep = (directory.parent, experiment.folder, *directories_named([*spec.captures, *config.commands]))
     guest = engine.guest_for(Guest(config.seed, keep, spec.memory_bytes), needed_bytes(fabric), described(fabric))
     order = Order(spec.experiment, tuple(overrides), str(directory), tuple(spec.captures), tuple(command))
-    return Prepared(experiment, config, engine, guest, order)
+    return Prepared(experiment, config, engine, guest, order, spec.draws)
 
 
 def choose_directory(wanted: Path | None, experiment: str) -> Path:

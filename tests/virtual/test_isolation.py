@@ -17,13 +17,17 @@ from fabric.world.virtual import bytecode, kernel
 from tests.virtual.command import TINY, VirtualCommand
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
-SIZES = (f"topology={TINY}", "nccl_nodes=4", "hfreduce.size=256 KiB", "alone_time=1", "together_time=2")
+SIZES = (f"topology={TINY}", "nccl_nodes=4", "hfreduce.size=256 KiB", "alone_time=0.5", "together_time=1")
 SHORT = [word for size in SIZES for word in ("--set", size)]
+UNDRAWN = "--no-figures"
 Done = tuple[subprocess.CompletedProcess[str], Path]
 
 
-def played(command: VirtualCommand, seed: int, name: str, environment: Mapping[str, str] | None = None) -> Done:
-    done = command.run("run", "isolation", *SHORT, "--seed", str(seed), "--out", name, environment=environment)
+def played(
+    command: VirtualCommand, seed: int, name: str, *options: str, environment: Mapping[str, str] | None = None
+) -> Done:
+    words = ("run", "isolation", *SHORT, "--seed", str(seed), "--out", name, *options)
+    done = command.run(*words, environment=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done, command.here / name
 
@@ -79,7 +83,7 @@ def test_the_same_seed_gives_the_same_figures_whoever_runs_it(
         "PATH": f"{tmp_path / 'another directory of programs'}:{os.environ['PATH']}",
         "SOMETHING_LONG": "x" * 5000,
     }
-    again = metrics(played(shared_command, 7, "another_name_for_the_same", other)[1])
+    again = metrics(played(shared_command, 7, "the_same_by_another_name", UNDRAWN, environment=other)[1])
     before = metrics(first[1])
     assert before.keys() == again.keys()
     assert [name for name, value in before.items() if not math.isclose(value, again[name], rel_tol=5e-5)] == []
@@ -95,6 +99,9 @@ def test_a_result_says_what_repeats_it(first: Done) -> None:
 
 
 def test_another_seed_gives_others(first: Done, shared_command: VirtualCommand) -> None:
-    other = metrics(played(shared_command, 8, "other")[1])
+    done, directory = played(shared_command, 8, "other", UNDRAWN)
+    assert not (directory / "figures").exists()
+    assert f"figures: none yet; to draw them: fabric report {directory}" in done.stdout
+    other = metrics(directory)
     before = metrics(first[1])
     assert any(not math.isclose(value, other.get(name, math.inf), rel_tol=1e-3) for name, value in before.items())

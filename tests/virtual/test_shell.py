@@ -72,8 +72,9 @@ def test_a_terminal_waits_interrupts_and_is_left(terminal: Terminal) -> None:
     terminal.wait_for("icmp_seq=3 ")
     terminal.type("\x03")
     assert "packets transmitted" in terminal.wait_for("mininet> ")
-    terminal.type("half a line\x03")
-    terminal.wait_for("Interrupt")
+    terminal.type("half a line")
+    terminal.wait_for("half a line")
+    terminal.press_until("\x03", "Interrupt")
     terminal.wait_for("mininet> ")
     assert "0% packet loss" in terminal.prompted("z0h000 ping -c 1 z1h001")  # The switches have survived it all.
     terminal.type("\x04")

@@ -42,7 +42,7 @@ def play_sequence(seed: int) -> int:
     return play.rounds
 
 
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.soak) for part in range(1, 10))])
 def test_random_failures_neither_loop_nor_lose_nor_leave_stale_rules(part: int) -> None:
     started_s = time.monotonic()
     count = SEQUENCES // 10
