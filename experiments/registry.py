@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -61,12 +62,24 @@ def experiment_of(manifest: Mapping[str, Any]) -> Experiment:
         raise ResultError(f"this program has no experiment {name}")
     if not (Path(str(folder)) / _DEFINITION).is_file():
         raise ResultError(f"{folder} is gone, or is no experiment's folder any more")
+    _require_trusted(Path(str(folder)))
     try:
         return _elsewhere(Path(str(folder)))
     except ConfigError as error:
         raise ResultError(str(error)) from error
     except Exception as error:  # Somebody's own code; without it, the rest of the result is still good.
         raise ResultError(f"{folder} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def _require_trusted(folder: Path) -> None:
+    """Raise ResultError for a folder of another account: to read a result, whoever made it, must not run its code."""
+    trusted = {0, os.geteuid(), int(os.environ.get("SUDO_UID", "0"))}
+    for path in (folder, *sorted(folder.glob("*.py"))):
+        if (owner := path.stat().st_uid) not in trusted:
+            why = f"{path} belongs to uid {owner}, and its code would be run"
+            raise ResultError(
+                f"{why}; copy the folder, if you trust it, and let experiment_folder in the manifest name it"
+            )
 
 
 def resolve(name_or_path: str, overrides: Iterable[str]) -> tuple[Experiment, RunConfig, dict[str, Any]]:

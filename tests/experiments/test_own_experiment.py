@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -158,6 +159,14 @@ def test_a_stored_result_has_the_tables_and_figures_of_its_folder(recorded: Path
     assert "How long each host was idle." in result.write_report().read_text()
     assert (recorded / "figures" / "idlers.svg").exists()
     assert result.missing is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
+def test_the_code_of_another_account_is_not_run_to_read_a_result(recorded: Path, folder: Path) -> None:
+    os.chown(folder / "figures.py", 12345, -1)
+    result = load(recorded)
+    assert result.missing is not None
+    assert f"{folder / 'figures.py'} belongs to uid 12345, and its code would be run" in result.missing
 
 
 LOST: dict[str, tuple[Callable[[Path], Any], str]] = {
