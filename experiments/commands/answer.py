@@ -30,8 +30,8 @@ def print_answer(result: Result, experiment: Experiment) -> int:
     _print_margins(result)
     if experiment.see_also:
         OUT.print(f"see also: {experiment.see_also}", soft_wrap=True, highlight=False)
-    drawn = (result.directory / "figures").exists()
-    figures = result.directory / "figures" if drawn else f"none yet; to draw them: fabric report {result.directory}"
+    folder = result.directory / "figures"
+    figures = folder if any(folder.iterdir()) else f"none yet; to draw them: fabric report {result.directory}"
     OUT.print(f"figures: {figures}", soft_wrap=True, highlight=False)
     OUT.print(f"result: {result.directory}", soft_wrap=True, highlight=False)
     return EXIT_CODE_INVALID if status is Status.INVALID else 0
