@@ -254,7 +254,7 @@ class Detours:
     ) -> FlowRule:
         purpose = Purpose.BOUNCED if priority == Priority.BOUNCED else Purpose.DETOUR
         return FlowRule(
-            switch.dpid, priority, purpose, destination=prefix, in_port=in_port, mark=mark, group=group.number
+            switch.dpid, priority, purpose, destination=prefix, in_port=in_port, mark=mark, chosen_by=group.number
         )
 
 

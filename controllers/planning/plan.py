@@ -123,9 +123,9 @@ class FlowRule:
     """One OpenFlow rule: packets that match all given fields leave by ``outputs`` (each gets a copy), or are dropped.
 
     ``destination`` and ``source`` are an IPv4 address or a prefix such as ``10.128.0.0/9``; None matches everything.
-    Instead of outputs a rule may have a ``group``'s number or ``hashing``. With outputs, ``writes`` is a mark that it
-    puts on packets. ``way`` matches a choice and a way's number,
-    in the ways table. ``distance`` is what the packet has still to go, in the planner's measure: updates go by it.
+    Instead of outputs, ways may be ``chosen_by`` a group, which is given by its number, or by hashing. With outputs,
+    ``writes`` is a mark that it puts on packets. ``way`` matches a choice and a way's number, in the ways table.
+    ``distance`` is what the packet has still to go, in the planner's measure: updates go by it.
     """
 
     dpid: int
@@ -137,15 +137,24 @@ class FlowRule:
     outputs: tuple[int, ...] = ()
     mark: Mark | None = None
     way: tuple[int, int] | None = None
-    group: int | None = None
-    hashing: Hashing | None = None
+    chosen_by: int | Hashing | None = None
     distance: int = field(default=0, compare=False)
     writes: Mark | None = None
 
     @property
+    def group(self) -> int | None:
+        """The number of the group that chooses."""
+        return None if isinstance(self.chosen_by, Hashing) else self.chosen_by
+
+    @property
+    def hashing(self) -> Hashing | None:
+        """The hashing that chooses."""
+        return self.chosen_by if isinstance(self.chosen_by, Hashing) else None
+
+    @property
     def is_drop(self) -> bool:
         """Whether the packets that match are dropped."""
-        return not self.outputs and self.group is None and self.hashing is None
+        return not self.outputs and self.chosen_by is None
 
     @property
     def table(self) -> int:

@@ -159,8 +159,8 @@ class _Way(NamedTuple):
     def rule(self, dpid: int, ip: str) -> FlowRule:
         """Return a destination's rule."""
         return FlowRule(
-            dpid, self.priority, self.purpose, ip, None, None, self.outputs, None, None, self.group, self.hashing,
-            self.distance, self.writes,
+            dpid, self.priority, self.purpose, ip, None, None, self.outputs, None, None,
+            self.hashing if self.group is None else self.group, self.distance, self.writes,
         )  # fmt: skip
 
 
@@ -342,7 +342,7 @@ class _SwitchPlanner:
             group = self._group(port, leaves_zone).number if self.planner.detours else None
             outputs = () if self.planner.detours else (port,)
             yield FlowRule(
-                self.switch.dpid, Priority.ROUTE, Purpose.WAY, outputs=outputs, group=group, way=(choice, number)
+                self.switch.dpid, Priority.ROUTE, Purpose.WAY, outputs=outputs, chosen_by=group, way=(choice, number)
             )
 
     def _hashing(self, several: tuple[int, ...], leaves_zone: bool) -> Hashing:

@@ -105,6 +105,59 @@ class Party:
     counts: Counter[str] = field(default_factory=Counter)
 
 
+class _Arriving:
+    """The frame that is arriving on a connection: its header, then its two parts, each into a buffer of its own."""
+
+    def __init__(self, arrivals: Arrivals, on_frame: Callable[[Frame], None]) -> None:
+        self._arrivals = arrivals
+        self._on_frame = on_frame
+        self._header = bytearray(HEADER.size)
+        self._meta = bytearray()
+        self._payload = bytearray()
+        self._frame: Frame | None = None
+        self._parts: list[bytearray] = []
+        self._is_counted = False
+        self.rest = memoryview(self._header)
+
+    def take(self, count: int) -> None:
+        """Take ``count`` bytes that have come into :attr:`rest`; hand on the frame if they complete it."""
+        self.rest = self.rest[count:]
+        while not self.rest:
+            self._next_part()
+
+    def give_up(self) -> None:
+        """Count the payload, if one is arriving, as gone."""
+        if self._is_counted:
+            self._is_counted = False
+            self._arrivals.end()
+
+    def _next_part(self) -> None:
+        if self._frame is None:
+            self._begin_frame()
+        if self._parts:
+            self.rest = memoryview(self._parts.pop())
+            if self._payload and not self._parts:
+                self._is_counted = True
+                self._arrivals.begin()
+            return
+        self._end_frame()
+
+    def _begin_frame(self) -> None:
+        self._frame, meta_bytes, payload_bytes = parse_header(self._header)
+        self._meta = bytearray(meta_bytes)
+        self._payload = bytearray(payload_bytes)
+        self._parts = [part for part in (self._payload, self._meta) if part]
+
+    def _end_frame(self) -> None:
+        head, self._frame = self._frame, None
+        assert head is not None, "a frame was begun"
+        self.give_up()
+        meta, payload = bytes(self._meta), self._payload
+        self._meta, self._payload = bytearray(), bytearray()
+        self.rest = memoryview(self._header)
+        self._on_frame(Frame(head.kind, head.is_reply, head.status, head.number, head.deadline_s, meta, payload))
+
+
 class Wire(asyncio.BufferedProtocol):
     """One TCP connection, cut into frames. Receives straight into the buffers that are handed on."""
 
@@ -119,14 +172,8 @@ class Wire(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._turn = Permits(1)
-        self._header = bytearray(HEADER.size)
-        self._meta = bytearray()
-        self._payload = bytearray()
-        self._frame: Frame | None = None
-        self._parts: list[bytearray] = []
-        self._rest = memoryview(self._header)
+        self._arriving = _Arriving(party.arrivals, lambda frame: self.on_frame(self, frame))
         self._wake_bytes = 0
-        self._arriving = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -137,58 +184,25 @@ class Wire(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell the link; let senders fail instead of waiting."""
-        self._end_arrival()
+        self._arriving.give_up()
         self.lost = True
         self._writable.set()
         self.on_lost()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where the next bytes belong."""
-        return self._rest
+        return self._arriving.rest
 
     def buffer_updated(self, count: int) -> None:
         """Take in ``count`` bytes; hand on the frame if they complete it. What makes no sense ends the program."""
         try:
-            self._rest = self._rest[count:]
-            while not self._rest:
-                self._next_part()
-            self._wake_when(len(self._rest))
+            self._arriving.take(count)
+            self._wake_when(len(self._arriving.rest))
         except Exception as error:  # asyncio would log it and close this connection only.
             damage = TrafficError(f"{self._ends}: {error}")
             damage.__cause__ = error
             self._party.tasks.fail(damage)
             self.close()
-
-    def _next_part(self) -> None:
-        if self._frame is None:
-            self._begin_frame()
-        if self._parts:
-            self._rest = memoryview(self._parts.pop())
-            if self._payload and not self._parts:
-                self._arriving = True
-                self._party.arrivals.begin()
-            return
-        self._end_frame()
-
-    def _begin_frame(self) -> None:
-        self._frame, meta_bytes, payload_bytes = parse_header(self._header)
-        self._meta = bytearray(meta_bytes)
-        self._payload = bytearray(payload_bytes)
-        self._parts = [part for part in (self._payload, self._meta) if part]
-
-    def _end_frame(self) -> None:
-        head, self._frame = self._frame, None
-        assert head is not None, "a frame was begun"
-        self._end_arrival()
-        meta, payload = bytes(self._meta), self._payload
-        self._meta, self._payload = bytearray(), bytearray()
-        self._rest = memoryview(self._header)
-        self.on_frame(self, Frame(head.kind, head.is_reply, head.status, head.number, head.deadline_s, meta, payload))
-
-    def _end_arrival(self) -> None:
-        if self._arriving:
-            self._arriving = False
-            self._party.arrivals.end()
 
     def _wake_when(self, wanted: int) -> None:
         wake_bytes = min(wanted, _WAKE_BYTES)

@@ -159,9 +159,9 @@ def test_route_goes_over_the_wire_as_openflow_says() -> None:
         ROUTE,
         GUARD,
         table_miss(1),
-        FlowRule(1, Priority.DETOUR, "", destination="10.1.0.0/16", in_port=4, mark=gate_mark(2, 1), group=300),
+        FlowRule(1, Priority.DETOUR, "", destination="10.1.0.0/16", in_port=4, mark=gate_mark(2, 1), chosen_by=300),
         FlowRule(1, Priority.ROUTE, Purpose.WAY, outputs=(4,), way=(0xCAFE, 2)),
-        FlowRule(1, Priority.ROUTE, "", destination="10.0.0.1", hashing=Hashing(0xCAFE, 7, 3)),
+        FlowRule(1, Priority.ROUTE, "", destination="10.0.0.1", chosen_by=Hashing(0xCAFE, 7, 3)),
     ],
 )
 def test_what_a_rule_matches_comes_back_from_the_wire_as_it_was(rule: FlowRule) -> None:

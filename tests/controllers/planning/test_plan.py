@@ -85,7 +85,7 @@ def test_rule_of_an_unknown_switch_is_refused() -> None:
 
 def test_a_group_that_a_rule_names_and_nobody_has_is_refused() -> None:
     with pytest.raises(ControllerError, match=r"z0l00 has no group 77, which .* names; add it"):
-        plan_of(FlowRule(LEAF, Priority.ROUTE, Purpose.UP, destination="10.0.0.1", group=77))
+        plan_of(FlowRule(LEAF, Priority.ROUTE, Purpose.UP, destination="10.0.0.1", chosen_by=77))
 
 
 def test_a_digest_says_what_a_rule_says_and_not_how_far_it_is() -> None:
