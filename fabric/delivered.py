@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
-from fabric.results import Phase
+if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and pandas is large.
+    import pandas as pd
+
+    from fabric.results import Phase
 
 Floats = npt.NDArray[np.float64]
 COMPLETED, ABANDONED = "flow", "flow_abandoned"

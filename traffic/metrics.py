@@ -18,12 +18,15 @@ sources. Functions raise ValueError for values that have no such figure.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from fabric.model.network import ETHERNET_HEADER_BYTES
+
+if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and pandas is large.
+    import pandas as pd
 
 COLLECTIVES = ("allreduce", "reduce_scatter", "allgather", "all_to_all", "broadcast", "reduce")
 IP_TCP_HEADER_BYTES = 52

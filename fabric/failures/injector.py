@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fabric.emulation.build import Emulation
 from fabric.errors import EmulationError
 from fabric.failures.loss import LossProgram, remove_request
 from fabric.failures.schedule import WHOLE, LinkEvent, LinkState, Schedule
@@ -36,6 +36,9 @@ from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.engines import current_engine
 from fabric.world.netlink import LinkCounters, Netlink, Request, link_state
+
+if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and Mininet is large.
+    from fabric.emulation.build import Emulation
 
 _READY_TIMEOUT_S = 60.0
 _RESTORE_TIMEOUT_S = 60.0

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fabric.emulation.build import Emulation
 from fabric.queueing import vl
 from fabric.queueing.lossless import lane_names
 from fabric.queueing.vl_samples import VlReader
@@ -17,6 +17,9 @@ from fabric.world import inside
 from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.netlink import Netlink
+
+if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and Mininet is large.
+    from fabric.emulation.build import Emulation
 
 _ANSWER_TIMEOUT_S = 60.0
 _LOOKS_A_LIMIT = 2
