@@ -1,31 +1,58 @@
-"""The TCP congestion controls that a run can have: those of its engine's kernel whose signals its queues provide."""
+"""The TCP congestion controls that a run can have: those of its engine's kernel whose signals its queues provide, and
+the project's own (``fabric/kernel``): ``line`` is none at all, ``dcqcn`` is RoCE's.
+
+These are BPF programs or kernel modules. Of the former nothing stays behind, and runs may differ in their parameters;
+so they come first where both can be had.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 
-from fabric.errors import UsageError
+from fabric.errors import EmulationError, TrafficError, UsageError
+from fabric.world import modules, struct_ops
 from fabric.world.engine import Engine
-from fabric.world.engines import NAMESPACE, VIRTUAL
+from fabric.world.engines import NAMESPACE, VIRTUAL, current_engine
+from traffic.dcqcn import Parameters, module_parameters
 
-STEERED_BY_ECN = ("dctcp",)
-"""Without marks they behave as reno. No queue marks."""
+DCQCN = "dcqcn"
+STEERED_BY_ECN = ("dctcp", DCQCN)
+"""Without marks they behave as reno, or as if nothing were ever congested."""
+_DCQCN_MODULE = modules.CONGESTION_CONTROLS[DCQCN]
+_MODULE_PARAMETERS = Path("/sys/module", _DCQCN_MODULE, "parameters")
+_COUNTED = ("flows", "flows_without_ecn", "cnps")
+_HOST = {DCQCN: struct.Struct("=8Q4I3Q"), "line": struct.Struct("=2Q")}
+"""What BPF programs know of a host: parameters, and at the end counters. ``struct dcqcn_host`` and ``line_host``."""
+_held: dict[str, struct_ops.Control] = {}
+"""The controls that this process, that of a run, has registered as BPF programs, until it ends."""
+_hosts: set[int] = set()
+"""The cookies of the network namespaces of hosts that have them."""
+_COUNTED_BEFORE: Counter[str] = Counter()
+"""What ``dcqcn`` counted until it was given other parameters."""
 
 
-def faults(controls: Mapping[str, str]) -> Iterator[str]:
-    """Yield what no engine can do of a ``congestion_control`` by service level."""
+def steers_by_ecn(controls: Mapping[str, str]) -> bool:
+    """Return whether one of a ``congestion_control`` by service level needs marks."""
+    return any(name in STEERED_BY_ECN for name in controls.values())
+
+
+def faults(controls: Mapping[str, str], marks: bool) -> Iterator[str]:
+    """Yield what no engine can do of a ``congestion_control`` by service level; ``marks``: whether queues do."""
     here, guest = NAMESPACE.congestion_controls(), VIRTUAL.congestion_controls()
     for level, name in controls.items():
-        if name in STEERED_BY_ECN:
-            others = ", ".join(other for other in here if other not in STEERED_BY_ECN)
-            yield (
-                f"congestion_control.{level}: {name} steers by ECN, and no queue marks it, so it would behave as reno; "
-                f"use one of {others}"
-            )
-        elif name not in {*here, *guest}:
+        if name not in {*here, *guest}:
             yield (
                 f"congestion_control.{level}: {name!r} is no congestion control of this kernel ({', '.join(here)}) or "
                 f"of the guest's ({', '.join(guest)}); use one of theirs"
+            )
+        elif name in STEERED_BY_ECN and not marks:
+            others = ", ".join(other for other in here if other not in STEERED_BY_ECN)
+            yield (
+                f"congestion_control.{level}: {name} steers by ECN, and no queue marks it, so it would never hear of "
+                f"congestion; set queues.marking, or use one of {others}"
             )
 
 
@@ -33,8 +60,126 @@ def require(engine: Engine, controls: Mapping[str, str]) -> None:
     """Raise UsageError if an engine's kernel lacks one of a ``congestion_control`` by service level."""
     have = engine.congestion_controls()
     for level, name in controls.items():
+        if name in modules.CONGESTION_CONTROLS and (reason := engine.why_no_own_controls()):
+            raise UsageError(
+                f"congestion_control.{level}: {name} is one of this project's own, and cannot be had in the engine "
+                f"{engine}: {reason}"
+            )
         if name not in have:
             raise UsageError(
                 f"congestion_control.{level}: {name!r} is not in the kernel of --engine {engine}, which has "
                 f"{', '.join(have)}; use one of them or the other engine"
             )
+
+
+def provide(names: Iterable[str], parameters: Parameters, line_rate_bps: int) -> None:
+    """Make those of the project's own among ``names`` known to the kernel of this world. Raises EmulationError.
+
+    A module that is loaded keeps the parameters that it was loaded with. Where the kernel is the run's own, it is taken
+    out and loaded with the new ones, once no connection has it any more. Hosts know BPF programs, and their parameters,
+    only once they are admitted (:func:`admit`).
+    """
+    for name in sorted(modules.CONGESTION_CONTROLS.keys() & set(names)):
+        module = modules.CONGESTION_CONTROLS[name]
+        given = module_parameters(parameters, line_rate_bps) if name == DCQCN else {}
+        if name in _held:
+            continue
+        if modules.is_loaded(module):
+            if not (differs := _difference(given)):
+                continue
+            if not current_engine().has_own_kernel:
+                raise UsageError(
+                    f"dcqcn: this kernel has loaded it with {differs}; end what uses it, and then: "
+                    f"modprobe -r {_DCQCN_MODULE}, or rmmod {_DCQCN_MODULE}"
+                )
+            _COUNTED_BEFORE.update(_counted_now())
+            modules.unload(module)
+        elif current_engine().why_no_bpf_controls() is None:
+            _held[name] = struct_ops.register(name)
+            continue
+        modules.load(current_engine().module(module), given)
+
+
+def offer(parameters: Parameters, line_rate_bps: int, tell: Callable[[str], None]) -> None:
+    """Make all of the project's own known to the kernel of this world, since programs of users may choose them, where
+    nothing of them stays on the machine. Raises EmulationError where the kernel is the run's own; elsewhere ``tell`` is
+    told why they are not there.
+    """
+    engine = current_engine()
+    if not engine.has_own_kernel and engine.why_no_bpf_controls() is not None:
+        return
+    try:
+        provide(modules.CONGESTION_CONTROLS, parameters, line_rate_bps)
+    except EmulationError as error:
+        if engine.has_own_kernel:
+            raise
+        tell(f"without the congestion controls {', '.join(modules.CONGESTION_CONTROLS)}: {error}")
+
+
+def admit(namespaces: Iterable[Path], parameters: Parameters, line_rate_bps: int) -> None:
+    """Let hosts, by their network namespaces, have what :func:`provide` registered as BPF programs.
+
+    They have these parameters from now on.
+    """
+    if not _held:
+        return
+    values = {
+        DCQCN: _HOST[DCQCN].pack(*module_parameters(parameters, line_rate_bps).values(), 0, 0, 0),
+        "line": _HOST["line"].pack(line_rate_bps, 0),
+    }
+    if DCQCN in _held:
+        _COUNTED_BEFORE.update(_counted_now())  # A host counts from 0 with its new parameters.
+    for namespace in namespaces:
+        host = struct_ops.cookie(namespace)
+        _hosts.add(host)
+        for name, control in _held.items():
+            control.admit(host, values[name])
+
+
+def _difference(given: Mapping[str, int]) -> str:
+    """Return a parameter of ``dcqcn`` that the kernel has otherwise, in words; empty: there is none."""
+    for name, value in given.items():
+        if (had := int((_MODULE_PARAMETERS / name).read_text())) != value:
+            return f"{name} {had}, not {value}"
+    return ""
+
+
+def counted() -> dict[str, int] | None:
+    """Return what ``dcqcn`` has counted in this world, with whichever parameters: ends of connections, those without
+    ECN, and notifications that cut a rate; None: it is not there."""
+    if DCQCN not in _held and not modules.is_loaded(_DCQCN_MODULE):
+        return None
+    now = _counted_now()
+    return {name: _COUNTED_BEFORE[name] + now[name] for name in _COUNTED}
+
+
+def rate_cuts() -> int:
+    """Return how often ``dcqcn`` has cut a rate in this world; 0 if it is not there."""
+    return (counted() or {"cnps": 0})["cnps"]
+
+
+def _counted_now() -> dict[str, int]:
+    """Return what of that it has counted with the parameters that it has now."""
+    if (control := _held.get(DCQCN)) is None:
+        return {name: int((_MODULE_PARAMETERS / name).read_text()) for name in _COUNTED}
+    layout = _HOST[DCQCN]
+    entries = [layout.unpack(control.entry(host, layout.size))[-len(_COUNTED) :] for host in _hosts]
+    return {name: sum(entry[place] for entry in entries) for place, name in enumerate(_COUNTED)}
+
+
+def require_ecn() -> None:
+    """Raise TrafficError if a connection had ``dcqcn`` and no ECN."""
+    if fault := ecn_fault():
+        raise TrafficError(fault)
+
+
+def ecn_fault() -> str | None:
+    """Return that connections had ``dcqcn`` and no ECN, and so have never heard of congestion; None: none had."""
+    found = counted()
+    if not found or not found["flows_without_ecn"]:
+        return None
+    return (
+        f"dcqcn: {found['flows_without_ecn']} of {found['flows']} ends of connections had not agreed on ECN and never "
+        "heard of congestion; both ends need dcqcn before they connect, the listening socket included; for programs "
+        "that choose it later (iperf3 -C dcqcn), set queues.marking: then hosts ask for ECN on every connection"
+    )

@@ -18,12 +18,15 @@ from typing import NamedTuple
 
 from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
+from traffic.congestion_control import STEERED_BY_ECN
 
 DEFAULT_CONGESTION_CONTROL = "cubic"
 _CONNECT_TRY_S = 2.5
 """Long enough for a SYN and, after 1 s, another."""
 _SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 _TCP_INFO_BYTES = 224
+_OPTIONS, _HAS_ECN = 5, 8
+"""Of a struct tcp_info: where tcpi_options is, and TCPI_OPT_ECN in it."""
 _U32_START = 8  # struct tcp_info (linux/tcp.h): eight bytes of flags, then 32-bit fields, then 64-bit ones.
 _LAST_DATA_RECEIVED = _U32_START + 4 * 11
 _BYTES_ACKED = _U32_START + 4 * 24 + 8 * 2
@@ -127,6 +130,7 @@ def accept(listener: socket.socket, options: SocketOptions, timeout_s: float) ->
         raise UnreachableError(f"{name}: nobody connected within {timeout_s:g} s") from error
     sock.settimeout(None)
     configure(sock, options)
+    _require_ecn(sock, options)
     return sock, address
 
 
@@ -163,7 +167,25 @@ def connect(address: str, port: int, options: SocketOptions, timeout_s: float, s
             time.sleep(0.02)
         else:
             sock.settimeout(None)
+            _require_ecn(sock, options)
             return sock
+
+
+def _require_ecn(sock: socket.socket, options: SocketOptions) -> None:
+    """Raise TrafficError if a connection steers by marks and cannot have any: its two ends must agree on ECN."""
+    if options.congestion_control not in STEERED_BY_ECN or agreed_on_ecn(sock):
+        return
+    peer = "{}:{}".format(*sock.getpeername())
+    sock.close()
+    raise TrafficError(
+        f"{peer}: no ECN on a connection with {options.congestion_control}; its other end, and the socket that listens "
+        f"there, must have {options.congestion_control}, too"
+    )
+
+
+def agreed_on_ecn(sock: socket.socket) -> bool:
+    """Return whether the two ends of a connection have agreed on ECN."""
+    return bool(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _OPTIONS + 1)[_OPTIONS] & _HAS_ECN)
 
 
 def tcp_info(sock: socket.socket) -> TcpInfo:

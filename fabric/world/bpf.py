@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import socket
 import struct
-from enum import IntEnum
+from collections.abc import Collection, Iterator
+from enum import Enum, IntEnum
+from pathlib import Path
 
 from fabric.errors import EmulationError
 from fabric.world import netlink
 from fabric.world.netlink import Request
 
 _SYS_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
-_PROG_LOAD, _PROG_TYPE_SCHED_CLS = 5, 3
+_MAP_LOOKUP, _MAP_UPDATE, _PROG_LOAD, _PROG_TYPE_SCHED_CLS = 1, 2, 5, 3
+_PIN, _GET_PINNED, _INFORMATION = 6, 7, 15
 _ATTRIBUTES_BYTES = 128
 _LOG_BYTES = 4096
 _CLSACT, _CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
-_ETH_P_ALL = 0x0003
-_FIRST = 1 << 16 | socket.htons(_ETH_P_ALL)
+FIRST = 1 << 16 | socket.htons(netlink.ETH_P_ALL)
 """A port's first filter, of frames of any kind."""
 
 TC_ACT_OK, TC_ACT_STOLEN = 0, 4
@@ -36,18 +39,93 @@ class Way(IntEnum):
     OUT = 0xFFFFFFF3
 
 
+class Kind(Enum):
+    """What the kernel numbers, by the commands for the next number and for the descriptor of one."""
+
+    MAP = 12, 14
+    LINK = 31, 30
+
+
 def call(command: int, attributes: bytes, what: str) -> int:
     """Make the system call. Raises EmulationError with ``what`` and the kernel's reason."""
+    return _call(command, ctypes.create_string_buffer(attributes, _ATTRIBUTES_BYTES), what)
+
+
+def exchange(command: int, attributes: bytes, what: str, at_end: bool = False) -> bytes:
+    """Make the system call and return its attributes as the kernel has left them.
+
+    ``at_end``: that there is no more (ENOENT) is no error. Raises EmulationError as :func:`call` does.
+    """
+    buffer = ctypes.create_string_buffer(attributes, _ATTRIBUTES_BYTES)
+    _call(command, buffer, what, (errno.ENOENT,) if at_end else ())
+    return buffer.raw
+
+
+def _call(command: int, attributes: ctypes.Array[ctypes.c_char], what: str, expected: Collection[int] = ()) -> int:
     number = _SYS_BPF.get(platform.machine())
     if number is None:
         raise EmulationError(f"{what}: this project does not support bpf(2) on {platform.machine()}")
-    buffer = ctypes.create_string_buffer(attributes, _ATTRIBUTES_BYTES)
-    result = int(_libc.syscall(number, command, buffer, _ATTRIBUTES_BYTES))
-    if result < 0:
-        raise EmulationError(
-            f"{what}: {os.strerror(ctypes.get_errno())}; needs root and a kernel with CONFIG_BPF_SYSCALL"
-        )
+    result = int(_libc.syscall(number, command, attributes, _ATTRIBUTES_BYTES))
+    if result < 0 and (code := ctypes.get_errno()) not in expected:
+        raise EmulationError(f"{what}: {os.strerror(code)}; needs root and a kernel with CONFIG_BPF_SYSCALL")
     return result
+
+
+def pin(descriptor: int, path: Path) -> None:
+    """Give something a name in a file system of the kind ``bpf``, which holds it."""
+    name = ctypes.create_string_buffer(bytes(path))
+    call(_PIN, struct.pack("=QII", ctypes.addressof(name), descriptor, 0), f"naming {path}")
+
+
+def pinned(path: Path) -> int:
+    """Return a descriptor of what has a name."""
+    name = ctypes.create_string_buffer(bytes(path))
+    return call(_GET_PINNED, struct.pack("=QII", ctypes.addressof(name), 0, 0), f"opening {path}")
+
+
+def update(memory: int, key: bytes, value: bytes, what: str) -> None:
+    """Write a value of a map."""
+    _exchange(_MAP_UPDATE, memory, key, value, what)
+
+
+def look_up(memory: int, key: bytes, size_bytes: int, what: str) -> bytes:
+    """Read a value of a map."""
+    return _exchange(_MAP_LOOKUP, memory, key, bytes(size_bytes), what)
+
+
+def _exchange(command: int, memory: int, key: bytes, value: bytes, what: str) -> bytes:
+    place = ctypes.create_string_buffer(key, len(key))
+    buffer = ctypes.create_string_buffer(value, len(value))
+    call(command, struct.pack("=IxxxxQQQ", memory, ctypes.addressof(place), ctypes.addressof(buffer), 0), what)
+    return buffer.raw
+
+
+def descriptors(kind: Kind) -> Iterator[int]:
+    """Yield a descriptor of each of a kind that is in the kernel; whoever iterates closes them. Needs root."""
+    following, _ = kind.value
+    attributes = ctypes.create_string_buffer(_ATTRIBUTES_BYTES)
+    number = _SYS_BPF.get(platform.machine(), -1)
+    while _libc.syscall(number, following, attributes, _ATTRIBUTES_BYTES) == 0:
+        (identity,) = struct.unpack_from("=I", attributes, 4)
+        if (descriptor := descriptor_of(kind, identity)) is not None:
+            yield descriptor
+        struct.pack_into("=II", attributes, 0, identity, 0)
+
+
+def descriptor_of(kind: Kind, identity: int) -> int | None:
+    """Return a descriptor by the kernel's number of something; None: it is gone."""
+    _, command = kind.value
+    try:
+        return call(command, struct.pack("=I", identity), f"getting at BPF {kind.name.lower()} {identity}")
+    except EmulationError:
+        return None
+
+
+def information(descriptor: int, size_bytes: int) -> bytes:
+    """Return what the kernel tells of something: as much as it has, zeros behind that."""
+    buffer = ctypes.create_string_buffer(size_bytes)
+    call(_INFORMATION, struct.pack("=IIQ", descriptor, size_bytes, ctypes.addressof(buffer)), "asking of a BPF object")
+    return buffer.raw
 
 
 def instruction(code: int, to: int = 0, source: int = 0, offset: int = 0, immediate: int = 0) -> bytes:
@@ -74,7 +152,7 @@ def install_requests(descriptor: int, index: int, interface: str, way: Way, what
     clsact = netlink.traffic_control(index, _CLSACT_HANDLE, _CLSACT, 0, "clsact")
     options = netlink.attribute(6, struct.pack("=I", descriptor)) + netlink.attribute(7, what.encode() + b"\0")
     options += netlink.attribute(8, struct.pack("=I", 1))  # TCA_BPF_FLAG_ACT_DIRECT: what it returns is done.
-    program = netlink.traffic_control(index, 0, way, _FIRST, "bpf", options)
+    program = netlink.traffic_control(index, 0, way, FIRST, "bpf", options)
     putting = f"putting {what} on {interface}"
     return [
         Request(netlink.RTM_NEWQDISC, netlink.NLM_F_CREATE, clsact, putting),  # It may be there.
@@ -84,5 +162,5 @@ def install_requests(descriptor: int, index: int, interface: str, way: Way, what
 
 def remove_request(index: int, interface: str, way: Way, what: str) -> Request:
     """Return what takes a program off a port; what waits there stays."""
-    body = struct.pack("=BxxxiIII", 0, index, 0, way, _FIRST)
+    body = struct.pack("=BxxxiIII", 0, index, 0, way, FIRST)
     return Request(netlink.RTM_DELTFILTER, 0, body, f"taking {what} off {interface}")

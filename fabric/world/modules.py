@@ -7,13 +7,15 @@ against the headers of the kernel that runs, if it takes modules at all.
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fabric.errors import EmulationError
@@ -22,10 +24,15 @@ from fabric.world import cache
 SOURCE = Path(__file__).resolve().parents[1] / "kernel"
 VL = "sch_vl"
 """The module with the qdisc ``vl``."""
+CONGESTION_CONTROLS = {"dcqcn": "tcp_dcqcn", "line": "tcp_line"}
+"""The TCP congestion controls that are modules of the project's, and in which each is."""
 CACHE_NAME = "modules"
 _BUILD_TIMEOUT_S = 600
 _FINIT_MODULE = {"x86_64": 313, "aarch64": 273, "riscv64": 273}
-"""System call numbers: the C library has no function for it."""
+_DELETE_MODULE = {"x86_64": 176, "aarch64": 106, "riscv64": 106}
+"""System call numbers: the C library has no functions for them."""
+_UNLOAD_TIMEOUT_S = 60.0
+_UNLOAD_TRY_S = 0.005
 
 _MODULES = Path("/proc/modules")
 _SIGNATURES = {
@@ -66,6 +73,19 @@ def build(kernel: str, command: MakeCommand) -> None:
         ready.rename(final)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def put(kernel: str, directory: Path) -> None:
+    """Let modules that were built elsewhere, for ``kernel`` and from the source as it is, be found here."""
+    final = cache.own() / CACHE_NAME / _name(kernel)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".importing-", dir=final.parent) as scratch:
+        ready = Path(scratch) / "ready"
+        ready.mkdir()
+        for path in directory.glob("*.ko"):
+            shutil.copy2(path, ready)
+        shutil.rmtree(final, ignore_errors=True)
+        ready.rename(final)
 
 
 def host_kernel() -> str:
@@ -128,21 +148,46 @@ def tell_what_stays(before: frozenset[str], tell: Callable[[str], None]) -> None
         tell(f"kernel modules loaded meanwhile, which stay: {', '.join(new)}; modprobe -r NAME takes one away")
 
 
-def load(path: Path) -> None:
-    """Load a module, unless the kernel has it. Raises EmulationError with the kernel's reason."""
+def load(path: Path, parameters: Mapping[str, int] | None = None) -> None:
+    """Load a module with parameters, unless the kernel has it. Raises EmulationError with the kernel's reason.
+
+    The kernel passes over parameters that a module does not have, with no more than a line in its log.
+    """
     if is_loaded(path.stem):
         return
+    words = " ".join(f"{name}={value}" for name, value in (parameters or {}).items())
     number = _FINIT_MODULE.get(platform.machine())
     if number is None:
         raise EmulationError(f"{path.stem}: cannot be loaded on {platform.machine()}; load it with: insmod {path}")
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if libc.syscall(number, descriptor, b"", 0) != 0:
+        if libc.syscall(number, descriptor, words.encode(), 0) != 0:
             reason = os.strerror(ctypes.get_errno())
             raise EmulationError(f"{path}: the kernel refuses to load it: {reason}; see its log (dmesg)")
     finally:
         os.close(descriptor)
+
+
+def unload(module: str) -> None:
+    """Take a module out of the kernel that runs, once nothing uses it any more; connections that end need a moment.
+
+    Raises EmulationError if something uses it for longer, or with the kernel's reason.
+    """
+    number = _DELETE_MODULE.get(platform.machine())
+    if number is None:
+        raise EmulationError(f"{module}: cannot be taken out on {platform.machine()}; do it with: rmmod {module}")
+    libc = ctypes.CDLL(None, use_errno=True)
+    deadline = time.monotonic() + _UNLOAD_TIMEOUT_S
+    while libc.syscall(number, module.encode(), os.O_NONBLOCK) != 0:
+        fault = ctypes.get_errno()
+        if fault != errno.EAGAIN or time.monotonic() >= deadline:
+            users = _read(Path("/sys/module", module, "refcnt")).strip() or "unknown"
+            raise EmulationError(
+                f"{module}: the kernel keeps it: {os.strerror(fault)}; users after {_UNLOAD_TIMEOUT_S:g} s: {users}; "
+                "end what uses it"
+            )
+        time.sleep(_UNLOAD_TRY_S)
 
 
 def _host_tree() -> Path:

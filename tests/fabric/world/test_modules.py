@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import ctypes
+import errno
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,43 @@ def test_a_host_with_headers_and_a_compiler_can_have_it(monkeypatch: pytest.Monk
     monkeypatch.setattr(Path, "exists", lambda path: str(path) in present)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     assert modules.why_not_on_host() is None
+
+
+class FakeKernel:
+    """A C library whose system calls say that a module is in use, so many times."""
+
+    def __init__(self, refusals: int, fault: int = errno.EAGAIN) -> None:
+        self._refusals = refusals
+        self._fault = fault
+        self.asked: list[bytes] = []
+
+    def syscall(self, number: int, name: bytes, flags: int) -> int:
+        self.asked.append(name)
+        if len(self.asked) > self._refusals:
+            return 0
+        ctypes.set_errno(self._fault)
+        return -1
+
+
+def test_a_module_is_unloaded_once_its_last_user_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = FakeKernel(refusals=3)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: kernel)
+    modules.unload("tcp_dcqcn")
+    assert kernel.asked == [b"tcp_dcqcn"] * 4
+
+
+def test_a_module_that_stays_is_an_error_with_the_kernels_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(modules, "_UNLOAD_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: FakeKernel(refusals=9))
+    with pytest.raises(EmulationError, match=r"tcp_dcqcn: the kernel keeps it: Resource temporarily unavailable"):
+        modules.unload("tcp_dcqcn")
+    gone = FakeKernel(refusals=9, fault=errno.ENOENT)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: gone)
+    with pytest.raises(EmulationError, match=r"No such file or directory"):
+        modules.unload("tcp_dcqcn")
+    assert len(gone.asked) == 1
 
 
 def test_what_came_into_the_kernel_is_told_for_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

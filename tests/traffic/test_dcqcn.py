@@ -1,0 +1,98 @@
+"""DCQCN's parameters: named sets, the rules that carry them over, and what the kernel is told."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from fabric.config import checked
+from fabric.errors import ConfigError
+from fabric.model.network import Fabric
+from fabric.world.modules import SOURCE
+from topologies.load import load_fabric
+from traffic.dcqcn import PROFILES, DcqcnConfig, Network, Scaling, module_parameters, scaled
+
+SLOW = load_fabric("fire_flyer_2_tiny", ["nic_rate=50 Mbit/s", "uplink_rate=50 Mbit/s"])
+HERE = Network.of(SLOW)
+PAPER = PROFILES["paper"]
+
+
+def fabric_at(rate: str) -> Fabric:
+    return load_fabric("fire_flyer_2_tiny", [f"nic_rate={rate}", f"uplink_rate={rate}"])
+
+
+def test_the_papers_set_is_the_papers() -> None:
+    told = module_parameters(PAPER.parameters, 40 * 10**9)
+    assert (told["stage_ns"], told["alpha_ns"], told["cnp_ns"]) == (55_000, 55_000, 50_000)
+    assert (told["gain"], told["first_alpha"], told["fast_stages"]) == (2**16 // 256, 2**24, 5)
+    assert (told["stage_bytes"], told["additive_step_bps"], told["hyper_step_bps"]) == (10**7, 40 * 10**6, 0)
+
+
+def test_the_module_has_a_parameter_of_every_name_that_it_is_told() -> None:
+    """The kernel would pass over a name that it does not know, with a line in its log."""
+    source = (SOURCE / "dcqcn_tcp.c").read_text()
+    known = set(re.findall(r"DCQCN_PARAMETER\((\w+), u", source))
+    assert set(module_parameters(PAPER.parameters, 1)) == known
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_by_rate_times_stay_and_rates_and_bytes_grow(name: str) -> None:
+    fabric = fabric_at("200 Gbit/s")
+    known, found = PROFILES[name].parameters, scaled(PROFILES[name], Scaling.RATE, Network.of(fabric))
+    times = fabric.nic_rate_bps / PROFILES[name].network.rate_bps
+    assert (found.cnp_interval_s, found.alpha_period_s) == (known.cnp_interval_s, known.alpha_period_s)
+    assert found.additive_step_bps == pytest.approx(known.additive_step_bps * times)
+    assert found.marking.kmax == pytest.approx(known.marking.kmax * times)
+    assert found.marking.pmax == known.marking.pmax
+
+
+def test_by_round_trip_all_dimensionless_groups_stay() -> None:
+    found, known, rate_bps = scaled(PAPER, Scaling.ROUND_TRIP, HERE), PAPER.parameters, SLOW.nic_rate_bps
+    bdp, bdp_there = rate_bps * SLOW.round_trip_s, PAPER.network.rate_bps * PAPER.network.round_trip_s
+    for name in ("cnp_interval_s", "alpha_period_s", "increase_period_s"):
+        there = getattr(known, name) / PAPER.network.round_trip_s
+        assert getattr(found, name) / SLOW.round_trip_s == pytest.approx(there), name
+    for name in ("additive_step_bps", "least_rate_bps"):
+        assert getattr(found, name) / rate_bps == pytest.approx(getattr(known, name) / PAPER.network.rate_bps), name
+    assert found.increase_bytes / bdp == pytest.approx(known.increase_bytes / bdp_there, rel=1e-3)
+    assert found.marking.kmax / bdp == pytest.approx(known.marking.kmax / bdp_there, rel=1e-3)
+    assert (found.gain, found.fast_stages) == (known.gain, known.fast_stages)
+
+
+def test_by_round_trip_a_flow_is_as_likely_to_hear_of_congestion_in_an_interval() -> None:
+    found, known = scaled(PAPER, Scaling.ROUND_TRIP, HERE), PAPER.parameters
+    here = found.cnp_interval_s * SLOW.nic_rate_bps / (8 * SLOW.frame_bytes)
+    there = known.cnp_interval_s * PAPER.network.rate_bps / (8 * PAPER.network.frame_bytes)
+    assert (1 - found.marking.pmax) ** here == pytest.approx((1 - known.marking.pmax) ** there)
+
+
+def test_what_would_be_finer_than_frames_is_raised_to_them() -> None:
+    found = scaled(PROFILES["connectx"], Scaling.PUBLISHED, HERE)
+    assert found.alpha_period_s == pytest.approx(SLOW.frame_bytes * 8 / SLOW.nic_rate_bps)
+    assert scaled(PAPER, Scaling.PUBLISHED, HERE).marking.kmin == 2 * SLOW.frame_bytes
+    assert found.hyper_step_bps == SLOW.nic_rate_bps
+
+
+def test_the_rule_is_by_rate_at_the_true_scale_and_else_by_round_trip() -> None:
+    assert DcqcnConfig().scaling_on(fabric_at("200 Gbit/s")) is Scaling.RATE
+    assert DcqcnConfig().scaling_on(SLOW) is Scaling.ROUND_TRIP
+    assert DcqcnConfig(scaling=Scaling.PUBLISHED).scaling_on(SLOW) is Scaling.PUBLISHED
+
+
+def test_single_keys_are_taken_as_they_are() -> None:
+    config = checked(DcqcnConfig, {"additive_step": "1 Mbit/s", "cnp_interval": "7 ms", "increase_bytes": 0}, "test")
+    found, usual = config.parameters(SLOW), DcqcnConfig().parameters(SLOW)
+    expected = replace(usual, additive_step_bps=10**6, cnp_interval_s=0.007, increase_bytes=0)
+    assert found == expected
+
+
+def test_what_cannot_be_is_refused_by_its_key() -> None:
+    assert list(DcqcnConfig(profile="papr").faults(SLOW)) == [
+        "dcqcn.profile: 'papr' does not exist; use one of paper, ns3_rdma, connectx, hpcc"
+    ]
+    (fault,) = DcqcnConfig(additive_step=51 * 10**6).faults(SLOW)
+    assert fault == "dcqcn.additive_step: 51000000 bit/s exceeds the 50000000 bit/s of the NICs; lower it"
+    with pytest.raises(ConfigError, match="cnp_interval"):
+        checked(DcqcnConfig, {"cnp_interval": "2 s"}, "test")
