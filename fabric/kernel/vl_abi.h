@@ -5,7 +5,7 @@
 
 #include <linux/types.h>
 
-#define VL_VERSION 2
+#define VL_VERSION 3
 #define VL_LANES 16	/* InfiniBand's: data lanes 0 to 14 and 15 */
 #define VL_MANAGEMENT_LANE 15	/* before all others, and never subject to flow control */
 #define VL_DSCPS 64
@@ -14,6 +14,12 @@
 #define VL_WEIGHT_BYTES 64
 #define VL_HIGH_LIMIT_BYTES 4096
 #define VL_HIGH_UNLIMITED 255
+#define VL_MOST_DRAWS 24	/* budgets that a port draws on */
+#define VL_WEIGHT_ONE 1000	/* the weight with which a byte takes a byte */
+#define VL_MOST_DRAW_WEIGHT 100000
+#define VL_MOST_BUDGET 1000000000000000ULL	/* in bytes a second */
+#define VL_RESERVED_PIECE 65536	/* bytes that a program takes in one turn */
+#define VL_BUDGETS_FILE "vl_budgets"	/* in /proc: write a vl_reservation, read a vl_budget_stats for each */
 
 enum vl_mode {
 	VL_LOSSY = 0,	/* a lane that is full drops what comes */
@@ -30,7 +36,8 @@ enum vl_option {
 	VL_OPTION_HIGH = 3,	/* struct vl_entry[]: the tables of arbitration */
 	VL_OPTION_LOW = 4,
 	VL_OPTION_LANES = 5,	/* struct vl_lane_options[VL_LANES] */
-	VL_OPTION_COUNT = 6,
+	VL_OPTION_DRAWS = 6,	/* struct vl_draw_options[]; may be left out */
+	VL_OPTION_COUNT = 7,
 };
 
 /* Why a frame was dropped. */
@@ -80,15 +87,19 @@ struct vl_lane_options {
 	__u32 xoff_bytes;	/* VL_PFC: above this in the other end's input buffer the lane is stopped, */
 	__u32 xon_bytes;	/* at this it goes on, */
 	__u32 headroom_bytes;	/* and so much above xoff_bytes there is room for. */
-	__u32 reserved;
+	__u32 mark_min_bytes;	/* a frame that leaves more than this behind in its lane may be marked, */
+	__u32 mark_max_bytes;	/* above this it is (0: none is), */
+	__u32 mark_probability;	/* and at this by so much of 2^32; in between linearly */
 };
-_Static_assert(sizeof(struct vl_lane_options) == 24, "vl_lane_options");
+_Static_assert(sizeof(struct vl_lane_options) == 32, "vl_lane_options");
 _Static_assert(__builtin_offsetof(struct vl_lane_options, limit_bytes) == 0, "vl_lane_options.limit_bytes");
 _Static_assert(__builtin_offsetof(struct vl_lane_options, credit_bytes) == 4, "vl_lane_options.credit_bytes");
 _Static_assert(__builtin_offsetof(struct vl_lane_options, xoff_bytes) == 8, "vl_lane_options.xoff_bytes");
 _Static_assert(__builtin_offsetof(struct vl_lane_options, xon_bytes) == 12, "vl_lane_options.xon_bytes");
 _Static_assert(__builtin_offsetof(struct vl_lane_options, headroom_bytes) == 16, "vl_lane_options.headroom_bytes");
-_Static_assert(__builtin_offsetof(struct vl_lane_options, reserved) == 20, "vl_lane_options.reserved");
+_Static_assert(__builtin_offsetof(struct vl_lane_options, mark_min_bytes) == 20, "vl_lane_options.mark_min_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_options, mark_max_bytes) == 24, "vl_lane_options.mark_max_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_options, mark_probability) == 28, "vl_lane_options.mark_probability");
 
 /* TCA_STATS_APP: a vl_port_stats, vl_lane_stats for each lane in use, then vl_waits. */
 struct vl_port_stats {
@@ -130,8 +141,10 @@ struct vl_lane_stats {
 	__u64 used_bytes;	/* what is taken of it, as far as this end knows, */
 	__u64 buffered_bytes;	/* what is in it */
 	__u64 most_buffered_bytes;
+	__u64 marked_bytes;	/* by this port */
+	__u64 marked_packets;
 };
-_Static_assert(sizeof(struct vl_lane_stats) == 184, "vl_lane_stats");
+_Static_assert(sizeof(struct vl_lane_stats) == 200, "vl_lane_stats");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, lane) == 0, "vl_lane_stats.lane");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, backlog_packets) == 4, "vl_lane_stats.backlog_packets");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, backlog_bytes) == 8, "vl_lane_stats.backlog_bytes");
@@ -146,6 +159,8 @@ _Static_assert(__builtin_offsetof(struct vl_lane_stats, buffer_bytes) == 152, "v
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, used_bytes) == 160, "vl_lane_stats.used_bytes");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, buffered_bytes) == 168, "vl_lane_stats.buffered_bytes");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, most_buffered_bytes) == 176, "vl_lane_stats.most_buffered_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, marked_bytes) == 184, "vl_lane_stats.marked_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, marked_packets) == 192, "vl_lane_stats.marked_packets");
 
 struct vl_wait {
 	__u32 input_index;	/* of the interface by which frames came, */
@@ -160,5 +175,40 @@ _Static_assert(__builtin_offsetof(struct vl_wait, input_lane) == 4, "vl_wait.inp
 _Static_assert(__builtin_offsetof(struct vl_wait, lane) == 5, "vl_wait.lane");
 _Static_assert(__builtin_offsetof(struct vl_wait, reserved) == 6, "vl_wait.reserved");
 _Static_assert(__builtin_offsetof(struct vl_wait, bytes) == 8, "vl_wait.bytes");
+
+/* Budgets: limits that several ports, and programs, share. */
+struct vl_draw_options {
+	__u64 budget;	/* its number, the same in all network namespaces */
+	__u64 rate;	/* in bytes a second, of the budget as a whole */
+	__u32 input_index;	/* draws only what came in by this interface, 0: everything */
+	__u32 weight;	/* what a byte takes, in 1 / VL_WEIGHT_ONE bytes */
+};
+_Static_assert(sizeof(struct vl_draw_options) == 24, "vl_draw_options");
+_Static_assert(__builtin_offsetof(struct vl_draw_options, budget) == 0, "vl_draw_options.budget");
+_Static_assert(__builtin_offsetof(struct vl_draw_options, rate) == 8, "vl_draw_options.rate");
+_Static_assert(__builtin_offsetof(struct vl_draw_options, input_index) == 16, "vl_draw_options.input_index");
+_Static_assert(__builtin_offsetof(struct vl_draw_options, weight) == 20, "vl_draw_options.weight");
+
+struct vl_reservation {
+	__u64 budget;
+	__u64 bytes;
+};
+_Static_assert(sizeof(struct vl_reservation) == 16, "vl_reservation");
+_Static_assert(__builtin_offsetof(struct vl_reservation, budget) == 0, "vl_reservation.budget");
+_Static_assert(__builtin_offsetof(struct vl_reservation, bytes) == 8, "vl_reservation.bytes");
+
+struct vl_budget_stats {
+	__u64 budget;
+	__u64 rate;	/* in bytes a second */
+	__u64 drawn;	/* in 1 / VL_WEIGHT_ONE bytes */
+	__u64 waited_ns;	/* from when frames and programs asked until their turns came, summed up */
+	__u64 now_ns;	/* CLOCK_MONOTONIC */
+};
+_Static_assert(sizeof(struct vl_budget_stats) == 40, "vl_budget_stats");
+_Static_assert(__builtin_offsetof(struct vl_budget_stats, budget) == 0, "vl_budget_stats.budget");
+_Static_assert(__builtin_offsetof(struct vl_budget_stats, rate) == 8, "vl_budget_stats.rate");
+_Static_assert(__builtin_offsetof(struct vl_budget_stats, drawn) == 16, "vl_budget_stats.drawn");
+_Static_assert(__builtin_offsetof(struct vl_budget_stats, waited_ns) == 24, "vl_budget_stats.waited_ns");
+_Static_assert(__builtin_offsetof(struct vl_budget_stats, now_ns) == 32, "vl_budget_stats.now_ns");
 
 #endif

@@ -10,6 +10,7 @@ static const struct nla_policy vl_policy[VL_OPTION_COUNT] = {
 	[VL_OPTION_HIGH] = { .type = NLA_BINARY, .len = VL_MOST_ENTRIES * sizeof(struct vl_entry) },
 	[VL_OPTION_LOW] = { .type = NLA_BINARY, .len = VL_MOST_ENTRIES * sizeof(struct vl_entry) },
 	[VL_OPTION_LANES] = NLA_POLICY_EXACT_LEN(VL_LANES * sizeof(struct vl_lane_options)),
+	[VL_OPTION_DRAWS] = { .type = NLA_BINARY, .len = VL_MOST_DRAWS * sizeof(struct vl_draw_options) },
 };
 
 static int vl_parse_table(struct vl_table *table, const struct nlattr *attribute, struct netlink_ext_ack *extack)
@@ -71,6 +72,18 @@ not_served:
 	return -EINVAL;
 }
 
+static int vl_verify_marking(const struct vl_lane_options *lanes, struct netlink_ext_ack *extack)
+{
+	int lane;
+
+	for (lane = 0; lane < VL_LANES; lane++)
+		if (lanes[lane].mark_max_bytes < lanes[lane].mark_min_bytes) {
+			NL_SET_ERR_MSG(extack, "vl: a lane's marking ends below where it begins");
+			return -EINVAL;
+		}
+	return 0;
+}
+
 int vl_parse(struct nlattr *options, struct vl_change *change, struct netlink_ext_ack *extack)
 {
 	struct nlattr *attributes[VL_OPTION_COUNT];
@@ -84,8 +97,8 @@ int vl_parse(struct nlattr *options, struct vl_change *change, struct netlink_ex
 	if (error)
 		return error;
 	for (i = VL_OPTION_UNSPEC + 1; i < VL_OPTION_COUNT; i++)
-		if (!attributes[i]) {
-			NL_SET_ERR_MSG(extack, "vl: an option is missing; all must be given");
+		if (!attributes[i] && i != VL_OPTION_DRAWS) {
+			NL_SET_ERR_MSG(extack, "vl: an option is missing; all but draws must be given");
 			return -EINVAL;
 		}
 	memcpy(config->lane_of_dscp, nla_data(attributes[VL_OPTION_DSCP]), VL_DSCPS);
@@ -93,7 +106,9 @@ int vl_parse(struct nlattr *options, struct vl_change *change, struct netlink_ex
 	error = vl_parse_port(config, attributes[VL_OPTION_PORT], extack) ?:
 		vl_parse_table(&arbiter->high, attributes[VL_OPTION_HIGH], extack) ?:
 		vl_parse_table(&arbiter->low, attributes[VL_OPTION_LOW], extack) ?:
-		vl_parse_lanes(config, arbiter, extack);
+		vl_parse_lanes(config, arbiter, extack) ?:
+		vl_verify_marking(change->lanes, extack) ?:
+		vl_draws_parse(attributes[VL_OPTION_DRAWS], &change->draws, extack);
 	arbiter->high_limit = config->port.high_limit;
 	arbiter->high_left = vl_high_allowance(arbiter);
 	return error;

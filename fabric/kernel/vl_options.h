@@ -9,6 +9,7 @@
 
 #include "vl_abi.h"
 #include "vl_arbiter.h"
+#include "vl_budget.h"
 
 struct vl_config {
 	struct vl_port_options port;
@@ -21,6 +22,7 @@ struct vl_change {
 	struct vl_config config;
 	struct vl_arbiter arbiter;
 	struct vl_lane_options lanes[VL_LANES];
+	struct vl_draws draws;		/* the caller's to keep or to put */
 };
 
 /* Reads all options. Returns 0 or a negative error, which `extack` then says in words. */

@@ -3,6 +3,7 @@
 #include <linux/math64.h>
 #include <net/pkt_sched.h>
 
+#include "vl_marking.h"
 #include "vl_port.h"
 
 /* Returns the lanes that can send at that moment, and tells those that lack room and when that may change. */
@@ -101,6 +102,8 @@ static void vl_start(struct vl_sched *q, u8 lane, u64 start_ns)
 	struct sk_buff *frame = vl_take_first(q, lane);
 	u64 arrival_ns;
 
+	vl_mark(q, lane, frame);
+	start_ns = vl_draw(&q->draws, frame->skb_iif, qdisc_pkt_len(frame), start_ns);
 	vl_occupy(q, qdisc_pkt_len(frame), start_ns);
 	arrival_ns = max(q->free_ns + q->config.port.delay_ns, q->last_arrival_ns);
 	q->last_arrival_ns = arrival_ns;

@@ -20,6 +20,7 @@ struct vl_lane {
 	u32 bytes;
 	u64 sent_bytes, sent_packets;
 	u64 dropped_bytes[VL_CAUSES], dropped_packets[VL_CAUSES];
+	u64 marked_bytes, marked_packets;
 	u64 stalls, stalled_ns, stalled_since_ns;
 };
 
@@ -27,6 +28,7 @@ struct vl_sched {
 	struct vl_config config;
 	struct vl_arbiter arbiter;
 	struct vl_link *link;
+	struct vl_draws draws;
 	struct vl_lane lanes[VL_LANES];
 	u32 waiting;		/* a bit for each lane with frames */
 	u64 free_ns;		/* when the last frame's last bit is sent, */

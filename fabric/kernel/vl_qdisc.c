@@ -6,8 +6,8 @@
  * arbitration (vl_arbiter.h). Sending takes exactly as long as the rate says, and the frame is delivered, whole, when
  * its last bit has been under way for the link's delay. A lane may send only while the input buffer at the other end
  * has room for the frame (vl_link.h), be it by credits or by PFC; lane 15 always may.
- * vl_enqueue.c has the frames that come, vl_port.c those that are sent, vl_options.c and vl_stats.c what is said over
- * netlink.
+ * vl_enqueue.c has the frames that come, vl_port.c those that are sent, vl_budget.c limits that ports share,
+ * vl_options.c and vl_stats.c what is said over netlink.
  */
 #include <linux/errno.h>
 #include <linux/module.h>
@@ -117,13 +117,14 @@ static bool vl_has_strays(const struct vl_sched *q)
 	return false;
 }
 
-static void vl_apply(struct Qdisc *sch, const struct vl_change *change)
+static void vl_apply(struct Qdisc *sch, struct vl_change *change)
 {
 	struct vl_sched *q = qdisc_priv(sch);
 
 	sch_tree_lock(sch);
 	q->config = change->config;
 	q->arbiter = change->arbiter;
+	swap(q->draws, change->draws);
 	vl_configure_link(q->link, &q->config, change->lanes);
 	if (vl_has_strays(q))
 		vl_purge(sch, VL_DROP_RESET);
@@ -143,6 +144,7 @@ static int vl_change(struct Qdisc *sch, struct nlattr *options, struct netlink_e
 	error = vl_parse(options, change, extack);
 	if (!error)
 		vl_apply(sch, change);
+	vl_draws_put(&change->draws);	/* Those of before. */
 	kfree(change);
 	return error;
 }
@@ -205,6 +207,7 @@ static void vl_destroy(struct Qdisc *sch)
 
 	if (q->link)
 		vl_link_end(q->link);
+	vl_draws_put(&q->draws);
 }
 
 static int vl_dump(struct Qdisc *sch, struct sk_buff *answer)
@@ -217,7 +220,8 @@ static int vl_dump(struct Qdisc *sch, struct sk_buff *answer)
 	    nla_put(answer, VL_OPTION_DSCP, VL_DSCPS, q->config.lane_of_dscp) ||
 	    nla_put(answer, VL_OPTION_HIGH, high->count * sizeof(struct vl_entry), high->entries) ||
 	    nla_put(answer, VL_OPTION_LOW, low->count * sizeof(struct vl_entry), low->entries) ||
-	    nla_put(answer, VL_OPTION_LANES, sizeof(q->link->options), q->link->options))
+	    nla_put(answer, VL_OPTION_LANES, sizeof(q->link->options), q->link->options) ||
+	    vl_draws_dump(&q->draws, answer))
 		return -1;
 	return nla_nest_end(answer, nest);
 }
@@ -244,9 +248,14 @@ static int __init vl_module_init(void)
 	if (error)
 		return error;
 	vl_frames_module_init();
-	error = register_qdisc(&vl_ops);
-	if (error)
-		vl_link_module_exit();
+	error = vl_budget_module_init();
+	if (!error) {
+		error = register_qdisc(&vl_ops);
+		if (!error)
+			return 0;
+		vl_budget_module_exit();
+	}
+	vl_link_module_exit();
 	return error;
 }
 
@@ -254,6 +263,7 @@ static void __exit vl_module_exit(void)
 {
 	unregister_qdisc(&vl_ops);
 	synchronize_net();
+	vl_budget_module_exit();
 	vl_link_module_exit();
 }
 

@@ -61,6 +61,8 @@ static void vl_fill_lane(const struct vl_sched *q, int number, u64 now_ns, struc
 		.used_bytes = buffer->used,
 		.buffered_bytes = buffer->buffered,
 		.most_buffered_bytes = buffer->most_buffered,
+		.marked_bytes = lane->marked_bytes,
+		.marked_packets = lane->marked_packets,
 	};
 	memcpy(stats->dropped_bytes, lane->dropped_bytes, sizeof(lane->dropped_bytes));
 	memcpy(stats->dropped_packets, lane->dropped_packets, sizeof(lane->dropped_packets));

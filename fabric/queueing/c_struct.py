@@ -129,7 +129,7 @@ class Numbering:
         return "\n".join([f"enum {self.name} {{", *first, *named, count, "};"])
 
 
-def definition(name: str, value: int, says: str) -> str:
+def definition(name: str, value: int | str, says: str) -> str:
     """Return a constant in C."""
     return f"#define {name} {value}{_comment(says)}"
 

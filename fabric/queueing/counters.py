@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from fabric.queueing import marking_filter
 from fabric.queueing.htb import _FIRST_LANE, _MAX_LANES
 from fabric.queueing.vl_samples import VlReader, VlSample
 from fabric.world import netlink
@@ -15,21 +17,42 @@ from fabric.world import netlink
 # Where the fields of a queue's counters are within its message, found once a layout.
 _TCMSG_START = netlink.HEADER.size
 _ATTRIBUTES_START = _TCMSG_START + 20
-_STATS2, _BASIC, _QUEUE = 7, 1, 3
+_KIND, _STATS2, _BASIC, _QUEUE, _APP = 1, 7, 1, 3, 4
+_MARKS = "marks"
 COUNTERS = np.dtype(
-    [("sent_bytes", "<u8"), ("sent_packets", "<u4"), ("qlen", "<u4"), ("backlog_bytes", "<u4"), ("drops", "<u4")]
+    [
+        ("sent_bytes", "<u8"),
+        ("sent_packets", "<u4"),
+        ("qlen", "<u4"),
+        ("backlog_bytes", "<u4"),
+        ("drops", "<u4"),
+        ("marks", "<u4"),
+    ]
 )
-"""Counters of a lane's queue: cumulative bytes and packets sent, packets and bytes waiting, cumulative drops."""
+"""Counters of a lane's queue: bytes and packets sent, packets and bytes waiting, packets dropped and marked (ECN). All
+but those that wait are cumulative."""
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where, in a dump of one length, each lane queue's message begins and where in it the counters are."""
+    """Where, in a dump of one length, each lane queue's message begins and where in it the counters are; ``marking``:
+    which of the queues mark, and count that."""
 
     keys: list[tuple[int, int]]
     identities: npt.NDArray[np.intp]
     expected: npt.NDArray[np.uint8]
     fields: dict[str, npt.NDArray[np.intp]]
+    marking: npt.NDArray[np.intp]
+
+    @cached_property
+    def interfaces(self) -> npt.NDArray[np.intp]:
+        """The interface index of each queue."""
+        return np.array([index for index, _ in self.keys], dtype=np.intp)
+
+    @cached_property
+    def minors(self) -> npt.NDArray[np.intp]:
+        """The minor number of each queue's class."""
+        return np.array([_FIRST_LANE + lane for _, lane in self.keys], dtype=np.intp)
 
 
 @dataclass(frozen=True)
@@ -50,6 +73,7 @@ class QueueReader:
 
     def __init__(self) -> None:
         self._layout: _Layout | None = None
+        self._marks: marking_filter.Marks | None = None
         self._length = -1
         self._vl = VlReader()
 
@@ -68,9 +92,13 @@ class QueueReader:
                 return QueueSample(found.keys, _counters(found), found)
             layout = self._layout = _find_layout(dump)
             self._length = len(dump)
+            self._marks = marking_filter.marks()
         counters = np.zeros(len(layout.keys), COUNTERS)
         for name, places in layout.fields.items():
-            counters[name] = data[places].view(COUNTERS[name])[:, 0]
+            rows = layout.marking if name == _MARKS else slice(None)
+            counters[name][rows] = data[places].view(COUNTERS[name])[:, 0]
+        if self._marks is not None:
+            counters[_MARKS] = self._marks.of(layout.interfaces, layout.minors)
         return QueueSample(layout.keys, counters)
 
 
@@ -79,13 +107,15 @@ def _counters(sample: VlSample) -> npt.NDArray[np.void]:
     for name in ("sent_bytes", "sent_packets", "backlog_bytes"):
         counters[name] = sample.lanes[name]
     counters["qlen"] = sample.lanes["backlog_packets"]
+    counters["marks"] = sample.lanes["marked_packets"]
     counters["drops"] = sample.lanes["dropped_packets"].sum(axis=1)
     return counters
 
 
 def _find_layout(dump: bytes) -> _Layout:
     keys = []
-    starts = []
+    starts: list[int] = []
+    marking: list[int] = []
     fields: dict[str, list[int]] = {name: [] for name in COUNTERS.names or ()}
     offset = 0
     while offset + netlink.HEADER.size <= len(dump):
@@ -95,7 +125,10 @@ def _find_layout(dump: bytes) -> _Layout:
         if 1 <= lane <= _MAX_LANES and handle & 0xFFFF == 0:
             keys.append((index, lane))
             starts.append(offset)
-            for name, place in _counter_places(dump, offset, length).items():
+            found = _counter_places(dump, offset, length)
+            if _MARKS in found:
+                marking.append(len(starts) - 1)
+            for name, place in found.items():
                 fields[name].append(place)
         offset += (length + 3) & ~3
     # Length, interface and handle of each message: if these bytes are as before, so is everything's place.
@@ -105,7 +138,8 @@ def _find_layout(dump: bytes) -> _Layout:
         name: np.array(found, dtype=np.intp)[:, None] + np.arange(COUNTERS[name].itemsize)
         for name, found in fields.items()
     }
-    return _Layout(keys, identities, np.frombuffer(dump, dtype=np.uint8)[identities], places)
+    expected = np.frombuffer(dump, dtype=np.uint8)[identities]
+    return _Layout(keys, identities, expected, places, np.array(marking, dtype=np.intp))
 
 
 def _counter_places(dump: bytes, start: int, length: int) -> dict[str, int]:
@@ -113,7 +147,10 @@ def _counter_places(dump: bytes, start: int, length: int) -> dict[str, int]:
     end = stats + struct.unpack_from("=H", dump, stats - 4)[0] - 4
     basic = netlink.attribute_at(dump, stats, end, _BASIC)
     queue = netlink.attribute_at(dump, stats, end, _QUEUE)
+    kind = netlink.attribute_at(dump, start + _ATTRIBUTES_START, start + length, _KIND)
+    marks = {} if dump[kind : kind + 4] != b"red\0" else {_MARKS: netlink.attribute_at(dump, stats, end, _APP) + 12}
     return {
+        **marks,
         "sent_bytes": basic,
         "sent_packets": basic + 8,
         "qlen": queue,

@@ -6,7 +6,8 @@
     1:    htb                        unclassified packets: the lane of service level "other"
     1:1   class  rate = the link's
     1:11  class  rate = share, ceiling    11: bfifo, limit in bytes      lane number 1
-    1:12  class  ...                      12: bfifo                      lane number 2
+    1:12  class  ...                      12: red                        lane number 2, with marking; bfifo where the
+                                                                         kernel has no RED and the filter marks
 
 A filter (:mod:`fabric.queueing.classifier`) puts packets into lanes: with a control lane, TCP segments without data and
 ICMP go there first, so that the data of one lane cannot starve the acknowledgements of another; then the DSCP decides.
@@ -22,10 +23,12 @@ from dataclasses import dataclass, replace
 
 from fabric.model.lanes import Lane, LanePlan, ServiceLevel
 from fabric.model.network import ETHERNET_HEADER_BYTES
-from fabric.queueing import vl
+from fabric.queueing import marking_filter, red, vl
 from fabric.queueing.classifier import classifier
 from fabric.queueing.lossless import vl_port
+from fabric.queueing.marking_filter import Entry
 from fabric.world import netlink
+from fabric.world.engines import current_engine
 from fabric.world.netlink import HtbRates, Request
 
 _LINK_CLASS = 0x1
@@ -39,7 +42,7 @@ BURST_FRAMES = 2
 @dataclass(frozen=True)
 class ShapedPort:
     """What a port's tree is made from. ``slack_s``: how late timers may be without the link losing rate; ``is_host``:
-    what it sends is a host's own."""
+    what it sends is a host's own; ``draws``: budgets that frames take of, in lossless queueing only."""
 
     interface: str
     index: int
@@ -48,6 +51,7 @@ class ShapedPort:
     slack_s: float = 0.0
     delay_ns: int = 0
     is_host: bool = False
+    draws: tuple[vl.DrawOptions, ...] = ()
 
     def jitter_ns(self, plan: LanePlan) -> int:
         """Return how long a frame waits here at most, at random, before it comes into a queue."""
@@ -71,17 +75,22 @@ class ShapedPort:
 def install_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
     """Return what builds a port's tree from nothing."""
     if plan.queueing.is_lossless:
-        return [vl.install(port.index, port.interface, _lossless_port(port, plan))]
+        return [vl.install(port.index, port.interface, _lossless_port(port, plan), port.draws)]
     default = _minor(plan.lane_of(ServiceLevel.OTHER))
-    fifos = [
-        netlink.byte_fifo(port.index, port.interface, _minor(lane), _minor(lane), lane.limit_bytes)
-        for lane in plan.lanes
-    ]
+    fifos = [_queue(port, lane) for lane in plan.lanes]
     return [*_roots(port, plan, default), *rate_requests(port, plan), *fifos, *_filter_requests(port, plan)]
 
 
+def _queue(port: ShapedPort, lane: Lane) -> Request:
+    """Return what makes a lane's queue: one that marks, where a switch's lane has a marking."""
+    if lane.marking is None or port.is_host or not red.is_there(current_engine()):
+        return netlink.byte_fifo(port.index, port.interface, _minor(lane), _minor(lane), lane.limit_bytes)
+    return red.queue(port.index, port.interface, _minor(lane), lane.limit_bytes, lane.marking)
+
+
 def _lossless_port(port: ShapedPort, plan: LanePlan) -> vl.Port:
-    return replace(vl_port(plan, port.rate_bps, port.delay_ns), jitter_ns=port.jitter_ns(plan))
+    made = vl_port(plan, port.rate_bps, port.delay_ns, marks=not port.is_host)
+    return replace(made, jitter_ns=port.jitter_ns(plan))
 
 
 def _roots(port: ShapedPort, plan: LanePlan, default_minor: int) -> list[Request]:
@@ -97,7 +106,7 @@ def _roots(port: ShapedPort, plan: LanePlan, default_minor: int) -> list[Request
 def rate_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
     """Return what gives a port's tree another rate; what waits in it stays, and what it holds of an input buffer."""
     if plan.queueing.is_lossless:
-        return [vl.change(port.index, port.interface, _lossless_port(port, plan))]
+        return [vl.change(port.index, port.interface, _lossless_port(port, plan), port.draws)]
     rate = port.rate_bps / 8
     link = HtbRates(rate, rate, port.burst_bytes, port.frame_bytes, 0)
     classes = [netlink.htb_class(port.index, port.interface, _LINK_CLASS, 0, link)]
@@ -128,13 +137,38 @@ def _lane_class(port: ShapedPort, lane: Lane, plan: LanePlan) -> Request:
 
 
 def _filter_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
-    """Return the filter that puts packets into lanes; none where all go to the default."""
+    """Return the filter that puts packets into lanes, and may mark them; none where all go to the default."""
+    if _filter_marks(plan) and not port.is_host:
+        return [marking_filter.request(port.index, port.interface)]
     default = plan.lane_of(ServiceLevel.OTHER)
     classes = {level.tos: _class(lane) for lane in plan.lanes if lane != default for level in lane.levels}
     control = None if plan.control is None else _class(plan.control)
     if not classes and control is None:
         return []
     return [netlink.bpf_filter(port.index, port.interface, classifier(control, classes))]
+
+
+def _filter_marks(plan: LanePlan) -> bool:
+    """Whether it is the filter of ports that marks, since the kernel has no queue that does."""
+    marks = any(lane.marking is not None for lane in plan.lanes)
+    return marks and not plan.queueing.is_lossless and not red.is_there(current_engine())
+
+
+def provide(plan: LanePlan) -> None:
+    """Make known to the kernel what the trees of a plan need. Raises EmulationError."""
+    if not _filter_marks(plan):
+        return
+    default = plan.lane_of(ServiceLevel.OTHER)
+    lanes = {level.tos: lane for lane in plan.lanes for level in lane.levels}
+    places = [*range(0, marking_filter.CONTROL, 4)]
+    entries = {place: _entry(lanes.get(place, default)) for place in places}
+    if plan.control is not None:
+        entries[marking_filter.CONTROL] = Entry(_class(plan.control))
+    marking_filter.provide(entries)
+
+
+def _entry(lane: Lane) -> Entry:
+    return Entry(_class(lane), lane.marking)
 
 
 def _class(lane: Lane) -> int:

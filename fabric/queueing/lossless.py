@@ -80,13 +80,13 @@ def lane_names(plan: LanePlan) -> dict[int, str]:
     return {vl_number(lane): lane.name for lane in plan.lanes}
 
 
-def vl_port(plan: LanePlan, rate_bps: int, delay_ns: int) -> vl.Port:
-    """Return the port of a link under a lossless plan."""
+def vl_port(plan: LanePlan, rate_bps: int, delay_ns: int, *, marks: bool = False) -> vl.Port:
+    """Return the port of a link under a lossless plan; ``marks``: it is a switch's."""
     control = plan.control
     lane_of_dscp = {level.dscp: vl_number(lane) for lane in plan.lanes for level in lane.levels}
     return vl.Port(
         rate_bps=rate_bps,
-        buffers={vl_number(lane): _buffer(plan, lane) for lane in plan.lanes},
+        buffers={vl_number(lane): _buffer(plan, lane, marks) for lane in plan.lanes},
         flow_control=vl.FlowControl[plan.flow_control.name],
         low=[vl.Entry(vl_number(lane), weight) for lane, weight in weights(plan).items()],
         high=[] if control is None else [vl.Entry(vl_number(control), 1)],
@@ -106,12 +106,14 @@ def weights(plan: LanePlan) -> dict[Lane, int]:
     return {lane: round(_MOST_WEIGHT * lane.share / largest) for lane in lanes}
 
 
-def _buffer(plan: LanePlan, lane: Lane) -> vl.LaneBuffer:
+def _buffer(plan: LanePlan, lane: Lane, marks: bool) -> vl.LaneBuffer:
     if lane.buffer is None:
         return vl.LaneBuffer()
-    if plan.flow_control is FlowControl.CREDIT:
-        return vl.LaneBuffer(credit_bytes=lane.buffer.credits)
-    return vl.LaneBuffer(xoff_bytes=lane.buffer.xoff, xon_bytes=lane.buffer.xon, headroom_bytes=lane.buffer.headroom)
+    made = vl.LaneBuffer(credit_bytes=lane.buffer.credits)
+    if plan.flow_control is FlowControl.PFC:
+        sizes = lane.buffer
+        made = vl.LaneBuffer(xoff_bytes=sizes.xoff, xon_bytes=sizes.xon, headroom_bytes=sizes.headroom)
+    return made.marked(lane.marking) if marks and lane.marking is not None else made
 
 
 # What a fabric's links need ------------------------------------------------------------------------------------------

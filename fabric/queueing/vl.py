@@ -19,6 +19,7 @@ from fabric.queueing.vl_abi import (
     VERSION,
     WEIGHT_BYTES,
     Cause,
+    DrawOptions,
     Entry,
     FlowControl,
     LaneBuffer,
@@ -38,6 +39,7 @@ __all__ = [
     "VERSION",
     "WEIGHT_BYTES",
     "Cause",
+    "DrawOptions",
     "Entry",
     "FlowControl",
     "LaneBuffer",
@@ -93,22 +95,25 @@ class Port:
         return frozenset([self.default_lane, *self.lane_of_dscp.values(), *control])
 
 
-def install(index: int, interface: str, port: Port) -> Request:
-    """Make ``vl`` the root qdisc of an interface in place of what is there. Raises UsageError naming what is wrong."""
+def install(index: int, interface: str, port: Port, draws: Sequence[DrawOptions] = ()) -> Request:
+    """Make ``vl`` the root qdisc of an interface in place of what is there. Raises UsageError naming what is wrong.
+
+    ``draws``: the budgets that frames take of before they are sent (:mod:`fabric.queueing.budgets`).
+    """
     flags = netlink.NLM_F_CREATE | netlink.NLM_F_REPLACE
-    body = netlink.traffic_control(index, HANDLE, netlink.TC_H_ROOT, 0, "vl", options(port))
+    body = netlink.traffic_control(index, HANDLE, netlink.TC_H_ROOT, 0, "vl", options(port, draws))
     return Request(netlink.RTM_NEWQDISC, flags, body, f"making {interface} a port with virtual lanes (module sch_vl)")
 
 
-def change(index: int, interface: str, port: Port) -> Request:
+def change(index: int, interface: str, port: Port, draws: Sequence[DrawOptions] = ()) -> Request:
     """Change the options of an interface's ``vl``; what waits goes on waiting if it still can."""
-    body = netlink.traffic_control(index, HANDLE, netlink.TC_H_ROOT, 0, "vl", options(port))
+    body = netlink.traffic_control(index, HANDLE, netlink.TC_H_ROOT, 0, "vl", options(port, draws))
     return Request(netlink.RTM_NEWQDISC, 0, body, f"changing the virtual lanes of {interface}")
 
 
-def options(port: Port) -> bytes:
+def options(port: Port, draws: Sequence[DrawOptions] = ()) -> bytes:
     """Return TCA_OPTIONS' payload. Raises UsageError naming what is wrong."""
-    if faults := list(_faults(port)):
+    if faults := [*_faults(port), *_draw_faults(draws)]:
         raise UsageError(f"virtual lanes: {'; '.join(faults)}")
     payloads = {
         Option.PORT: vl_abi.PORT_OPTIONS.pack(_port_options(port)),
@@ -116,6 +121,7 @@ def options(port: Port) -> bytes:
         Option.HIGH: _table(port.high),
         Option.LOW: _table(port.low),
         Option.LANES: _buffers(port.buffers),
+        Option.DRAWS: b"".join(map(vl_abi.DRAW_OPTIONS.pack, draws)),
     }
     return b"".join(netlink.attribute(option, payload) for option, payload in payloads.items())
 
@@ -168,6 +174,17 @@ def _table_faults(port: Port) -> Iterator[str]:
                 yield f"lane {entry.lane} has weight {entry.weight}; weights are 1 to {_MOST_WEIGHT}"
 
 
+def _draw_faults(draws: Sequence[DrawOptions]) -> Iterator[str]:
+    if len(draws) > vl_abi.MOST_DRAWS:
+        yield f"{len(draws)} draws exceed {vl_abi.MOST_DRAWS}, the most of a port"
+    for draw in draws:
+        if not 0 < draw.rate <= vl_abi.MOST_BUDGET:
+            yield f"budget {draw.budget}: rate {draw.rate} B/s must be between 1 and {vl_abi.MOST_BUDGET}"
+        if not 0 < draw.weight <= vl_abi.MOST_DRAW_WEIGHT:
+            most = vl_abi.MOST_DRAW_WEIGHT
+            yield f"budget {draw.budget}: weight {draw.weight} must be between 1 and {most} thousandths"
+
+
 def _lane_faults(port: Port, lane: int) -> Iterator[str]:
     if not 0 <= lane <= MANAGEMENT_LANE:
         yield f"lane {lane} does not exist; lanes are 0 to {MANAGEMENT_LANE}"
@@ -176,6 +193,10 @@ def _lane_faults(port: Port, lane: int) -> Iterator[str]:
     sizes = (buffer.limit_bytes, buffer.credit_bytes, buffer.xoff_bytes, buffer.xon_bytes, buffer.headroom_bytes)
     if not all(0 <= size <= _MOST_BYTES for size in sizes):
         yield f"lane {lane}: sizes must be between 0 and {_MOST_BYTES} bytes, not {sizes}"
+    if not 0 <= buffer.mark_min_bytes <= buffer.mark_max_bytes <= _MOST_BYTES:
+        yield f"lane {lane}: marking from {buffer.mark_min_bytes} to {buffer.mark_max_bytes} B must be a rising range"
+    if not 0 <= buffer.mark_probability < 2**32:
+        yield f"lane {lane}: mark_probability {buffer.mark_probability} must be between 0 and 2^32 - 1"
     if port.flow_control is FlowControl.LOSSY and not buffer.limit_bytes:
         yield f"lane {lane}: limit_bytes must be above 0"
     if lane == MANAGEMENT_LANE:

@@ -7,16 +7,17 @@ here changes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Annotated
 
+from fabric.model.marking import Marking
 from fabric.queueing.c_struct import U8, U16, U32, U64, Layout, Numbering, definition
 
 HEADER = Path(__file__).resolve().parents[1] / "kernel" / "vl_abi.h"
 
-VERSION = 2
+VERSION = 3
 LANES = 16
 MANAGEMENT_LANE = 15
 DSCPS = 64
@@ -25,6 +26,12 @@ NO_LANE = 255
 WEIGHT_BYTES = 64
 HIGH_LIMIT_BYTES = 4096
 HIGH_UNLIMITED = 255
+MOST_DRAWS = 24
+WEIGHT_ONE = 1000
+MOST_DRAW_WEIGHT = 100 * WEIGHT_ONE
+MOST_BUDGET = 10**15
+RESERVED_PIECE_BYTES = 65536
+BUDGETS_FILE = "vl_budgets"
 
 
 class FlowControl(Enum):
@@ -43,6 +50,7 @@ class Option(IntEnum):
     HIGH = 3
     LOW = 4
     LANES = 5
+    DRAWS = 6
 
 
 class Cause(IntEnum):
@@ -82,14 +90,23 @@ class Entry:
 @dataclass(frozen=True)
 class LaneBuffer:
     """A lane's room. ``limit_bytes``: what may wait in the port (LOSSY). The rest is of the other end's input buffer:
-    its size (CREDIT), or when the lane is stopped, goes on, and how much fits in after it was stopped (PFC)."""
+    its size (CREDIT), or when the lane is stopped, goes on, and how much fits in after it was stopped (PFC).
+
+    ``mark_...``: ECN by what waits behind a frame that is being sent. Without ``mark_max_bytes`` nothing is marked."""
 
     limit_bytes: Annotated[int, U32, "VL_LOSSY: what may wait in this port"] = 0
     credit_bytes: Annotated[int, U32, "VL_CREDIT: the other end's input buffer"] = 0
     xoff_bytes: Annotated[int, U32, "VL_PFC: above this in the other end's input buffer the lane is stopped,"] = 0
     xon_bytes: Annotated[int, U32, "at this it goes on,"] = 0
     headroom_bytes: Annotated[int, U32, "and so much above xoff_bytes there is room for."] = 0
-    reserved: Annotated[int, U32] = 0
+    mark_min_bytes: Annotated[int, U32, "a frame that leaves more than this behind in its lane may be marked,"] = 0
+    mark_max_bytes: Annotated[int, U32, "above this it is (0: none is),"] = 0
+    mark_probability: Annotated[int, U32, "and at this by so much of 2^32; in between linearly"] = 0
+
+    def marked(self, marking: Marking) -> LaneBuffer:
+        """Return the same with frames marked."""
+        probability = min(round(marking.pmax * 2**32), 2**32 - 1)
+        return replace(self, mark_min_bytes=marking.kmin, mark_max_bytes=marking.kmax, mark_probability=probability)
 
 
 @dataclass(frozen=True)
@@ -115,7 +132,8 @@ class LaneStats:
     ``sent``: delivered to the other end. ``stalls``: how often the frame in front found no room at the other end;
     ``stalled_ns``: how long the link was free, a frame waited and there was no room; ``stalled_since_ns``: since when
     there has been none, 0 if there is. Of the other end's input buffer: ``buffer_bytes`` is its size, ``used_bytes``
-    what of it is taken as far as this end knows, ``buffered_bytes`` what is in it.
+    what of it is taken as far as this end knows, ``buffered_bytes`` what is in it. ``marked``: frames that this port
+    marked, those not yet marked by another.
     """
 
     lane: Annotated[int, U32]
@@ -132,6 +150,8 @@ class LaneStats:
     used_bytes: Annotated[int, U64, "what is taken of it, as far as this end knows,"]
     buffered_bytes: Annotated[int, U64, "what is in it"]
     most_buffered_bytes: Annotated[int, U64]
+    marked_bytes: Annotated[int, U64, "by this port"]
+    marked_packets: Annotated[int, U64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,13 +165,48 @@ class Wait:
     bytes: Annotated[int, U64]
 
 
+@dataclass(frozen=True)
+class DrawOptions:
+    """A budget that a port's frames draw on, by its number; it comes into being with the first port that names it.
+
+    A frame takes ``weight`` thousandths of its size from it, if it came in by ``input_index`` (0: whatever it came by).
+    """
+
+    budget: Annotated[int, U64, "its number, the same in all network namespaces"]
+    rate: Annotated[int, U64, "in bytes a second, of the budget as a whole"]
+    input_index: Annotated[int, U32, "draws only what came in by this interface, 0: everything"]
+    weight: Annotated[int, U32, "what a byte takes, in 1 / VL_WEIGHT_ONE bytes"]
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """What a program writes to take bytes of a budget; it waits until they have been given."""
+
+    budget: Annotated[int, U64]
+    bytes: Annotated[int, U64]
+
+
+@dataclass(frozen=True)
+class BudgetStats:
+    """A budget at ``now_ns``. ``drawn`` is cumulative, in 1 / 1000 bytes, as is how long those who drew had waited."""
+
+    budget: Annotated[int, U64]
+    rate: Annotated[int, U64, "in bytes a second"]
+    drawn: Annotated[int, U64, "in 1 / VL_WEIGHT_ONE bytes"]
+    waited_ns: Annotated[int, U64, "from when frames and programs asked until their turns came, summed up"]
+    now_ns: Annotated[int, U64, "CLOCK_MONOTONIC"]
+
+
 PORT_OPTIONS = Layout("vl_port_options", PortOptions)
 ENTRY = Layout("vl_entry", Entry)
 LANE_OPTIONS = Layout("vl_lane_options", LaneBuffer)
 PORT_STATS = Layout("vl_port_stats", PortHead)
 LANE_STATS = Layout("vl_lane_stats", LaneStats)
 WAIT = Layout("vl_wait", Wait)
-LAYOUTS = (PORT_OPTIONS, ENTRY, LANE_OPTIONS, PORT_STATS, LANE_STATS, WAIT)
+DRAW_OPTIONS = Layout("vl_draw_options", DrawOptions)
+RESERVATION = Layout("vl_reservation", Reservation)
+BUDGET_STATS = Layout("vl_budget_stats", BudgetStats)
+LAYOUTS = (PORT_OPTIONS, ENTRY, LANE_OPTIONS, PORT_STATS, LANE_STATS, WAIT, DRAW_OPTIONS, RESERVATION, BUDGET_STATS)
 
 _CONSTANTS = (
     ("VL_VERSION", VERSION, ""),
@@ -163,6 +218,12 @@ _CONSTANTS = (
     ("VL_WEIGHT_BYTES", WEIGHT_BYTES, ""),
     ("VL_HIGH_LIMIT_BYTES", HIGH_LIMIT_BYTES, ""),
     ("VL_HIGH_UNLIMITED", HIGH_UNLIMITED, ""),
+    ("VL_MOST_DRAWS", MOST_DRAWS, "budgets that a port draws on"),
+    ("VL_WEIGHT_ONE", WEIGHT_ONE, "the weight with which a byte takes a byte"),
+    ("VL_MOST_DRAW_WEIGHT", MOST_DRAW_WEIGHT, ""),
+    ("VL_MOST_BUDGET", f"{MOST_BUDGET}ULL", "in bytes a second"),
+    ("VL_RESERVED_PIECE", RESERVED_PIECE_BYTES, "bytes that a program takes in one turn"),
+    ("VL_BUDGETS_FILE", f'"{BUDGETS_FILE}"', "in /proc: write a vl_reservation, read a vl_budget_stats for each"),
 )
 _MODES = Numbering(
     "vl_mode",
@@ -185,6 +246,7 @@ _OPTIONS = Numbering(
         Option.DSCP: "__u8[VL_DSCPS]: the lane of each DSCP",
         Option.HIGH: "struct vl_entry[]: the tables of arbitration",
         Option.LANES: "struct vl_lane_options[VL_LANES]",
+        Option.DRAWS: "struct vl_draw_options[]; may be left out",
     },
     first_name="VL_OPTION_UNSPEC",
 )
@@ -219,6 +281,8 @@ def header() -> str:
         "/* TCA_STATS_APP: a vl_port_stats, vl_lane_stats for each lane in use, then vl_waits. */\n"
         + PORT_STATS.declaration(),
         *(layout.declaration() for layout in (LANE_STATS, WAIT)),
+        "/* Budgets: limits that several ports, and programs, share. */\n" + DRAW_OPTIONS.declaration(),
+        *(layout.declaration() for layout in (RESERVATION, BUDGET_STATS)),
         "#endif\n",
     ]
     return "\n\n".join(parts)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric.emulation.openvswitch import OpenVSwitch
+from fabric.emulation.openvswitch import Bridge, OpenVSwitch
 from fabric.queueing import vl
 from fabric.world import modules, netlink, netns
 from fabric.world.datapath import Datapath
@@ -100,11 +100,11 @@ class Lab:
         self.ports[name] = port
         self.socket_of(end.node).send([vl.install(end.index, name, port)])
 
-    def change(self, name: str, port: vl.Port) -> None:
+    def change(self, name: str, port: vl.Port, *draws: vl.DrawOptions) -> None:
         """Change the options of an interface's qdisc."""
         end = self.interfaces[name]
         self.ports[name] = port
-        self.socket_of(end.node).send([vl.change(end.index, name, port)])
+        self.socket_of(end.node).send([vl.change(end.index, name, port, draws)])
 
     def set_up(self, name: str, up: bool) -> None:
         """Set an interface up or down."""
@@ -179,26 +179,13 @@ class Lab:
         """
         ovs = OpenVSwitch(Path("/run/ovs"), Path("/run/ovs"), Datapath.KERNEL)
         ovs.start()
-        commands = ["--id=@noop", "create", "QoS", "type=linux-noop"]
-        for bridge in rules:
-            commands += ["--", "add-br", bridge, "--", "set", "Bridge", bridge, "fail_mode=secure"]
-            for end in self.interfaces.values():
-                if end.node == bridge:
-                    commands += [
-                        "--",
-                        "add-port",
-                        bridge,
-                        end.name,
-                        "--",
-                        "set",
-                        "Port",
-                        end.name,
-                        "qos=@noop",
-                        "--",
-                        "set",
-                    ]
-                    commands += ["Interface", end.name, f"ofport_request={end.index - 999}", f"mtu_request={MTU_BYTES}"]
-        ovs.transact(*commands)
+        ends = self.interfaces.values()
+        ovs.add_bridges(
+            [
+                Bridge(bridge, {end.name: end.index - 999 for end in ends if end.node == bridge}, MTU_BYTES)
+                for bridge in rules
+            ]
+        )
         numbers = {end.name: end.index - 999 for end in self.interfaces.values()}
         for bridge, lines in rules.items():
             self.set_rules(bridge, [line.format_map(numbers) for line in lines])

@@ -36,7 +36,7 @@ def told_by_tc(*interfaces: str) -> Values:
     for item in TOLD_BY_TC:
         if item["kind"] == "bfifo" and item["dev"] in interfaces:
             key = INDICES[item["dev"]], int(item["handle"].rstrip(":"), 16) - 0x10
-            found[key] = tuple(item[name] for name in ("bytes", "packets", "qlen", "backlog", "drops"))
+            found[key] = (*(item[name] for name in ("bytes", "packets", "qlen", "backlog", "drops")), 0)
     return found
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabric.errors import EmulationError, UsageError
-from fabric.queueing import vl
+from fabric.model.marking import Marking
+from fabric.queueing import budgets, vl
 from fabric.queueing.vl import Cause, Entry, FlowControl, LaneBuffer, Port
 from fabric.world import netlink
 
@@ -25,13 +26,16 @@ def test_options_are_laid_out_as_the_kernel_reads_them() -> None:
         return_ns=6,
         jitter_ns=7,
     )
-    port = replace(port, buffers={0: LaneBuffer(1, 2, 4, 3, 5), 1: LaneBuffer(credit_bytes=9)})
-    found = dict(netlink.attributes_of(vl.options(port), 0))
-    assert found[1] == struct.pack("=IBBBxQQQQ", 2, 1, 15, 255, 10**9, 5, 6, 7)
+    marking = Marking(kmin=6, kmax=7, pmax=0.5)
+    port = replace(port, buffers={0: LaneBuffer(1, 2, 4, 3, 5).marked(marking), 1: LaneBuffer(credit_bytes=9)})
+    draws = [budgets.draw(77, 5000, 0.25, 6), budgets.draw(78, 6000)]
+    found = dict(netlink.attributes_of(vl.options(port, draws), 0))
+    assert found[6] == struct.pack("=QQIIQQII", 77, 5000, 6, 250, 78, 6000, 0, 1000)
+    assert found[1] == struct.pack("=IBBBxQQQQ", 3, 1, 15, 255, 10**9, 5, 6, 7)
     assert found[2] == bytes(8) + b"\1" + bytes(55)
     assert (found[3], found[4]) == (b"", bytes([0, 3, 1, 255]))
-    assert len(found[5]) == 16 * 24
-    assert found[5][:48] == struct.pack("=12I", 1, 2, 4, 3, 5, 0, 0, 9, 0, 0, 0, 0)
+    assert len(found[5]) == 16 * 32
+    assert found[5][:64] == struct.pack("=16I", 1, 2, 4, 3, 5, 6, 7, 2**31, 0, 9, 0, 0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +58,7 @@ def test_options_are_laid_out_as_the_kernel_reads_them() -> None:
             {"buffers": {0: LaneBuffer(xoff_bytes=1, xon_bytes=2)}, "flow_control": FlowControl.PFC},
             r"xon_bytes 2 must not be above xoff_bytes 1",
         ),
+        ({"buffers": {0: LaneBuffer(credit_bytes=1, mark_min_bytes=2)}}, r"marking from 2 to 0 B must be a rising"),
         ({"buffers": {0: LaneBuffer(credit_bytes=2**31)}}, r"sizes must be between 0 and 2147483647"),
     ],
 )
@@ -64,13 +69,26 @@ def test_options_that_cannot_work_are_refused_with_the_value_and_the_limit(
         vl.options(replace(PORT, **changes))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("draws", "words"),
+    [
+        ([budgets.draw(7, 0)], "budget 7: rate 0 B/s must be between 1 and"),
+        ([budgets.draw(7, 1, 0.0001)], "budget 7: weight 0 must be between 1 and 100000 thousandths"),
+        ([budgets.draw(7, 1)] * 25, "25 draws exceed 24"),
+    ],
+)
+def test_draws_that_cannot_be_are_refused(draws: list[vl.DrawOptions], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        vl.options(PORT, draws)
+
+
 def test_the_management_lane_needs_neither_an_entry_nor_credits() -> None:
     vl.options(replace(PORT, control_lane=vl.MANAGEMENT_LANE, lane_of_dscp={48: vl.MANAGEMENT_LANE}))
 
 
-def answer(*, version: int = 2, waits: int = 2, all_waits: int = 2) -> bytes:
+def answer(*, version: int = 3, waits: int = 2, all_waits: int = 2) -> bytes:
     port = struct.pack("=8IQQ", version, 7, 8, 2, waits, all_waits, 2, 3, 4, 5)
-    lanes = b"".join(struct.pack("=II22Q", lane, *range(100 * lane, 100 * lane + 23)) for lane in (1, 15))
+    lanes = b"".join(struct.pack("=II24Q", lane, *range(100 * lane, 100 * lane + 25)) for lane in (1, 15))
     held = [struct.pack("=IBBHQ", 70 + i, i, 1, 0, 1000 * i) for i in range(waits)]
     return port + lanes + b"".join(held)
 
@@ -86,13 +104,14 @@ def test_statistics_are_read_field_by_field() -> None:
     assert lane.dropped_packets == tuple(110 + cause for cause in Cause)
     assert (lane.stalls, lane.stalled_ns, lane.stalled_since_ns, lane.buffer_bytes) == (116, 117, 118, 119)
     assert (lane.used_bytes, lane.buffered_bytes, lane.most_buffered_bytes) == (120, 121, 122)
+    assert (lane.marked_bytes, lane.marked_packets) == (123, 124)
     assert found.waits == tuple(vl.Wait(input_index=70 + i, input_lane=i, lane=1, bytes=1000 * i) for i in range(2))
     assert found.dropped_bytes(Cause.LIMIT) == 104 + 1504
 
 
 def test_a_module_of_another_version_is_not_believed() -> None:
-    with pytest.raises(EmulationError, match="speaks version 3, this program 2"):
-        vl.parse(answer(version=3))
+    with pytest.raises(EmulationError, match="speaks version 2, this program 3"):
+        vl.parse(answer(version=2))
 
 
 def test_waits_that_are_missing_from_an_answer_are_not_ignored() -> None:

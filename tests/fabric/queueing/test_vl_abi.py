@@ -29,7 +29,7 @@ def in_c(expressions: list[str], place: Path) -> list[int]:
     (place / "layout.c").write_text(program)
     command = ["gcc", "-I", str(vl_abi.HEADER.parent), "-o", str(place / "layout"), str(place / "layout.c")]
     subprocess.run(command, check=True, timeout=60)
-    out = subprocess.run([place / "layout"], check=True, timeout=10, capture_output=True, text=True).stdout
+    out = subprocess.run([place / "layout"], check=True, timeout=60, capture_output=True, text=True).stdout
     return [int(line) for line in out.split()]
 
 

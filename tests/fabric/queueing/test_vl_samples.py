@@ -65,10 +65,10 @@ def test_a_dump_without_lossless_ports_has_none() -> None:
 
 
 def test_counters_of_a_lane_are_those_of_other_queues_too() -> None:
-    full = lane(3, sent_bytes=2**33, sent_packets=7, backlog_packets=2, backlog_bytes=300, drops=4)
+    full = lane(3, sent_bytes=2**33, sent_packets=7, backlog_packets=2, backlog_bytes=300, drops=4, marked_packets=6)
     sample = QueueReader().sample(message(port(5, [full])))
     assert sample.keys == [(5, 4)]
-    assert sample.counters.tolist() == [(2**33, 7, 2, 300, 4)]
+    assert sample.counters.tolist() == [(2**33, 7, 2, 300, 4, 6)]
 
 
 def test_a_reader_follows_queues_that_are_replaced() -> None:
@@ -77,7 +77,7 @@ def test_a_reader_follows_queues_that_are_replaced() -> None:
 
     reader = QueueReader()
     before = read(reader, DUMP)
-    assert read(reader, message(port(5, [lane(0, sent_bytes=9)]))) == {(5, 1): (9, 0, 0, 0, 0)}
+    assert read(reader, message(port(5, [lane(0, sent_bytes=9)]))) == {(5, 1): (9, 0, 0, 0, 0, 0)}
     assert read(reader, DUMP) == before
 
 
