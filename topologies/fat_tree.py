@@ -116,6 +116,7 @@ def build(spec: FatTreeSpec) -> Fabric:
         access_ports=spec.leaves * spec.downlinks,
         switch_ports=spec.switch_ports,
         reference_nic_rate_bps=spec.reference_nic_rate,
+        inside=spec.inside,
     )
     _add_switches(builder, spec)
     _attach_hosts(builder, spec)
@@ -145,7 +146,8 @@ def _attach_hosts(builder: FabricBuilder, spec: FatTreeSpec) -> None:
 
 def _plug(builder: FabricBuilder, spec: FatTreeSpec, host: NodeId, nic: int, leaf: int) -> None:
     delay_ns = nanoseconds(spec.link_delay)
-    builder.connect(host, _leaf(leaf), spec.nic_rate, Tier.ACCESS, delay_ns, nic_ip(host, nic))
+    address = nic_ip(host, nic, spec.block if host.role is Role.COMPUTE else 1)
+    builder.connect(host, _leaf(leaf), spec.nic_rate, Tier.ACCESS, delay_ns, address)
 
 
 def _join_leaves_and_spines(builder: FabricBuilder, spec: FatTreeSpec) -> None:

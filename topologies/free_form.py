@@ -56,7 +56,8 @@ def build(spec: FreeFormSpec) -> Fabric:
     zones = len({leaf.zone for leaf in leaves}) or 1
     hosts = sum(link.count for pair, link in zip(ends, spec.links, strict=True) if _tier(*pair) is Tier.ACCESS)
     above = sum(used[leaf] for leaf in leaves) - hosts
-    builder = FabricBuilder(spec.name, zones, spec.mtu, len(leaves) * ports - above, ports, spec.reference_nic_rate)
+    access_ports = len(leaves) * ports - above
+    builder = FabricBuilder(spec.name, zones, spec.mtu, access_ports, ports, spec.reference_nic_rate, spec.inside)
     for node in nodes:
         builder.add_node(node)
     for (a, b), link in zip(ends, spec.links, strict=True):
@@ -79,7 +80,8 @@ def _connect(builder: FabricBuilder, spec: FreeFormSpec, a: NodeId, b: NodeId, l
     host, leaf = (a, b) if b.is_switch else (b, a)
     address = None
     if not host.is_switch:
-        address = nic_ip(host, builder.links_of(host) if zones == 1 else leaf.zone or 0)
+        number = builder.links_of(host) if zones == 1 else leaf.zone or 0
+        address = nic_ip(host, number, spec.block if host.role is Role.COMPUTE else 1)
     builder.connect(a, b, rate, tier, delay_ns, address)
 
 

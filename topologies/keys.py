@@ -7,6 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from fabric.config import RateBps, Strict, TimeS
+from fabric.model.inside import Inside
+from topologies.nodes import NodeKey, inside_of
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -35,6 +37,18 @@ class TopologySpec(Strict):
     mtu: int
     reference_nic_rate: Rate
     prices: PriceSpec | None = None
+    node: NodeKey = None
+    """What is inside a compute node: a builtin kind, a file or a mapping; ``point`` is nothing."""
+
+    @property
+    def inside(self) -> Inside | None:
+        """What compute nodes have inside, at the rates of this topology."""
+        return inside_of(self.node, self.nic_rate, self.reference_nic_rate)
+
+    @property
+    def block(self) -> int:
+        """How many addresses a compute node's NIC has."""
+        return 1 if self.inside is None else self.inside.block
 
 
 def nanoseconds(time_s: float) -> int:

@@ -98,6 +98,7 @@ def build(spec: ZonedFatTreeSpec) -> Fabric:
         access_ports=spec.zones * spec.leaves_per_zone * spec.downlinks,
         switch_ports=spec.switch_ports,
         reference_nic_rate_bps=spec.reference_nic_rate,
+        inside=spec.inside,
     )
     add_switches(builder, spec)
     free_ports = {zone: [spec.downlinks] * spec.leaves_per_zone for zone in range(spec.zones)}
@@ -177,7 +178,7 @@ def _plug(
     free_ports: dict[int, list[int]],
 ) -> None:
     free_ports[zone][leaf] -= 1
-    address = nic_ip(node, zone)
+    address = nic_ip(node, zone, spec.block if node.role is Role.COMPUTE else 1)
     builder.connect(node, _leaf(zone, leaf), spec.nic_rate, Tier.ACCESS, nanoseconds(spec.link_delay), address)
 
 

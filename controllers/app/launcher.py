@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fabric.errors import ControllerError, FabricError
 from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT
+from fabric.pythons_distutils import load_pythons_distutils
 
 DEFAULT_REST_PORT = 8080
 CHATTY_LOGGERS = ("hub", "ryu.lib.hub", "ryu.base.app_manager")
@@ -54,6 +55,7 @@ def _serve(options: argparse.Namespace) -> None:
         _verify_free(port)
     patch_standard_library()
     mend_eventlet()
+    load_pythons_distutils()  # Before Ryu asks for it.
     from ryu import cfg
     from ryu.app import wsgi
     from ryu.base.app_manager import AppManager

@@ -44,6 +44,8 @@ _SYMMETRIC_L3L4_UDP = 3
 _IN_PORT_BITS = 15
 """Nicira's ofs_nbits: bits 0 to 15 of the port of arrival as it names it; OpenFlow's own name cannot be written."""
 
+_IPV4_BITS = 32
+
 _HEADER = struct.Struct(ofproto.OFP_HEADER_PACK_STR)
 _FLOW_MOD = struct.Struct(ofproto.OFP_FLOW_MOD_PACK_STR0)
 _GROUP_MOD = struct.Struct(ofproto.OFP_GROUP_MOD_PACK_STR)
@@ -62,7 +64,7 @@ def add_rule(rule: FlowRule) -> bytes:
     no_way = rule.purpose == Purpose.UNREACHABLE
     match = _encoded_match(rule.destination, rule.source, rule.in_port, rule.mark, rule.way)
     group = DROP_GROUP if no_way else rule.group
-    body = match + _encoded_instructions(rule.outputs, group, rule.hashing, rule.writes)
+    body = match + _encoded_instructions(rule.outputs, group, rule.hashing, rule.writes, rule.readdresses)
     return _flow_mod(rule.cookie, rule.table, ofproto.OFPFC_ADD, rule.priority, body)
 
 
@@ -83,18 +85,19 @@ def _encoded_match(
 
 @lru_cache(maxsize=1 << 12)
 def _encoded_instructions(
-    outputs: tuple[int, ...], group: int | None, hashing: Hashing | None, writes: Mark | None
+    outputs: tuple[int, ...], group: int | None, hashing: Hashing | None, writes: Mark | None, readdresses: bool
 ) -> bytes:
     encoded = bytearray()
-    for instruction in _instructions(outputs, group, hashing, writes):
+    for instruction in _instructions(outputs, group, hashing, writes, readdresses):
         instruction.serialize(encoded, len(encoded))
     return bytes(encoded)
 
 
 def _instructions(
-    outputs: tuple[int, ...], group: int | None, hashing: Hashing | None, writes: Mark | None
+    outputs: tuple[int, ...], group: int | None, hashing: Hashing | None, writes: Mark | None, readdresses: bool
 ) -> list[Any]:
-    actions = [action for port in outputs for action in output(port, writes)]
+    actions = [_readdress()] if readdresses else []
+    actions += [action for port in outputs for action in output(port, writes)]
     if group is not None:
         actions.append(parser.OFPActionGroup(group))
     if hashing is not None:
@@ -112,6 +115,11 @@ def output(port: int, mark: Mark | None = None) -> list[Any]:
     """
     forget = parser.NXActionRegLoad(ofs_nbits=_IN_PORT_BITS, dst="in_port_nxm", value=0)
     return [*_mark_actions(mark), forget, parser.OFPActionOutput(port)]
+
+
+def _readdress() -> Any:
+    """Return the action that addresses a frame to the NIC which has its packet's address (``mac_of_ip``)."""
+    return parser.NXActionRegMove(src_field="ipv4_dst", dst_field="eth_dst", n_bits=_IPV4_BITS)
 
 
 def _hash_actions(hashing: Hashing) -> list[Any]:

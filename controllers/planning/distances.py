@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from fabric.model.graph import networks_of
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Link, Port
 
@@ -62,25 +63,9 @@ class LiveGraph:
         """Work out how far everything is from a leaf."""
         return Distances.of(self, leaf)
 
-    def parts_of(self, switches: Iterable[NodeId]) -> list[set[NodeId]]:
+    def parts_of(self, switches: Iterable[NodeId]) -> list[frozenset[NodeId]]:
         """Return the parts into which failures have cut some switches, largest first."""
-        left = set(switches)
-        found = []
-        for start in sorted(left):
-            if start in left:
-                part = self._joined(start, left)
-                left -= part
-                found.append(part)
-        return sorted(found, key=lambda part: (-len(part), min(part)))
-
-    def _joined(self, start: NodeId, among: set[NodeId]) -> set[NodeId]:
-        part, edge = {start}, [start]
-        while edge:
-            for peer in self.neighbours[edge.pop()]:
-                if peer in among and peer not in part:
-                    part.add(peer)
-                    edge.append(peer)
-        return part
+        return sorted(networks_of(switches, self.neighbours), key=lambda part: (-len(part), min(part)))
 
 
 @dataclass(frozen=True)

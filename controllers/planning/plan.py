@@ -24,6 +24,8 @@ DROP_GROUP = 1
 """The group, present where there are groups, that drops and counts what has no live way left."""
 BOUNCE_GROUP = 2
 """The group, present where there are groups, that sends a packet back where it came from, marked as bounced."""
+_BITS_OF_MANY = 16
+"""A prefix of at most so many bits has the NICs of many nodes."""
 _FIRST_GROUP = 1 << 8
 _GROUPS = 0xFFFFFF00 - _FIRST_GROUP  # OpenFlow 1.3: numbers above OFPG_MAX = 0xffffff00 are reserved.
 MAIN_TABLE, WAYS_TABLE = 0, 1
@@ -157,6 +159,11 @@ class FlowRule:
         return not self.outputs and self.chosen_by is None
 
     @property
+    def readdresses(self) -> bool:
+        """Whether it addresses frames to the NIC that they are delivered to; the parts of a node have all the same."""
+        return self.purpose == Purpose.DELIVER and self.destination is not None and "/" not in self.destination
+
+    @property
     def table(self) -> int:
         """The table it is in."""
         return MAIN_TABLE if self.way is None else WAYS_TABLE
@@ -193,7 +200,13 @@ def is_route(key: RuleKey) -> bool:
     """Whether a rule is a destination's route, which has one rule at a switch, whatever its priority."""
     _, destination, source, in_port, mark, way = key
     others = source is None and in_port is None and mark is None and way is None
-    return others and destination is not None and "/" not in destination
+    return others and destination is not None and _is_of_one_nic(destination)
+
+
+def _is_of_one_nic(destination: str) -> bool:
+    """Whether a destination is a NIC's: an address, or the block of those of a node's parts."""
+    _, _, bits = destination.partition("/")
+    return not bits or int(bits) > _BITS_OF_MANY
 
 
 def rule_of_key(dpid: int, key: RuleKey) -> FlowRule:
@@ -268,11 +281,18 @@ class SwitchPlan:
         """Return the rule of the main table that acts on an IPv4 packet; see RoutePlan.lookup."""
         exact, rest = self._index
         candidates = exact.get(destination, []) + rest
+        for bits in self._block_bits:
+            candidates += exact.get(str(ipaddress.ip_network(f"{destination}/{bits}", strict=False)), [])
         return min((r for r in candidates if r.matches(in_port, source, destination, address)), key=_order)
 
     @cached_property
     def _index(self) -> tuple[dict[str, list[FlowRule]], list[FlowRule]]:
         return _by_destination(self.rules)
+
+    @cached_property
+    def _block_bits(self) -> frozenset[int]:
+        """The lengths of the prefixes of blocks that are destinations."""
+        return frozenset(int(one.partition("/")[2]) for one in self._index[0] if "/" in one)
 
     @cached_property
     def _ways(self) -> dict[int, list[FlowRule]]:
@@ -386,7 +406,7 @@ def _by_destination(rules: Iterable[FlowRule]) -> tuple[dict[str, list[FlowRule]
     for rule in rules:
         if rule.way is not None:
             continue
-        if rule.destination is None or "/" in rule.destination:
+        if rule.destination is None or not _is_of_one_nic(rule.destination):
             rest.append(rule)
         else:
             exact.setdefault(rule.destination, []).append(rule)

@@ -61,6 +61,12 @@ def all_routes(fabric: Fabric) -> Iterator[Route | FlowRule]:
 
 def routing_faults(fabric: Fabric, routing: Routing) -> Iterator[str]:
     """Yield the policies of a routing that are not made for a fabric."""
+    if fabric.inside is not None:
+        text = f"nodes with an inside ({fabric.inside.name}) have blocks of addresses, which it does not know"
+        if routing.repair is Repair.FAST_FAILOVER:
+            yield f"routing.repair: fast_failover: {text}; use reroute or wait"
+        if routing.policy is Policy.ADAPTIVE:
+            yield f"routing.policy: adaptive: {text}; use static or ecmp"
     if is_zoned(fabric):
         return
     if routing.repair is Repair.FAST_FAILOVER:
@@ -90,9 +96,11 @@ def _detours(fabric: Fabric) -> Detours:
 
 
 class _Destination(NamedTuple):
-    """A NIC as every switch sees it: ``place`` is its leaf's among all leaves."""
+    """A NIC as every switch sees it: ``place`` is its leaf's among all leaves, ``matched`` what rules match: its
+    address or the block of its node's."""
 
     ip: str
+    matched: str
     place: int
     is_storage: bool
 
@@ -107,7 +115,7 @@ class _StaticRoutes:
         self.others: dict[int, list[FlowRule]] = {dpid: [] for dpid in self.names}
         places = {leaf: place for place, leaf in enumerate(fabric.with_role(Role.LEAF))}
         known = {
-            nic.ip: _Destination(nic.ip, places[fabric.leaf_at_ip[nic.ip]], _is_storage(nic))
+            nic.ip: _Destination(nic.ip, fabric.block_of(nic), places[fabric.leaf_at_ip[nic.ip]], _is_storage(nic))
             for nic in sorted(fabric.nics, key=lambda nic: IPv4Address(nic.ip))
         }
         order = {ip: number for number, ip in enumerate(known)}
@@ -151,8 +159,7 @@ class _Way(NamedTuple):
     priority: Priority
     purpose: str
     outputs: tuple[int, ...]
-    group: int | None
-    hashing: Hashing | None
+    chosen_by: int | Hashing | None
     distance: int
     writes: Mark | None = None
 
@@ -160,7 +167,7 @@ class _Way(NamedTuple):
         """Return a destination's rule."""
         return FlowRule(
             dpid, self.priority, self.purpose, ip, None, None, self.outputs, None, None,
-            self.hashing if self.group is None else self.group, self.distance, self.writes,
+            self.chosen_by, self.distance, self.writes,
         )  # fmt: skip
 
 
@@ -249,15 +256,15 @@ class _SwitchPlanner:
         sets: set[tuple[tuple[int, ...], bool]] = set()
         for (destination, planned), ports, port in zip(self.routes, choices, self._chosen(choices), strict=True):
             if port is None:
-                yield FlowRule(dpid, self._priority("", plain=True), Purpose.UNREACHABLE, destination.ip)
+                yield FlowRule(dpid, self._priority("", plain=True), Purpose.UNREACHABLE, destination.matched)
                 continue
             leaves_zone = self.towards[destination.place].leaves_zone
             way = self._way(destination.place, port, planned)
             if way.purpose == Purpose.LEAVE_ZONE and not leaves_zone:
                 # A way through another zone: for computes only.
-                yield FlowRule(dpid, Priority.GUARD, Purpose.STORAGE_GUARD, destination.ip, STORAGE_PREFIX)
-            yield way.rule(dpid, destination.ip)
-            if way.hashing is not None:
+                yield FlowRule(dpid, Priority.GUARD, Purpose.STORAGE_GUARD, destination.matched, STORAGE_PREFIX)
+            yield way.rule(dpid, destination.matched)
+            if isinstance(way.chosen_by, Hashing):
                 sets.add((ports, leaves_zone))
         for ways, leaves_zone in sorted(sets):
             yield from self._ways(ways, leaves_zone)
@@ -311,9 +318,9 @@ class _SwitchPlanner:
         priority = self._priority(purpose, plain=purpose != Purpose.DELIVER)
         if len(several) > 1 and self.planner.detours is None:
             hashing = self._hashing(several, towards.leaves_zone)
-            return _Way(priority, purpose, (), None, hashing, towards.distance)
+            return _Way(priority, purpose, (), hashing, towards.distance)
         writes = PLAIN if priority == Priority.PLAIN else None
-        return _Way(priority, purpose, (port,), None, None, towards.distance, writes)
+        return _Way(priority, purpose, (port,), None, towards.distance, writes)
 
     def _protected(self, towards: _Towards, port: int, planned: int, several: tuple[int, ...], purpose: str) -> _Way:
         """Return a way with local repair: a group, or a hash over ports with a group each."""
@@ -321,14 +328,14 @@ class _SwitchPlanner:
         priority = self._priority(purpose, plain=False)
         if towards.is_regular and len(several) > 1:
             hashing = self._hashing(several, towards.leaves_zone)
-            return _Way(priority, purpose, (), None, hashing, towards.distance)
+            return _Way(priority, purpose, (), hashing, towards.distance)
         if towards.is_regular:
             group = self._group(port, towards.leaves_zone)
         elif self.switch.role is Role.SPINE:
             group = self.planner.detours.lost(self.switch)
         else:
             group = self.planner.detours.group_of(self.switch, planned)
-        return _Way(priority, purpose, (), group.number, None, towards.distance)
+        return _Way(priority, purpose, (), group.number, towards.distance)
 
     def _group(self, port: int, leaves_zone: bool) -> Group:
         assert self.planner.detours is not None
@@ -374,7 +381,7 @@ def cuts_of(fabric: Fabric, down: Collection[Link]) -> dict[str, Parts]:
     return {what: parts for what, parts in cuts.items() if len(parts) > 1}
 
 
-def _parts(graph: LiveGraph, switches: list[set[NodeId]], nics: Collection[Nic]) -> Parts:
+def _parts(graph: LiveGraph, switches: Sequence[frozenset[NodeId]], nics: Collection[Nic]) -> Parts:
     """Return the addresses in each part of some switches, largest first; a NIC without its link is alone."""
     alone = [(nic.ip,) for nic in nics if not graph.is_alive(nic.port)]
     joined = (

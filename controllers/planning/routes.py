@@ -45,9 +45,10 @@ class Route(NamedTuple):
     output: int
     purpose: str
 
-    def rule(self) -> FlowRule:
-        """Return the rule that says so."""
-        return FlowRule(self.dpid, Priority.ROUTE, self.purpose, destination=self.destination, outputs=(self.output,))
+    def rule(self, matched: str | None = None) -> FlowRule:
+        """Return the rule that says so; ``matched``: the block of addresses that it is for, by default the one."""
+        destination = matched or self.destination
+        return FlowRule(self.dpid, Priority.ROUTE, self.purpose, destination=destination, outputs=(self.output,))
 
 
 def plan_static_routes(fabric: Fabric) -> RoutePlan:
@@ -58,7 +59,9 @@ def plan_static_routes(fabric: Fabric) -> RoutePlan:
 def plan_of(fabric: Fabric, routes: Iterable[Route | FlowRule]) -> RoutePlan:
     """Return static routes, and the rules beside them, as a plan."""
     names = {switch.dpid: switch.name for switch in fabric.switches}
-    return RoutePlan.of(STATIC, names, (one.rule() if isinstance(one, Route) else one for one in routes))
+    blocks = {nic.ip: fabric.block_of(nic) for nic in fabric.nics}
+    rules = (one.rule(blocks[one.destination]) if isinstance(one, Route) else one for one in routes)
+    return RoutePlan.of(STATIC, names, rules)
 
 
 def static_routes(fabric: Fabric) -> Iterator[Route | FlowRule]:

@@ -1,7 +1,7 @@
 """The fabric emulated: Mininet hosts and Open vSwitch switches built from the model.
 
 Mininet itself uses one shell per node and several processes per link. Here hosts are network namespaces held by file,
-links and queues are netlink batches, bridges are one ovs-vsctl transaction, and a node's shell starts on first use
+links and queues are netlink batches, bridges are one transaction of a database, and a node's shell starts on first use
 (``node.cmd``, the CLI): hundreds of hosts are up within seconds, and everything Mininet offers on top still works.
 """
 
@@ -14,8 +14,10 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +25,17 @@ from mininet.cli import CLI
 from mininet.net import Mininet
 from mininet.node import OVSSwitch
 
-from fabric.emulation import openvswitch, uncharging
+from fabric.emulation import insides, openvswitch, uncharging
 from fabric.emulation.host_routes import goes_by_source, routes_by_destination
 from fabric.emulation.mininet_nodes import BuiltLink, FabricHost, FabricSwitch, PromptInGuest
 from fabric.emulation.openvswitch import OpenVSwitch
 from fabric.errors import EmulationError
-from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT, NodeId
+from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT, NodeId, Role
 from fabric.model.lanes import LanePlan
-from fabric.model.network import ADDRESSES, Fabric, Link, Port
-from fabric.queueing import lossless
+from fabric.model.network import ADDRESSES, GATEWAY, SHARED_MAC, Fabric, Link, Nic, Port
+from fabric.queueing import htb, lossless, red
 from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
+from fabric.queueing.vl import DrawOptions
 from fabric.world import inside, limits, netlink, netns
 from fabric.world.datapath import Datapath
 from fabric.world.engines import current_engine
@@ -50,6 +53,10 @@ _ETHTOOL_OFF = (0x15, 0x17, 0x19, 0x1F, 0x24, 0x2C)
 _TRUESIZE_FACTOR = 4
 """A socket is charged for the memory of a frame, not its bytes: 4.2 KB in pages and headers come to 3 times as much."""
 _WARM_UP_S = 0.3
+_GREETINGS = 20_000
+"""Of fabrics up to 140 NICs, everyone greets everyone. In a guest, each flow that is learned takes most of a ms."""
+_NEIGHBOURS = 1 << 20
+"""Parts of nodes have an entry for each other that they send to, of which a kernel keeps 1,024 by default, in all."""
 _DISCARD_PORT = 9  # RFC 863: nobody listens there.
 _HOST_SYSCTLS = {
     "net/ipv6/conf/all/disable_ipv6": "1",
@@ -58,6 +65,9 @@ _HOST_SYSCTLS = {
     "net/ipv4/tcp_rmem": "4096 131072 67108864",
     "net/ipv4/tcp_wmem": "4096 65536 67108864",
 }
+
+
+MakeQueues = Callable[[ShapedPort, LanePlan], list[Request]]
 
 
 @dataclass
@@ -71,6 +81,8 @@ class Emulation:
     indices: dict[Port, int]
     is_uncharging: bool = False
     """Whether frames are taken off their senders' accounts as they leave a host."""
+    draws: Mapping[Port, tuple[DrawOptions, ...]] = field(default_factory=dict)
+    """The budgets that ports of nodes with an inside draw on."""
 
     @property
     def datapath(self) -> Datapath:
@@ -78,12 +90,41 @@ class Emulation:
         return self.switches.datapath
 
     def namespace_of(self, node: NodeId) -> Path | None:
-        """Return the network namespace a node's interfaces are in; None for switches: the world's own."""
-        return None if node.is_switch else netns.netns_path(node.name)
+        """Return the network namespace that a host's programs run in; None for switches: the world's own."""
+        return None if node.is_switch else netns.netns_path(node.host.name)
+
+    @property
+    def host_namespaces(self) -> list[Path]:
+        """The network namespaces of all hosts."""
+        return [netns.netns_path(host.host.name) for host in self.fabric.hosts]
+
+    def namespace_of_port(self, port: Port) -> Path | None:
+        """Return the network namespace that a port's interface is in; None: the world's own."""
+        return None if _is_at_switch(self.fabric, port) else netns.netns_path(port.node.host.name)
+
+    def ports_of_host(self, host: NodeId) -> tuple[Port, ...]:
+        """Return the ports in a host's namespace: its NICs, or its parts' ports if it has an inside."""
+        if host in self._with_inside:
+            return insides.part_ports(self.fabric, host)
+        return self.fabric.ports_of[host]
+
+    @cached_property
+    def _with_inside(self) -> frozenset[NodeId]:
+        return frozenset(self.fabric.hosts_with_inside)
+
+    def ports_of_switches(self) -> tuple[Port, ...]:
+        """Return the ports in the world's own namespace: those of switches and of nodes with an inside."""
+        fabric = self.fabric
+        inner = [
+            port
+            for host in fabric.hosts_with_inside
+            for port in (*insides.bridge_ports(fabric, host), *insides.switch_ports(fabric, host))
+        ]
+        return (*(port for switch in fabric.switches for port in fabric.ports_of[switch]), *inner)
 
     def shaped_port(self, port: Port) -> ShapedPort:
         """Return what a port's queues are made from."""
-        link = self.fabric.link_at[port]
+        link = self.fabric.link_plugged_into(port)
         return ShapedPort(
             interface=port.interface,
             index=self.indices[port],
@@ -91,25 +132,37 @@ class Emulation:
             mtu_bytes=self.fabric.mtu_bytes,
             slack_s=current_engine().timing.slack_s,
             delay_ns=link.delay_ns,
-            is_host=not port.node.is_switch,
+            is_host=not _is_at_switch(self.fabric, port),
+            draws=self.draws.get(port, ()),
         )
 
     def set_lanes(self, plan: LanePlan) -> None:
         """Give every port the queues of another plan. Call it while nothing is sent: what waits is lost."""
-        self._send_to_ports(plan, replace=True)
+        insides.require(self.fabric, plan.queueing)
+        self._provide(plan)
+        self._send_to_switches(plan, replace_requests)
+        self._send_to_hosts(plan, replace_requests)
         self.lane_plan = plan
 
-    def _send_to_ports(self, plan: LanePlan, replace: bool) -> None:
+    def _provide(self, plan: LanePlan) -> None:
+        """Make what queues are made of known to the kernel. Raises EmulationError if it cannot be had."""
         if plan.queueing.is_lossless:
             lossless.provide()
-        make = replace_requests if replace else install_requests
-        by_node = {node: self._requests(ports, plan, make) for node, ports in self.fabric.ports_of.items()}
+            return
+        if self.datapath is Datapath.USERSPACE:
+            marks = any(lane.marking is not None for lane in plan.lanes)
+            red.require_datapath(current_engine(), plan.queueing, marks, self.fabric.frame_bytes)
+        htb.provide(plan)
+
+    def _send_to_switches(self, plan: LanePlan, make: MakeQueues) -> None:
         with Netlink() as link:
-            link.send([request for node in self.fabric.switches for request in by_node[node]])
+            link.send(self._requests(self.ports_of_switches(), plan, make))
             self._uncharge(link, not plan.queueing.is_lossless)
+
+    def _send_to_hosts(self, plan: LanePlan, make: MakeQueues) -> None:
         for host in self.fabric.hosts:
             with Netlink(self.namespace_of(host)) as link:
-                link.send(by_node[host])
+                link.send(self._requests(self.ports_of_host(host), plan, make))
 
     def _uncharge(self, link: Netlink, wanted: bool) -> None:
         """Let frames that have left a host no longer be charged to it, where this machine's kernel switches."""
@@ -121,22 +174,30 @@ class Emulation:
         )
         self.is_uncharging = wanted
 
-    def _requests(self, ports: Sequence[Port], plan: LanePlan, make: Any) -> list[Request]:
+    def _requests(self, ports: Sequence[Port], plan: LanePlan, make: MakeQueues) -> list[Request]:
         return [request for port in ports for request in make(self.shaped_port(port), plan)]
 
     def warm_up(self) -> None:
-        """Send a packet between every two NICs that reach each other, so that switches know all flows beforehand.
+        """Send a packet between NICs, so that switches know flows beforehand: between every two that reach each other,
+        or in a large fabric, where those are millions, between each and another (``greeted``).
 
         Then, where packets are switched in userspace, give that process room for every frame that may wait in a queue.
         """
+        others = greeted(self.fabric)
         for host in self.fabric.hosts:
             with netns.inside(netns.netns_path(host.name)):
-                _greet(self.fabric, host)
+                _greet(self.fabric.nics_of[host], others)
         time.sleep(_WARM_UP_S)
         if self.datapath is Datapath.USERSPACE:
             ports = sum(len(self.fabric.ports_of[switch]) for switch in self.fabric.switches)
             queued = ports * sum(lane.limit_bytes for lane in self.lane_plan.lanes)
             self.switches.enlarge_buffers(_TRUESIZE_FACTOR * queued)
+
+    def ask_for_ecn(self) -> None:
+        """Let hosts agree on ECN on every connection: programs may choose what steers by marks once it is there."""
+        for namespace in self.host_namespaces:
+            with netns.inside(namespace):
+                write_sysctl("net/ipv4/tcp_ecn", "1")
 
     def popen(self, host: NodeId, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Start an unmodified program on a host."""
@@ -160,6 +221,9 @@ def emulate(fabric: Fabric, plan: LanePlan, log_directory: Path, datapath: Datap
     Raises EmulationError naming what could not be made.
     """
     limits.require_open_files(fabric)
+    if fabric.inside and current_engine().has_own_kernel:
+        write_sysctl("net/ipv4/neigh/default/gc_thresh3", _NEIGHBOURS)
+    insides.require(fabric, plan.queueing)
     indices = _number_interfaces(fabric)
     _make_hosts(fabric)
     _make_links(fabric, indices)
@@ -168,9 +232,17 @@ def emulate(fabric: Fabric, plan: LanePlan, log_directory: Path, datapath: Datap
         inside.RUN_DIR / "openvswitch", log_directory, datapath, openvswitch.pass_period_s(fastest_frame_s)
     )
     switches.start()
-    switches.add_bridges(fabric, f"tcp:{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}")
-    emulation = Emulation(fabric, plan, switches, _mininet(fabric), indices)
-    emulation._send_to_ports(plan, replace=False)
+    draws = insides.draws_by_port(fabric, indices)
+    bridges = openvswitch.bridges_of(fabric, f"tcp:{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}")
+    with switches.adding_bridges(bridges):
+        emulation = Emulation(fabric, plan, switches, _mininet(fabric), indices, draws=draws)
+        emulation._provide(plan)
+        if not plan.queueing.is_lossless:
+            emulation._send_to_hosts(plan, install_requests)
+    insides.add_bridges(switches, fabric)
+    emulation._send_to_switches(plan, install_requests)  # Open vSwitch would take away what it finds on a new port.
+    if plan.queueing.is_lossless:  # What a host's end may send is what the switch's has room for.
+        emulation._send_to_hosts(plan, install_requests)
     inside.name_hosts(_names(fabric))
     return emulation
 
@@ -202,96 +274,137 @@ def _names(fabric: Fabric) -> dict[str, str]:
         by_zone = len({nic.zone for nic in nics}) == len(nics)
         for nic in nics if len(nics) > 1 else ():
             names[f"{host}.z{nic.zone}" if by_zone else f"{host}.nic{nic.port.number}"] = nic.ip
+        for part in fabric.parts_of(host):
+            if part.role is not Role.NVSWITCH:
+                names[part.name] = fabric.address_inside(part)
     return names
 
 
-def _greet(fabric: Fabric, host: NodeId) -> None:
-    for nic in fabric.nics_of[host]:
+def greeted(fabric: Fabric) -> dict[Nic, list[Nic]]:
+    """Return the NICs that each greets before a run: all that it reaches, or in a large fabric the next of them.
+
+    Open vSwitch learns a flow for each port of arrival and destination, at every switch on the way: of the whole
+    Fire-Flyer 2, some 7 million, a hundred times what a run uses, which would take gigabytes and half an hour.
+    """
+    nics = fabric.nics
+    if len(nics) ** 2 <= _GREETINGS:
+        return {nic: [other for other in nics if fabric.reaches(nic, other)] for nic in nics}
+    return {nic: _next_reached(fabric, place) for place, nic in enumerate(nics)}
+
+
+def _next_reached(fabric: Fabric, place: int) -> list[Nic]:
+    """Return the first NIC after that at ``place``, and round, that it reaches; none if there is none."""
+    nics = fabric.nics
+    following = (nics[(place + step) % len(nics)] for step in range(1, len(nics)))
+    return list(islice((other for other in following if fabric.reaches(nics[place], other)), 1))
+
+
+def _greet(nics: Iterable[Nic], others: Mapping[Nic, Sequence[Nic]]) -> None:
+    for nic in nics:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.bind((nic.ip, 0))
-            for other in fabric.nics:
-                if fabric.reaches(nic, other):
-                    sock.sendto(b"", (other.ip, _DISCARD_PORT))
+            for other in others[nic]:
+                sock.sendto(b"", (other.ip, _DISCARD_PORT))
 
 
 def _number_interfaces(fabric: Fabric) -> dict[Port, int]:
     """Return interface indices chosen beforehand, so that nothing has to be looked up."""
     indices = {}
     next_index = _FIRST_SWITCH_INDEX
-    for port in sorted(fabric.link_at):
-        if port.node.is_switch:
+    for port in sorted([*fabric.link_at, *fabric.inner_link_at]):
+        if _is_at_switch(fabric, port):
             indices[port] = next_index
             next_index += 1
+        elif port.node.is_inside:
+            indices[port] = _FIRST_HOST_INDEX + _index_of_part(port)
         else:
             indices[port] = _FIRST_HOST_INDEX + port.number
     return indices
 
 
+def _index_of_part(port: Port) -> int:
+    """Return a number for each port of a node's parts: its CPU's, then two for each GPU."""
+    return 0 if port.node.role is Role.CPU else 1 + 2 * port.node.place + port.number
+
+
+def _is_at_switch(fabric: Fabric, port: Port) -> bool:
+    """Whether a port is one of a bridge: a switch's, that of a node with an inside, or its NVSwitch's."""
+    if port.node.role is Role.COMPUTE:
+        return fabric.inside is not None
+    return port.node.is_switch or port.node.role is Role.NVSWITCH
+
+
 def _make_hosts(fabric: Fabric) -> None:
     for host in fabric.hosts:
         with netns.created(host.name):
-            for name, value in _HOST_SYSCTLS.items():
+            own = insides.HOST_SYSCTLS if host.role is Role.COMPUTE and fabric.inside else {}
+            for name, value in (_HOST_SYSCTLS | own).items():
                 write_sysctl(name, value)
 
 
 def _make_links(fabric: Fabric, indices: dict[Port, int]) -> None:
-    """Make every link, then configure each host's end in its namespace; the switches' ends go up in one batch."""
+    """Make every link, and have both its ends up before a switch has it: one that comes up later counts as cut."""
     namespaces = {host: os.open(netns.netns_path(host.name), os.O_RDONLY | os.O_CLOEXEC) for host in fabric.hosts}
     try:
         with Netlink() as link:
-            link.send([_pair(fabric, made, indices, namespaces) for made in fabric.links])
-            switch_ports = [port for switch in fabric.switches for port in fabric.ports_of[switch]]
+            links = [*fabric.links, *fabric.inner_links]
+            link.send([_pair(fabric, made, indices, namespaces) for made in links])
+            switch_ports = [port for port in indices if _is_at_switch(fabric, port)]
             _switch_off_offloads([port.interface for port in switch_ports])
             link.send([netlink.link_state(indices[port], port.interface, up=True) for port in switch_ports])
     finally:
         for descriptor in namespaces.values():
             os.close(descriptor)
-    neighbours = [(nic.ip, nic.mac) for nic in fabric.nics]
     for host in fabric.hosts:
-        _configure_host(fabric, host, indices, neighbours)
+        _configure_host(fabric, host, indices)
 
 
 def _pair(fabric: Fabric, link: Link, indices: dict[Port, int], namespaces: dict[NodeId, int]) -> Request:
     # A switch end has the MAC of its index; it is never an address of a packet.
     ends = [
-        LinkEnd(port.interface, indices[port], _mac_of(fabric, port, indices), namespaces.get(port.node))
+        LinkEnd(port.interface, indices[port], _mac_of(fabric, port, indices), namespace)
         for port in link.ports
+        for namespace in [None if _is_at_switch(fabric, port) else namespaces[port.node.host]]
     ]
     return netlink.veth_pair(ends[0], ends[1], fabric.mtu_bytes)
 
 
 def _mac_of(fabric: Fabric, port: Port, indices: dict[Port, int]) -> str:
-    if not port.node.is_switch:
-        return fabric.nics_of[port.node][port.number].mac
+    if not _is_at_switch(fabric, port):
+        return SHARED_MAC if port.node.is_inside else fabric.nics_of[port.node][port.number].mac
     return "06:00:" + ":".join(f"{byte:02x}" for byte in indices[port].to_bytes(4, "big"))
 
 
-def _configure_host(fabric: Fabric, host: NodeId, indices: dict[Port, int], neighbours: list[tuple[str, str]]) -> None:
-    nics = fabric.nics_of[host]
-    requests = [netlink.link_state(1, "lo", up=True), *_nic_requests(fabric, host, indices)]
-    for nic in nics:
-        requests += [netlink.neighbour(indices[nic.port], ip, mac) for ip, mac in neighbours if ip != nic.ip]
+def _configure_host(fabric: Fabric, host: NodeId, indices: dict[Port, int]) -> None:
+    requests = [netlink.link_state(1, "lo", up=True)]
+    ports = insides.part_ports(fabric, host)
+    if ports:
+        requests += insides.namespace_requests(fabric, host, indices)
+    else:
+        ports = fabric.ports_of[host]
+        requests += _nic_requests(fabric, host, indices)
     path = netns.netns_path(host.name)
     with netns.inside(path):
-        _switch_off_offloads([nic.port.interface for nic in nics])
+        _switch_off_offloads([port.interface for port in ports])
     with Netlink(path) as link:
         link.send(requests)
 
 
 def _nic_requests(fabric: Fabric, host: NodeId, indices: dict[Port, int]) -> Iterator[Request]:
-    """Yield what gives a host's NICs their addresses and routes."""
+    """Yield what gives a host's NICs their addresses and routes, all by the one neighbour that each has."""
     routes = routes_by_destination(fabric, host)
     by_source = goes_by_source(fabric, host)
     for nic in fabric.nics_of[host]:
         index, name = indices[nic.port], nic.port.interface
         yield netlink.address(index, name, nic.ip, 32)
         yield netlink.link_state(index, name, up=True)
+        yield netlink.neighbour(index, GATEWAY, SHARED_MAC)
         for network, by in routes:
             if by == nic:
-                yield netlink.route(index, name, *_split(network), nic.ip)
+                yield netlink.route(index, name, *_split(network), nic.ip, gateway=GATEWAY)
         if by_source:
             table = 1 + nic.port.number
-            yield netlink.route(index, name, *_split(str(ADDRESSES)), nic.ip, table)
+            yield netlink.route(index, name, *_split(str(ADDRESSES)), nic.ip, table, GATEWAY)
             yield netlink.rule_from(nic.ip, table)
 
 

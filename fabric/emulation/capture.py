@@ -15,7 +15,6 @@ from fabric.model.network import Fabric, Port
 _START_TIMEOUT_S = 10.0
 _PCAP_HEADER_BYTES = 24
 _LAST_PACKETS_S = 0.2
-_ETH_P_ALL, _ETH_P_IP = 0x0003, 0x0800
 
 
 def parse_port(fabric: Fabric, text: str) -> Port:

@@ -11,7 +11,6 @@ from fabric.model.network import Port
 
 def ports_by_namespace(emulation: Emulation) -> Iterator[tuple[Path | None, list[Port]]]:
     """Yield each namespace with the ports in it: the world's own (None) with all switches', then each host's."""
-    fabric = emulation.fabric
-    yield None, [port for switch in fabric.switches for port in fabric.ports_of[switch]]
-    for host in fabric.hosts:
-        yield emulation.namespace_of(host), list(fabric.ports_of[host])
+    yield None, list(emulation.ports_of_switches())
+    for host in emulation.fabric.hosts:
+        yield emulation.namespace_of(host), list(emulation.ports_of_host(host))

@@ -11,18 +11,21 @@ import stat
 import struct
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from fabric.emulation.ovsdb import DATABASE, Database, Operation, insert, map_of, reference, set_of
 from fabric.errors import EmulationError
-from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
 from fabric.world.datapath import SBIN, SWITCH_NICENESS, Datapath
 from fabric.world.preload import switch_library
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 DAEMONS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl")
+_NO_QUEUES = "no queues"
 _SYS_PIDFD_GETFD = 438  # The same number on every architecture.
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
 _SO_MEMINFO = 55
@@ -31,11 +34,11 @@ _MAX_BUFFER_BYTES = 2**30 - 1  # The kernel doubles it into an int.
 _RECEIVE_BUFFER_BYTES = 16 * 1024 * 1024
 _SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23  # linux/if_packet.h
 _START_TIMEOUT_S = 20.0
-_TRANSACTION_TIMEOUT_S = 60
+_TRANSACTION_TIMEOUT_S = 300
 _STOP_TIMEOUT_S = 60.0  # Hundreds of ports take a while to let go.
 _IDLE_MS = 3_600_000
 """Keep datapath flows for an hour: re-learning them in the middle of a measurement would disturb it."""
-_INACTIVITY_PROBE_MS = 60_000
+INACTIVITY_PROBE_MS = 60_000
 """How long a switch hears nothing of its controller before it asks whether that still is there, and then waits for an
 answer before it connects anew: five seconds by default, in which a busy machine may not have planned a large fabric."""
 _ALLOCATOR = "glibc.malloc.tcache_count=512"
@@ -51,10 +54,65 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _PASS_FRAMES, _LONGEST_PASS_S = 0.4, 0.001
 
 
-def controlled_by(bridge: str, controller: str) -> list[str]:
-    """Return the words of an ovs-vsctl transaction that give a bridge its controller."""
-    probe = f"inactivity_probe={_INACTIVITY_PROBE_MS}"
-    return ["--", "set-controller", bridge, controller, "--", "set", "controller", bridge, probe]
+@dataclass(frozen=True)
+class Bridge:
+    """A bridge to be made: the OpenFlow number of each interface in it; its DPID and its controller, if it has one."""
+
+    name: str
+    ports: Mapping[str, int]
+    mtu_bytes: int
+    dpid: int | None = None
+    controller: str | None = None
+
+
+def bridges_of(fabric: Fabric, controller: str) -> list[Bridge]:
+    """Return every switch of a fabric as a bridge, its ports numbered as in the fabric."""
+    return [
+        Bridge(
+            switch.name,
+            {port.interface: port.number for port in fabric.ports_of[switch]},
+            fabric.mtu_bytes,
+            switch.dpid,
+            controller,
+        )
+        for switch in fabric.switches
+    ]
+
+
+def _insertions(bridge: Bridge, datapath: Datapath) -> Iterator[Operation]:
+    """Yield the rows of a bridge: its own, and two for each port, and for the one that every bridge has of its name."""
+    row: dict[str, Any] = {"name": bridge.name, "datapath_type": datapath.ovs_type, "fail_mode": "secure"}
+    if bridge.dpid is not None:
+        row["other_config"] = map_of({"datapath-id": f"{bridge.dpid:016x}", "disable-in-band": "true"})
+    if bridge.controller is not None:
+        row |= {"protocols": "OpenFlow13", "controller": reference(f"controller of {bridge.name}")}
+        controller = {"target": bridge.controller, "inactivity_probe": INACTIVITY_PROBE_MS}
+        yield insert("Controller", f"controller of {bridge.name}", **controller)
+    names = [bridge.name, *bridge.ports]
+    row["ports"] = set_of(reference(f"port {name}") for name in names)
+    yield insert("Bridge", f"bridge {bridge.name}", **row)
+    yield insert("Port", f"port {bridge.name}", name=bridge.name, interfaces=reference(f"interface {bridge.name}"))
+    yield insert("Interface", f"interface {bridge.name}", name=bridge.name, type="internal")
+    for name, number in bridge.ports.items():
+        made = {"name": name, "interfaces": reference(f"interface {name}"), "qos": reference(_NO_QUEUES)}
+        yield insert("Port", f"port {name}", **made)
+        wanted = {"name": name, "ofport_request": number, "mtu_request": bridge.mtu_bytes}
+        yield insert("Interface", f"interface {name}", **wanted)
+
+
+def _verify_numbers(wanted: Mapping[str, int], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Raise EmulationError naming an interface that has not come into its bridge under its number, and why."""
+    found = {row["name"]: row for row in rows}
+    for name, number in wanted.items():
+        has, error = (_one_of(found[name][column]) for column in ("ofport", "error"))
+        if has != number:
+            why = error or f"it has {has or 'none'} as its port"
+            raise EmulationError(f"ovs-vswitchd: {name} is not port {number} of its bridge: {why}; see its log")
+
+
+def _one_of(value: Any) -> Any:
+    """Return an optional value of the database, which says that there is none by an empty set."""
+    return None if isinstance(value, list) else value
 
 
 def pass_period_s(fastest_frame_s: float) -> float:
@@ -163,6 +221,10 @@ class OpenVSwitch:
     _daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
+    def _database_socket(self) -> Path:
+        return self.directory / "db.sock"
+
+    @property
     def _dead_port_file(self) -> Path:
         return self.directory / "dead_port_frames"
 
@@ -186,42 +248,40 @@ class OpenVSwitch:
             os.environ[variable] = str(self.directory)
         database = self.directory / "conf.db"
         self._run([tool("ovsdb-tool"), "create", str(database), str(SCHEMA)])
-        database_socket = self.directory / "db.sock"
+        database_socket = self._database_socket
         self._start("ovsdb-server", str(database), f"--remote=punix:{database_socket}")
         self._wait_for(database_socket, "ovsdb-server")
-        self.transact("--no-wait", "init", "--", "set", "Open_vSwitch", ".", f"other_config:max-idle={_IDLE_MS}")
+        with Database(database_socket, _START_TIMEOUT_S) as connection:
+            connection.transact([insert(DATABASE, "root", other_config=map_of({"max-idle": str(_IDLE_MS)}))])
         control = self.directory / "switch.ctl"
         arguments = (f"unix:{database_socket}", "--pidfile", f"--unixctl={control}")
         self._start("ovs-vswitchd", *arguments, environment=self._prepare_datapath())
         self._wait_for(control, "ovs-vswitchd")
         os.setpriority(os.PRIO_PROCESS, self.switch_pid, SWITCH_NICENESS)
 
-    def add_bridges(self, fabric: Fabric, controller: str) -> None:
-        """Make every switch a bridge with its ports, numbered as in the fabric, in one transaction.
+    def add_bridges(self, bridges: Sequence[Bridge]) -> None:
+        """Make bridges as ``adding_bridges`` does, and return when they are there."""
+        with self.adding_bridges(bridges):
+            pass
+
+    @contextmanager
+    def adding_bridges(self, bridges: Sequence[Bridge]) -> Iterator[None]:
+        """Have bridges with their ports made, in one transaction, while a block does something else: ovs-vswitchd is
+        one thread, and thousands of ports take it seconds. They are there when the block ends.
 
         Bridges forward nothing that no rule says (``fail_mode=secure``), keep their rules when the controller goes
-        away, and leave the queues of their ports alone (``linux-noop``).
+        away, and leave the queues of their ports alone (``linux-noop``). Raises EmulationError naming a port that
+        cannot be made.
         """
-        commands = ["--id=@noop", "create", "QoS", "type=linux-noop"]
-        for switch in fabric.switches:
-            commands += self._bridge(switch, controller)
-            for port in fabric.ports_of[switch]:
-                name = port.interface
-                commands += ["--", "add-port", switch.name, name, "--", "set", "Interface", name]
-                commands += [f"ofport_request={port.number}", f"mtu_request={fabric.mtu_bytes}"]
-                commands += ["--", "set", "Port", name, "qos=@noop"]
-        self.transact(*commands)
-
-    def _bridge(self, switch: NodeId, controller: str) -> list[str]:
-        name = switch.name
-        commands = ["--", "add-br", name, "--", "set", "Bridge", name]
-        commands += [f"datapath_type={self.datapath.ovs_type}", f"other_config:datapath-id={switch.dpid:016x}"]
-        commands += ["fail_mode=secure", "protocols=OpenFlow13", "other_config:disable-in-band=true"]
-        return commands + controlled_by(name, controller)
-
-    def transact(self, *commands: str) -> str:
-        """Run one ovs-vsctl transaction and return what it prints. Raises EmulationError with its words."""
-        return self._run([tool("ovs-vsctl"), f"--timeout={_TRANSACTION_TIMEOUT_S}", *commands])
+        rows = [row for bridge in bridges for row in _insertions(bridge, self.datapath)]
+        added = set_of(reference(f"bridge {bridge.name}") for bridge in bridges)
+        place = {"op": "mutate", "table": DATABASE, "where": [], "mutations": [["bridges", "insert", added]]}
+        with Database(self._database_socket, _TRANSACTION_TIMEOUT_S) as database:
+            begun = database.configure([insert("QoS", _NO_QUEUES, type="linux-noop"), *rows, place])
+            yield
+            database.wait_for(begun)
+            numbers = {name: number for bridge in bridges for name, number in bridge.ports.items()}
+            _verify_numbers(numbers, database.rows("Interface", ["name", "ofport", "error"]))
 
     def enlarge_buffers(self, send_bytes: int) -> None:
         """Give the userspace datapath's sockets room, without touching a sysctl of the machine; and show those that

@@ -7,6 +7,7 @@ from typing import Any
 
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
+from fabric.model.inside import Inside, NvLink, RootPort
 from fabric.model.network import Fabric, Link, Port, Tier
 
 
@@ -17,6 +18,7 @@ def fabric_to_json(fabric: Fabric) -> dict[str, Any]:
         "nodes": [node.name for node in fabric.nodes],
         "links": [[str(link.a), str(link.b), link.rate_bps, link.tier.value, link.delay_ns] for link in fabric.links],
         "addresses": {str(port): address for port, address in fabric.addresses},
+        "inside": None if fabric.inside is None else dataclasses.asdict(fabric.inside),
     }
 
 
@@ -26,7 +28,9 @@ def fabric_from_json(data: Any, source: str) -> Fabric:
         links = tuple(_link(*values) for values in data["links"])
         nodes = tuple(NodeId.parse(name) for name in data["nodes"])
         addresses = tuple((port_named(name), address) for name, address in data["addresses"].items())
-        return Fabric(**{**data, "nodes": nodes, "links": links, "addresses": addresses})
+        inside = None if data["inside"] is None else _inside(data["inside"])
+        own = {"nodes": nodes, "links": links, "addresses": addresses, "inside": inside}
+        return Fabric(**{**data, **own})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         fault = f"holds no fabric ({type(error).__name__}: {error}); write it again with fabric_to_json"
         raise ConfigError(source, [fault]) from error
@@ -36,6 +40,18 @@ def port_named(name: str) -> Port:
     """Return the port that ``z0l03:7`` means. Raises ValueError if it is no port's name."""
     node, _, number = name.partition(":")
     return Port(NodeId.parse(node), int(number))
+
+
+def _inside(data: Any) -> Inside:
+    nvlink = data["nvlink"]
+    return Inside(
+        **{
+            **data,
+            "nic_of_gpu": tuple(data["nic_of_gpu"]),
+            "root_ports": tuple(RootPort(tuple(one["gpus"]), one["rate_Bps"]) for one in data["root_ports"]),
+            "nvlink": nvlink and NvLink(tuple(map(tuple, nvlink["groups"])), nvlink["rate_bps"]),
+        }
+    )
 
 
 def _link(a: str, b: str, rate_bps: int, tier: str, delay_ns: int) -> Link:

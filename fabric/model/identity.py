@@ -9,6 +9,9 @@ core           c<NN>       ``c07`` (above the spines of all pods)
 compute        z<Z>h<NNN>  ``z0h117``
 storage        st<NNN>     ``st042`` (a NIC in each zone)
 inter-zone     ix<N>       ``ix0``
+GPU            ….g<N>      ``z0h117.g5`` (inside a compute node)
+CPU            ….cpu<N>    ``z0h117.cpu0``, with its memory
+NVSwitch       ….nv<N>     ``z0h117.nv0``
 =============  ==========  ==========================================
 
 No behaviour depends on how a name is spelled: code asks the role and the zone.
@@ -43,6 +46,9 @@ class Role(Enum):
     INTER_ZONE = 3
     COMPUTE = 4
     STORAGE = 5
+    GPU = 6
+    CPU = 7
+    NVSWITCH = 8
 
 
 _FORMATS = {
@@ -52,11 +58,18 @@ _FORMATS = {
     Role.INTER_ZONE: "ix{index}",
     Role.COMPUTE: "z{zone}h{index:03d}",
     Role.STORAGE: "st{index:03d}",
+    Role.GPU: "z{zone}h{index:03d}.g{place}",
+    Role.CPU: "z{zone}h{index:03d}.cpu{place}",
+    Role.NVSWITCH: "z{zone}h{index:03d}.nv{place}",
 }
 _ZONED = {"l": Role.LEAF, "s": Role.SPINE, "h": Role.COMPUTE}
 _ZONED_NAME = re.compile(r"^z(\d+)([lsh])(\d+)$")
 _GLOBAL = {"ix": Role.INTER_ZONE, "st": Role.STORAGE, "c": Role.CORE}
 _GLOBAL_NAME = re.compile(r"^(ix|st|c)(\d+)$")
+_INSIDE = {"g": Role.GPU, "cpu": Role.CPU, "nv": Role.NVSWITCH}
+_INSIDE_NAME = re.compile(r"^z(\d+)h(\d+)\.(g|cpu|nv)(\d+)$")
+INSIDE_ROLES = frozenset(_INSIDE.values())
+"""What is inside a compute node; its zone and index are the node's."""
 SWITCH_ROLES = frozenset({Role.CORE, Role.LEAF, Role.SPINE, Role.INTER_ZONE})
 
 
@@ -72,11 +85,13 @@ class NodeId:
     role: Role
     zone: int | None
     index: int
+    place: int = 0
+    """The number of a part inside its node."""
     dpid: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         zone = _NO_ZONE if self.zone is None else self.zone
-        object.__setattr__(self, "dpid", self.role.value << 32 | zone << 16 | self.index)
+        object.__setattr__(self, "dpid", self.place << 40 | self.role.value << 32 | zone << 16 | self.index)
 
     @classmethod
     @cache
@@ -88,6 +103,9 @@ class NodeId:
         elif match := _GLOBAL_NAME.match(name):
             prefix, index = match.groups()
             node = cls(_GLOBAL[prefix], None, int(index))
+        elif match := _INSIDE_NAME.match(name):
+            zone, index, part, place = match.groups()
+            node = cls(_INSIDE[part], int(zone), int(index), int(place))
         else:
             raise ValueError(f"{name!r} is not a node's name; names look like z0l03, z1s12, c07, z0h117, st042, ix0")
         if node.name != name:
@@ -97,12 +115,22 @@ class NodeId:
     @property
     def name(self) -> str:
         """The name, e.g. ``z0l03``."""
-        return _FORMATS[self.role].format(zone=self.zone, index=self.index)
+        return _FORMATS[self.role].format(zone=self.zone, index=self.index, place=self.place)
 
     @property
     def is_switch(self) -> bool:
         """Whether this node forwards."""
         return self.role in SWITCH_ROLES
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether this is a part of a compute node."""
+        return self.role in INSIDE_ROLES
+
+    @property
+    def host(self) -> NodeId:
+        """The compute node that this is a part of; itself if it is none."""
+        return NodeId(Role.COMPUTE, self.zone, self.index) if self.is_inside else self
 
     def __str__(self) -> str:
         return self.name
@@ -117,13 +145,14 @@ class NodeId:
         return self.dpid < other.dpid
 
 
-def nic_ip(node: NodeId, zone: int) -> str:
+def nic_ip(node: NodeId, zone: int, block: int = 1) -> str:
     """Return the IPv4 address of ``node``'s NIC in ``zone``: 10.<zone or 128 + zone>.<index + 1 in two bytes>.
 
-    Fabrics of one zone have the number of the NIC (the rail or plane) in the place of the zone's.
+    Fabrics of one zone have the number of the NIC (the rail or plane) in the place of the zone's. ``block``: how many
+    addresses each NIC has, a power of 2; the NIC's own is the first.
     """
     first = zone + (STORAGE_ADDRESS_OFFSET if node.role is Role.STORAGE else 0)
-    number = node.index + 1
+    number = (node.index + 1) * block
     return f"10.{first}.{number >> 8}.{number & 0xFF}"
 
 

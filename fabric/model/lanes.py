@@ -22,6 +22,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field, model_validator
 
 from fabric.config import SizeBytes, Strict, TimeS
+from fabric.model.marking import Marking
 
 CONTROL = "control"
 SHARED = "shared"
@@ -142,11 +143,13 @@ class InputBuffer(Strict):
 
 
 class LaneConfig(InputBuffer):
-    """One Virtual Lane. ``share`` and ``ceiling``: fractions of the link; ``limit``: the largest backlog (lossy)."""
+    """One Virtual Lane. ``share`` and ``ceiling``: fractions of the link; ``limit``: the largest backlog (lossy);
+    ``marking``: its own, where it is not that of all lanes."""
 
     share: Annotated[float, Field(gt=0, le=1)]
     ceiling: Annotated[float, Field(gt=0, le=1)] = 1.0
     limit: Annotated[SizeBytes, Field(gt=0)] = 256 * 1024
+    marking: Marking | None = None
     service_levels: list[str]
 
     @property
@@ -172,6 +175,8 @@ class QueueConfig(Strict):
     """The queues of every port: the lanes of ``lanes`` and ``lossless_lanes`` queueing, the byte limit of ``shared``
     queueing, and the input buffer of the one lane of ``lossless`` queueing.
 
+    ``marking`` is ECN at every switch port, in every lane of data; without it nothing is marked.
+
     ``return_time`` is how long credits take to return; by default the delay of the link.
 
     ``jitter`` is for virtual time, where only wires take time, so that senders stay in step and the same one loses
@@ -186,7 +191,13 @@ class QueueConfig(Strict):
     shared_buffer: InputBuffer = Field(default_factory=InputBuffer)
     flow_control: Annotated[FlowControl, Field(strict=False)] = FlowControl.CREDIT
     return_time: Annotated[TimeS, Field(ge=0, le=1)] | None = None
+    marking: Marking | None = None
     jitter: Annotated[float, Field(ge=0, le=10)] = 0.0
+
+    @property
+    def marks(self) -> bool:
+        """Whether any lane marks."""
+        return self.marking is not None or any(lane.marking for lane in self.lanes.values())
 
     @model_validator(mode="after")
     def _verify(self) -> QueueConfig:
@@ -218,7 +229,8 @@ class QueueConfig(Strict):
 class Lane:
     """A queue of a port: its name, its place in the port's tree (from 1), and its rates as fractions of the link.
 
-    The management lane has a share of 0 and takes what it needs. ``buffer`` is for lossless queueing only.
+    The management lane has a share of 0 and takes what it needs. ``buffer`` is for lossless queueing only. ``marking``
+    is for ports of switches only.
     """
 
     name: str
@@ -228,6 +240,7 @@ class Lane:
     limit_bytes: int
     levels: tuple[ServiceLevel, ...]
     buffer: InputBuffer | None = None
+    marking: Marking | None = None
 
     @property
     def is_control(self) -> bool:
@@ -308,7 +321,7 @@ def plan_lanes(config: QueueConfig, queueing: Queueing) -> LanePlan:
 
 def _only_lane(config: QueueConfig, queueing: Queueing) -> Lane:
     name = LOSSLESS if queueing.is_lossless else SHARED
-    return Lane(name, 1, 1.0, 1.0, config.shared_limit, tuple(ServiceLevel), config.shared_buffer)
+    return Lane(name, 1, 1.0, 1.0, config.shared_limit, tuple(ServiceLevel), config.shared_buffer, config.marking)
 
 
 def _lanes(config: QueueConfig) -> tuple[Lane, ...]:
@@ -322,6 +335,7 @@ def _lanes(config: QueueConfig) -> tuple[Lane, ...]:
             lane.limit,
             tuple(by_label[text] for text in lane.service_levels),
             lane.buffer,
+            lane.marking or (None if name == CONTROL else config.marking),
         )
         for number, (name, lane) in enumerate(config.lanes.items(), start=1)
     )

@@ -16,23 +16,31 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from fabric.errors import TopologyError
 from fabric.model.graph import levels_of, networks_of
 from fabric.model.identity import NodeId, Role, mac_of_ip
+from fabric.model.inside import FIRST_INNER_PORT, Draw, Inside, Spot, draws_of, inner_links, parts_of
 from fabric.units import format_rate
 
 ETHERNET_HEADER_BYTES = 14
 ADDRESSES = IPv4Network("10.0.0.0/8")
 """Where the addresses of NICs are from."""
 
+SHARED_MAC = "02:00:00:00:00:01"
+"""What every host sends to, since nobody resolves addresses: a leaf puts the address of the NIC in its place
+(``mac_of_ip``), and nodes with an inside have it for all their NICs and parts."""
+GATEWAY = "169.254.0.1"
+"""The neighbour of every host, of that address: a name for the leaf, that no packet carries."""
 MAX_INTERFACE_NAME = 15  # Linux: IFNAMSIZ less the closing zero byte.
 MIN_MTU_BYTES = 576  # RFC 791: what every IPv4 host must take.
 MAX_MTU_BYTES = 9000  # Above it veth, OVS and real NICs differ.
 
 
 class Tier(Enum):
-    """The kind of a link, by the nodes that it joins: a host and its leaf, switches of a zone, or zones."""
+    """The kind of a link, by the nodes that it joins: a host and its leaf, switches of a zone, zones, or what is inside
+    a node."""
 
     ACCESS = "access"
     UPLINK = "uplink"
     INTER_ZONE = "inter_zone"
+    INSIDE = "inside"
 
 
 @dataclass(frozen=True, order=True)
@@ -47,7 +55,10 @@ class Port:
 
     @property
     def interface(self) -> str:
-        """The Linux interface, as Mininet names it: ``z0l03-eth7``."""
+        """The Linux interface, as Mininet names it: ``z0l03-eth7``; of a node's part ``z0h117.g5``, of its NVLink
+        ``z0h117.g5-1``."""
+        if self.node.is_inside:
+            return f"{self.node.name}-{self.number}" if self.number else self.node.name
         return f"{self.node.name}-eth{self.number}"
 
     def __str__(self) -> str:
@@ -102,6 +113,8 @@ class Fabric:
     ``addresses`` are those of the NICs, as the builder gave them.
     ``access_ports`` counts the leaf ports that face hosts, used or not. ``reference_nic_rate_bps`` is the NIC rate of
     the system that this fabric stands for; the ratio to its own NIC rate is the scale that every figure states.
+    ``inside`` is what every compute node has inside, None: nothing. ``links`` and ``nodes`` are the network's; those
+    inside nodes follow from it.
     """
 
     name: str
@@ -113,6 +126,7 @@ class Fabric:
     switch_ports: int
     reference_nic_rate_bps: int
     addresses: tuple[tuple[Port, str], ...]
+    inside: Inside | None = None
 
     @cached_property
     def switches(self) -> tuple[NodeId, ...]:
@@ -176,7 +190,8 @@ class Fabric:
         zone = self.peer(port).node.zone
         assert zone is not None, "build() verified that hosts hang on leaves"
         address = self._address_at[port]
-        return Nic(port, zone, address, mac_of_ip(address))
+        has_parts = self.inside is not None and port.node.role is Role.COMPUTE
+        return Nic(port, zone, address, SHARED_MAC if has_parts else mac_of_ip(address))
 
     @cached_property
     def _address_at(self) -> dict[Port, str]:
@@ -208,6 +223,76 @@ class Fabric:
     def neighbours(self) -> dict[NodeId, frozenset[NodeId]]:
         """The nodes that each node has a link to."""
         return {node: frozenset(self.peer(port).node for port in ports) for node, ports in self.ports_of.items()}
+
+    # Inside nodes ----------------------------------------------------------------------------------------------------
+
+    @property
+    def block(self) -> int:
+        """How many addresses a compute node's NIC has."""
+        return 1 if self.inside is None else self.inside.block
+
+    def block_of(self, nic: Nic) -> str:
+        """Return what switches route to a NIC: its address, or the block of its addresses (``10.0.0.32/27``)."""
+        if self.block == 1 or nic.node.role is not Role.COMPUTE:
+            return nic.ip
+        return f"{nic.ip}/{32 - (self.block - 1).bit_length()}"
+
+    @property
+    def hosts_with_inside(self) -> tuple[NodeId, ...]:
+        """The hosts that have parts."""
+        return () if self.inside is None else self.computes
+
+    def parts_of(self, host: NodeId) -> tuple[NodeId, ...]:
+        """Return what is inside a host: nothing, or its CPU, its GPUs and what joins them."""
+        return () if self.inside is None or host.role is not Role.COMPUTE else parts_of(self.inside, host)
+
+    @cached_property
+    def inner_links(self) -> tuple[Link, ...]:
+        """The links inside all nodes, node by node."""
+        return tuple(link for host in self.hosts_with_inside for link in self.inner_links_of(host))
+
+    def inner_links_of(self, host: NodeId) -> tuple[Link, ...]:
+        """Return the links inside a node."""
+        if self.inside is None or host.role is not Role.COMPUTE:
+            return ()
+        found = inner_links(self.inside, host)
+        return tuple(Link(Port(*link.a), Port(*link.b), link.rate_bps, Tier.INSIDE) for link in found)
+
+    @cached_property
+    def inner_link_at(self) -> dict[Port, Link]:
+        """The link inside a node that is plugged into each port."""
+        return {port: link for link in self.inner_links for port in link.ports}
+
+    def inner_ports_of(self, host: NodeId) -> tuple[Port, ...]:
+        """Return the ports of a host that lead to its parts."""
+        links = self.inner_links_of(host)
+        return tuple(port for link in links for port in link.ports if port.node == host)
+
+    def link_plugged_into(self, port: Port) -> Link:
+        """Return the link of a port, in the network or inside a node."""
+        return self.link_at.get(port) or self.inner_link_at[port]
+
+    def every_directed_port(self) -> Iterator[tuple[Port, Link]]:
+        """Yield every port with its link, those inside nodes included."""
+        yield from self.directed_ports()
+        for link in self.inner_links:
+            for port in link.ports:
+                yield port, link
+
+    def draws_of(self, host: NodeId) -> tuple[Draw[Spot], ...]:
+        """Return what the ports of a host and its parts draw on."""
+        if self.inside is None or host.role is not Role.COMPUTE:
+            return ()
+        return tuple(draws_of(self.inside, host, len(self.ports_of[host])))
+
+    def address_inside(self, part: NodeId, nvlink: bool = False) -> str:
+        """Return the address of a CPU, which is its node's first NIC's, or of a GPU, on PCIe or on NVLink."""
+        nics = self.nics_of[part.host]
+        if part.role is not Role.GPU:
+            return nics[0].ip
+        assert self.inside is not None, "only nodes with an inside have GPUs"
+        nic = nics[self.inside.nic_of_gpu[part.place]]
+        return str(IPv4Address(nic.ip) + self.inside.offset(part.place, nvlink))
 
     @cached_property
     def levels(self) -> dict[NodeId, int]:
@@ -337,6 +422,7 @@ class FabricBuilder:
     access_ports: int
     switch_ports: int
     reference_nic_rate_bps: int
+    inside: Inside | None = None
     _nodes: list[NodeId] = field(default_factory=list)
     _links: list[Link] = field(default_factory=list)
     _next_port: Counter[NodeId] = field(default_factory=Counter)
@@ -381,6 +467,7 @@ class FabricBuilder:
             *self._address_faults(),
             *self._port_faults(),
             *self._mtu_faults(),
+            *self._inside_faults(),
         ]
         if faults:
             raise TopologyError(self.name, faults)
@@ -394,6 +481,7 @@ class FabricBuilder:
             switch_ports=self.switch_ports,
             reference_nic_rate_bps=self.reference_nic_rate_bps,
             addresses=tuple(sorted(self._addresses.items())),
+            inside=self.inside,
         )
 
     def _node_faults(self) -> Iterator[str]:
@@ -437,6 +525,21 @@ class FabricBuilder:
         for node, used in self._next_port.items():
             if node.is_switch and used > self.switch_ports:
                 yield f"switch {node}: needs {used} ports, has {self.switch_ports}; raise it or use fewer links"
+
+    def _inside_faults(self) -> Iterator[str]:
+        """Yield what keeps compute nodes from having the inside: their NICs, names or addresses."""
+        if self.inside is None:
+            return
+        wanted = max(self.inside.nic_of_gpu) + 1
+        for node in (node for node in self._nodes if node.role is Role.COMPUTE):
+            if not wanted <= self._next_port[node] <= FIRST_INNER_PORT:
+                has = f"{node} has {self._next_port[node]}"
+                yield f"node {self.inside.name}: its GPUs use {wanted} NICs, at most {FIRST_INNER_PORT}; {has}"
+                return
+            longest = max((link.a for link in inner_links(self.inside, node)), key=lambda spot: len(spot[0].name))
+            if len(Port(*longest).interface) > MAX_INTERFACE_NAME:
+                yield f"node {self.inside.name}: interface {Port(*longest).interface} exceeds {MAX_INTERFACE_NAME}"
+                return
 
     def _mtu_faults(self) -> Iterator[str]:
         if not MIN_MTU_BYTES <= self.mtu_bytes <= MAX_MTU_BYTES:

@@ -45,8 +45,8 @@ def controller(task: Path, tmp_path: Path) -> Iterator[ControllerProcess]:
 
 def test_controller_answers_soon_after_its_start(controller: ControllerProcess) -> None:
     started_s = time.monotonic()
-    state = controller.wait_listening(timeout_s=20)
-    assert time.monotonic() - started_s < 5, "measured 0.4 s on an idle core"
+    state = controller.wait_listening(timeout_s=60)
+    assert time.monotonic() - started_s < 15, "measured 0.4 s on an idle core"
     assert (state.ready, state.policy, state.expected, state.connected) == (False, "static", 12, 0)
     assert state.missing == tuple(switch.name for switch in FABRIC.switches)
     assert controller.rules() == []
@@ -59,7 +59,7 @@ def test_controller_answers_soon_after_its_start(controller: ControllerProcess) 
 
 
 def test_missing_switches_and_the_log_are_named(controller: ControllerProcess) -> None:
-    controller.wait_listening(timeout_s=20)
+    controller.wait_listening(timeout_s=60)
     expected = r"12 of 12 switches not connected \(z0l00, z0l01, .*, …\) after 0.1 s; controller log: .*controller\.log"
     with pytest.raises(ControllerError, match=expected):
         controller.wait_ready(timeout_s=0.1)
@@ -69,7 +69,7 @@ def test_unreadable_task_ends_the_controller_with_its_reason(tmp_path: Path) -> 
     with started(tmp_path / "none.json", tmp_path) as controller:
         expected = r"the controller ended with code 1: task .*none\.json: cannot be read"
         with pytest.raises(ControllerError, match=expected):
-            controller.wait_ready(timeout_s=20)
+            controller.wait_ready(timeout_s=60)
 
 
 def test_taken_port_ends_the_controller_with_its_reason(task: Path, tmp_path: Path) -> None:
@@ -79,11 +79,11 @@ def test_taken_port_ends_the_controller_with_its_reason(task: Path, tmp_path: Pa
         with started(task, tmp_path, taken.getsockname()[1]) as controller:
             expected = r"the controller ended with code 1: port 127\.0\.0\.1:\d+: Address already in use"
             with pytest.raises(ControllerError, match=expected):
-                controller.wait_ready(timeout_s=20)
+                controller.wait_ready(timeout_s=60)
 
 
 def test_stopped_controller_answers_no_more(controller: ControllerProcess) -> None:
-    controller.wait_listening(timeout_s=20)
+    controller.wait_listening(timeout_s=60)
     controller.stop()
     controller.stop()
     with pytest.raises(ControllerError, match="/state: the controller does not answer"):
@@ -114,11 +114,11 @@ def test_task_survives_a_file(task: Path) -> None:
 
 
 def test_a_killed_controller_starts_again(controller: ControllerProcess) -> None:
-    controller.wait_listening(timeout_s=20)
+    controller.wait_listening(timeout_s=60)
     first = controller.pid
     with pytest.raises(ControllerError, match="still runs; kill or stop it"):
         controller.restart()
     controller.kill()
     controller.restart()
-    controller.wait_listening(timeout_s=20)
+    controller.wait_listening(timeout_s=60)
     assert controller.pid != first

@@ -89,4 +89,4 @@ def test_switch_that_reconnects_gets_back_what_it_lost(seen: dict[str, Any]) -> 
 def test_rules_are_in_place_soon(seen: dict[str, Any]) -> None:
     seconds = seen["ready_s"]
     assert isinstance(seconds, float)
-    assert seconds < 5, f"18 switches took {seconds:.2f} s; 0.4 s measured on an idle machine"
+    assert seconds < 30, f"18 switches took {seconds:.2f} s; 0.4 s measured on an idle machine"

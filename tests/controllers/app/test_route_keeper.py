@@ -35,11 +35,13 @@ from controllers.planning.plan import (  # noqa: E402
     Purpose,
     table_miss,
 )
+from controllers.planning.planner import plan_routes  # noqa: E402
 from controllers.planning.updates import Changes  # noqa: E402
-from controllers.routing import Repair, Routing  # noqa: E402
+from controllers.routing import Policy, Repair, Routing  # noqa: E402
 from controllers.task import Task  # noqa: E402
 from fabric.errors import ControllerError  # noqa: E402
 from tests.controllers.sizes import tree  # noqa: E402
+from topologies.load import load_fabric  # noqa: E402
 
 ROUTE = FlowRule(1, Priority.ROUTE, Purpose.UP, destination="10.0.0.1", outputs=(3,))
 GUARD = FlowRule(1, Priority.GUARD, Purpose.STORAGE_GUARD, source="10.128.0.0/9")
@@ -151,6 +153,49 @@ def test_route_goes_over_the_wire_as_openflow_says() -> None:
         " ffff0018 00002320 0007000f 00000002 00000000 00000000"  # Nicira's load: 0 into all 16 bits of the in_port
         " 00000010 00000003 ffe50000 00000000"  # output to port 3
     )
+
+
+def test_the_rule_that_delivers_addresses_the_frame_to_the_nic_and_no_other_rule_does() -> None:
+    """Hosts send to one address, whoever is meant: a NIC only takes what has its own, which ends in its packet's."""
+    delivers = FlowRule(1, Priority.ROUTE, Purpose.DELIVER, destination="10.0.0.1", outputs=(3,))
+    first, *others = actions_of(delivers)
+    assert (first.src_field, first.dst_field, first.src_ofs, first.dst_ofs, first.n_bits) == (
+        "ipv4_dst", "eth_dst", 0, 0, 32
+    )  # fmt: skip
+    for rule in (
+        FlowRule(1, Priority.ROUTE, Purpose.UP, destination="10.0.0.1", outputs=(3,)),
+        FlowRule(1, Priority.ROUTE, Purpose.DELIVER, destination="10.0.0.32/27", outputs=(3,)),  # To a node's parts.
+    ):
+        assert [type(action) for action in actions_of(rule)] == [type(action) for action in others]
+
+
+def actions_of(rule: FlowRule) -> list[Any]:
+    datapath = FakeDatapath(1)
+    datapath.send(messages.add_rule(rule))
+    (instruction,) = datapath.sent[0].instructions
+    return list(instruction.actions)
+
+
+@pytest.mark.parametrize("repair", Repair)
+@pytest.mark.parametrize("policy", Policy)
+def test_every_rule_goes_over_the_wire_as_ryu_would_have_it(policy: Policy, repair: Repair) -> None:
+    plan = plan_routes(load_fabric("fire_flyer_2_tiny"), Routing(policy=policy, repair=repair))
+    datapath = FakeDatapath(1)
+    for rule in (rule for rules in plan.rules.values() for rule in rules):
+        no_way = rule.purpose == Purpose.UNREACHABLE
+        group = DROP_GROUP if no_way else rule.group
+        as_ryu_says = ofproto_v1_3_parser.OFPFlowMod(
+            datapath,
+            cookie=rule.cookie,
+            table_id=rule.table,
+            priority=rule.priority,
+            match=messages._match(rule.destination, rule.source, rule.in_port, rule.mark, rule.way),
+            instructions=messages._instructions(rule.outputs, group, rule.hashing, rule.writes, rule.readdresses),
+        )
+        as_ryu_says.set_xid(0)
+        as_ryu_says.out_port, as_ryu_says.out_group = ofproto_v1_3.OFPP_ANY, ofproto_v1_3.OFPG_ANY
+        as_ryu_says.serialize()
+        assert messages.add_rule(rule) == bytes(as_ryu_says.buf)
 
 
 @pytest.mark.parametrize(

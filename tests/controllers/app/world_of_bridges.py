@@ -25,7 +25,7 @@ from controllers.planning.plan import RoutePlan, is_route
 from controllers.planning.planner import plan_routes
 from controllers.routing import Repair, Routing
 from controllers.task import Task
-from fabric.emulation.openvswitch import controlled_by
+from fabric.emulation.openvswitch import INACTIVITY_PROBE_MS
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Nic, Port
 from topologies.load import load_fabric
@@ -48,7 +48,7 @@ def main(report: Path) -> None:
     add_bridges(fabric)
     run("ovs-ofctl", "-O", "OpenFlow13", "add-flow", "z0l00", STALE_RULE)
     with ControllerProcess(RUN / "task.json", RUN / "controller.log") as controller:
-        controller.wait_listening(timeout_s=20)
+        controller.wait_listening(timeout_s=60)
         started_s = time.monotonic()
         connect(fabric, controller.target)
         state = controller.wait_ready(timeout_s=30)
@@ -109,6 +109,12 @@ def connect(fabric: Fabric, target: str) -> None:
     run("ovs-vsctl", *chain.from_iterable(controlled_by(switch.name, target) for switch in fabric.switches))
 
 
+def controlled_by(bridge: str, target: str) -> list[str]:
+    """Return the words of an ovs-vsctl transaction that give a bridge its controller, with the project's patience."""
+    probe = f"inactivity_probe={INACTIVITY_PROBE_MS}"
+    return ["--", "set-controller", bridge, target, "--", "set", "controller", bridge, probe]
+
+
 def traced_outputs(fabric: Fabric, source: Nic, destination: Nic) -> list[int]:
     """Return the output ports that Open vSwitch would use on the way."""
     leaf = fabric.peer(source.port)
@@ -152,7 +158,7 @@ def stand_still(controller: ControllerProcess) -> list[str]:
     os.kill(controller.pid, signal.SIGSTOP)
     time.sleep(STANDSTILL_S)
     os.kill(controller.pid, signal.SIGCONT)
-    controller.wait_ready(timeout_s=20)
+    controller.wait_ready(timeout_s=60)
     events = controller.events()
     return [event.details["switch"] for event in events if event.kind == "disconnected" and event.at_s > before_s]
 
@@ -176,7 +182,7 @@ def lose_rules_and_reconnect(fabric: Fabric, controller: ControllerProcess) -> i
     run("ovs-ofctl", "-O", "OpenFlow13", "del-flows", "z0s00")
     wait_until(controller, lambda state: state.missing == ("z0s00",))
     run("ovs-vsctl", *controlled_by("z0s00", controller.target))
-    controller.wait_ready(timeout_s=20)
+    controller.wait_ready(timeout_s=60)
     return len(controller.rules())
 
 

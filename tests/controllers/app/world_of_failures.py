@@ -181,7 +181,7 @@ class Stream:
             yield
             self._ended = True
             for thread in threads:
-                thread.join(5)
+                thread.join(60)
 
     def _send(self, out: socket.socket) -> None:
         next_s = time.monotonic()
@@ -196,7 +196,9 @@ class Stream:
             try:
                 into.recv(100)
             except TimeoutError:
-                return
+                if self._ended:
+                    return
+                continue
             self.arrived_s.append(time.monotonic())
 
     def gap_s(self, at_s: float) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from controllers.routing import Policy, Repair, Routing
-from fabric.model.network import Fabric, Nic, Port, Tier
+from fabric.model.network import Fabric, Link, Nic, Port, Tier
 from tests.controllers.planning.failing import FABRICS, ROUTINGS, Play, change_links
 from tests.controllers.sizes import tree
 from tests.fakes import End, Packet, is_storage
@@ -98,34 +98,30 @@ class Flight:
         return f"{next(reversed(way))[1]} over {path}; down: {self.play.down}; {self.play.routing.name}"
 
 
+def cut_and_repair(play: Play, link: Link) -> None:
+    """Cut a link and let it return, with packets in flight at every change of rules: only those on its wire may end."""
+    draw = random.Random(str(link))
+    flight = Flight(play)
+    for state in ("cut", "back"):
+        play.fake.down ^= {link}
+        flight.meet(f"{link} {state}")
+        for _ in play.converge(draw=draw):
+            flight.meet(f"{link} {state}, while rules change")
+        assert flight.ends.keys() <= {End.DELIVERED, End.ON_A_DEAD_WIRE}, f"{link} {state}: {flight.ends}"
+
+
 @pytest.mark.parametrize("repair", [Repair.FAST_FAILOVER, Repair.REROUTE])
 @pytest.mark.parametrize("policy", [Policy.STATIC, Policy.ECMP])
 def test_a_cut_and_a_return_take_only_what_is_on_the_cut_wire(policy: Policy, repair: Repair) -> None:
     """By one link at a time; whatever is on another wire meets every state that comes after, and arrives."""
     for link in (link for link in BORDER.links if link.tier is not Tier.ACCESS):
-        play = Play(BORDER, Routing(policy=policy, repair=repair))
-        draw = random.Random(str(link))
-        flight = Flight(play)
-        for state in ("cut", "back"):
-            play.fake.down ^= {link}
-            flight.meet(f"{link} {state}")
-            for _ in play.converge(draw=draw):
-                flight.meet(f"{link} {state}, while rules change")
-            assert flight.ends.keys() <= {End.DELIVERED, End.ON_A_DEAD_WIRE}, f"{link} {state}: {flight.ends}"
+        cut_and_repair(Play(BORDER, Routing(policy=policy, repair=repair)), link)
 
 
 @pytest.mark.parametrize("policy", [Policy.STATIC, Policy.ECMP])
 def test_nor_does_rerouting_between_levels_lose_or_loop_anything_else(policy: Policy) -> None:
     for link in (link for link in LEVELS.links if link.tier is not Tier.ACCESS):
-        play = Play(LEVELS, Routing(policy=policy, repair=Repair.REROUTE))
-        draw = random.Random(str(link))
-        flight = Flight(play)
-        for state in ("cut", "back"):
-            play.fake.down ^= {link}
-            flight.meet(f"{link} {state}")
-            for _ in play.converge(draw=draw):
-                flight.meet(f"{link} {state}, while rules change")
-            assert flight.ends.keys() <= {End.DELIVERED, End.ON_A_DEAD_WIRE}, f"{link} {state}: {flight.ends}"
+        cut_and_repair(Play(LEVELS, Routing(policy=policy, repair=Repair.REROUTE)), link)
 
 
 def play_sequence(

@@ -50,6 +50,7 @@ def test_a_host_with_one_nic_sends_everything_over_it() -> None:
     assert requests_of("z1h003") == [
         "giving z1h003-eth0 the address 10.1.0.4/32",
         "setting z1h003-eth0 up",
+        "setting the neighbour 169.254.0.1",
         "routing 10.0.0.0/8 over z1h003-eth0",
     ]
 
@@ -58,13 +59,29 @@ def test_a_host_with_two_nics_reaches_each_zone_over_the_nic_in_it() -> None:
     assert requests_of("st001") == [
         "giving st001-eth0 the address 10.128.0.2/32",
         "setting st001-eth0 up",
+        "setting the neighbour 169.254.0.1",
         "routing 10.0.0.0/16 over st001-eth0",
         "routing 10.128.0.0/16 over st001-eth0",
         "giving st001-eth1 the address 10.129.0.2/32",
         "setting st001-eth1 up",
+        "setting the neighbour 169.254.0.1",
         "routing 10.1.0.0/16 over st001-eth1",
         "routing 10.129.0.0/16 over st001-eth1",
     ]
+
+
+def test_before_a_run_everyone_greets_all_that_it_reaches() -> None:
+    greeted = build.greeted(SMALL)
+    assert list(greeted) == list(SMALL.nics)
+    assert {(a, b) for a, found in greeted.items() for b in found} == {
+        (a, b) for a in SMALL.nics for b in SMALL.nics if SMALL.reaches(a, b)
+    }
+
+
+def test_in_a_large_fabric_everyone_greets_one_that_it_reaches() -> None:
+    greeted = build.greeted(FULL)
+    assert list(greeted) == list(FULL.nics)
+    assert all(len(found) == 1 and FULL.reaches(nic, *found) for nic, found in greeted.items())
 
 
 @pytest.mark.parametrize(
@@ -89,3 +106,11 @@ def test_offloads_that_cannot_be_switched_off_are_told() -> None:
     with pytest.raises(EmulationError) as refused:
         build._switch_off_offloads(["no_such_nic"])
     assert str(refused.value) == "no_such_nic: ethtool command 0x15 refused: No such device"
+
+
+def test_a_slow_database_does_not_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mininet's own check gives it one second, and here it would find no database at all."""
+    monkeypatch.setenv("OVS_RUNDIR", "/nonexistent")
+    net = build._mininet(SMALL)
+    assert [switch.name for switch in net.switches] == [switch.name for switch in SMALL.switches]
+    assert not net.switches[0].isOldOVS()

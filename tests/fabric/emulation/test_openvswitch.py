@@ -19,7 +19,7 @@ from fabric.errors import EmulationError
 def ended() -> int:
     """The id of a process that was there a moment ago."""
     process = subprocess.Popen(["true"])
-    process.wait(20)
+    process.wait(60)
     return process.pid
 
 

@@ -50,6 +50,8 @@ def charged_after_a_burst(sender: Path) -> int:
 def make_switch(link: Netlink, sender: Path) -> None:
     """What comes by PORT goes on by WIRE, which carries 8 kbit/s, so that all of it waits there."""
     write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
+    with netns.inside(sender):  # Or it announces itself, in frames that the test would count.
+        write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
     with sender.open("rb") as namespace:
         host = LinkEnd(HOST, HOST_INDEX, "02:00:00:00:00:02", namespace.fileno())
         link.send([veth_pair(host, LinkEnd(PORT, PORT_INDEX, "02:00:00:00:00:03"), 1500)])

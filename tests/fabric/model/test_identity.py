@@ -20,6 +20,9 @@ EXAMPLES = [
     ("st042", NodeId(Role.STORAGE, None, 42)),
     ("ix0", NodeId(Role.INTER_ZONE, None, 0)),
     ("c07", NodeId(Role.CORE, None, 7)),
+    ("z0h117.g5", NodeId(Role.GPU, 0, 117, 5)),
+    ("z0h117.cpu0", NodeId(Role.CPU, 0, 117)),
+    ("z0h117.nv0", NodeId(Role.NVSWITCH, 0, 117)),
 ]
 FULL = load_fabric("fire_flyer_2")
 
