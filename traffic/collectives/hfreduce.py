@@ -6,7 +6,9 @@ way, and back down (Algorithm 2). Each tree carries half of the data over one fu
 two threads: one that adds up the node's chunk and its children's and sends the sum up, and one that hands the result
 down.
 
-The paper's last stage, the copy back to the GPUs, is not carried out: no byte of it crosses the fabric.
+On nodes with an inside, data begins and ends in GPUs and crosses the node's links: see
+:mod:`traffic.collectives.gpu_copies`.
+Elsewhere the paper's last stage, the copy back to the GPUs, is not carried out: no byte of it crosses the fabric.
 """
 
 from __future__ import annotations
@@ -17,16 +19,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from fabric.config import SizeBytes, Strict
+from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
+from fabric.model.inside import BudgetKind, budget_name, cpu_of, gpu_of
 from fabric.model.lanes import ServiceLevel
-from traffic.collectives.chunk_link import Edge, Handoff, Link, Slots
+from fabric.model.network import Fabric
+from fabric.queueing import budgets
+from traffic.collectives.chunk_connection import ChunkConnection, Edge, Handoff, Slots
 from traffic.collectives.dataset import ELEMENT_BYTES, Floats, adder_of, pieces
+from traffic.collectives.gpu_copies import CpuSide, GpuSide, NodeParts
 from traffic.collectives.job import AddressOf, Collective, CollectiveConfig, CollectiveJob, ElementsBytes, zones_of
 from traffic.collectives.rank import DEFAULT_SLOTS, Finished, Seat
 from traffic.collectives.trees import DoubleTree, double_binary_tree, sent_fractions, zone_aware_double_tree
@@ -58,11 +65,15 @@ class HostMemoryConfig(Strict):
 
 
 class HFReduceConfig(CollectiveConfig):
-    """An HFReduce of ``size`` bytes a GPU. ``chunk`` is the paper's Chunk_Size, which it does not give."""
+    """An HFReduce of ``size`` bytes a GPU. ``chunk`` is the paper's Chunk_Size, which it does not give.
+
+    ``nvlink``: whether GPUs that NVLink joins in pairs add up before the CPU does (section IV-C).
+    """
 
     chunk: ElementsBytes = 32 * 1024
     gpus_per_node: Annotated[int, Field(ge=1)] = 8
     tree: Annotated[TreeKind, Field(strict=False)] = TreeKind.ZONE_AWARE
+    nvlink: bool = True
     host_memory: HostMemoryConfig | None = None
 
 
@@ -131,13 +142,13 @@ class TreeWorker:
         self._branches = tuple(_Branch(schedule, channel, seat, memory, finished) for channel in range(_TREES))
 
     def tasks(self, step: int) -> Sequence[Callable[[], None]]:
-        """Return the step's four tasks."""
+        """Return the step's tasks: two for each tree, and two for each GPU and tree of a node with an inside."""
         started = time.monotonic()
-        return [
-            task
-            for branch in self._branches
-            for task in (partial(branch.reduce, step, started), partial(branch.broadcast, step))
-        ]
+        tasks: list[Callable[[], None]] = []
+        for branch in self._branches:
+            tasks += [partial(branch.reduce, step, started), partial(branch.broadcast, step)]
+            tasks += branch.gpu_tasks(step)
+        return tasks
 
     def abort(self) -> None:
         """Wake every thread that waits for another of this rank."""
@@ -175,13 +186,44 @@ class _HostMemory:
 class _Neighbour:
     """The connections with the next rank up or down a tree: one for sums, one for results."""
 
-    upward: Link
-    downward: Link
+    upward: ChunkConnection
+    downward: ChunkConnection
 
     @classmethod
     def of(cls, seat: Seat, channel: int, child: int, parent: int) -> _Neighbour:
         """Return the connections between two ranks, of which one has the seat."""
         return cls(seat.links[_upward(channel, child, parent)], seat.links[_downward(channel, parent, child)])
+
+
+class _Room(NamedTuple):
+    """Memory for a chunk each: of the node's sum, of what a child sent, of the result."""
+
+    sum: Floats
+    received: Floats
+    result: Floats
+
+
+@dataclass(frozen=True)
+class _NodeSide:
+    """What a rank does inside its node for one tree: the CPU's part, and each GPU's with whom to tell of its result."""
+
+    cpu: CpuSide
+    gpus: Sequence[GpuSide]
+    told: Sequence[Finished]
+
+    @classmethod
+    def of(cls, schedule: TreeAllreduce, channel: int, seat: Seat, finished: Finished) -> _NodeSide | None:
+        """Return it; None if the node is a point."""
+        if seat.parts is None:
+            return None
+        links, chunks = seat.gpu_links[channel], schedule.chunks(channel)
+        gpus = [GpuSide(seat.parts, gpu, own, seat.inputs[gpu], chunks) for gpu, own in enumerate(links)]
+        return cls(CpuSide(seat.parts, links, schedule.longest_piece), gpus, [finished, *seat.others_finished])
+
+    def tasks(self, step: int) -> list[Callable[[], None]]:
+        """Return what the GPUs do in a step. Each checks its own result."""
+        takes = [partial(gpu.take, step, told) for gpu, told in zip(self.gpus, self.told, strict=True)]
+        return [*(partial(gpu.give, step) for gpu in self.gpus), *takes]
 
 
 class _Branch:
@@ -201,7 +243,8 @@ class _Branch:
         self._memory = memory
         self._finished = finished
         # Memory that is not used is not touched, and so is none.
-        self._sum, self._received, self._result = np.empty((3, schedule.longest_piece), np.float32)
+        self._room = _Room(*np.empty((3, schedule.longest_piece), np.float32))
+        self._node = _NodeSide.of(schedule, channel, seat, finished)
         what = f"rank {rank}, tree {channel}"
         self._slots = Slots(schedule.longest_piece, schedule.slots, f"{what}: room at the root", seat.timeout_s)
         self._at_root = Handoff(f"{what}: sum at the root", seat.timeout_s)
@@ -210,6 +253,10 @@ class _Branch:
         """Wake both threads, as far as they wait for each other."""
         self._at_root.abort()
         self._slots.abort()
+
+    def gpu_tasks(self, step: int) -> list[Callable[[], None]]:
+        """Return what the node's GPUs do in a step; nothing where data begins and ends in host memory."""
+        return [] if self._node is None else self._node.tasks(step)
 
     def reduce(self, step: int, started: float) -> None:
         """Add the node's and the children's chunks and send the sum up; the root hands it to :meth:`broadcast`."""
@@ -222,31 +269,38 @@ class _Branch:
                 self._sum_up(step, number, chunk, slot[:length])
                 self._at_root.put(slot)
             else:
-                self._parent.upward.send(step, number, self._sum_up(step, number, chunk, self._sum[:length]))
+                self._parent.upward.send(step, number, self._sum_up(step, number, chunk, self._room.sum[:length]))
 
     def _sum_up(self, step: int, number: int, chunk: slice, out: Floats) -> Floats:
         """Return the sum of a chunk over this node and those below it: in ``out``, unless it is another's already."""
         total = out
-        if len(self._inputs) == 1 and self._parent is not None:
+        if self._node is not None:
+            self._node.cpu.add_up(step, number, chunk, out)
+        elif len(self._inputs) == 1 and self._parent is not None:
             total = self._inputs[0][chunk]
         else:
             self._add_up(chunk, out)
-        received = self._received[: out.size]
+        received = self._room.received[: out.size]
         for child in self._children:
             child.upward.receive(step, number, received)
+            if self._node is not None:
+                self._node.cpu.operate(received.nbytes)
             total = np.add(total, received, out=out)
         return total
 
     def broadcast(self, step: int) -> None:
         """Take the sum from above and hand it to the children."""
         for number, chunk in enumerate(self._chunks):
-            slot = self._at_root.get() if self._parent is None else self._result
+            slot = self._at_root.get() if self._parent is None else self._room.result
             part = slot[: chunk.stop - chunk.start]
             if self._parent is not None:
                 self._parent.downward.receive(step, number, part)
             for child in self._children:
                 child.downward.send(step, number, part)
-            self._finished(chunk, part)
+            if self._node is None:
+                self._finished(chunk, part)
+            else:
+                self._node.cpu.hand_out(step, number, chunk, part)
             if self._parent is None:
                 self._slots.give_back(slot)
 
@@ -270,14 +324,36 @@ class HFReduceJob(CollectiveJob):
         level: ServiceLevel = ServiceLevel.HFREDUCE,
     ) -> None:
         self.trees = trees_of(config.tree, zones_of(stage, ranks))
+        inside = stage.fabric.inside
+        if inside is not None and config.host_memory is not None:
+            raise TrafficError(f"HFReduce: host_memory caps what nodes with an inside ({inside.name}) find; remove it")
         cap = _node_sum_bytes_per_s(stage, config)
         elements = config.size // ELEMENT_BYTES
         chunk_elements = min(config.chunk // ELEMENT_BYTES, elements)
         schedule = TreeAllreduce(self.trees, elements, chunk_elements, cap, config.slots)
         nic_s = max(sent_fractions(self.trees)) * config.size * 8 / stage.fabric.nic_rate_bps
         memory_s = config.size / cap if cap else 0.0
-        collective = Collective("HFReduce", level, schedule, config.gpus_per_node, max(nic_s, memory_s))
+        ideal_s = max(nic_s, memory_s)
+        gpus = config.gpus_per_node if inside is None else inside.gpus
+        parts_of = None if inside is None else partial(node_parts, stage.fabric, nvlink=config.nvlink)
+        collective = Collective("HFReduce", level, schedule, gpus, ideal_s, parts_of)
         super().__init__(stage, collective, config, ranks, address_of, name)
+
+
+def node_parts(fabric: Fabric, host: NodeId, nvlink: bool = True) -> NodeParts:
+    """Return where the parts of a node with an inside are, as its rank needs to know; without ``nvlink`` no pairs."""
+    inside = fabric.inside
+    assert inside is not None, "asked only where nodes have one"
+    gpus = [gpu_of(host, number) for number in range(inside.gpus)]
+    peers = [inside.nvlink.peers(number) if inside.nvlink else () for number in range(inside.gpus)]
+    paired = nvlink and all(len(one) == 1 for one in peers)
+    return NodeParts(
+        cpu=fabric.address_inside(cpu_of(host)),
+        gpus=tuple(fabric.address_inside(gpu) for gpu in gpus),
+        memory_budget=budgets.number_of(budget_name(host, BudgetKind.MEMORY, 0)),
+        pairs=tuple(one[0] for one in peers) if paired else (),
+        nvlink=tuple(fabric.address_inside(gpu, nvlink=True) for gpu in gpus) if paired else (),
+    )
 
 
 def trees_of(kind: TreeKind, zones: Sequence[int]) -> DoubleTree:

@@ -21,8 +21,9 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.units import format_time
-from traffic.collectives.chunk_link import StalledError
+from traffic.collectives.chunk_connection import StalledError
 from traffic.collectives.dataset import ELEMENT_BYTES, Dataset
+from traffic.collectives.gpu_copies import NodeParts
 from traffic.collectives.rank import (
     DEFAULT_SLOTS,
     START_TIMEOUT_S,
@@ -103,6 +104,8 @@ class Collective:
     schedule: Schedule
     buffers_per_rank: int
     ideal_step_s: float
+    parts_of: Callable[[NodeId], NodeParts] | None = None
+    """Where the parts of a rank's node are, if data begins and ends in its GPUs."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,7 @@ class CollectiveJob:
             dataset=dataset,
             timeout_s=self.step_timeout_s,
             stall_s=self._config.stall_timeout or self.step_timeout_s,
+            parts=self._collective.parts_of(node) if self._collective.parts_of else None,
         )
         self._programs.start(rank, f"{self._collective.name} rank {rank}", node, run_rank, arguments)
 
@@ -304,17 +308,19 @@ class CollectiveJob:
 
     def _step(self) -> None:
         done = self._order_step()
+        common = {"phase": self._phase.name, "service_level": self.level.label, "step": done[0].step}
         self._phase.records.steps.append(
             {
-                "phase": self._phase.name,
-                "service_level": self.level.label,
-                "step": done[0].step,
+                **common,
                 "ranks": len(self.ranks),
                 "size_bytes": self._config.size,
                 "started_s": min(message.started for message in done),
                 "ended_s": max(message.ended for message in done),
             }
         )
+        for node, message in zip(self.ranks, done, strict=True):
+            times = {"started_s": message.started, "ended_s": message.ended}
+            self._phase.records.rank_steps.append({**common, "host": node.name, **times})
 
     def _order_step(self, warms_up: bool = False) -> list[StepDone]:
         number = self._next_step

@@ -13,8 +13,8 @@ and the rank before it waits: a slow link holds up the whole ring, as it does in
 The tree is NCCL's double binary tree over the ranks in their order, whatever their zones: the schedule that HFReduce
 uses, here with one buffer per rank, so that nothing is added in the node. A rank sends up to twice the size.
 
-A rank is a compute node with one buffer: between nodes NCCL's rings and trees over all GPUs of a node carry the same
-bytes.
+A rank is a compute node with one buffer, since between nodes NCCL's rings and trees over all GPUs of a node carry the
+same bytes; or, of nodes with an inside, a GPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pydantic import Field
 
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from traffic.collectives.chunk_link import Edge, Handoff, Slots
+from traffic.collectives.chunk_connection import Edge, Handoff, Slots
 from traffic.collectives.dataset import ELEMENT_BYTES, pieces
 from traffic.collectives.hfreduce import TreeAllreduce
 from traffic.collectives.job import AddressOf, Collective, CollectiveConfig, CollectiveJob, ElementsBytes

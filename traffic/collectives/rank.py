@@ -16,13 +16,14 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fabric.errors import TrafficError
 from fabric.world.agents import Agent
-from traffic.collectives.chunk_link import Edge, Link, PeerGoneError, StalledError
+from traffic.collectives.chunk_connection import ChunkConnection, Edge, PeerGoneError, StalledError
 from traffic.collectives.dataset import ELEMENT_BYTES, Buffer, Dataset, Floats, SumCheck
+from traffic.collectives.gpu_copies import GpuLinks, NodeParts, connect_parts
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.program_group import FAILURES_TIMEOUT_S, ProgramFailed
 from traffic.transport import FlowSampler, SocketOptions, UnreachableError, accept, connect, listen
@@ -32,6 +33,8 @@ WARM_UP_ELEMENTS = 4 * 2**20 // ELEMENT_BYTES
 """Bytes that warm a collective up. At 200 Gbit/s, a connection's windows are open after a few hundred KiB."""
 DEFAULT_SLOTS = 8
 """Pieces that a rank holds at most between receiving and forwarding them, as NCCL's FIFO does."""
+TREES = 2
+"""Of a double tree."""
 _HELLO = struct.Struct("!II")
 
 
@@ -79,9 +82,14 @@ class Seat:
     """
 
     rank: int
-    links: Mapping[Edge, Link]
+    links: Mapping[Edge, ChunkConnection]
     inputs: Sequence[Buffer]
     timeout_s: float
+    parts: NodeParts | None = None
+    gpu_links: Sequence[Sequence[GpuLinks]] = ()
+    """Of a node with an inside: its parts, and the connections of each GPU, tree by tree."""
+    others_finished: Sequence[Finished] = ()
+    """Callbacks for the results of all GPUs but the first, whose is the rank's."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,7 @@ class RankArguments:
     dataset: Dataset
     timeout_s: float
     stall_s: float
+    parts: NodeParts | None = None
 
     def name(self, rank: int) -> str:
         """Return a rank's name in messages."""
@@ -143,7 +152,7 @@ def run_rank(agent: Agent, arguments: RankArguments) -> None:
         agent.report(ProgramFailed(str(error), isinstance(error, PeerGoneError), is_stall))
 
 
-def _connected(agent: Agent, arguments: RankArguments) -> dict[Edge, tuple[Link, socket.socket]]:
+def _connected(agent: Agent, arguments: RankArguments) -> dict[Edge, tuple[ChunkConnection, socket.socket]]:
     """Return the rank's connections, once every rank listens and has dialled."""
     with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
         agent.report(Listening(listener.getsockname()[:2]))
@@ -183,13 +192,13 @@ def _dial(edge: Edge, endpoint: Endpoint, arguments: RankArguments) -> socket.so
     return sock
 
 
-def _link(edge: Edge, sock: socket.socket, arguments: RankArguments) -> Link:
+def _link(edge: Edge, sock: socket.socket, arguments: RankArguments) -> ChunkConnection:
     name = f"{arguments.name(arguments.rank)} with {arguments.name(edge.peer(arguments.rank))}"
-    return Link(sock, edge.channel, name, arguments.stall_s)
+    return ChunkConnection(sock, edge.channel, name, arguments.stall_s)
 
 
 def _carry_out_orders(
-    agent: Agent, arguments: RankArguments, connections: Mapping[Edge, tuple[Link, socket.socket]]
+    agent: Agent, arguments: RankArguments, connections: Mapping[Edge, tuple[ChunkConnection, socket.socket]]
 ) -> None:
     links = {edge: link for edge, (link, _) in connections.items()}
     stepper = _Stepper(arguments, links)
@@ -213,31 +222,45 @@ def _carry_out_orders(
                 agent.report(Records(flows=rows))
 
 
+def _gpu_links(arguments: RankArguments) -> list[list[GpuLinks]]:
+    """Return the connections inside a rank's node; none if it is a point."""
+    if arguments.parts is None:
+        return []
+    name = arguments.name(arguments.rank)
+    chunk_bytes = arguments.schedule.longest_piece * ELEMENT_BYTES
+    return connect_parts(arguments.parts, TREES, chunk_bytes, arguments.options, name, arguments.stall_s)
+
+
 class _Stepper:
     """Carries out steps of a rank, times them and checks their sums."""
 
-    def __init__(self, arguments: RankArguments, links: Mapping[Edge, Link]) -> None:
+    def __init__(self, arguments: RankArguments, links: Mapping[Edge, ChunkConnection]) -> None:
         self._name = arguments.name(arguments.rank)
         self._timeout_s = arguments.timeout_s
         self._links = links
         inputs, expected = arguments.dataset.inputs(arguments.rank), arguments.dataset.expected()
-        self._seat = Seat(arguments.rank, links, inputs, arguments.timeout_s)
+        self._gpu_links = _gpu_links(arguments)
+        self._seat = Seat(arguments.rank, links, inputs, arguments.timeout_s, arguments.parts, self._gpu_links)
         whole = arguments.schedule
         self._parts = [self._part(schedule, expected) for schedule in (whole, whole.shortened(WARM_UP_ELEMENTS))]
         self._threads = ThreadPoolExecutor(max_workers=len(self._parts[0][0].tasks(0)))
 
-    def _part(self, schedule: Schedule, expected: Buffer) -> tuple[Worker, SumCheck]:
-        check = SumCheck(expected, schedule.elements)
-        return schedule.worker(self._seat, check.piece), check
+    def _part(self, schedule: Schedule, expected: Buffer) -> tuple[Worker, list[SumCheck]]:
+        results = 1 if self._seat.parts is None else len(self._seat.parts.gpus)
+        checks = [SumCheck(expected, schedule.elements) for _ in range(results)]
+        seat = replace(self._seat, others_finished=[check.piece for check in checks[1:]])
+        return schedule.worker(seat, checks[0].piece), checks
 
     def step(self, order: StepOrder) -> StepDone:
         """Carry out one step. Raises TrafficError if it fails, takes too long or the sum is wrong."""
-        worker, check = self._parts[order.warms_up]
-        check.begin(f"{self._name}, step {order.step}")
+        worker, checks = self._parts[order.warms_up]
+        for place, check in enumerate(checks):
+            check.begin(f"{self._name}, step {order.step}" + (f", GPU {place}" if len(checks) > 1 else ""))
         started = time.monotonic()
         self._await([self._threads.submit(task) for task in worker.tasks(order.step)], worker, order.step)
         ended = time.monotonic()
-        check.end()
+        for check in checks:
+            check.end()
         return StepDone(order.step, started, ended)
 
     def _await(self, tasks: list[Future[None]], worker: Worker, number: int) -> None:
@@ -255,7 +278,8 @@ class _Stepper:
         raise min(errors, key=lambda error: isinstance(error, PeerGoneError))
 
     def _abort(self, *workers: Worker) -> None:
-        for link in self._links.values():
+        inner = [link for tree in self._gpu_links for gpu in tree for link in gpu.all]
+        for link in [*self._links.values(), *inner]:
             link.abort()
         for worker in workers:
             worker.abort()

