@@ -1,0 +1,99 @@
+"""What ``incast`` plays: its config, and the variants that it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from experiments.run.config import Choices, QueueingsConfig, each_once, storage_faults
+from fabric.config import TimeS
+from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
+from fabric.model.marking import Marking
+from fabric.model.network import Fabric
+from traffic import congestion_control
+from traffic.congestion_control import STEERED_BY_ECN
+from traffic.storage.config import RequestToSend, StorageConfig
+
+Count = Annotated[int, Field(ge=1)]
+Duration = Annotated[TimeS, Field(gt=0)]
+
+
+class IncastConfig(QueueingsConfig):
+    """The variants: every combination of ``servers`` (how many storage nodes answer), ``request_to_send`` (how many
+    reads may send to the client at once; off: all), ``controls`` and ``queueings``. Of ``phase_time`` the first
+    ``warm_up`` does not count."""
+
+    servers: Annotated[list[Count], Field(min_length=1), AfterValidator(each_once)] = Field(
+        default_factory=lambda: [4, 16]
+    )
+    request_to_send: Annotated[list[RequestToSend], Field(min_length=1), AfterValidator(each_once)] = Field(
+        default_factory=lambda: [None, 8, 2, 1]
+    )
+    controls: Annotated[list[str], Field(min_length=1), AfterValidator(each_once)] = Field(
+        default_factory=lambda: ["line", "cubic", "dcqcn"]
+    )
+    queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.LANES, Queueing.LOSSLESS_LANES])
+    phase_time: Duration = 0.003
+    warm_up: Duration = 0.001
+    storage: StorageConfig = Field(default_factory=StorageConfig)
+
+    @property
+    def controls_played(self) -> dict[str, str]:
+        """Those of the variants; what ``congestion_control`` says plays nowhere."""
+        return {name: name for name in self.controls}
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric."""
+        yield from super().faults(fabric)
+        yield from storage_faults(fabric, "storage nodes answer")
+        if fabric.storages and max(self.servers) > len(fabric.storages):
+            yield f"servers: {max(self.servers)} exceeds the {len(fabric.storages)} storage nodes; lower it"
+        if self.warm_up >= self.phase_time:
+            yield f"warm_up: {self.warm_up:g} s leaves nothing of phase_time, {self.phase_time:g} s; lower it"
+        yield from congestion_control.faults({f"controls ({name})": name for name in self.controls}, marks=True)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How many servers answer with which limit (None: none), steered by what, in which queues."""
+
+    queueing: Queueing
+    control: str
+    servers: int
+    limit: int | None
+    marking: Marking | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its phase."""
+        limit = "off" if self.limit is None else self.limit
+        return f"{self.queueing.value}_{self.control}_n{self.servers}_rts_{limit}"
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        limit = "no limit" if self.limit is None else f"{self.limit} send at once"
+        return f"{self.servers} servers, {limit}, {self.control}, {self.queueing.words}"
+
+    @property
+    def controls(self) -> Mapping[ServiceLevel, str]:
+        """The control of every service level."""
+        return dict.fromkeys(DATA_LEVELS, self.control)
+
+
+def variants(config: IncastConfig, fabric: Fabric) -> tuple[Variant, ...]:
+    """Return all variants, a queueing and control after the other.
+
+    What steers by marks has the marking of the config's queues or, without one, that of ``dcqcn``.
+    """
+    marking = config.queues.marking or config.dcqcn.parameters(fabric).marking
+    return tuple(
+        Variant(queueing, control, servers, limit, marking if control in STEERED_BY_ECN else None)
+        for queueing, control, servers, limit in product(
+            config.queueings, config.controls, config.servers, config.request_to_send
+        )
+    )

@@ -1,0 +1,178 @@
+"""What a run of the incast says: numbers from rows of the counted time, which limit keeps throughput, the figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+from experiments.incast.experiment import EXPERIMENT
+from experiments.incast.figures import merged, senders_over_runs
+from experiments.incast.summary import (
+    Seen,
+    answer,
+    blocked_ports,
+    figure_data,
+    kept,
+    limits_table,
+    queue_metrics,
+    read_metrics,
+    summarize,
+)
+from experiments.incast.variants import IncastConfig, Variant, variants
+from experiments.registry import resolve
+from experiments.run.session import Session
+from fabric.model.lanes import Queueing
+from fabric.results import Phase
+from fabric.tables import TABLES
+from tests.experiments.own_results import own_figures_drawn, own_result
+from tests.rows import table_of
+
+PHASE = Phase("p", "A phase", "lanes", 10.0, 13.0)
+
+
+def operations(*rows: tuple[float, float, int], phase: str = "p") -> pd.DataFrame:
+    """Rows of started_s, ended_s, size_bytes."""
+    full = [[phase, "storage", "read", "z0h000", "st001", size, began, ended, 0] for began, ended, size in rows]
+    return table_of("operations", full).astype(TABLES["operations"].dtypes)
+
+
+def test_bandwidth_counts_reads_that_end_in_time_and_latency_those_that_begin_in_it() -> None:
+    rows = operations((10.1, 10.6, 7), (10.5, 11.5, 100), (12.0, 12.5, 300), (12.5, 99.0, 500))
+    found = read_metrics(rows, PHASE, 1.0)
+    assert found["read.bandwidth_Bps"] == pytest.approx(400 / 2.0)
+    assert (found["read.p50_s"], found["read.p99_s"], found["read.operations"]) == (0.5, 86.5, 2.0)
+
+
+def test_a_phase_in_which_nothing_ended_has_a_bandwidth_of_nothing_and_no_latency() -> None:
+    assert read_metrics(operations(), PHASE, 1.0) == {"read.bandwidth_Bps": 0.0, "read.operations": 0.0}
+
+
+def test_a_queue_is_that_of_one_port_and_lane_after_the_warm_up() -> None:
+    rows = [(10.5, "a:1", "storage", 99), (11.5, "a:1", "storage", 10), (12.0, "a:1", "storage", 30)]
+    rows += [(12.0, "a:1", "other", 77), (12.0, "b:1", "storage", 77)]
+    full = [(at, port, lane, 0, 0, 0, backlog, 0) for at, port, lane, backlog in rows]
+    ports = pd.DataFrame(full, columns=list(TABLES["ports"].columns)).astype(TABLES["ports"].dtypes)
+    assert queue_metrics(ports, "a:1", "storage", PHASE, 1.0) == {"queue_mean_bytes": 20.0, "queue_most_bytes": 30.0}
+    assert queue_metrics(ports, "c:1", "storage", PHASE, 1.0) == {}
+
+
+def test_a_blocked_port_has_a_lane_that_stood_still_for_more_than_a_tenth_of_the_phase() -> None:
+    ends = {("a:1", "x"): 0.31, ("a:1", "y"): 0.9, ("b:1", "x"): 0.29, ("c:1", "x"): 3.0}
+    full = [
+        (at, port, lane, 0, int(1e9 * stalled * (at > 11)), 0, 0)
+        for (port, lane), stalled in ends.items()
+        for at in (10.0, 13.0)
+    ]
+    stalls = pd.DataFrame(full, columns=list(TABLES["stalls"].columns)).astype(TABLES["stalls"].dtypes)
+    assert blocked_ports(stalls, PHASE) == 2
+
+
+def seen(control: str, limit: int | None, bandwidth: float, p50_s: float, servers: int = 16) -> Seen:
+    values = {"read.bandwidth_Bps": bandwidth, "read.p50_s": p50_s, "read.p99_s": 2 * p50_s, "queue_mean_bytes": 10.0}
+    return Seen(Variant(Queueing.LOSSLESS_LANES, control, servers, limit), values)
+
+
+FOUND = [
+    seen("line", None, 20e9, 1e-3),
+    seen("line", 8, 19.9e9, 1.5e-3),
+    seen("line", 2, 19.1e9, 3e-3),
+    seen("line", 1, 10e9, 6e-3),
+    seen("dcqcn", None, 20e9, 1e-3),
+    seen("dcqcn", 2, 5e9, 1e-3),
+]
+
+
+def test_the_smallest_limit_that_keeps_throughput_is_found() -> None:
+    line, dcqcn = kept(FOUND, 24e9)
+    assert line.limited is not None
+    assert line.limited.variant.limit == 2
+    assert line.ratio("read.p50_s") == pytest.approx(3.0)
+    assert dcqcn.limited is None
+    (slow,) = kept(FOUND[:1] + FOUND[3:4], 10e9)
+    assert slow.limited is not None
+    assert dcqcn.ratio("read.p50_s") is None
+
+
+def test_a_limit_that_ends_a_collapse_is_measured_by_what_it_gives() -> None:
+    found = [seen("line", None, 0.1e9, 1e-3), seen("line", 2, 20e9, 1e-3), seen("line", 1, 15e9, 1e-3)]
+    (line,) = kept(found, 24e9)
+    assert line.limited is not None
+    assert line.limited.variant.limit == 2
+
+
+def test_the_answer_names_limit_and_price_of_the_most_servers() -> None:
+    told = answer([*FOUND, seen("line", None, 1.0, 1.0, servers=4)], 24e9)
+    assert told.startswith("With 16 servers, the fewest senders at once that keep 95% of the best throughput")
+    assert "line in lossless lanes: 2, 19.1 for 20.0 GB/s at 3.00 times the median and 3.00 times the p99" in told
+    assert "dcqcn in lossless lanes: no limit keeps it." in told
+    assert "add off to request_to_send" in answer([seen("line", 2, 1.0, 1.0)], 24e9)
+    rows = limits_table(FOUND, 24e9)["rows"]
+    assert [row[3] for row in rows] == ["2", "none does"]
+
+
+def session_of(config: IncastConfig) -> Any:
+    playing = variants(config, config.fabric())
+    counted = SimpleNamespace(dropped_by_queues=3, retransmissions=4, timeouts=2)
+    tables = {name: TABLES[name].empty() for name in ("ports", "stalls")}
+    rows = [operations((11.5, 12.0, 10**9), phase=one.name) for one in playing[1:]]
+    tables["operations"] = pd.concat(rows)
+    outcomes = [
+        SimpleNamespace(phase=Phase(one.name, one.title, one.queueing.value, 10.0, 13.0), conservation=counted)
+        for one in playing
+    ]
+    return SimpleNamespace(live=SimpleNamespace(fabric=config.fabric()), phases=outcomes, table=tables.__getitem__)
+
+
+def test_a_run_has_a_row_and_a_figure_for_every_variant(tmp_path: Path) -> None:
+    config = cast(IncastConfig, resolve("incast", ["servers=[4]", "controls=[line]", "warm_up=1", "phase_time=3"])[1])
+    playing = variants(config, config.fabric())
+    session = cast(Session, session_of(config))
+    summary = summarize(session, config, playing, dict.fromkeys((one.name for one in playing), 0))
+    table = summary["tables"][1]
+    assert len(table["rows"]) == len(playing) == 8
+    assert {len(row) for row in table["rows"]} == {len(table["columns"])}
+    assert summary["metrics"]["lanes_line_n4_rts_off.read.bandwidth_Bps"] == 0.0
+    assert summary["metrics"]["lanes_line_n4_rts_8.timeouts"] == 2
+    result = own_result(tmp_path / "result", EXPERIMENT, summary={"incast": summary["incast"]})
+    assert own_figures_drawn(result, EXPERIMENT) == {"senders"}
+
+
+def test_a_line_of_the_figure_is_a_control_in_a_queueing() -> None:
+    lines = figure_data(FOUND, 25e9)["lines"]
+    assert [(one["control"], one["limits"]) for one in lines] == [
+        ("line", ["off", "8", "2", "1"]),
+        ("dcqcn", ["off", "2"]),
+    ]
+
+
+def test_over_runs_a_line_has_medians_with_intervals_of_what_is_known() -> None:
+    runs = [figure_data(FOUND, 25e9) for _ in range(3)]
+    for number, run in enumerate(runs):
+        run["lines"][0]["bandwidth_Bps"][0] = 10e9 + number * 1e9
+        run["lines"][0]["p50_s"][:2] = [None, None if number else 2.0]
+    together = merged(runs)
+    assert together is not None
+    line = together["lines"][0]
+    assert line["bandwidth_Bps"][0] == 11e9
+    assert line["intervals"]["bandwidth_Bps"][0] == (10e9, 12e9)
+    assert line["p50_s"][:2] == [None, 2.0]
+    assert line["intervals"]["p50_s"][:2] == [None, None], "no run has the one, and one run the other"
+    figure = senders_over_runs([{"incast": run} for run in runs], "three runs", ["at the foot"])
+    assert figure is not None
+    axes = next(axes for part in figure.subfigs for axes in part.axes)
+    heights = [collection.get_segments()[0][:, 1].tolist() for collection in axes.collections]  # type: ignore[attr-defined]
+    assert [10.0, 12.0] in heights
+
+
+def test_runs_of_other_incasts_have_no_figure_together() -> None:
+    runs = [{"incast": figure_data(FOUND, 25e9)}, {"incast": figure_data(FOUND[:2], 25e9)}]
+    assert senders_over_runs(runs, "", []) is None
+    assert senders_over_runs([{}], "", []) is None
+
+
+def test_repeats_draw_it() -> None:
+    assert [spec.name for spec in EXPERIMENT.load_repeated_figures()] == ["senders"]
