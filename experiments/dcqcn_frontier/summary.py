@@ -1,0 +1,355 @@
+"""What a run of ``dcqcn_frontier`` says: the claim, a row a point, and the data of the figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from experiments.dcqcn_frontier.claim import MEASURES, WORKS, Claim, Got, frontier, judge
+from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Point
+from experiments.run.session import PhaseOutcome, Session
+from experiments.run.stall_metrics import stall_metrics
+from fabric.errors import TrafficError
+from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
+from fabric.results import Phase
+from fabric.units import format_time
+from traffic import metrics
+
+HFREDUCE_ALONE = "hfreduce_alone"
+STORAGE_ALONE = "storage_alone"
+_NO_CONTROL = "line"
+_READ, _ALGBW, _P99 = "read_GBps", "algbw_GBps", "read_p99_s"
+
+
+@dataclass(frozen=True)
+class Played:
+    """A point, what the programs got, and what the network did meanwhile."""
+
+    point: Point
+    got: Got
+    cuts: int
+    stalled_fraction: float
+    """Of the lane that stood still for the largest part of the phase."""
+    stalled_s: float
+    """Over all lanes of all ports."""
+    marked: int
+
+
+def summarize(
+    session: Session, config: DcqcnFrontierConfig, playing: Sequence[Point], cuts: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return the tables and metrics of a run, and keep its points."""
+    outcomes = {outcome.phase.name: outcome for outcome in session.phases}
+    found = [_played(session, config, point, outcomes[point.name], cuts[point.name]) for point in playing]
+    session.keep_frame("points", points_frame(session, found))
+    steps, operations = session.table("steps"), session.table("operations")
+    alone = (
+        algbw(steps, outcomes[HFREDUCE_ALONE].phase, config.warm_up),
+        reads(operations, outcomes[STORAGE_ALONE].phase, config.warm_up)[0],
+    )
+    claims = claims_of(config, found, alone)
+    return {
+        "title": "DCQCN's parameters, and lanes without it: HFReduce and storage together",
+        "answer": answer(claims, found),
+        "claims": {queueing.value: {**vars(claim), "holds": claim.holds} for queueing, claim in claims.items()},
+        "metrics": _metrics(found, alone, claims),
+        "tables": [claim_table(claims, found, config), points_table(found, claims, alone)],
+        "trade_off": trade_off(found, alone),
+    }
+
+
+def algbw(steps: pd.DataFrame, phase: Phase, warm_up_s: float) -> float:
+    """Return HFReduce's bytes per second over the steps of a phase that began after the warm-up; 0: none ended."""
+    rows = steps[(steps["phase"] == phase.name) & (steps["started_s"] >= phase.started_s + warm_up_s)]
+    taken_s = float((rows["ended_s"] - rows["started_s"]).sum())
+    return float(rows["size_bytes"].sum()) / taken_s if taken_s else 0.0
+
+
+def reads(operations: pd.DataFrame, phase: Phase, warm_up_s: float) -> tuple[float, float]:
+    """Return the bandwidth of reads that ended after the warm-up, in bytes per second, and their p99 in seconds."""
+    rows = operations[(operations["phase"] == phase.name) & (operations["operation"] == "read")]
+    from_s = phase.started_s + warm_up_s
+    counted = rows[rows["ended_s"].between(from_s, phase.ended_s, inclusive="right")]
+    if counted.empty:
+        return 0.0, 0.0
+    bandwidth = metrics.operation_bandwidth(counted, from_s, phase.ended_s)
+    return bandwidth, metrics.operation_latency(counted).p99_s
+
+
+def _played(session: Session, config: DcqcnFrontierConfig, point: Point, outcome: PhaseOutcome, cuts: int) -> Played:
+    phase, ports = outcome.phase, session.table("ports")
+    bandwidth, p99_s = reads(session.table("operations"), phase, config.warm_up)
+    got = Got(algbw(session.table("steps"), phase, config.warm_up), bandwidth, p99_s)
+    if not (got.algbw_Bps and got.read_Bps):
+        idle = "HFReduce" if not got.algbw_Bps else "storage"
+        raise TrafficError(
+            f"{point.title}: no {'step' if idle == 'HFReduce' else 'read'} of {idle} lies in the part of the phase "
+            f"that counts; raise phase_time ({format_time(config.phase_time)})"
+        )
+    stalls = stall_metrics(session.table("stalls"), outcome)
+    inside = ports[ports["at_s"].between(phase.started_s, phase.ended_s)]
+    marks = inside.groupby(["port", "lane"], observed=True)["marked_packets"]
+    marked = int((marks.max() - marks.min()).sum())
+    most, total_s = (float(stalls.get(name, 0.0)) for name in ("most_stalled_fraction", "stalled_s"))
+    return Played(point, got, cuts, most, total_s, marked)
+
+
+def points_frame(session: Session, found: Sequence[Played]) -> pd.DataFrame:
+    """Return the rows of the table ``points``."""
+    rows = []
+    for one in found:
+        point, parameters = one.point, one.point.dcqcn.parameters(session.live.fabric)
+        marking = point.marking
+        nothing = float("nan")
+        rows.append(
+            {
+                "phase": point.name,
+                "control": point.control,
+                "queueing": point.queueing.value,
+                "profile": point.profile,
+                "thresholds": point.thresholds,
+                "increase": point.increase,
+                "kmin_bytes": marking.kmin if marking else nothing,
+                "kmax_bytes": marking.kmax if marking else nothing,
+                "pmax": marking.pmax if marking else nothing,
+                "increase_period_s": parameters.increase_period_s if point.has_dcqcn else nothing,
+                "increase_bytes": parameters.increase_bytes if point.has_dcqcn else nothing,
+                "additive_step_bps": parameters.additive_step_bps if point.has_dcqcn else nothing,
+                "hyper_step_bps": parameters.hyper_step_bps if point.has_dcqcn else nothing,
+                "allreduce_bps": 8 * one.got.algbw_Bps,
+                "read_bps": 8 * one.got.read_Bps,
+                "read_p99_s": one.got.read_p99_s,
+                "cuts": one.cuts,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+# The claim ------------------------------------------------------------------------------------------------------------
+
+
+Claims = Mapping[Queueing, Claim]
+
+
+def claims_of(config: DcqcnFrontierConfig, found: Sequence[Played], alone: tuple[float, float]) -> Claims:
+    """Return what comes of the claim in each queueing; nothing if no lanes played without congestion control."""
+    reference = reference_of(found)
+    if reference is None:
+        return {}
+    promised = plan_lanes(config.queues, reference.point.queueing)
+    lanes = [promised.lane_of(level).share for level in (ServiceLevel.HFREDUCE, ServiceLevel.STORAGE)]
+    stalls = relative_stalls(found)
+    return {
+        queueing: judge(
+            {one.point.name: one.got for one in found if one.point.has_dcqcn and one.point.queueing is queueing},
+            stalls, reference.got, alone, lanes, config.suits,
+        )
+        for queueing in config.queueings
+    }  # fmt: skip
+
+
+def relative_stalls(found: Sequence[Played]) -> dict[str, float]:
+    """Return for what part of the time without congestion control, in the same queueing, lanes are stalled at a point;
+    infinite where nothing without it played, or nothing stalled then."""
+    without = {one.point.queueing: one.stalled_s for one in found if one.point.control == _NO_CONTROL}
+    return {
+        one.point.name: one.stalled_s / without[one.point.queueing] if without.get(one.point.queueing) else math.inf
+        for one in found
+    }
+
+
+def reference_of(found: Sequence[Played]) -> Played | None:
+    """Return what played without congestion control in lossless lanes."""
+    return next(
+        (one for one in found if one.point.control == _NO_CONTROL and one.point.queueing is Queueing.LOSSLESS_LANES),
+        None,
+    )
+
+
+def answer(claims: Claims, found: Sequence[Played]) -> str:
+    """Return the finding in words: a part for each queueing."""
+    if not claims:
+        return "Nothing to compare with: play the queueing lossless_lanes, and line among the others."
+    titles = {one.point.name: one.point.title for one in found}
+    told = [_answer_in(queueing, claim, titles[claim.nearest]) for queueing, claim in claims.items()]
+    do = "give" if next(iter(claims.values())).lanes_do else "do not give"
+    return " ".join([*told, f"Lanes without congestion control {do} each program its share of the links."])
+
+
+def _answer_in(queueing: Queueing, claim: Claim, nearest: str) -> str:
+    algbw_share, read_share, p99_share = claim.nearest_shares
+    words = "holds" if claim.holds else "does not hold"
+    return (
+        f"In {queueing.words} the paper's claim {words}: {len(claim.suiting)} of {claim.points} sets of DCQCN's "
+        f"parameters suit both programs, and {len(claim.working)} of these keep ports from standing still for half of "
+        f"the time or more. The nearest that does, {nearest}, gives {algbw_share:.0%} of the allreduce and "
+        f"{read_share:.0%} of the reads of lanes without congestion control, at {1 / p99_share:.2f} times their p99. "
+        f"{what_would_change_it(claim)}"
+    )
+
+
+def what_would_change_it(claim: Claim) -> str:
+    """Return what would make the claim fail, or hold."""
+    if not claim.lanes_do:
+        return "It needs lanes that give each program its share."
+    needed = f"{max(0.0, 1 - min(claim.nearest_shares)):.1%} of {claim.limiting}, not {1 - claim.least:.0%}"
+    return (
+        f"It would hold with a tolerance below {needed}." if claim.working else f"It would fail with one of {needed}."
+    )
+
+
+def claim_table(claims: Claims, found: Sequence[Played], config: DcqcnFrontierConfig) -> dict[str, Any]:
+    """Return how far each kind of point comes."""
+    rows = []
+    reference = reference_of(found)
+    if reference is not None:
+        for queueing in config.queueings:
+            for control in dict.fromkeys(one.point.control for one in found):
+                group = [one for one in found if (one.point.control, one.point.queueing) == (control, queueing)]
+                rows.append(_group_row(control, queueing, group, reference.got, claims[queueing]))
+    columns = [
+        "points",
+        "suit both",
+        "and work",
+        *(f"best {name}" for name in MEASURES),
+        "nearest",
+        "its worst measure",
+    ]
+    return {
+        "title": "Do they suit both?",
+        "columns": ["control", "in", *columns],
+        "rows": rows,
+        "note": f"parts of what line in lossless lanes gives; to suit, all three must reach {config.suits:.0%} (of the "
+        "p99, the reference over it)",
+    }
+
+
+def _group_row(control: str, queueing: Queueing, group: Sequence[Played], reference: Got, claim: Claim) -> list[str]:
+    shares = {_short(one.point): one.got.shares(reference) for one in group}
+    nearest = max(shares, key=lambda name: min(shares[name]))
+    worst = min(shares[nearest])
+    best = [f"{max(found[place] for found in shares.values()):.0%}" for place in range(len(MEASURES))]
+    suiting = sum(one.got.suits(reference, claim.least) for one in group)
+    working = str(sum(one.point.name in claim.working for one in group)) if group[0].point.has_dcqcn else "-"
+    limit = MEASURES[shares[nearest].index(worst)]
+    return [control, queueing.words, str(len(group)), str(suiting), working, *best, nearest, f"{worst:.0%} ({limit})"]
+
+
+def _short(point: Point) -> str:
+    return f"{point.profile} x{point.thresholds:g} x{point.increase:g}" if point.profile else "-"
+
+
+# Points ---------------------------------------------------------------------------------------------------------------
+
+
+def points_table(found: Sequence[Played], claims: Claims, alone: tuple[float, float]) -> dict[str, Any]:
+    """Return a row a point."""
+    best = frontier({one.point.name: one.got for one in found if one.point.has_dcqcn})
+    suiting = [name for claim in claims.values() for name in claim.suiting]
+    working = [name for claim in claims.values() for name in claim.working]
+    stalls = relative_stalls(found)
+    rows = []
+    for one in found:
+        point = one.point
+        marks = (("frontier", best), ("suits both", suiting), ("works", working))
+        notes = [word for word, names in marks if point.name in names]
+        rows.append(
+            [
+                point.control,
+                point.queueing.words,
+                point.profile or "-",
+                *([f"{point.thresholds:g}", f"{point.increase:g}"] if point.profile else ["-", "-"]),
+                f"{one.got.algbw_Bps / 1e9:.2f} GB/s",
+                f"{one.got.read_Bps / 1e9:.2f} GB/s",
+                format_time(one.got.read_p99_s),
+                f"{one.marked:,}",
+                f"{one.cuts:,}" if point.has_dcqcn else "-",
+                f"{one.stalled_fraction:.0%}",
+                f"{stalls[point.name]:.2f}" if math.isfinite(stalls[point.name]) else "-",
+                ", ".join(notes),
+            ]
+        )
+    columns = [
+        "allreduce",
+        "reads",
+        "p99 of reads",
+        "marks",
+        "rate cuts",
+        "most stalled lane",
+        "stalls over line's",
+        "",
+    ]
+    return {
+        "title": "Points",
+        "columns": ["control", "in", "set", "thresholds x", "increase x", *columns],
+        "rows": rows,
+        "note": f"alone, without congestion control: allreduce {alone[0] / 1e9:.2f} GB/s, reads {alone[1] / 1e9:.2f} "
+        "GB/s; frontier: no other set of DCQCN's parameters has more of both bandwidths; works: lanes are stalled "
+        f"for at most {WORKS:.0%} of the time for which they are with line in the same queueing",
+    }
+
+
+def _metrics(found: Sequence[Played], alone: tuple[float, float], claims: Claims) -> dict[str, float]:
+    values = {f"{HFREDUCE_ALONE}.hfreduce.algbw_Bps": alone[0], f"{STORAGE_ALONE}.storage.read_Bps": alone[1]}
+    for one in found:
+        values |= {
+            f"{one.point.name}.hfreduce.algbw_Bps": one.got.algbw_Bps,
+            f"{one.point.name}.storage.read_Bps": one.got.read_Bps,
+            f"{one.point.name}.storage.read_p99_s": one.got.read_p99_s,
+            f"{one.point.name}.marked_packets": one.marked,
+            f"{one.point.name}.cuts": one.cuts,
+            f"{one.point.name}.most_stalled_fraction": one.stalled_fraction,
+            f"{one.point.name}.stalled_s": one.stalled_s,
+        }
+    for queueing, claim in claims.items():
+        values |= {
+            f"{queueing.value}.claim_holds": float(claim.holds),
+            f"{queueing.value}.suiting_points": float(len(claim.suiting)),
+            f"{queueing.value}.working_points": float(len(claim.working)),
+            f"{queueing.value}.nearest_fraction": min(claim.nearest_shares),
+        }
+    return values
+
+
+def trade_off(found: Sequence[Played], alone: tuple[float, float]) -> dict[str, Any]:
+    """Return what the figure of the trade-off shows."""
+    return {
+        "title": "What HFReduce and storage get of the same links",
+        "axes": {
+            _READ: "storage reads, GB/s",
+            _ALGBW: "allreduce (algbw), GB/s",
+            _P99: "p99 of storage reads",
+        },
+        "panels": [
+            {
+                "x": _READ,
+                "y": _ALGBW,
+                "more_x": True,
+                "frontiers": [f"dcqcn, {queueing.words}" for queueing in Queueing],
+            },
+            {
+                "x": _P99,
+                "y": _ALGBW,
+                "more_x": False,
+                "frontiers": [f"dcqcn, {queueing.words}" for queueing in Queueing],
+            },
+        ],
+        "alone": {_ALGBW: alone[0] / 1e9, _READ: alone[1] / 1e9},
+        "points": [
+            {
+                "name": one.point.name,
+                "group": f"{one.point.control}, {one.point.queueing.words}",
+                "is_many": one.point.has_dcqcn,
+                "values": {
+                    _READ: one.got.read_Bps / 1e9,
+                    _ALGBW: one.got.algbw_Bps / 1e9,
+                    _P99: one.got.read_p99_s,
+                },
+            }
+            for one in found
+        ],
+    }

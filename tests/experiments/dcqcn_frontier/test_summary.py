@@ -1,0 +1,191 @@
+"""What a run of the frontier says: numbers from rows of the counted time alone, the claim in words, the figure."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+from experiments.dcqcn_frontier.claim import Got
+from experiments.dcqcn_frontier.experiment import EXPERIMENT
+from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Point, points
+from experiments.dcqcn_frontier.summary import (
+    HFREDUCE_ALONE,
+    STORAGE_ALONE,
+    Played,
+    algbw,
+    reads,
+    relative_stalls,
+    summarize,
+)
+from experiments.registry import resolve
+from experiments.run.session import Session
+from fabric.errors import TrafficError
+from fabric.report.figures.trade_off import trade_off
+from fabric.results import Phase
+from fabric.tables import TABLES
+from tests.experiments.own_results import own_result
+from tests.rows import table_of
+
+CONFIG = cast(
+    DcqcnFrontierConfig,
+    resolve("dcqcn_frontier", ["grid.profiles=[paper]", "grid.thresholds=[1]", "warm_up=1", "phase_time=3"])[1],
+)
+FABRIC = CONFIG.fabric()
+PLAYING = points(CONFIG, FABRIC)
+SIZE = 10**9
+
+
+def outcome(name: str, began_s: float = 10.0) -> Any:
+    return SimpleNamespace(phase=Phase(name, name, "lossless", began_s, began_s + 3))
+
+
+def step(phase: str, started_s: float, took_s: float) -> list[Any]:
+    return [phase, "hfreduce", 0, 4, SIZE, started_s, started_s + took_s]
+
+
+def read(phase: str, started_s: float, took_s: float, size: int = SIZE) -> list[Any]:
+    return [phase, "storage", "read", "z0h000", "st001", size, started_s, started_s + took_s, 0]
+
+
+def steps_table(rows: list[list[Any]]) -> pd.DataFrame:
+    return table_of("steps", rows).astype(TABLES["steps"].dtypes)
+
+
+def operations_table(rows: list[list[Any]]) -> pd.DataFrame:
+    return table_of("operations", rows).astype(TABLES["operations"].dtypes)
+
+
+def test_steps_that_began_while_tcp_warmed_up_do_not_count() -> None:
+    phase = outcome("a").phase
+    steps = steps_table([step("a", 10.5, 0.5), step("a", 11.0, 0.25), step("a", 12.0, 0.75), step("b", 12.0, 9.0)])
+    assert algbw(steps, phase, 1.0) == pytest.approx(2 * SIZE / 1.0)
+    assert algbw(steps, outcome("none").phase, 1.0) == 0.0
+
+
+def test_reads_that_end_in_the_counted_time_count() -> None:
+    operations = operations_table(
+        [read("a", 10.2, 0.5), read("a", 10.5, 1.0), read("a", 12.0, 0.25), read("a", 12.9, 0.5)]
+    )
+    bandwidth, p99_s = reads(operations, outcome("a").phase, 1.0)
+    assert bandwidth == pytest.approx(2 * SIZE / 2.0)
+    assert p99_s == pytest.approx(1.0)
+    assert reads(operations, outcome("none").phase, 1.0) == (0.0, 0.0)
+
+
+def stalls_table(began_s: dict[str, float]) -> pd.DataFrame:
+    """Return a lane that stalls for 1 s of each phase without congestion control, and for 0.1 s of the others."""
+    rows = [
+        (began + at_s, "a:1", "lossless", 0, int(1e9 * at_s * (1.0 if name.startswith("line") else 0.1)), 0, 0)
+        for name, began in began_s.items()
+        for at_s in (0.0, 1.0)
+    ]
+    return pd.DataFrame(rows, columns=list(TABLES["stalls"].columns)).astype(TABLES["stalls"].dtypes)
+
+
+def session_of(step_s: dict[str, float]) -> tuple[Session, dict[str, pd.DataFrame]]:
+    """Return a run in which an allreduce of each phase takes so long, and a read 0.1 s."""
+    names = [HFREDUCE_ALONE, STORAGE_ALONE, *(point.name for point in PLAYING)]
+    began_s = {name: 10.0 * place for place, name in enumerate(names)}
+    tables = {"ports": TABLES["ports"].empty(), "stalls": stalls_table(began_s)}
+    tables["steps"] = steps_table([step(name, began + 1, step_s.get(name, 0.2)) for name, began in began_s.items()])
+    tables["operations"] = operations_table([read(name, began + 1.5, 0.1) for name, began in began_s.items()])
+    kept: dict[str, pd.DataFrame] = {}
+    fake = SimpleNamespace(
+        live=SimpleNamespace(fabric=FABRIC),
+        phases=[outcome(name, began) for name, began in began_s.items()],
+        table=tables.__getitem__,
+        keep_frame=kept.__setitem__,
+    )
+    return cast(Session, fake), kept
+
+
+def summary_of(step_s: dict[str, float], cuts: int = 7) -> dict[str, Any]:
+    session, _ = session_of(step_s)
+    return summarize(session, CONFIG, PLAYING, dict.fromkeys((point.name for point in PLAYING), cuts))
+
+
+def with_dcqcn() -> list[Point]:
+    return [point for point in PLAYING if point.has_dcqcn]
+
+
+SLOW = {point.name: 0.5 + place / 10 for place, point in enumerate(with_dcqcn())}
+
+
+def test_the_answer_says_whether_the_claim_holds_and_what_would_end_it() -> None:
+    held, failed = summary_of(SLOW), summary_of({})
+    assert [claim["holds"] for claim in held["claims"].values()] == [True, True]
+    assert held["answer"].startswith("In one lossless lane the paper's claim holds: 0 of 2 sets of DCQCN's parameters")
+    assert "gives 40% of the allreduce and 100% of the reads of lanes without congestion control" in held["answer"]
+    assert "It would fail with one of 60.0% of allreduce bandwidth, not 10%." in held["answer"]
+    assert held["answer"].endswith("Lanes without congestion control give each program its share of the links.")
+    assert [claim["holds"] for claim in failed["claims"].values()] == [False, False]
+    assert "In lossless lanes the paper's claim does not hold: 2 of 2 sets" in failed["answer"]
+    assert "and 2 of these keep ports from standing still" in failed["answer"]
+
+
+def test_every_point_has_its_row_and_its_metrics() -> None:
+    summary = summary_of(SLOW)
+    kinds, rows = summary["tables"]
+    assert len(rows["rows"]) == len(PLAYING)
+    assert {len(row) for row in rows["rows"]} == {len(rows["columns"])}
+    assert {len(row) for row in kinds["rows"]} == {len(kinds["columns"])}
+    name = with_dcqcn()[0].name
+    assert summary["metrics"][f"{name}.hfreduce.algbw_Bps"] == pytest.approx(SIZE / 0.5)
+    assert summary["metrics"][f"{name}.cuts"] == 7
+    assert summary["metrics"]["lossless_lanes.claim_holds"] == 1.0
+    assert summary["metrics"]["lossless.suiting_points"] == 0.0
+
+
+def test_points_are_a_table_with_their_parameters() -> None:
+    session, kept = session_of({})
+    summarize(session, CONFIG, PLAYING, dict.fromkeys((point.name for point in PLAYING), 0))
+    rows = kept["points"].set_index("phase")
+    assert list(kept["points"].columns) == list(EXPERIMENT.tables["points"].columns)
+    assert rows.loc["dcqcn_paper_t1_i10_lossless", "increase_period_s"] == pytest.approx(5.5e-6)
+    assert pd.isna(rows.loc["line_lossless", "kmin_bytes"])
+
+
+def test_stalls_are_told_over_those_without_congestion_control_in_the_same_queueing() -> None:
+    def played(point: Point, stalled_s: float) -> Played:
+        return Played(point, Got(1e9, 1e9, 1e-3), 0, 0.0, stalled_s, 0)
+
+    stalled = {"line_lossless": 4.0, "dctcp_lossless": 1.0, "line_lossless_lanes": 0.0, "dctcp_lossless_lanes": 1.0}
+    found = [played(point, stalled[point.name]) for point in PLAYING if point.name in stalled]
+    assert relative_stalls(found) == {
+        "line_lossless": 1.0,
+        "dctcp_lossless": 0.25,
+        "line_lossless_lanes": math.inf,
+        "dctcp_lossless_lanes": math.inf,
+    }
+
+
+def test_a_phase_without_a_counted_step_is_no_point() -> None:
+    session, _ = session_of({"line_lossless": 0.2})
+    tables = {name: session.table(name) for name in ("steps", "operations", "ports", "stalls")}
+    tables["steps"] = tables["steps"][tables["steps"]["phase"] != "line_lossless"]
+    fake = SimpleNamespace(live=session.live, phases=session.phases, table=tables.__getitem__)
+    with pytest.raises(TrafficError, match=r"line, one lossless lane: no step of HFReduce lies in .* raise phase_time"):
+        summarize(cast(Session, fake), CONFIG, PLAYING, dict.fromkeys((point.name for point in PLAYING), 0))
+
+
+def test_without_a_reference_nothing_is_claimed() -> None:
+    session, _ = session_of({})
+    others = [point for point in PLAYING if point.control != "line"]
+    summary = summarize(session, CONFIG, others, dict.fromkeys((point.name for point in others), 0))
+    assert summary["claims"] == {}
+    assert "play the queueing lossless_lanes" in summary["answer"]
+
+
+def test_the_trade_off_is_drawn(tmp_path: Path) -> None:
+    result = own_result(tmp_path / "result", EXPERIMENT, summary={"trade_off": summary_of(SLOW)["trade_off"]})
+    figure = trade_off(result)
+    assert figure is not None
+    body = figure.subfigs[1]
+    assert [axes.get_xlabel() for axes in body.axes] == ["storage reads, GB/s", "p99 of storage reads"]
+    labels = {text.get_text() for text in body.legends[0].get_texts()}
+    assert {"line, lossless lanes", "dcqcn, one lossless lane"} <= labels
