@@ -1,1 +1,1 @@
-"""How fast are HFReduce and NCCL over growing numbers of nodes, and is it the network that limits them?"""
+"""HFReduce, with and without NVLink, and NCCL over growing numbers of nodes: how fast, and what limits them?"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.hfreduce_vs_nccl.run import QUESTION, run_hfreduce_vs_nccl
+from experiments.hfreduce_vs_nccl.tables import TABLES
 from experiments.hfreduce_vs_nccl.variants import HFReduceVsNcclConfig
 from experiments.run.definition import Experiment
 
@@ -13,5 +14,6 @@ EXPERIMENT = Experiment(
     question=QUESTION,
     config=HFReduceVsNcclConfig,
     run=run_hfreduce_vs_nccl,
+    tables=TABLES,
     figures="experiments.hfreduce_vs_nccl.figures",
 )

@@ -1,28 +1,31 @@
-"""How fast do HFReduce and NCCL add up gradients, and is it the network that limits them?
+"""How fast do HFReduce and NCCL add up gradients, and what limits them?
 
-One allreduce over growing numbers of nodes, each variant alone on the fabric: HFReduce over a plain and over a
-zone-aware tree, without and with caps for what a host can add up per second, and NCCL's ring and tree. The paper
-measures 186 MiB in its Figure 7a (arXiv 2408.14158v2, IV-D). Where the network alone is faster than the paper's
-figures, hosts set them; a cap shows which part of the host would.
+One allreduce over growing numbers of nodes, each variant alone on the fabric. Of nodes with an inside, these are the
+series of the paper's Figure 7 (arXiv 2408.14158v2, IV-D): HFReduce, HFReduce with NVLink within a zone and across
+zones, and NCCL's ring over all GPUs. Data begins and ends in GPUs; PCIe, root ports, memory and NICs limit it as they
+do, and nothing that the paper measured of an allreduce is put in. Of nodes that are points, the network alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
+from experiments.hfreduce_vs_nccl.limits import Busy, Figures, allowed_Bps, limits_of, limits_table, use_table
+from experiments.hfreduce_vs_nccl.series import described_series
+from experiments.hfreduce_vs_nccl.use import Served, busiest, counters_of, limits_frame, served
 from experiments.hfreduce_vs_nccl.variants import (
-    KINDS,
     PAPER_BPS,
     PAPER_SIZE_BYTES,
     HFReduceVsNcclConfig,
+    Play,
     Variant,
-    chosen_nodes,
     gigabytes,
-    phase_name,
+    plays,
     variants,
     zones_of_nodes,
 )
@@ -34,21 +37,24 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_size
 from traffic import metrics
-from traffic.collectives.hfreduce import TreeKind
 from traffic.collectives.job import CollectiveJob
 from traffic.job import Records
 
-QUESTION = "How fast are HFReduce and NCCL over growing numbers of nodes, and is it the network that limits them?"
+QUESTION = "How fast are HFReduce and NCCL over growing numbers of nodes, and what limits them?"
 
 
 class CountedSteps:
-    """A started collective as a job of a phase: it plays a number of steps, however long they take."""
+    """A started collective as a job of a phase: it plays a number of steps, however long they take, and keeps what
+    ``count`` says before and after them."""
 
-    def __init__(self, job: CollectiveJob, steps: int) -> None:
+    def __init__(self, job: CollectiveJob, steps: int, count: Callable[[], Served]) -> None:
         self.level = job.level
         self.name = job.name
+        self.before: Served = {}
+        self.after: Served = {}
         self._job = job
         self._steps = steps
+        self._count = count
         self._phase = ""
 
     def start(self) -> None:
@@ -60,7 +66,10 @@ class CountedSteps:
 
     def halt(self) -> Records:
         """Play the steps and return their rows. Raises TrafficError as a collective does."""
-        return self._job.run_steps(self._steps, self._phase)
+        self.before = self._count()
+        records = self._job.run_steps(self._steps, self._phase)
+        self.after = self._count()
+        return records
 
     def close(self) -> None:
         """Do nothing: who started the collective closes it."""
@@ -70,17 +79,26 @@ def run_hfreduce_vs_nccl(session: Session, config: HFReduceVsNcclConfig) -> dict
     """Play every variant over every number of nodes and return the summary."""
     session.use_queueing(config.queueing)
     crowding: dict[str, float] = {}
-    for count in config.nodes:
-        nodes = chosen_nodes(session.live.fabric, count)
-        for variant in variants(config):
-            ranks = _ordered(session, config, nodes, variant)
-            crowding[phase_name(variant, count)] = _crowding(session, variant, ranks)
-            with closing(variant.job(session, config, ranks)) as job:
-                job.start()
-                job.warm_up()
-                title = f"{variant.title}, {count} nodes"
-                session.run_phase(phase_name(variant, count), title, [CountedSteps(job, config.steps)], 0.0)
+    for play in plays(config, session.live.fabric):
+        session.tell(play.title)
+        ranks = _ordered(session, config, play)
+        crowding[play.phase] = _crowding(session, play.variant, ranks)
+        with closing(play.variant.job(session, config, ranks, play.size)) as job:
+            job.start()
+            job.warm_up()
+            _play(session, config, play, job)
     return summarize(session, config, crowding)
+
+
+def _play(session: Session, config: HFReduceVsNcclConfig, play: Play, job: CollectiveJob) -> None:
+    """Play a phase, and keep what the limits of its nodes served meanwhile."""
+    live = session.live
+    counters = counters_of(live.fabric, play.variant.nodes(live.fabric, play.count))
+    steps = CountedSteps(job, config.steps, partial(served, live, counters) if counters else dict)
+    outcome = session.run_phase(play.phase, play.title, [steps], 0.0)
+    if counters:
+        seconds = sum(row["ended_s"] - row["started_s"] for row in outcome.records.steps)
+        session.keep_frame("node_limits", limits_frame(play.phase, counters, steps.before, steps.after, seconds))
 
 
 def _crowding(session: Session, variant: Variant, ranks: tuple[NodeId, ...]) -> float:
@@ -90,52 +108,68 @@ def _crowding(session: Session, variant: Variant, ranks: tuple[NodeId, ...]) -> 
     return max(loads.values()) / max(load for port, load in loads.items() if not port.node.is_switch)
 
 
-def _ordered(
-    session: Session, config: HFReduceVsNcclConfig, nodes: tuple[NodeId, ...], variant: Variant
-) -> tuple[NodeId, ...]:
+def _ordered(session: Session, config: HFReduceVsNcclConfig, play: Play) -> tuple[NodeId, ...]:
+    fabric = session.live.fabric
+    nodes = play.variant.nodes(fabric, play.count)
     if config.rank_order is RankOrder.NODES:
         return nodes
-    flows = variant.flows(zones_of_nodes(session.live.fabric, nodes))
-    return order_ranks(session.live.fabric, session.live.plan, nodes, flows)
-
-
-Figures = Mapping[str, Mapping[str, float]]
-"""All numbers of each phase, by its name."""
+    return order_ranks(fabric, session.live.plan, nodes, play.variant.flows(zones_of_nodes(fabric, nodes)))
 
 
 def summarize(session: Session, config: HFReduceVsNcclConfig, crowding: Mapping[str, float]) -> dict[str, Any]:
     """Return the tables and metrics of a run. ``crowding``: of each phase, the busiest link over the busiest NIC."""
     fabric = session.live.fabric
     steps = session.table("steps")
+    busy = {} if fabric.inside is None else busiest(session.table("node_limits"))
     outcomes = {outcome.phase.name: outcome for outcome in session.phases}
+    played = plays(config, fabric)
     figures: dict[str, dict[str, float]] = {}
-    for variant in variants(config):
-        for count in config.nodes:
-            zones = zones_of_nodes(fabric, chosen_nodes(fabric, count))
-            name = phase_name(variant, count)
-            figures[name] = {
-                **_step_metrics(steps[steps["phase"] == name]),
-                "network_ideal_Bps": variant.network_ideal_Bps(fabric, zones),
-                "busiest_link_of_nic": crowding[name],
-                **_network_metrics(outcomes[name]),
-            }
+    for play in played:
+        figures[play.phase] = {
+            **_step_metrics(steps[steps["phase"] == play.phase]),
+            "network_ideal_Bps": play.variant.network_ideal_Bps(fabric, play.count),
+            **_limit_metrics(fabric, play),
+            "busiest_link_of_nic": crowding[play.phase],
+            **_network_metrics(outcomes[play.phase]),
+        }
+    whole = [play for play in played if not play.is_size]
     return {
         "title": f"HFReduce and NCCL: allreduce of {format_size(config.size)} over growing numbers of nodes",
-        "answer": _answer(config, fabric, figures),
-        "metrics": {f"{phase}.{name}": value for phase, found in figures.items() for name, value in found.items()},
-        "tables": [
-            _bandwidth_table(config, fabric, figures),
-            _explanation_table(config, fabric, figures),
-            _network_table(config, fabric, figures),
-        ],
-        "scaling": _scaling(config),
+        "answer": _answer(config, fabric, whole, figures),
+        "metrics": {**_metrics(figures), **_ratios(config, whole, figures)},
+        "tables": [table for table in _tables(config, fabric, played, figures, busy) if table is not None],
+        **described_series(config, fabric, played),
     }
+
+
+def _tables(
+    config: HFReduceVsNcclConfig, fabric: Fabric, played: Sequence[Play], figures: Figures, busy: Busy
+) -> list[dict[str, Any] | None]:
+    whole = [play for play in played if not play.is_size]
+    return [
+        _bandwidth_table(config, fabric, whole, figures),
+        _ratio_table(config, whole, figures),
+        limits_table(fabric, played, figures),
+        use_table(fabric, played, busy),
+        _explanation_table(fabric, whole, figures) if fabric.inside is None else None,
+        _network_table(fabric, played, figures),
+    ]
+
+
+def _metrics(figures: Figures) -> dict[str, float]:
+    return {f"{phase}.{name}": value for phase, found in figures.items() for name, value in found.items()}
 
 
 def _step_metrics(steps: pd.DataFrame) -> dict[str, float]:
     if steps.empty:
         return {}
     return {**collective_medians(steps), "steps": len(steps)}
+
+
+def _limit_metrics(fabric: Fabric, play: Play) -> dict[str, float]:
+    """Return the algbw that the tightest limit of a node allows, less headers, in bytes per s; nothing of points."""
+    found = limits_of(fabric, play.variant, play.count)
+    return {"limit_Bps": allowed_Bps(fabric, found[0]) / fabric.scale} if found else {}
 
 
 def _network_metrics(outcome: PhaseOutcome) -> dict[str, float]:
@@ -147,150 +181,134 @@ def _network_metrics(outcome: PhaseOutcome) -> dict[str, float]:
     }
 
 
-def _paper_range(level: ServiceLevel) -> str:
-    low, high = PAPER_BPS[level]
-    return f"{gigabytes(low)}-{gigabytes(high)}"
-
-
-def _at_full_scale(fabric: Fabric, figures: Figures, variant: Variant, count: int) -> float | None:
-    """Return a variant's algbw in bytes a second of the system that the fabric stands for; None if no step ended."""
-    value = figures[phase_name(variant, count)].get("algbw_Bps")
+def _at_full_scale(fabric: Fabric, figures: Figures, play: Play | None) -> float | None:
+    """Return a phase's algbw in bytes a second of the system that the fabric stands for; None if no step ended."""
+    value = None if play is None else figures[play.phase].get("algbw_Bps")
     return None if value is None else value * fabric.scale
 
 
-def _answer(config: HFReduceVsNcclConfig, fabric: Fabric, figures: Figures) -> str:
-    """Return the finding, from the largest number of nodes."""
-    count = max(config.nodes)
-    by_name = {variant.name: variant for variant in variants(config)}
+def _answer(config: HFReduceVsNcclConfig, fabric: Fabric, whole: Sequence[Play], figures: Figures) -> str:
+    """Return the finding, from the largest number of nodes of each variant."""
+    last = {play.variant.name: play for play in whole}
+    size, gpus = format_size(config.size), 1 if fabric.inside is None else fabric.inside.gpus
 
     def got(name: str) -> str:
-        value = _at_full_scale(fabric, figures, by_name[name], count)
+        value = _at_full_scale(fabric, figures, last.get(name))
         return "an unknown number of" if value is None else gigabytes(value)
 
-    zone_aware = f"hfreduce_{TreeKind.ZONE_AWARE.value}"
-    capped = "".join(
-        f", {got(f'{zone_aware}_{cap}')} with a host that adds up {gigabytes(host.cap_bytes_per_s)} GB/s"
-        for cap, host in config.host_caps.items()
-    )
+    def told(name: str) -> str:
+        play = last[name]
+        return f"{play.variant.title} {got(name)} GB/s over {play.count * gpus} GPUs (paper: {play.variant.paper})"
+
+    if fabric.inside is not None:
+        series = "; ".join(told(name) for name in last)
+        return f"With {size} on nodes with an inside ({fabric.inside.name}): {series}; no cap was put in."
+    hfreduce, nccl = (last[name].variant.paper for name in ("hfreduce_zone_aware", "nccl_ring"))
     return (
-        f"With {format_size(config.size)} over {count} nodes the network alone lets HFReduce add up "
-        f"{got(zone_aware)} GB/s{capped} (paper: "
-        f"{_paper_range(ServiceLevel.HFREDUCE)}), an NCCL ring {got('nccl_ring')} GB/s and an NCCL tree "
-        f"{got('nccl_tree')} GB/s (paper: {_paper_range(ServiceLevel.NCCL)})."
+        f"With {size} over {max(config.nodes)} nodes the network alone lets HFReduce add up "
+        f"{got('hfreduce_zone_aware')} GB/s (paper: {hfreduce}), an NCCL ring {got('nccl_ring')} GB/s and an NCCL tree "
+        f"{got('nccl_tree')} GB/s (paper: {nccl})."
     )
 
 
-def _bandwidth_table(config: HFReduceVsNcclConfig, fabric: Fabric, figures: Figures) -> dict[str, Any]:
+def _bandwidth_table(
+    config: HFReduceVsNcclConfig, fabric: Fabric, whole: Sequence[Play], figures: Figures
+) -> dict[str, Any]:
+    at = {(play.variant.name, play.count): play for play in whole}
     rows = []
-    for variant in variants(config):
+    for variant in variants(fabric):
         cells = []
         for count in config.nodes:
-            value = _at_full_scale(fabric, figures, variant, count)
-            cells.append(
-                "none"
-                if value is None
-                else f"{gigabytes(value)} ({value / _limit(config, fabric, figures, variant, count):.0%})"
-            )
-        rows.append([variant.title, *cells, _paper_range(variant.level)])
+            play = at.get((variant.name, count))
+            value = _at_full_scale(fabric, figures, play)
+            if play is None or value is None:
+                cells.append("none")
+                continue
+            ideal = figures[play.phase]["network_ideal_Bps"] * fabric.scale
+            cells.append(f"{gigabytes(value)} ({value / ideal:.0%})")
+        rows.append([variant.title, *cells, variant.paper])
     scaled = "" if fabric.scale == 1 else f", times the scale of {fabric.scale:,.10g}"
     payload = metrics.payload_fraction(fabric.mtu_bytes)
+    gpus = "" if fabric.inside is None else f" of {fabric.inside.gpus} GPUs"
     return {
-        "title": f"algbw in GB/s of {format_size(config.size)} (share of the limit: the network's ideal or the cap)",
-        "columns": ["variant", *(f"{count} nodes" for count in config.nodes), "paper, 186 MiB"],
+        "title": f"algbw in GB/s of {format_size(config.size)} (share of the network's ideal)",
+        "columns": ["variant", *(f"{count} nodes{gpus}" for count in config.nodes), "paper, 186 MiB"],
         "rows": rows,
         "note": f"algbw = size / time of a step, as nccl-tests defines it, median over steps{scaled}; the network's "
-        f"ideal fills the busiest rank's NIC, of which headers leave {payload:.1%}; below 4 nodes all are of one zone, "
-        "where both of HFReduce's trees are the same",
+        f"ideal fills the busiest node's NIC, of which headers leave {payload:.1%}; below 4 nodes all are of one zone "
+        "unless the variant says otherwise; none: not played, or no step ended",
     }
 
 
-def _limit(config: HFReduceVsNcclConfig, fabric: Fabric, figures: Figures, variant: Variant, count: int) -> float:
-    """Return the least algbw in bytes a second at full scale that the network's ideal or the cap allows."""
-    ideal = figures[phase_name(variant, count)]["network_ideal_Bps"] * fabric.scale
-    cap = variant.cap_Bps(config)
-    return ideal if cap is None else min(ideal, cap)
+def _ratios(config: HFReduceVsNcclConfig, whole: Sequence[Play], figures: Figures) -> dict[str, float]:
+    """Return how many times NCCL's ring each HFReduce is, over each number of nodes."""
+    algbw = {(play.variant.name, play.count): figures[play.phase].get("algbw_Bps") for play in whole}
+    found = {}
+    for play in whole:
+        own, ring = algbw[play.variant.name, play.count], algbw.get(("nccl_ring", play.count))
+        if play.variant.level is ServiceLevel.HFREDUCE and own and ring:
+            found[f"{play.phase}.times_nccl"] = own / ring
+    return found
 
 
-def _explanation_table(config: HFReduceVsNcclConfig, fabric: Fabric, figures: Figures) -> dict[str, Any]:
-    count = max(config.nodes)
+def _ratio_table(config: HFReduceVsNcclConfig, whole: Sequence[Play], figures: Figures) -> dict[str, Any]:
+    found = _ratios(config, whole, figures)
+    names = {play.variant.name: play.variant.title for play in whole if play.variant.level is ServiceLevel.HFREDUCE}
     rows = []
-    for variant in variants(config):
-        value = _at_full_scale(fabric, figures, variant, count)
+    for name, title in names.items():
+        values = [found.get(f"{name}_n{count}.times_nccl") for count in config.nodes]
+        rows.append([title, *("none" if value is None else f"{value:.2f}" for value in values)])
+    (low, high), (nccl_low, nccl_high) = PAPER_BPS[ServiceLevel.HFREDUCE], PAPER_BPS[ServiceLevel.NCCL]
+    return {
+        "title": "How many times NCCL's ring",
+        "columns": ["variant", *(f"{count} nodes" for count in config.nodes)],
+        "rows": rows,
+        "note": f"the paper's Figure 7a: best by best {high / nccl_high:.1f}, least by least {low / nccl_low:.1f}",
+    }
+
+
+def _explanation_table(fabric: Fabric, whole: Sequence[Play], figures: Figures) -> dict[str, Any]:
+    count = max(play.count for play in whole)
+    rows = []
+    for play in (one for one in whole if one.count == count):
+        value = _at_full_scale(fabric, figures, play)
         if value is not None:
-            ideal = figures[phase_name(variant, count)]["network_ideal_Bps"] * fabric.scale
-            cap = variant.cap_Bps(config)
-            share, capped = f"{value / ideal:.0%}", "none" if cap is None else gigabytes(cap)
-            cells = [gigabytes(value), gigabytes(ideal), share, capped]
-            rows.append([variant.title, *cells, _paper_range(variant.level), explanation(variant, value, ideal, cap)])
+            ideal = figures[play.phase]["network_ideal_Bps"] * fabric.scale
+            cells = [gigabytes(value), gigabytes(ideal), f"{value / ideal:.0%}", play.variant.paper]
+            rows.append([play.variant.title, *cells, explanation(play.variant, value)])
     return {
         "title": f"What the network alone explains: {count} nodes, GB/s",
-        "columns": ["variant", "here", "network's ideal", "share", "host's cap", "paper", "conclusion"],
+        "columns": ["variant", "here", "network's ideal", "share", "paper", "conclusion"],
         "rows": rows,
-        "note": f"the paper's ranges are over all its numbers of nodes, at {format_size(PAPER_SIZE_BYTES)}; here "
-        "computing, PCIe and memory take no time except where a cap states one",
+        "note": f"the paper's ranges are over all its numbers of nodes, at {format_size(PAPER_SIZE_BYTES)}; here nodes "
+        "are points, in which computing, PCIe and memory take no time",
     }
 
 
-def explanation(variant: Variant, value: float, ideal: float, cap: float | None) -> str:
-    """Return what an algbw says beside the network's ideal, a host's cap and the paper's range, all in bytes/s."""
+def explanation(variant: Variant, value: float) -> str:
+    """Return what an algbw of points says beside the paper's range, both in bytes/s."""
     low, high = PAPER_BPS[variant.level]
-    if cap is not None and cap < ideal:
-        carried = f"the network carries {value / cap:.0%} of what this host adds up"
-        if value > high:
-            return f"{carried}: {value / high:.1f} times the paper's best, which this cap does not explain"
-        return (
-            f"{carried}: with such hosts it explains the paper's figures" if value >= low else f"{carried}: too little"
-        )
-    limits = "the network" if cap is None else "the network, which is slower than this cap,"
     if value > high:
         hosts = "PCIe, memory, kernels" if variant.level is ServiceLevel.NCCL else "the sum in the node, PCIe, memory"
-        return f"{limits} allows {value / high:.1f} times the paper's best: hosts ({hosts}) set the paper's figures"
+        return f"the network allows {value / high:.1f} times the paper's best: hosts ({hosts}) set the paper's figures"
     if value < low:
-        return f"below the paper's range: {limits} and TCP limit more here than the paper's network did"
-    return f"inside the paper's range: {limits} alone explains the paper's figures"
+        return "below the paper's range: the network and TCP limit more here than the paper's network did"
+    return "inside the paper's range: the network alone explains the paper's figures"
 
 
-def _network_table(config: HFReduceVsNcclConfig, fabric: Fabric, figures: Figures) -> dict[str, Any]:
+def _network_table(fabric: Fabric, played: Sequence[Play], figures: Figures) -> dict[str, Any]:
     rows = []
-    for variant in variants(config):
-        for count in config.nodes:
-            found = figures[phase_name(variant, count)]
-            zones = zones_of_nodes(fabric, chosen_nodes(fabric, count))
-            pairs = {tuple(sorted((a, b))) for a, b, _ in variant.flows(zones) if zones[a] != zones[b]}
-            counts = [f"{found[name]:,.0f}" for name in ("sent_packets", "drops_packets", "retransmissions")]
-            rows.append([variant.title, str(count), str(len(pairs)), f"{found['busiest_link_of_nic']:.2f}", *counts])
-    columns = ["variant", "nodes", "pairs across zones", "busiest link", "packets sent", "dropped", "retransmitted"]
+    for play in played:
+        found = figures[play.phase]
+        zones = play.variant.zones(fabric, play.count)
+        pairs = {tuple(sorted((a, b))) for a, b, _ in play.variant.flows(zones) if zones[a] != zones[b]}
+        counts = [f"{found[name]:,.0f}" for name in ("sent_packets", "drops_packets", "retransmissions")]
+        place = [play.variant.title, str(play.count), format_size(play.size)]
+        rows.append([*place, str(len(pairs)), f"{found['busiest_link_of_nic']:.2f}", *counts])
+    columns = ["variant", "nodes", "size", "pairs across zones", "busiest link", "packets sent"]
     return {
         "title": "Network",
-        "columns": columns,
+        "columns": [*columns, "dropped", "retransmitted"],
         "rows": rows,
         "note": "busiest link: its load relative to that of the busiest NIC, by the routes; above 1, flows share it",
-    }
-
-
-def _scaling(config: HFReduceVsNcclConfig) -> dict[str, Any]:
-    """Return what the figure of algbw over nodes shows: phases by line, and the paper's ranges."""
-    return {
-        "title": f"Allreduce of {format_size(config.size)}",
-        "series": [
-            {
-                "label": variant.title,
-                "service_level": variant.level.label,
-                "phases": [phase_name(variant, count) for count in config.nodes],
-            }
-            for variant in variants(config)
-        ],
-        "bands": [
-            {
-                "label": f"paper, {KINDS[level]}: {_paper_range(level)} GB/s",
-                "service_level": level.label,
-                "from_Bps": low,
-                "to_Bps": high,
-            }
-            for level, (low, high) in PAPER_BPS.items()
-        ],
-        "caps": [
-            {"label": f"host cap, {name}: {gigabytes(host.cap_bytes_per_s)} GB/s", "algbw_Bps": host.cap_bytes_per_s}
-            for name, host in config.host_caps.items()
-        ],
     }

@@ -1,24 +1,24 @@
-"""The parts of ``hfreduce_vs_nccl``: its config, the variants of an allreduce, and the nodes of each."""
+"""The parts of ``hfreduce_vs_nccl``: its config, the variants of an allreduce, their nodes, and what is played."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from experiments.run.config import RunConfig
 from experiments.run.placement import Flow, RankOrder
 from experiments.run.session import Session
 from fabric.config import TimeS
 from fabric.model.identity import NodeId, Role
+from fabric.model.inside import Inside, gpu_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_size
 from traffic import metrics
-from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind, trees_of
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, TreeKind, trees_of
 from traffic.collectives.job import CollectiveJob, ElementsBytes
 from traffic.collectives.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
 from traffic.collectives.trees import sent_fractions, tree_flows
@@ -26,78 +26,81 @@ from traffic.collectives.trees import sent_fractions, tree_flows
 PAPER_SIZE_BYTES = 186 * 2**20
 PAPER_BPS = {ServiceLevel.HFREDUCE: (6.3e9, 8.1e9), ServiceLevel.NCCL: (1.6e9, 4.8e9)}
 """The least and the most algbw of the paper's Figure 7a, over all its numbers of nodes, in bytes a second."""
+PAPER_NVLINK_BPS = 10e9
+"""The paper's Figure 7b: HFReduce with NVLink is above this."""
 KINDS = {ServiceLevel.HFREDUCE: "HFReduce", ServiceLevel.NCCL: "NCCL"}
 _BOTH_ZONES_FROM = 4
-CapName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
-
-
-def _default_caps() -> dict[str, HostMemoryConfig]:
-    return {
-        "memory": HostMemoryConfig(),
-        "measured": HostMemoryConfig(bandwidth=8_100_000_000, operations_per_byte=1.0),
-    }
+_PAIRS_OF_ZONES_FROM = 2
 
 
 class HFReduceVsNcclConfig(RunConfig):
-    """The allreduce, and over how many nodes. ``chunk`` is HFReduce's, ``slice`` NCCL's; ``host_caps`` are by name."""
+    """The allreduce, and over how many nodes. ``chunk`` is HFReduce's, ``slice`` NCCL's.
+
+    ``sizes``: further sizes, played over ``sizes_nodes`` nodes: whether ``size`` is enough for a steady state.
+    ``gpus_per_node`` is for nodes that are points; others have their own.
+    """
 
     nodes: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] = Field(
         default_factory=lambda: [2, 4, 8, 16]
     )
-    size: ElementsBytes = PAPER_SIZE_BYTES
+    size: ElementsBytes = 8 * 2**20
+    sizes: list[ElementsBytes] = Field(default_factory=list)
+    sizes_nodes: Annotated[int, Field(ge=2)] = 2
     steps: Annotated[int, Field(ge=1)] = 1
-    chunk: ElementsBytes = 256 * 1024
-    slice: ElementsBytes = 256 * 1024
+    chunk: ElementsBytes = 32 * 1024
+    slice: ElementsBytes = 32 * 1024
     gpus_per_node: Annotated[int, Field(ge=1)] = 1
-    host_caps: dict[CapName, HostMemoryConfig] = Field(default_factory=_default_caps)
     rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = None
-    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.SHARED
+    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LOSSLESS
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
         """The one."""
         return (self.queueing,)
 
-    @field_validator("nodes")
+    @field_validator("nodes", "sizes")
     @classmethod
-    def _verify_nodes(cls, value: list[int]) -> list[int]:
-        twice = sorted({count for count in value if value.count(count) > 1})
+    def _verify_once(cls, value: list[int]) -> list[int]:
+        twice = sorted({one for one in value if value.count(one) > 1})
         if twice:
-            raise ValueError(f"{', '.join(map(str, twice))} more than once; name each number of nodes once")
+            raise ValueError(f"{', '.join(map(str, twice))} more than once; name each once")
         return value
 
     @model_validator(mode="after")
     def _verify_pieces(self) -> HFReduceVsNcclConfig:
-        for key, value in (("chunk", self.chunk), ("slice", self.slice)):
-            if 2 * value > self.size:
-                raise ValueError(
-                    f"{key}: {format_size(value)} is more than the half of {format_size(self.size)} that a tree "
-                    "carries, so nothing would be pipelined; lower it or raise size"
-                )
+        for size in (self.size, *self.sizes):
+            for key, value in (("chunk", self.chunk), ("slice", self.slice)):
+                if 2 * value > size:
+                    raise ValueError(
+                        f"{key}: {format_size(value)} is more than the half of {format_size(size)} that a tree "
+                        "carries, so nothing would be pipelined; lower it or raise size"
+                    )
         return self
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
-        have = [len(fabric.with_role(Role.COMPUTE, zone=zone)) for zone in range(fabric.zones)]
-        for count in self.nodes:
+        have = nodes_in_zones(fabric)
+        counts = [("nodes", count) for count in self.nodes]
+        counts += [("sizes_nodes", self.sizes_nodes)] if self.sizes else []
+        for key, count in counts:
             for zone, wanted in enumerate(nodes_by_zone(count, fabric.zones)):
                 if wanted > have[zone]:
-                    yield f"nodes: {count} takes {wanted} compute nodes of zone {zone}, which has {have[zone]}"
+                    yield f"{key}: {count} takes {wanted} compute nodes of zone {zone}, which has {have[zone]}"
 
 
-def nodes_by_zone(count: int, zones: int) -> list[int]:
-    """Return how many nodes each zone gives: equally many from 4 nodes on, the first zones more; below, zone 0 all."""
-    if count < _BOTH_ZONES_FROM:
+def nodes_in_zones(fabric: Fabric) -> list[int]:
+    """Return how many compute nodes each zone has."""
+    return [len(fabric.with_role(Role.COMPUTE, zone=zone)) for zone in range(fabric.zones)]
+
+
+def nodes_by_zone(count: int, zones: int, zones_from: int | None = _BOTH_ZONES_FROM) -> list[int]:
+    """Return how many nodes each zone gives: equally many from ``zones_from`` nodes on, the first zones more; below, or
+    if it is None, zone 0 all."""
+    if zones_from is None or count < zones_from:
         return [count] + [0] * (zones - 1)
     return [count // zones + (zone < count % zones) for zone in range(zones)]
-
-
-def chosen_nodes(fabric: Fabric, count: int) -> tuple[NodeId, ...]:
-    """Return the nodes of an allreduce over ``count``, zone by zone, the first of each."""
-    shares = enumerate(nodes_by_zone(count, fabric.zones))
-    return tuple(node for zone, share in shares for node in fabric.with_role(Role.COMPUTE, zone=zone)[:share])
 
 
 def zones_of_nodes(fabric: Fabric, nodes: Sequence[NodeId]) -> list[int]:
@@ -107,13 +110,39 @@ def zones_of_nodes(fabric: Fabric, nodes: Sequence[NodeId]) -> list[int]:
 
 @dataclass(frozen=True)
 class Variant:
-    """An algorithm with what caps it. ``cap`` is a key of the config's ``host_caps``."""
+    """An algorithm, with or without NVLink, and where its nodes are: in all zones from ``zones_from`` nodes on, or if
+    that is None, in one."""
 
     name: str
     title: str
     level: ServiceLevel
     algorithm: TreeKind | Algorithm
-    cap: str | None = None
+    nvlink: bool = False
+    zones_from: int | None = _BOTH_ZONES_FROM
+
+    @property
+    def paper(self) -> str:
+        """The paper's range, in GB/s."""
+        if self.nvlink:
+            return f"> {gigabytes(PAPER_NVLINK_BPS)}"
+        return "-".join(map(gigabytes, PAPER_BPS[self.level]))
+
+    def nodes(self, fabric: Fabric, count: int) -> tuple[NodeId, ...]:
+        """Return the nodes of an allreduce over ``count``, zone by zone, the first of each."""
+        shares = enumerate(nodes_by_zone(count, fabric.zones, self.zones_from))
+        return tuple(node for zone, share in shares for node in fabric.with_role(Role.COMPUTE, zone=zone)[:share])
+
+    def zones(self, fabric: Fabric, count: int) -> list[int]:
+        """Return the zone of each of its nodes."""
+        return zones_of_nodes(fabric, self.nodes(fabric, count))
+
+    def fits(self, fabric: Fabric, count: int) -> bool:
+        """Return whether the zones have so many nodes."""
+        return len(self.nodes(fabric, count)) == count
+
+    def inside(self, fabric: Fabric) -> Inside | None:
+        """Return what it uses of the inside of a node."""
+        return fabric.inside if fabric.inside is None or self.nvlink else replace(fabric.inside, nvlink=None)
 
     def flows(self, zones: Sequence[int]) -> list[Flow]:
         """Return what a step sends between ranks of these zones."""
@@ -121,52 +150,86 @@ class Variant:
             return tree_flows(trees_of(self.algorithm, zones))
         return nccl_flows(self.algorithm, len(zones))
 
-    def network_ideal_Bps(self, fabric: Fabric, zones: Sequence[int]) -> float:  # noqa: N802 - bytes, not bits
-        """Return the algbw in bytes a second at which the busiest rank's NIC is full."""
+    def network_ideal_Bps(self, fabric: Fabric, count: int) -> float:  # noqa: N802 - bytes, not bits
+        """Return the algbw in bytes a second at which the busiest node's NIC is full."""
         if isinstance(self.algorithm, TreeKind):
-            sent = max(sent_fractions(trees_of(self.algorithm, zones)))
+            sent = max(sent_fractions(trees_of(self.algorithm, self.zones(fabric, count))))
         else:
-            sent = sent_fraction(self.algorithm, len(zones))
+            sent = sent_fraction(self.algorithm, count * (1 if fabric.inside is None else fabric.inside.gpus))
         return metrics.ideal_algbw(fabric.nic_rate_bps, sent)
 
-    def cap_Bps(self, config: HFReduceVsNcclConfig) -> float | None:  # noqa: N802
-        """Return what the host adds up a second, in bytes at full scale; None if that is as fast as it likes."""
-        return config.host_caps[self.cap].cap_bytes_per_s if self.cap else None
-
-    def job(self, session: Session, config: HFReduceVsNcclConfig, ranks: Sequence[NodeId]) -> CollectiveJob:
+    def job(self, session: Session, config: HFReduceVsNcclConfig, ranks: Sequence[NodeId], size: int) -> CollectiveJob:
         """Return the job that plays it over ``ranks``."""
-        common: dict[str, Any] = {"size": config.size, "step_timeout": config.step_timeout}
+        common: dict[str, Any] = {"size": size, "step_timeout": config.step_timeout}
         if isinstance(self.algorithm, Algorithm):
             made = NcclConfig(**common, algorithm=self.algorithm, slice=config.slice)
-            return NcclJob(session.stage, made, ranks)
+            fabric = session.live.fabric
+            if fabric.inside is None:
+                return NcclJob(session.stage, made, ranks)
+            gpus = [gpu_of(host, number) for host in ranks for number in range(fabric.inside.gpus)]
+            return NcclJob(session.stage, made, gpus, fabric.address_inside)
         hfreduce = HFReduceConfig(
             **common,
             chunk=config.chunk,
             gpus_per_node=config.gpus_per_node,
             tree=self.algorithm,
-            host_memory=config.host_caps[self.cap] if self.cap else None,
+            nvlink=self.nvlink,
         )
         return HFReduceJob(session.stage, hfreduce, ranks)
 
 
-def variants(config: HFReduceVsNcclConfig) -> tuple[Variant, ...]:
-    """Return what is played, in order."""
-    found = []
-    for kind, words in ((TreeKind.PLAIN, "plain tree"), (TreeKind.ZONE_AWARE, "zone-aware tree")):
-        make = partial(Variant, level=ServiceLevel.HFREDUCE, algorithm=kind)
-        found.append(make(f"hfreduce_{kind.value}", f"HFReduce, {words}"))
-        for cap, host in config.host_caps.items():
-            title = f"HFReduce, {words}, host {cap} {gigabytes(host.cap_bytes_per_s)} GB/s"
-            found.append(make(f"hfreduce_{kind.value}_{cap}", title, cap=cap))
-    for algorithm in Algorithm:
-        name = algorithm.value
-        found.append(Variant(f"nccl_{name}", f"NCCL, {name}", ServiceLevel.NCCL, algorithm))
-    return tuple(found)
+def variants(fabric: Fabric) -> tuple[Variant, ...]:
+    """Return what is played on a fabric, in order: of points, each algorithm; of nodes with an inside, the series of
+    the paper's Figure 7."""
+    hfreduce, nccl = ServiceLevel.HFREDUCE, ServiceLevel.NCCL
+    if fabric.inside is None:
+        kinds = ((TreeKind.PLAIN, "plain tree"), (TreeKind.ZONE_AWARE, "zone-aware tree"))
+        trees = [Variant(f"hfreduce_{kind.value}", f"HFReduce, {words}", hfreduce, kind) for kind, words in kinds]
+        return (*trees, *(Variant(f"nccl_{one.value}", f"NCCL, {one.value}", nccl, one) for one in Algorithm))
+    tree = TreeKind.ZONE_AWARE
+    found = [Variant("hfreduce", "HFReduce", hfreduce, tree)]
+    if has_pairs(fabric.inside):
+        title = "HFReduce with NVLink"
+        zones_from = _PAIRS_OF_ZONES_FROM
+        found.append(Variant("hfreduce_nvlink_zone", f"{title}, within a zone", hfreduce, tree, True, None))
+        if fabric.zones > 1:
+            found.append(Variant("hfreduce_nvlink", f"{title}, across zones", hfreduce, tree, True, zones_from))
+    return (*found, Variant("nccl_ring", "NCCL, ring", nccl, Algorithm.RING))
 
 
-def phase_name(variant: Variant, count: int) -> str:
-    """Return the name of the phase that plays a variant over ``count`` nodes."""
-    return f"{variant.name}_n{count}"
+def has_pairs(inside: Inside) -> bool:
+    """Return whether NVLink joins all GPUs of a node in pairs, which HFReduce then uses."""
+    return inside.nvlink is not None and all(len(inside.nvlink.peers(gpu)) == 1 for gpu in range(inside.gpus))
+
+
+@dataclass(frozen=True)
+class Play:
+    """A phase: a variant over so many nodes, of so many bytes. ``is_size``: it is there to show what the size does."""
+
+    variant: Variant
+    count: int
+    size: int
+    is_size: bool = False
+
+    @property
+    def phase(self) -> str:
+        """The phase's name."""
+        ending = f"_{format_size(self.size).replace(' ', '')}" if self.is_size else ""
+        return f"{self.variant.name}_n{self.count}{ending}"
+
+    @property
+    def title(self) -> str:
+        """The phase's title."""
+        ending = f", {format_size(self.size)}" if self.is_size else ""
+        return f"{self.variant.title}, {self.count} nodes{ending}"
+
+
+def plays(config: HFReduceVsNcclConfig, fabric: Fabric) -> list[Play]:
+    """Return all that is played, in order: over each number of nodes that a variant's zones have, then each size."""
+    found = variants(fabric)
+    whole = [Play(variant, count, config.size) for count in config.nodes for variant in found]
+    whole += [Play(variant, config.sizes_nodes, size, True) for size in config.sizes for variant in found]
+    return [play for play in whole if play.variant.fits(fabric, play.count)]
 
 
 def gigabytes(value: float) -> str:

@@ -1,4 +1,4 @@
-"""What the comparison of HFReduce and NCCL says of a run: all numbers from rows, and a wrong config is refused."""
+"""What the comparison of HFReduce and NCCL says of a run over points, and which configs are refused."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from experiments.hfreduce_vs_nccl.experiment import EXPERIMENT
 from experiments.hfreduce_vs_nccl.run import CountedSteps, explanation, summarize
 from experiments.hfreduce_vs_nccl.variants import (
     HFReduceVsNcclConfig,
-    chosen_nodes,
     nodes_by_zone,
-    phase_name,
+    plays,
     variants,
 )
 from experiments.registry import resolve
 from experiments.run.session import Session
-from fabric.config import checked
 from fabric.errors import ConfigError
 from fabric.model.lanes import ServiceLevel
 from fabric.results import ResultWriter
@@ -34,12 +33,18 @@ SCALED = load_fabric("fire_flyer_2_small")
 SIZE = 186 * 2**20
 
 
+POINTS = str(EXPERIMENT.folder / "points.yaml")
+
+
 def config_of(*overrides: str) -> HFReduceVsNcclConfig:
-    return cast(HFReduceVsNcclConfig, resolve("hfreduce_vs_nccl", overrides)[1])
+    return cast(HFReduceVsNcclConfig, resolve(POINTS, overrides)[1])
 
 
 CONFIG = config_of("nodes=[2,8]")
-NAMES = [phase_name(variant, count) for variant in variants(CONFIG) for count in CONFIG.nodes]
+PLAYED = sorted(
+    plays(CONFIG, TRUE_RATE), key=lambda play: [one.name for one in variants(TRUE_RATE)].index(play.variant.name)
+)
+NAMES = [play.phase for play in PLAYED]
 
 
 def steps_of(speeds: dict[str, float]) -> pd.DataFrame:
@@ -76,23 +81,11 @@ def rows_of(summary: dict[str, Any], title: str) -> list[list[str]]:
     return rows
 
 
-def test_trees_and_caps_and_both_algorithms_are_played() -> None:
-    assert [variant.name for variant in variants(CONFIG)] == [
-        "hfreduce_plain",
-        "hfreduce_plain_memory",
-        "hfreduce_plain_measured",
-        "hfreduce_zone_aware",
-        "hfreduce_zone_aware_memory",
-        "hfreduce_zone_aware_measured",
-        "nccl_ring",
-        "nccl_tree",
-    ]
-
-
-def test_caps_are_those_of_the_paper() -> None:
-    caps = [host.cap_bytes_per_s for host in CONFIG.host_caps.values()]
-    assert caps == pytest.approx([320e9 / 24, 8.1e9])
-    assert checked(HFReduceVsNcclConfig, {"experiment": "x", "topology": {}}, "test").host_caps == CONFIG.host_caps
+def test_both_trees_and_both_algorithms_are_played_over_points() -> None:
+    names = ["hfreduce_plain", "hfreduce_zone_aware", "nccl_ring", "nccl_tree"]
+    assert [variant.name for variant in variants(TRUE_RATE)] == names
+    wanted = [f"{name}_n{count}" for name in names for count in CONFIG.nodes]
+    assert wanted == NAMES
 
 
 @pytest.mark.parametrize(
@@ -103,7 +96,8 @@ def test_nodes_are_of_all_zones_from_four_on(count: int, zones: int, shares: Seq
 
 
 def test_chosen_nodes_are_the_first_of_each_zone() -> None:
-    assert [node.name for node in chosen_nodes(TRUE_RATE, 4)] == ["z0h000", "z0h001", "z1h000", "z1h001"]
+    nodes = variants(TRUE_RATE)[0].nodes(TRUE_RATE, 4)
+    assert [node.name for node in nodes] == ["z0h000", "z0h001", "z1h000", "z1h001"]
 
 
 def test_a_summary_can_be_written_and_read(tmp_path: Any) -> None:
@@ -120,13 +114,13 @@ def test_a_summary_can_be_written_and_read(tmp_path: Any) -> None:
         ("hfreduce_plain_n2.step_s", SIZE / 9.01e9),
         ("hfreduce_plain_n2.network_ideal_Bps", 25e9),
         ("hfreduce_plain_n8.network_ideal_Bps", 12.5e9),
-        ("hfreduce_plain_memory_n2.network_ideal_Bps", 25e9),
+        ("hfreduce_plain_n8.times_nccl", 10.01 / 14.01),
         ("nccl_ring_n2.network_ideal_Bps", 25e9),
         ("nccl_ring_n8.network_ideal_Bps", 25e9 * 8 / 14),
         ("nccl_tree_n8.network_ideal_Bps", 12.5e9),
-        ("nccl_tree_n8.drops_packets", 15),
-        ("nccl_tree_n8.retransmissions", 30),
-        ("nccl_tree_n8.busiest_link_of_nic", 2.5),
+        ("nccl_tree_n8.drops_packets", 7),
+        ("nccl_tree_n8.retransmissions", 14),
+        ("nccl_tree_n8.busiest_link_of_nic", 1.7),
     ],
 )
 def test_a_number_comes_from_the_rows_of_its_phase(name: str, value: float) -> None:
@@ -136,22 +130,20 @@ def test_a_number_comes_from_the_rows_of_its_phase(name: str, value: float) -> N
 def test_algbw_stands_beside_its_share_of_the_limit_and_the_papers() -> None:
     rows = rows_of(SUMMARY, "algbw")
     assert rows[0] == ["HFReduce, plain tree", "9.01 (36%)", "10 (80%)", "6.3-8.1"]
-    assert rows[1] == ["HFReduce, plain tree, host memory 13.3 GB/s", "11 (83%)", "12 (96%)", "6.3-8.1"]
-    assert rows[-1] == ["NCCL, tree", "23 (92%)", "24 (192%)", "1.6-4.8"]
+    assert rows[-1] == ["NCCL, tree", "15 (60%)", "16 (128%)", "1.6-4.8"]
 
 
 def test_what_is_explained_is_of_the_most_nodes_with_all_that_it_follows_from() -> None:
     rows = rows_of(SUMMARY, "What the network alone explains: 8 nodes")
-    assert rows[2][:6] == ["HFReduce, plain tree, host measured 8.1 GB/s", "14", "12.5", "112%", "8.1", "6.3-8.1"]
-    assert rows[-2][:6] == ["NCCL, ring", "22", "14.3", "154%", "none", "1.6-4.8"]
-    assert rows[-2][6].startswith("the network allows 4.6 times the paper's best")
+    assert rows[0][:5] == ["HFReduce, plain tree", "10", "12.5", "80%", "6.3-8.1"]
+    assert rows[-2][:5] == ["NCCL, ring", "14", "14.3", "98%", "1.6-4.8"]
+    assert rows[-2][5].startswith("the network allows 2.9 times the paper's best")
 
 
 def test_the_answer_is_of_the_most_nodes() -> None:
     assert SUMMARY["answer"] == (
         "With 186 MiB over 8 nodes the network alone lets HFReduce add up "
-        "16 GB/s, 18 with a host that adds up 13.3 GB/s, 20 with a "
-        "host that adds up 8.1 GB/s (paper: 6.3-8.1), an NCCL ring 22 GB/s and an NCCL tree 24 GB/s (paper: 1.6-4.8)."
+        "12 GB/s (paper: 6.3-8.1), an NCCL ring 14 GB/s and an NCCL tree 16 GB/s (paper: 1.6-4.8)."
     )
 
 
@@ -163,7 +155,7 @@ def test_a_scaled_fabric_is_told_at_full_scale() -> None:
 
 
 def test_pairs_across_zones_are_those_of_the_schedule() -> None:
-    pairs = {(row[0], row[1]): row[2] for row in rows_of(SUMMARY, "Network")}
+    pairs = {(row[0], row[1]): row[3] for row in rows_of(SUMMARY, "Network")}
     assert pairs["HFReduce, plain tree", "8"] == pairs["NCCL, tree", "8"] == "4"
     assert pairs["HFReduce, zone-aware tree", "8"] == "1"
     assert pairs["NCCL, ring", "8"] == "2"
@@ -171,7 +163,7 @@ def test_pairs_across_zones_are_those_of_the_schedule() -> None:
 
 
 def test_drops_retransmissions_and_the_busiest_link_are_told_of_each_phase() -> None:
-    assert rows_of(SUMMARY, "Network")[-1] == ["NCCL, tree", "8", "4", "2.50", "12,345", "15", "30"]
+    assert rows_of(SUMMARY, "Network")[-1] == ["NCCL, tree", "8", "186 MiB", "4", "1.70", "12,345", "7", "14"]
 
 
 def test_a_run_without_steps_says_so() -> None:
@@ -182,56 +174,24 @@ def test_a_run_without_steps_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "gigabytes", "ideal", "cap", "says"),
+    ("name", "gigabytes", "says"),
     [
-        (
-            "nccl_ring",
-            9.6,
-            14.3,
-            None,
-            "the network allows 2.0 times the paper's best: hosts (PCIe, memory, kernels) set",
-        ),
-        (
-            "hfreduce_plain",
-            12.15,
-            12.5,
-            None,
-            "the network allows 1.5 times the paper's best: hosts (the sum in the node",
-        ),
-        ("hfreduce_plain_memory", 12.15, 12.5, 13.3, "the network, which is slower than this cap, allows 1.5 times"),
-        (
-            "hfreduce_plain_memory",
-            12.15,
-            25.0,
-            13.5,
-            "carries 90% of what this host adds up: 1.5 times the paper's best",
-        ),
-        (
-            "hfreduce_plain_measured",
-            7.29,
-            12.5,
-            8.1,
-            "carries 90% of what this host adds up: with such hosts it explains",
-        ),
-        ("hfreduce_plain_measured", 4.05, 12.5, 8.1, "carries 50% of what this host adds up: too little"),
-        ("nccl_tree", 3.0, 12.5, None, "inside the paper's range: the network alone explains"),
-        ("nccl_tree", 1.0, 12.5, None, "below the paper's range"),
+        ("nccl_ring", 9.6, "the network allows 2.0 times the paper's best: hosts (PCIe, memory, kernels) set"),
+        ("hfreduce_plain", 12.15, "the network allows 1.5 times the paper's best: hosts (the sum in the node"),
+        ("nccl_tree", 3.0, "inside the paper's range: the network alone explains"),
+        ("nccl_tree", 1.0, "below the paper's range"),
     ],
 )
-def test_what_the_network_explains_follows_from_the_numbers(
-    name: str, gigabytes: float, ideal: float, cap: float | None, says: str
-) -> None:
-    (variant,) = [one for one in variants(CONFIG) if one.name == name]
-    assert says in explanation(variant, gigabytes * 1e9, ideal * 1e9, None if cap is None else cap * 1e9)
+def test_what_the_network_explains_follows_from_the_numbers(name: str, gigabytes: float, says: str) -> None:
+    (variant,) = [one for one in variants(TRUE_RATE) if one.name == name]
+    assert says in explanation(variant, gigabytes * 1e9)
 
 
 def test_every_phase_is_in_the_figure_of_algbw_over_nodes() -> None:
     assert [name for line in SUMMARY["scaling"]["series"] for name in line["phases"]] == NAMES
     assert [band["to_Bps"] for band in SUMMARY["scaling"]["bands"]] == [8.1e9, 4.8e9]
-    assert [cap["label"] for cap in SUMMARY["scaling"]["caps"]] == [
-        "host cap, memory: 13.3 GB/s",
-        "host cap, measured: 8.1 GB/s",
-    ]
+    assert SUMMARY["scaling"]["x"] == {name: int(name.rpartition("_n")[2]) for name in NAMES}
+    assert not {"scaling_nvlink", "sizes"} & SUMMARY.keys()
 
 
 def test_a_phase_is_as_long_as_its_steps() -> None:
@@ -241,11 +201,13 @@ def test_a_phase_is_as_long_as_its_steps() -> None:
         played.append((count, phase))
         return Records(steps=[{"step": number} for number in range(count)])
 
-    job = CountedSteps(cast(Any, SimpleNamespace(name="nccl", level=ServiceLevel.NCCL, run_steps=run_steps)), 3)
+    inner = cast(Any, SimpleNamespace(name="nccl", level=ServiceLevel.NCCL, run_steps=run_steps))
+    job = CountedSteps(inner, 3, lambda: {"memory": len(played)})
     job.play("p")
     assert played == []
     assert [row["step"] for row in job.halt().steps] == [0, 1, 2]
     assert played == [(3, "p")]
+    assert (job.before, job.after) == ({"memory": 0}, {"memory": 1})
 
 
 @pytest.mark.parametrize(
@@ -254,15 +216,16 @@ def test_a_phase_is_as_long_as_its_steps() -> None:
         ("nodes=[1]", "nodes.0: Input should be greater than or equal to 2"),
         ("nodes=[]", "nodes: List should have at least 1 item"),
         ("nodes=8", "nodes: Input should be a valid list"),
-        ("nodes=[4, 8, 4]", "nodes: 4 more than once; name each number of nodes once"),
+        ("nodes=[4, 8, 4]", "nodes: 4 more than once; name each once"),
         ("nodes=[26]", "nodes: 26 takes 13 compute nodes of zone 0, which has 12"),
         ("size=1001", "size: 1001 bytes are not whole float32 elements"),
         ("size=1 MiB", None),
         ("size=256 KiB", "chunk: 256 KiB is more than the half of 256 KiB that a tree carries"),
         ("slice=100 MiB", "slice: 100 MiB is more than the half of 186 MiB"),
         ("steps=0", "steps: Input should be greater than or equal to 1"),
-        ("host_caps.Fast={}", "host_caps.Fast"),
-        ("host_caps.memory.bandwith=1", "did you mean 'host_caps.memory.bandwidth'?"),
+        ("host_caps={}", "host_caps"),
+        ("sizes=[256 KiB]", "chunk: 256 KiB is more than the half of 256 KiB"),
+        ("sizes=[1 MiB, 1 MiB]", "sizes: 1048576 more than once"),
     ],
 )
 def test_a_config_that_would_be_silently_wrong_is_refused(setting: str, fault: str | None) -> None:

@@ -1,0 +1,96 @@
+"""Nodes with an inside, in a guest: each limit alone, then allreduces over GPUs: ``nodes.py REPORT``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from experiments.commands.inside_limits import limits_of
+from experiments.run.session import RunSettings, Session
+from fabric.measure.census import lane_counters
+from fabric.model.inside import gpu_of
+from fabric.model.lanes import QueueConfig, Queueing
+from fabric.model.network import Port
+from tests.live_sessions import plain_lanes, session_live
+from topologies.load import load_fabric
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.collectives.job import CollectiveJob
+from traffic.collectives.nccl import NcclConfig, NcclJob
+
+SMALL = ("compute=2", "storage=0", "leaves_per_zone=1", "spines_per_zone=1", "node=fire_flyer_2_nvlink")
+SIZE_BYTES = 8 * 2**20
+SETTINGS = RunSettings(QueueConfig(), seed=1, sample_period_s=0.005, receive_window_bytes=4 << 20)
+CHUNK_BYTES = 64 * 1024
+NCCL_GPUS = 2
+"""Of each node: a ring over two of each shows that GPUs of several nodes can be ranks."""
+
+
+def seen() -> dict[str, Any]:
+    """Return what packets reached of each limit, and what the collectives sent and how fast they were."""
+    fabric = load_fabric("fire_flyer_2_nodes", SMALL)
+    assert fabric.inside is not None
+    with session_live(fabric, plain_lanes(Queueing.LOSSLESS), SETTINGS) as session:
+        limits = [asdict(row) for row in limits_of(session.live, fabric.inside)]
+        hfreduce = HFReduceJob(session.stage, HFReduceConfig(size=SIZE_BYTES, chunk=CHUNK_BYTES), fabric.computes)
+        found = {"limits": limits, "hfreduce": _played(session, hfreduce)}
+        gpus = [gpu_of(host, number) for host in fabric.computes for number in range(NCCL_GPUS)]
+        ring = NcclJob(session.stage, NcclConfig(size=SIZE_BYTES, slice=CHUNK_BYTES), gpus, fabric.address_inside)
+        return found | {"nccl": _played(session, ring)}
+
+
+def _played(session: Session, job: CollectiveJob) -> dict[str, Any]:
+    job.start()
+    try:
+        job.warm_up()
+        before = session.live.emulation
+        sent = lane_counters(before, "sent_bytes")
+        outcome = session.run_phase(job.name, job.name, [_Once(job)], 0.0)
+        after = lane_counters(before, "sent_bytes")
+    finally:
+        job.close()
+    (row,) = outcome.records.steps
+    return {
+        "algbw_Bps": SIZE_BYTES / (row["ended_s"] - row["started_s"]),
+        "sent": _by_port(sent, after),
+        "unaccounted": outcome.conservation.unaccounted,
+        "dropped": outcome.conservation.dropped_by_cause,
+        "retransmissions": outcome.conservation.retransmissions,
+    }
+
+
+class _Once:
+    """A started collective that plays one step in a phase."""
+
+    def __init__(self, job: CollectiveJob) -> None:
+        self.level, self.name, self._job, self._phase = job.level, job.name, job, ""
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def play(self, phase: str) -> None:
+        """Note the phase."""
+        self._phase = phase
+
+    def halt(self) -> Any:
+        """Play."""
+        return self._job.run_steps(1, self._phase)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def _by_port(before: Mapping[tuple[Port, str], int], after: Mapping[tuple[Port, str], int]) -> dict[str, float]:
+    """Return what each port sent, as a multiple of the size."""
+    found: dict[str, float] = {}
+    for (port, lane), value in after.items():
+        grown = value - before[port, lane]
+        found[str(port)] = found.get(str(port), 0) + grown / SIZE_BYTES
+    return found
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(json.dumps(seen()))

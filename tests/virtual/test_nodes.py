@@ -1,0 +1,56 @@
+"""Nodes with an inside: packets reach each limit alone to its closed form, and allreduces over GPUs are right."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.guest_scripts import run_script
+from tests.virtual.command import HERE
+
+pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
+HEADERS = 0.035
+"""Of frames, headers and acknowledgements beside the data, at most."""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What nodes.seen() saw."""
+    report = tmp_path_factory.mktemp("nodes") / "report.json"
+    run_script(HERE / "nodes.py", str(report), keep=[report.parent])
+    found: dict[str, Any] = json.loads(report.read_text())
+    return found
+
+
+def test_each_limit_alone_is_as_its_closed_form_says(seen: dict[str, Any]) -> None:
+    for row in seen["limits"]:
+        print(f"{row['name']}: {row['measured']:.3f} of {row['closed_form']:.3f} GB/s")
+    assert len(seen["limits"]) == 10
+    for row in seen["limits"]:
+        assert row["measured"] == pytest.approx(row["closed_form"], rel=0.003), row["name"]
+
+
+def test_hfreduce_over_gpus_sends_what_its_algorithm_says(seen: dict[str, Any]) -> None:
+    """With NVLink each GPU of a pair gives the CPU half and gets half back, and sends its peer a half twice."""
+    sent = seen["hfreduce"]["sent"]
+    print(seen["hfreduce"])
+    expected = {f"z0h000.g{gpu}:0": 0.5 for gpu in range(8)} | {f"z0h000:{17 + gpu}": 0.5 for gpu in range(8)}
+    expected |= {f"z0h000.g{gpu}:1": 1.0 for gpu in range(8)} | {"z0h000:0": 1.0}
+    for port, multiple in expected.items():
+        assert multiple <= sent[port] <= multiple * (1 + HEADERS) + 0.02, port
+
+
+def test_an_nccl_ring_over_gpus_stays_below_the_peer_to_peer_limit(seen: dict[str, Any]) -> None:
+    found = seen["nccl"]
+    print(found)
+    ranks = 4
+    limit_Bps = 9 * 2**30 * ranks / (2 * (ranks - 1))  # noqa: N806 - bytes
+    assert 0.3 * limit_Bps < found["algbw_Bps"] < limit_Bps
+
+
+@pytest.mark.parametrize("name", ["hfreduce", "nccl"])
+def test_no_packet_is_lost_or_unaccounted_for_inside_nodes(seen: dict[str, Any], name: str) -> None:
+    found = seen[name]
+    assert (found["unaccounted"], found["dropped"], found["retransmissions"]) == ({}, {}, 0)
