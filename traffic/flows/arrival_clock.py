@@ -6,13 +6,29 @@ The kernel stamps packets by CLOCK_REALTIME, which NTP or a person may set at an
 
 from __future__ import annotations
 
+import socket
+import struct
 import time
 from collections.abc import Callable
 
+_SO_TIMESTAMPNS = 35  # asm-generic/socket.h: the kernel's time of arrival, CLOCK_REALTIME.
+_TIMESPEC = struct.Struct("=qq")
 _STEP_NS = 100_000
 """What a clock is set by if it is more than this; what is less is drift, which moves no time by more."""
 _LONGEST_LOOK_NS = 20_000
 """A look at both clocks in which this thread was kept waiting for longer says nothing of either."""
+
+
+def stamp_arrivals(sock: socket.socket) -> None:
+    """Have the kernel stamp what comes to a socket."""
+    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+
+
+def stamped_packet(sock: socket.socket, size_bytes: int, flags: int = 0) -> tuple[bytes, int]:
+    """Return ``size_bytes`` at most of the next packet of a socket that stamps, and its stamp: CLOCK_REALTIME in ns."""
+    packet, ancillary, _, _ = sock.recvmsg(size_bytes, socket.CMSG_SPACE(_TIMESPEC.size), flags)
+    seconds, nanoseconds = _TIMESPEC.unpack(ancillary[0][2])
+    return packet, seconds * 1_000_000_000 + nanoseconds
 
 
 class ArrivalClock:

@@ -143,7 +143,7 @@ class BackgroundConfig(Strict):
 
 
 @dataclass(frozen=True)
-class Flow:
+class Arrival:
     """One arrival: seconds since the load began, the place of its sink among the job's hosts, and its size."""
 
     at_s: float
@@ -158,7 +158,7 @@ def arrivals(
     sinks: Sequence[int],
     seed: int,
     stream: Sequence[int] = (),
-) -> Iterator[Flow]:
+) -> Iterator[Arrival]:
     """Yield the flows of a host without end: Poisson at load x NIC rate / mean size, to ``sinks``, drawn evenly.
 
     ``source`` and ``sinks`` are places among a job's hosts.
@@ -172,7 +172,7 @@ def arrivals(
         at_s += float(random.exponential(mean_gap_s))
         sink = sinks[int(random.integers(len(sinks)))]
         size_bytes = max(1, round(sizes.size_at(float(random.random()))))
-        yield Flow(at_s, sink, size_bytes)
+        yield Arrival(at_s, sink, size_bytes)
 
 
 # The program in a host -----------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ class _Source:
                 return
             self._begin(number, flow, due)
 
-    def _begin(self, number: int, flow: Flow, due: float) -> None:
+    def _begin(self, number: int, flow: Arrival, due: float) -> None:
         with self._lock:
             if len(self._running) >= self._config.max_flows:
                 self._rows.append(self._row(flow, REFUSED, due, due))
@@ -356,7 +356,7 @@ class _Source:
             _send_flow(sock, flow.size_bytes)
             self._sampler.release(sock, peer)
 
-    def _row(self, flow: Flow, outcome: str, started: float, ended: float) -> dict[str, Any]:
+    def _row(self, flow: Arrival, outcome: str, started: float, ended: float) -> dict[str, Any]:
         return {
             "phase": self._phase,
             "service_level": self._arguments.options.level.label,
@@ -373,7 +373,7 @@ class _Source:
 class _Running:
     """A flow under way, which another thread may abort at any time."""
 
-    def __init__(self, flow: Flow, started: float) -> None:
+    def __init__(self, flow: Arrival, started: float) -> None:
         self.flow = flow
         self.started = started
         self._lock = threading.Lock()

@@ -35,7 +35,7 @@ _LOW_WATER_BYTES = 1 << 13
 """What must have arrived before a receiver wakes: to wake for every frame costs a guest most of its time."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 s.
 
-Flow = tuple[Nic, Nic]
+NicPair = tuple[Nic, Nic]
 """Who sends, and to whom."""
 _Way = tuple[str, str]
 """A flow by its addresses."""
@@ -80,7 +80,7 @@ class Streams:
         for ports in self._programs.collect("the ports it listens on", _START_TIMEOUT_S).values():
             self._ports |= ports
 
-    def run(self, flows: Sequence[Flow], ramp_s: float, window_s: float) -> dict[Flow, float]:
+    def run(self, flows: Sequence[NicPair], ramp_s: float, window_s: float) -> dict[NicPair, float]:
         """Let flows send at once, and return what each delivered in bit/s in the window after ``ramp_s``.
 
         A flow that does not get a connection in 5 s delivers 0. Raises TrafficError if a program fails.
@@ -95,7 +95,7 @@ class Streams:
             received |= found
         return {flow: received.get(way, 0) * 8 / window_s for way, flow in ways.items()}
 
-    def _connect(self, flows: Sequence[Flow]) -> None:
+    def _connect(self, flows: Sequence[NicPair]) -> None:
         by_host: dict[NodeId, list[tuple[_Way, int]]] = {}
         for source, destination in flows:
             way = (source.ip, destination.ip), self._ports[destination.ip]

@@ -30,7 +30,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Nic
 from fabric.world import inside
 from fabric.world.agents import Agent
-from traffic.flows.arrival_clock import ArrivalClock
+from traffic.flows.arrival_clock import ArrivalClock, stamp_arrivals, stamped_packet
 from traffic.job import Halt, Play, Ready, Records, Stage
 from traffic.program_group import ProgramGroup
 
@@ -39,8 +39,6 @@ REPORT_TIMEOUT_S = 30.0
 DRAIN_S = 0.3
 """How long receivers listen after the last probe was sent."""
 _PROBE = struct.Struct("!IIQ")
-_SO_TIMESTAMPNS = 35  # asm-generic/socket.h: the kernel's time of arrival, CLOCK_REALTIME.
-_TIMESPEC = struct.Struct("=qq")
 _RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
 _SO_RCVBUFFORCE = 33
 _LISTEN_S = 0.1
@@ -204,7 +202,7 @@ def run_host(agent: Agent, arguments: HostArguments) -> None:
 def _probe_socket(arguments: HostArguments) -> socket.socket:
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, arguments.tos)
-    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    stamp_arrivals(sock)
     with contextlib.suppress(PermissionError):  # Without root, in tests on loopback, the default has to do.
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
     sock.bind((arguments.address, 0))
@@ -285,14 +283,13 @@ class _Sink:
     def _listen(self) -> None:
         while not self._halting.is_set():
             try:
-                probe, ancillary, _, _ = self._sock.recvmsg(_SIZE_BYTES, socket.CMSG_SPACE(_TIMESPEC.size))
+                probe, stamp_ns = stamped_packet(self._sock, _SIZE_BYTES)
             except BlockingIOError:
                 continue  # Nothing came for a while; see whether it is over.
-            seconds, nanoseconds = _TIMESPEC.unpack(ancillary[0][2])
             flow, number, _ = _PROBE.unpack_from(probe)
             numbers, times_ns = self._found.setdefault(flow, (array("q"), array("q")))
             numbers.append(number)
-            times_ns.append(self._clock.arrived_ns(seconds * 1_000_000_000 + nanoseconds))
+            times_ns.append(self._clock.arrived_ns(stamp_ns))
 
 
 # The job -------------------------------------------------------------------------------------------------------------

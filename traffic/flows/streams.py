@@ -65,7 +65,7 @@ class Timetable:
 
 
 @dataclass(frozen=True)
-class Window:
+class StreamWindow:
     """The order to play a phase: when to begin, and the part that is measured (``time.monotonic()``)."""
 
     phase: str
@@ -107,7 +107,7 @@ def run_sink(agent: Agent, arguments: SinkArguments) -> None:
     with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
         agent.report(listener.getsockname()[:2])
         while True:
-            window: Window = agent.receive()
+            window: StreamWindow = agent.receive()
             timeout_s = window.starts - time.monotonic() + CONNECT_TIMEOUT_S
             sock, _ = accept(listener, arguments.options, timeout_s)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _LEAST_READ_BYTES)
@@ -115,7 +115,7 @@ def run_sink(agent: Agent, arguments: SinkArguments) -> None:
                 agent.report(_read_on(sock, window))
 
 
-def _read_on(sock: socket.socket, window: Window) -> Received:
+def _read_on(sock: socket.socket, window: StreamWindow) -> Received:
     """Read to the stream's end. Raises TrafficError if that comes before the end of the measured part."""
     reader = _Reader(sock)
     reader.read_until(window.measured_from)
@@ -163,7 +163,7 @@ def run_source(agent: Agent, arguments: SourceArguments) -> None:
     """Be the source of one stream until the run says stop (a program, see :mod:`fabric.world.agents`)."""
     agent.report(Ready())
     while True:
-        window: Window = agent.receive()
+        window: StreamWindow = agent.receive()
         time.sleep(max(0.0, window.starts - time.monotonic()))
         sampler = FlowSampler((window.ends - window.starts) / _FLOW_SAMPLES)
         with contextlib.closing(
@@ -228,7 +228,7 @@ class StreamsJob:
         measured_from = begins + self._timetable.warm_up_s
         for number in range(len(self.streams)):
             starts = begins + float(self._random.uniform(0, self._timetable.spread_s))
-            window = Window(phase, starts, measured_from, begins + self._timetable.duration_s)
+            window = StreamWindow(phase, starts, measured_from, begins + self._timetable.duration_s)
             self._sinks.order(window, [number])
             self._sources.order(window, [number])
 

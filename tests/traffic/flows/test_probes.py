@@ -14,10 +14,9 @@ from fabric.errors import TrafficError
 from fabric.tables import TABLES
 from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
-from traffic.flows.arrival_clock import ArrivalClock
+from traffic.flows.arrival_clock import _TIMESPEC, ArrivalClock
 from traffic.flows.probes import (
     _PROBE,
-    _TIMESPEC,
     Arrivals,
     HostArguments,
     ProbeConfig,

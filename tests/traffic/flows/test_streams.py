@@ -66,7 +66,7 @@ def test_a_stream_that_ends_too_soon_is_an_error() -> None:
     with here, there:
         there.sendall(b"x" * 100_000)
         there.shutdown(socket.SHUT_WR)
-        window = streams.Window("p", 0.0, time.monotonic() + 60, time.monotonic() + 70)
+        window = streams.StreamWindow("p", 0.0, time.monotonic() + 60, time.monotonic() + 70)
         with pytest.raises(TrafficError, match="before the measured part"):
             streams._read_on(here, window)
 
@@ -89,8 +89,8 @@ def received_of(sends: dict[float, int], measured_s: float) -> Received:
         here.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1000)
         sender = threading.Thread(target=send)
         sender.start()
-        received = streams._read_on(here, streams.Window("p", now, now + 0.1, now + 0.1 + measured_s))
-        sender.join(5)
+        received = streams._read_on(here, streams.StreamWindow("p", now, now + 0.1, now + 0.1 + measured_s))
+        sender.join(60)
     assert received.ended_s - received.started_s == pytest.approx(measured_s, abs=0.1)
     return received
 

@@ -1,0 +1,300 @@
+"""Flows of given sizes, each on a TCP connection of its own that is open beforehand, at given times or when told to.
+
+A host has one program for all that it sends and one for all that it receives. A flow has ended at its sink when its
+last byte is read there, and at its source when the sink's word of that, a byte, is back. What starts because another
+flow has ended is told over pipes, which takes no time in virtual time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fabric.errors import TrafficError
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.world.agents import Agent, AgentHandle
+from traffic.job import Records, Stage
+from traffic.program_group import ProgramGroup, close_all
+from traffic.transport import SocketOptions, accept, connect, listen
+
+OPERATION = "flow"
+START_TIMEOUT_S = 60.0
+CONNECT_TIMEOUT_S = 20.0
+_LEAD_S = 0.001
+"""How long orders take to reach all programs, at most; in virtual time that is no time."""
+_NUMBER = struct.Struct("!I")
+_BLOCK = memoryview(bytes(256 * 1024))
+_READ_BYTES = 256 * 1024
+Endpoint = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class SizedFlow:
+    """A flow. ``start_s``: from the begin of the phase; None: when it is told to."""
+
+    source: NodeId
+    sink: NodeId
+    size_bytes: int
+    start_s: float | None
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The order to begin a phase at a moment (``time.monotonic()``)."""
+
+    at: float
+
+
+@dataclass(frozen=True)
+class Send:
+    """The order to send a flow now."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A source's report that a flow has ended: when it began and when it ended (``time.monotonic()``)."""
+
+    number: int
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A sink's report that all of a flow has arrived."""
+
+    number: int
+    ended: float
+
+
+@dataclass(frozen=True)
+class SinkArguments:
+    """What :func:`run_sinks` needs to know: the sizes of the host's flows by their numbers."""
+
+    address: str
+    options: SocketOptions
+    sizes: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class SourceArguments:
+    """What :func:`run_sources` needs to know: each flow's addresses, size and start by its number."""
+
+    options: SocketOptions
+    flows: Mapping[int, tuple[str, Endpoint, int, float | None]]
+
+
+def run_sinks(agent: Agent, arguments: SinkArguments) -> None:
+    """Receive all flows of a host until the run says stop (a program, see :mod:`fabric.world.agents`)."""
+    lock = threading.Lock()
+    with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
+        agent.report(listener.getsockname()[:2])
+        for _ in arguments.sizes:
+            sock, _ = accept(listener, arguments.options, START_TIMEOUT_S)
+            threading.Thread(target=_receive, args=(agent, lock, sock, arguments.sizes), daemon=True).start()
+    agent.receive()  # Nothing is ordered of it but its end.
+
+
+def _receive(agent: Agent, lock: threading.Lock, sock: socket.socket, sizes: Mapping[int, int]) -> None:
+    (number,) = _NUMBER.unpack(sock.recv(_NUMBER.size, socket.MSG_WAITALL))
+    left, buffer = sizes[number], bytearray(_READ_BYTES)
+    while left:
+        got = sock.recv_into(buffer, min(left, _READ_BYTES))
+        if not got:
+            return  # The source has gone, and says why itself.
+        left -= got
+    ended = time.monotonic()
+    sock.sendall(b"\0")
+    with lock:
+        agent.report(Arrived(number, ended))
+
+
+def run_sources(agent: Agent, arguments: SourceArguments) -> None:
+    """Send all flows of a host until the run says stop (a program, see :mod:`fabric.world.agents`)."""
+    lock, sockets = threading.Lock(), dict[int, socket.socket]()
+    for number, (address, endpoint, _, _) in arguments.flows.items():
+        sockets[number] = connect(*endpoint, arguments.options, CONNECT_TIMEOUT_S, source=address)
+        sockets[number].sendall(_NUMBER.pack(number))
+    agent.report({number: sock.getsockname()[1] for number, sock in sockets.items()})
+
+    def send(number: int, at: float) -> None:
+        size = arguments.flows[number][2]
+        threading.Thread(
+            target=_send, args=(agent, lock, sockets[number], Sent(number, at, 0.0), size), daemon=True
+        ).start()
+
+    while True:
+        order: Begin | Send = agent.receive()
+        if isinstance(order, Send):
+            send(order.number, time.monotonic())
+            continue
+        for number, (_, _, _, start_s) in arguments.flows.items():
+            if start_s is not None:
+                send(number, order.at + start_s)
+
+
+def _send(agent: Agent, lock: threading.Lock, sock: socket.socket, flow: Sent, size: int) -> None:
+    time.sleep(max(0.0, flow.began - time.monotonic()))
+    began = time.monotonic()
+    for start in range(0, size, len(_BLOCK)):
+        sock.sendall(_BLOCK[: size - start])
+    if sock.recv(1):
+        with lock:
+            agent.report(Sent(flow.number, began, time.monotonic()))
+
+
+Told = Callable[[int, bool], Sequence[int]]
+"""Is told that a flow has ended, at its source if True, else at its sink; returns which flows start now."""
+
+
+class SizedFlowsJob:
+    """A :class:`traffic.job.Job` of flows, which plays one phase. ``told`` says what starts when a flow has ended.
+    ``patience_s``: how long a flow may take to end, at most.
+
+    ``ports``: the source port of each flow, once it has started; its sink's port is in ``endpoints``.
+    """
+
+    def __init__(
+        self, stage: Stage, flows: Sequence[SizedFlow], told: Told, patience_s: float, level: ServiceLevel
+    ) -> None:
+        self.level = level
+        self.name = level.label
+        self.flows = tuple(flows)
+        self.ports: dict[int, int] = {}
+        self.endpoints: dict[int, Endpoint] = {}
+        self._stage = stage
+        self._told = told
+        self._patience_s = patience_s
+        self._groups: tuple[ProgramGroup[NodeId], ProgramGroup[NodeId]] = (
+            ProgramGroup(stage, "sinks of flows"),
+            ProgramGroup(stage, "sources of flows"),
+        )
+        self._play = _Play()
+
+    def start(self) -> None:
+        """Fork all programs and connect all flows. Raises TrafficError naming a host that failed."""
+        sinks, sources = self._groups
+        for host, numbers in self._by_host("sink").items():
+            sizes = {number: self.flows[number].size_bytes for number in numbers}
+            address = self._addresses(numbers[0])[1]
+            arguments = SinkArguments(address, self._stage.socket_options(self.level), sizes)
+            sinks.start(host, "sink of flows", host, run_sinks, arguments)
+        listening = sinks.collect("report that it listens", START_TIMEOUT_S)
+        for host, numbers in self._by_host("source").items():
+            self.endpoints |= {number: listening[self.flows[number].sink] for number in numbers}
+            flows = {number: self._flow(number) for number in numbers}
+            options = self._stage.socket_options(self.level)
+            sources.start(host, "source of flows", host, run_sources, SourceArguments(options, flows))
+        for ports in sources.collect("connections", START_TIMEOUT_S).values():
+            self.ports |= ports
+
+    def _flow(self, number: int) -> tuple[str, Endpoint, int, float | None]:
+        flow = self.flows[number]
+        return self._addresses(number)[0], self.endpoints[number], flow.size_bytes, flow.start_s
+
+    def _by_host(self, end: str) -> dict[NodeId, list[int]]:
+        found: dict[NodeId, list[int]] = {}
+        for number, flow in enumerate(self.flows):
+            found.setdefault(getattr(flow, end), []).append(number)
+        return found
+
+    def _addresses(self, number: int) -> tuple[str, str]:
+        flow = self.flows[number]
+        pair = self._stage.fabric.nic_pair(flow.source, flow.sink)
+        if pair is None:
+            raise TrafficError(f"{flow.source} and {flow.sink}: no NIC of one reaches one of the other; choose others")
+        return pair[0].ip, pair[1].ip
+
+    def play(self, phase: str) -> None:
+        """Begin; returns at once."""
+        sinks, sources = self._groups
+        self._play = _Play(phase)
+        counts = {"sink": self._by_host("sink"), "source": self._by_host("source")}
+        for end, group in (("sink", sinks), ("source", sources)):
+            for host, handle in group.handles.items():
+                self._play.watch(handle, len(counts[end][host]), self._patience_s, self._end)
+        sources.order(Begin(time.monotonic() + _LEAD_S))
+
+    def _end(self, report: Sent | Arrived) -> None:
+        """Keep that a flow has ended, and start what that starts; called by one thread at a time."""
+        self._play.keep(report)
+        for number in self._told(report.number, isinstance(report, Sent)):
+            self._groups[1].order(Send(number), [self.flows[number].source])
+
+    def halt(self) -> Records:
+        """Wait for the end of all flows and return a row of each, in their order. Raises TrafficError."""
+        play = self._play
+        play.wait()
+        return Records(operations=[self._row(number, play) for number in range(len(self.flows))])
+
+    def _row(self, number: int, play: _Play) -> dict[str, Any]:
+        flow = self.flows[number]
+        return {
+            "phase": play.phase,
+            "service_level": self.level.label,
+            "operation": OPERATION,
+            "host": flow.source.name,
+            "peer": flow.sink.name,
+            "size_bytes": flow.size_bytes,
+            "started_s": play.sent[number].began,
+            "ended_s": play.arrived[number].ended,
+            "retries": 0,
+        }
+
+    def close(self) -> None:
+        """End the programs."""
+        close_all(self._stage, *self._groups[::-1])
+
+
+class _Play:
+    """A phase that is played: what has ended so far, by numbers, and what went wrong."""
+
+    def __init__(self, phase: str = "") -> None:
+        self.phase = phase
+        self.sent: dict[int, Sent] = {}
+        self.arrived: dict[int, Arrived] = {}
+        self._lock = threading.Lock()
+        self._errors: list[Exception] = []
+        self._threads: list[threading.Thread] = []
+
+    def keep(self, report: Sent | Arrived) -> None:
+        """Keep a report."""
+        if isinstance(report, Sent):
+            self.sent[report.number] = report
+        else:
+            self.arrived[report.number] = report
+
+    def watch(
+        self, handle: AgentHandle, reports: int, patience_s: float, tell: Callable[[Sent | Arrived], None]
+    ) -> None:
+        """Tell of each report of a program, of which there will be so many."""
+        thread = threading.Thread(target=self._watch, args=(handle, reports, patience_s, tell), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _watch(
+        self, handle: AgentHandle, reports: int, patience_s: float, tell: Callable[[Sent | Arrived], None]
+    ) -> None:
+        try:
+            for _ in range(reports):
+                report = handle.receive(patience_s, "end of a flow")
+                with self._lock:
+                    tell(report)
+        except Exception as error:  # It is raised where somebody waits.
+            self._errors.append(error)
+
+    def wait(self) -> None:
+        """Wait for all. Each thread has a timeout of its own. Raises TrafficError."""
+        for thread in self._threads:
+            thread.join()
+        if self._errors:
+            raise self._errors[0]
