@@ -1,0 +1,80 @@
+"""``fabric run --repeat N``: the same run with several seeds, and what they say together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.commands.study import TallyDisplay, print_left_out
+from experiments.launching.spec import RunSpec, prepare
+from experiments.run.console import OUT, print_tables, tell
+from experiments.run.definition import Experiment
+from experiments.sweeps.local import LocalExecutor
+from experiments.sweeps.merging import merged_tables
+from experiments.sweeps.planning import plan_runs
+from experiments.sweeps.store import Store
+from experiments.sweeps.study import Findings, collect, run_missing
+from fabric.errors import UsageError
+from fabric.estimates import LEAST_FOR_CONFIDENCE
+from fabric.results import new_directory
+
+
+def check_repeats(repeats: int) -> None:
+    """Raise UsageError if ``--repeat`` names too few runs for an interval."""
+    if repeats < 2:
+        raise UsageError(f"--repeat {repeats}: must be 2 or more; omit it for a single run")
+
+
+def repeat(spec: RunSpec, repeats: int, jobs: int | None) -> int:
+    """Run a spec with several seeds and print its tables with medians and intervals.
+
+    Returns 1 if a run failed, 3 if none can be believed. Raises UsageError, ConfigError.
+    """
+    check_repeats(repeats)
+    if spec.captures:
+        raise UsageError("--capture: is for a single run; omit --repeat, or --capture")
+    prepared = prepare(replace(spec, directory=None), ())
+    first = prepared.config.seed
+    plan = plan_runs(
+        f"{prepared.experiment.name}, {repeats} repeats",
+        replace(spec, directory=None, draws=False),
+        {},
+        range(first, first + repeats),
+    )
+    store = Store(spec.directory or new_directory(Path("results"), f"{prepared.experiment.name}-repeats"))
+    with TallyDisplay() as display:
+        run_missing(plan, store, LocalExecutor(jobs), display.show, tell)
+    findings = collect(plan, store)
+    _print(findings, prepared.experiment.question)
+    if spec.draws:
+        _draw(findings, prepared.experiment)
+    store.hand_over()
+    return findings.exit_code
+
+
+def _print(findings: Findings, question: str) -> None:
+    summaries, total = findings.summaries, len(findings.runs)
+    OUT.print(f"[bold]{findings.plan.experiment}[/]: {question}", soft_wrap=True)
+    if summaries:
+        print_tables(merged_tables(summaries))
+    counts = findings.runs["verdict"].value_counts()
+    OUT.print(f"runs: {total}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+    print_left_out(findings)
+    if len(summaries) > 1:
+        OUT.print(f"in tables: the median of {len(summaries)} runs, and its 95 % bootstrap interval", highlight=False)
+    if 1 < len(summaries) < LEAST_FOR_CONFIDENCE:
+        few = f"of fewer than {LEAST_FOR_CONFIDENCE} runs no interval is sure to 95 %: take it for a lower bound"
+        OUT.print(few, highlight=False)
+    for path in findings.files:
+        OUT.print(f"table: {path}", soft_wrap=True, highlight=False)
+
+
+def _draw(findings: Findings, experiment: Experiment) -> None:
+    from experiments.sweeps.figures import draw_repeats  # What draws takes a second to load.
+
+    summaries = findings.summaries
+    if not summaries:
+        return
+    directory, own = findings.store.directory / "figures", experiment.load_repeated_figures()
+    for path in draw_repeats(findings.plan, findings.runs, summaries, directory, own):
+        OUT.print(f"figure: {path}", soft_wrap=True, highlight=False)

@@ -1,0 +1,86 @@
+"""A sweep on the terminal: the live table while it goes on, and what it found."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+
+from rich.live import Live
+from rich.table import Table
+
+from experiments.run.console import ERR, OUT, escaped, tell
+from experiments.sweeps.planning import value_text
+from experiments.sweeps.study import Findings
+from experiments.sweeps.tables import LEFT_OUT
+from experiments.sweeps.tally import COLUMNS, Tally
+
+_REFRESHES_PER_S = 2
+_FAILURES_SHOWN = 5
+
+
+class TallyDisplay:
+    """The live table; where there is no terminal, a line whenever a run has ended."""
+
+    def __init__(self) -> None:
+        self._tally: Tally | None = None
+        self._last = ""
+        self._lock = threading.Lock()
+        self._live = Live(console=ERR, refresh_per_second=_REFRESHES_PER_S, get_renderable=self._table)
+
+    def __enter__(self) -> TallyDisplay:
+        if ERR.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if ERR.is_terminal:
+            self._live.stop()
+
+    def show(self, tally: Tally) -> None:
+        """Show how far it is."""
+        self._tally = tally
+        if not ERR.is_terminal and (line := self._line(tally)) != self._last:
+            self._last = line
+            tell(line)
+
+    @staticmethod
+    def _line(tally: Tally) -> str:
+        return ", ".join(f"{name} {cell}" for name, cell in zip(COLUMNS, tally.cells(time.monotonic()), strict=True))
+
+    def _table(self) -> Table:
+        table = Table(*COLUMNS)
+        if self._tally is not None:
+            table.add_row(*self._tally.cells(time.monotonic()))
+        return table
+
+
+def print_findings(findings: Findings) -> None:
+    """Print each setting with how many of its runs count, what failed, and where the tables are."""
+    plan = findings.plan
+    verdicts = dict(zip(findings.runs["run"], findings.runs["verdict"], strict=True))
+    kinds = list(dict.fromkeys(verdicts.values()))
+    table = Table(*plan.axes, "runs", *kinds, title=f"{plan.name}: {plan.experiment}, engine {plan.engine}")
+    for runs in plan.points:
+        counts = [sum(verdicts[run.key] == kind for run in runs) for kind in kinds]
+        point = [value_text(value) for value in runs[0].point.values()]
+        table.add_row(*point, str(len(runs)), *map(_count, counts))
+    OUT.print(table)
+    print_left_out(findings)
+    for path in findings.files:
+        OUT.print(f"table: {path}", soft_wrap=True, highlight=False)
+
+
+def _count(count: int) -> str:
+    return str(count) if count else ""
+
+
+def print_left_out(findings: Findings) -> None:
+    """Print why runs are left out of averages."""
+    out = findings.runs[findings.runs["verdict"].isin(LEFT_OUT)]
+    for _, row in out.head(_FAILURES_SHOWN).iterrows():
+        why = str(row["reasons"]).splitlines()
+        text = f"left out: {row['run']}, {row['verdict']}: {escaped(why[0]) if why else 'not run'}"
+        OUT.print(text, soft_wrap=True, highlight=False)
+    if len(out) > _FAILURES_SHOWN:
+        OUT.print(f"left out: {len(out) - _FAILURES_SHOWN} more; runs.csv says why")

@@ -1,0 +1,87 @@
+"""``fabric sweep``: a grid of settings times seeds, of which only what is missing is run."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from experiments.commands.study import TallyDisplay, print_findings
+from experiments.run.console import OUT, tell
+from experiments.sweeps.config import read_sweep
+from experiments.sweeps.executor import Executor
+from experiments.sweeps.planning import SweepPlan, command_lines, plan_sweep
+from experiments.sweeps.store import Store
+from experiments.sweeps.study import collect, run_missing
+from fabric.errors import UsageError
+from fabric.world.processes import die_with_sudo
+
+LOCAL, RAY, SLURM = "local", "ray", "slurm"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric sweep``."""
+    parser.add_argument("file", type=Path, metavar="FILE")
+    places = "local: on this machine's cores; ray: on a Ray cluster; slurm: one job array of Slurm"
+    parser.add_argument("--on", choices=[LOCAL, RAY, SLURM], default=LOCAL, help=places)
+    jobs = "how many runs at a time, at most (default: as many as cores and memory take)"
+    parser.add_argument("--jobs", type=int, metavar="N", help=jobs)
+    parser.add_argument("--address", metavar="ADDRESS", help="of the Ray cluster, as ray.init takes it")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="directory of the sweep (default: results/NAME of FILE)"
+    )
+    parser.add_argument("--commands", action="store_true", help="print a command line per missing run, and run nothing")
+    parser.add_argument("--collect", action="store_true", help="write tables and figures of what is there; run nothing")
+    parser.set_defaults(command=run_sweep)
+
+
+def run_sweep(options: argparse.Namespace, _: list[str]) -> int:
+    """Run what is missing and write what all runs say. Returns 1 if one failed, 3 if a setting has none to believe."""
+    die_with_sudo()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    executor = _executor(options)
+    plan = plan_sweep(options.file.stem, read_sweep(options.file))
+    store = Store(options.out or Path("results") / plan.name)
+    if options.commands:
+        store.open(plan)
+        for line in command_lines(store.missing(plan.runs), store.run_directory):
+            print(line)
+        return 0
+    if options.collect:
+        store.open(plan)
+    else:
+        with TallyDisplay() as display:
+            run_missing(plan, store, executor, display.show, tell)
+    return _tell_findings(plan, store)
+
+
+def _executor(options: argparse.Namespace) -> Executor:
+    """Return what will run the runs. Raises UsageError for options that do not go together."""
+    if options.address is not None and options.on != RAY:
+        raise UsageError(f"--address {options.address}: is for --on ray; omit it")
+    if options.jobs is not None and options.jobs < 1:
+        raise UsageError(f"--jobs {options.jobs}: must be 1 or more")
+    if options.on == RAY:
+        from experiments.sweeps.ray_cluster import RayExecutor
+
+        return RayExecutor(options.address, options.jobs)
+    if options.on == SLURM:
+        from experiments.sweeps.slurm import SlurmExecutor
+
+        return SlurmExecutor(options.jobs)
+    from experiments.sweeps.local import LocalExecutor
+
+    return LocalExecutor(options.jobs)
+
+
+def _tell_findings(plan: SweepPlan, store: Store) -> int:
+    findings = collect(plan, store)
+    print_findings(findings)
+    if plan.figures:
+        from experiments.sweeps.figures import draw_figures  # What draws takes a second to load.
+
+        for path in draw_figures(plan, findings.runs, store.directory / "figures"):
+            OUT.print(f"figure: {path}", soft_wrap=True, highlight=False)
+    store.hand_over()
+    return findings.exit_code

@@ -1,0 +1,91 @@
+"""The keys of a sweep's file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator, model_validator
+
+from fabric.config import SizeBytes, Strict, checked, read_yaml
+from fabric.world import engines
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=60)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+
+
+class FigureConfig(Strict):
+    """A figure over all runs: ``y`` is the path of a metric, such as ``lanes.hfreduce.algbw_Bps``, in which ``{axis}``
+    is what a run has there (of a list of one, that one). ``x`` is an axis of the grid; ``lines`` another one, with a
+    line for each of its values; or ``down``, for a heat map over two. ``log``: the axes that are logarithmic;
+    ``name``: of its files."""
+
+    y: str
+    x: str
+    lines: str | None = None
+    down: str | None = None
+    log: Annotated[str, Field(pattern="^(x|y|xy)?$")] = ""
+    name: Name | None = None
+    title: str | None = None
+
+    @model_validator(mode="after")
+    def _verify_one_kind(self) -> FigureConfig:
+        if self.lines is not None and self.down is not None:
+            raise ValueError("lines and down: a figure has lines or is a heat map; omit one of them")
+        return self
+
+    @property
+    def axes(self) -> list[str]:
+        """The axes of the grid that it names."""
+        return [axis for axis in (self.x, self.lines, self.down) if axis is not None]
+
+
+class SweepConfig(Strict):
+    """A study: ``experiment`` with ``settings`` for all runs, ``grid``: the values of each axis, of which every
+    combination is run with every seed. ``seeds``: how many, from 1, or a list. ``engine``, ``rate`` and ``memory`` as
+    those of ``fabric run``."""
+
+    experiment: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+    seeds: Annotated[int, Field(ge=1)] | Annotated[list[Seed], Field(min_length=1)] = 1
+    engine: str = engines.VIRTUAL.name
+    rate: str | None = None
+    memory: Annotated[SizeBytes, Field(gt=0)] | None = None
+    figures: list[FigureConfig] = Field(default_factory=list)
+
+    @field_validator("engine")
+    @classmethod
+    def _verify_engine(cls, value: str) -> str:
+        if value not in engines.ENGINES:
+            raise ValueError(f"{value!r} does not exist; use one of {', '.join(engines.ENGINES)}")
+        return value
+
+    @field_validator("seeds")
+    @classmethod
+    def _verify_each_once(cls, value: int | list[int]) -> int | list[int]:
+        if isinstance(value, list) and len(set(value)) < len(value):
+            raise ValueError("names a seed twice; the same seed gives the same run")
+        return value
+
+    @model_validator(mode="after")
+    def _verify_axes(self) -> SweepConfig:
+        if both := sorted(self.grid.keys() & self.settings.keys()):
+            raise ValueError(f"{', '.join(both)}: in settings and in grid; keep one")
+        if "seed" in self.grid or "seed" in self.settings:
+            raise ValueError("seed: name seeds under seeds, so that runs that differ only in them are averaged")
+        for figure in self.figures:
+            if unknown := [axis for axis in figure.axes if axis not in self.grid]:
+                there = ", ".join(self.grid) or "none"
+                raise ValueError(f"figures: {', '.join(unknown)}: no axis of the grid; there are {there}")
+        return self
+
+    @property
+    def all_seeds(self) -> list[int]:
+        """The seeds."""
+        return list(range(1, self.seeds + 1)) if isinstance(self.seeds, int) else list(self.seeds)
+
+
+def read_sweep(path: Path) -> SweepConfig:
+    """Return the sweep that a file describes. Raises ConfigError with every fault."""
+    return checked(SweepConfig, read_yaml(path), str(path))

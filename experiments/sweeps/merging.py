@@ -1,0 +1,166 @@
+"""An experiment's own tables over several runs: where their cells differ, the median and its interval."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from fabric.estimates import estimate
+
+_FACTORS = {
+    "s": ("s", 1.0), "ms": ("s", 1e-3), "us": ("s", 1e-6), "min": ("s", 60.0),
+    "bit/s": ("bit/s", 1.0), "kbit/s": ("bit/s", 1e3), "Mbit/s": ("bit/s", 1e6), "Gbit/s": ("bit/s", 1e9),
+    "B/s": ("B/s", 1.0), "kB/s": ("B/s", 1e3), "MB/s": ("B/s", 1e6), "GB/s": ("B/s", 1e9),
+    "B": ("B", 1.0), "KiB": ("B", 2.0**10), "MiB": ("B", 2.0**20), "GiB": ("B", 2.0**30),
+}  # fmt: skip
+"""Units that a number may have in one run and not in another: of what, and how much of it."""
+_UNITS = "|".join(sorted(map(re.escape, _FACTORS), key=len, reverse=True))
+_NUMBER = re.compile(rf"(?<![A-Za-z0-9_.:,])([+-]?[0-9][0-9,]*(?:\.[0-9]+)?)(?:( ?)({_UNITS})(?![A-Za-z0-9/]))?")
+"""A number with its unit; not one that is a part of a name, as in p99 or z0l00:7."""
+_MOST_SHOWN = 3
+_WHOLE_FROM, _SHOWN_DIGITS = 1000, 4
+"""Of numbers that are no text: from where on without a fraction, and how many digits below."""
+_PARTIAL = "a cell that some runs lack is of those that have it"
+Cell = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A number of a cell: ``value`` in what its unit is of, ``factor`` that unit, ``digits`` those after the point."""
+
+    value: float
+    kind: str
+    factor: float
+    unit: str
+    digits: int
+
+
+def merged_tables(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the tables of several runs as one: of each cell the median over runs and, in brackets, its 95 % interval.
+
+    Tables are the same by title and columns; rows by their names, which are their first cells without a number. A row
+    that not all runs have says how many have it. A cell that is the same in all runs keeps its type; one that some runs
+    lack (None) is of those that have it, and the table's note says so.
+    """
+    found: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for summary in summaries:
+        for table in summary["tables"]:
+            found.setdefault((table["title"], *table["columns"]), []).append(table)
+    return [_merged(tables, len(summaries)) for tables in found.values()]
+
+
+def _merged(tables: Sequence[Mapping[str, Any]], runs: int) -> dict[str, Any]:
+    rows, is_partial = _merged_rows(tables, runs)
+    notes = [note for note in (tables[0].get("note"), _PARTIAL if is_partial else "") if note]
+    return {**tables[0], "rows": rows, **({"note": "; ".join(notes)} if notes else {})}
+
+
+def _merged_rows(tables: Sequence[Mapping[str, Any]], runs: int) -> tuple[list[list[Cell]], bool]:
+    """Return the rows, and whether one has a cell that only some of its runs have."""
+    found: dict[tuple[str, ...], list[list[Cell]]] = {}
+    for table in tables:
+        for name, row in _named_rows(table["rows"]):
+            found.setdefault(name, []).append(row)
+    merged, is_partial = [], False
+    for rows in found.values():
+        columns = list(zip(*rows, strict=True))
+        cells = [merged_cell(column) for column in columns]
+        is_partial = is_partial or any(0 < column.count(None) < len(column) for column in columns)
+        if _is_empty(rows[0][0]) or any(_is_empty(row[0]) for row in rows):
+            cells[0] = rows[0][0]
+        if len(rows) < runs:
+            cells[0] = f"{_text(cells[0])} ({len(rows)} of {runs} runs)".strip()
+        merged.append(cells)
+    return merged, is_partial
+
+
+def _is_empty(cell: Cell) -> bool:
+    return cell is None or cell == ""
+
+
+def _text(cell: Cell) -> str:
+    return "" if cell is None else str(cell)
+
+
+def _named_rows(rows: Sequence[Sequence[Cell]]) -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
+    """Yield each row's name, which no other has, and its cells. An empty first cell means that of the row above."""
+    seen: Counter[tuple[str, ...]] = Counter()
+    group = ""
+    for row in rows:
+        cells = list(row)
+        group = _text(cells[0]) or group
+        words = tuple(takewhile(lambda cell: isinstance(cell, str) and not _NUMBER.search(cell), cells[1:]))
+        name = (group, *map(str, words))
+        yield (*name, str(seen[name])), cells
+        seen[name] += 1
+
+
+def merged_cell(cells: Sequence[Cell]) -> Cell:
+    """Return what a cell is in several runs, of those that have it: itself, with its type, if it is the same in them; a
+    median with its interval, if what differs are numbers; else the several texts."""
+    present = [cell for cell in cells if cell is not None]
+    if not present:
+        return None
+    if len({(type(cell), cell) for cell in present}) == 1:
+        return present[0]
+    if all(_is_number(cell) for cell in present):
+        return _interval([float(cell) for cell in present])
+    return _merged_text([str(cell) for cell in present])
+
+
+def _is_number(cell: Cell) -> bool:
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
+
+
+def _interval(values: Sequence[float]) -> Cell:
+    """Return the median of numbers with its interval; the number, if they are all the same, as 1 and 1.0 are."""
+    if len(set(values)) == 1:
+        return values[0]
+    found = estimate(values)
+    ends = [_written_number(end) for end in (found.low, found.high) if end is not None]
+    return f"{_written_number(found.median)} [{', '.join(ends)}]"
+
+
+def _written_number(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) or abs(value) >= _WHOLE_FROM else f"{value:.{_SHOWN_DIGITS}g}"
+
+
+def _merged_text(texts: Sequence[str]) -> str:
+    words, numbers = zip(*map(_read, texts), strict=True)
+    kinds = {tuple(number.kind for number in found) for found in numbers}
+    if len(set(words)) > 1 or len(kinds) > 1:
+        distinct = list(dict.fromkeys(texts))
+        return " or ".join(distinct[:_MOST_SHOWN]) + (" or ..." if len(distinct) > _MOST_SHOWN else "")
+    merged = [*map(_written, zip(*numbers, strict=True)), ""]
+    return "".join(part for pair in zip(words[0], merged, strict=True) for part in pair)
+
+
+def _read(text: str) -> tuple[tuple[str, ...], tuple[_Number, ...]]:
+    """Return the words around a cell's numbers, and the numbers."""
+    words, numbers, at = [], [], 0
+    for match in _NUMBER.finditer(text):
+        digits, space, unit = match.groups(default="")
+        kind, factor = _FACTORS.get(unit, ("", 1.0))
+        value = float(digits.replace(",", "")) * factor
+        words.append(text[at : match.start()])
+        numbers.append(_Number(value, kind, factor, space + unit, len(digits.partition(".")[2])))
+        at = match.end()
+    return (*words, text[at:]), tuple(numbers)
+
+
+def _written(numbers: Sequence[_Number]) -> str:
+    """Return the median and the interval in the unit of the middle one, with as many digits as the most exact of that
+    unit has; a number that is the same in all runs as it is."""
+    found = estimate([number.value for number in numbers])
+    middle = min(numbers, key=lambda number: abs(number.value - found.median))
+    digits = max(number.digits for number in numbers if number.unit == middle.unit)
+
+    def text(value: float | None) -> str:
+        return "" if value is None else f"{value / middle.factor:,.{digits}f}"
+
+    interval = f" [{text(found.low)}, {text(found.high)}]" if len({number.value for number in numbers}) > 1 else ""
+    return f"{text(found.median)}{middle.unit}{interval}"

@@ -1,0 +1,147 @@
+"""The runs that a sweep asks for, checked before any is started."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from experiments.launching.spec import Prepared, RunSpec, prepare
+from experiments.sweeps.config import FigureConfig, SweepConfig
+from experiments.sweeps.identity import run_key
+from fabric.errors import ConfigError
+from fabric.world.engines import engine_named
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a sweep: ``key`` is the name of its directory, ``point`` what it has of the grid, by axis; ``spec`` is
+    without a directory."""
+
+    key: str
+    point: Mapping[str, Any]
+    spec: RunSpec
+
+    @property
+    def seed(self) -> int:
+        """Its seed."""
+        assert self.spec.seed is not None
+        return self.spec.seed
+
+    def command(self, directory: Path) -> list[str]:
+        """Return the command that runs it into a directory."""
+        spec = self.spec
+        words = [str(Path(sys.executable).with_name("fabric")), "run", spec.experiment]
+        words += [word for text in replace(spec, seed=None).all_overrides for word in ("--set", text)]
+        words += ["--seed", str(self.seed), "--engine", spec.engine]
+        words += ["--rate", spec.rate] if spec.rate else []
+        words += ["--memory", f"{spec.memory_bytes}B"] if spec.memory_bytes else []
+        return [*words, "--no-figures", "--out", str(directory)]
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """All runs of a sweep, point by point, seed by seed. ``memory_bytes``: what each may need of a machine's."""
+
+    name: str
+    experiment: str
+    engine: str
+    axes: tuple[str, ...]
+    runs: tuple[PlannedRun, ...]
+    figures: tuple[FigureConfig, ...]
+    memory_bytes: int
+
+    @property
+    def points(self) -> list[list[PlannedRun]]:
+        """The runs that differ only in their seeds, together."""
+        found: dict[str, list[PlannedRun]] = {}
+        for run in self.runs:
+            found.setdefault(repr(run.point), []).append(run)
+        return list(found.values())
+
+
+def plan_sweep(name: str, config: SweepConfig) -> SweepPlan:
+    """Return the runs that a sweep's file asks for. Raises ConfigError or UsageError for the first point that cannot be
+    run, and says which it is."""
+    experiment = config.experiment
+    if Path(experiment).exists():
+        experiment = str(Path(experiment).absolute())  # It may be run from elsewhere.
+    settings = dict(config.settings)
+    if isinstance(settings.get("topology"), str) and Path(settings["topology"]).is_file():
+        settings["topology"] = str(Path(settings["topology"]).absolute())
+    base = RunSpec(
+        experiment, settings, engine=config.engine, rate=config.rate, memory_bytes=config.memory, draws=False
+    )
+    return plan_runs(name, base, config.grid, config.all_seeds, config.figures)
+
+
+def plan_runs(
+    name: str,
+    base: RunSpec,
+    grid: Mapping[str, Sequence[Any]],
+    seeds: Sequence[int],
+    figures: Sequence[FigureConfig] = (),
+) -> SweepPlan:
+    """Return the runs of a spec at every point of a grid, with every seed. Raises ConfigError, UsageError."""
+    engine = engine_named(base.engine)
+    runs: list[PlannedRun] = []
+    kinds: set[str] = set()
+    memory_bytes = 0
+    kernel = engine.kernel()
+    for point in _points(grid):
+        spec = replace(base, settings={**base.settings, **point})
+        prepared = _prepared(replace(spec, seed=seeds[0]), point)
+        kinds.add(prepared.experiment.name)
+        memory_bytes = max(memory_bytes, engine.memory_taken_bytes(prepared.guest))
+        resolved = prepared.config.model_dump(mode="json", by_alias=True)
+        for seed in seeds:
+            key = run_key(resolved, seed, engine.name, kernel, base.memory_bytes)
+            runs.append(PlannedRun(key, point, replace(spec, seed=seed)))
+    if twice := _same_twice(runs):
+        raise ConfigError(name, [f"grid: {twice}: come to the same run; give each another setting"])
+    return SweepPlan(name, kinds.pop(), engine.name, tuple(grid), tuple(runs), tuple(figures), memory_bytes)
+
+
+def _points(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    for values in product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
+
+
+def _prepared(spec: RunSpec, point: Mapping[str, Any]) -> Prepared:
+    try:
+        return prepare(spec, sys.argv)
+    except ConfigError as error:
+        where = f"{error.source}, {point_text(point)}" if point else error.source
+        raise ConfigError(where, error.faults) from error
+
+
+def _same_twice(runs: Sequence[PlannedRun]) -> str | None:
+    seen: dict[str, PlannedRun] = {}
+    for run in runs:
+        if run.key in seen:
+            return f"{point_text(seen[run.key].point)} and {point_text(run.point)}"
+        seen[run.key] = run
+    return None
+
+
+def point_text(point: Mapping[str, Any]) -> str:
+    """Return a point as a person reads it: ``background.load 0.2, queueings lanes``."""
+    return ", ".join(f"{axis} {value_text(value)}" for axis, value in point.items())
+
+
+def value_text(value: Any) -> str:
+    """Return a value of an axis as a person reads it; a list of one as that one."""
+    if isinstance(value, list):
+        return "+".join(map(value_text, value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {value_text(inner)}" for key, inner in value.items())
+    return str(value)
+
+
+def command_lines(runs: Sequence[PlannedRun], directory_of: Callable[[str], Path]) -> list[str]:
+    """Return the command of each run, as a line for a shell."""
+    return [shlex.join(run.command(directory_of(run.key))) for run in runs]

@@ -1,0 +1,95 @@
+"""The directory of a sweep. What is in it is all that one needs to go on with it.
+
+::
+
+    sweep.json          what the sweep is: its runs with their points and seeds
+    runs/KEY/           a finished run, which has this name from when it is whole
+    runs/KEY.error      why a run failed; it is run again at the next start
+    runs.parquet, runs.csv, medians.csv, figures/    what all finished runs say
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from experiments.run.handover import hand_over, make_for_user
+from experiments.sweeps.planning import PlannedRun, SweepPlan
+from fabric.errors import ResultError, UsageError
+
+_PLAN = "sweep.json"
+
+
+class Store:
+    """The runs in a directory, by their keys."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.absolute()
+        self.runs = self.directory / "runs"
+
+    def run_directory(self, key: str) -> Path:
+        """Return where a run is, once it is finished."""
+        return self.runs / key
+
+    def is_finished(self, key: str) -> bool:
+        """Whether a run is whole, whatever its verdict."""
+        return (self.runs / key / "manifest.json").is_file()
+
+    def missing(self, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+        """Return the runs that are not finished."""
+        return [run for run in runs if not self.is_finished(run.key)]
+
+    def error(self, key: str) -> str | None:
+        """Return why a run failed the last time; None if it did not."""
+        with suppress(FileNotFoundError):
+            return (self.runs / f"{key}.error").read_text()
+        return None
+
+    def keep_error(self, key: str, text: str) -> None:
+        """Keep why a run failed."""
+        (self.runs / f"{key}.error").write_text(text)
+
+    def verdict(self, key: str) -> dict[str, Any]:
+        """Return the verdict of a finished run."""
+        manifest = json.loads((self.runs / key / "manifest.json").read_text())
+        verdict: dict[str, Any] = manifest["verdict"]
+        return verdict
+
+    def open(self, plan: SweepPlan) -> None:
+        """Make the directory, or go on in it. Raises UsageError if it is something else."""
+        known = self.directory / _PLAN
+        if self.directory.exists() and any(self.directory.iterdir()) and not known.is_file():
+            raise UsageError(f"--out {self.directory}: exists and is no sweep's; give a new name")
+        make_for_user(self.runs)
+        described = [{"key": run.key, "seed": run.seed, "point": dict(run.point)} for run in plan.runs]
+        what = {"name": plan.name, "experiment": plan.experiment, "engine": plan.engine, "runs": described}
+        partial = known.with_suffix(".partial")
+        partial.write_text(json.dumps(what, indent=1) + "\n")
+        partial.replace(known)
+
+    def forget_attempt(self, key: str) -> None:
+        """Remove what an attempt left that did not come to its end: call it while the directory is :meth:`locked`."""
+        for path in self.runs.glob(f"{key}.*"):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory for the time of a block. Raises ResultError if another sweep is at work in it."""
+        with (self.directory / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ResultError(f"{self.directory}: another sweep is at work in it; wait for its end") from None
+            yield
+
+    def hand_over(self) -> None:
+        """Give all files to the user who called sudo, if one did."""
+        hand_over(self.directory)

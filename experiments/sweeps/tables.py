@@ -1,0 +1,120 @@
+"""What all runs of a sweep say: one table of runs, and one of medians with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.sweeps.planning import PlannedRun, SweepPlan, value_text
+from experiments.sweeps.store import Store
+from fabric.estimates import estimate_columns
+from fabric.measure.fidelity import Status
+from fabric.metrics import metric_at
+from fabric.results import Result
+
+FAILED, MISSING = "failed", "missing"
+"""What stands for a verdict of a run that has none."""
+LEFT_OUT = frozenset({Status.INVALID.value, FAILED, MISSING})
+"""Of averages."""
+FACTS = ("run", "seed", "verdict", "reasons")
+"""The columns of the table of runs before the axes and the metrics."""
+_VALUES = ("unit", "median", "low", "high", "runs", "left_out")
+
+
+def runs_table(plan: SweepPlan, store: Store) -> pd.DataFrame:
+    """Return a row per planned run: its key, seed, verdict and reasons; a column per axis, as text unless
+    all its values are numbers; and a column per metric, by its path. What a run did not measure is missing.
+
+    It has nothing that is not the runs' own, so it is the same wherever they were run.
+    """
+    numbers = {axis for axis in plan.axes if all(_is_number(run.point[axis]) for run in plan.runs)}
+    rows = [_row(run, store, numbers) for run in plan.runs]
+    columns = [*FACTS, *plan.axes]
+    metrics = sorted({name for row in rows for name in row} - set(columns))
+    return pd.DataFrame(rows, columns=[*columns, *metrics])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _row(run: PlannedRun, store: Store, numbers: Collection[str]) -> dict[str, Any]:
+    row: dict[str, Any] = {"run": run.key, "seed": run.seed, "reasons": ""}
+    row |= {axis: value if axis in numbers else value_text(value) for axis, value in run.point.items()}
+    if not store.is_finished(run.key):
+        error = store.error(run.key)
+        return row | {"verdict": MISSING if error is None else FAILED, "reasons": error or ""}
+    result = Result(store.run_directory(run.key))
+    row |= {"verdict": result.verdict["status"], "reasons": "; ".join(map(str, result.verdict["reasons"]))}
+    return row | {_path(found): float(found["value"]) for found in result.metrics.to_dict("records")}
+
+
+def _path(found: dict[Any, Any]) -> str:
+    return ".".join(str(found[part]) for part in ("phase", "job", "name") if found[part])
+
+
+def metric_columns(plan: SweepPlan, runs: pd.DataFrame) -> list[str]:
+    """Return the columns of a table of runs that are metrics."""
+    return [str(name) for name in runs.columns[len(FACTS) + len(plan.axes) :]]
+
+
+def believed(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a table of runs that count."""
+    return runs[~runs["verdict"].isin(LEFT_OUT)]
+
+
+def medians_table(plan: SweepPlan, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per point and metric: its unit, the median over seeds, the 95 % interval of that, how many runs
+    it is of, and how many were left out, since they are invalid, failed or missing."""
+    metrics = metric_columns(plan, runs)
+    rows = [row for _, group in _by_point(plan, runs) for row in _medians(plan, group, metrics)]
+    return pd.DataFrame(rows, columns=[*plan.axes, "metric", *_VALUES])
+
+
+def _by_point(plan: SweepPlan, runs: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
+    if not plan.axes:
+        yield (), runs
+        return
+    yield from runs.groupby(list(plan.axes), sort=False)
+
+
+def _medians(plan: SweepPlan, group: pd.DataFrame, metrics: Sequence[str]) -> Iterator[dict[str, Any]]:
+    point = {axis: group[axis].iloc[0] for axis in plan.axes}
+    counted = believed(group)
+    table = counted[list(metrics)].to_numpy(dtype=float)
+    for present in _alike(table):
+        columns = [number for number, mask in present]
+        rows = present[0][1]
+        for number, found in zip(columns, estimate_columns(table[np.ix_(rows, columns)]), strict=True):
+            name = metrics[number]
+            values = [found.median, found.low, found.high, found.values, len(group) - found.values]
+            yield point | {"metric": name} | dict(zip(_VALUES, [metric_at(name, 0.0).unit, *values], strict=True))
+
+
+def _alike(table: Any) -> list[list[tuple[int, Any]]]:
+    """Return the columns that have values in the same rows, together, with these rows; those with none are left out."""
+    found: dict[bytes, list[tuple[int, Any]]] = {}
+    for number in range(table.shape[1]):
+        mask = ~np.isnan(table[:, number])
+        if mask.any():
+            found.setdefault(mask.tobytes(), []).append((number, np.flatnonzero(mask)))
+    return list(found.values())
+
+
+def write_tables(store: Store, runs: pd.DataFrame, medians: pd.DataFrame) -> list[Path]:
+    """Write both tables; return the files."""
+    directory = store.directory
+    files = [directory / name for name in ("runs.parquet", "runs.csv", "medians.csv")]
+    for file in files:
+        partial = file.with_name(file.name + ".partial")
+        frame = medians if file.stem == "medians" else runs
+        if file.suffix == ".parquet":
+            frame.to_parquet(partial, index=False, compression="zstd")
+        else:
+            frame.to_csv(partial, index=False)
+        partial.replace(file)
+    return files

@@ -1,0 +1,96 @@
+"""Figures over many runs: what is drawn, by the numbers in it."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.sweeps import figures
+from experiments.sweeps.config import FigureConfig
+from experiments.sweeps.figures import draw, draw_figures, draw_repeats
+from experiments.sweeps.study import Findings
+from fabric.errors import ResultError
+from fabric.report.figures import RepeatedSpec, trade_off
+from tests.experiments.sweeps.plain_runs import METRIC, SHARE, InTurn, planned, swept
+from tests.experiments.sweeps.test_study import busy_with_seed_2
+
+BY_SHARE = {"y": METRIC, "x": SHARE, "lines": "queueings"}
+
+
+@pytest.fixture
+def findings(tmp_path: Path) -> Findings:
+    return swept(planned(figures=[BY_SHARE]), tmp_path, InTurn(busy_with_seed_2))
+
+
+def panels(figure: Figure) -> list[Axes]:
+    return [axes for part in figure.subfigs for axes in part.axes]
+
+
+def drawn(findings: Findings, **config: Any) -> Figure:
+    return draw(findings.plan, findings.runs, FigureConfig(**config))
+
+
+def words(figure: Figure) -> str:
+    return " ".join(" ".join(text.get_text() for part in figure.subfigs for text in part.texts).split())
+
+
+def test_a_line_goes_through_the_medians_of_runs_that_count(findings: Findings) -> None:
+    figure = drawn(findings, **BY_SHARE)
+    (axes,) = panels(figure)
+    line = next(line for line in axes.lines if line.get_label() == "lanes")
+    assert np.asarray(line.get_xydata()).tolist() == [[0.1, 102.0], [0.3, 302.0]]
+    assert "4 of 12 runs are left out: 4 invalid" in words(figure)
+
+
+def test_axes_that_a_figure_does_not_name_have_a_panel_for_each_value(findings: Findings) -> None:
+    found = panels(drawn(findings, y=METRIC, x=SHARE))
+    assert [axes.get_title(loc="left") for axes in found] == ["queueings shared", "queueings lanes"]
+
+
+def test_a_heat_map_has_a_median_per_cell(findings: Findings) -> None:
+    (axes,) = panels(drawn(findings, y=METRIC, x=SHARE, down="queueings"))
+    assert axes.images[0].get_array().tolist() == [[102.0, 302.0], [102.0, 302.0]]  # type: ignore[union-attr]
+    assert [text.get_text() for text in axes.texts] == ["102 B/s", "302 B/s"] * 2
+
+
+def test_an_axis_in_braces_is_what_the_run_has_there(findings: Findings) -> None:
+    (axes,) = panels(drawn(findings, **{**BY_SHARE, "y": "{queueings}.hfreduce.algbw_Bps"}))
+    assert [line.get_label() for line in axes.lines if not str(line.get_label()).startswith("_")] == ["lanes"]
+
+
+def test_a_metric_that_no_run_has_is_an_error_that_names_those_there_are(findings: Findings) -> None:
+    with pytest.raises(ResultError, match=f"lanes.speed: no run has this metric; there are {METRIC}"):
+        drawn(findings, y="lanes.speed", x=SHARE)
+
+
+def test_a_trade_off_over_runs_has_medians_with_intervals(findings: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
+    summaries = [copy.deepcopy(one) for one in findings.summaries[:3]]
+    for place, summary in enumerate(summaries):
+        summary["trade_off"]["points"][0]["values"]["reads"] = 50.0 + 10 * place  # type: ignore[index]
+    merged: list[Any] = []
+    monkeypatch.setattr(trade_off, "draw_panels", lambda body, found: merged.append(found))
+    assert figures._trade_off(findings.plan, findings.runs, summaries) is not None
+    point = merged[0]["points"][0]
+    assert point["values"] == {"reads": 60.0, "steps": 6.0, "late_s": 2e-4}
+    assert point["intervals"] == [[50.0, 6.0, 2e-4], [70.0, 6.0, 2e-4]]
+    assert merged[0]["alone"] == {"reads": 80.0, "steps": 12.0}
+    summaries[0]["trade_off"]["points"].pop()  # type: ignore[index]
+    assert figures._trade_off(findings.plan, findings.runs, summaries) is None
+
+
+def test_figures_are_files(findings: Findings, tmp_path: Path) -> None:
+    paths = draw_figures(findings.plan, findings.runs, tmp_path / "figures")
+    assert [path.name for path in paths] == ["figure_1.png", "figure_1.svg"]
+    own = RepeatedSpec("own", lambda summaries, subtitle, footer: drawn(findings, **BY_SHARE))
+    nothing = RepeatedSpec("nothing", lambda summaries, subtitle, footer: None)
+    paths = draw_repeats(findings.plan, findings.runs, findings.summaries, tmp_path / "figures", [own, nothing])
+    names = {path.name for path in paths}
+    assert names >= {"side_by_side.png", "trade_off.png", "repeats.png", "own.png"}
+    assert "nothing.png" not in names
+    assert all(path.stat().st_size > 5000 for path in paths)

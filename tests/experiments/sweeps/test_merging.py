@@ -1,0 +1,97 @@
+"""An experiment's tables over several runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from experiments.sweeps.merging import Cell, merged_cell, merged_tables
+
+CELLS = {
+    "the same": (["1.00 x"] * 3, "1.00 x"),
+    "with a unit": (["0.5 MB/s", "0.7 MB/s", "0.6 MB/s"], "0.6 MB/s [0.5, 0.7]"),
+    "in several units": (["900 ms", "1.2 s", "1.3 s"], "1.2 s [0.9, 1.3]"),
+    "percent": (["97%", "98%", "96%"], "97 [96, 98]%"),
+    "with words before": (["p99 20 ms", "p99 10 ms", "p99 30 ms"], "p99 20 ms [10, 30]"),
+    "two numbers": (["5 MB/s, p99 20 ms", "5 MB/s, p99 10 ms", "5 MB/s, p99 1 s"], "5 MB/s, p99 20 ms [10, 1,000]"),
+    "negative": (["-1.5%", "+0.5%", "-0.5%"], "-0.5 [-1.5, 0.5]%"),
+    "thousands": (["1,000", "3,000", "2,000"], "2,000 [1,000, 3,000]"),
+    "words": (["z0l00:6", "z0l01:6", "z0l00:6"], "z0l00:6 or z0l01:6"),
+    "a number or none": (["never", "1 s", "1 s"], "never or 1 s"),
+    "different kinds": (["5 MB/s", "1 s", "1 s"], "5 MB/s or 1 s"),
+}
+
+
+@pytest.mark.parametrize(("texts", "merged"), CELLS.values(), ids=list(CELLS))
+def test_a_cell_is_a_median_with_its_interval(texts: list[str], merged: str) -> None:
+    assert merged_cell(texts) == merged
+
+
+TYPED: dict[str, tuple[list[Cell], Cell]] = {
+    "a number, missing in a run": ([3, None, 3], 3),
+    "a fraction": ([0.25, 0.25], 0.25),
+    "a boolean, missing in a run": ([None, True, True], True),
+    "one and true are not the same": ([1, True], "1 or True"),
+    "booleans that differ": ([True, False, True], "True or False"),
+    "numbers that differ, one missing": ([1, None, 3, 2], "2 [1, 3]"),
+    "small numbers": ([1e-5, 3e-5, 2e-5], "2e-05 [1e-05, 3e-05]"),
+    "the same, whole or not": ([1, 1.0], 1.0),
+    "missing in all": ([None, None], None),
+    "a text, missing in a run": (["1 s", None, "3 s", "2 s"], "2 s [1, 3]"),
+}
+
+
+@pytest.mark.parametrize(("cells", "merged"), TYPED.values(), ids=list(TYPED))
+def test_a_cell_keeps_its_type(cells: list[Cell], merged: Cell) -> None:
+    found = merged_cell(cells)
+    assert found == merged
+    assert type(found) is type(merged)
+
+
+def test_a_table_says_that_some_runs_lack_a_cell() -> None:
+    runs = [{"tables": [table(["alone", cell])]} for cell in (True, None)]
+    (merged,) = merged_tables(runs)
+    assert merged["rows"] == [["alone", True]]
+    assert merged["note"] == "as fio's; a cell that some runs lack is of those that have it"
+
+
+def test_a_number_is_no_part_of_a_rows_name() -> None:
+    runs = [{"tables": [table(["alone", value])]} for value in (1, 3, 2)]
+    assert merged_tables(runs)[0]["rows"] == [["alone", "2 [1, 3]"]]
+
+
+def table(*rows: Sequence[Cell]) -> dict[str, object]:
+    return {
+        "title": "Storage",
+        "columns": ["phase", "port", "read"] if rows and len(rows[0]) > 2 else ["phase", "read"],
+        "rows": [list(row) for row in rows],
+        "note": "as fio's",
+    }
+
+
+def test_tables_are_merged_cell_by_cell() -> None:
+    runs = [{"tables": [table(["alone", f"{value} s"])]} for value in (1, 3, 2)]
+    assert merged_tables(runs) == [{**table(["alone", "2 s [1, 3]"])}]
+
+
+def test_rows_are_the_same_by_their_names_wherever_they_stand() -> None:
+    alone = ["alone", "z0l00:6", "1 s"]
+    runs = [
+        {"tables": [table(alone, ["", "z0l01:6", "2 s"])]},
+        {"tables": [table(["alone", "z0l01:6", "4 s"], ["", "z0l00:6", "3 s"])]},
+        {"tables": [table(["alone", "z0l00:6", "5 s"])]},
+    ]
+    (merged,) = merged_tables(runs)
+    assert merged["rows"] == [["alone", "z0l00:6", "3 s [1, 5]"], ["(2 of 3 runs)", "z0l01:6", "3 s [2, 4]"]]
+
+
+def test_rows_of_one_name_are_the_same_by_their_order() -> None:
+    runs = [{"tables": [table(["alone", "1 s"], ["alone", f"{value} s"])]} for value in (2, 4)]
+    assert merged_tables(runs)[0]["rows"] == [["alone", "1 s"], ["alone", "3 s [2, 4]"]]
+
+
+def test_a_table_of_other_columns_stands_by_itself() -> None:
+    other: dict[str, object] = {"title": "Storage", "columns": ["phase"], "rows": [["alone"]]}
+    runs = [{"tables": [table(["alone", "1 s"])]}, {"tables": [other]}]
+    assert [one["rows"] for one in merged_tables(runs)] == [[["alone (1 of 2 runs)", "1 s"]], [["alone (1 of 2 runs)"]]]

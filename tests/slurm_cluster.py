@@ -1,0 +1,109 @@
+"""A Slurm of one node, as the distribution has it: its daemons are processes of the test, its files in a directory."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
+_UP_S = 60.0
+_ENDS_S = 20.0
+_CONFIG = """ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmdPort={node}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={directory}/munge.socket
+CredType=cred/munge
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+StateSaveLocation={directory}/state
+SlurmdSpoolDir={directory}/spool
+SlurmctldPidFile={directory}/slurmctld.pid
+SlurmdPidFile={directory}/slurmd.pid
+SlurmctldLogFile={directory}/slurmctld.log
+SlurmdLogFile={directory}/slurmd.log
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+ReturnToService=2
+MinJobAge=300
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} RealMemory={memory_mib} State=UNKNOWN
+PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def missing_programs() -> list[str]:
+    """Return what is not installed."""
+    places = ("/usr/sbin", "/usr/bin")
+    return [name for name in PROGRAMS if not any((Path(place) / name).exists() for place in places)]
+
+
+@contextmanager
+def slurm(directory: Path) -> Iterator[dict[str, str]]:
+    """Yield the environment in which ``sbatch`` finds a cluster that is up, for the time of a block."""
+    for name in ("state", "spool", "munge"):
+        (directory / name).mkdir()
+    key = directory / "munge.key"
+    key.write_bytes(os.urandom(128))
+    key.chmod(0o600)
+    config = directory / "slurm.conf"
+    controller, node = _free_ports()
+    config.write_text(
+        _CONFIG.format(
+            host=socket.gethostname().partition(".")[0], directory=directory, controller=controller, node=node,
+            cores=os.cpu_count(), memory_mib=4000,
+        )
+    )  # fmt: skip
+    environment = {**os.environ, "SLURM_CONF": str(config)}
+    munged = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={directory}/munge.socket"]
+    munged += [f"--{what}-file={directory}/munge/{what}" for what in ("pid", "log", "seed")]
+    with ExitStack() as stack:
+        stack.enter_context(_daemon(munged, environment, directory))
+        _wait_for("munged", lambda: (directory / "munge.socket").exists(), directory)
+        for command in (["slurmctld", "-D", "-i"], ["slurmd", "-D"]):
+            stack.enter_context(_daemon(command, environment, directory))
+        _wait_for("an idle node", lambda: "idle" in _answer(["sinfo", "-h", "-o", "%T"], environment), directory)
+        yield environment
+
+
+def _answer(command: list[str], environment: Mapping[str, str]) -> str:
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_UP_S, check=False).stdout
+
+
+@contextmanager
+def _daemon(command: list[str], environment: Mapping[str, str], directory: Path) -> Iterator[None]:
+    path = "/usr/sbin:" + environment["PATH"]
+    with (directory / f"{command[0]}.out").open("w") as output:
+        process = subprocess.Popen(command, env={**environment, "PATH": path}, stdout=output, stderr=output)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(_ENDS_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for(what: str, is_there: object, directory: Path) -> None:
+    assert callable(is_there)
+    deadline = time.monotonic() + _UP_S
+    while not is_there():
+        said = "\n".join(path.read_text()[-500:] for path in directory.glob("*.out"))
+        assert time.monotonic() < deadline, f"waited {_UP_S:g} s for {what} of Slurm:\n{said}"
+        time.sleep(0.2)
+
+
+def _free_ports() -> tuple[int, int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    first, second = (one.getsockname()[1] for one in sockets)
+    for one in sockets:
+        one.close()
+    return first, second
