@@ -1,0 +1,189 @@
+"""How long do the flows of a workload file take on this fabric, and how long would they in theory?
+
+Each flow is a TCP connection of its own that is open beforehand. Theory lets fluids share links max-min fairly, on the
+very paths that the flows take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from controllers.planning.ecmp import TCP, FiveTuple
+from controllers.planning.paths import planned_path
+from controllers.routing import Policy
+from experiments.replay.connection_matrix import End, Firing, Matrix, read_matrix
+from experiments.replay.fluid import fluid_times
+from experiments.run.config import RunConfig
+from experiments.run.session import PhaseOutcome, Session
+from fabric.config import TimeS
+from fabric.errors import ConfigError
+from fabric.model.lanes import Queueing, ServiceLevel
+from fabric.model.network import Fabric, Port
+from fabric.units import format_size, format_time
+from traffic.flows.sized_flows import SizedFlow, SizedFlowsJob
+
+QUESTION = "How long do the flows of a workload file take on this fabric, and how long in theory?"
+PHASE = "replay"
+_SHOWN = 10
+_OWN_METRICS = 32
+"""Up to so many flows, each has metrics of its own."""
+_LEAST_S = 0.001
+
+
+class ReplayConfig(RunConfig):
+    """A connection matrix, as its file has it. ``time_scale`` multiplies its starts: None is how much slower the fabric
+    is than what it stands for."""
+
+    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LOSSLESS
+    source: str = "matrix"
+    matrix: str
+    time_scale: Annotated[float, Field(gt=0, strict=False)] | None = None
+    patience: Annotated[TimeS, Field(gt=0)] = 600.0
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """The one."""
+        return (self.queueing,)
+
+    def flows(self) -> Matrix:
+        """Return the matrix. Raises ConfigError with every line that cannot be read or played."""
+        return read_matrix(self.matrix, self.source)
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric."""
+        yield from super().faults(fabric)
+        try:
+            matrix = self.flows()
+        except ConfigError as error:
+            yield from (f"{self.source}: {fault}" for fault in error.faults)
+            return
+        if matrix.nodes > len(fabric.computes):
+            have = f"{fabric.name} has {len(fabric.computes)} compute nodes"
+            yield f"{self.source}: Nodes {matrix.nodes}: {have}; use a larger topology"
+        if self.routing.policy is Policy.ADAPTIVE:
+            yield "routing.policy: adaptive: theory needs paths that stay; use static or ecmp"
+
+
+def run_replay(session: Session, config: ReplayConfig) -> dict[str, Any]:
+    """Play the matrix and return the summary."""
+    fabric, matrix, firing = session.live.fabric, config.flows(), Firing(config.flows())
+    scale = fabric.scale if config.time_scale is None else config.time_scale
+    starts = [None if one.start_s is None else one.start_s * scale for one in matrix.connections]
+    flows = [
+        SizedFlow(fabric.computes[one.source], fabric.computes[one.sink], one.size_bytes, start_s)
+        for one, start_s in zip(matrix.connections, starts, strict=True)
+    ]
+
+    def told(number: int, at_source: bool) -> Sequence[int]:
+        return firing.ended(number, End.SENT if at_source else End.RECEIVED)
+
+    session.use_queueing(config.queueing)
+    with closing(SizedFlowsJob(session.stage, flows, told, config.patience, ServiceLevel.OTHER)) as job:
+        job.start()
+        last_s = max((start_s for start_s in starts if start_s is not None), default=0.0)
+        outcome = session.run_phase(PHASE, f"{len(flows)} flows of {config.source}", [job], max(last_s, _LEAST_S))
+        paths = _paths(session, job)
+    found = _beside_theory(session, matrix, fluid_times(fabric, matrix, paths, scale))
+    session.keep_frame("replayed", found)
+    return summarize(session, config, outcome, found, paths)
+
+
+def _paths(session: Session, job: SizedFlowsJob) -> list[tuple[Port, ...]]:
+    """Return the ports that each flow leaves by."""
+    fabric, plan = session.live.fabric, session.live.plan
+    paths = []
+    for number, flow in enumerate(job.flows):
+        pair = fabric.nic_pair(flow.source, flow.sink)
+        assert pair is not None, "its connection was made"
+        address, port = job.endpoints[number]
+        key = FiveTuple(pair[0].ip, address, TCP, job.ports[number], port)
+        paths.append(tuple(planned_path(plan, fabric, *pair, key)))
+    return paths
+
+
+def _beside_theory(session: Session, matrix: Matrix, theory: Sequence[float]) -> pd.DataFrame:
+    rows = session.table("operations")
+    found = rows[rows["phase"] == PHASE][["host", "peer", "size_bytes", "started_s", "ended_s"]].reset_index(drop=True)
+    found.insert(0, "line", [one.line for one in matrix.connections])
+    return found.assign(took_s=found["ended_s"] - found["started_s"], theory_s=list(theory))
+
+
+def summarize(
+    session: Session, config: ReplayConfig, outcome: PhaseOutcome, found: pd.DataFrame, paths: Sequence[Sequence[Port]]
+) -> dict[str, Any]:
+    """Return the tables and metrics of a replay."""
+    took, theory = found["took_s"].to_numpy(), found["theory_s"].to_numpy()
+    last = float(found["ended_s"].max() - found["started_s"].min())
+    metrics = {
+        "flows": len(found),
+        "fct_p50_s": float(np.median(took)),
+        "fct_p99_s": float(np.quantile(took, 0.99)),
+        "fct_max_s": float(took.max()),
+        "theory_p50_s": float(np.median(theory)),
+        "theory_max_s": float(theory.max()),
+        "worst_ratio": float((took / theory).max()),
+        "median_ratio": float(np.median(took / theory)),
+        "all_s": last,
+        "drops_packets": outcome.conservation.dropped_by_queues,
+        "retransmissions": outcome.conservation.retransmissions,
+    }
+    metrics |= _of_each_flow(found)
+    slowest = f"{format_time(metrics['fct_max_s'])} (theory: {format_time(metrics['theory_max_s'])})"
+    return {
+        "title": f"Replay of {config.source} on {session.live.fabric.name}",
+        "answer": f"The slowest of {len(found)} flows takes {slowest}.",
+        "metrics": {f"{PHASE}.{name}": value for name, value in metrics.items()},
+        "tables": [_times_table(metrics, took, theory), _slowest_table(found, paths)],
+    }
+
+
+def _of_each_flow(found: pd.DataFrame) -> dict[str, float]:
+    """Return the times and rates of flows by the lines of the file, unless there are many."""
+    if len(found) > _OWN_METRICS:
+        return {}
+    took = {f"line_{line}_fct_s": float(took_s) for line, took_s in zip(found["line"], found["took_s"], strict=True)}
+    rates = found["size_bytes"] * 8 / found["took_s"]
+    return took | {f"line_{line}_bps": float(rate) for line, rate in zip(found["line"], rates, strict=True)}
+
+
+def _times_table(metrics: dict[str, float], took: Any, theory: Any) -> dict[str, Any]:
+    rows = []
+    for name, quantile in (("median", 0.5), ("99th percentile", 0.99), ("slowest", 1.0)):
+        ours, ideal = (float(np.quantile(values, quantile)) for values in (took, theory))
+        rows.append([name, format_time(ours), format_time(ideal), f"{ours / ideal - 1:+.1%}"])
+    counts = f"dropped by queues: {metrics['drops_packets']:.0f}, retransmissions: {metrics['retransmissions']:.0f}"
+    return {
+        "title": "Flow completion times",
+        "columns": ["of all flows", "measured", "theory", "off"],
+        "rows": rows,
+        "note": f"theory: fluids that share the links of their paths max-min fairly; {counts}",
+    }
+
+
+def _slowest_table(found: pd.DataFrame, paths: Sequence[Sequence[Port]]) -> dict[str, Any]:
+    users: dict[Port, int] = {}
+    for path in paths:
+        for port in path:
+            users[port] = users.get(port, 0) + 1
+    rows = []
+    for place, row in found.sort_values("took_s", ascending=False, kind="stable").head(_SHOWN).iterrows():
+        busiest = max(paths[int(str(place))], key=lambda port: users[port])
+        flow = f"{row['host']} → {row['peer']}"
+        times = [
+            format_time(row["took_s"]),
+            format_time(row["theory_s"]),
+            f"{row['took_s'] / row['theory_s'] - 1:+.1%}",
+        ]
+        rows.append([flow, str(row["line"]), format_size(row["size_bytes"]), *times, f"{busiest} ({users[busiest]})"])
+    return {
+        "title": "Slowest flows",
+        "columns": ["flow", "line", "size", "took", "theory", "off", "busiest port (flows)"],
+        "rows": rows,
+        "note": "all are in samples/replayed.parquet",
+    }
