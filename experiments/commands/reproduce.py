@@ -1,0 +1,127 @@
+"""``fabric reproduce``: published setups beside theory and ours; exit code 1 if a number is outside its tolerance."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from rich.table import Table
+
+from experiments.commands.study import TallyDisplay, print_left_out
+from experiments.launching.spec import RunSpec
+from experiments.reproduction.comparing import COLUMNS, Compared, compare
+from experiments.reproduction.computed import COMPUTED
+from experiments.reproduction.config import CaseConfig, all_cases
+from experiments.run.console import OUT, tell
+from experiments.sweeps.local import LocalExecutor
+from experiments.sweeps.planning import SweepPlan, plan_runs
+from experiments.sweeps.store import Store
+from experiments.sweeps.study import Findings, collect, run_missing
+from experiments.sweeps.tables import believed, metric_columns
+from fabric.config import unknown_key
+from fabric.errors import UsageError
+from fabric.units import parse_size_bytes
+from fabric.world.engines import VIRTUAL
+
+_SEEDS, _QUICK_SEEDS = 6, 1
+_COMPUTED_SEEDS = 6
+_DEFAULT_OUT = Path("results/reproduce")
+_CASE = "case"
+_RUNS = "sweep"
+"""Below the page: the sweep of all that was run."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric reproduce``."""
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of the setups (default: all)")
+    parser.add_argument("--quick", action="store_true", help=f"{_QUICK_SEEDS} seed per run instead of {_SEEDS}")
+    parser.add_argument("--list", action="store_true", help="list the setups, and why some cannot be run")
+    parser.add_argument("--jobs", type=int, metavar="N", help="how many runs at a time, at most")
+    parser.add_argument("--out", type=Path, metavar="DIR", default=_DEFAULT_OUT, help=f"default: {_DEFAULT_OUT}")
+    parser.set_defaults(command=reproduce)
+
+
+def reproduce(options: argparse.Namespace, _: list[str]) -> int:
+    """Run what is missing of published setups, and write them all on a page."""
+    cases = _chosen(options.names)
+    if options.list:
+        _print_list(cases)
+        return 0
+    findings = _run(cases, _QUICK_SEEDS if options.quick else _SEEDS, Store(options.out / _RUNS), options.jobs)
+    numbers = [number for name, case in cases.items() for number in compare(name, case, _metrics(name, case, findings))]
+    _print_numbers(cases, numbers)
+    if findings is not None:
+        print_left_out(findings)
+    from experiments.reproduction.page import write_page  # What draws takes a second to load.
+
+    OUT.print(f"page: {write_page(cases, numbers, options.out)}", soft_wrap=True, highlight=False)
+    return 0 if all(number.is_within for number in numbers) else 1
+
+
+def _chosen(names: list[str]) -> dict[str, CaseConfig]:
+    """Return the setups that are asked for. Raises UsageError for one that does not exist."""
+    cases = all_cases()
+    if unknown := [name for name in names if name not in cases]:
+        raise UsageError(f"{unknown_key(unknown[0], cases)} (fabric reproduce --list)")
+    return {name: case for name, case in cases.items() if not names or name in names}
+
+
+def _run(cases: dict[str, CaseConfig], seeds: int, store: Store, jobs: int | None) -> Findings | None:
+    """Run what is missing of the setups that need runs; None if none does."""
+    plan = _plan(cases, seeds)
+    if plan is None:
+        return None
+    with TallyDisplay() as display:
+        run_missing(plan, store, LocalExecutor(jobs), display.show, tell)
+    return collect(plan, store)
+
+
+def _plan(cases: dict[str, CaseConfig], seeds: int) -> SweepPlan | None:
+    runs, memory_bytes = [], 0
+    for name, case in cases.items():
+        if case.run is not None:
+            memory = parse_size_bytes(case.run.memory)
+            base = RunSpec(
+                case.run.experiment, case.run.settings, engine=VIRTUAL.name, memory_bytes=memory, draws=False
+            )
+            plan = plan_runs(name, base, {}, range(1, seeds + 1))
+            runs += [replace(run, point={_CASE: name}) for run in plan.runs]
+            memory_bytes = max(memory_bytes, plan.memory_bytes)
+    if not runs:
+        return None
+    return SweepPlan("reproduce", "published setups", VIRTUAL.name, (_CASE,), tuple(runs), (), memory_bytes)
+
+
+def _metrics(name: str, case: CaseConfig, findings: Findings | None) -> list[dict[str, float]]:
+    """Return the metrics of a case's runs that can be believed, or of what is computed."""
+    if case.computed is not None:
+        return [COMPUTED[case.computed](seed) for seed in range(_COMPUTED_SEEDS)]
+    if findings is None or case.run is None:
+        return []
+    rows = believed(findings.runs)
+    rows = rows[rows[_CASE] == name]
+    found = rows[metric_columns(findings.plan, findings.runs)]
+    return [{str(key): float(value) for key, value in row.dropna().items()} for _, row in found.iterrows()]
+
+
+def _print_list(cases: dict[str, CaseConfig]) -> None:
+    table = Table("name", "what", "numbers", "cannot be run yet, since it")
+    for name, case in cases.items():
+        table.add_row(name, case.title, str(len(case.numbers) or "-"), case.not_yet or "")
+    OUT.print(table)
+
+
+def _print_numbers(cases: dict[str, CaseConfig], numbers: list[Compared]) -> None:
+    for name, case in cases.items():
+        own = [number for number in numbers if number.case == name]
+        if own:
+            table = Table(*COLUMNS, title=f"{name}: {case.title}")
+            for number in own:
+                table.add_row(*number.cells)
+            OUT.print(table)
+    inside = sum(number.is_within for number in numbers)
+    waiting = [name for name, case in cases.items() if case.not_yet]
+    OUT.print(f"{inside} of {len(numbers)} numbers are within their tolerance", highlight=False)
+    if waiting:
+        OUT.print(f"not yet: {', '.join(waiting)} (--list says why)", highlight=False, soft_wrap=True)

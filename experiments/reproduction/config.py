@@ -1,0 +1,78 @@
+"""The keys of a published setup's file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from fabric.config import Strict, checked, read_yaml
+
+CASES = Path(__file__).parent / "cases"
+Value = Annotated[float, Field(strict=False)]
+
+
+class NumberConfig(Strict):
+    """A number: ``metric`` is ours by its path, in ``unit`` once multiplied by ``scale``.
+
+    ``published``: what the source says, or ``at_most``, if that is a bound; ``theory``: what is exact, or the path of a
+    metric that theory gives for this very run, in ``theory_metric``. ``tolerance``: how far ours may be off, as a
+    fraction, from theory, or without it from what was published. ``gap``: why ours differs from what was published.
+    """
+
+    name: str
+    metric: str
+    unit: str = ""
+    scale: Value = 1.0
+    published: Value | None = None
+    at_most: Value | None = None
+    theory: Value | None = None
+    theory_metric: str | None = None
+    tolerance: Annotated[float, Field(ge=0, strict=False)] = 0.05
+    gap: str = ""
+
+    @model_validator(mode="after")
+    def _verify_reference(self) -> NumberConfig:
+        if self.theory is not None and self.theory_metric is not None:
+            raise ValueError("theory and theory_metric: keep one")
+        if all(one is None for one in (self.theory, self.theory_metric, self.published, self.at_most)):
+            raise ValueError("needs something to compare with: theory, theory_metric, published or at_most")
+        return self
+
+
+class RunOf(Strict):
+    """How a setup is run: an experiment in virtual time with settings, and the memory of its guest."""
+
+    experiment: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+    memory: str = "3 GiB"
+
+
+class CaseConfig(Strict):
+    """A published setup. ``read``: whether the source itself was read, or others who quote it. Either ``run`` or
+    ``computed`` (the name of a function of :mod:`experiments.reproduction.computed`) gives its numbers, or ``not_yet``
+    says what is missing. ``slow``: left out by ``--quick``."""
+
+    title: str
+    source: str
+    link: str
+    read: Literal["at the source", "quoted by others", "not read"]
+    run: RunOf | None = None
+    computed: str | None = None
+    numbers: list[NumberConfig] = Field(default_factory=list)
+    not_yet: str | None = None
+    slow: bool = False
+
+    @model_validator(mode="after")
+    def _verify_one_way(self) -> CaseConfig:
+        if sum(one is not None for one in (self.run, self.computed, self.not_yet)) != 1:
+            raise ValueError("needs one of run, computed, not_yet")
+        if (self.not_yet is None) == (not self.numbers):
+            raise ValueError("numbers: are what a case that can be run has, and only such a one")
+        return self
+
+
+def all_cases() -> dict[str, CaseConfig]:
+    """Return the published setups by name, in the order of their files."""
+    return {path.stem: checked(CaseConfig, read_yaml(path), str(path)) for path in sorted(CASES.glob("*.yaml"))}
