@@ -14,6 +14,8 @@ from experiments.run.live import LiveFabric, bring_up
 from fabric.model.lanes import LanePlan, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
+from traffic import congestion_control
+from traffic.dcqcn import DcqcnConfig
 
 
 def lanes_of(options: argparse.Namespace) -> LanePlan:
@@ -33,7 +35,14 @@ def live_fabric(
     """Bring a fabric up for the time of a block, with what passes the ports of ``captured`` written to files."""
     logs = inside.RUN_DIR / "logs"
     logs.mkdir()
+    parameters = DcqcnConfig().parameters(fabric)
+    congestion_control.offer(parameters, fabric.nic_rate_bps, tell)
     with bring_up(fabric, lanes, logs, tell, routing) as live:
+        congestion_control.admit(live.emulation.host_namespaces, parameters, fabric.nic_rate_bps)
+        if any(lane.marking is not None for lane in lanes.lanes):
+            live.emulation.ask_for_ecn()
         ERR.print(f"[dim]up in {live.ready_s:.1f} s[/]", highlight=False)
         with captures(live.emulation, captured):
             yield live
+            if fault := congestion_control.ecn_fault():
+                tell(fault)

@@ -35,6 +35,15 @@ class PhaseProgress:
 
 
 @dataclass(frozen=True)
+class VerdictSoFar:
+    """The verdict on the phases that have ended, told to those who watch a run."""
+
+    status: str
+    reasons: tuple[str, ...]
+    phases: int
+
+
+@dataclass(frozen=True)
 class Failure:
     """Why a run failed; ``kind`` is the error's class."""
 
@@ -49,11 +58,13 @@ class Recorded:
     directory: str
 
 
-Event = Note | PhaseProgress | GuestTime | Recorded | Failure
+Event = Note | PhaseProgress | VerdictSoFar | GuestTime | Recorded | Failure
 Report = Callable[[Event], None]
 """Is called with each event, in order. May raise: that ends the run."""
 
-_KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in (Note, PhaseProgress, GuestTime, Recorded, Failure)}
+_KINDS: dict[str, type[Event]] = {
+    kind.__name__: kind for kind in (Note, PhaseProgress, VerdictSoFar, GuestTime, Recorded, Failure)
+}
 _ERRORS = {kind.__name__: kind for kind in (ControllerError, EmulationError, ResultError, TrafficError, UsageError)}
 
 

@@ -38,7 +38,7 @@ def publish(recorded: Path, directory: Path) -> None:
     """Give a whole result its name, which it has only from then on, and its user. Raises ResultError if it is taken."""
     hand_over(recorded)
     if directory.exists():
-        raise ResultError(f"{directory}: was created by somebody else during the run; the result is in {recorded}")
+        raise ResultError(f"{directory}: was created by somebody else during the run")
     recorded.rename(directory)
 
 

@@ -9,13 +9,15 @@ from dataclasses import asdict, dataclass
 @dataclass(frozen=True)
 class Order:
     """What the process that plays is given: a file or an experiment's name with settings, and where the result goes.
-    ``command``: by what the run was asked for."""
+    ``command``: by what the run was asked for. ``live_file``: where samples go as they are taken, if
+    somebody watches."""
 
     experiment: str
     overrides: tuple[str, ...]
     directory: str
     captures: tuple[str, ...]
     command: tuple[str, ...]
+    live_file: str = ""
 
     def encoded(self) -> bytes:
         """Return it as JSON."""
@@ -26,4 +28,5 @@ class Order:
         """Return what :meth:`encoded` made JSON of."""
         values = json.loads(text)
         parts = {name: tuple(values[name]) for name in ("overrides", "captures", "command")}
-        return cls(experiment=values["experiment"], directory=values["directory"], **parts)
+        directory, live_file = values["directory"], values["live_file"]
+        return cls(experiment=values["experiment"], directory=directory, live_file=live_file, **parts)

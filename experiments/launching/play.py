@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from experiments.launching.events import EventLines, Note, PhaseProgress, Recorded, Report, failure_of
+from experiments.launching.events import EventLines, Note, PhaseProgress, Recorded, Report, VerdictSoFar, failure_of
 from experiments.launching.order import Order
 from experiments.registry import resolve
 from experiments.run.captures import captures
@@ -23,13 +23,27 @@ from experiments.run.handover import copy_to_user
 from experiments.run.live import bring_up
 from experiments.run.preload import PRELOAD
 from experiments.run.record import write_run
-from experiments.run.session import Session
+from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import FabricError
 from fabric.model.lanes import plan_lanes
 from fabric.results import ResultWriter
 from fabric.world import inside
 from fabric.world.agents import AgentPool
 from fabric.world.engines import current_engine
+from traffic import congestion_control
+
+
+class WatchedSession(Session):
+    """A run that somebody watches: between two phases it reports the verdict on those that have ended."""
+
+    report: Report = staticmethod(lambda event: None)
+
+    def run_phase(self, *arguments: Any, **settings: Any) -> PhaseOutcome:
+        """As any run's; see :meth:`Session.run_phase`."""
+        outcome = super().run_phase(*arguments, **settings)
+        verdict = self.judge()
+        self.report(VerdictSoFar(verdict.status.value, tuple(verdict.reasons), len(self.phases)))
+        return outcome
 
 
 def main() -> int:
@@ -85,13 +99,25 @@ def _play(
     def progress(title: str, fraction: float) -> None:
         report(PhaseProgress(title, fraction))
 
+    parameters = config.dcqcn.parameters(fabric)
+    congestion_control.provide(config.controls_played.values(), parameters, fabric.nic_rate_bps)
+    if config.commands:
+        congestion_control.offer(parameters, fabric.nic_rate_bps, tell)
     with ExitStack() as stack:
         live = stack.enter_context(bring_up(fabric, lanes, draft.directory / "logs", tell, config.routing))
+        congestion_control.admit(live.emulation.host_namespaces, parameters, fabric.nic_rate_bps)
+        if config.commands and config.queues.marks:
+            live.emulation.ask_for_ecn()
         stack.enter_context(captures(live.emulation, order.captures))
         pool = AgentPool(PRELOAD)
         stack.callback(pool.stop)
-        session = Session.of(config, live, pool, tell, progress, experiment.tables)
+        watched = Path(order.live_file) if order.live_file else None
+        kind = Session if watched is None else WatchedSession
+        session = kind.of(config, live, pool, tell, progress, experiment.tables, watched)
+        if isinstance(session, WatchedSession):
+            session.report = report
         summary = tell_congestion(session, experiment.run(session, config))
+        congestion_control.require_ecn()
         write_run(session, draft, experiment.in_manifest, resolved, summary, order.command)
 
 

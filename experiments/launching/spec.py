@@ -14,7 +14,7 @@ from experiments.run.config import RunConfig, require_engine_for_jitter
 from experiments.run.definition import Experiment
 from experiments.run.rates import CALIBRATED, rate_settings
 from fabric.errors import UsageError
-from fabric.queueing import lossless
+from fabric.queueing import lossless, red
 from fabric.results import new_directory
 from fabric.world import engines
 from fabric.world.engine import Engine, Guest
@@ -77,7 +77,8 @@ def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
         overrides = [*overrides, *rate_settings(spec.rate, config.topology, overrides)]
         experiment, config, _ = resolve(spec.experiment, overrides)
     lossless.require(engine, *config.queueings_played)
-    congestion_control.require(engine, config.congestion_control)
+    red.require(engine, config.queues, *config.queueings_played)
+    congestion_control.require(engine, config.controls_played)
     require_engine_for_jitter(engine, config.queues)
     directory = choose_directory(spec.directory, experiment.name)
     fabric = config.fabric()

@@ -108,7 +108,7 @@ def _measure(
     """Return what each lane of each port carries, in bit/s, while all of ``lanes`` are full."""
     # Entering a namespace waits for other processors, far longer than a short window: all are entered before it.
     with ExitStack() as stack:
-        readers = {port: stack.enter_context(Netlink(emulation.namespace_of(port.node))) for port in ports}
+        readers = {port: stack.enter_context(Netlink(emulation.namespace_of_port(port))) for port in ports}
         _wait_until_empty(emulation, readers)
         feeder = Feeder(emulation.lane_plan.queueing)
         stack.callback(feeder.close)
@@ -116,7 +116,7 @@ def _measure(
             for lane in lanes:
                 frame = nobodys_frame(lane.levels[0], emulation.fabric.mtu_bytes)
                 link = emulation.fabric.link_at[port]
-                feeder.add(emulation.namespace_of(port.node), port, link, frame, ETH_P_IP, _WINDOW_FRAMES)
+                feeder.add(emulation.namespace_of_port(port), port, link, frame, ETH_P_IP, _WINDOW_FRAMES)
         feeder.feed(_FILL_FRACTION * window_s)
         before = {port: _sent(emulation, port, readers[port]) for port in ports}
         feeder.feed(window_s)

@@ -26,7 +26,7 @@ from fabric.emulation.build import Emulation
 from fabric.emulation.namespaces import ports_by_namespace
 from fabric.errors import EmulationError
 from fabric.failures.injector import FaultReport
-from fabric.model.identity import NodeId
+from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port
 from fabric.queueing import vl
 from fabric.queueing.counters import QueueReader
@@ -40,6 +40,7 @@ _HOST_COUNTERS = {
     "memory_pressures": ("TcpExt:TCPMemoryPressures",),
     "backlog_drops": ("TcpExt:TCPBacklogDrop",),
     "pruned": ("TcpExt:RcvPruned", "TcpExt:OfoPruned", "TcpExt:TCPRcvQDrop"),
+    "timeouts": ("TcpExt:TCPTimeouts",),
     "spurious_timeouts": ("TcpExt:TCPSpuriousRTOs",),
     "udp_dropped": ("Udp:RcvbufErrors", "Udp:MemErrors"),
     "connections_dropped": ("TcpExt:ListenDrops", "TcpExt:TCPReqQFullDrop"),
@@ -71,13 +72,14 @@ class PortCount:
 class HostCount:
     """What hosts' sockets counted.
 
-    Segments sent again, and timeouts that were in vain; how often TCP as a whole was short of memory; segments that
-    arrived and were dropped, since a program held the socket too long (``backlog_drops``) or it had no room
-    (``pruned``); datagrams that found no room; connections that a listener's queue had no place for. ``not_counted``
-    names what this kernel lacks.
+    Segments sent again, retransmission timeouts, and those of them that were in vain; how often TCP as a whole was
+    short of memory; segments that arrived and were dropped, since a program held the socket too long
+    (``backlog_drops``) or it had no room (``pruned``); datagrams that found no room; connections that a listener's
+    queue had no place for. ``not_counted`` names what this kernel lacks.
     """
 
     retransmissions: int = 0
+    timeouts: int = 0
     spurious_timeouts: int = 0
     memory_pressures: int = 0
     backlog_drops: int = 0
@@ -116,7 +118,7 @@ class Conservation:
     ``lost_in_cuts`` names each wire or switch that a cut took packets from: they are missing where a port was down, and
     no more than it can have held or been sent. ``lost_by_faults`` are the frames that injected random loss has counted.
     What hosts' sockets counted is told in :class:`HostCount`; ``tcp_pruned`` is what connections dropped for want of
-    room of their own. ``spurious_timeouts`` are not judged: deep queues cause them, too.
+    room of their own. ``timeouts`` and ``spurious_timeouts`` are not judged: deep queues cause them, too.
     """
 
     sent_packets: int
@@ -133,6 +135,7 @@ class Conservation:
     tcp_short_of_memory: int = 0
     dropped_by_cause: dict[str, int] = field(default_factory=dict)
     switched_packets: int = 0
+    timeouts: int = 0
     spurious_timeouts: int = 0
     tcp_pruned: int = 0
     udp_dropped: int = 0
@@ -259,7 +262,7 @@ def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultRep
     changes = {port: _change(before.ports[port], count) for port, count in after.ports.items()}
     rules = {node: after.dropped_by_rules[node] - before.dropped_by_rules[node] for node in after.dropped_by_rules}
     losses = [*_wire_losses(fabric, changes, faults), *_switch_losses(fabric, changes, rules, faults)]
-    host_ports = [port for host in fabric.hosts for port in fabric.ports_of[host]]
+    host_ports = [port for host in fabric.hosts for port in _sending_ports(fabric, host)]
     at_switches = [change for port, change in changes.items() if port.node.is_switch]
     hosts = after.hosts.since(before.hosts)
     return Conservation(
@@ -277,6 +280,7 @@ def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultRep
         tcp_short_of_memory=hosts.short_of_memory,
         dropped_by_cause=_sum_of_causes(changes.values()),
         switched_packets=sum(change.received_packets for change in at_switches),
+        timeouts=hosts.timeouts,
         spurious_timeouts=hosts.spurious_timeouts,
         tcp_pruned=0 if hosts.memory_pressures else hosts.pruned,
         udp_dropped=hosts.udp_dropped,
@@ -309,7 +313,7 @@ class _Loss:
 
 
 def _wire_losses(fabric: Fabric, changes: Mapping[Port, PortCount], faults: FaultReport) -> Iterator[_Loss]:
-    for port, link in fabric.directed_ports():
+    for port, link in fabric.every_directed_port():
         here, there = changes[port], changes[link.other(port)]
         packets = here.sent_packets - there.received_packets
         size_bytes = here.sent_bytes - there.received_bytes
@@ -319,8 +323,8 @@ def _wire_losses(fabric: Fabric, changes: Mapping[Port, PortCount], faults: Faul
 def _switch_losses(
     fabric: Fabric, changes: Mapping[Port, PortCount], rules: Mapping[NodeId, int], faults: FaultReport
 ) -> Iterator[_Loss]:
-    for switch in fabric.switches:
-        ports = fabric.ports_of[switch]
+    nodes = [(host, (*fabric.ports_of[host], *fabric.inner_ports_of(host))) for host in fabric.hosts_with_inside]
+    for switch, ports in [*((switch, fabric.ports_of[switch]) for switch in fabric.switches), *nodes]:
         by_loss = sum(faults.by_loss.get(port, 0) for port in ports)
         packets = _missing_in_switch([changes[port] for port in ports], by_loss)
         by_rules = rules.get(switch, 0)
@@ -329,6 +333,12 @@ def _switch_losses(
         packets -= min(by_rules, max(0, packets)) if faults.changes else by_rules
         loss = _Loss(f"switch {switch}", packets, 0, faults.in_switches.get(switch, 0))
         yield replace(loss, size_bytes=loss.unexplained * fabric.frame_bytes)
+
+
+def _sending_ports(fabric: Fabric, host: NodeId) -> list[Port]:
+    """Return the ports by which a host's programs send: its NICs, or those of its CPU and GPUs."""
+    inner = [port for link in fabric.inner_links_of(host) for port in link.ports]
+    return [port for port in inner if port.node.role in (Role.CPU, Role.GPU)] or list(fabric.ports_of[host])
 
 
 def _change(before: PortCount, after: PortCount) -> PortCount:

@@ -136,10 +136,23 @@ class CpuSnapshot:
 
 def take_snapshot(at_s: float, reader: CoreReader, switch_pid: int) -> CpuSnapshot:
     """Return what the cores and the processes of this world have used so far."""
-    stats = {int(path.name): text for path in Path("/proc").glob("[0-9]*") if (text := _stat_of(path))}
-    times = (process_time(text, with_children=True) for text in stats.values())
+    stats = _stats()
     switches = process_time(stats[switch_pid]) if switch_pid in stats else ProcessTime()
-    return CpuSnapshot(at_s, tuple(reader.read()), sum(times, ProcessTime()), switches, throttled_s())
+    return CpuSnapshot(at_s, tuple(reader.read()), _all_together(stats), switches, throttled_s())
+
+
+def world_time() -> ProcessTime:
+    """Return what the processes of this world have used so far."""
+    return _all_together(_stats())
+
+
+def _all_together(stats: Mapping[int, str]) -> ProcessTime:
+    return sum((process_time(text, with_children=True) for text in stats.values()), ProcessTime())
+
+
+def _stats() -> dict[int, str]:
+    """Return the stat file of every process of this world, by its id."""
+    return {int(path.name): text for path in Path("/proc").glob("[0-9]*") if (text := _stat_of(path))}
 
 
 def cpu_use(before: CpuSnapshot, after: CpuSnapshot) -> CpuUse:

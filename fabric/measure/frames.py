@@ -34,6 +34,7 @@ def ports_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: Lan
             "sent_packets": flat["sent_packets"].astype(np.int64),
             "drops_packets": flat["drops"].astype(np.int64),
             "backlog_bytes": flat["backlog_bytes"].astype(np.int64),
+            "marked_packets": flat["marks"].astype(np.int64),
         }
     )
 

@@ -7,10 +7,10 @@ import socket
 from collections import Counter
 from collections.abc import Sequence
 
-from fabric.emulation.capture import _ETH_P_ALL, _ETH_P_IP
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Port
 from fabric.world.agents import Agent, AgentHandle, AgentPool
+from fabric.world.netlink import ETH_P_ALL, ETH_P_IP
 
 _ANSWER_TIMEOUT_S = 10.0
 _PACKET_OUTGOING = 4
@@ -61,9 +61,9 @@ def count_levels(agent: Agent, interfaces: tuple[str, ...]) -> None:
 
 
 def _tap(interface: str) -> socket.socket:
-    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _TAP_BUFFER_BYTES)
-    sock.bind((interface, _ETH_P_ALL))
+    sock.bind((interface, ETH_P_ALL))
     sock.setblocking(False)
     return sock
 
@@ -75,5 +75,5 @@ def _count(sock: socket.socket, interface: str, counts: Counter[tuple[str, int]]
             size, (_, protocol, direction, *_) = sock.recvfrom_into(headers, 0, socket.MSG_TRUNC)
         except BlockingIOError:
             return
-        if direction == _PACKET_OUTGOING and protocol == _ETH_P_IP:
+        if direction == _PACKET_OUTGOING and protocol == ETH_P_IP:
             counts[interface, headers[_TOS_OFFSET] >> 2] += size

@@ -158,9 +158,9 @@ class _Bench:
         self._feeds: list[Feed] = []
         self._counters = {}
         for port, peer in peers.items():
-            counter = self._counters[port] = ArrivalCounter(emulation.namespace_of(peer.node), peer)
+            counter = self._counters[port] = ArrivalCounter(emulation.namespace_of_port(peer), peer)
             stack.callback(counter.close)
-        namespaces = {emulation.namespace_of(port.node) for port in peers}
+        namespaces = {emulation.namespace_of_port(port) for port in peers}
         self._netlinks: dict[Path | None, Netlink] = {
             namespace: stack.enter_context(Netlink(namespace)) for namespace in namespaces
         }
@@ -174,7 +174,7 @@ class _Bench:
         window = max(1, min(window_frames, _limit_bytes(self._emulation.lane_plan) * 3 // 4 // frame_bytes))
         for port in ports:
             link = self._emulation.fabric.link_at[port]
-            namespace = self._emulation.namespace_of(port.node)
+            namespace = self._emulation.namespace_of_port(port)
             self._feeds.append(feeder.add(namespace, port, link, frame, ETHERTYPE, window))
         return feeder
 
@@ -200,7 +200,7 @@ class _Bench:
             by_index = {
                 self._emulation.indices[port]: port
                 for port in self._peers
-                if self._emulation.namespace_of(port.node) == namespace
+                if self._emulation.namespace_of_port(port) == namespace
             }
             keys, rows = QueueReader().read(netlink.dump_qdiscs())
             pairs = zip(keys, rows["qlen"].tolist(), rows["drops"].tolist(), strict=True)

@@ -93,7 +93,7 @@ def full_queues(
 
 
 def _of_port(series: Series, columns: Sequence[int], port: Port, plan: LanePlan, fabric: Fabric) -> Iterator[FullQueue]:
-    rate_bps = fabric.link_at[port].rate_bps
+    rate_bps = fabric.link_plugged_into(port).rate_bps
     frame_s = fabric.frame_bytes * 8 / rate_bps
     whole = measured(_readings(series, columns), rate_bps, frame_s)
     if whole is not None:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from fabric.emulation.openvswitch import InputQueues
 from fabric.errors import EmulationError
 from fabric.measure.lateness import HostLateness
+from fabric.measure.live_file import LiveNames, LiveWriter
 from fabric.measure.machine import MachineReader, clock_offset_s
 from fabric.queueing.counters import COUNTERS, QueueReader, QueueSample
 from fabric.queueing.vl_samples import WAITS, VlSample
@@ -77,6 +78,9 @@ class SamplerSetup:
     watched: Mapping[int, ObservedPort] = field(default_factory=dict)
     longest_stall_s: float = 1.0
     """Arguments of the deadlock watchdog, for the first namespace: that of the switches."""
+    live_file: Path | None = None
+    live_is_synced: bool = False
+    """Where samples are written as they are taken, for whoever watches the run, and how; None: nobody does."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +112,10 @@ class Deadlock:
 
 @dataclass(frozen=True)
 class Begin:
-    """The order to begin a series."""
+    """The order to begin a series; ``live``: what to tell those who watch the run."""
 
     names: LaneNames
+    live: LiveNames | None = None
 
 
 class Sampler:
@@ -120,12 +125,12 @@ class Sampler:
         self._agent: AgentHandle = pool.start("sampler", "this world", sample, setup, None)
         self._agent.receive(_ANSWER_TIMEOUT_S, "report that it is ready")
 
-    def begin(self, names: LaneNames) -> None:
+    def begin(self, names: LaneNames, live: LiveNames | None = None) -> None:
         """Begin a series; returns once its first sample is taken, so that even the shortest one has two.
 
-        ``names`` are those of lossless lanes, for the report of a deadlock.
+        ``names`` are those of lossless lanes, for the report of a deadlock; ``live``: for those who watch the run.
         """
-        self._agent.send(Begin(names))
+        self._agent.send(Begin(names, live))
         self._agent.receive(_ANSWER_TIMEOUT_S, "report that it has begun")
 
     def end(self) -> Series:
@@ -151,12 +156,14 @@ def sample(agent: Agent, setup: SamplerSetup) -> None:
     reader = MachineReader(setup.switch_pid, counts_niced=os.getpriority(os.PRIO_PROCESS, 0) > 0)
     hosts = HostLateness(reader.cores)
     os.setpriority(os.PRIO_PROCESS, 0, SWITCH_NICENESS)
+    writer = LiveWriter(setup.live_file, setup.live_is_synced) if setup.live_file else None
     agent.report("ready")
     try:
         while True:
-            names = agent.receive_a(Begin).names
-            watchdog = Watchdog(setup.watched, setup.longest_stall_s, names)
-            agent.report(_series(agent, setup, sources, _MachineSamples(reader, hosts, inputs), watchdog))
+            begin = agent.receive_a(Begin)
+            watchdog = Watchdog(setup.watched, setup.longest_stall_s, begin.names)
+            taken = _Taken(writer, begin.live)
+            agent.report(_series(agent, setup, sources, _MachineSamples(reader, hosts, inputs), watchdog, taken))
     finally:
         hosts.close()
 
@@ -209,8 +216,8 @@ def _series(
     sources: Sequence[tuple[int, Netlink, QueueReader]],
     machine: _MachineSamples,
     watchdog: Watchdog,
+    taken: _Taken,
 ) -> Series:
-    taken = _Taken()
     start = time.monotonic()
     while True:
         due = start + len(machine) * setup.period_s
@@ -245,9 +252,11 @@ def _told_by(due: float, agent: Agent) -> bool:
 
 
 class _Taken:
-    """The samples of a series so far."""
+    """The samples of a series so far; a writer passes each on at once, if somebody watches."""
 
-    def __init__(self) -> None:
+    def __init__(self, writer: LiveWriter | None, live: LiveNames | None) -> None:
+        self._writer = writer if live is not None else None
+        self._live = live
         self._keys: list[QueueKey] = []
         self._counters: list[npt.NDArray[np.void]] = []
         self._stalls: list[npt.NDArray[np.void]] = []
@@ -267,6 +276,10 @@ class _Taken:
         if lossless:
             self._stalls.append(_joined([_stalls_of(sample) for _, sample in lossless], STALLS))
             self._waits += [_waits_of(at, number, sample) for number, sample in lossless if len(sample.waits)]
+        if self._writer is not None and self._live is not None:
+            if len(self._counters) == 1:
+                self._writer.begin(self._live, keys, is_lossless=bool(lossless))
+            self._writer.sample(at, self._counters[-1], self._stalls[-1] if lossless else None)
 
     def series(self) -> Series:
         """Return the series, without the samples of the machine."""

@@ -20,12 +20,11 @@ from pathlib import Path
 from fabric.emulation.build import Emulation
 from fabric.model.network import Port
 from fabric.world import netns
-from fabric.world.netlink import Netlink
+from fabric.world.netlink import ETH_P_ALL, Netlink
 
 ETHERTYPE = 0x88B5  # IEEE 802: for experiments within one's own network.
 SMALL_FRAME_BYTES = 60
 """The smallest Ethernet frame, as the kernel counts it: without FCS."""
-_ETH_P_ALL = 0x0003
 _SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 26, 33  # asm-generic/socket.h
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6  # linux/if_packet.h
 _STATISTICS = struct.Struct("=II")
@@ -64,13 +63,13 @@ def _tap(namespace: Path | None, interface: str = "") -> socket.socket:
         with netns.inside(namespace):
             return _tap(None, interface)
     # Of no protocol it is deaf until it is bound; to hear all interfaces it cannot be.
-    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0 if interface else socket.htons(_ETH_P_ALL))
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0 if interface else socket.htons(ETH_P_ALL))
     program = ctypes.create_string_buffer(_arrivals_only())
     described = _Instructions(len(_arrivals_only()) // 8, ctypes.addressof(program))
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(described))
     sock.setblocking(False)
     if interface:
-        sock.bind((interface, _ETH_P_ALL))
+        sock.bind((interface, ETH_P_ALL))
     else:
         _drain(sock)
     return sock
@@ -145,7 +144,7 @@ class _Taps:
     """A socket in every namespace of a fabric, which sends probes and sees them arrive."""
 
     def __init__(self, emulation: Emulation) -> None:
-        self._namespace_of = emulation.namespace_of
+        self._namespace_of_port = emulation.namespace_of_port
         self._taps: dict[Path | None, socket.socket] = {}
         self._ports: dict[int, dict[str, Port]] = {}
         self._readable = select.poll()
@@ -159,7 +158,7 @@ class _Taps:
     def send(self, frames: Iterable[tuple[Port, bytes]]) -> None:
         """Send a frame out of each port."""
         for port, frame in frames:
-            self._taps[self._namespace_of(port.node)].sendto(frame, (port.interface, ETHERTYPE))
+            self._taps[self._namespace_of_port(port)].sendto(frame, (port.interface, ETHERTYPE))
 
     def receive(self, timeout_s: float) -> Iterator[tuple[Port, bytes]]:
         """Yield what has arrived, after waiting until something does: the port and what the frame carries."""
@@ -180,5 +179,5 @@ class _Taps:
 def _ports_by_namespace(emulation: Emulation) -> Mapping[Path | None, list[Port]]:
     found: dict[Path | None, list[Port]] = {}
     for port in emulation.fabric.link_at:
-        found.setdefault(emulation.namespace_of(port.node), []).append(port)
+        found.setdefault(emulation.namespace_of_port(port), []).append(port)
     return found

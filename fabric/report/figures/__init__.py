@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from fabric.errors import ResultError
-from fabric.report.figures import congestion, jobs, machine, ports, side_by_side, stalled, timeline
+from fabric.report.figures import congestion, jobs, machine, ports, side_by_side, stalled, timeline, trade_off
 from fabric.report.figures.style import save
 from fabric.report.figures.topology import draw_topology
 from fabric.results import Result
@@ -22,6 +23,15 @@ class FigureSpec:
     name: str
     caption: str
     draw: Callable[[Result], Figure | None]
+
+
+@dataclass(frozen=True)
+class RepeatedSpec:
+    """A figure over several runs of one setting: the file's name, and what draws it from their summaries, a subtitle
+    and lines at its foot (None if they have nothing to show together)."""
+
+    name: str
+    draw: Callable[[Sequence[Mapping[str, Any]], str, Sequence[str]], Figure | None]
 
 
 FIGURES = (
@@ -46,6 +56,12 @@ FIGURES = (
         "side_by_side",
         "The same traffic in every queueing that was played, one bar each. Black marks: theory, where it has a value.",
         side_by_side.side_by_side,
+    ),
+    FigureSpec(
+        "trade_off",
+        "What two programs get of the same links, a dot for each variant. Lines: points of a group that no other one "
+        "of it beats in both measures.",
+        trade_off.trade_off,
     ),
     FigureSpec(
         "steps",

@@ -12,7 +12,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fabric.report.figures.data import Floats, latencies, present, step_times
-from fabric.report.figures.style import LEVEL_ORDER, framed, level_colour, phase_label, phase_styles, times
+from fabric.report.figures.style import (
+    LEVEL_ORDER,
+    framed,
+    level_colour,
+    phase_label,
+    phase_styles,
+    scale_to_log_time,
+    times,
+)
 from fabric.results import Phase, Result
 from fabric.units import format_time
 
@@ -59,9 +67,7 @@ def _draw_distributions(panel: Axes, by_phase: dict[str, Floats], styles: dict[s
         share = np.arange(1, len(taken) + 1) / len(taken)
         panel.step(taken, share, where="post", color=colour, linestyle=dashes)
         panel.plot(np.quantile(taken, 0.99), 0.99, "o", color=colour, markersize=4, zorder=3)
-    panel.set_xscale("log")
-    panel.xaxis.set_major_formatter(lambda value, _: format_time(value))
-    panel.xaxis.set_minor_formatter(lambda value, _: "")
+    scale_to_log_time(panel)
     panel.set_ylim(0, 1.02)
     panel.set_xlabel("latency (log)")
 

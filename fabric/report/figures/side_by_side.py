@@ -2,15 +2,17 @@
 
 ``side_by_side`` of a summary has ``unit``, ``queueings``, ``panels`` (``title``, ``values`` and, if theory says
 something, ``theory``, each in the order of the queueings; ``unit``, if it is a panel's own) and ``drops_packets``;
-``alone``, if values are relative to what a program gets alone, is where that is.
+``alone``, if values are relative to what a program gets alone, is where that is. Of several runs, values are medians,
+and ``intervals`` of a panel has the lower and upper end of each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
@@ -27,22 +29,36 @@ def side_by_side(result: Result) -> Figure | None:
     found = result.summary.get("side_by_side")
     if not found or not found["panels"]:
         return None
-    queueings = [Queueing(name) for name in found["queueings"]]
-    panels = [*found["panels"], {"title": "packets dropped by queues", "values": found["drops_packets"]}]
-    rows = -(-len(panels) // _COLUMNS)
-    with framed(result, "All queueings side by side", 11.0, 0.55 + (0.75 + 0.27 * len(queueings)) * rows) as (
-        figure,
-        body,
-    ):
-        for number, (axes, panel) in enumerate(zip(panel_grid(body, len(panels), _COLUMNS), panels, strict=True)):
-            _draw(axes, panel, queueings, named=number % _COLUMNS == 0)
-            if panel is not panels[-1]:
-                axes.set_xlabel(panel.get("unit", found["unit"]), fontsize=8)
-                _draw_alone(axes, found.get("alone"))
-        if any("theory" in panel for panel in panels):
-            theory = Line2D([], [], color="#222222", marker="|", linestyle="", markersize=11, label="in theory")
-            body.legend(handles=[theory], loc="outside lower center")
+    with framed(result, "All queueings side by side", WIDTH, height(found)) as (figure, body):
+        draw_panels(body, found)
     return figure
+
+
+WIDTH = 11.0
+"""In inches."""
+
+
+def height(found: Mapping[str, Any]) -> float:
+    """Return how high the panels of a ``side_by_side`` are, in inches."""
+    rows = -(-(len(found["panels"]) + 1) // _COLUMNS)
+    return 0.55 + (0.75 + 0.27 * len(found["queueings"])) * rows
+
+
+def draw_panels(body: SubFigure, found: Mapping[str, Any]) -> None:
+    """Draw a ``side_by_side``."""
+    queueings = [Queueing(name) for name in found["queueings"]]
+    drops = {"title": "packets dropped by queues", "values": found["drops_packets"]}
+    if "drops_intervals" in found:
+        drops["intervals"] = found["drops_intervals"]
+    panels = [*found["panels"], drops]
+    for number, (axes, panel) in enumerate(zip(panel_grid(body, len(panels), _COLUMNS), panels, strict=True)):
+        _draw(axes, panel, queueings, named=number % _COLUMNS == 0)
+        if panel is not drops:
+            axes.set_xlabel(panel.get("unit", found["unit"]), fontsize=8)
+            _draw_alone(axes, found.get("alone"))
+    if any("theory" in panel for panel in panels):
+        theory = Line2D([], [], color="#222222", marker="|", linestyle="", markersize=11, label="in theory")
+        body.legend(handles=[theory], loc="outside lower center")
 
 
 def _draw_alone(axes: Axes, place: float | None) -> None:
@@ -60,6 +76,10 @@ def _draw(axes: Axes, panel: dict[str, Any], queueings: list[Queueing], named: b
     values = panel["values"]
     axes.barh(places, values, color=[QUEUEING_COLOURS[queueing] for queueing in queueings], height=0.7)
     ends = [max(pair) for pair in zip(values, panel.get("theory", values), strict=True)]
+    if "intervals" in panel:
+        lows, highs = panel["intervals"]
+        axes.hlines(places, lows, highs, color="#222222", linewidth=1.2)
+        ends = [max(pair) for pair in zip(ends, highs, strict=True)]
     for place, value, end in zip(places, values, ends, strict=True):
         axes.annotate(f"{value:,.3g}" if value < 1000 else f"{value:,.0f}", (end, place), (3, 0),
                       textcoords="offset points", va="center", fontsize=7.5, color=GREY, zorder=4,
@@ -68,7 +88,7 @@ def _draw(axes: Axes, panel: dict[str, Any], queueings: list[Queueing], named: b
         axes.plot(panel["theory"], places, color="#222222", marker="|", linestyle="", markersize=13)
     axes.set_yticks(places, [queueing.words for queueing in queueings] if named else [""] * len(queueings))
     axes.tick_params(axis="y", length=0)
-    axes.set_xlim(0, 1.2 * max([*values, *panel.get("theory", []), 1e-9]))
+    axes.set_xlim(0, 1.2 * max([*ends, 1e-9]))
     axes.xaxis.set_major_locator(MaxNLocator(_TICKS))
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure, SubFigure
 
 from fabric.model.lanes import LOSSLESS, MANAGEMENT, SHARED, Queueing
 from fabric.results import Phase, Result
-from fabric.units import format_rate
+from fabric.units import format_rate, format_time
 
 # Okabe and Ito, "Color Universal Design" (2008): told apart with every common colour blindness.
 LEVEL_COLOURS = {
@@ -35,7 +35,7 @@ QUEUEING_COLOURS = {
     Queueing.LOSSLESS: "#D55E00",
     Queueing.LOSSLESS_LANES: "#009E73",
 }
-_JOB_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D31", "#222222")
+JOB_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D31", "#222222")
 VERDICT_COLOURS = {"faithful": "#00755A", "degraded": "#B86E00", "invalid": "#C44A00"}
 UNKNOWN_COLOUR = "#777777"
 LINE_STYLES = ("-", "--", "-.", ":")
@@ -75,7 +75,7 @@ def level_colour(name: str) -> str:
 
 def job_colours(names: Sequence[str]) -> dict[str, str]:
     """Return a colour for each job, in their order; beyond eight, colours come again."""
-    return {name: _JOB_COLOURS[number % len(_JOB_COLOURS)] for number, name in enumerate(names)}
+    return {name: JOB_COLOURS[number % len(JOB_COLOURS)] for number, name in enumerate(names)}
 
 
 def level_place(name: str) -> int:
@@ -127,6 +127,13 @@ def format_decimal_size(size_bytes: float) -> str:
     return f"{size_bytes:.3g} B"
 
 
+def scale_to_log_time(panel: Axes) -> None:
+    """Make a panel's x axis one of times in seconds, logarithmic, with units at its powers of ten."""
+    panel.set_xscale("log")
+    panel.xaxis.set_major_formatter(lambda value, _: format_time(value))
+    panel.xaxis.set_minor_formatter(lambda value, _: "")
+
+
 def verdict_colour(status: str) -> str:
     """Return the colour of a verdict's badge."""
     return VERDICT_COLOURS.get(status, UNKNOWN_COLOUR)
@@ -135,41 +142,52 @@ def verdict_colour(status: str) -> str:
 @contextmanager
 def framed(result: Result, title: str, width: float, height: float) -> Iterator[tuple[Figure, SubFigure]]:
     """Yield a figure with its body to draw in, ``width`` x ``height`` inches without title and footer."""
-    with mpl.rc_context(_RC):
-        footer = _footer_lines(result, width)
-        heights = [_HEADER_INCHES, height, 0.12 + _FOOTER_LINE_INCHES * len(footer)]
-        figure = Figure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
-        head, body, foot = figure.subfigures(3, 1, height_ratios=heights)
-        _draw_head(head, result, title, width)
-        foot.text(0.1 / width, 0.95, "\n".join(footer), va="top", fontsize=7, color="#444444", linespacing=1.5)
+    status = str(result.verdict["status"])
+    subtitle = str(result.summary.get("title") or result.manifest.get("experiment", ""))
+    badge = (f"emulation: {status}", verdict_colour(status))
+    with headed(title, subtitle, _footer(result), width, height, badge) as (figure, body):
         yield figure, body
-        if result.verdict["status"] == "invalid":
+        if status == "invalid":
             _watermark(figure)
 
 
-def _footer_lines(result: Result, width: float) -> list[str]:
-    lines = [provenance(result)]
+@contextmanager
+def headed(
+    title: str, subtitle: str, footer: Sequence[str], width: float, height: float, badge: tuple[str, str] | None = None
+) -> Iterator[tuple[Figure, SubFigure]]:
+    """Yield a figure with its body to draw in, between a title with a subtitle and lines at its foot. ``badge``: words
+    at the upper right, and their colour."""
+    with mpl.rc_context(_RC):
+        lines = [part for line in footer for part in textwrap.wrap(line, int(width * 16.5))]
+        heights = [_HEADER_INCHES, height, 0.12 + _FOOTER_LINE_INCHES * len(lines)]
+        figure = Figure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
+        head, body, foot = figure.subfigures(3, 1, height_ratios=heights)
+        _draw_head(head, title, subtitle, width, badge)
+        foot.text(0.1 / width, 0.95, "\n".join(lines), va="top", fontsize=7, color="#444444", linespacing=1.5)
+        yield figure, body
+
+
+def _footer(result: Result) -> list[str]:
     reasons = [str(reason) for reason in result.verdict.get("reasons", [])]
-    if reasons:
-        lines.append("verdict: " + "; ".join(reasons))
-    return [part for line in lines for part in textwrap.wrap(line, int(width * 16.5))]
+    return [provenance(result), *(["verdict: " + "; ".join(reasons)] if reasons else [])]
 
 
-def _draw_head(head: SubFigure, result: Result, title: str, width: float) -> None:
-    status = str(result.verdict["status"])
-    experiment = str(result.summary.get("title") or result.manifest.get("experiment", ""))
+def _draw_head(head: SubFigure, title: str, subtitle: str, width: float, badge: tuple[str, str] | None) -> None:
     room = int(width * 13) - 20
     head.text(0.1 / width, 0.74, title, ha="left", va="center", fontsize=12, fontweight="bold")
-    head.text(0.1 / width, 0.28, textwrap.shorten(experiment, room, placeholder=" …"), va="center", color="#444444")
+    head.text(0.1 / width, 0.28, textwrap.shorten(subtitle, room, placeholder=" …"), va="center", color="#444444")
+    if badge is None:
+        return
+    words, colour = badge
     head.text(
         1 - 0.15 / width,
         0.66,
-        f"emulation: {status}",
+        words,
         ha="right",
         va="center",
         color="white",
         fontweight="bold",
-        bbox={"boxstyle": "round,pad=0.4", "facecolor": verdict_colour(status), "edgecolor": "none"},
+        bbox={"boxstyle": "round,pad=0.4", "facecolor": colour, "edgecolor": "none"},
     )
 
 

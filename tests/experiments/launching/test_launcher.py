@@ -246,7 +246,7 @@ def test_a_killed_caller_takes_the_run_with_it(tmp_path: Path) -> None:
     assert caller.stdout is not None
     child = int(caller.stdout.readline())
     caller.send_signal(signal.SIGKILL)
-    caller.communicate(timeout=20)
+    caller.communicate(timeout=60)
     deadline = time.monotonic() + 10
     while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split(")")[1][:3]:
         assert time.monotonic() < deadline, "waited 10 s for the child to die with its parent"

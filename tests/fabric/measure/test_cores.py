@@ -52,7 +52,7 @@ def test_a_core_that_has_gone_is_named() -> None:
 
 def test_time_passes_no_faster_than_cores_can_be_busy() -> None:
     reader = CoreReader(usable_cores(), counts_niced=False)
-    before, started = reader.read(), time.monotonic()
+    started, before = time.monotonic(), reader.read()
     while time.monotonic() < started + 0.2:
         pass
     after, elapsed = reader.read(), time.monotonic() - started

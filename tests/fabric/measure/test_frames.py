@@ -21,9 +21,11 @@ HOST, LEAF = SMALL.nics[0].port, SMALL.ports_of[SMALL.switches[0]][0]
 
 
 def series(counters: dict[tuple[int, int, int], list[tuple[int, ...]]], machine: list[dict[str, Any]]) -> Series:
-    """Return a series from each queue's counters (sent bytes, packets, waiting, backlog, drops) sample by sample."""
+    """Return a series from each queue's counters (in the order of COUNTERS; the last may lack) sample by sample."""
     keys = list(counters)
-    samples = np.array([[counters[key][sample] for key in keys] for sample in range(len(machine))], COUNTERS)
+    width = len(COUNTERS.names or ())
+    full = {key: [(*row, *[0] * (width - len(row))) for row in rows] for key, rows in counters.items()}
+    samples = np.array([[full[key][sample] for key in keys] for sample in range(len(machine))], COUNTERS)
     rows = np.zeros(len(machine), MACHINE)
     for place, values in enumerate(machine):
         for name, value in values.items():
@@ -37,7 +39,7 @@ TWO_SAMPLES = [{"at": 100.0}, {"at": 100.5}]
 def test_each_sample_of_each_queue_is_a_row() -> None:
     taken = series(
         {
-            (0, 1000, 1): [(10, 1, 0, 0, 0), (5_000_000_000, 7, 2, 300, 4)],
+            (0, 1000, 1): [(10, 1, 0, 0, 0), (5_000_000_000, 7, 2, 300, 4, 6)],
             (0, 1000, 3): [(20, 2, 0, 0, 0), (21, 3, 0, 0, 0)],
             (1, 10, 1): [(30, 3, 0, 0, 0), (31, 4, 1, 50, 1)],
         },
@@ -45,12 +47,12 @@ def test_each_sample_of_each_queue_is_a_row() -> None:
     )
     frame = ports_frame(taken, {(0, 1000): LEAF, (1, 10): HOST}, LANES, origin=90.0)
     assert frame.to_dict("split")["data"] == [
-        [10.0, "z0l00:1", "hfreduce", 10, 1, 0, 0],
-        [10.0, "z0l00:1", "storage", 20, 2, 0, 0],
-        [10.0, "z0h000:0", "hfreduce", 30, 3, 0, 0],
-        [10.5, "z0l00:1", "hfreduce", 5_000_000_000, 7, 4, 300],
-        [10.5, "z0l00:1", "storage", 21, 3, 0, 0],
-        [10.5, "z0h000:0", "hfreduce", 31, 4, 1, 50],
+        [10.0, "z0l00:1", "hfreduce", 10, 1, 0, 0, 0],
+        [10.0, "z0l00:1", "storage", 20, 2, 0, 0, 0],
+        [10.0, "z0h000:0", "hfreduce", 30, 3, 0, 0, 0],
+        [10.5, "z0l00:1", "hfreduce", 5_000_000_000, 7, 4, 300, 6],
+        [10.5, "z0l00:1", "storage", 21, 3, 0, 0, 0],
+        [10.5, "z0h000:0", "hfreduce", 31, 4, 1, 50, 0],
     ]
     assert {name: str(kind) for name, kind in frame.dtypes.items()} == TABLES["ports"].dtypes
 

@@ -30,7 +30,7 @@ def affinity(pid: int) -> set[int]:
 
 
 def test_one_process_a_core_is_pinned_to_it(lateness: HostLateness) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while (pinned := [affinity(pid) for pid in pids_of(lateness)]) != [{core} for core in usable_cores()]:
         assert time.monotonic() < deadline, f"pinned to {pinned}"
         time.sleep(0.01)
@@ -46,8 +46,10 @@ def test_a_stall_on_one_core_counts_even_while_it_lasts_and_once_it_is_over_no_m
     os.kill(pids_of(lateness)[-1], signal.SIGCONT)
     time.sleep(0.1)
     assert lateness.worst_s() >= during
-    time.sleep(0.1)
-    assert lateness.worst_s() < 0.3
+    deadline = time.monotonic() + 30
+    while lateness.worst_s() >= 0.3:
+        assert time.monotonic() < deadline, "waited 30 s for a stall that is over to count no more"
+        time.sleep(0.1)
 
 
 def test_a_late_wake_up_is_told_however_late_it_is_asked_for(lateness: HostLateness) -> None:

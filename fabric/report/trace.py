@@ -1,0 +1,348 @@
+"""A run as a trace for Perfetto and ``chrome://tracing``: JSON in the Trace Event Format, beside a profiler's trace of
+the same job, if there is one.
+
+Tracks, in this order: the run (phases, cuts, repairs, blackouts); each job, with a track per rank, by its host; each
+node, with two counters per port (queue, rate) of a series per lane. All times are microseconds of the run.
+
+The format: "Trace Event Format", Google, 2016. Types of events that are used: ``X`` complete, ``b`` and ``e`` async,
+``C`` counter, ``i`` instant, ``s`` and ``f`` flow, ``M`` metadata.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fabric.delivered import acknowledged
+from fabric.errors import UsageError
+from fabric.report.figures.data import node_of
+from fabric.report.view.grid import Grid
+from fabric.report.view.model import View
+from fabric.results import Result
+from fabric.stalls.intervals import BLOCKED_SHARE
+
+LIMIT_BYTES = 100_000_000
+Event = dict[str, Any]
+_RUN = 1
+"""The process of the run itself; jobs and nodes come after it."""
+_PHASES, _CUTS, _REPAIRS, _BLACKOUTS = 1, 2, 3, 4
+_RUN_TRACKS = {_PHASES: "phases", _CUTS: "links that failed", _REPAIRS: "repairs and moves", _BLACKOUTS: "blackouts"}
+
+
+@dataclass
+class _Numbers:
+    """The processes and threads of the trace, in the order in which they are first named."""
+
+    processes: dict[str, int] = field(default_factory=dict)
+    threads: dict[tuple[int, str], int] = field(default_factory=dict)
+
+    def process(self, name: str) -> int:
+        return self.processes.setdefault(name, _RUN + 1 + len(self.processes))
+
+    def thread(self, process: int, name: str) -> int:
+        return self.threads.setdefault((process, name), 1 + sum(key[0] == process for key in self.threads))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace's events, and what is not in it."""
+
+    events: Sequence[Event]
+    notes: tuple[str, ...]
+
+    def encoded(self) -> Iterator[str]:
+        """Yield it as JSON, an event per line."""
+        yield (
+            '{"displayTimeUnit": "ms", "otherData": '
+            + json.dumps({"notes": list(self.notes)})
+            + ',\n"traceEvents": [\n'
+        )
+        for number, event in enumerate(self.events):
+            yield (",\n" if number else "") + json.dumps(event, separators=(",", ":"), allow_nan=False)
+        yield "\n]}\n"
+
+
+def write_trace(view: View, path: Path, limit_bytes: int = LIMIT_BYTES) -> list[str]:
+    """Write a run as a trace of at most ``limit_bytes``, and return what is not in it. Raises UsageError if even
+    counters of a single sample are too much.
+
+    If all does not fit, counters have every n-th sample only; all else stays.
+    """
+    every, most = 1, max(len(grid.at_s) for grid in view.grids)
+    while True:
+        trace = trace_of(view, every)
+        size = _written(trace, path, limit_bytes)
+        if size is None:
+            return list(trace.notes)
+        if every >= most:
+            raise UsageError(f"{path}: needs more than {limit_bytes:,} bytes even without counters; play a shorter run")
+        every = min(max(every + 1, round(every * size / limit_bytes)), most)
+
+
+def _written(trace: Trace, path: Path, limit_bytes: int) -> int | None:
+    """Write a trace; return None, or if it is larger than the limit, how large it is, with nothing written."""
+    partial, size = path.with_name(path.name + ".partial"), 0
+    with partial.open("w") as file:
+        for text in trace.encoded():
+            size += len(text)
+            file.write(text)
+    if size > limit_bytes:
+        partial.unlink()
+        return size
+    partial.replace(path)
+    return None
+
+
+def trace_of(view: View, every: int = 1) -> Trace:
+    """Return the trace of a run, with each ``every``-th sample of its counters."""
+    numbers = _Numbers()
+    events = [*_run_events(view)]
+    for job in _jobs(view):
+        events += _job_events(view, job, numbers)
+    for grid in view.grids:
+        events += _counter_events(view, grid.thinned(every), numbers)
+        events += _pause_events(view, grid, numbers)
+    notes = [f"thinned: counters have 1 of {every} samples"] if every > 1 else []
+    return Trace([*_names(numbers), *sorted(events, key=lambda event: float(event["ts"]))], tuple(notes))
+
+
+def _us(at_s: float) -> float:
+    return round(1e6 * at_s, 3)
+
+
+def _slice(process: int, thread: int, name: str, begin_s: float, end_s: float, **details: Any) -> Event:
+    length_us = round(max(0.0, 1e6 * (end_s - begin_s)), 3)
+    event = {"ph": "X", "pid": process, "tid": thread, "name": name, "ts": _us(begin_s), "dur": length_us}
+    return event | ({"args": details} if details else {})
+
+
+def _names(numbers: _Numbers) -> Iterator[Event]:
+    """Yield the names of tracks, and the order of processes."""
+    processes = {"run": _RUN, **numbers.processes}
+    threads = {(_RUN, name): number for number, name in _RUN_TRACKS.items()} | numbers.threads
+    for name, process in processes.items():
+        yield {"ph": "M", "pid": process, "tid": 0, "ts": 0, "name": "process_name", "args": {"name": name}}
+        yield {
+            "ph": "M",
+            "pid": process,
+            "tid": 0,
+            "ts": 0,
+            "name": "process_sort_index",
+            "args": {"sort_index": process},
+        }
+    for (process, name), thread in threads.items():
+        yield {"ph": "M", "pid": process, "tid": thread, "ts": 0, "name": "thread_name", "args": {"name": name}}
+
+
+# The run -------------------------------------------------------------------------------------------------------------
+
+
+def _run_events(view: View) -> Iterator[Event]:
+    tracks = {"phase": _PHASES, "cut": _CUTS, "blackout": _BLACKOUTS}
+    for number, span in enumerate(view.happened.spans):
+        if span.kind == "phase":
+            yield _slice(_RUN, _PHASES, span.label, span.begin_s, span.end_s, detail=span.detail)
+        elif span.kind in tracks:  # They overlap, which slices of one track may not.
+            common = {"pid": _RUN, "tid": tracks[span.kind], "cat": span.kind, "id": number, "name": span.label}
+            yield {**common, "ph": "b", "ts": _us(span.begin_s), "args": {"detail": span.detail}}
+            yield {**common, "ph": "e", "ts": _us(span.end_s)}
+        if span.kind == "cut":
+            name = f"{span.label}: {span.detail}"
+            yield {"ph": "i", "s": "g", "pid": _RUN, "tid": _CUTS, "name": name, "ts": _us(span.begin_s)}
+    for instant in view.happened.instants:
+        common = {"ph": "i", "s": "p", "pid": _RUN, "tid": _REPAIRS, "ts": _us(instant.at_s)}
+        yield {**common, "name": instant.kind, "args": {"detail": instant.label}}
+
+
+# Jobs ----------------------------------------------------------------------------------------------------------------
+
+
+def _jobs(view: View) -> list[str]:
+    return list(dict.fromkeys(row.job for flows in view.flows for row in flows.rows))
+
+
+def _job_events(view: View, job: str, numbers: _Numbers) -> Iterator[Event]:
+    process = numbers.process(f"job {job}")
+    hosts = sorted({host for flows in view.flows for row in flows.rows if row.job == job for host in _ends(row.flow)})
+    threads = {host: numbers.thread(process, host) for host in hosts}
+    steps = _rank_steps(view.result, job, hosts)
+    for host, rows in steps.items():
+        yield from _step_events(process, threads[host], rows)
+    yield from _arrow_events(view, job, process, threads, steps)
+    yield from _operation_events(view, job, process, threads)
+    yield from _rank_stall_events(view, process, hosts, numbers)
+    for span in view.happened.spans:
+        if span.kind == "restart" and span.label == job:
+            for thread in threads.values():
+                yield _slice(process, thread, "restart", span.begin_s, span.end_s, reason=span.detail)
+
+
+def _ends(flow: Any) -> tuple[str, str]:
+    return flow.host, flow.peer
+
+
+def _rank_steps(result: Result, job: str, hosts: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """Return the steps of each rank by its host, in order, with ``all_ended_s``, when the last rank had its result.
+
+    Results from before ranks had rows of their own have those of the whole collective for each.
+    """
+    steps, ranks = (table[table["job"] == job] for table in (result.table("steps"), result.table("rank_steps")))
+    steps = steps.dropna(subset=["ended_s"]).assign(all_ended_s=steps["ended_s"])
+    steps = steps.sort_values("started_s", kind="stable")
+    if ranks.empty:
+        return dict.fromkeys(hosts, steps) if len(steps) else {}
+    key = ["phase", "step"]
+    joined = ranks.merge(steps[[*key, "ranks", "size_bytes", "all_ended_s"]], on=key)
+    joined = joined.sort_values("started_s", kind="stable")
+    return {str(host): rows for host, rows in joined.groupby("host", observed=True)}
+
+
+def _step_events(process: int, thread: int, steps: pd.DataFrame) -> Iterator[Event]:
+    """Yield a rank's steps, after each the time in which it waits for other ranks to end theirs, and between two steps
+    the time in which it computes."""
+    rows = steps.to_dict("records")
+    for row in rows:
+        phase = str(row["phase"])
+        details = {"ranks": int(row["ranks"]), "size_bytes": int(row["size_bytes"]), "phase": phase}
+        yield _slice(process, thread, f"step {row['step']}", row["started_s"], row["ended_s"], **details)
+        if row["all_ended_s"] > row["ended_s"]:
+            yield _slice(process, thread, "wait for other ranks", row["ended_s"], row["all_ended_s"], phase=phase)
+    for one, following in pairwise(rows):
+        if following["phase"] == one["phase"] and following["started_s"] > one["all_ended_s"]:
+            yield _slice(process, thread, "compute", one["all_ended_s"], following["started_s"])
+
+
+def _arrow_events(
+    view: View, job: str, process: int, threads: Mapping[str, int], steps: Mapping[str, pd.DataFrame]
+) -> Iterator[Event]:
+    """Yield an arrow, from the sender's step to the receiver's, for each flow that delivered data in a step."""
+    flows, number = view.result.table("flows"), 0
+    for phase, of_phase in flows[flows["job"] == job].groupby("phase", observed=True):
+        times = {host: _times(rows, str(phase)) for host, rows in steps.items()}
+        for flow, growth in acknowledged(of_phase):
+            if flow.host not in times or flow.peer not in times:
+                continue
+            sender, receiver = times[flow.host], times[flow.peer]
+            common_steps = np.intersect1d(sender[:, 0], receiver[:, 0])
+            sender, receiver = (one[np.isin(one[:, 0], common_steps)] for one in (sender, receiver))
+            carried = growth.by(receiver[:, 2]) - growth.by(sender[:, 1])
+            for place in np.flatnonzero(carried > 0).tolist():
+                number += 1
+                common = {"cat": "flow", "pid": process, "id": f"{job}-{number}", "name": f"{flow.host} to {flow.peer}"}
+                size = {"args": {"bytes": int(carried[place])}}
+                # Within both slices: an arrow is bound to the slice that encloses its end.
+                began_s, ended_s = _within(sender[place], 0.01), _within(receiver[place], 0.99)
+                yield {**common, **size, "ph": "s", "tid": threads[flow.host], "ts": _us(began_s)}
+                yield {**common, "ph": "f", "bp": "e", "tid": threads[flow.peer], "ts": _us(ended_s)}
+
+
+def _times(steps: pd.DataFrame, phase: str) -> np.ndarray[Any, Any]:
+    """Return number, start and end of a rank's steps in a phase, by number: an array of ``(steps, 3)``."""
+    rows = steps[steps["phase"] == phase].sort_values("step")
+    return rows[["step", "started_s", "ended_s"]].to_numpy(dtype=float)
+
+
+def _within(step: np.ndarray[Any, Any], fraction: float) -> float:
+    """Return the time at which a fraction of a step has passed."""
+    return float(step[1] + fraction * (step[2] - step[1]))
+
+
+def _operation_events(view: View, job: str, process: int, threads: Mapping[str, int]) -> Iterator[Event]:
+    """Yield reads, writes and single flows: many at once per host, so they are async events."""
+    table = view.result.table("operations")
+    rows = table[table["job"] == job].dropna(subset=["ended_s"])
+    for number, row in enumerate(rows.to_dict("records")):
+        host = str(row["host"])
+        common = {"cat": job, "id": f"{job}-{number}", "pid": process, "tid": threads[host]}
+        common["name"] = f"{host} {row['operation']}"
+        details = {"peer": str(row["peer"]), "bytes": int(row["size_bytes"]), "retries": int(row["retries"])}
+        yield {**common, "ph": "b", "ts": _us(row["started_s"]), "args": details}
+        yield {**common, "ph": "e", "ts": _us(row["ended_s"])}
+
+
+# Ports ---------------------------------------------------------------------------------------------------------------
+
+
+def _counter_events(view: View, grid: Grid, numbers: _Numbers) -> Iterator[Event]:
+    """Yield the queue and the rate of each port's lanes, whenever one changes."""
+    if not len(grid.at_s):
+        return
+    sent = np.diff(grid.columns["sent_bytes"], axis=0)
+    rate = 8 * np.where(sent < 0, grid.columns["sent_bytes"][1:], sent) / np.diff(grid.at_s)[:, None]
+    for port in np.unique(grid.ports).tolist():
+        keys = np.flatnonzero(grid.ports == port)
+        name = view.wires.ports[port]
+        process, lanes = numbers.process(node_of(name)), [view.lanes[lane] for lane in grid.lanes[keys]]
+        queue = grid.columns["backlog_bytes"][:, keys]
+        yield from _changes(process, f"{name} queue, bytes", grid.at_s, lanes, queue, int)
+        # A rate is of the interval that begins with its event.
+        yield from _changes(process, f"{name} rate, bit/s", grid.at_s[:-1], lanes, rate[:, keys], round)
+        yield from _changes(process, f"{name} rate, bit/s", grid.at_s[-1:], lanes, np.zeros((1, len(keys))), int)
+
+
+def _changes(
+    process: int,
+    name: str,
+    at_s: np.ndarray[Any, Any],
+    lanes: Sequence[str],
+    values: np.ndarray[Any, Any],
+    whole: Callable[[Any], int],
+) -> Iterator[Event]:
+    changed = np.ones(len(values), bool)
+    changed[1:] = (values[1:] != values[:-1]).any(axis=1)
+    for place in np.flatnonzero(changed).tolist():
+        found = {lane: whole(value) for lane, value in zip(lanes, values[place].tolist(), strict=True)}
+        yield {"ph": "C", "pid": process, "tid": 0, "name": name, "ts": _us(at_s[place]), "args": found}
+
+
+@dataclass(frozen=True)
+class _Stall:
+    """A stretch of intervals in which a lane was stalled for more than BLOCKED_SHARE of each; ``fraction``: of all."""
+
+    port: str
+    lane: str
+    begin_s: float
+    end_s: float
+    fraction: float
+
+
+def _stalls(view: View, grid: Grid) -> Iterator[_Stall]:
+    if "stalled_ns" not in grid.columns or len(grid.at_s) < 2:
+        return
+    share = np.diff(grid.columns["stalled_ns"], axis=0) / 1e9 / np.diff(grid.at_s)[:, None]
+    blocked = np.zeros((len(grid.at_s) + 1, len(grid.ports)), np.int8)
+    blocked[1:-1] = share > BLOCKED_SHARE
+    edges = np.diff(blocked, axis=0)
+    for key in np.flatnonzero(edges.any(axis=0)).tolist():
+        begins, ends = (np.flatnonzero(edges[:, key] == sign).tolist() for sign in (1, -1))
+        for begin, end in zip(begins, ends, strict=True):
+            names = view.wires.ports[grid.ports[key]], view.lanes[grid.lanes[key]]
+            fraction = round(min(float(share[begin:end, key].mean()), 1.0), 4)
+            yield _Stall(*names, float(grid.at_s[begin]), float(grid.at_s[end]), fraction)
+
+
+def _pause_events(view: View, grid: Grid, numbers: _Numbers) -> Iterator[Event]:
+    """Yield a slice for each stall of a lane, and an instant where it begins."""
+    for stall in _stalls(view, grid):
+        process = numbers.process(node_of(stall.port))
+        thread = numbers.thread(process, f"{stall.port} {stall.lane}")
+        yield _slice(process, thread, "stalled", stall.begin_s, stall.end_s, fraction=stall.fraction)
+        name = f"{stall.lane} paused"
+        yield {"ph": "i", "s": "t", "pid": process, "tid": thread, "name": name, "ts": _us(stall.begin_s)}
+
+
+def _rank_stall_events(view: View, process: int, hosts: Sequence[str], numbers: _Numbers) -> Iterator[Event]:
+    """Yield when the NICs of a job's ranks were stalled, in a track below each rank's."""
+    for grid in view.grids:
+        for stall in _stalls(view, grid):
+            if node_of(stall.port) in hosts:
+                thread = numbers.thread(process, f"{stall.port} {stall.lane} stalled")
+                name = f"{stall.lane} stalled"
+                yield _slice(process, thread, name, stall.begin_s, stall.end_s, fraction=stall.fraction)

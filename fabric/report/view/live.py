@@ -1,0 +1,134 @@
+"""What a server of a run that plays answers: the page, and what was sampled since it last asked."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fabric.measure.live_file import COLUMN_OF, LiveReader, LiveSeries
+from fabric.report.view.answers import PAGE_KIND, charts
+from fabric.report.view.document import served_page
+from fabric.report.view.model import Described, Wires, fabric_as_page_reads_it
+from fabric.report.view.packing import json_bytes, packed, zipped
+from fabric.report.view.serving import Content
+
+_MOST_ROWS = 400
+"""Samples per answer; the page asks again at once for what is left."""
+_FAST = 1
+
+
+@dataclass
+class Progress:
+    """How far a run is, in words for people: what is done, the verdict so far, the clock, where the result is."""
+
+    note: str = ""
+    phase: str = ""
+    fraction: float = 0.0
+    verdict: str = ""
+    reasons: tuple[str, ...] = ()
+    clock: str = ""
+    result: str = ""
+
+
+@dataclass
+class Live:
+    """A run that plays: its ``fabric.json``, what was sampled, how far it is. ``lock``: whoever reads holds it."""
+
+    fabric: Mapping[str, Any]
+    reader: LiveReader
+    experiment: str
+    engine: str
+    progress: Progress = field(default_factory=Progress)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def series(self) -> list[LiveSeries]:
+        """Return all that was sampled so far, phase by phase."""
+        with self.lock:
+            self.reader.read()
+            return list(self.reader.series)
+
+
+class LivePages:
+    """The page of a run while it plays."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._wires = Wires.of(live.fabric)
+        self._lanes: list[str] = []
+
+    def answer(self, path: str, query: Mapping[str, str]) -> Content | None:
+        """Return what a path holds; ``live`` takes the number of a phase, and of the first sample that is wanted."""
+        if path == "":
+            return Content(zipped(self._page(), _FAST), PAGE_KIND, is_zipped=True)
+        if path == "charts.js":
+            return charts()
+        if path == "live":
+            wanted = (query.get("phase", "0"), query.get("from", "0"))
+            if not all(text.isdecimal() for text in wanted):
+                return None
+            return Content(
+                zipped(json_bytes(self._since(*map(int, wanted))), _FAST), "application/json", is_zipped=True
+            )
+        return None
+
+    def _page(self) -> bytes:
+        live = self._live
+        values = {
+            "title": f"{live.experiment}, playing",
+            "experiment": live.experiment,
+            "directory": live.experiment,
+            "engine": live.engine,
+            "answer": "",
+            "verdict": {"status": "playing", "reasons": []},
+            "scale": "",
+            "fabric": fabric_as_page_reads_it(live.fabric),
+            "lanes": [],
+            "happened": {"spans": [], "instants": []},
+            "findings": [],
+            "notes": [],
+            "steps": [],
+            "phases": [],
+        }
+        return served_page([Described(values)], {"period_ms": 1000})
+
+    def _since(self, phase: int, first: int) -> dict[str, Any]:
+        series = self._live.series()
+        for one in series:
+            self._lanes += [
+                lane for lane in dict.fromkeys(lane for _, lane in one.phase.queues) if lane not in self._lanes
+            ]
+        shown = [self._phase(one) for one in series]
+        rows = _rows(series[phase], first) if phase < len(series) else None
+        return {"progress": vars(self._live.progress), "lanes": self._lanes, "phases": shown, "rows": rows}
+
+    def _phase(self, one: LiveSeries) -> dict[str, Any]:
+        place = self._wires.place_of
+        return {
+            "name": one.phase.name,
+            "title": one.phase.title,
+            "queueing": one.phase.queueing,
+            "routing": one.phase.routing,
+            "jobs": list(one.phase.jobs),
+            "samples": len(one.at_s),
+            "started_s": one.at_s[0] if one.at_s else None,
+            "ended_s": one.at_s[-1] if one.at_s else None,
+            "ports": [place[port] for port, _ in one.phase.queues],
+            "lanes": [self._lanes.index(lane) for _, lane in one.phase.queues],
+            "columns": [COLUMN_OF[name] for name in one.phase.columns],
+        }
+
+
+def _rows(one: LiveSeries, first: int) -> dict[str, Any]:
+    """Return the samples of a phase from the ``first`` on."""
+    rows = one.rows[first : first + _MOST_ROWS]
+    found = np.array(rows, np.int64).reshape(len(rows), len(one.phase.columns), len(one.phase.queues))
+    columns = {}
+    for number, name in enumerate(one.phase.columns):
+        array = packed(found[:, number], _FAST)
+        columns[COLUMN_OF[name]] = {"kind": array.kind, "zipped": base64.b64encode(array.zipped).decode()}
+    return {"at_s": one.at_s[first : first + len(rows)], "columns": columns}

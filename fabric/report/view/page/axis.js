@@ -1,0 +1,102 @@
+"use strict";
+// The time axis: rows of what happened, under the slider and as wide as it.
+
+const ROWS = { phase: 18, job: 9, cut: 9, blackout: 7, restart: 7, repair: 9, step: 9 };
+const MOST_JOB_ROWS = 6;
+
+class Axis {
+  constructor(canvas, page) {
+    Object.assign(this, { canvas, page, spans: [], instants: [], range: [0, 1], boxes: [] });
+    canvas.addEventListener("pointermove", event => this.point(event));
+    canvas.addEventListener("pointerleave", () => page.tell(null));
+    canvas.addEventListener("click", event => page.moveTo(this.timeAt(event.offsetX)));
+  }
+
+  // Show what happened from a time to another; `steps` are [job, number, start, end] of the chosen job.
+  show(run, range, origin, steps) {
+    Object.assign(this, { run, range, origin, steps });
+    this.spans = run.meta.happened.spans.filter(one => one.end_s >= range[0] && one.begin_s <= range[1]);
+    this.instants = run.meta.happened.instants.filter(one => one.at_s >= range[0] && one.at_s <= range[1]);
+    this.draw();
+  }
+
+  // The slider's thumb does not reach its ends: half of it stays free on either side.
+  x(time) { const width = this.canvas.clientWidth - 16; return 8 + width * (time - this.range[0]) / (this.range[1] - this.range[0] || 1); }
+
+  timeAt(x) { const width = this.canvas.clientWidth - 16; return this.range[0] + (x - 8) / width * (this.range[1] - this.range[0]); }
+
+  draw() {
+    const rows = this.rows(), height = rows.reduce((sum, row) => sum + row.height + 2, 16);
+    const ratio = window.devicePixelRatio || 1, canvas = this.canvas;
+    canvas.style.height = `${height}px`;
+    canvas.width = Math.round(canvas.clientWidth * ratio);
+    canvas.height = Math.round(height * ratio);
+    const brush = canvas.getContext("2d");
+    brush.scale(ratio, ratio);
+    brush.font = "11px system-ui, 'DejaVu Sans', sans-serif";
+    this.boxes = [];
+    let y = 0;
+    for (const row of rows) {
+      for (const one of row.items) this.drawOne(brush, one, y, row.height, row.kind);
+      y += row.height + 2;
+    }
+    this.drawTicks(brush, y);
+  }
+
+  rows() {
+    const of = kind => this.spans.filter(one => one.kind === kind), found = [{ kind: "phase", items: of("phase") }];
+    const jobs = new Map();
+    for (const one of of("job")) jobs.set(one.label, [...(jobs.get(one.label) || []), one]);
+    for (const items of [...jobs.values()].slice(0, MOST_JOB_ROWS)) found.push({ kind: "job", items });
+    if (this.steps.length) found.push({ kind: "step", items: this.steps.map(([job, step, begin_s, end_s]) => ({ kind: "step", label: `${job}, step ${step}`, begin_s, end_s, detail: formatTime(end_s - begin_s) })) });
+    for (const kind of ["cut", "blackout", "restart"]) if (of(kind).length) found.push({ kind, items: of(kind) });
+    if (this.instants.length) found.push({ kind: "repair", items: this.instants });
+    return found.map(row => ({ ...row, height: ROWS[row.kind] }));
+  }
+
+  drawOne(brush, one, y, height, kind) {
+    const theme = this.page.theme, begin = this.x(one.begin_s ?? one.at_s), end = this.x(one.end_s ?? one.at_s);
+    const width = Math.max(end - begin, kind === "repair" ? 2 : 1.5);
+    brush.fillStyle = { phase: theme.band, job: this.page.jobColour(one.label), cut: theme.cut, blackout: theme.text, restart: theme.root, repair: theme.accent, step: this.page.jobColour(this.page.chosenJob) }[kind];
+    if (kind === "job") brush.globalAlpha = 0.75;
+    if (kind === "step") brush.globalAlpha = this.boxes.length % 2 ? 0.45 : 0.85;
+    brush.fillRect(begin, y, width - (kind === "phase" ? 1 : 0), height);
+    brush.globalAlpha = 1;
+    if (kind === "phase") this.drawText(brush, `${one.label}`, begin + 4, y + 13, width - 8, theme.text);
+    this.boxes.push({ one, left: begin - 2, right: begin + width + 2, top: y, bottom: y + height });
+  }
+
+  drawText(brush, text, x, y, room, colour) {
+    let shown = text;
+    while (shown.length > 2 && brush.measureText(shown).width > room) shown = `${shown.slice(0, -2)}…`;
+    brush.fillStyle = colour;
+    if (shown.length > 2) brush.fillText(shown, x, y);
+  }
+
+  drawTicks(brush, y) {
+    const [from, to] = this.range, theme = this.page.theme, step = niceStep((to - from) / Math.max(this.canvas.clientWidth / 110, 2));
+    brush.fillStyle = theme.soft;
+    brush.strokeStyle = theme.grid;
+    brush.textAlign = "center";
+    const first = Math.ceil((from - this.origin) / step) * step;
+    for (let shown = first; shown <= to - this.origin + 1e-9; shown += step) {
+      const x = this.x(shown + this.origin);
+      brush.fillRect(x, y, 1, 4);
+      brush.fillText(`${Number(shown.toPrecision(10))} s`, Math.min(Math.max(x, 14), this.canvas.clientWidth - 16), y + 14);
+    }
+    brush.textAlign = "left";
+  }
+
+  point(event) {
+    const { offsetX: x, offsetY: y } = event;
+    const found = this.boxes.filter(box => x >= box.left && x <= box.right && y >= box.top && y <= box.bottom).map(box => box.one);
+    if (!found.length) return this.page.tell(null);
+    const words = found.slice(0, 4).map(one => `${one.kind === "phase" ? "" : `${one.kind} `}${one.label}: ${one.at_s !== undefined ? `${one.at_s.toFixed(4)} s` : `${one.begin_s.toFixed(4)} to ${one.end_s.toFixed(4)} s (${formatTime(one.end_s - one.begin_s)})`}${one.detail ? `, ${one.detail}` : ""}`);
+    return this.page.tell(words.join("\n"), event);
+  }
+}
+
+function niceStep(least) {
+  const power = 10 ** Math.floor(Math.log10(least));
+  return [1, 2, 5, 10].map(factor => factor * power).find(step => step >= least - 1e-12);
+}

@@ -1,0 +1,234 @@
+"use strict";
+// The panel: an overview of where to look first, or all about what is chosen, at the time of the slider.
+
+const MOST_ROWS = 60;
+
+function table(columns, rows, note) {
+  return h("table", {}, h("thead", {}, h("tr", {}, columns.map(name => h("th", {}, name)))), h("tbody", {}, rows), note ? h("caption", {}, note) : null);
+}
+
+function leading(go, cells, attributes = {}) {
+  return h("tr", { class: "leads", tabindex: 0, onclick: go, onkeydown: event => { if (event.key === "Enter") go(); }, ...attributes }, cells.map(cell => h("td", {}, cell)));
+}
+
+class Panel {
+  constructor(element, page) {
+    Object.assign(this, { element, page, update: () => {}, chart: null });
+  }
+
+  // Build the panel for what is chosen; `update` then changes only what depends on the time.
+  build() {
+    const { chosen } = this.page, made = { port: this.ofPort, node: this.ofNode, job: this.ofJob, tree: this.ofTree }[chosen?.kind];
+    this.update = () => {};
+    this.chart = null;
+    this.element.replaceChildren(...(made || this.overview).call(this, chosen).filter(Boolean));
+    this.update();
+  }
+
+  close() { return h("button", { class: "go", onclick: () => this.page.choose(null) }, "overview"); }
+
+  overview() {
+    const { run } = this.page.first, out = [];
+    if (run.meta.answer) out.push(h("h2", {}, "Answer"), h("p", {}, run.meta.answer));
+    for (const reason of run.meta.verdict.reasons) out.push(h("p", { class: "soft" }, `verdict: ${reason}`));
+    for (const found of run.meta.findings) {
+      out.push(h("h2", {}, found.title), table(found.columns, found.rows.map(row => leading(() => this.page.follow(row), row.cells)), found.note));
+    }
+    if (this.page.isLive) out.push(this.busiestNow());
+    if (run.jobs.length) out.push(h("h2", {}, "Jobs"), h("p", {}, run.jobs.map(job => this.jobButton(job))));
+    return out;
+  }
+
+  // Of a run that plays: the ports that send most of their link, and the deepest queues, at this time.
+  busiestNow() {
+    const box = h("div"), { page } = this;
+    this.update = () => {
+      const { phase, sample, run } = page.first, { ports, rates_bps: rates, owners, peers } = run.fabric;
+      const [rate, backlog] = ["rate", "backlog"].map(id => { const out = new Float64Array(ports.length); phase.fill(METRICS.find(metric => metric.id === id), sample, -1, out); return out; });
+      const share = port => (Number.isNaN(rate[port]) ? 0 : rate[port] / rates[port]);
+      const found = [...ports.keys()].filter(port => !Number.isNaN(backlog[port])).sort((a, b) => share(b) - share(a)).slice(0, 12);
+      const rows = found.map(port => leading(() => page.choose({ kind: "port", port }), [`${ports[port]} → ${owners[peers[port]]}`, formatPercent(share(port)), formatSize(backlog[port])]));
+      box.replaceChildren(h("h2", {}, "Busiest ports at this time"), table(["port", "of its link", "queue"], rows));
+    };
+    return box;
+  }
+
+  jobButton(job) {
+    return h("span", {}, h("span", { class: "dot", style: `background:${this.page.jobColour(job)}` }), h("button", { class: "go", onclick: () => this.page.choose({ kind: "job", job }) }, job), "  ");
+  }
+
+  portButton(port) {
+    const fabric = this.page.first.run.fabric;
+    return h("button", { class: "go", onclick: () => this.page.choose({ kind: "port", port }) }, fabric.ports[port]);
+  }
+
+  nodeButton(node) { return h("button", { class: "go", onclick: () => this.page.choose({ kind: "node", node }) }, node); }
+
+  // A port: its lanes at this time and over time, its peer, the flows that it carries.
+  ofPort({ port }) {
+    const { page } = this, { fabric } = page.first.run, peer = fabric.peers[port];
+    const numbers = h("div", { id: "numbers" }), beside = h("div"), flows = h("div"), charts = h("div", { id: "charts-box" });
+    const others = page.second ? [h("h3", {}, `beside: ${page.second.phase.meta.title}`), beside] : [];
+    this.update = () => {
+      numbers.replaceChildren(this.lanesTable(page.first, port));
+      if (page.second) beside.replaceChildren(page.second.run.portOf.has(fabric.ports[port]) ? this.lanesTable(page.second, page.second.run.portOf.get(fabric.ports[port])) : "no such port");
+      this.moveChartCursor();
+      if (this.flowsOf !== page.first.phase) { this.flowsOf = page.first.phase; flows.replaceChildren(...this.flowsThrough(port)); this.drawCharts(charts, port); }
+    };
+    this.flowsOf = null;
+    return [
+      h("h2", {}, `${fabric.ports[port]} → ${fabric.ports[peer]}`), this.close(),
+      h("p", { class: "soft" }, `${formatRate(fabric.rates_bps[port])}, ${fabric.tiers[port]}; other direction: `, this.portButton(peer), "; node: ", this.nodeButton(fabric.owners[port]), "; sends to: ", this.nodeButton(fabric.owners[peer])),
+      h("h3", {}, "lanes at this time"), numbers, ...others, h("h3", {}, "over this phase"), charts, flows,
+    ];
+  }
+
+  lanesTable({ phase, sample }, port) {
+    const { page } = this, keys = phase.keysOf.get(port) || [], shown = METRICS.filter(metric => phase.has(metric));
+    const rate = page.first.run.fabric.rates_bps[port];
+    const rows = keys.map(key => {
+      const lane = page.laneName(phase.run, phase.arrays.lanes[key]);
+      const cells = shown.map(metric => {
+        const value = phase.value(metric, sample, key), share = metric.id === "rate" && !Number.isNaN(value) ? ` (${formatPercent(value / rate)})` : "";
+        return h("td", { "data-metric": metric.id, "data-value": value }, Number.isNaN(value) ? "-" : metric.text(value) + share);
+      });
+      const raws = Object.keys(phase.columns).map(name => [`data-${name.replaceAll("_", "-")}`, phase.raw(name, sample, key)]);
+      return h("tr", { "data-lane": lane, ...Object.fromEntries(raws) }, h("td", {}, h("span", { class: "dot", style: `background:${page.laneColour(lane)}` }), lane), cells);
+    });
+    return table(["lane", ...shown.map(metric => ({ paused: "paused", buffered: "peer's buffer" }[metric.id] || metric.label))], rows, `sample at ${phase.arrays.at[sample].toFixed(6)} s; rates: since the sample before`);
+  }
+
+  flowsThrough(port) {
+    const { phase } = this.page.first, found = phase.flowsWhere(flow => flow.ports.includes(port));
+    if (!phase.flows.ports.length) return [];
+    return [h("h3", {}, `flows in this phase that may come this way: ${formatCount(found.length)}`), this.flowsTable(found)];
+  }
+
+  flowsTable(found) {
+    const rows = found.slice(0, MOST_ROWS).map(flow => leading(() => this.page.lightFlow(flow), [flow.job, `${flow.host} → ${flow.peer}`, flow.ways > 1 ? `${flow.ways}` : flow.ways ? "1" : "?", flow.stall ? `${formatPercent(flow.stall.slowed_s / flow.stall.active_s)}${flow.stall.victim ? ", victim" : ""}` : ""]));
+    const more = found.length > MOST_ROWS ? `the first ${MOST_ROWS} of ${formatCount(found.length)}` : "";
+    return table(["job", "flow", "ways", "slowed by others"], rows, more);
+  }
+
+  // A host or a switch: its ports at this time, its flows.
+  ofNode({ node }) {
+    const { page } = this, { run } = page.first, info = run.nodeOf.get(node), ports = run.portsOf.get(node);
+    const now = h("div"), flows = h("div");
+    this.flowsOf = null;
+    this.update = () => {
+      now.replaceChildren(this.portsTable(ports));
+      if (this.flowsOf === page.first.phase) return;
+      this.flowsOf = page.first.phase;
+      const found = page.first.phase.flowsWhere(flow => flow.host === node || flow.peer === node);
+      flows.replaceChildren(...(info.level === 0 ? [h("h3", {}, `flows in this phase: ${formatCount(found.length)}`), this.flowsTable(found)] : []));
+    };
+    return [
+      h("h2", {}, node), this.close(),
+      h("p", { class: "soft" }, `${info.role}${info.zone === null ? "" : `, zone ${info.zone}`}, ${ports.length === 1 ? "1 port" : `${ports.length} ports`}; `, h("button", { class: "go", onclick: () => page.openNode(node) }, "look at its ports one by one")),
+      h("h3", {}, "what it sends and is sent at this time"), now, flows,
+    ];
+  }
+
+  portsTable(ports) {
+    const { page } = this, { fabric } = page.first.run, { phase, sample } = page.first, metric = page.metric;
+    const values = page.maps[0].values;
+    const cell = port => { const value = values[port]; return Number.isNaN(value) ? "-" : metric.text(value); };
+    const rows = ports.slice(0, MOST_ROWS).map(port => leading(() => page.choose({ kind: "port", port }), [`${fabric.ports[port]} → ${fabric.owners[fabric.peers[port]]}`, cell(port), cell(fabric.peers[port])]));
+    return table(["port", `sends: ${metric.label}`, "is sent"], rows, `${page.laneWords()}, at ${phase.arrays.at[sample].toFixed(4)} s`);
+  }
+
+  // A job: the ways of its flows light up; its steps, and how congestion slowed it.
+  ofJob({ job }) {
+    const { page } = this, { run } = page.first, steps = h("div"), flows = h("div");
+    this.flowsOf = null;
+    this.update = () => {
+      steps.replaceChildren(...this.stepsOf(run, job));
+      if (this.flowsOf === page.first.phase) return;
+      this.flowsOf = page.first.phase;
+      const found = page.first.phase.flowsWhere(flow => flow.job === job), slowed = found.filter(flow => flow.stall && flow.stall.slowed_s > 0);
+      slowed.sort((a, b) => b.stall.slowed_s - a.stall.slowed_s);
+      flows.replaceChildren(h("h3", {}, `flows in this phase: ${formatCount(found.length)}; slowed by ports that they do not use: ${slowed.length}`), this.flowsTable([...slowed, ...found.filter(flow => !slowed.includes(flow))]));
+    };
+    return [h("h2", {}, "job ", this.jobButton(job)), this.close(), steps, flows];
+  }
+
+  stepsOf(run, job) {
+    const time = this.page.first.time, all = run.meta.steps.filter(step => step[1] === job);
+    if (!all.length) return [h("p", { class: "soft" }, "no steps: not a collective")];
+    const here = all.filter(step => step[0] === this.page.first.phase.meta.name), now = here.find(step => step[3] <= time && time <= step[4]);
+    const lengths = here.map(step => step[4] - step[3]).sort((a, b) => a - b);
+    const words = here.length ? `steps in this phase: ${here.length}, median ${formatTime(lengths[lengths.length >> 1])}, longest ${formatTime(lengths[lengths.length - 1])}` : "no steps in this phase";
+    const present = now ? `now: step ${now[2]}, ${formatTime(time - now[3])} of ${formatTime(now[4] - now[3])}` : "now: between steps";
+    const slowest = [...here].sort((a, b) => (b[4] - b[3]) - (a[4] - a[3])).slice(0, 5);
+    const rows = slowest.map(step => leading(() => this.page.moveTo(step[3]), [`${step[2]}`, `${step[3].toFixed(4)} s`, formatTime(step[4] - step[3])]));
+    return [h("p", {}, words), h("p", {}, present), table(["slowest steps", "began at", "took"], rows)];
+  }
+
+  // A congestion tree: its root, and at this time its branches, the hosts that cannot send, and the flows that it slows.
+  ofTree({ port, lane }) {
+    const { page } = this, { fabric } = page.first.run, now = h("div");
+    const name = `${fabric.ports[port]} ${page.laneName(page.first.run, lane)}`;
+    this.update = () => now.replaceChildren(...this.treeNow(port, lane));
+    return [
+      h("h2", {}, `tree of ${name}`), this.close(),
+      h("p", { class: "soft" }, "root: ", this.portButton(port), ` → ${fabric.owners[fabric.peers[port]]}; red: the root, dashed: lanes that wait for it, rings: hosts that cannot send${fabric.grouped ? "; blocks of hosts have a border of the same kind" : ""}`), now,
+    ];
+  }
+
+  treeNow(port, lane) {
+    const { page } = this, { phase, sample } = page.first, { fabric } = page.first.run;
+    const tree = phase.treesAt(sample).find(one => one.port === port && one.lane === lane);
+    if (!tree) return [h("p", {}, "no tree with this root at this time"), this.otherTrees(phase, sample)];
+    const rows = [], blocked = new Set();
+    for (let i = 0; i < tree.members.length; i += 4) {
+      const [member, of, depth, percent] = tree.members.subarray(i, i + 4);
+      if (page.first.run.nodeOf.get(fabric.owners[member]).level === 0) blocked.add(fabric.owners[member]);
+      rows.push([depth, leading(() => page.choose({ kind: "port", port: member }), [depth ? `${depth}` : "root", `${fabric.ports[member]} → ${fabric.owners[fabric.peers[member]]}`, page.laneName(phase.run, of), depth ? `${percent} %` : "busy"])]);
+    }
+    rows.sort((a, b) => a[0] - b[0]);
+    const victims = phase.flowsWhere(flow => flow.stall && flow.stall.victim && flow.stall.root && flow.stall.root[0] === fabric.ports[port] && flow.stall.root[1] === page.laneName(phase.run, lane));
+    return [
+      h("p", {}, `${rows.length} lanes, ${formatSize(tree.bytes)} waiting; hosts that cannot send: ${[...blocked].sort().join(", ") || "none"}`),
+      table(["waits from root", "port", "lane", "stalled"], rows.slice(0, MOST_ROWS).map(row => row[1]), "stalled: part of the interval since the sample before"),
+      h("h3", {}, `victims in this phase (flows slowed, though they do not cross the root): ${victims.length}`), this.flowsTable(victims), this.otherTrees(phase, sample),
+    ];
+  }
+
+  otherTrees(phase, sample) {
+    const { page } = this, found = phase.treesAt(sample);
+    const rows = found.slice(0, 12).map(tree => leading(() => page.choose({ kind: "tree", port: tree.port, lane: tree.lane }), [`${page.first.run.fabric.ports[tree.port]} ${page.laneName(phase.run, tree.lane)}`, tree.kind, `${tree.members.length / 4}`]));
+    return h("div", {}, h("h3", {}, `trees at this time: ${found.length}`), rows.length ? table(["root", "kind", "lanes"], rows) : "");
+  }
+
+  // Charts of a port's lanes, by the charting library, once that is loaded.
+  async drawCharts(box, port) {
+    const { page } = this, { phase } = page.first, keys = phase.keysOf.get(port) || [];
+    const shown = METRICS.filter(metric => phase.has(metric) && metric.id !== "buffered");
+    const library = await page.charts();
+    if (page.chosen?.port !== port || page.first.phase !== phase) return;
+    const every = Math.ceil(phase.samples / 3000), picked = Float64Array.from({ length: Math.ceil(phase.samples / every) }, (_, i) => phase.arrays.at[i * every]);
+    const traces = shown.flatMap((metric, row) => keys.map(key => {
+      const lane = page.laneName(phase.run, phase.arrays.lanes[key]), series = phase.series(metric, key);
+      return { x: picked, y: Float64Array.from(picked, (_, i) => series[i * every]), name: lane, legendgroup: lane, showlegend: row === 0, xaxis: "x", yaxis: row ? `y${row + 1}` : "y", type: "scatter", mode: "lines", line: { color: page.laneColour(lane), width: 1.3, shape: metric.grows ? "vh" : "linear" } };
+    }));
+    const theme = page.theme, layout = { height: 70 + 105 * shown.length, margin: { l: 52, r: 8, t: 6, b: 30 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: theme.text, size: 10 }, legend: { orientation: "h", y: 1.02, yanchor: "bottom" }, xaxis: { title: { text: every > 1 ? `run, s (1 of ${every} samples)` : "run, s" }, gridcolor: theme.line, domain: [0, 1], anchor: shown.length > 1 ? `y${shown.length}` : "y" }, hovermode: "x" };
+    const units = { rate: "bit/s", backlog: "B", drops: "drops/s", paused: "paused", marks: "marks/s" };
+    shown.forEach((metric, row) => { layout[row ? `yaxis${row + 1}` : "yaxis"] = { domain: [1 - (row + 1) / shown.length + 0.03, 1 - row / shown.length - 0.01], title: { text: units[metric.id] }, rangemode: "tozero", gridcolor: theme.line, zerolinecolor: theme.line, exponentformat: "SI" }; });
+    const plot = h("div");
+    this.cursor = h("div", { id: "chart-cursor" });
+    box.replaceChildren(plot, this.cursor);
+    await library.newPlot(plot, traces, layout, { displayModeBar: false, responsive: true });
+    this.chart = plot;
+    plot.on("plotly_click", event => page.moveTo(event.points[0].x));
+    plot.on("plotly_relayout", () => this.moveChartCursor());
+    this.moveChartCursor();
+    plot.dataset.drawn = "yes";
+  }
+
+  moveChartCursor() {
+    const layout = this.chart?._fullLayout;
+    if (!layout || !this.cursor) return;
+    const axis = layout.xaxis, x = axis._offset + axis.l2p(this.page.first.time);
+    Object.assign(this.cursor.style, { left: `${x}px`, top: `${layout._size.t}px`, height: `${layout._size.h}px` });
+  }
+}

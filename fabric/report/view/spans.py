@@ -1,0 +1,139 @@
+"""What a run's time axis carries: phases, jobs, what failed and for how long, blackouts, repairs and moves."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+
+from fabric.results import Result
+
+_REPAIRS = {"installed": "repair", "moved": "move"}
+"""Kinds of actions of the controller that change routes, and what they are called here."""
+_MOST_EVENTS = 5_000
+"""Of a kind; more would be no more to see."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something that lasts. ``kind`` says which row it is in; ``ports``: those that it concerns."""
+
+    kind: str
+    label: str
+    begin_s: float
+    end_s: float
+    detail: str = ""
+    ports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Instant:
+    """Something that happens."""
+
+    kind: str
+    at_s: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Happened:
+    """All of a run; ``left_out``: how many were too many, by kind."""
+
+    spans: tuple[Span, ...]
+    instants: tuple[Instant, ...]
+    left_out: Mapping[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"spans": [asdict(one) for one in self.spans], "instants": [asdict(one) for one in self.instants]}
+
+
+def happened_in(result: Result) -> Happened:
+    """Return what happened in a run, by its tables."""
+    spans = [*_phases(result), *_jobs(result), *_failures(result), *_blackouts(result), *_restarts(result)]
+    counts: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
+    kept: list[Span | Instant] = []
+    both: list[Span | Instant] = [*spans, *_repairs(result)]
+    for one in both:
+        counts[one.kind] += 1
+        if counts[one.kind] > _MOST_EVENTS:
+            left_out[one.kind] += 1
+        else:
+            kept.append(one)
+    return Happened(
+        tuple(one for one in kept if isinstance(one, Span)),
+        tuple(one for one in kept if isinstance(one, Instant)),
+        dict(left_out),
+    )
+
+
+def _phases(result: Result) -> Iterator[Span]:
+    for phase in result.phases:
+        routing = f", routing {phase.routing}" if phase.routing else ""
+        yield Span("phase", phase.title, phase.started_s, phase.ended_s, f"{phase.queueing}{routing}")
+
+
+def _jobs(result: Result) -> Iterator[Span]:
+    for row in _rows(result.table("jobs")):
+        yield Span("job", str(row["job"]), row["started_s"], row["ended_s"], str(row["service_level"]))
+
+
+def _failures(result: Result) -> Iterator[Span]:
+    """Yield for how long each link was not as it should be: from when that was done until the next change of it."""
+    last = max((phase.ended_s for phase in result.phases), default=0.0)
+    for link, rows in result.table("failures").groupby("link", observed=True):
+        changes = list(_rows(rows.sort_values("done_s", kind="stable")))
+        ends = [*(float(row["done_s"]) for row in changes[1:]), last]
+        for row, end_s in zip(changes, ends, strict=True):
+            if words := _state(row):
+                yield Span("cut", str(link), float(row["done_s"]), end_s, words, tuple(str(link).split("--")))
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    """Return what is wrong with a link after a change, nothing if nothing is."""
+    if not row["up"]:
+        return "no carrier"
+    parts = [f"at {row['rate_fraction']:.0%} of its rate"] if row["rate_fraction"] != 1 else []
+    parts += [f"loses {row['loss_fraction']:.2%} of frames"] if row["loss_fraction"] else []
+    return ", ".join(parts)
+
+
+def _blackouts(result: Result) -> Iterator[Span]:
+    for row in _rows(result.table("blackouts")):
+        lost = f"{row['lost_packets']} probes lost"
+        yield Span("blackout", str(row["flow"]), row["began_s"], row["ended_s"], lost)
+
+
+def _restarts(result: Result) -> Iterator[Span]:
+    for row in _rows(result.table("restarts")):
+        detail = f"step {row['step']} failed: {row['reason']}"
+        yield Span("restart", str(row["job"]), row["failed_s"], row["resumed_s"], detail)
+
+
+def _repairs(result: Result) -> Iterator[Instant]:
+    for row in _rows(result.table("controller")):
+        kind = _REPAIRS.get(str(row["kind"]))
+        if kind is not None:
+            yield Instant(kind, row["at_s"], _words(kind, json.loads(str(row["details"]))))
+
+
+def _words(kind: str, details: Mapping[str, Any]) -> str:
+    if kind == "move":
+        moves = details.get("moves", [])
+        return "; ".join(f"{leaf} sends {ip} by port {port}" for leaf, ip, port in moves[:3]) + (
+            f" and {len(moves) - 3} more" if len(moves) > 3 else ""
+        )
+    down = details.get("links_down") or []
+    return f"rules installed in {details.get('rounds', '?')} rounds, links down: {', '.join(map(str, down)) or 'none'}"
+
+
+def _rows(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield rows whose times are all known."""
+    times = [name for name in frame.columns if name.endswith("_s") and frame[name].dtype.kind == "f"]
+    ended = [name for name in times if name in ("ended_s", "resumed_s")]
+    yield from frame.dropna(subset=ended).to_dict("records")  # type: ignore[misc]

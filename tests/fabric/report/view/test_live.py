@@ -1,0 +1,53 @@
+"""The page of a run that plays, in a real browser: it follows what the sampler writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fabric.report.view.live import LivePages
+from fabric.report.view.serving import serving
+from tests.browser import browser, needs_browser
+from tests.live_run import RATE_BPS, Playing
+
+
+@pytest.fixture
+def playing(tmp_path: Path) -> Iterator[Playing]:
+    made = Playing(tmp_path / "live")
+    yield made
+    made.live.reader.close()
+
+
+def test_a_query_that_is_no_number_finds_nothing(playing: Playing) -> None:
+    answer = LivePages(playing.live).answer
+    assert answer("live", {"phase": "0", "from": "x"}) is None
+    assert answer("live", {"phase": "7", "from": "0"}) is not None
+    assert answer("data/x", {}) is None
+
+
+@needs_browser
+def test_the_page_follows_the_run_unless_the_user_looks_back(playing: Playing) -> None:
+    first = playing.ports[0]
+    with serving(LivePages(playing.live).answer) as address, browser() as window:
+        window.open(address, until=("waiting",))
+        playing.live.progress.clock = "virtual time 12.50 s"
+        playing.begin("One")
+        playing.sample(5)
+        window.wait("document.body.dataset.samples === '5'", "five samples")
+        assert window.run("return fabricView.first.sample") == 4
+        share = f"fabricView.maps[0].values[fabricView.first.run.portOf.get('{first}')] / {RATE_BPS}"
+        assert window.run(f"return {share}") == pytest.approx(0.5)
+        assert "virtual time 12.50 s" in window.run("return document.getElementById('notes').textContent")
+        playing.sample(3)
+        window.wait("document.body.dataset.samples === '8'", "eight samples")
+        assert window.run("return fabricView.first.sample") == 7
+        window.run("fabricView.moveTo(1.25)")
+        playing.live.progress.verdict = "faithful"
+        playing.begin("Two")
+        playing.sample(4)
+        window.wait("document.body.dataset.samples === '12'", "twelve samples")
+        assert window.run("return [fabricView.first.phase.meta.name, fabricView.first.sample]") == ["one", 2]
+        assert window.run("return document.getElementById('verdict').textContent") == "faithful so far"
+        assert window.errors() == []
