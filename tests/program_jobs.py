@@ -38,12 +38,41 @@ while True:
     time.sleep(0.01)
 """
 """Goes on until it is ended."""
+STEERED = """
+import os, socket, time
+first, second = os.environ["FABRIC_ADDRESSES"].split(",")
+def choose(sock):
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"dcqcn")
+if os.environ["FABRIC_RANK"] == "0":
+    with socket.create_server((first, 5001)) as server:
+        peer, _ = server.accept()
+        choose(peer)
+        while peer.recv(65536):
+            pass
+else:
+    for _ in range(500):
+        try:
+            with socket.create_connection((first, 5001), timeout=5) as sock:
+                choose(sock)
+                sock.sendall(bytes(100_000))
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+"""
+"""The second host sends to the first, and both choose DCQCN only once they are connected, as iperf3 -C does."""
 WINDOW_S = 0.5
 
 
-def played(directory: Path, engine: str) -> dict[str, Any]:
+def steered(directory: Path) -> dict[str, Any]:
+    """Return a job whose programs choose DCQCN, for :func:`played`."""
+    (directory / "steered.py").write_text(STEERED)
+    command = f"{sys.executable} {directory}/steered.py"
+    return {"name": "steered", "kind": "program", "nodes": ["z1h000", "z1h001"], "command": command}
+
+
+def played(directory: Path, engine: str, *more: dict[str, Any], **others: Any) -> dict[str, Any]:
     """Return what a run shows of two programs: a pair that sends 200 kB in storage's lane, and one that comes, goes and
-    comes again, in the lane of packets without a mark."""
+    comes again, in the lane of packets without a mark; and of ``more`` jobs, with ``others`` among the settings."""
     (directory / "pair.py").write_text(PAIR)
     (directory / "beat.py").write_text(BEAT)
     pair = {"name": "pair", "kind": "program", "nodes": ["z0h000", "z0h001"], "service_level": "storage"}
@@ -51,8 +80,9 @@ def played(directory: Path, engine: str) -> dict[str, Any]:
     jobs = [
         {**pair, "command": f"{sys.executable} {directory}/pair.py"},
         {**beat, "command": f"{sys.executable} {directory}/beat.py", "repeat": {"every": 1.5, "times": 1}},
+        *more,
     ]
-    settings = {"topology": "fire_flyer_2_tiny", "alone_time": 2, "together_time": 4, "jobs": jobs}
+    settings = {"topology": "fire_flyer_2_tiny", "alone_time": 2, "together_time": 4, "jobs": jobs} | others
     result = launch(RunSpec("shared_cluster", settings=settings, engine=engine, directory=directory / "result"))
     operations = result.table("operations").query("phase == 'together'")
     metrics = result.metrics.query("phase == 'together' and job == 'pair'")
@@ -63,6 +93,7 @@ def played(directory: Path, engine: str) -> dict[str, Any]:
         "lanes of pair": sent_by_lane(result.table("ports"), "z0h001:0"),
         "lanes of beat": sent_by_lane(result.table("ports"), "z0h002:0"),
         "metrics": dict(zip(metrics["name"], metrics["value"], strict=True)),
+        "dcqcn": result.manifest["dcqcn"],
         "said": (result.directory / "logs" / "programs" / "pair-z0h001.log").read_text(),
     }
 
