@@ -143,17 +143,34 @@ EDITS = (
     _edit("arch/um/Kconfig", ("config HZ\n\tint\n\tdefault 100\n", "config HZ\n\tint\n\tdefault 1000\n")),
 )
 
+OFFLOADS = _edit(
+    "net/core/flow_offload.c",
+    (
+        "\tif (bo) {\n\t\tif (bo->command == FLOW_BLOCK_BIND)\n\t\t\tindir_dev_add(",
+        "\tif (bo && !list_empty(&flow_block_indr_dev_list)) {\n"
+        "\t\tif (bo->command == FLOW_BLOCK_BIND)\n\t\t\tindir_dev_add(",
+    ),
+)
+"""Made where it fits, so that large fabrics come up faster: nothing need be known of each class of HTB for hardware
+that takes work off the kernel, which no guest has. The kernel looks through all that it knows for each new class."""
+
 
 def files() -> list[str]:
-    """Return the files of the kernel's source that are changed."""
-    return [edit.file for edit in EDITS]
+    """Return the files of the kernel's source that are changed, or may be."""
+    return [edit.file for edit in (*EDITS, OFFLOADS)]
+
+
+def changed(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the changed files; ``texts`` holds those of :func:`files`. Raises ValueError if one of EDITS misfits."""
+    fitting = OFFLOADS.file in texts and OFFLOADS.fitting(texts[OFFLOADS.file]) is not None
+    return {edit.file: edit.apply(texts[edit.file]) for edit in (*EDITS, *([OFFLOADS] if fitting else []))}
 
 
 def misfits(texts: Mapping[str, str]) -> list[str]:
-    """Return those of :func:`files` that cannot be changed as needed, or are missing; ``texts`` holds the files."""
+    """Return the files that cannot be changed as needed, or are missing; ``texts`` holds those of :func:`files`."""
     return [edit.file for edit in EDITS if edit.file not in texts or edit.fitting(texts[edit.file]) is None]
 
 
 def digest() -> str:
     """Return what tells these edits from other ones."""
-    return hashlib.sha256(repr(EDITS).encode()).hexdigest()[:12]
+    return hashlib.sha256(repr((EDITS, OFFLOADS)).encode()).hexdigest()[:12]

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Loaded (LD_PRELOAD) into the guest kernel's own process on the host. It makes that process end with the one that
- * started it, end everything that runs in it, survive being stopped for a while, stay on one processor, draw the same
- * random numbers for the same seed, and stand still while the user is asked for a line (dialogue.py).
+ * started it, end everything that runs in it, survive being stopped for a while, stay on one processor, run on
+ * processors with more vector state than its kernel knows, draw the same random numbers for the same seed, and stand
+ * still while the user is asked for a line (dialogue.py).
  *
  * Guest programs run as host processes that the kernel's process traces. Without PTRACE_O_EXITKILL they would run on
  * natively, with their next system call going to the host, if the kernel's process were killed.
@@ -21,6 +22,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +34,9 @@
 #define SYSCALL 24
 #define SYSEMU 31
 #define SYSEMU_SINGLESTEP 32
+#define GETREGSET 0x4204
+#define SETREGSET 0x4205
+#define X86_XSTATE 0x202 /* All that XSAVE saves, in its standard format. */
 
 static long (*next_ptrace)(int, pid_t, void *, void *);
 static pid_t (*next_waitpid)(pid_t, int *, int);
@@ -40,6 +45,8 @@ static int lines = -1; /* Where the user is asked, if anybody is. */
 static uint64_t state;
 static pid_t resumed; /* The guest program that runs, */
 static int resumed_by; /* and the request that made it run. */
+static unsigned char vectors[65536]; /* A program's vector state as this host has it, */
+static size_t vectors_size; /* and its size; 0: not known yet. */
 
 /* The kernel's memory begins where its process's heap does: without this at another place in every run. */
 static void fix_addresses(char **arguments)
@@ -81,6 +88,27 @@ __attribute__((constructor)) static void prepare(int count, char **arguments)
 	lines = lines_from ? atoi(lines_from) : -1;
 }
 
+/* Before Linux 6.13 the kernel keeps 2696 bytes of a program's vector state: all that AVX-512 needs. A host whose
+ * processor has more (AMX: 11008 bytes) takes it back only whole. What the kernel does not keep is not in use: the host
+ * lets a program use AMX only if it asks for it (arch_prctl), and that request ends in the guest.
+ */
+static long set_vectors(pid_t pid, struct iovec *kept)
+{
+	struct iovec whole = { vectors, sizeof(vectors) };
+
+	if (vectors_size == 0) {
+		if (next_ptrace(GETREGSET, pid, (void *)X86_XSTATE, &whole) < 0)
+			return -1;
+		vectors_size = whole.iov_len;
+		memset(vectors, 0, sizeof(vectors));
+	}
+	if (kept->iov_len >= vectors_size)
+		return next_ptrace(SETREGSET, pid, (void *)X86_XSTATE, kept);
+	memcpy(vectors, kept->iov_base, kept->iov_len);
+	whole.iov_len = vectors_size;
+	return next_ptrace(SETREGSET, pid, (void *)X86_XSTATE, &whole);
+}
+
 long ptrace(int request, ...)
 {
 	va_list arguments;
@@ -98,6 +126,8 @@ long ptrace(int request, ...)
 		resumed = pid;
 		resumed_by = request;
 	}
+	if (request == SETREGSET && address == (void *)X86_XSTATE)
+		return set_vectors(pid, data);
 	return next_ptrace(request, pid, address, data);
 }
 

@@ -376,7 +376,7 @@ def _changed_files(archive: Path, tree: Path) -> dict[str, str]:
             f"work are Debian's {' and '.join(f'linux-source-{version}' for version in TRIED)}; install one of these "
             "or name another source: fabric virtual build --source FILE"
         )
-    return {edit.file: edit.apply(texts[edit.file]) for edit in edits.EDITS}
+    return edits.changed(texts)
 
 
 def _configure(maker: _Maker) -> None:

@@ -13,7 +13,7 @@ LINK_BYTES = 1 * MIB
 
 def needed_bytes(fabric: Fabric) -> int:
     """Return how much memory a guest needs to bring a fabric up with its rules and run a program or two a host."""
-    return OWN_BYTES + HOST_BYTES * len(fabric.hosts) + LINK_BYTES * len(fabric.links)
+    return OWN_BYTES + HOST_BYTES * len(fabric.hosts) + LINK_BYTES * (len(fabric.links) + len(fabric.inner_links))
 
 
 def described(fabric: Fabric) -> str:

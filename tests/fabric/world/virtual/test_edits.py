@@ -59,3 +59,13 @@ def test_a_source_without_the_place_for_a_change_is_told_with_the_file(text: str
     assert edits.misfits({file: kept for file, kept in fitting.items() if file != TIME}) == [TIME]
     with pytest.raises(ValueError, match=SYSCALL):
         edit_of(SYSCALL).apply(text)
+
+
+def test_blocks_of_classes_are_not_remembered_where_the_source_lets_them_be() -> None:
+    texts = {edit.file: "\n".join(part.old for part in edit.ways[0]) for edit in (*edits.EDITS, edits.OFFLOADS)}
+    file = edits.OFFLOADS.file
+    assert "if (bo && !list_empty(&flow_block_indr_dev_list)) {" in edits.changed(texts)[file]
+    for other in ("", None):
+        without = {name: text for name, text in {**texts, file: other}.items() if text is not None}
+        assert edits.misfits(without) == []
+        assert set(edits.changed(without)) == {edit.file for edit in edits.EDITS}

@@ -16,10 +16,17 @@ def test_a_guest_with_enough_memory_stays_as_it_is(guest: Guest) -> None:
     assert VIRTUAL.guest_for(guest, needed_bytes(small), described(small)) == guest
 
 
+def test_a_guest_for_a_large_fabric_has_the_memory_that_it_needs() -> None:
+    full = load_fabric("fire_flyer_2")
+    enough = -(-needed_bytes(full) // GIB)
+    assert enough > 4
+    assert VIRTUAL.guest_for(Guest(1), needed_bytes(full), described(full)) == Guest(1, memory_bytes=enough * GIB)
+
+
 def test_a_guest_too_small_for_its_fabric_is_refused_with_what_it_needs() -> None:
     full = load_fabric("fire_flyer_2")
     suggested = -(-needed_bytes(full) // GIB)
     with pytest.raises(UsageError, match=rf"1380 hosts, 3200 links.* would have 4.0 GiB.*--memory {suggested}GiB"):
-        VIRTUAL.guest_for(Guest(1), needed_bytes(full), described(full))
+        VIRTUAL.guest_for(Guest(1, memory_bytes=4 * GIB), needed_bytes(full), described(full))
     enough = Guest(1, memory_bytes=suggested * GIB)
     assert VIRTUAL.guest_for(enough, needed_bytes(full), described(full)) == enough
