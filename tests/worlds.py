@@ -64,8 +64,7 @@ class Command:
         it saw."""
         report = self.directory / "report.json"
         command = [*_NAMESPACES, sys.executable, str(script), scenario, str(report)]
-        done = _ended(self._start(command, ROOT, world=True), timeout_s)
-        assert done.returncode == 0, done.stdout + done.stderr
+        ended_with((0,), _ended(self._start(command, ROOT, world=True), timeout_s))
         seen: dict[str, Any] = json.loads(report.read_text())
         return seen
 
@@ -88,6 +87,17 @@ class Command:
     def files(self) -> list[Path]:
         """Return the files it has made, as far as they are in its directories."""
         return [*self.here.rglob("*"), *self.temporary.rglob("*")]
+
+
+class NotPlayedError(Exception):
+    """A command ended as it never may: no judgement of what it measured, which could be another one in another play."""
+
+
+def ended_with(codes: Sequence[int], done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """Return what ended with one of some codes. Raises NotPlayedError."""
+    if done.returncode not in codes:
+        raise NotPlayedError(f"ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done
 
 
 def _ended(

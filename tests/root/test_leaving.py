@@ -45,7 +45,7 @@ def wait_for_the_end_of_all(command: Command) -> None:
 
 def kill(command: Command, process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     wait_for_the_end_of_all(command)
 
 

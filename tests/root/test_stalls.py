@@ -3,42 +3,48 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.real_time import Seen, in_real_time
 from tests.root.stalls import LYING_FRACTION, STOPPED_S
 from tests.worlds import Command
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.timeout(900)]
 
 SCRIPT = Path(__file__).with_name("stalls.py")
 
 
 @pytest.fixture(scope="module")
-def seen(shared_command: Command) -> dict[str, Any]:
+def seen(shared_command: Command) -> Seen:
     """What stalls.stalls() saw."""
-    return shared_command.play("fire_flyer_2_tiny", script=SCRIPT)
+    return Seen(lambda: shared_command.play("fire_flyer_2_tiny", script=SCRIPT))
 
 
-def test_switches_that_are_stopped_once_make_a_run_invalid(seen: dict[str, Any]) -> None:
-    """They stood still for a second and a half of five, and no frame was lost."""
+@in_real_time
+def test_switches_that_are_stopped_once_make_a_run_invalid(seen: Seen) -> None:
+    """They stood still for a second and a half of five."""
     found = seen["checks"]["switch_stall_s"]
     print(found)
     assert found["by_phase"]["stopped"] == pytest.approx(STOPPED_S, abs=0.3)
     assert found["by_phase"]["healthy"] < STOPPED_S / 2
     assert (found["phase"], found["status"]) == ("stopped", "invalid")
+
+
+def test_switches_that_are_stopped_lose_nothing(seen: Seen) -> None:
     assert seen["checks"]["unaccounted_packets_fraction"]["status"] == "faithful"
 
 
-def test_a_link_that_is_slower_than_it_says_is_found_while_it_is_full(seen: dict[str, Any]) -> None:
+@in_real_time
+def test_a_link_that_is_slower_than_it_says_is_found_while_it_is_full(seen: Seen) -> None:
     found = seen["checks"]["full_port_rate_error"]
     print(found)
     assert found["by_phase"]["slowed"] == pytest.approx(1 - LYING_FRACTION, abs=0.03)
     assert (found["phase"], found["status"]) == ("slowed", "invalid")
 
 
-def test_a_link_that_is_as_fast_as_it_says_is_seen_full_and_passes(seen: dict[str, Any]) -> None:
+@in_real_time
+def test_a_link_that_is_as_fast_as_it_says_is_seen_full_and_passes(seen: Seen) -> None:
     print(seen["full"])
     (full,) = seen["full"]["healthy"]
     assert full["seconds"] > 1.5
@@ -46,7 +52,7 @@ def test_a_link_that_is_as_fast_as_it_says_is_seen_full_and_passes(seen: dict[st
     assert seen["checks"]["full_port_rate_error"]["by_phase"]["healthy"] < 0.02
 
 
-def test_what_each_phase_used_of_the_cpu_is_told(seen: dict[str, Any]) -> None:
+def test_what_each_phase_used_of_the_cpu_is_told(seen: Seen) -> None:
     for phase, used in seen["cpu"].items():
         print(phase, used)
         assert used["switches_s"] + used["switches_kernel_s"] > 0.05
