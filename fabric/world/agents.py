@@ -29,6 +29,7 @@ from fabric.world.packages import KnownPackages
 
 Program = Callable[["Agent", Any], None]
 PRELOAD = ("numpy", "fabric.world.agents")
+_PRELOADED_LAST = "fabric.world.forked"
 _Message = TypeVar("_Message")
 _STARTING = threading.Lock()
 """Jobs that begin again start programs from threads of their own."""
@@ -167,7 +168,7 @@ class AgentPool:
 
     def __init__(self, preload: Iterable[str] = ()) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([*PRELOAD, *preload])
+        self._context.set_forkserver_preload([*PRELOAD, *preload, _PRELOADED_LAST])
         self.handles: list[AgentHandle] = []
 
     def start(self, name: str, host: str, program: Program, arguments: object, namespace: Path | None) -> AgentHandle:

@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
+from fabric.world.modules import CONGESTION_CONTROLS
 from fabric.world.virtual.dialogue import Ask
 from fabric.world.virtual.guest import ByteSink
 from fabric.world.virtual.watch import Progress
@@ -118,6 +119,8 @@ class Engine(ABC):
     """Programs can read the user's terminal."""
     acts_for_user: ClassVar[bool]
     """A run has no more rights than the user who started it."""
+    takes_machine: ClassVar[bool]
+    """A run needs all cores of the machine to itself; else it takes one, whatever the others do."""
 
     @abstractmethod
     def duration_s(self, against_noise_s: float, frames: float, frame_time_s: float) -> float:
@@ -157,6 +160,18 @@ class Engine(ABC):
         """Return why the project's kernel modules cannot be used, with what would mend it; None: they can."""
 
     @abstractmethod
+    def why_no_bpf_controls(self) -> str | None:
+        """Return why the project's congestion controls cannot be BPF programs, with what would mend it; None: they
+        can."""
+
+    def why_no_own_controls(self) -> str | None:
+        """Return why the project's congestion controls cannot be had, as BPF programs or as modules; None: they
+        can."""
+        if (no_programs := self.why_no_bpf_controls()) is None or (no_modules := self.why_no_modules()) is None:
+            return None
+        return f"{no_programs}; nor as a module: {no_modules}"
+
+    @abstractmethod
     def module(self, name: str) -> Path:
         """Return, inside, one of the project's kernel modules, built if need be. Raises EmulationError."""
 
@@ -165,12 +180,21 @@ class Engine(ABC):
         """Return the guest in which ``subject``, which needs so much memory, will run. Raises UsageError if it
         cannot."""
 
+    @abstractmethod
+    def kernel(self) -> str:
+        """Return which kernel a run would have, as a name that no other kernel has. Raises EmulationError if none."""
+
+    @abstractmethod
+    def memory_taken_bytes(self, guest: Guest) -> int:
+        """Return how much of the machine's memory a run in such a guest may take."""
+
     def congestion_controls(self) -> tuple[str, ...]:
-        """Return the TCP congestion controls of the engine's kernel: loaded ones, and modules that a socket may ask
-        for."""
+        """Return the TCP congestion controls of the engine's kernel: loaded ones, modules that a socket may ask
+        for, and our own, where the kernel takes them."""
         modules = (_KERNEL_MODULES / platform.release()).glob("kernel/net/ipv4/tcp_*.ko*")
         loadable = {path.name.partition(".")[0].removeprefix("tcp_") for path in modules}
-        return tuple(sorted({*_LOADED_CONTROLS.read_text().split(), *loadable} - _NO_CONGESTION_CONTROL))
+        own = CONGESTION_CONTROLS if self.why_no_own_controls() is None else ()
+        return tuple(sorted({*_LOADED_CONTROLS.read_text().split(), *loadable, *own} - _NO_CONGESTION_CONTROL))
 
     def __str__(self) -> str:
         return self.name

@@ -21,7 +21,7 @@ _FILES_PER_HOST = 8
 
 def files_needed(fabric: Fabric) -> int:
     """Return how many files the process that has most of them open has, about, in a run on a fabric."""
-    ports = sum(len(fabric.ports_of[switch]) for switch in fabric.switches)
+    ports = sum(len(fabric.ports_of[switch]) for switch in fabric.switches) + len(fabric.inner_links)
     of_switches = _FILES_PER_PORT * ports + _FILES_PER_SWITCH * len(fabric.switches)
     return _OWN_FILES + max(of_switches, _FILES_PER_HOST * len(fabric.hosts))
 

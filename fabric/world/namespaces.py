@@ -8,6 +8,7 @@ kernel removes everything, nothing is to be cleaned, and runs side by side canno
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import sys
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fabric.errors import EmulationError, UsageError
-from fabric.world import cache, modules
+from fabric.world import cache, libbpf, modules
 from fabric.world.devices import make_own_devices
 from fabric.world.engine import Engine, Front, Guest, LatenessLimits, Timing, own_environment
 from fabric.world.mounts import NODEV, NOSUID, RECURSIVE, bind, mount
@@ -43,6 +44,7 @@ class NamespaceEngine(Engine):
     has_own_kernel = False
     has_terminal = True
     acts_for_user = False
+    takes_machine = True
 
     def duration_s(self, against_noise_s: float, frames: float, frame_time_s: float) -> float:
         """Return ``against_noise_s``."""
@@ -95,6 +97,10 @@ class NamespaceEngine(Engine):
         """Return why this machine's kernel cannot take the modules; None: it can."""
         return modules.why_not_on_host()
 
+    def why_no_bpf_controls(self) -> str | None:
+        """Return why this machine's kernel cannot have them; None: it can."""
+        return libbpf.why_not()
+
     def module(self, name: str) -> Path:
         """Return a module for this machine's kernel, built now unless it has been. Raises EmulationError."""
         modules.build(modules.host_kernel(), modules.host_make_command)
@@ -108,6 +114,14 @@ class NamespaceEngine(Engine):
         if guest.memory_bytes is not None:
             raise UsageError("--memory is for --engine virtual; a run in real time uses this machine's memory: omit it")
         return guest
+
+    def kernel(self) -> str:
+        """Return this machine's kernel."""
+        return platform.release()
+
+    def memory_taken_bytes(self, guest: Guest) -> int:
+        """Return 0: a run has the machine to itself, and nobody needs to divide its memory."""
+        return 0
 
 
 def _keep_control_groups() -> None:

@@ -27,17 +27,23 @@ NLMSG_NOOP, NLMSG_ERROR, NLMSG_DONE = 1, 2, 3
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWNEIGH, RTM_NEWRULE = 16, 18, 20, 24, 28, 32
+RTM_DELRULE = 33
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER, RTM_DELTFILTER = 36, 37, 38, 40, 44, 45
 TC_H_ROOT = 0xFFFFFFFF
-ETH_P_IP = 0x0800
+ETH_P_ALL, ETH_P_IP = 0x0003, 0x0800
 DELAY_HANDLE = 2 << 16
 _INSTANT_RATE = 1 << 62  # Bytes per second, by which no frame takes a ns.
 _DELAYED_PACKETS = 1_000_000  # netem's own limit, far above what is under way on a link.
 IFF_UP = 1
 
 MAIN_ROUTES = 254
+_LOCAL_ROUTES = 255
+_INVERTED = 2  # linux/fib_rules.h: FIB_RULE_INVERT
+_IFF_NOARP = 0x80
+_SCOPE_UNIVERSE, _SCOPE_LINK, _ONLINK = 0, 253, 4  # linux/rtnetlink.h; RTNH_F_ONLINK
 _TO_TABLE = 1  # linux/fib_rules.h: FR_ACT_TO_TBL
-_SOURCE_RULES = 1000
+SOURCE_RULES = 1000
+"""The priority of the rules that go by source, plus the number of the table."""
 """Preferences of rules for source addresses: before the main table's, 32766."""
 
 HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
@@ -119,6 +125,12 @@ def link_state(index: int, interface: str, up: bool) -> Request:
     return Request(RTM_NEWLINK, 0, body, f"setting {interface} {'up' if up else 'down'}")
 
 
+def without_arp(index: int, interface: str) -> Request:
+    """Let an interface resolve no addresses: all that it sends goes to its own MAC address."""
+    body = _IFINFO.pack(0, 0, index, _IFF_NOARP, _IFF_NOARP)
+    return Request(RTM_NEWLINK, 0, body, f"switching off ARP at {interface}")
+
+
 def address(index: int, interface: str, ip: str, prefix_bits: int) -> Request:
     """Give an interface an IPv4 address."""
     packed = socket.inet_aton(ip)
@@ -126,10 +138,22 @@ def address(index: int, interface: str, ip: str, prefix_bits: int) -> Request:
     return Request(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, body, f"giving {interface} the address {ip}/{prefix_bits}")
 
 
-def route(index: int, interface: str, network: str, prefix_bits: int, source: str, table: int = MAIN_ROUTES) -> Request:
-    """Route a network straight out of an interface, from ``source``."""
-    header = struct.pack("=BBBBBBBBI", socket.AF_INET, prefix_bits, 0, 0, table, 4, 253, 1, 0)
+def route(
+    index: int,
+    interface: str,
+    network: str,
+    prefix_bits: int,
+    source: str,
+    table: int = MAIN_ROUTES,
+    gateway: str | None = None,
+) -> Request:
+    """Route a network out of an interface, from ``source``: straight, or by a gateway, which is there without a route
+    of its own."""
+    scope, flags = (_SCOPE_LINK, 0) if gateway is None else (_SCOPE_UNIVERSE, _ONLINK)
+    header = struct.pack("=BBBBBBBBI", socket.AF_INET, prefix_bits, 0, 0, table, 4, scope, 1, flags)
     attributes = attribute(1, socket.inet_aton(network)) + _u32(4, index) + attribute(7, socket.inet_aton(source))
+    if gateway is not None:
+        attributes += attribute(5, socket.inet_aton(gateway))
     what = f"routing {network}/{prefix_bits} over {interface}"
     return Request(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, header + attributes, what)
 
@@ -137,8 +161,29 @@ def route(index: int, interface: str, network: str, prefix_bits: int, source: st
 def rule_from(source: str, table: int) -> Request:
     """Route what an address sends by a table of its own."""
     header = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 32, 0, table, 0, 0, _TO_TABLE, 0)
-    body = header + attribute(2, socket.inet_aton(source)) + _u32(6, _SOURCE_RULES + table)
+    body = header + attribute(2, socket.inet_aton(source)) + _u32(6, SOURCE_RULES + table)
     return Request(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, body, f"routing what {source} sends by table {table}")
+
+
+def rule_for_arrivals() -> Request:
+    """Look up in the table of local addresses what came in by an interface, before all else."""
+    header = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, _LOCAL_ROUTES, 0, 0, _TO_TABLE, _INVERTED)
+    body = header + _text(3, "lo") + _u32(6, 1)
+    return Request(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, body, "looking up local addresses for what arrives")
+
+
+def rule_to_local(network: str, prefix_bits: int, priority: int) -> Request:
+    """Look up in the table of local addresses what goes to a network."""
+    header = struct.pack("=BBBBBBBBI", socket.AF_INET, prefix_bits, 0, 0, _LOCAL_ROUTES, 0, 0, _TO_TABLE, 0)
+    body = header + attribute(1, socket.inet_aton(network)) + _u32(6, priority)
+    what = f"looking up local addresses for {network}/{prefix_bits}"
+    return Request(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, body, what)
+
+
+def delete_rule_for_local() -> Request:
+    """Take away the rule that delivers whatever goes to an address of this namespace without sending it."""
+    header = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, _LOCAL_ROUTES, 0, 0, _TO_TABLE, 0)
+    return Request(RTM_DELRULE, 0, header + _u32(6, 0), "taking away the rule for local addresses")
 
 
 def neighbour(index: int, ip: str, mac: str) -> Request:

@@ -1,4 +1,4 @@
-"""Builds the small C libraries that are preloaded into ovs-vswitchd, once, into the user's cache."""
+"""Builds the small C libraries that are preloaded into programs that know nothing of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from fabric.errors import EmulationError
@@ -16,19 +17,31 @@ _BUILD_TIMEOUT_S = 60
 
 
 def switch_library() -> Path:
-    """Return the library of both C files, built if it is not yet. Raises EmulationError without a compiler."""
+    """Return the library of ovs-vswitchd's two C files, built into the user's cache if it is not yet.
+
+    Raises EmulationError without a compiler.
+    """
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:16]
     library = cache.own() / f"switch-{digest}.so"
-    if library.exists():
-        return library
+    if not library.exists():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        build_library(library, _SOURCES, "userspace switching")
+    return library
+
+
+def build_library(library: Path, sources: Sequence[Path], what: str) -> None:
+    """Compile C files into a library, which is there only whole. ``what`` needs it, as an error says.
+
+    Raises EmulationError without a compiler, and with its words if the files do not compile.
+    """
     compiler = shutil.which("cc")
     if compiler is None:
-        raise EmulationError("userspace switching needs a C library of ours built: apt-get install gcc libc6-dev")
-    library.parent.mkdir(parents=True, exist_ok=True)
+        raise EmulationError(f"{what} needs a C library of ours built: apt-get install gcc libc6-dev")
     partial = library.with_suffix(f".{os.getpid()}.{os.urandom(4).hex()}")
-    command = [compiler, "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(partial), *map(str, _SOURCES)]
+    flags = ["-O2", "-Wall", "-Werror", "-shared", "-fPIC"]
+    command = [compiler, *flags, "-o", str(partial), *map(str, sources), "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False)
     if done.returncode != 0:
-        raise EmulationError(f"{_SOURCES[0].parent}: ovs-vswitchd's library does not compile: {done.stderr.strip()}")
+        files = ", ".join(map(str, sources))
+        raise EmulationError(f"{what} needs a C library of ours; it does not compile: {files}: {done.stderr.strip()}")
     partial.replace(library)
-    return library

@@ -14,6 +14,7 @@ import site
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -49,7 +50,15 @@ from fabric.world.virtual.kernel import KernelPaths
 _USERS_ENVIRONMENT = "environment"
 _FIGURES_DEPEND_ON = "figures_depend_on"
 _GIVEN = "given"
-_FIXED_ENVIRONMENT = {"HOME": "/tmp", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "dumb"}
+_FIXED_ENVIRONMENT = {
+    "HOME": "/tmp",
+    "LANG": "C.UTF-8",
+    "LC_ALL": "C.UTF-8",
+    "SHELL": "/bin/sh",
+    "TERM": "dumb",
+    # Mininet imports distutils: Python 3.11's own loads in no time, setuptools' in most of a second in a guest.
+    **({"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3, 12) else {}),
+}
 _TCP_MEMORY_PARTS = (4, 3, 2)
 """What part of a guest's memory all TCP together may use freely, sparingly and at most. A kernel's own choice, up to a
 tenth, is for one host: with dozens in one guest windows shrink and packets are dropped once they have arrived."""
@@ -58,6 +67,9 @@ _PR_GET_TIMERSLACK = 30
 _TIMER_ABSTIME = 1
 _BUILT_IN = "reno"
 """Every kernel has this congestion control, without an option."""
+
+_AROUND_GUEST_BYTES = GIB // 2
+"""Of the kernel's own process, the launcher and what draws."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -78,6 +90,7 @@ class VirtualEngine(Engine):
     has_own_kernel = True
     has_terminal = False
     acts_for_user = True
+    takes_machine = False
 
     def duration_s(self, against_noise_s: float, frames: float, frame_time_s: float) -> float:
         """Return how long the frames take."""
@@ -155,30 +168,46 @@ class VirtualEngine(Engine):
             return "the guest kernel's modules are not built; build them with: fabric virtual build"
         return None
 
+    def why_no_bpf_controls(self) -> str | None:
+        """Return that a guest does not compile BPF programs, which these must be."""
+        return "the guest's kernel does not compile BPF programs"
+
     def module(self, name: str) -> Path:
         """Return a module of the guest's kernel. Raises EmulationError."""
         return kernel.running().module(name)
 
     def guest_for(self, guest: Guest, needed_bytes: int, subject: str) -> Guest:
-        """Return ``guest`` as it is. Raises UsageError if it has less memory than is needed.
+        """Return ``guest`` with memory enough, in whole GiB if it is more than the default.
 
-        It is the user who says how much: what of it is used is taken from the host, and figures may depend on it.
+        Memory is taken from the host as it is used, so a large guest is no promise; figures may depend on its size,
+        which is among what a run says that it is repeatable with. Raises UsageError if the user gave it less.
         """
-        given_bytes = guest.memory_bytes or DEFAULT_MEMORY_BYTES
-        if given_bytes < needed_bytes:
+        enough = -(-needed_bytes // GIB)
+        if guest.memory_bytes is None:
+            return replace(guest, memory_bytes=enough * GIB) if needed_bytes > DEFAULT_MEMORY_BYTES else guest
+        if guest.memory_bytes < needed_bytes:
             raise UsageError(
                 f"{subject} needs some {needed_bytes / GIB:.1f} GiB of memory in the virtual engine, and would have "
-                f"{given_bytes / GIB:.1f} GiB; give it more: --memory {-(-needed_bytes // GIB)}GiB"
+                f"{guest.memory_bytes / GIB:.1f} GiB; omit --memory, or give it more: --memory {enough}GiB"
             )
         return guest
 
+    def kernel(self) -> str:
+        """Return the guest kernel's name, which says what source and changes it is of. Raises EmulationError."""
+        return kernel.require().directory.name
+
+    def memory_taken_bytes(self, guest: Guest) -> int:
+        """Return the guest's memory, and what the processes around it need."""
+        return (guest.memory_bytes or DEFAULT_MEMORY_BYTES) + _AROUND_GUEST_BYTES
+
     def congestion_controls(self) -> tuple[str, ...]:
-        """Return those of the guest's kernel: outside of it, by its configuration."""
+        """Return those of the guest's kernel, and of our modules for it: outside of it, by its configuration."""
         if in_guest():
             return super().congestion_controls()
         text = (GUEST_SOURCES / "kernel.config").read_text()
         named = re.findall(r"^CONFIG_TCP_CONG_(\w+)=y$", text, re.MULTILINE)
-        return tuple(sorted({_BUILT_IN, *(name.lower() for name in named if name != "ADVANCED")}))
+        built_in = {name.lower() for name in named if name != "ADVANCED"}
+        return tuple(sorted({_BUILT_IN, *built_in, *modules.CONGESTION_CONTROLS}))
 
 
 def _own_environment() -> dict[str, str]:
