@@ -30,6 +30,9 @@ COMMANDS = {
     "check": Command("report every fault of a topology or an experiment's config", "topologies", "add_check_options"),
     "list": Command("list the experiments, one per line", "topologies", "add_list_options"),
     "run": Command("run an experiment and write its directory (root)", "run"),
+    "sweep": Command("run a grid of settings times seeds, of which only what is missing is run", "sweep"),
+    "replay": Command("play a workload file of another project on a fabric: htsim's connection matrices", "replay"),
+    "reproduce": Command("published setups: what was published, what theory says, and ours", "reproduce"),
     "path": Command("show the path between two hosts: by the plan, or of a real packet", "path"),
     "shell": Command("bring the fabric up with Mininet's prompt (root)", "shell"),
     "exec": Command("run an unmodified program on hosts of the fabric (root)", "exec_program"),
@@ -41,6 +44,8 @@ COMMANDS = {
     "virtual": Command("build or list kernels of the virtual engine", "guest_kernels"),
     "plot": Command("draw the figures of a result", "results", "add_plot_options"),
     "report": Command("write a result as one self-contained page", "results", "add_report_options"),
+    "view": Command("write or serve an interactive page to look into results", "view"),
+    "timeline": Command("write a result as a trace for Perfetto and chrome://tracing", "timeline"),
     "compare": Command("compare results", "results", "add_compare_options"),
 }
 """By name, in the order of ``fabric --help``. Modules are those of :mod:`experiments.commands`."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
 from experiments.run.definition import HOME, Experiment
+from experiments.run.handover import calling_user
 from fabric.config import checked, read_yaml, unknown_key, with_overrides
 from fabric.errors import ConfigError, ResultError
 from fabric.tables import TABLES
@@ -73,8 +74,9 @@ def experiment_of(manifest: Mapping[str, Any]) -> Experiment:
 
 def _require_trusted(folder: Path) -> None:
     """Raise ResultError for a folder of another account: to read a result, whoever made it, must not run its code."""
-    trusted = {0, os.geteuid(), int(os.environ.get("SUDO_UID", "0"))}
-    for path in (folder, *sorted(folder.glob("*.py"))):
+    caller = calling_user()
+    trusted = {0, os.geteuid(), *(caller[:1] if caller else ())}
+    for path in (folder, *sorted(folder.rglob("*.py"))):
         if (owner := path.stat().st_uid) not in trusted:
             why = f"{path} belongs to uid {owner}, and its code would be run"
             raise ResultError(
@@ -125,6 +127,7 @@ def _checked_with_topology(kind: type[RunConfig], raw: dict[str, Any], source: s
     except ConfigError as error:
         faults += [f"topology: {fault}" for fault in error.faults]
     else:
+        config = None if config is None else config.settled(fabric)
         faults += config.faults(fabric) if config is not None else []
     if faults or config is None:
         raise ConfigError(source, faults)

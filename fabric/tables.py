@@ -71,6 +71,7 @@ TABLES: dict[str, Table] = {
             "sent_packets": Column("int64", "packets", "packets sent, cumulative"),
             "drops_packets": Column("int64", "packets", "packets dropped by the queue, cumulative"),
             "backlog_bytes": Column("int64", "bytes", "bytes in the queue"),
+            "marked_packets": Column("int64", "packets", "packets that the queue has marked (ECN), cumulative"),
         },
     ),
     "stalls": Table(
@@ -224,6 +225,16 @@ TABLES: dict[str, Table] = {
             "ended_s": Column("float64", "s", "time at which the last rank had its result"),
         },
     ),
+    "rank_steps": Table(
+        "One row per step of a collective and rank.",
+        {
+            **common("phase", "job", "service_level"),
+            "step": Column("int64", NO_UNIT, "number of the step"),
+            "host": Column("category", NO_UNIT, "host of the rank"),
+            "started_s": Column("float64", "s", "time at which the rank started the step"),
+            "ended_s": Column("float64", "s", "time at which the rank had its result"),
+        },
+    ),
     "operations": Table(
         "One row per storage operation, read by request, or background flow.",
         {
@@ -297,7 +308,7 @@ TABLES: dict[str, Table] = {
         },
     ),
     "controller": Table(
-        "One row per action of the controller while links failed.",
+        "One row per action of the controller while links failed, and per move of adaptive routing.",
         {
             **common("phase"),
             "at_s": Column("float64", "s", "time of the action"),

@@ -62,6 +62,7 @@ class Records:
     """Rows for the tables of :data:`fabric.tables.TABLES`, as dicts by column; times are ``time.monotonic()``."""
 
     steps: list[dict[str, Any]] = field(default_factory=list)
+    rank_steps: list[dict[str, Any]] = field(default_factory=list)
     operations: list[dict[str, Any]] = field(default_factory=list)
     flows: list[dict[str, Any]] = field(default_factory=list)
     blackouts: list[dict[str, Any]] = field(default_factory=list)
@@ -70,7 +71,7 @@ class Records:
 
     def of_job(self, name: str) -> Records:
         """Return these rows with the name of the job that they are of, where tables have a column for it."""
-        for rows in (self.steps, self.operations, self.flows, self.restarts):
+        for rows in (self.steps, self.rank_steps, self.operations, self.flows, self.restarts):
             for row in rows:
                 row["job"] = name
         return self

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-
-from experiments.run.console import OUT
+from experiments.run.console import OUT, print_tables
 from experiments.run.definition import Experiment
 from fabric.measure.fidelity import EXIT_CODE_INVALID, Status
 from fabric.report.margins import closest_checks, cpu_used
@@ -19,11 +17,7 @@ def print_answer(result: Result, experiment: Experiment) -> int:
     """Print the tables, the verdict and where the rest is; return the exit code."""
     status = Status(result.verdict["status"])
     OUT.print(f"[bold]{experiment.name}[/]: {experiment.question}", soft_wrap=True)
-    for described in result.summary["tables"]:
-        table = Table(*described["columns"], title=described["title"], caption=described.get("note"))
-        for row in described["rows"]:
-            table.add_row(*(str(cell) for cell in row))
-        OUT.print(table)
+    print_tables(result.summary["tables"])
     OUT.print(f"verdict: [{_STATUS_STYLES[status]}]{status.value}[/]")
     for reason in result.verdict["reasons"]:
         OUT.print(f"  {reason}", soft_wrap=True, highlight=False)
@@ -33,15 +27,13 @@ def print_answer(result: Result, experiment: Experiment) -> int:
     folder = result.directory / "figures"
     figures = folder if any(folder.iterdir()) else f"none yet; to draw them: fabric report {result.directory}"
     OUT.print(f"figures: {figures}", soft_wrap=True, highlight=False)
+    OUT.print(f"to look inside: fabric view {result.directory}", soft_wrap=True, highlight=False)
     OUT.print(f"result: {result.directory}", soft_wrap=True, highlight=False)
     return EXIT_CODE_INVALID if status is Status.INVALID else 0
 
 
 def _print_margins(result: Result) -> None:
     """Print how near the verdict's checks came to their limits, and what the run used of the CPU."""
-    for described in (closest_checks(result.verdict, _CLOSEST), cpu_used(result.manifest)):
-        if described is not None:
-            table = Table(*described.columns, title=described.title)
-            for row in described.rows:
-                table.add_row(*row)
-            OUT.print(table)
+    tables = (closest_checks(result.verdict, _CLOSEST), cpu_used(result.manifest))
+    # Their notes are for the report, where a reader has the time.
+    print_tables(vars(table) | {"note": None} for table in tables if table is not None)

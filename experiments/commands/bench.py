@@ -7,28 +7,37 @@ in one run.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.table import Table
 
+from experiments.commands.inside_limits import bench_inside
 from experiments.commands.packet_hops import bench_hops, bench_queueings, bring_up_by_config, wall_s
+from experiments.commands.repeats import check_repeats
 from experiments.commands.worlds import add_engine_option, enter_world
 from experiments.isolation.run import IsolationConfig
 from experiments.registry import resolve
-from experiments.run.console import OUT, tell
+from experiments.run.console import OUT, print_tables, tell
 from experiments.run.jobs import hfreduce_flows, hfreduce_ranks
 from experiments.run.live import LiveFabric
 from experiments.run.placement import link_loads
 from experiments.run.preload import PRELOAD
 from experiments.run.session import Session
+from experiments.sweeps.local import available_bytes
+from experiments.sweeps.merging import merged_tables
 from fabric.emulation.build import build_with_stock_mininet
+from fabric.errors import UsageError
 from fabric.measure.calibration import LinkCalibration, calibrate
 from fabric.measure.census import lane_counters
+from fabric.measure.cores import world_time
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing
 from fabric.world.agents import AgentPool
@@ -39,18 +48,20 @@ from traffic.collectives.hfreduce import HFReduceJob
 
 _FLOW_S = 8
 _STEPS = 7
+_STOCK_LINKS = 400
+"""Stock Mininet takes a minute for so many."""
 
 
-def bench_setup(topology: str | None) -> None:
-    """Print how long it takes to build a fabric: with rules, and by stock Mininet without.
+def bench_setup(topology: str | None) -> Table:
+    """Return how long it takes to build a fabric: with rules, and by stock Mininet without.
 
-    By default 200 hosts, 30 switches and 300 links. Stock Mininet only in real time: in virtual time its many processes
-    cost nothing, and minutes of ours.
+    By default 200 hosts, 30 switches and 300 links. Stock Mininet only in real time (in virtual time its many processes
+    cost nothing, and minutes of ours), and only for up to ``_STOCK_LINKS``.
     """
     fabric = load_fabric(topology or "two_hundred_hosts")
-    started_s = wall_s()
+    started_s, had_bytes, cpu = wall_s(), available_bytes(), world_time()
     with bring_up_by_config(fabric, QueueConfig(), Queueing.LANES) as live:
-        took_s = wall_s() - started_s
+        took_s, took_bytes, cpu = wall_s() - started_s, had_bytes - available_bytes(), world_time() - cpu
         rules, lanes = live.plan.rule_count, len(live.emulation.lane_plan.lanes)
         size = f"{len(fabric.hosts)} hosts, {len(fabric.switches)} switches, {len(fabric.links)} links"
         table = Table("", "seconds", title=size)
@@ -58,16 +69,20 @@ def bench_setup(topology: str | None) -> None:
         table.add_row(built, f"{live.built_s:.2f}")
         table.add_row(f"this project: until {rules} rules are installed and confirmed", f"{live.ready_s:.2f}")
         table.add_row("this project: until it is warm, wall time of the host", f"{took_s:.0f}")
+        table.add_row("this project: MB of memory, beside what else runs here", f"{took_bytes / 1e6:.0f}")
         if not current_engine().is_exact:
+            used = f"{cpu.user_s + cpu.kernel_s:.1f}"
+            table.add_row("this project: seconds of the CPU, of all processes, until it is warm", used)
+        if not current_engine().is_exact and len(fabric.links) <= _STOCK_LINKS:
             tell("building the same with stock Mininet, in the same namespaces; this takes about a minute")
             stock_s = build_with_stock_mininet(fabric)
             table.add_row("stock Mininet: links and bridges; no queues, no rules", f"{stock_s:.2f}")
             table.add_row("ratio", f"{stock_s / live.ready_s:.1f}")
-    OUT.print(table)
+    return table
 
 
-def bench_links() -> None:
-    """Print how exactly links carry their rate and lanes get their shares."""
+def bench_links() -> Table:
+    """Return how exactly links carry their rate and lanes get their shares."""
     fabric = load_fabric("fire_flyer_2_small")
     with bring_up_by_config(fabric, QueueConfig(), Queueing.LANES) as live:
         carried = [_tcp_flow(live, fabric.computes[0], fabric.computes[1]) for _ in range(3)]
@@ -81,7 +96,7 @@ def bench_links() -> None:
     table.add_row("a lane alone, of the link; worst kind of link", "97 % or more", f"{alone:.2%}")
     share = _worst(found, lambda one: one.worst_share_error, max)
     table.add_row("all lanes full: furthest from its share, of the link; worst kind", "5 % or less", f"{share:.2%}")
-    OUT.print(table)
+    return table
 
 
 def _worst(
@@ -119,8 +134,8 @@ def _iperf(live: LiveFabric, source: NodeId, destination: NodeId, duration_s: fl
     server.wait(10)
 
 
-def bench_hfreduce() -> None:
-    """Print HFReduce alone on the small fabric against its ideal, by the order of ranks."""
+def bench_hfreduce() -> Table:
+    """Return HFReduce alone on the small fabric against its ideal, by the order of ranks."""
     columns = ("ranks in order of", f"algbw, median of {_STEPS} steps", "of NIC / 2", "busiest link by plan")
     table = Table(*columns, title="HFReduce alone")
     config = resolve("isolation", [])[1]
@@ -133,7 +148,7 @@ def bench_hfreduce() -> None:
             algbw, busiest = _hfreduce(session, order)
             table.add_row(order, f"{algbw / 1e6:.3f} MB/s", f"{algbw / ideal:.1%}", f"{busiest:.1f} x the data")
         pool.stop()
-    OUT.print(table)
+    return table
 
 
 def _quiet(title: str, done: float) -> None:
@@ -155,7 +170,8 @@ def _hfreduce(session: Session, order: str) -> tuple[float, float]:
     return config.hfreduce.size / statistics.median(times), max(loads.values())
 
 
-BENCHES: dict[str, Callable[[], None]] = {
+ON_A_TOPOLOGY: dict[str, Callable[[str | None], Table]] = {"setup": bench_setup, "inside": bench_inside}
+BENCHES: dict[str, Callable[[], Table]] = {
     "links": bench_links,
     "hfreduce": bench_hfreduce,
     "hops": bench_hops,
@@ -165,29 +181,72 @@ BENCHES: dict[str, Callable[[], None]] = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric bench``."""
-    parser.add_argument("name", choices=["setup", *BENCHES, "plans", "collisions"])
-    topology = "for setup (default: two_hundred_hosts) and plans (default: fire_flyer_2)"
-    parser.add_argument("--topology", metavar="FILE", help=topology)
+    parser.add_argument("name", choices=[*ON_A_TOPOLOGY, *BENCHES, "plans", "collisions"])
+    defaults = "setup (two_hundred_hosts), inside (a part of fire_flyer_2_nodes), plans (fire_flyer_2), collisions"
+    parser.add_argument("--topology", metavar="FILE", help=f"for {defaults} (fat_tree_k8); in brackets: the default")
     add_engine_option(parser)
+    parser.add_argument("--repeat", type=int, metavar="N", help="run it N times: medians and 95 %% intervals")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of a guest, and of what is drawn at random")
+    parser.add_argument("--json", action="store_true", help="print the table as JSON")
     parser.set_defaults(command=run_bench)
 
 
 def run_bench(options: argparse.Namespace, arguments: list[str]) -> int:
-    """Run a benchmark, in namespaces or a guest of its own unless it only computes."""
+    """Run a benchmark, or the same several times, and print its table."""
+    if options.repeat is not None:
+        return _repeat(options)
+    table = _measured(options, arguments)
+    if options.json:
+        print(json.dumps(_described(table)))
+    else:
+        OUT.print(table)
+    return 0
+
+
+def _measured(options: argparse.Namespace, arguments: list[str]) -> Table:
+    """Return what a benchmark finds, in namespaces or a guest of its own unless it only computes."""
+    if options.topology is not None and options.name in BENCHES:
+        raise UsageError(f"bench {options.name}: has a topology of its own; omit --topology {options.topology}")
     fabric = None if options.topology is None else load_fabric(options.topology)
     if options.name == "collisions":
         from experiments.commands.collisions import bench_collisions
 
-        bench_collisions(fabric or load_fabric("fat_tree_k8"))
-        return 0
+        return bench_collisions(fabric or load_fabric("fat_tree_k8"), options.seed)
     if options.name == "plans":
         from experiments.commands.plan_cost import bench_plans  # It loads Ryu, which no other benchmark needs.
 
-        bench_plans(options.topology)
-        return 0
+        return bench_plans(options.topology)
     enter_world(arguments, options, fabric)
-    if options.name == "setup":
-        bench_setup(options.topology)
-    else:
-        BENCHES[options.name]()
+    if options.name in ON_A_TOPOLOGY:
+        return ON_A_TOPOLOGY[options.name](options.topology)
+    return BENCHES[options.name]()
+
+
+def _described(table: Table) -> dict[str, Any]:
+    """Return a table as summaries of runs have theirs."""
+    columns = [list(column.cells) for column in table.columns]
+    rows = [list(map(str, cells)) for cells in zip(*columns, strict=True)]
+    return {"title": str(table.title), "columns": [str(column.header) for column in table.columns], "rows": rows}
+
+
+def _repeat(options: argparse.Namespace) -> int:
+    """Run a benchmark several times, one after the other, with a seed more each time; print medians and intervals.
+
+    Returns the exit code of one that failed. Raises UsageError.
+    """
+    check_repeats(options.repeat)
+    found = []
+    for number in range(options.repeat):
+        tell(f"{number + 1} of {options.repeat}")
+        words = [options.name, "--engine", options.engine, "--seed", str(options.seed + number), "--json"]
+        words += ["--topology", options.topology] if options.topology else []
+        words += ["--memory", f"{options.memory}B"] if options.memory else []
+        command = [sys.executable, "-m", "experiments.cli", "bench", *words]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            return done.returncode
+        found.append({"tables": [json.loads(done.stdout)]})
+    (merged,) = merged_tables(found)
+    title = f"{merged['title']}; medians of {options.repeat} runs, and their 95 % bootstrap intervals"
+    print_tables([{**merged, "title": title}])
     return 0

@@ -7,21 +7,20 @@ from rich.table import Table
 from controllers.planning.collisions import collisions
 from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
-from experiments.run.console import OUT
 from fabric.model.network import Fabric
 
 _FLOWS = 20_000
 
 
-def bench_collisions(fabric: Fabric) -> None:
-    """Print the share of uplinks with each number of flows, under static routes and hashes."""
+def bench_collisions(fabric: Fabric, seed: int) -> Table:
+    """Return the share of uplinks with each number of flows, under static routes and hashes."""
     permutations = max(1, _FLOWS // len(fabric.computes))
     table = Table(
         "flows on an uplink", "static", "hypergeometric", "ecmp", "binomial",
         title=f"{fabric.name}: {permutations} random permutations, share of leaves' uplinks",
     )  # fmt: skip
     found = [
-        collisions(fabric, plan_routes(fabric, Routing(policy=policy)), policy, permutations)
+        collisions(fabric, plan_routes(fabric, Routing(policy=policy)), policy, permutations, seed)
         for policy in (Policy.STATIC, Policy.ECMP)
     ]
     most = max(count for one in found for count in (*one.counted, *one.theory))
@@ -31,4 +30,4 @@ def bench_collisions(fabric: Fabric) -> None:
     table.add_section()
     static, ecmp = (str(one.busiest_down) for one in found)
     table.add_row("most on a link down", static, "", ecmp, "")
-    OUT.print(table)
+    return table

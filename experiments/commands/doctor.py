@@ -16,7 +16,7 @@ from rich.table import Table
 from experiments.run.console import OUT, escaped
 from fabric.emulation.openvswitch import DAEMONS, SCHEMA
 from fabric.errors import UsageError
-from fabric.queueing import lossless
+from fabric.queueing import lossless, red
 from fabric.world import cache, modules
 from fabric.world.datapath import Datapath, find_datapath
 from fabric.world.engines import NAMESPACE, VIRTUAL
@@ -127,6 +127,24 @@ def _congestion_control() -> Iterator[Finding]:
     yield Finding("TCP congestion control", good, True, ", ".join(available), "" if good else "modprobe tcp_cubic")
 
 
+def _own_congestion_controls() -> Iterator[Finding]:
+    own = ", ".join(modules.CONGESTION_CONTROLS)
+    for engine, remedy in ((NAMESPACE, "--engine virtual"), (VIRTUAL, "fabric virtual build")):
+        try:
+            reason = engine.why_no_own_controls()
+        except UsageError as error:
+            reason = str(error)
+        subject = f"congestion controls {own}, {engine} engine"
+        yield Finding(subject, reason is None, False, reason or "can run", remedy if reason else "")
+
+
+def _marking() -> Iterator[Finding]:
+    for engine in (NAMESPACE, VIRTUAL):
+        reason = red.why_not(engine)
+        subject = f"queues that mark (ECN), not lossless, {engine} engine"
+        yield Finding(subject, reason is None, False, reason or "can run", "--engine virtual" if reason else "")
+
+
 def _resources() -> Iterator[Finding]:
     cores = os.cpu_count() or 1
     yield Finding("cores", cores >= 2, False, f"{cores}", "" if cores >= 2 else "results need 2 cores or lower rates")
@@ -144,6 +162,8 @@ _LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _datapath,
     _lossless,
     _congestion_control,
+    _own_congestion_controls,
+    _marking,
     _resources,
 )
 

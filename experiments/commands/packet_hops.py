@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from controllers.planning.paths import planned_path
-from experiments.run.console import OUT, tell
+from experiments.run.console import tell
 from experiments.run.live import LiveFabric, bring_up
 from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
@@ -87,8 +87,8 @@ def _wait_until_wall(moment_s: float) -> float:
     return now
 
 
-def bench_hops() -> None:
-    """Print how many packets switches forward per second of wall time, while a TCP flow crosses three of them."""
+def bench_hops() -> Table:
+    """Return how many packets switches forward per second of wall time, while a TCP flow crosses three of them."""
     rates = [f"{name}={_FAST}" for name in ("nic_rate", "uplink_rate", "inter_zone.rate")]
     fabric = load_fabric("fire_flyer_2_small", rates)
     with bring_up_by_config(fabric, QueueConfig(), Queueing.LANES) as live:
@@ -101,7 +101,7 @@ def bench_hops() -> None:
     goodput = found.goodput_bps(fabric) / 1e9
     table.add_row("Gbit/s of goodput, in the fabric's time", f"{goodput:.3f}")
     table.add_row("Gbit/s of goodput, in wall time", f"{goodput * found.fabric_s / found.wall_s:.3f}")
-    OUT.print(table)
+    return table
 
 
 QUEUES: Mapping[str, tuple[Queueing, FlowControl]] = {
@@ -112,8 +112,8 @@ QUEUES: Mapping[str, tuple[Queueing, FlowControl]] = {
 """The kinds of queue that are compared, by name; without losses or with, each port has one lane."""
 
 
-def bench_queueings() -> None:
-    """Print what each kind of queue costs: packets forwarded per second of wall time, of the same flow in one run."""
+def bench_queueings() -> Table:
+    """Return what each kind of queue costs: packets forwarded per second of wall time, of the same flow in one run."""
     lossless.require(current_engine(), Queueing.LOSSLESS)
     fabric = load_fabric("head_of_line", [f"nic_rate={_FAST}", f"uplink_rate={_FAST}", f"link_delay={_DELAY}"])
     found = measure_queueings(fabric, _ROUNDS, _ROUND_WALL_S)
@@ -127,7 +127,7 @@ def bench_queueings() -> None:
         goodput = statistics.median(one.goodput_bps(fabric) for one in rounds) / 1e9
         span = f"{min(each):,.0f} - {max(each):,.0f}"
         table.add_row(name, f"{hops[name]:,.0f}", span, f"{hops[name] / hops[base]:.2f}", f"{goodput:.3f}")
-    OUT.print(table)
+    return table
 
 
 def measure_queueings(fabric: Fabric, rounds: int, round_wall_s: float) -> dict[str, list[Passed]]:

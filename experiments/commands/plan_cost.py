@@ -18,7 +18,6 @@ from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Planner
 from controllers.planning.updates import Installed, Round, rounds_to
 from controllers.routing import Policy, Repair, Routing
-from experiments.run.console import OUT
 from fabric.errors import TopologyError
 from fabric.model.network import Fabric, Tier
 from topologies.load import load_fabric
@@ -26,8 +25,8 @@ from topologies.load import load_fabric
 Result = TypeVar("Result")
 
 
-def bench_plans(topology: str | None) -> None:
-    """Print the CPU seconds of plans of a fabric, by default the full Fire-Flyer 2, with a link of a spine cut."""
+def bench_plans(topology: str | None) -> Table:
+    """Return the CPU seconds of plans of a fabric, by default the full Fire-Flyer 2, with a link of a spine cut."""
     fabric = load_fabric(topology or "fire_flyer_2")
     columns = ("policy", "repair", "rules", "groups", "first plan", "after a cut", "what differs", "encoded")
     size = f"{len(fabric.hosts)} hosts, {len(fabric.switches)} switches"
@@ -39,7 +38,7 @@ def bench_plans(topology: str | None) -> None:
             table.add_row(policy.value, repair.value, *_row(fresh, routing))
         except TopologyError:
             table.add_row(policy.value, repair.value, "not on this fabric")
-    OUT.print(table)
+    return table
 
 
 def _row(fabric: Fabric, routing: Routing) -> list[str]:

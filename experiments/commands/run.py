@@ -5,19 +5,30 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from experiments.commands.answer import print_answer
 from experiments.commands.progress import Display
+from experiments.commands.repeats import repeat
 from experiments.commands.worlds import add_capture_option, add_engine_option, add_set_option
 from experiments.launching import launcher
-from experiments.launching.spec import RunSpec, prepare
+from experiments.launching.spec import Prepared, RunSpec, prepare
+from fabric.errors import UsageError
 from fabric.world.processes import die_with_sudo
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric run``."""
     parser.add_argument("experiment", metavar="EXPERIMENT|FILE")
+    add_run_options(parser)
+    parser.set_defaults(command=run_experiment)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Let a command say how a run is to be run."""
     add_set_option(parser)
     add_engine_option(parser)
     rate = (
@@ -30,15 +41,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_capture_option(parser, "z0l03:7=a.pcap")
     later = "leave figures and the report to a later fabric report DIR, which saves seconds per run of a sweep"
     parser.add_argument("--no-figures", action="store_false", dest="draws", help=later)
-    parser.set_defaults(command=run_experiment)
+    repeats = "run it with N seeds, from --seed on: medians and 95 %% intervals (docs/sweeps.md)"
+    parser.add_argument("--repeat", type=int, metavar="N", help=repeats)
+    parser.add_argument("--jobs", type=int, metavar="N", help="of --repeat: how many runs at a time, at most")
+    live = "show the run while it plays: a page on 127.0.0.1, whose address is printed, and a table in the terminal"
+    parser.add_argument("--live", action="store_true", help=live)
 
 
 def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
     """Run an experiment and print its answer; 3 if it is not to be believed."""
-    die_with_sudo()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # Or the run would be killed, not ended.
-    spec = RunSpec(
-        options.experiment,
+    return run_spec(spec_of(options.experiment, options), options, arguments)
+
+
+def spec_of(experiment: str, options: argparse.Namespace, settings: Mapping[str, Any] | None = None) -> RunSpec:
+    """Return the run that options ask for."""
+    return RunSpec(
+        experiment,
+        settings=settings or {},
         overrides=options.overrides,
         seed=options.seed,
         engine=options.engine,
@@ -48,7 +67,32 @@ def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
         captures=options.capture,
         draws=options.draws,
     )
+
+
+def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -> int:
+    """Run a spec, once or as often as options say, and print its answer; 3 if it is not to be believed."""
+    die_with_sudo()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # Or the run would be killed, not ended.
+    if options.repeat is not None:
+        if options.live:
+            raise UsageError(f"--live: shows one run, and --repeat {options.repeat} plays several; omit one of the two")
+        return repeat(spec, options.repeat, options.jobs)
+    if options.jobs is not None:
+        raise UsageError(f"--jobs {options.jobs}: a single run is one job; it is for --repeat")
     prepared = prepare(spec, ["fabric", *arguments])
-    with Display() as display:
-        result = launcher.play(prepared, display.report)
+    with _display(prepared, options.live) as (played, display):
+        result = launcher.play(played, display.report)
     return print_answer(result, prepared.experiment)
+
+
+@contextmanager
+def _display(prepared: Prepared, is_live: bool) -> Iterator[tuple[Prepared, Display]]:
+    """Yield the run as it is to be played, and where its events are shown."""
+    if is_live:
+        from experiments.commands.watching import live_display  # What it needs takes a second to load.
+
+        with live_display(prepared) as both:
+            yield both
+    else:
+        with Display() as display:
+            yield prepared, display

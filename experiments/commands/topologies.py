@@ -38,6 +38,7 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
 def show_topology(options: argparse.Namespace, _: list[str]) -> int:
     """Print a topology's counts, or two side by side."""
     from topologies import compare
+    from topologies.node_table import inside_as_json, render_inside
     from topologies.summary import render, summarize
 
     if options.other is not None:
@@ -47,11 +48,14 @@ def show_topology(options: argparse.Namespace, _: list[str]) -> int:
         else:
             OUT.print(compare.render(*both))
         return 0
-    summary = summarize(load_fabric(options.topology))
+    fabric = load_fabric(options.topology)
+    summary = summarize(fabric)
     if options.json:
-        print(json.dumps(summary.as_json(), indent=1))
-    else:
-        OUT.print(render(summary))
+        print(json.dumps(summary.as_json() | {"inside": inside_as_json(fabric)}, indent=1))
+        return 0
+    OUT.print(render(summary))
+    if (table := render_inside(fabric)) is not None:
+        OUT.print(table)
     return 0
 
 

@@ -15,7 +15,7 @@ from experiments.run.console import ERR, tell
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from fabric.queueing import lossless
+from fabric.queueing import lossless, red
 from fabric.units import parse_size_bytes
 from fabric.world import engines, inside
 from fabric.world.engine import Engine, Front, Guest
@@ -33,7 +33,8 @@ def add_engine_option(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--engine", choices=engines.ENGINES, default=engines.DEFAULT.name, help=text)
     memory = (
-        "memory of the virtual engine's guest, e.g. 8GiB (default: 4GiB); allocated from this machine as it is used"
+        "memory of the virtual engine's guest, e.g. 8GiB (default: 4GiB, more for large fabrics); allocated from this "
+        "machine as it is used"
     )
     parser.add_argument("--memory", type=_size_bytes, metavar="SIZE", help=memory)
 
@@ -85,6 +86,7 @@ def require_queueing(fabric: Fabric, options: argparse.Namespace) -> None:
     queueing, queues = Queueing(options.queueing), queues_of(options.overrides)
     engine = engines.ENGINES[options.engine]
     lossless.require(engine, queueing)
+    red.require(engine, queues, queueing)
     require_engine_for_jitter(engine, queues)
     if faults := list(queue_faults(queues, [queueing], fabric)):
         raise ConfigError(fabric.name, faults)
@@ -107,7 +109,7 @@ def enter_world(
 
 def _guest_for(options: argparse.Namespace, fabric: Fabric | None) -> Guest:
     """Return the guest that a command's options ask for, if it is to run in one. Raises UsageError if it cannot do."""
-    guest = Guest(seed=1, memory_bytes=options.memory)
+    guest = Guest(seed=getattr(options, "seed", 1), memory_bytes=options.memory)
     needed, subject = (0, "it") if fabric is None else (needed_bytes(fabric), described(fabric))
     return engines.ENGINES[options.engine].guest_for(guest, needed, subject)
 

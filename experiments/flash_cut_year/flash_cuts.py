@@ -21,7 +21,7 @@ from pydantic import Field, field_validator
 
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
-from fabric.failures.schedule import LinkFailure, Schedule
+from fabric.failures.schedule import FailureSchedule, LinkFailure
 from fabric.model.network import Fabric, Link, Tier
 
 _TABLE = Path(__file__).with_name("link_flash_cuts.csv")
@@ -119,7 +119,7 @@ def flash_cut_days(config: FlashCutReplay, links: int, seed: int) -> tuple[int, 
     return tuple(int(whole) * cuts + int(random.binomial(cuts, part)) for cuts in days)
 
 
-def flash_cut_replay(config: FlashCutReplay, fabric: Fabric, seed: int) -> Schedule:
+def flash_cut_replay(config: FlashCutReplay, fabric: Fabric, seed: int) -> FailureSchedule:
     """Return the paper's year of flash cuts on a fabric, compressed in time. Raises ConfigError."""
     links = config.links(fabric)
     random = np.random.default_rng([seed, 3])
@@ -128,7 +128,7 @@ def flash_cut_replay(config: FlashCutReplay, fabric: Fabric, seed: int) -> Sched
         for day, cuts in enumerate(flash_cut_days(config, len(links), seed))
         for _ in range(cuts)
     ]
-    return Schedule.of(_cuts(times, links, config.duration, random))
+    return FailureSchedule.of(_cuts(times, links, config.duration, random))
 
 
 def _cuts(

@@ -11,7 +11,7 @@ from itertools import cycle, permutations
 from controllers.planning.paths import nics_for, planned_path
 from controllers.planning.plan import RoutePlan
 from fabric.errors import ConfigError
-from fabric.failures.schedule import LinkFailure, Schedule
+from fabric.failures.schedule import FailureSchedule, LinkFailure
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Link, Tier
 from traffic.flows.probes import ProbeFlow
@@ -159,14 +159,14 @@ def plan_cuts(
     return tuple(cuts)
 
 
-def cut_schedule(cuts: Sequence[Cut]) -> Schedule:
+def cut_schedule(cuts: Sequence[Cut]) -> FailureSchedule:
     """Return the schedule that carries cuts out; their numbers are the causes of what happens."""
     failures = [
         LinkFailure(link, cut.at_s, round(cut.ends_s, 9), causes=(cut.number,))
         for cut in cuts
         for link in cut.target.links
     ]
-    return Schedule.of(failures)
+    return FailureSchedule.of(failures)
 
 
 def covering_flows(crossed: Crossed, hosts: Sequence[NodeId]) -> tuple[ProbeFlow, ...]:

@@ -14,7 +14,7 @@ from matplotlib.ticker import LogLocator
 
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.data import Floats, present
-from fabric.report.figures.style import GREY, framed
+from fabric.report.figures.style import GREY, framed, scale_to_log_time
 from fabric.results import Result
 from fabric.units import format_time
 
@@ -146,11 +146,9 @@ def _draw_blackouts(panel: Axes, flows: pd.DataFrame, colours: dict[str, str], l
                 np.concatenate([taken[:1], taken]), np.concatenate([[0], share]), where="post",
                 color=colours[str(routing)], linestyle=style,
             )  # fmt: skip
-    panel.set_xscale("log")
+    scale_to_log_time(panel)
     panel.axvspan(least_s / 4, least_s, color="#dddddd", alpha=0.5, linewidth=0)
     panel.set_xlim(left=least_s / 4)
-    panel.xaxis.set_major_formatter(lambda value, _: format_time(value))
-    panel.xaxis.set_minor_formatter(lambda value, _: "")
     panel.set_ylim(0, 1.02)
     panel.set_xlabel("blackout (log; grey: less than between two probes)")
 

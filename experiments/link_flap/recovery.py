@@ -42,7 +42,7 @@ class Felt:
 
 
 @dataclass(frozen=True)
-class Window:
+class CutWindow:
     """A cut and its times in the run: asked for, carrier gone at both ends, back again, and the end of its window."""
 
     cut: Cut
@@ -52,7 +52,7 @@ class Window:
     ends_s: float
 
 
-def windows(cuts: Sequence[Cut], failures: pd.DataFrame, phase: Phase) -> list[Window]:
+def windows(cuts: Sequence[Cut], failures: pd.DataFrame, phase: Phase) -> list[CutWindow]:
     """Return the window of each cut, given a phase's rows of ``failures``; cuts are in the order of their times.
 
     Raises TrafficError if one of them did not begin or did not end.
@@ -67,7 +67,7 @@ def windows(cuts: Sequence[Cut], failures: pd.DataFrame, phase: Phase) -> list[W
     carrier = [float(went[cut.number]["done_s"].max()) for cut in cuts]
     returned = [float(came[cut.number]["done_s"].max()) for cut in cuts]
     ends = [*asked[1:], phase.ended_s]
-    return [Window(*one) for one in zip(cuts, asked, carrier, returned, ends, strict=True)]
+    return [CutWindow(*one) for one in zip(cuts, asked, carrier, returned, ends, strict=True)]
 
 
 def by_cut(failures: pd.DataFrame) -> dict[int, pd.DataFrame]:
@@ -78,7 +78,7 @@ def by_cut(failures: pd.DataFrame) -> dict[int, pd.DataFrame]:
 
 def cut_tables(
     phase: Phase,
-    found: Sequence[Window],
+    found: Sequence[CutWindow],
     felt: Felt,
     crossing: Mapping[int, Sequence[ProbeFlow]],
     period_s: float,
@@ -114,7 +114,7 @@ class LostProbes:
 NOTHING_LOST = LostProbes(0.0, 0, -math.inf)
 
 
-def lost_by_flow(window: Window, blackouts: pd.DataFrame, period_s: float) -> dict[str, LostProbes]:
+def lost_by_flow(window: CutWindow, blackouts: pd.DataFrame, period_s: float) -> dict[str, LostProbes]:
     """Return what each flow that lost probes in a window lost: stretches that end in it, from the cut on.
 
     A stretch of n lost probes means that the network was away for n periods, give or take one. One that began earlier,
@@ -132,7 +132,7 @@ def lost_by_flow(window: Window, blackouts: pd.DataFrame, period_s: float) -> di
 
 
 def _cut_row(
-    window: Window, felt: Felt, flows: Sequence[str], lost: Mapping[str, LostProbes]
+    window: CutWindow, felt: Felt, flows: Sequence[str], lost: Mapping[str, LostProbes]
 ) -> dict[str, float | int | str]:
     through = [lost[flow].through_s for flow in flows if flow in lost]
     return {
@@ -149,7 +149,7 @@ def _cut_row(
     }
 
 
-def repair_times(window: Window, controller: pd.DataFrame) -> dict[str, float]:
+def repair_times(window: CutWindow, controller: pd.DataFrame) -> dict[str, float]:
     """Return when the controller heard of a cut, had planned for it, and had all rules confirmed; NaN for what it did
     not do before the link came back, or did only then."""
     links = window.cut.target.links
@@ -172,17 +172,17 @@ def repair_times(window: Window, controller: pd.DataFrame) -> dict[str, float]:
     return times
 
 
-def _ended_in(window: Window, rows: pd.DataFrame) -> pd.DataFrame:
+def _ended_in(window: CutWindow, rows: pd.DataFrame) -> pd.DataFrame:
     return rows[(rows["ended_s"] > window.asked_s) & (rows["ended_s"] <= window.ends_s)]
 
 
-def longest_step_s(window: Window, steps: pd.DataFrame) -> float:
+def longest_step_s(window: CutWindow, steps: pd.DataFrame) -> float:
     """Return the time of the longest step that ended in a window; NaN if none did."""
     inside = _ended_in(window, steps)
     return float((inside["ended_s"] - inside["started_s"]).max()) if len(inside) else math.nan
 
 
-def _slowest(window: Window, operations: pd.DataFrame) -> dict[str, float | int]:
+def _slowest(window: CutWindow, operations: pd.DataFrame) -> dict[str, float | int]:
     inside = _ended_in(window, operations)
     taken = inside["ended_s"] - inside["started_s"]
     slowest = {kind: taken[inside["operation"].isin([kind, f"{kind}_failed"])].max() for kind in ("read", "write")}

@@ -32,7 +32,7 @@ from experiments.run.config import RunConfig
 from experiments.run.jobs import started
 from experiments.run.session import Session
 from fabric.config import Strict, TimeS
-from fabric.failures.schedule import LinkFailure, Schedule
+from fabric.failures.schedule import FailureSchedule, LinkFailure
 from fabric.model.lanes import DATA_LEVELS, Queueing
 from fabric.model.network import Fabric, Link, Tier
 from fabric.stalls.audit import StallAudit
@@ -117,7 +117,7 @@ def leaving_limit_s(fabric: Fabric) -> float:
     return _LEAVING_FRAMES * fabric.frame_time_s + fabric.round_trip_s
 
 
-def flaps_of_round(fabric: Fabric, config: LosslessSoakConfig, repair: Repair, number: int) -> Schedule:
+def flaps_of_round(fabric: Fabric, config: LosslessSoakConfig, repair: Repair, number: int) -> FailureSchedule:
     """Return what is cut in a round: the same for the same arguments, another in each round.
 
     Where traffic is led another way, cuts are of links between switches and share the round's time out; else they are
@@ -126,12 +126,12 @@ def flaps_of_round(fabric: Fabric, config: LosslessSoakConfig, repair: Repair, n
     drawn = random.Random(f"{config.seed}/flaps/{repair.value}/{number}")
     count = config.flaps.count
     if repair is Repair.WAIT:
-        return Schedule.of(_flap(fabric.links, config, drawn, (0.0, config.round_time)) for _ in range(count))
+        return FailureSchedule.of(_flap(fabric.links, config, drawn, (0.0, config.round_time)) for _ in range(count))
     links = [link for link in fabric.links if link.tier is not Tier.ACCESS]
     if not count:
-        return Schedule()
+        return FailureSchedule()
     edges = [config.round_time * place / count for place in range(count + 1)]
-    return Schedule.of(_flap(links, config, drawn, part) for part in pairwise(edges))
+    return FailureSchedule.of(_flap(links, config, drawn, part) for part in pairwise(edges))
 
 
 def _flap(

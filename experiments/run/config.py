@@ -12,9 +12,10 @@ from pydantic import AfterValidator, Field, field_validator
 from controllers.planning.planner import routing_faults
 from controllers.routing import Routing
 from fabric.config import SizeBytes, Strict, TimeS, checked, unknown_key, with_overrides
+from fabric.emulation import insides
 from fabric.errors import ConfigError, UsageError
 from fabric.failures.config import FailureConfig, failure_faults, schedule_failures
-from fabric.failures.schedule import Schedule
+from fabric.failures.schedule import FailureSchedule
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.queueing import lossless
@@ -22,6 +23,7 @@ from fabric.units import format_time
 from fabric.world.engine import Engine
 from topologies.load import fabric_of, read_topology
 from traffic import congestion_control
+from traffic.dcqcn import DcqcnConfig
 from traffic.transport import DEFAULT_CONGESTION_CONTROL
 
 _TOPOLOGY, _QUEUES = "topology.", "queues."
@@ -29,13 +31,17 @@ _TOPOLOGY, _QUEUES = "topology.", "queues."
 Choice = TypeVar("Choice", bound=Enum)
 
 
-def _each_once(value: list[Choice]) -> list[Choice]:
-    if twice := [choice.value for choice, count in Counter(value).items() if count > 1]:
+Value = TypeVar("Value")
+
+
+def each_once(value: list[Value]) -> list[Value]:
+    """Return a list as it is. Raises ValueError, naming what is in it more than once."""
+    if twice := [str(getattr(choice, "value", choice)) for choice, count in Counter(value).items() if count > 1]:
         raise ValueError(f"{', '.join(twice)}: named more than once; name each once")
     return value
 
 
-Choices = Annotated[list[Annotated[Choice, Field(strict=False)]], Field(min_length=1), AfterValidator(_each_once)]
+Choices = Annotated[list[Annotated[Choice, Field(strict=False)]], Field(min_length=1), AfterValidator(each_once)]
 """What an experiment plays in turn: one or more, each once."""
 
 
@@ -59,6 +65,7 @@ class RunConfig(Strict):
     queues: QueueConfig = Field(default_factory=QueueConfig)
     routing: Routing = Field(default_factory=Routing)
     congestion_control: dict[str, str] = Field(default_factory=_cubic_for_all)
+    dcqcn: DcqcnConfig = Field(default_factory=DcqcnConfig)
     receive_window: Annotated[SizeBytes, Field(gt=0)] | None = None
     failures: list[FailureConfig] = Field(default_factory=list)
 
@@ -95,7 +102,12 @@ class RunConfig(Strict):
         """The routings under which a run plays."""
         return (self.routing,)
 
-    def failure_schedule(self, fabric: Fabric) -> Schedule | None:
+    @property
+    def controls_played(self) -> dict[str, str]:
+        """The TCP congestion controls that a run plays, by whatever they are for, such as service levels."""
+        return self.congestion_control
+
+    def failure_schedule(self, fabric: Fabric) -> FailureSchedule | None:
         """Return what happens to the fabric's links in a phase; None if nothing does. Raises ConfigError."""
         return schedule_failures(self.failures, fabric, self.seed) if self.failures else None
 
@@ -103,12 +115,22 @@ class RunConfig(Strict):
         """Yield what of this config does not fit its fabric."""
         yield from failure_faults(self.failures, fabric, self.seed)
         yield from dict.fromkeys(fault for one in self.routings_played for fault in routing_faults(fabric, one))
-        yield from congestion_control.faults(self.congestion_control)
+        yield from self.dcqcn.faults(fabric)
+        yield from congestion_control.faults(self.congestion_control, self.queues.marks)
         yield from queue_faults(self.queues, self.queueings_played, fabric)
+        yield from insides.faults(fabric, self.queueings_played)
         needed = round(fabric.nic_rate_bps / 8 * fabric.round_trip_s)
         if self.receive_window is not None and self.receive_window < needed:
             least = f"what a NIC sends in a round trip of {format_time(fabric.round_trip_s)}, {needed} B"
             yield f"receive_window: {self.receive_window} B is less than {least}; raise it"
+
+    def settled(self, fabric: Fabric) -> RunConfig:
+        """Return the same with the marking of DCQCN's parameters, where it is used and no other marking is stated."""
+        used = congestion_control.DCQCN in self.congestion_control.values()
+        if not used or self.queues.marking is not None or list(self.dcqcn.faults(fabric)):
+            return self
+        marking = self.dcqcn.parameters(fabric).marking
+        return self.model_copy(update={"queues": self.queues.model_copy(update={"marking": marking})})
 
     def congestion_controls(self) -> dict[ServiceLevel, str]:
         """Return the TCP congestion control of each service level."""

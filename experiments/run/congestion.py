@@ -79,7 +79,7 @@ def congestion_frames(
 
     ``measured`` has the tables stalls, ports, waits, flows and operations.
     """
-    wires = {str(port): Wire(str(link.other(port)), link.rate_bps) for port, link in fabric.directed_ports()}
+    wires = {str(port): Wire(str(link.other(port)), link.rate_bps) for port, link in fabric.every_directed_port()}
     time = stalled_time(measured["stalls"], measured["ports"], wires, phase)
     if time is None:
         return {}

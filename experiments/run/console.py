@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 _WIDTH_IN_FILES = 120
 """A pipe or a file has no width of its own, and tables should not be cut for the narrowest terminal."""
@@ -21,6 +24,15 @@ ERR = _console(sys.stderr.isatty(), stderr=True)
 def tell(text: str) -> None:
     """Say what is being done."""
     ERR.print(f"[dim]{text}[/]", highlight=False, soft_wrap=True)
+
+
+def print_tables(tables: Iterable[Mapping[str, Any]]) -> None:
+    """Print tables as summaries have them."""
+    for described in tables:
+        table = Table(*described["columns"], title=described["title"], caption=described.get("note"))
+        for row in described["rows"]:
+            table.add_row(*("" if cell is None else str(cell) for cell in row))
+        OUT.print(table)
 
 
 def escaped(text: str) -> str:

@@ -14,7 +14,7 @@ from fabric.errors import ResultError
 from fabric.tables import Table
 
 if TYPE_CHECKING:
-    from fabric.report.figures import FigureSpec
+    from fabric.report.figures import FigureSpec, RepeatedSpec
 
 HOME = Path(__file__).parents[1]
 """The folder of the experiments that come with the program."""
@@ -27,7 +27,8 @@ class Experiment:
 
     ``tables``: those that its results have in addition to :data:`fabric.tables.TABLES`; a run adds rows by
     ``session.keep_frame``. ``figures``: the name of the module whose ``FIGURES`` are those that only its results have.
-    It is loaded when something is drawn, for to load what draws takes a second.
+    It is loaded when something is drawn, for to load what draws takes a second. Its ``REPEATED``, if it has
+    that, are those over several runs (``--repeat``).
     """
 
     folder: Path
@@ -58,8 +59,19 @@ class Experiment:
         """Return the figures that only its results have. Raises ResultError if their module cannot be loaded."""
         if self.figures is None:
             return ()
+        found: Sequence[FigureSpec] = self._of_figures("FIGURES")
+        return found
+
+    def load_repeated_figures(self) -> Sequence[RepeatedSpec]:
+        """Return the figures over several runs that only it has. Raises ResultError as :meth:`load_figures`."""
+        if self.figures is None:
+            return ()
+        found: Sequence[RepeatedSpec] = self._of_figures("REPEATED", ())
+        return found
+
+    def _of_figures(self, name: str, *otherwise: Any) -> Any:
+        assert self.figures is not None
         try:
-            found: Sequence[FigureSpec] = importlib.import_module(self.figures).FIGURES
+            return getattr(importlib.import_module(self.figures), name, *otherwise)
         except Exception as error:  # It may be somebody's own code; the rest of a result is good without it.
             raise ResultError(f"{self.figures} cannot be loaded: {type(error).__name__}: {error}") from error
-        return found

@@ -108,7 +108,7 @@ def hand_over(path: Path) -> None:
 
 def _hand_over(directory: int) -> None:
     """Give an open directory and all in it to the user who called sudo: of links, the links themselves."""
-    owner = _owner()
+    owner = calling_user()
     if owner is None:
         return
     for _, directories, files, inside in os.fwalk(".", topdown=False, dir_fd=directory):
@@ -118,12 +118,12 @@ def _hand_over(directory: int) -> None:
 
 
 def _hand_over_itself(directory: int) -> None:
-    owner = _owner()
+    owner = calling_user()
     if owner is not None:
         os.fchown(directory, *owner)
 
 
-def _owner() -> tuple[int, int] | None:
+def calling_user() -> tuple[int, int] | None:
     """Return the user and group who called sudo, if one did."""
     user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
     return None if user is None or group is None else (int(user), int(group))

@@ -6,11 +6,13 @@ import os
 import time
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from experiments.run.live import LiveFabric
 from fabric.failures.injector import FaultReport
 from fabric.measure.census import Census, Conservation, conservation, take_census
 from fabric.measure.cores import CoreReader, CpuSnapshot, CpuUse, cpu_use, take_snapshot, usable_cores
+from fabric.measure.live_file import LiveNames, LivePhase
 from fabric.measure.port_rates import FullQueue, full_queues
 from fabric.measure.sampling import Sampler, SamplerSetup, Series
 from fabric.model.network import Port
@@ -35,9 +37,12 @@ class Measured:
 class PhaseMeter:
     """Measures one phase after another: :meth:`begin`, :meth:`end`, then :meth:`count`."""
 
-    def __init__(self, live: LiveFabric, pool: AgentPool, sample_period_s: float) -> None:
+    def __init__(
+        self, live: LiveFabric, pool: AgentPool, sample_period_s: float, live_file: Path | None = None
+    ) -> None:
         self._live = live
-        self._sampler = Sampler(pool, _sampler_setup(live, sample_period_s))
+        self._is_watched = live_file is not None
+        self._sampler = Sampler(pool, _sampler_setup(live, sample_period_s, live_file))
         self._census: Census | None = None
         """Of a fabric at which nothing was changed since."""
         self._before: Census | None = None
@@ -48,12 +53,12 @@ class PhaseMeter:
         """Take a new census before the next phase: queues or rules were changed, or packets sent."""
         self._census = None
 
-    def begin(self) -> float:
-        """Begin a phase, and return when (``time.monotonic()``)."""
+    def begin(self, phase: LivePhase) -> float:
+        """Begin a phase, and return when (``time.monotonic()``); ``phase``: what those who watch the run are told."""
         self._before = self._census or self._take_census()
         self._cpu_before = self._take_cpu()
         current_engine().settle()
-        self._sampler.begin(lane_names(self._live.emulation.lane_plan))
+        self._sampler.begin(lane_names(self._live.emulation.lane_plan), self._live_names(phase))
         self._started = time.monotonic()
         return self._started
 
@@ -92,7 +97,19 @@ class PhaseMeter:
     def sampled_ports(self) -> dict[tuple[int, int], Port]:
         """The port at each interface of each namespace that is sampled, by their numbers."""
         numbers = {host: number for number, host in enumerate(self._live.fabric.hosts, start=1)}
-        return {(numbers.get(port.node, 0), index): port for port, index in self._live.emulation.indices.items()}
+        emulation = self._live.emulation
+        return {
+            (numbers[port.node.host] if emulation.namespace_of_port(port) else 0, index): port
+            for port, index in emulation.indices.items()
+        }
+
+    def _live_names(self, phase: LivePhase) -> LiveNames | None:
+        """Return what those who watch the run are told; None if nobody does."""
+        if not self._is_watched:
+            return None
+        ports = {place: str(port) for place, port in self.sampled_ports.items()}
+        lanes = {lane.number: lane.name for lane in self._live.emulation.lane_plan.lanes}
+        return LiveNames(phase, ports, lanes)
 
     def full_queues(self, series: Series, faults: FaultReport) -> list[FullQueue]:
         """Return the full ports, except those of links that failures changed."""
@@ -100,7 +117,7 @@ class PhaseMeter:
         return full_queues(series, self.sampled_ports, self._live.emulation.lane_plan, self._live.fabric, spared)
 
 
-def _sampler_setup(live: LiveFabric, period_s: float) -> SamplerSetup:
+def _sampler_setup(live: LiveFabric, period_s: float, live_file: Path | None) -> SamplerSetup:
     emulation, fabric = live.emulation, live.fabric
     return SamplerSetup(
         # Namespace 0 is the world's own, with the switches' ports; then each host's, in the fabric's order.
@@ -110,4 +127,6 @@ def _sampler_setup(live: LiveFabric, period_s: float) -> SamplerSetup:
         period_s=period_s,
         watched=switch_ports(fabric, emulation.indices),
         longest_stall_s=LONGEST_STALL_FRAMES * fabric.frame_time_s,
+        live_file=live_file,
+        live_is_synced=current_engine().has_own_kernel,  # A guest would keep it for itself for seconds.
     )

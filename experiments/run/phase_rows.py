@@ -8,6 +8,7 @@ from typing import Any
 
 from controllers.client import ControllerEvent
 from experiments.run.timeline import Played
+from experiments.run.ways import Moved
 from fabric.failures.injector import LinkChange
 
 
@@ -34,6 +35,19 @@ def failure_row(phase: str, change: LinkChange) -> dict[str, Any]:
         "waiting_packets": change.waiting_packets,
         "causes": ", ".join(map(str, change.causes)),
     }
+
+
+def move_rows(phase: str, moves: Iterable[Moved]) -> list[dict[str, Any]]:
+    """Return rows of ``controller``: the moves of adaptive routing."""
+    return [
+        {
+            "phase": phase,
+            "at_s": move.at_s,
+            "kind": "moved",
+            "details": json.dumps({"moves": [[move.leaf.name, move.ip, move.port]]}),
+        }
+        for move in moves
+    ]
 
 
 def controller_rows(phase: str, events: Iterable[ControllerEvent]) -> list[dict[str, Any]]:

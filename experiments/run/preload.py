@@ -10,6 +10,7 @@ PRELOAD = (
     "traffic.flows.background",
     "traffic.flows.probes",
     "traffic.flows.fan_in",
+    "traffic.flows.sized_flows",
     "traffic.flows.streams",
     "traffic.programs.job",
     "fabric.measure.sampling",

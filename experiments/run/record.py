@@ -14,10 +14,12 @@ from fabric.measure.cores import usable_cores
 from fabric.measure.fidelity import Verdict
 from fabric.metrics import metrics_frame
 from fabric.model.encoding import fabric_as_json
-from fabric.model.lanes import DATA_LEVELS, ServiceLevel
+from fabric.model.lanes import ServiceLevel
 from fabric.results import FORMAT_VERSION, ResultWriter
 from fabric.world.engine import started_at
 from fabric.world.engines import current_engine
+from traffic import congestion_control
+from traffic.dcqcn import PROFILES, as_json
 
 _LIBRARIES = ("mininet", "ryu", "eventlet", "numpy", "scapy", "pandas")
 
@@ -75,11 +77,29 @@ def _manifest(
         "cpu": {one.phase.name: one.cpu.as_json() for one in run.phases if one.cpu is not None},
         "full_queues": {one.phase.name: [vars(full) for full in one.full_queues] for one in run.phases},
         "setup": {"built_s": run.live.built_s, "ready_s": run.live.ready_s},
-        "congestion_control": {
-            level.label: run.stage.socket_options(level).congestion_control for level in DATA_LEVELS
-        },
+        "congestion_control": run.controls,
+        "congestion_control_by_phase": {one.phase.name: dict(one.controls) for one in run.phases},
+        "dcqcn": _dcqcn(run),
         "machine": machine_facts(),
         "versions": versions(),
+    }
+
+
+def _dcqcn(run: Session) -> dict[str, Any] | None:
+    """Return the parameters of DCQCN in numbers, and what it has counted in this run; None: nobody used it, neither
+    traffic of ours nor a user's program by its own choice."""
+    counted = congestion_control.counted()
+    is_chosen = congestion_control.DCQCN in run.settings.congestion_control.values()
+    if not is_chosen and not (counted and counted["flows"]):
+        return None
+    fabric, config = run.live.fabric, run.settings.dcqcn
+    return {
+        "profile": config.profile,
+        "source": PROFILES[config.profile].source,
+        "scaling": config.scaling_on(fabric).value,
+        "parameters": as_json(config.parameters(fabric)),
+        "marking": None if run.queues.marking is None else run.queues.marking.model_dump(),
+        "counted": counted,
     }
 
 

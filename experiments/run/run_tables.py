@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from experiments.run.phase_rows import move_rows
+from experiments.run.ways import Moved
 from fabric.errors import ResultError
 from fabric.results import TIME_COLUMNS
 from fabric.tables import TABLES, Table
@@ -43,6 +45,12 @@ class RunTables:
         """Add what jobs measured."""
         for name, rows in vars(records).items():
             self.keep_rows(name, rows)
+
+    def keep_moves(self, phase: str, moves: Sequence[Moved]) -> None:
+        """Add adaptive routing's moves, whose times are already seconds of the run, to the controller's rows."""
+        if moves:
+            frame = pd.DataFrame(move_rows(phase, moves), columns=list(self._known["controller"].columns))
+            self.keep_frame("controller", frame)
 
     def table(self, name: str) -> pd.DataFrame:
         """Return all rows of a table so far."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 
 import pandas as pd
@@ -20,19 +21,23 @@ from experiments.run.timeline import JobWindow, Played, Timeline
 from experiments.run.ways import Moved, moves_in
 from fabric.errors import FabricError
 from fabric.failures.injector import FaultInjector, FaultReport
-from fabric.failures.schedule import Schedule
+from fabric.failures.schedule import FailureSchedule
 from fabric.measure.calibration import LinkCalibration, calibrate
 from fabric.measure.census import Conservation
 from fabric.measure.cores import CpuUse
 from fabric.measure.fidelity import Check, PhaseEvidence, Verdict, judge
 from fabric.measure.frames import cores_frame, machine_frame, ports_frame, stalls_frame, waits_frame
+from fabric.measure.live_file import LivePhase
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.sampling import Series
-from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.marking import Marking
 from fabric.results import Phase
 from fabric.tables import TABLES, Table
 from fabric.world.agents import AgentPool
 from fabric.world.engines import current_engine
+from traffic import congestion_control
+from traffic.dcqcn import DcqcnConfig
 from traffic.job import Job, Records, Stage
 
 _PROGRESS_S = 0.5
@@ -48,17 +53,22 @@ class RunSettings:
     seed: int
     sample_period_s: float
     congestion_control: dict[ServiceLevel, str] = field(default_factory=dict)
+    dcqcn: DcqcnConfig = field(default_factory=DcqcnConfig)
     receive_window_bytes: int | None = None
+    live_file: Path | None = None
+    """Where samples go as they are taken, for whoever watches the run."""
 
     @classmethod
-    def of(cls, config: RunConfig) -> RunSettings:
+    def of(cls, config: RunConfig, live_file: Path | None = None) -> RunSettings:
         """Return those of a config."""
         return cls(
             queues=config.queues,
             seed=config.seed,
             sample_period_s=config.sampled_every_s,
             congestion_control=config.congestion_controls(),
+            dcqcn=config.dcqcn,
             receive_window_bytes=config.receive_window,
+            live_file=live_file,
         )
 
 
@@ -81,6 +91,8 @@ class PhaseOutcome:
     full_queues: Sequence[FullQueue] = ()
     cpu: CpuUse | None = None
     began_s: float = 0.0
+    controls: Mapping[str, str] = field(default_factory=dict)
+    """The congestion control of each service level of data."""
 
     @property
     def evidence(self) -> PhaseEvidence:
@@ -113,7 +125,7 @@ class Session:
     settings: RunSettings
     tell: Tell
     progress: Progress
-    failures: Schedule | None = None
+    failures: FailureSchedule | None = None
     phases: list[PhaseOutcome] = field(default_factory=list)
     calibrations: dict[str, list[LinkCalibration]] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
@@ -130,13 +142,15 @@ class Session:
         tell: Tell,
         progress: Progress,
         own_tables: Mapping[str, Table] = MappingProxyType({}),
+        live_file: Path | None = None,
     ) -> Session:
-        """Return the run that a config asks for, on a fabric that is up; ``own_tables``: those of its experiment."""
+        """Return the run that a config asks for, on a fabric that is up; ``own_tables``: those of its experiment;
+        ``live_file``: where samples go as they are taken."""
         schedule, tables = config.failure_schedule(live.fabric), RunTables(own_tables)
-        return cls(live, pool, RunSettings.of(config), tell, progress, schedule, _tables=tables)
+        return cls(live, pool, RunSettings.of(config, live_file), tell, progress, schedule, _tables=tables)
 
     def __post_init__(self) -> None:
-        self._meter = PhaseMeter(self.live, self.pool, self.settings.sample_period_s)
+        self._meter = PhaseMeter(self.live, self.pool, self.settings.sample_period_s, self.settings.live_file)
         self.routing_label = self.live.routing.name
 
     @property
@@ -163,20 +177,41 @@ class Session:
         )
 
     @property
+    def controls(self) -> dict[str, str]:
+        """The congestion control of each service level of data, for jobs that start now."""
+        return {level.label: self.stage.socket_options(level).congestion_control for level in DATA_LEVELS}
+
+    @property
     def queueing(self) -> Queueing:
         """The present queues."""
         return self.live.emulation.lane_plan.queueing
 
     def use_queueing(self, queueing: Queueing) -> None:
         """Install the queues of a queueing, unless they are installed, and calibrate them once."""
-        if queueing is not self.queueing:
-            self.live.emulation.set_lanes(plan_lanes(self.queues, queueing))
+        wanted = plan_lanes(self.queues, queueing)
+        if wanted != self.live.emulation.lane_plan:
+            current_engine().settle()
+            self.live.emulation.set_lanes(wanted)
             self._meter.forget_census()
         if queueing.value not in self.calibrations:
             self.tell(f"calibrating every kind of link, {queueing.value} queueing")
             current_engine().settle()
             self.calibrations[queueing.value] = calibrate(self.live.emulation)
             self._meter.forget_census()
+
+    def use_congestion_control(
+        self, controls: Mapping[ServiceLevel, str], dcqcn: DcqcnConfig, marking: Marking | None
+    ) -> None:
+        """Let jobs that start from now on have other congestion controls, with DCQCN's parameters, and switches mark
+        otherwise from the next :meth:`use_queueing` on.
+
+        Jobs that have these controls already must be closed before. Raises EmulationError if one is still in use.
+        """
+        queues = self.queues.model_copy(update={"marking": marking})
+        self.settings = replace(self.settings, queues=queues, congestion_control=dict(controls), dcqcn=dcqcn)
+        fabric, parameters = self.live.fabric, dcqcn.parameters(self.live.fabric)
+        congestion_control.provide(controls.values(), parameters, fabric.nic_rate_bps)
+        congestion_control.admit(self.live.emulation.host_namespaces, parameters, fabric.nic_rate_bps)
 
     def use_routing(self, routing: Routing, label: str | None = None) -> None:
         """Route by another policy from now on, unless it is in use. Raises ControllerError.
@@ -196,7 +231,7 @@ class Session:
         title: str,
         jobs: Sequence[Job | JobWindow],
         duration_s: float,
-        schedule: Schedule | None = None,
+        schedule: FailureSchedule | None = None,
     ) -> PhaseOutcome:
         """Play jobs together for a time, with samples and a census. A job plays the whole phase, or its windows of it.
         The first job is halted first.
@@ -207,8 +242,10 @@ class Session:
         schedule = self.failures if schedule is None else schedule
         if schedule is not None:
             self._injector.prepare(schedule)
-        started = self._meter.begin()
         timeline = Timeline(name, [job if isinstance(job, JobWindow) else JobWindow(job) for job in jobs])
+        names = tuple(job.job.name if isinstance(job, JobWindow) else job.name for job in jobs)
+        told = LivePhase(name, title, self.queueing.value, self.routing_label, tuple(dict.fromkeys(names)), self.origin)
+        started = self._meter.begin(told)
         try:
             played = self._play(title, timeline, duration_s, schedule)
         except FabricError:
@@ -224,9 +261,13 @@ class Session:
         outcome = self._outcome(phase, played, measured, counted)
         self.phases.append(outcome)
         self._keep_happened(name, started, played, schedule)
+        if schedule is None:  # With one, they are among the controller's events.
+            self._tables.keep_moves(name, [move for move in outcome.moves if move.at_s >= phase.started_s])
         return outcome
 
-    def _keep_happened(self, phase: str, started: float, played: _PlayedPhase, schedule: Schedule | None) -> None:
+    def _keep_happened(
+        self, phase: str, started: float, played: _PlayedPhase, schedule: FailureSchedule | None
+    ) -> None:
         """Keep the rows of jobs, and with a schedule, those of failures and of what the controller did meanwhile."""
         self._tables.keep_records(played.records)
         self._tables.keep_rows("jobs", [job_row(phase, one) for one in played.played])
@@ -254,9 +295,12 @@ class Session:
             full_queues=self._meter.full_queues(series, played.faults),
             cpu=measured.cpu,
             began_s=played.begun - self.origin,
+            controls=self.controls,
         )
 
-    def _play(self, title: str, timeline: Timeline, duration_s: float, schedule: Schedule | None) -> _PlayedPhase:
+    def _play(
+        self, title: str, timeline: Timeline, duration_s: float, schedule: FailureSchedule | None
+    ) -> _PlayedPhase:
         """Play jobs to their end.
 
         An exception here ends the run: the creator of the jobs closes them, and no incomplete phase is kept.

@@ -14,8 +14,9 @@ from controllers.planning.planner import Moves, plan_routes
 from controllers.routing import Policy, Routing
 from fabric.delivered import Flow
 from fabric.model.identity import NodeId, Role
+from fabric.model.inside import cpu_of, to_cpu, to_gpu
 from fabric.model.lanes import LanePlan, ServiceLevel
-from fabric.model.network import Fabric, Nic
+from fabric.model.network import Fabric, Nic, Port
 from fabric.stalls.congestion_trees import PortLane
 from fabric.stalls.victims import Way
 
@@ -70,21 +71,52 @@ class WayFinder:
         lane = self.lanes.lane_of(_LEVELS[flow.service_level]).name
         plan = _plan(self.fabric, self.routing.policy is Policy.ECMP)
         moved: Moves = {(move.leaf, move.ip): move.port for move in self.moves[:moves]}
+        out, into = part_ports(self.fabric, flow)
+        if NodeId.parse(flow.host).host == NodeId.parse(flow.peer).host:
+            return (tuple(PortLane(str(port), lane) for port in (*out, *into)),)
         return tuple(
-            tuple(PortLane(str(port), lane) for port in path)
+            tuple(PortLane(str(port), lane) for port in (*out, *path, *into))
             for nics in nics_of_flow(self.fabric, flow)
             for path, _ in planned_paths(plan, self.fabric, *nics, moved)
         )
 
 
+def part_ports(fabric: Fabric, flow: Flow) -> tuple[list[Port], list[Port]]:
+    """Return the ports by which a flow leaves a part of its node and comes to one of another; none of points."""
+    source, sink = (_part(fabric, name) for name in (flow.host, flow.peer))
+    out = [] if source is None else [Port(source, 0)]
+    if sink is None:
+        return out, []
+    spot = to_gpu(sink.host, sink.place) if sink.role is Role.GPU else to_cpu(sink.host)
+    return out, [Port(*spot)]
+
+
+def _part(fabric: Fabric, name: str) -> NodeId | None:
+    """Return the part of a node that a flow begins or ends in; without saying more, it is the CPU."""
+    node = NodeId.parse(name)
+    if node.is_inside:
+        return node
+    return cpu_of(node) if fabric.parts_of(node) else None
+
+
 def nics_of_flow(fabric: Fabric, flow: Flow) -> list[tuple[Nic, Nic]]:
     """Return the NICs at either end of a flow: storage nodes talk to each other in all of their zones."""
-    source, sink = fabric.host_named(flow.host), fabric.host_named(flow.peer)
+    ends = [NodeId.parse(name) for name in (flow.host, flow.peer)]
+    source, sink = (fabric.host_named(end.host.name) for end in ends)
+    if any(end.role is Role.GPU for end in ends):
+        first, second = (_nic_of(fabric, end) for end in ends)
+        return [(first, second)]
     if source.role is not sink.role or source.role is not Role.STORAGE:
         return [nics_for(fabric, source, sink)]
     nics = {nic.zone: nic for nic in reversed(fabric.nics_of[source])}
     in_zones = [(nic, fabric.nic_in_zone(sink, zone)) for zone, nic in sorted(nics.items())]
     return [(nic, peer) for nic, peer in in_zones if peer is not None]
+
+
+def _nic_of(fabric: Fabric, end: NodeId) -> Nic:
+    """Return the NIC by which a part speaks to other nodes."""
+    nics = fabric.nics_of[end.host]
+    return nics[fabric.inside.nic_of_gpu[end.place]] if fabric.inside and end.role is Role.GPU else nics[0]
 
 
 @lru_cache(maxsize=2)

@@ -26,7 +26,7 @@ from pydantic import Field, model_validator
 
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
-from fabric.failures.schedule import LinkFailure, LinkState, Schedule
+from fabric.failures.schedule import FailureSchedule, LinkFailure, LinkState
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Link, Port, Tier
 from fabric.units import format_time
@@ -171,7 +171,7 @@ class _Placed:
     failure: LinkFailure
 
 
-def schedule_failures(configs: Sequence[FailureConfig], fabric: Fabric, seed: int) -> Schedule:
+def schedule_failures(configs: Sequence[FailureConfig], fabric: Fabric, seed: int) -> FailureSchedule:
     """Return what a ``failures`` list comes to on a fabric. Raises ConfigError with every fault at once.
 
     The same arguments give the same schedule; each line draws its jitter by itself. Its number is its failures' cause.
@@ -186,7 +186,7 @@ def schedule_failures(configs: Sequence[FailureConfig], fabric: Fabric, seed: in
     faults += _contradictions(placed)
     if faults:
         raise ConfigError("failures", faults)
-    return Schedule.of(one.failure for one in placed)
+    return FailureSchedule.of(one.failure for one in placed)
 
 
 def failure_faults(configs: Sequence[FailureConfig], fabric: Fabric, seed: int) -> Iterator[str]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from fabric.errors import EmulationError
 from fabric.failures.loss import LossProgram, remove_request
-from fabric.failures.schedule import WHOLE, LinkEvent, LinkState, Schedule
+from fabric.failures.schedule import WHOLE, FailureSchedule, LinkEvent, LinkState
 from fabric.model.identity import NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Link, Port
@@ -103,7 +103,7 @@ class _Setup:
 
 @dataclass(frozen=True)
 class _Prepare:
-    schedule: Schedule
+    schedule: FailureSchedule
     plan: LanePlan
 
 
@@ -132,14 +132,14 @@ class FaultInjector:
         self._emulation = emulation
         fabric = emulation.fabric
         ends = {
-            port: _End(port, emulation.namespace_of(port.node), emulation.shaped_port(port)) for port in fabric.link_at
+            port: _End(port, emulation.namespace_of_port(port), emulation.shaped_port(port)) for port in fabric.link_at
         }
         setup = _Setup(ends, {switch: fabric.ports_of[switch] for switch in fabric.switches})
         self._dead_frames = 0
         self._agent: AgentHandle = pool.start("faults", "this world", inject, setup, None)
         self._agent.receive(_READY_TIMEOUT_S, "report that it is ready")
 
-    def prepare(self, schedule: Schedule) -> None:
+    def prepare(self, schedule: FailureSchedule) -> None:
         """Get everything ready for a schedule, while nothing is sent.
 
         Raises TrafficError, with the reason, if this kernel cannot play it.
@@ -189,7 +189,7 @@ def inject(agent: Agent, setup: _Setup) -> None:
         agent.report("released")
 
 
-def _play(agent: Agent, hands: _Hands, schedule: Schedule, started: float) -> None:
+def _play(agent: Agent, hands: _Hands, schedule: FailureSchedule, started: float) -> None:
     """Carry out the schedule and return when the order to restore has come."""
     lead_s = current_engine().timing.lead_s
     for at_s, events in groupby(schedule.events, lambda event: event.at_s):
@@ -216,7 +216,7 @@ def _told_to_stop(agent: Agent, until: float) -> bool:
 class _Hands:
     """What reaches into links: sockets in the namespaces of all links of a schedule, opened beforehand."""
 
-    def __init__(self, setup: _Setup, schedule: Schedule, plan: LanePlan) -> None:
+    def __init__(self, setup: _Setup, schedule: FailureSchedule, plan: LanePlan) -> None:
         self._setup = setup
         self._plan = plan
         self._sockets: dict[Path | None, Netlink] = {None: Netlink()}

@@ -7,7 +7,6 @@ down without having missed an acknowledgement). Layouts: linux/{bpf,pkt_cls,pkt_
 
 from __future__ import annotations
 
-import ctypes
 import os
 import struct
 
@@ -15,8 +14,10 @@ from fabric.world import bpf
 from fabric.world.bpf import EXIT, TC_ACT_OK, TC_ACT_STOLEN, Way, instruction
 from fabric.world.netlink import Request
 
-_MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE = 0, 1, 2
+_MAP_CREATE = 0
 _MAP_TYPE_ARRAY = 2
+_ONLY = bytes(4)
+"""The key of the only value of a map."""
 _WHAT = "random loss"
 _THRESHOLD = struct.Struct("=Q")
 """The program's first memory: lose a frame if a random 32-bit number is below it."""
@@ -61,11 +62,11 @@ class LossProgram:
 
     def set_fraction(self, fraction: float) -> None:
         """Lose this part of the frames from now on; what was lost stays counted."""
-        _exchange(_MAP_UPDATE, self._threshold, _THRESHOLD.pack(round(fraction * 2**32)))
+        bpf.update(self._threshold, _ONLY, _THRESHOLD.pack(round(fraction * 2**32)), _WHAT)
 
     def lost(self) -> tuple[int, int]:
         """Return the frames and bytes lost so far."""
-        frames, size_bytes = _LOST.unpack(_exchange(_MAP_LOOKUP, self._lost, bytes(_LOST.size)))
+        frames, size_bytes = _LOST.unpack(bpf.look_up(self._lost, _ONLY, _LOST.size, _WHAT))
         return frames, size_bytes
 
     def install_requests(self, index: int, interface: str) -> list[Request]:
@@ -77,14 +78,6 @@ class LossProgram:
         os.close(self._descriptor)
         os.close(self._threshold)
         os.close(self._lost)
-
-
-def _exchange(command: int, memory: int, value: bytes) -> bytes:
-    """Read or write the only value of a map; return it."""
-    key, buffer = ctypes.create_string_buffer(4), ctypes.create_string_buffer(value, len(value))
-    attributes = struct.pack("=IxxxxQQQ", memory, ctypes.addressof(key), ctypes.addressof(buffer), 0)
-    bpf.call(command, attributes, _WHAT)
-    return buffer.raw
 
 
 def remove_request(index: int, interface: str) -> Request:

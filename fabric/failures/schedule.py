@@ -64,13 +64,13 @@ class LinkEvent:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class FailureSchedule:
     """What happens to links, in order of time and, at one time, of links. Every event changes its link's state."""
 
     events: tuple[LinkEvent, ...] = ()
 
     @classmethod
-    def of(cls, failures: Iterable[LinkFailure]) -> Schedule:
+    def of(cls, failures: Iterable[LinkFailure]) -> FailureSchedule:
         """Return the schedule that some failures, which may overlap, come to."""
         by_link: dict[Link, list[LinkFailure]] = defaultdict(list)
         for failure in failures:
@@ -89,9 +89,9 @@ class Schedule:
         """When the last event is; 0 if there is none."""
         return self.events[-1].at_s if self.events else 0.0
 
-    def until(self, end_s: float) -> Schedule:
+    def until(self, end_s: float) -> FailureSchedule:
         """Return what of the schedule happens before ``end_s``."""
-        return Schedule(tuple(event for event in self.events if event.at_s < end_s))
+        return FailureSchedule(tuple(event for event in self.events if event.at_s < end_s))
 
 
 def _events(link: Link, failures: list[LinkFailure]) -> Iterator[LinkEvent]:

@@ -72,7 +72,7 @@ def audited_ports(emulation: Emulation) -> dict[Path | None, dict[int, ObservedP
     """Return all ports of a fabric by namespace and interface index."""
     found: dict[Path | None, dict[int, ObservedPort]] = {}
     for port, link in emulation.fabric.directed_ports():
-        namespace = emulation.namespace_of(port.node)
+        namespace = emulation.namespace_of_port(port)
         audited = ObservedPort.of(port, link)
         found.setdefault(namespace, {})[emulation.indices[port]] = audited
     return found

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from fabric.errors import EmulationError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.world import inside
+from fabric.world.preload import build_library
 
 _MASTER_PORT = 29500  # torchrun's
 _MARKED_SOCKETS = Path(__file__).with_name("marked_sockets.c")
-_BUILD_TIMEOUT_S = 60
 
 
 def programs_environment(fabric: Fabric, hosts: Sequence[NodeId]) -> dict[str, str]:
@@ -64,26 +61,5 @@ def lane_environment(level: ServiceLevel, directory: Path) -> dict[str, str]:
         return {}
     library = directory / "marked_sockets.so"
     if not library.exists():
-        _build(library)
+        build_library(library, [_MARKED_SOCKETS], "a lane for a program")
     return {"LD_PRELOAD": str(library), "FABRIC_TOS": str(level.tos)}
-
-
-def _build(library: Path) -> None:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        raise EmulationError("a lane for a program needs a C library of ours built: apt-get install gcc libc6-dev")
-    command = [
-        compiler,
-        "-O2",
-        "-Wall",
-        "-Werror",
-        "-shared",
-        "-fPIC",
-        "-o",
-        str(library),
-        str(_MARKED_SOCKETS),
-        "-ldl",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False)
-    if done.returncode != 0:
-        raise EmulationError(f"{_MARKED_SOCKETS}: does not compile: {done.stderr.strip()}")

@@ -36,7 +36,7 @@ from traffic.storage.messages import (
 from traffic.storage.payload import Recipe, checksum_of
 from traffic.storage.permits import Permits
 from traffic.storage.verification import Verification
-from traffic.storage.wire import CallTimeout, Link, LinkLost, Party, Tasks
+from traffic.storage.wire import CallTimeout, ConnectionLost, Party, StorageConnection, Tasks
 from traffic.transport import SocketOptions
 
 T = TypeVar("T")
@@ -243,10 +243,10 @@ class StorageClient:
         timeout_s: float = 30.0,
         on_link: OnLink = lambda node, link: None,
     ) -> None:
-        """Link up with every service, from the NIC with the address ``source``; ``on_link`` hears of each link that is
+        """Connect to every service, from the NIC with the address ``source``; ``on_link`` hears of each link that is
         made, now or later. Raises TrafficError."""
 
-        def is_linked(node: NodeId, link: Link) -> None:
+        def is_linked(node: NodeId, link: StorageConnection) -> None:
             self._servers.trust(node)
             on_link(node, link)
 
@@ -259,7 +259,7 @@ class StorageClient:
         """Go by newer chains; tries under way take them up."""
         self.table = self.table.changed_by(change)
 
-    async def _answer(self, link: Link, frame: Frame) -> None:
+    async def _answer(self, link: StorageConnection, frame: Frame) -> None:
         if frame.kind is not Kind.APPLY:
             await link.reply(frame, Status.WRONG_REQUEST)
             return
@@ -318,7 +318,7 @@ class StorageClient:
     async def _try_write(self, head: NodeId, io: Io, pieces: Sequence[memoryview]) -> tuple[IoResult | None, str]:
         try:
             reply = await self.links.to(head).call(Kind.WRITE, io.pack(), self.config.client.call_timeout, offer=pieces)
-        except (LinkLost, CallTimeout) as error:
+        except (ConnectionLost, CallTimeout) as error:
             return None, str(error)
         if reply.status is Status.OK:
             return parse_results(reply.meta)[0], ""
@@ -391,7 +391,7 @@ class StorageClient:
         async with self._servers.room(node):
             try:
                 reply = await self._call_read(self.links.to(node), ios)
-            except LinkLost as error:
+            except ConnectionLost as error:
                 return str(error)
             except CallTimeout as error:
                 self._servers.suspect(node)
@@ -403,7 +403,7 @@ class StorageClient:
             self.operations.append(Operation("read", node.name, len(reply.payload), started, now, retries))
         return self._take_in(node, places, extents, reply, found)
 
-    async def _call_read(self, link: Link, ios: Sequence[Io]) -> Frame:
+    async def _call_read(self, link: StorageConnection, ios: Sequence[Io]) -> Frame:
         number = link.number()
         read = link.peer, number
         self.gate.expect(read)

@@ -48,7 +48,7 @@ def chosen(clients: Sequence[NodeId], share: float) -> frozenset[NodeId]:
 
 @dataclass
 class StorageJob:
-    """A :class:`traffic.job.Job`: a service on every storage node of the fabric, and ``clients``.
+    """A :class:`traffic.job.Job`: a service on every storage node of the fabric, or on ``servers``, and ``clients``.
 
     ``address_of(node, zone)`` overrides the fabric's addresses, for tests on one machine.
     """
@@ -59,6 +59,7 @@ class StorageJob:
     address_of: AddressOf | None = None
     level: ServiceLevel = ServiceLevel.STORAGE
     name: str = ServiceLevel.STORAGE.label
+    servers: Sequence[NodeId] = ()
 
     def __post_init__(self) -> None:
         faults = list(self._faults())
@@ -79,7 +80,7 @@ class StorageJob:
         if not self.clients:
             yield "no clients; name at least one compute node"
         for zone in self.zones:
-            for node in fabric.storages:
+            for node in self._servers:
                 if fabric.nic_in_zone(node, zone) is None:
                     yield f"{node} has no NIC in zone {zone}, where there are clients; storage must not cross zones"
         try:
@@ -89,6 +90,10 @@ class StorageJob:
             return
         if self.config.stripe > chains:
             yield f"stripe {self.config.stripe} exceeds the {chains} chains; lower it, or raise chains_per_target"
+
+    @property
+    def _servers(self) -> Sequence[NodeId]:
+        return self.servers or self.stage.fabric.storages
 
     @cached_property
     def zones(self) -> tuple[int, ...]:
@@ -101,9 +106,7 @@ class StorageJob:
     @cached_property
     def _first_table(self) -> ChainTable:
         config = self.config
-        return place_chains(
-            self.stage.fabric.storages, config.disks_per_node, config.chains_per_target, config.replicas
-        )
+        return place_chains(self._servers, config.disks_per_node, config.chains_per_target, config.replicas)
 
     @property
     def table(self) -> ChainTable:
@@ -131,7 +134,7 @@ class StorageJob:
 
     def start(self) -> None:
         """Fork services and clients and link them up. Raises TrafficError."""
-        for node in self.stage.fabric.storages:
+        for node in self._servers:
             self._start_service(node)
         for node, listening in self._services.collect("the addresses it listens on", START_TIMEOUT_S).items():
             self.addresses.update({(zone, node): address for zone, address in listening.addresses.items()})

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
-from traffic.storage.wire import Link, LinkLost, Party, dial
+from traffic.storage.wire import ConnectionLost, Party, StorageConnection, dial
 
 Address = tuple[str, int]
-OnLink = Callable[[NodeId, Link], None]
+OnLink = Callable[[NodeId, StorageConnection], None]
 DIAL_TIMEOUT_S = 5.0
 """How long one attempt to make a link again takes at most: time for TCP's first three SYNs."""
 _PAUSE_FIRST_S = 0.05
 _PAUSE_LONGEST_S = 1.0
 
 
-class Links(Mapping[NodeId, Link]):
+class Links(Mapping[NodeId, StorageConnection]):
     """Links from the address ``source`` to peers by node; ``on_link`` hears of each one that is made.
 
     A link is lost when its connections end: the peer died, or TCP gave up (``SocketOptions.user_timeout_s``). Nobody
@@ -28,13 +28,13 @@ class Links(Mapping[NodeId, Link]):
         self._party = party
         self._source = source
         self._on_link = on_link
-        self._links: dict[NodeId, Link] = {}
+        self._links: dict[NodeId, StorageConnection] = {}
         self._addresses: dict[NodeId, Address] = {}
         self._dialling: set[NodeId] = set()
         self._paused: dict[NodeId, tuple[float, float]] = {}
         """Until when no attempt is made, and how long that pause was."""
 
-    def __getitem__(self, node: NodeId) -> Link:
+    def __getitem__(self, node: NodeId) -> StorageConnection:
         return self._links[node]
 
     def __iter__(self) -> Iterator[NodeId]:
@@ -61,10 +61,10 @@ class Links(Mapping[NodeId, Link]):
             self._party.tasks.spawn(self._dial_again(node))
         return False
 
-    def to(self, node: NodeId) -> Link:
-        """Return the link to a peer. Raises LinkLost if there is none now."""
+    def to(self, node: NodeId) -> StorageConnection:
+        """Return the link to a peer. Raises ConnectionLost if there is none now."""
         if not self.is_up(node):
-            raise LinkLost(f"{self._party.name}: {node} has gone")
+            raise ConnectionLost(f"{self._party.name}: {node} has gone")
         return self._links[node]
 
     async def _dial_again(self, node: NodeId) -> None:

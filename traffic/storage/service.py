@@ -44,7 +44,7 @@ from traffic.storage.orders import Listening, Orders, Peers, Report, Rot, Servic
 from traffic.storage.payload import Content, Raw, Recipe, checksum_of, content_of
 from traffic.storage.permits import Permits
 from traffic.storage.replica import Refused, Replica, Stored
-from traffic.storage.wire import CallTimeout, Link, LinkLost, Listener, Party, Piece, Tasks
+from traffic.storage.wire import CallTimeout, ConnectionLost, Listener, Party, Piece, StorageConnection, Tasks
 from traffic.transport import FlowSampler, SocketOptions, listen
 
 CONNECT_TIMEOUT_S = 30.0
@@ -139,7 +139,7 @@ class StorageService:
         peak = max((party.arrivals.peak for party in self._parties.values()), default=0)
         return {**self.counts, "peak_pulls": peak}
 
-    async def _handle(self, zone: int, link: Link, frame: Frame) -> None:
+    async def _handle(self, zone: int, link: StorageConnection, frame: Frame) -> None:
         try:
             if frame.kind is Kind.READ:
                 await self._read(zone, link, frame)
@@ -151,7 +151,7 @@ class StorageService:
             self.counts[f"refused_{refusal.status.name.lower()}"] += 1
             await link.reply(frame, refusal.status)
 
-    async def _read(self, zone: int, link: Link, frame: Frame) -> None:
+    async def _read(self, zone: int, link: StorageConnection, frame: Frame) -> None:
         ios = self._checked_ios(frame)
         if self._config.service.has_disks:
             await asyncio.gather(*(self._read_disk(io) for io in ios))
@@ -211,14 +211,14 @@ class StorageService:
         length = sum(map(len, found))
         return IoResult(Status.OK, stored.version, stored.request, checksum, length, content.size_bytes), found
 
-    async def _apply(self, link: Link, frame: Frame) -> None:
+    async def _apply(self, link: StorageConnection, frame: Frame) -> None:
         wait_s = min(self._config.service.apply_timeout, frame.deadline_s - time.monotonic())
         try:
             await link.call(Kind.APPLY, pack_number(frame.number), wait_s)
         except CallTimeout:
             self.counts["apply_timeouts"] += 1
 
-    async def _write(self, zone: int, link: Link, frame: Frame) -> None:
+    async def _write(self, zone: int, link: StorageConnection, frame: Frame) -> None:
         io = self._checked_write(frame)
         now = time.monotonic()
         until_s = now + _BUSY_AFTER * (frame.deadline_s - now)
@@ -234,7 +234,7 @@ class StorageService:
         result = IoResult(Status.OK, applied.version, applied.request, io.checksum, 0, io.length)
         await link.reply(frame, Status.OK, result.pack())
 
-    async def _pull(self, zone: int, link: Link, frame: Frame, io: Io, until_s: float) -> Content:
+    async def _pull(self, zone: int, link: StorageConnection, frame: Frame, io: Io, until_s: float) -> Content:
         async with self._pulls[zone].held(until_s, link.received_bytes) as granted:
             if not granted:
                 raise Refused(Status.BUSY, f"{self.node}: too many writes at once for {io.chunk} from {link.peer}")
@@ -263,7 +263,7 @@ class StorageService:
             link = self._links[stored.zone].to(successor)
             wait_s = min(self._config.client.call_timeout, until_s - time.monotonic())
             reply = await link.call(Kind.UPDATE, io.pack(), wait_s, offer=offer)
-        except (LinkLost, CallTimeout):
+        except (ConnectionLost, CallTimeout):
             return Status.BUSY
         return reply.status if reply.status is not Status.OK else parse_results(reply.meta)[0].status
 

@@ -37,7 +37,7 @@ _DIAL_PAUSE_S = 0.02
 _DIAL_PAUSE_LONGEST_S = 0.5
 
 
-class LinkLost(TrafficError):  # noqa: N818 - what happened, as its callers name it
+class ConnectionLost(TrafficError):  # noqa: N818 - what happened, as its callers name it
     """The other end of a link has gone."""
 
 
@@ -87,7 +87,7 @@ class Arrivals:
         self.current -= 1
 
 
-Handler = Callable[["Link", Frame], Awaitable[None]]
+Handler = Callable[["StorageConnection", Frame], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -211,9 +211,9 @@ class Wire(asyncio.BufferedProtocol):
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wake_bytes)
 
     def post(self, data: bytes) -> None:
-        """Send a small message. Raises LinkLost if the connection has gone."""
+        """Send a small message. Raises ConnectionLost if the connection has gone."""
         if self.lost or self._transport is None:
-            raise LinkLost("connection lost")
+            raise ConnectionLost("connection lost")
         self._transport.write(data)
 
     async def send(self, pieces: Sequence[Piece], deadline_s: float, permits: Permits | None = None) -> bool:
@@ -221,7 +221,7 @@ class Wire(asyncio.BufferedProtocol):
         the kernel.
 
         The connection's turn comes first, then one of the ``permits``. If either is not there by ``deadline_s``,
-        nothing is sent and False returned; what has been begun is sent to its end. Raises LinkLost.
+        nothing is sent and False returned; what has been begun is sent to its end. Raises ConnectionLost.
         """
         async with self._turn.held(deadline_s) as is_ours:
             if not is_ours:
@@ -237,7 +237,7 @@ class Wire(asyncio.BufferedProtocol):
         for piece in pieces:
             await self._writable.wait()
             if self.lost or self._transport is None:
-                raise LinkLost("connection lost")
+                raise ConnectionLost("connection lost")
             self._transport.write(piece)
         await self._writable.wait()
         return True
@@ -263,7 +263,7 @@ def _name_of(end: Callable[[], tuple[str, int]]) -> str:
         return "a connection that has ended"
 
 
-class Link:
+class StorageConnection:
     """Both connections to one peer, and the calls under way in either direction."""
 
     def __init__(self, party: Party, peer: str, messages: Wire, data: Wire) -> None:
@@ -291,7 +291,7 @@ class Link:
         return bytes_received(self._data.sock)
 
     def close(self) -> None:
-        """Close both connections; calls under way fail with LinkLost."""
+        """Close both connections; calls under way fail with ConnectionLost."""
         if self.lost:
             return
         self.lost = True
@@ -299,7 +299,7 @@ class Link:
             wire.close()
         for call in self._calls.values():
             if not call.done():
-                call.set_exception(LinkLost(f"{self._party.name}: {self.peer} has gone"))
+                call.set_exception(ConnectionLost(f"{self._party.name}: {self.peer} has gone"))
 
     def number(self) -> int:
         """Return the number of the next call; for callers who must know it before they call."""
@@ -316,10 +316,10 @@ class Link:
     ) -> Frame:
         """Return the peer's reply. ``offer`` is what the peer may pull meanwhile.
 
-        Raises LinkLost if the peer goes, CallTimeout after ``timeout_s``.
+        Raises ConnectionLost if the peer goes, CallTimeout after ``timeout_s``.
         """
         if self.lost:
-            raise LinkLost(f"{self._party.name}: {self.peer} has gone")
+            raise ConnectionLost(f"{self._party.name}: {self.peer} has gone")
         number = self.number() if number is None else number
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Frame] = loop.create_future()
@@ -353,7 +353,7 @@ class Link:
     ) -> bool:
         """Answer a call; return once ``pieces``, the payload, are sent, under one of the ``permits``.
 
-        Returns False if it was not sent, since the caller waits no longer. Raises LinkLost.
+        Returns False if it was not sent, since the caller waits no longer. Raises ConnectionLost.
         """
         size = sum(map(len, pieces))
         head = header_of(Frame(to.kind, True, status, to.number, 0.0, meta), size)
@@ -383,7 +383,7 @@ class Link:
                 await self._hand_over(frame)
             else:
                 await self._party.handler(self, frame)
-        except LinkLost:
+        except ConnectionLost:
             return  # Nobody waits for this answer any more.
 
     async def _hand_over(self, frame: Frame) -> None:
@@ -394,7 +394,7 @@ class Link:
             await self.reply(frame, Status.OK, pieces=pieces)
 
     async def pull(self, of: Frame, timeout_s: float) -> Frame:
-        """Return the data that the peer offers with its call ``of``. Raises LinkLost, CallTimeout."""
+        """Return the data that the peer offers with its call ``of``. Raises ConnectionLost, CallTimeout."""
         return await self.call(Kind.PULL, pack_number(of.number), timeout_s)
 
 
@@ -405,7 +405,7 @@ _ATTEMPT_BYTES = 8
 class Listener:
     """Takes links on one address. A link is whole once both connections of one attempt of a peer have said hello."""
 
-    def __init__(self, party: Party, sock: socket.socket, on_link: Callable[[Link], None]) -> None:
+    def __init__(self, party: Party, sock: socket.socket, on_link: Callable[[StorageConnection], None]) -> None:
         self._party = party
         self._on_link = on_link
         self._waiting: dict[tuple[str, bytes], Wire] = {}
@@ -430,7 +430,7 @@ class Listener:
             self._wait(wire, (peer, attempt))
             return
         messages, data = (wire, other) if role == _MESSAGES else (other, wire)
-        link = Link(self._party, peer, messages, data)
+        link = StorageConnection(self._party, peer, messages, data)
         if link.lost:
             return
         self._on_link(link)
@@ -468,7 +468,7 @@ def _parse_hello(frame: Frame) -> tuple[bytes, bytes, str]:
     return role, attempt, name.decode()
 
 
-async def dial(party: Party, peer: str, address: tuple[str, int], source: str, timeout_s: float) -> Link:
+async def dial(party: Party, peer: str, address: tuple[str, int], source: str, timeout_s: float) -> StorageConnection:
     """Return a link to ``peer``, who listens on ``address``, once it has greeted back.
 
     Raises TrafficError if it does not within ``timeout_s``.
@@ -482,18 +482,18 @@ async def dial(party: Party, peer: str, address: tuple[str, int], source: str, t
             wire = await _dial_wire(party, address, source, deadline_s, timeout_s)
             wires.append(wire)
             wire.on_frame = lambda *_: _greet_back(greeted)
-            wire.on_lost = lambda: _greet_back(greeted, LinkLost("connection lost"))
+            wire.on_lost = lambda: _greet_back(greeted, ConnectionLost("connection lost"))
             wire.post(_hello(role, attempt, party.name))
         await asyncio.wait_for(greeted, max(0.01, deadline_s - time.monotonic()))
     except BaseException as error:
         greeted.cancel()
         for wire in wires:
             wire.close()
-        if not isinstance(error, asyncio.TimeoutError | LinkLost):
+        if not isinstance(error, asyncio.TimeoutError | ConnectionLost):
             raise
         where = f"{party.name}: {peer} at {address[0]}:{address[1]}"
         raise TrafficError(f"{where} did not greet within {timeout_s:g} s") from error
-    return Link(party, peer, *wires)
+    return StorageConnection(party, peer, *wires)
 
 
 def _greet_back(greeted: asyncio.Future[None], error: TrafficError | None = None) -> None:

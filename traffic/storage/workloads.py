@@ -17,7 +17,7 @@ from traffic.storage.chains import Extent, FileLayout, Striping
 from traffic.storage.client import GaveUp, Operation, StorageClient
 from traffic.storage.config import CheckpointConfig, DataloaderConfig
 from traffic.storage.orders import ClientArguments, Orders, Report, Verify
-from traffic.storage.wire import Link, Tasks
+from traffic.storage.wire import StorageConnection, Tasks
 from traffic.transport import FlowSampler
 
 CHECKPOINTS_KEPT = 2
@@ -133,7 +133,7 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
     orders = Orders(agent, tasks, client.adopt)
     sampler = FlowSampler()
 
-    def track(node: NodeId, link: Link) -> None:
+    def track(node: NodeId, link: StorageConnection) -> None:
         if arguments.writes:
             sampler.track(link.data_socket, node.name)
 
