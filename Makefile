@@ -1,16 +1,17 @@
 # As root, with or without sudo:
 # make run           installs dependencies, then runs the main experiment: its tables, its verdict, where the figures are
-# make test          installs dependencies, also of the virtual engine, then runs all tests
+# make test          installs dependencies, also of the virtual engine, Slurm, Ray, a browser, clang, then runs all tests
 # make soak          runs the long tests that `make test` leaves out
 # make check         runs ruff and mypy --strict
 # make virtual       builds the kernel of the virtual engine
 # make bench         the measurements that docs/performance.md quotes
+# make artifact      published setups beside ours, on one page: build/artifact (FULL=1: with the seeds of intervals)
 # make docs          builds the site of docs/, with the API reference, and prints where it is
 # make stock-kernel  the namespace engine on a distribution's kernel, in full emulation; names the packages it needs
 
 BIN := .venv/bin
 
-.PHONY: setup setup-virtual run test soak check bench docs virtual stock-kernel
+.PHONY: setup setup-virtual setup-test run test soak check bench artifact docs virtual stock-kernel
 
 setup:
 	@tools/setup.sh
@@ -18,11 +19,14 @@ setup:
 setup-virtual:
 	@tools/setup.sh virtual
 
+setup-test:
+	@tools/setup.sh test
+
 run: setup
 	@$(BIN)/fabric run isolation
 
 test: export PYTHONDONTWRITEBYTECODE =  # Hundreds of processes start here: each would compile what it imports.
-test: virtual
+test: setup-test virtual
 	@$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 soak: virtual
@@ -37,6 +41,10 @@ bench: setup
 	@$(BIN)/fabric bench links
 	@$(BIN)/fabric bench hfreduce
 	@$(BIN)/fabric bench hops
+
+# A number outside its tolerance, exit code 1, is a result, and on the page.
+artifact: virtual
+	@$(BIN)/fabric reproduce $(if $(FULL),,--quick) --out build/artifact || [ $$? -eq 1 ]
 
 docs: setup
 	@$(BIN)/python -c "import furo, myst_parser, sphinx" 2> /dev/null || \

@@ -109,7 +109,7 @@ def _port_rows(fabric: Fabric) -> Iterator[tuple[Any, ...]]:
                 for after in _samples():
                     total = start + after * share * part * link.rate_bps / 8
                     backlog = int(queued * share * random.exponential()) if share and after else 0
-                    yield phase["started_s"] + after, str(port), lane, round(total), round(total / 1500), 0, backlog
+                    yield phase["started_s"] + after, str(port), lane, round(total), round(total / 1500), 0, backlog, 0
                 sent[str(port), lane] = total
 
 
@@ -176,6 +176,17 @@ def _steps_table() -> pd.DataFrame:
             rows.append((name, "hfreduce", step, 12, 200_000, at, at + took))
             at += took
     return table_of("steps", rows)
+
+
+def _rank_steps_table(fabric: Fabric) -> pd.DataFrame:
+    """Each rank begins and ends within the step, the first and the last as it does."""
+    hosts, rows = fabric.computes[:12], []
+    for step in _steps_table().to_dict("records"):
+        share = (step["ended_s"] - step["started_s"]) / 100
+        for place, host in enumerate(hosts):
+            began, ended = step["started_s"] + place * share, step["ended_s"] - (11 - place) * share
+            rows.append((step["phase"], "hfreduce", step["step"], host.name, began, ended))
+    return table_of("rank_steps", rows)
 
 
 def _operations_table(fabric: Fabric) -> pd.DataFrame:
@@ -248,6 +259,29 @@ def _summary(recipe: Recipe) -> dict[str, Any]:
             "panels": [{"title": "allreduce", "values": [0.5, 0.25], "theory": [0.5, 0.3]}],
             "drops_packets": [2125, 0],
         },
+        "trade_off": {
+            "title": "Two programs on the same links",
+            "axes": {"reads": "reads, GB/s", "steps": "allreduce, GB/s", "late_s": "p99 of reads"},
+            "panels": [
+                {"x": "reads", "y": "steps", "more_x": True, "frontiers": ["grid"]},
+                {"x": "late_s", "y": "steps", "more_x": False, "frontiers": ["grid"]},
+            ],
+            "alone": {"reads": 80.0, "steps": 12.0},
+            "points": [
+                {
+                    "name": name,
+                    "group": group,
+                    "is_many": group == "grid",
+                    "values": {"reads": reads, "steps": steps, "late_s": late_s},
+                }
+                for name, group, reads, steps, late_s in (
+                    ("lanes", "no control", 50.0, 6.0, 2e-4),
+                    ("one", "grid", 40.0, 7.0, 3e-4),
+                    ("two", "grid", 60.0, 4.0, 1e-4),
+                    ("beaten", "grid", 30.0, 3.0, 4e-4),
+                )
+            ],
+        },
         "metrics": recipe.metrics or {"lanes.hfreduce.algbw_Bps": 500_000.0, "shared.hfreduce.algbw_Bps": 250_000.0},
         "tables": [
             {
@@ -283,6 +317,7 @@ _MAKERS: dict[str, Callable[[Fabric], pd.DataFrame]] = {
     "machine": lambda fabric: _machine_table(),
     "flows": _flows_table,
     "steps": lambda fabric: _steps_table(),
+    "rank_steps": _rank_steps_table,
     "operations": _operations_table,
     "jobs": lambda fabric: _jobs_table(),
 }

@@ -30,8 +30,7 @@ class Terminal:
         deadline = time.monotonic() + PATIENCE_S
         while words not in self._unread:
             assert time.monotonic() < deadline, f"no {words!r} within {PATIENCE_S:g} s, only {self._unread!r}"
-            if select.select([self.ours], [], [], 1.0)[0]:
-                self._unread += os.read(self.ours, 65536).decode(errors="replace")
+            self._read(1.0)
         shown, _, self._unread = self._unread.partition(words)
         return shown
 
@@ -47,9 +46,12 @@ class Terminal:
             self.type(key)
             pressed_again = time.monotonic() + 2
             while words not in self._unread and time.monotonic() < pressed_again:
-                if select.select([self.ours], [], [], 0.1)[0]:
-                    self._unread += os.read(self.ours, 65536).decode(errors="replace")
+                self._read(0.1)
         return self.wait_for(words)
+
+    def _read(self, patience_s: float) -> None:
+        if select.select([self.ours], [], [], patience_s)[0]:
+            self._unread += os.read(self.ours, 65536).decode(errors="replace")
 
     def prompted(self, line: str) -> str:
         """Type a line, and return what is shown until the next prompt."""

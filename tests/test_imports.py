@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.run.preload import PRELOAD
+
 ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
     "fabric": set[str](),
@@ -24,7 +26,7 @@ MODULES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rgl
 QUESTIONS = "every other folder of experiments"
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "fabric": (
-        ("errors", "units", "config", "metrics", "results", "tables", "delivered"),
+        ("errors", "units", "config", "estimates", "metrics", "results", "tables", "delivered", "pythons_distutils"),
         ("model",),
         ("world",),
         ("queueing",),
@@ -35,17 +37,27 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("report",),
     ),
     "topologies": (
+        ("nodes",),
         ("keys", "rates"),
         ("zoned_fat_tree", "fat_tree", "free_form"),
-        ("load", "summary", "draw"),
+        ("load", "summary", "draw", "node_table"),
         ("compare",),
     ),
     "controllers": (("routing", "task"), ("planning",), ("app",), ("client",)),
     "traffic": (
-        ("job", "program_group", "repeating", "transport", "metrics", "congestion_control"),
+        ("job", "program_group", "repeating", "transport", "metrics", "congestion_control", "dcqcn"),
         ("collectives", "storage", "flows", "programs"),
     ),
-    "experiments": (("run",), (QUESTIONS,), ("registry",), ("launching",), ("commands",), ("cli",)),
+    "experiments": (
+        ("run",),
+        (QUESTIONS,),
+        ("registry",),
+        ("launching",),
+        ("sweeps",),
+        ("reproduction",),
+        ("commands",),
+        ("cli",),
+    ),
 }
 """What is in a package, lowest first: no module knows one above it. Folders of one layer do not know each other."""
 BUILDS_ON = {"flash_cut_year": {"link_flap"}}
@@ -53,6 +65,7 @@ BUILDS_ON = {"flash_cut_year": {"link_flap"}}
 KNOWN_STRINGS = {
     ("fabric.world.virtual.bytecode", "controllers.app.launcher"): "guests get Ryu compiled, as the launcher mends it",
     ("experiments.commands.calibrate", "experiments.cli"): "each rate is tried by a run of the command",
+    ("experiments.commands.bench", "experiments.cli"): "each repeat is a run of the command",
     ("experiments.commands.worlds", "experiments.cli"): "a command goes on in another process",
 }
 """Names of higher modules in strings of lower ones, and why they are still there: (where, what)."""
@@ -209,6 +222,20 @@ def test_the_command_answers_without_loading_mininet_or_ryu() -> None:
     loaded = modules_loaded_by("experiments.cli")
     assert "experiments" in loaded
     assert not loaded & {"mininet", "ryu", "eventlet", "scapy", "matplotlib", "pandas", "numpy", "pydantic", "rich"}
+
+
+def test_the_process_that_forks_programs_has_loaded_little() -> None:
+    """Each fork copies its tables of pages; in a guest that is what starting a program costs."""
+    loaded = modules_loaded_by(*PRELOAD)
+    assert "traffic" in loaded
+    assert not loaded & {"mininet", "ryu", "eventlet", "scapy", "matplotlib", "pandas", "pyarrow"}
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python 3.12 has no distutils but that of setuptools")
+def test_mininet_is_loaded_without_setuptools() -> None:
+    loaded = modules_loaded_by("fabric.emulation.build")
+    assert "mininet" in loaded
+    assert not loaded & {"setuptools", "pkg_resources"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs what the project needs and says what it changed: system packages (as root) and .venv with pinned versions.
-# Does nothing when nothing changed. With "virtual", also what builds the kernel of the virtual engine.
+# Does nothing when nothing changed. With "virtual", also what builds the kernel of the virtual engine; with "test", that
+# and what tests of sweeps run on, Slurm and Ray, the browser that tests of pages drive, and a compiler for BPF programs.
 #
-#   tools/setup.sh [virtual]
+#   tools/setup.sh [virtual | test]
 #
 # Of system packages only missing ones are installed. A service that comes with them is neither started nor enabled:
 # each run starts an Open vSwitch of its own. The venv is made from the distribution's Python, which is where its
@@ -13,6 +14,9 @@ cd "$(dirname "$0")/.."
 packages="mininet openvswitch-switch iproute2 iputils-ping iperf3 tcpdump util-linux procps gcc libc6-dev
     python3-venv python3-pip"
 virtual_packages="build-essential flex bison bc xz-utils bzip2"
+test_packages="slurmctld slurmd slurm-client munge"
+browser_packages="chromium chromium-driver"
+bpf_packages="clang libbpf-dev"
 stamp=.venv/.installed
 python=/usr/bin/python3
 services_policy=/usr/sbin/policy-rc.d
@@ -21,7 +25,14 @@ services_policy_mark="Made by tools/setup.sh of ai-fabric-emulator for as long a
 case "${1:-}" in
     "") ;;
     virtual) packages="$packages $virtual_packages" ;;
-    *) echo "setup: $1: unknown; write tools/setup.sh, or tools/setup.sh virtual" >&2 && exit 2 ;;
+    test)
+        packages="$packages $virtual_packages $test_packages"
+        # Ubuntu has Chromium only as a snap: there, tests of pages say that they skip.
+        ! grep -qx ID=debian /etc/os-release || packages="$packages $browser_packages"
+        # For BPF programs in C, which a kernel takes that describes its types.
+        [ ! -e /sys/kernel/btf/vmlinux ] || packages="$packages $bpf_packages"
+        ;;
+    *) echo "setup: $1: unknown; write tools/setup.sh, tools/setup.sh virtual or tools/setup.sh test" >&2 && exit 2 ;;
 esac
 
 missing_packages() {
@@ -30,7 +41,7 @@ missing_packages() {
         echo "$installed" | grep -qx "$package" || echo "$package"
     done
     # The source of the virtual engine's kernel; those that the tests run on: README. Ubuntu has it in a directory of its own.
-    if [ "${1:-}" = virtual ] && ! ls /usr/src/linux-source-*.tar.* /usr/src/*/linux-source-*.tar.* 2> /dev/null | grep -q .
+    if [ -n "${1:-}" ] && ! ls /usr/src/linux-source-*.tar.* /usr/src/*/linux-source-*.tar.* 2> /dev/null | grep -q .
     then
         echo linux-source
     fi
@@ -120,6 +131,12 @@ make_venv() {
     echo "$wanted" > "$stamp"
 }
 
+# Ray comes with 35 more packages, which only sweeps on a cluster need.
+install_ray() {
+    echo "setup: installing Ray"
+    .venv/bin/pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[ray]'
+}
+
 called_as="tools/setup.sh${1:+ $1}"
 missing=$(missing_packages "${1:-}")
 [ -z "$missing" ] || install_packages $missing
@@ -127,3 +144,4 @@ missing=$(missing_packages "${1:-}")
 # What .venv hangs on: versions, the Python it is of, and how it is made.
 wanted=$({ cat pyproject.toml constraints.txt; $python -V; sed -n '/^make_venv/,/^}/p' tools/setup.sh; } | sha256sum)
 [ -f "$stamp" ] && [ "$(cat $stamp)" = "$wanted" ] || make_venv
+[ "${1:-}" != test ] || .venv/bin/python -c "import ray" 2> /dev/null || install_ray

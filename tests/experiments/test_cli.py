@@ -26,7 +26,15 @@ from fabric.world.engine import Engine
 from fabric.world.engines import ENGINES, NAMESPACE
 
 SMALL = "fire_flyer_2_small"
-COMMANDS = (*cli.COMMANDS, "topo show", "topo draw", "virtual build", "virtual list")
+COMMANDS = (
+    *cli.COMMANDS,
+    "topo show",
+    "topo draw",
+    "virtual build",
+    "virtual list",
+    "virtual export",
+    "virtual import",
+)
 
 
 class EnteredError(Exception):
@@ -503,3 +511,29 @@ def test_validate_refuses_what_cannot_be_before_it_makes_a_world(
     assert main(["validate", SMALL, *arguments]) == 2
     assert words in " ".join(capsys.readouterr().err.split())
     assert entered == []
+
+
+def test_a_benchmark_is_repeated_with_other_seeds(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "plans", "--topology", "head_of_line", "--repeat", "2"]) == 0
+    out, err = (" ".join(text.split()) for text in capfd.readouterr())
+    assert "1 of 2 2 of 2" in err
+    assert "medians of 2 runs, and their 95 % bootstrap intervals" in out
+    assert re.search(r"│ static │ wait │ \d+ │ 0 │ ", out)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["bench", "collisions", "--repeat", "1"], "--repeat 1: must be 2 or more"),
+        (["run", "isolation", "--repeat", "1"], "--repeat 1: must be 2 or more"),
+        (["run", "isolation", "--jobs", "2"], "--jobs 2: a single run is one job; it is for --repeat"),
+        (["run", "isolation", "--repeat", "2", "--capture", "z0l00:1=a"], "--capture: is for a single run"),
+        (["sweep", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
+        (["sweep", "nowhere.yaml", "--address", "auto"], "--address auto: is for --on ray; omit it"),
+        (["sweep", "nowhere.yaml", "--jobs", "0"], "--jobs 0: must be 1 or more"),
+    ],
+)
+def test_repeats_and_sweeps_that_cannot_be_are_refused(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refusal(capsys, *words).startswith(why)

@@ -162,11 +162,14 @@ def test_a_stored_result_has_the_tables_and_figures_of_its_folder(recorded: Path
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
-def test_the_code_of_another_account_is_not_run_to_read_a_result(recorded: Path, folder: Path) -> None:
-    os.chown(folder / "figures.py", 12345, -1)
+@pytest.mark.parametrize("name", ["figures.py", "parts/more.py"])
+def test_the_code_of_another_account_is_not_run_to_read_a_result(recorded: Path, folder: Path, name: str) -> None:
+    (folder / "parts").mkdir()
+    (folder / "parts" / "more.py").touch()
+    os.chown(folder / name, 12345, -1)
     result = load(recorded)
     assert result.missing is not None
-    assert f"{folder / 'figures.py'} belongs to uid 12345, and its code would be run" in result.missing
+    assert f"{folder / name} belongs to uid 12345, and its code would be run" in result.missing
 
 
 LOST: dict[str, tuple[Callable[[Path], Any], str]] = {

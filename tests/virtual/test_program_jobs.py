@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.program_jobs import played, verify
+from tests.program_jobs import played, steered, verify
 
 pytestmark = pytest.mark.guest
 
 
-def test_programs_come_and_go_and_use_their_lanes(tmp_path: Path) -> None:
-    verify(played(tmp_path, "virtual"), slack_s=0.01)
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a run shows whose queues mark, and in which a third pair of programs chooses DCQCN."""
+    directory = tmp_path_factory.mktemp("programs")
+    marking = {"kmin": 25_000, "kmax": 100_000, "pmax": 0.1}
+    return played(directory, "virtual", steered(directory), **{"queues.marking": marking})
+
+
+def test_programs_come_and_go_and_use_their_lanes(seen: dict[str, Any]) -> None:
+    verify({**seen, "rows": [row for row in seen["rows"] if row[0] != "steered"]}, slack_s=0.01)
+
+
+def test_programs_that_choose_dcqcn_once_connected_have_it_and_hear_of_marks(seen: dict[str, Any]) -> None:
+    assert seen["dcqcn"]["marking"]["kmin"] == 25_000
+    assert seen["dcqcn"]["counted"]["flows"] == 2 * 2, "two ends, alone and together"
+    assert seen["dcqcn"]["counted"]["flows_without_ecn"] == 0

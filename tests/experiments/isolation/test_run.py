@@ -104,7 +104,7 @@ def operation_rows() -> list[list[object]]:
 def port_rows(backlogs: Sequence[int]) -> list[list[object]]:
     """Return a sample in the middle of each phase."""
     return [
-        [place * PHASE_S + 5.0, "z0l00:1", "shared", place * 1000, place, 0, backlog]
+        [place * PHASE_S + 5.0, "z0l00:1", "shared", place * 1000, place, 0, backlog, 0]
         for place, backlog in enumerate(backlogs)
     ]
 
@@ -285,7 +285,7 @@ def test_a_phase_in_which_nothing_completed_leaves_the_others_told(phase: str) -
 
 
 def sent(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
-    return table("ports", [[at, port, lane, size, 0, 0, 0] for at, port, lane, size in rows])
+    return table("ports", [[at, port, lane, size, 0, 0, 0, 0] for at, port, lane, size in rows])
 
 
 def test_the_busiest_port_sends_the_most_over_all_its_lanes() -> None:

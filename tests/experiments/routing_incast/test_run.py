@@ -37,7 +37,7 @@ def config_of(*overrides: str) -> RoutingIncastConfig:
 
 def ports_table(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
     """Rows of at_s, port, lane, backlog_bytes."""
-    full = [(at, port, lane, 0, 0, 0, backlog) for at, port, lane, backlog in rows]
+    full = [(at, port, lane, 0, 0, 0, backlog, 0) for at, port, lane, backlog in rows]
     return pd.DataFrame(full, columns=list(TABLES["ports"].columns)).astype(TABLES["ports"].dtypes)
 
 

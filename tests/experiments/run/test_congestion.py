@@ -57,7 +57,7 @@ def measured(lanes: tuple[str, ...] = ("lossless",), still: str = "lossless") ->
             for lane in lanes:
                 share = STILL.get(str(port), 0.0) if lane == still else 0.0
                 rows["stalls"].append((at_s, str(port), lane, 100 * second, round(second * share * 1e9), 0, 0))
-                rows["ports"].append((at_s, str(port), lane, round(sent / len(lanes)), 0, 0, 0))
+                rows["ports"].append((at_s, str(port), lane, round(sent / len(lanes)), 0, 0, 0, 0))
         rows["waits"] += [(at_s, holder, still, PEER[port], still, 60_000) for port, holder in HOLDER.items()]
         for flow in (VICTIM, *SENDERS):
             parts = (flow.service_level, flow.host, flow.peer, 0.001, 0, second * 40_000_000)

@@ -160,7 +160,8 @@ def test_ports_are_shared_by_what_flows_of_jobs_delivered_over_them() -> None:
         for at in (0.0, 5.0, 10.0)
     ]
     frames = {"flows": table_of("flows", flows), "operations": TABLES["operations"].empty()}
-    frames["ports"] = table_of("ports", [(at, str(shared), "lanes", round(5000 * at), 0, 0, 0) for at in (0.0, 10.0)])
+    sent = [(at, str(shared), "lanes", round(5000 * at), 0, 0, 0, 0) for at in (0.0, 10.0)]
+    frames["ports"] = table_of("ports", sent)
     live = SimpleNamespace(fabric=SMALL, plan=PLAN)
     fake: Any = SimpleNamespace(live=live, table=frames.__getitem__)
     outcome: Any = SimpleNamespace(phase=Phase("together", "t", "lanes", 0.0, 10.0))

@@ -88,11 +88,11 @@ def test_another_rate_keeps_what_waits(link: Netlink) -> None:
     link.send([request for end in ENDS for request in rate_requests(port(end, 10**6).at_fraction(0.5), PLAN)])
     started, before = time.monotonic(), queues(link)
     time.sleep(0.4)
-    elapsed, middle = time.monotonic() - started, queues(link)
+    middle, elapsed = queues(link), time.monotonic() - started
     carried = [(middle[end.index][0] - before[end.index][0]) * len(FRAME) * 8 / elapsed for end in ENDS]
     print(carried)
-    # A busy machine is late; the old rate was a fifth of the new one.
-    assert all(0.3e6 < rate_bps < 0.6e6 for rate_bps in carried)
+    # A busy machine makes the time longer; the old rate was a fifth of the new one.
+    assert all(0.15e6 < rate_bps < 0.6e6 for rate_bps in carried)
     link.send([request for end in ENDS for request in rate_requests(port(end, 10**8), PLAN)])
     time.sleep(0.2)
     assert [queues(link)[end.index] for end in ENDS] == [(COUNT, 0, 0), (COUNT, 0, 0)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.failures.schedule import DOWN, WHOLE, LinkFailure, LinkState, Schedule, composed
+from fabric.failures.schedule import DOWN, WHOLE, FailureSchedule, LinkFailure, LinkState, composed
 from tests.schedules import down_at, intervals_of, states_at
 from topologies.load import load_fabric
 
@@ -36,7 +36,7 @@ def under_way(failures: list[LinkFailure], at_s: float) -> dict[object, LinkStat
 
 @given(FAILURES, st.integers(0, 42).map(lambda half: half / 2))
 def test_at_any_time_the_state_is_that_of_all_failures_under_way(failures: list[LinkFailure], at_s: float) -> None:
-    schedule = Schedule.of(failures)
+    schedule = FailureSchedule.of(failures)
     assert states_at(schedule, at_s) == under_way(failures, at_s)
     cut = {one.link for one in failures if not one.state.up and one.began_s <= at_s < one.ended_s}
     assert down_at(schedule, at_s) == cut
@@ -44,7 +44,7 @@ def test_at_any_time_the_state_is_that_of_all_failures_under_way(failures: list[
 
 @given(FAILURES)
 def test_events_are_in_order_and_each_changes_its_link(failures: list[LinkFailure]) -> None:
-    events = Schedule.of(failures).events
+    events = FailureSchedule.of(failures).events
     assert [event.at_s for event in events] == sorted(event.at_s for event in events)
     for link in LINKS:
         states = [WHOLE, *(event.state for event in events if event.link == link)]
@@ -53,8 +53,8 @@ def test_events_are_in_order_and_each_changes_its_link(failures: list[LinkFailur
 
 @given(FAILURES)
 def test_intervals_say_the_same_as_events(failures: list[LinkFailure]) -> None:
-    schedule = Schedule.of(failures)
-    assert Schedule.of(intervals_of(schedule)) == schedule
+    schedule = FailureSchedule.of(failures)
+    assert FailureSchedule.of(intervals_of(schedule)) == schedule
     assert schedule.ends_s == max((event.at_s for event in schedule.events), default=0.0)
 
 
@@ -62,12 +62,12 @@ def test_intervals_say_the_same_as_events(failures: list[LinkFailure]) -> None:
 def test_the_order_of_failures_does_not_matter(failures: list[LinkFailure], random: object) -> None:
     mixed = list(failures)
     random.shuffle(mixed)  # type: ignore[attr-defined]
-    assert Schedule.of(mixed) == Schedule.of(failures)
+    assert FailureSchedule.of(mixed) == FailureSchedule.of(failures)
 
 
 def test_overlapping_cuts_are_one_and_losses_multiply() -> None:
     link = LINKS[0]
-    two = Schedule.of([LinkFailure(link, 1, 3), LinkFailure(link, 2, 5)])
+    two = FailureSchedule.of([LinkFailure(link, 1, 3), LinkFailure(link, 2, 5)])
     assert [(event.at_s, event.state) for event in two.events] == [(1, DOWN), (5, WHOLE)]
     lossy = composed([LinkState(loss_fraction=0.5), LinkState(loss_fraction=0.5), LinkState(rate_fraction=0.5)])
     assert (lossy.up, lossy.rate_fraction) == (True, 0.5)
@@ -77,7 +77,7 @@ def test_overlapping_cuts_are_one_and_losses_multiply() -> None:
 def test_events_know_the_causes_of_the_failures_that_they_begin_or_end() -> None:
     first, second = LINKS[:2]
     lossy = LinkState(loss_fraction=0.5)
-    schedule = Schedule.of(
+    schedule = FailureSchedule.of(
         [
             LinkFailure(first, 1, 3, causes=(7,)),
             LinkFailure(first, 2, 5, causes=(8,)),  # It begins and the one before ends while the link is down.
@@ -89,9 +89,9 @@ def test_events_know_the_causes_of_the_failures_that_they_begin_or_end() -> None
     assert found == [
         (1, first, (7,)), (1, second, (7,)), (2, second, (7,)), (4, first, (7, 9)), (5, first, (8,)), (9, first, (9,))
     ]  # fmt: skip
-    assert Schedule.of([LinkFailure(first, 1, 2)]).events[0].causes == ()
+    assert FailureSchedule.of([LinkFailure(first, 1, 2)]).events[0].causes == ()
 
 
 def test_until_keeps_what_happens_before() -> None:
-    schedule = Schedule.of([LinkFailure(LINKS[0], 1, 3), LinkFailure(LINKS[1], 2, 5)])
+    schedule = FailureSchedule.of([LinkFailure(LINKS[0], 1, 3), LinkFailure(LINKS[1], 2, 5)])
     assert [event.at_s for event in schedule.until(3).events] == [1, 2]

@@ -45,7 +45,7 @@ def tables(
         at_s = PHASE.started_s + number
         for port in WIRES:
             stall_rows.append((at_s, port, LANE, round(stalled_ns[port] / 1e6), round(stalled_ns[port]), 0, 0))
-            port_rows.append((at_s, port, LANE, round(sent[port]), 0, 0, 0))
+            port_rows.append((at_s, port, LANE, round(sent[port]), 0, 0, 0, 0))
             if number < len(stretches):
                 still, busy = stretches[number].get(port, (0.0, 0.0))
                 stalled_ns[port] += still * 1e9

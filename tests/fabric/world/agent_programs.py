@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -16,6 +17,11 @@ def echo(agent: Agent, greeting: Any) -> None:
     agent.report((greeting, agent.host, os.getpid()))
     while True:
         agent.report(agent.receive())
+
+
+def count_collectable(agent: Agent, _: None) -> None:
+    """Report how many objects a full collection would visit, and how many it leaves alone."""
+    agent.report((len(gc.get_objects()), gc.get_freeze_count()))
 
 
 def expect_begin(agent: Agent, _: None) -> None:

@@ -45,6 +45,11 @@ def test_a_program_reports_and_takes_orders(pool: AgentPool) -> None:
         assert handle.receive(20, "echo") == order
 
 
+def test_a_collection_in_a_program_visits_no_object_of_the_process_it_is_forked_from(pool: AgentPool) -> None:
+    visited, left_alone = start(pool, "count_collectable").receive(20, "counts")
+    assert visited < 5000 < left_alone
+
+
 def test_a_program_that_raises_is_told_with_its_words(pool: AgentPool) -> None:
     handle = start(pool, "fail", "the disk is on fire")
     with pytest.raises(TrafficError) as told:
@@ -53,7 +58,7 @@ def test_a_program_that_raises_is_told_with_its_words(pool: AgentPool) -> None:
     assert first == "test program on z0h000: failed before report that it is ready:"
     assert last == "ValueError: the disk is on fire"
     assert "in fail\n    raise ValueError(words)\n" in str(told.value)
-    handle.process.join(20)
+    handle.process.join(60)
     assert handle.process.exitcode == 1
 
 
@@ -79,7 +84,7 @@ def test_a_program_that_does_not_answer_is_told_with_what_was_waited_for(pool: A
 
 def test_an_order_to_a_program_that_has_gone_is_told(pool: AgentPool) -> None:
     handle = start(pool, "end_at_once")
-    handle.process.join(20)
+    handle.process.join(60)
     with pytest.raises(TrafficError) as told:
         handle.send("work")
     assert str(told.value) == "test program on z0h000: has gone (exit code 0)"
@@ -87,7 +92,7 @@ def test_an_order_to_a_program_that_has_gone_is_told(pool: AgentPool) -> None:
 
 def test_an_order_to_a_program_that_failed_is_told_with_its_words(pool: AgentPool) -> None:
     handle = start(pool, "fail", "the disk is on fire")
-    handle.process.join(20)
+    handle.process.join(60)
     with pytest.raises(TrafficError) as told:
         handle.send("work")
     first, *_, last = str(told.value).rstrip().splitlines()
@@ -103,7 +108,7 @@ def test_a_program_asked_to_stop_sees_it_and_ends_well(pool: AgentPool, tmp_path
     handle = start(pool, "note_the_stop", str(tmp_path / "note"))
     handle.receive(20, "report that it is ready")
     process = handle.process
-    pool.stop([handle], timeout_s=20)
+    pool.stop([handle], timeout_s=60)
     assert (tmp_path / "note").read_text() == "asked to stop"
     assert process.exitcode == 0
     assert pool.handles == []
@@ -113,7 +118,7 @@ def test_a_program_whose_run_has_gone_is_asked_to_stop(pool: AgentPool, tmp_path
     handle = start(pool, "note_the_stop", str(tmp_path / "note"))
     handle.receive(20, "report that it is ready")
     handle.pipe.close()
-    handle.process.join(20)
+    handle.process.join(60)
     assert (tmp_path / "note").read_text() == "asked to stop"
     assert handle.process.exitcode == 0
 
@@ -124,7 +129,7 @@ def test_a_program_that_does_not_listen_is_killed_in_time(pool: AgentPool) -> No
         handle.receive(20, "report that it runs")
     started = time.monotonic()
     pool.stop(timeout_s=0.1)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert [handle.process.exitcode for handle in handles] == [-signal.SIGKILL] * 2
 
 
@@ -165,7 +170,7 @@ def test_a_signal_reaches_a_program_and_one_that_has_gone_is_named(pool: AgentPo
     handle = start(pool, "never_listen")
     handle.receive(20, "report that it runs")
     handle.send_signal(signal.SIGTERM)
-    handle.process.join(20)
+    handle.process.join(60)
     assert handle.process.exitcode == -signal.SIGTERM
     with pytest.raises(TrafficError) as told:
         _gone(pool).send_signal(signal.SIGSTOP)
@@ -174,8 +179,8 @@ def test_a_signal_reaches_a_program_and_one_that_has_gone_is_named(pool: AgentPo
 
 def test_programs_that_were_stopped_already_are_left_alone(pool: AgentPool) -> None:
     handles = [start(pool, "echo") for _ in range(2)]
-    pool.stop(handles[:1], timeout_s=20)
-    pool.stop(handles, timeout_s=20)
+    pool.stop(handles[:1], timeout_s=60)
+    pool.stop(handles, timeout_s=60)
     assert pool.handles == []
 
 
@@ -196,7 +201,7 @@ def test_stopping_some_programs_leaves_the_others(pool: AgentPool) -> None:
     first, second = start(pool, "echo"), start(pool, "echo")
     for handle in (first, second):
         handle.receive(20, "greeting")
-    pool.stop([first], timeout_s=20)
+    pool.stop([first], timeout_s=60)
     second.send("still there?")
     assert second.receive(20, "echo") == "still there?"
     assert pool.handles == [second]
@@ -240,7 +245,7 @@ def test_a_program_runs_in_the_network_of_its_host(pool: AgentPool) -> None:
     host.stdout.readline()
     namespace = Path(f"/proc/{host.pid}/ns/net")
     seen = start(pool, "say_interfaces", namespace=namespace).receive(20, "interfaces")
-    host.communicate(b"\n", timeout=20)
+    host.communicate(b"\n", timeout=60)
     assert "only_here:" in seen
 
 

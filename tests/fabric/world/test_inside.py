@@ -55,7 +55,7 @@ def test_a_run_whose_sudo_is_killed_before_it_can_be_watched_ends(
             NAMESPACE.enter(["list"], Guest(1), Front())
     finally:
         parent.kill()
-        parent.wait(20)
+        parent.wait(60)
     assert ended.value.code == 128 + 9
     assert replaced == []
 

@@ -48,7 +48,7 @@ def pair(network: Netlink) -> Netlink:
 
 
 def run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, f"{command}: {done.stderr}"
     return done.stdout
 
@@ -259,7 +259,7 @@ def test_an_end_can_be_made_in_another_namespace(network: Netlink) -> None:
     finally:
         os.close(namespace)
     assert [found["ifname"] for found in answer("ip", "-j", "link", "show", "type", "veth")] == ["left"]
-    seen, _ = process.communicate("\n", timeout=20)
+    seen, _ = process.communicate("\n", timeout=60)
     assert [(found["ifname"], found["ifindex"], found["address"]) for found in json.loads(seen)] == [
         ("right", 12, B.mac)
     ]
@@ -433,7 +433,7 @@ def test_a_socket_opened_in_a_namespace_stays_there(network: Netlink) -> None:
         assert set(there.link_counters()) == {"lo"}
         with Netlink() as here:
             assert set(here.link_counters()) == {"lo", "left", "right"}
-    elsewhere.communicate(b"\n", timeout=20)
+    elsewhere.communicate(b"\n", timeout=60)
 
 
 @root

@@ -10,6 +10,7 @@ import pytest
 
 from fabric.errors import EmulationError
 from fabric.world.preload import switch_library
+from tests.real_time import in_real_time
 
 PERIOD_S = 0.05
 
@@ -41,6 +42,7 @@ def asked():
 """
 
 
+@in_real_time
 def test_looks_are_apart_by_the_period_and_the_first_is_at_once() -> None:
     program = f"""{_POLLED}
 theirs.send(b"1")
@@ -56,6 +58,7 @@ print(first, time.monotonic() - started)
     assert all_s >= 4 * PERIOD_S
 
 
+@in_real_time
 def test_other_threads_look_when_they_like() -> None:
     program = f"""{_POLLED}
 took = []

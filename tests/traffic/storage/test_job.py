@@ -51,6 +51,13 @@ def test_rows_are_those_that_results_promise(job_of: JobOf) -> None:
     )
 
 
+def test_servers_are_those_asked_for(pool: AgentPool) -> None:
+    stage = Stage(FABRIC, pool, lambda _: None, seed=7)
+    job = StorageJob(stage, config_of({}), FABRIC.computes[:1], loopback, servers=FABRIC.storages[1:3])
+    assert {node for chain in job.table.chains for node in chain.nodes} == set(FABRIC.storages[1:3])
+    assert len(job.table.chains) == len(StorageJob(stage, config_of({}), FABRIC.computes[:1]).table.chains) / 2
+
+
 def test_phases_have_their_own_rows_and_acknowledgements_add_up(job_of: JobOf) -> None:
     job = job_of(clients=2, **MIXED)
     for phase in ("one", "two"):

@@ -367,7 +367,7 @@ def test_the_second_kill_says_which_chain_is_lost(job_of: JobOf) -> None:
                 started = time.monotonic()
                 with pytest.raises(ChainLost, match=f"chain {extent.chain} is lost: chain table 3 .* {extent.chunk}"):
                     await work
-                assert time.monotonic() - started < 1
+                assert time.monotonic() - started < 10
             await client.read_chunks([other])
             found = await client.read_back()
             assert (found.checked, len(found.lost), found.out_of_reach) == (1, 1, ())

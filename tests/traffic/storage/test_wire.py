@@ -11,14 +11,24 @@ import pytest
 from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
 from traffic.storage.messages import Frame, Kind, Status, header_of
-from traffic.storage.wire import CallTimeout, Link, LinkLost, Listener, Party, Tasks, _dial_wire, _hello, dial
+from traffic.storage.wire import (
+    CallTimeout,
+    ConnectionLost,
+    Listener,
+    Party,
+    StorageConnection,
+    Tasks,
+    _dial_wire,
+    _hello,
+    dial,
+)
 from traffic.transport import SocketOptions, listen
 
 OPTIONS = SocketOptions(ServiceLevel.STORAGE)
-Scene = Callable[[Link, Link], Awaitable[None]]
+Scene = Callable[[StorageConnection, StorageConnection], Awaitable[None]]
 
 
-async def echo(link: Link, frame: Frame) -> None:
+async def echo(link: StorageConnection, frame: Frame) -> None:
     if frame.kind is Kind.WRITE:
         pulled = await link.pull(frame, 5)
         await link.reply(frame, pulled.status, bytes(pulled.payload[:10]))
@@ -32,7 +42,7 @@ def play(scene: Scene) -> None:
     async def run() -> None:
         tasks = Tasks()
         sock = listen("127.0.0.1", 0, OPTIONS)
-        accepted: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
+        accepted: asyncio.Future[StorageConnection] = asyncio.get_running_loop().create_future()
         Listener(Party("server", echo, OPTIONS, tasks), sock, accepted.set_result)
         link = await dial(Party("client", echo, OPTIONS, tasks), "server", sock.getsockname(), "127.0.0.1", 5)
         await asyncio.wait_for(scene(link, await accepted), 10)
@@ -44,7 +54,7 @@ def play(scene: Scene) -> None:
 
 
 def test_a_reply_bears_records_and_payload() -> None:
-    async def scene(client: Link, server: Link) -> None:
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
         replies = await asyncio.gather(*(client.call(Kind.READ, bytes([n]) * n, 5) for n in range(1, 9)))
         assert [reply.meta for reply in replies] == [bytes([n]) * n for n in range(1, 9)]
         assert all(reply.payload == b"a" * 1_000_000 + b"b" * 10 for reply in replies)
@@ -53,7 +63,7 @@ def test_a_reply_bears_records_and_payload() -> None:
 
 
 def test_either_end_may_call_the_other() -> None:
-    async def scene(client: Link, server: Link) -> None:
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
         assert server.peer == "client"
         one, other = await asyncio.gather(server.call(Kind.READ, b"s", 5), client.call(Kind.READ, b"c", 5))
         assert (one.meta, other.meta) == (b"s", b"c")
@@ -62,7 +72,7 @@ def test_either_end_may_call_the_other() -> None:
 
 
 def test_the_receiver_pulls_what_a_call_offers() -> None:
-    async def scene(client: Link, server: Link) -> None:
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
         reply = await client.call(Kind.WRITE, b"", 5, offer=[b"0123", b"456789abc"])
         assert reply.meta == b"0123456789"
 
@@ -70,14 +80,14 @@ def test_the_receiver_pulls_what_a_call_offers() -> None:
 
 
 def test_data_that_is_no_longer_offered_is_said_to_be_withdrawn() -> None:
-    async def scene(client: Link, server: Link) -> None:
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
         assert (await client.call(Kind.WRITE, b"", 5)).status is Status.WITHDRAWN
 
     play(scene)
 
 
 def test_a_call_without_an_answer_times_out_and_says_who_did_not_answer() -> None:
-    async def scene(client: Link, server: Link) -> None:
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
         with pytest.raises(CallTimeout, match=r"client: server did not answer apply within 0\.05 s"):
             await client.call(Kind.APPLY, b"", 0.05)
 
@@ -86,13 +96,13 @@ def test_a_call_without_an_answer_times_out_and_says_who_did_not_answer() -> Non
 
 @pytest.mark.parametrize("side", ["messages", "data"])
 def test_calls_fail_when_either_connection_goes(side: str) -> None:
-    async def scene(client: Link, server: Link) -> None:
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
         call = asyncio.get_running_loop().create_task(client.call(Kind.APPLY, b"", 5))
         await asyncio.sleep(0.01)
         (server._messages if side == "messages" else server._data).close()
-        with pytest.raises(LinkLost, match="server has gone"):
+        with pytest.raises(ConnectionLost, match="server has gone"):
             await call
-        with pytest.raises(LinkLost):
+        with pytest.raises(ConnectionLost):
             await client.call(Kind.READ, b"", 5)
         assert server.lost
 
@@ -100,7 +110,7 @@ def test_calls_fail_when_either_connection_goes(side: str) -> None:
 
 
 def test_sockets_carry_the_storage_service_level() -> None:
-    async def scene(client: Link, server: Link) -> None:
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
         for link in (client, server):
             for wire in (link._messages, link._data):
                 assert wire.sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) == ServiceLevel.STORAGE.tos
@@ -117,7 +127,7 @@ def test_a_damaged_stream_fails_the_program_and_names_its_ends(damage: bytes) ->
     async def run() -> None:
         ours, theirs = Tasks(), Tasks()
         sock = listen("127.0.0.1", 0, OPTIONS)
-        accepted: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
+        accepted: asyncio.Future[StorageConnection] = asyncio.get_running_loop().create_future()
         Listener(Party("server", echo, OPTIONS, theirs), sock, accepted.set_result)
         link = await dial(Party("client", echo, OPTIONS, ours), "server", sock.getsockname(), "127.0.0.1", 5)
         server = await accepted
@@ -131,7 +141,7 @@ def test_a_damaged_stream_fails_the_program_and_names_its_ends(damage: bytes) ->
 
 def test_halves_of_two_attempts_of_one_peer_make_no_link() -> None:
     async def run() -> None:
-        tasks, links = Tasks(), list[Link]()
+        tasks, links = Tasks(), list[StorageConnection]()
         sock = listen("127.0.0.1", 0, OPTIONS)
         Listener(Party("server", echo, OPTIONS, tasks), sock, links.append)
         party = Party("client", echo, OPTIONS, tasks)
@@ -160,7 +170,7 @@ def test_what_is_not_a_greeting_fails_the_program() -> None:
 
 
 def test_replies_that_nobody_waits_for_are_not_sent() -> None:
-    async def scene(client: Link, server: Link) -> None:
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
         client._data._transport.pause_reading()  # type: ignore[union-attr]
         first = asyncio.create_task(client.call(Kind.READ, b"1", 10))
         for number in range(20):  # They queue behind each other.
@@ -177,7 +187,7 @@ def test_replies_that_nobody_waits_for_are_not_sent() -> None:
 
 
 def test_a_call_that_comes_too_late_is_not_handled() -> None:
-    async def scene(client: Link, server: Link) -> None:
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
         client._messages.post(header_of(Frame(Kind.READ, False, Status.OK, 99, time.monotonic() - 1, b"late"), 0))
         assert (await client.call(Kind.READ, b"", 5)).status is Status.OK
         assert server._party.counts["expired_calls"] == 1

@@ -16,7 +16,7 @@ from traffic.storage.chains import Chain, ChainTable, ChunkId, Target
 from traffic.storage.messages import REQUEST_BITS, Io, Status
 from traffic.storage.payload import Content, Recipe, checksum_of
 from traffic.storage.replica import Applied, Chunk, Refused, Replica, Stored
-from traffic.storage.wire import LinkLost
+from traffic.storage.wire import ConnectionLost
 
 from .linearizability import INITIAL, MAYBE, Operation
 
@@ -104,28 +104,28 @@ class World:
         if node not in self.running or self.are_apart(node, caller):
             work.close()
             await asyncio.sleep(0 if node not in self.running else patience_s)
-            raise LinkLost(f"{node} has gone")
+            raise ConnectionLost(f"{node} has gone")
         task = asyncio.get_running_loop().create_task(work)
         self.running[node].add(task)
         task.add_done_callback(self._note)
         await asyncio.wait({task}, timeout=patience_s)
         if not task.done() or self.are_apart(node, caller):
-            raise LinkLost("timeout")
+            raise ConnectionLost("timeout")
         if task.cancelled():
-            raise LinkLost(f"{node} has gone")
+            raise ConnectionLost(f"{node} has gone")
         return task.result()
 
     def _note(self, task: asyncio.Task[Any]) -> None:
         """Keep what went wrong even if nobody waits for it any more."""
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, LinkLost | Refused):
+        if error is not None and not isinstance(error, ConnectionLost | Refused):
             self.faults.append(error)
 
     def pull_from(self, source: NodeId | None, by: NodeId | None, io: Io) -> Any:
         async def pull() -> Content:
             await self.delay()
             if self.are_apart(source, by) or (source is not None and source not in self.running):
-                raise LinkLost(f"{source} has gone")
+                raise ConnectionLost(f"{source} has gone")
             return Recipe(io.chunk, io.request, io.length)
 
         return pull
@@ -138,7 +138,7 @@ class World:
             update = self.replicas[successor].update(io, pull, 0, time.monotonic() + 0.9 * patience_s)
             try:
                 await self.at(successor, update, node, patience_s)
-            except LinkLost:
+            except ConnectionLost:
                 return Status.BUSY
             except Refused as refusal:
                 return refusal.status
@@ -181,7 +181,7 @@ class World:
         while node in self.running and self.replicas[node].must_settle(chunk):
             try:
                 await self.at(node, self.replicas[node].settle(chunk, soon(PATIENCE_S)), node, 1.0)
-            except (LinkLost, Refused):
+            except (ConnectionLost, Refused):
                 await asyncio.sleep(0.001)
 
     async def rest(self) -> None:
@@ -205,7 +205,7 @@ async def write_on(world: World, chunk: ChunkId, client: int, count: int, tries:
             try:
                 answer = await world.write(io_of(request, chunk), world.table, PATIENCE_S)
                 break
-            except (LinkLost, Refused):
+            except (ConnectionLost, Refused):
                 history.retries += 1
                 await asyncio.sleep(0.0005)
         ended = time.monotonic() if answer else MAYBE
