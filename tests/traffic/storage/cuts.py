@@ -7,6 +7,7 @@ TCP acts as it does on a fabric: it retransmits, backs off, and gives up after i
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import socket
 import struct
@@ -87,19 +88,24 @@ def _filter(sock: socket.socket, program: Sequence[Instruction]) -> None:
 
 
 def sockets_of(pid: int) -> Iterator[socket.socket]:
-    """Yield duplicates of a process's TCP sockets over IPv4, which the caller closes."""
-    pidfd = os.pidfd_open(pid)
+    """Yield duplicates of a process's TCP sockets over IPv4, which the caller closes; none of one that has ended."""
     try:
-        for entry in list(Path(f"/proc/{pid}/fd").iterdir()):
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:  # A service ends itself when its own checks fail; who halts the job hears of that.
+        return
+    try:
+        for entry in _descriptors(pid):
             try:
                 if not str(entry.readlink()).startswith("socket:"):
                     continue
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 continue  # Closed meanwhile.
             descriptor = _libc.syscall(_PIDFD_GETFD, pidfd, int(entry.name), 0)
             if descriptor < 0:
-                if (code := ctypes.get_errno()) in (9, 2):  # Closed meanwhile.
+                if (code := ctypes.get_errno()) in (errno.EBADF, errno.ENOENT):  # Closed meanwhile.
                     continue
+                if code == errno.ESRCH:  # The process ended meanwhile.
+                    return
                 raise OSError(code, f"pidfd_getfd: {os.strerror(code)}")
             sock = socket.socket(fileno=descriptor)
             if sock.family is socket.AF_INET and sock.type is socket.SOCK_STREAM:
@@ -108,3 +114,10 @@ def sockets_of(pid: int) -> Iterator[socket.socket]:
                 sock.close()
     finally:
         os.close(pidfd)
+
+
+def _descriptors(pid: int) -> list[Path]:
+    try:
+        return list(Path(f"/proc/{pid}/fd").iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return []

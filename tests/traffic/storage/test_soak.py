@@ -12,8 +12,10 @@ import importlib
 import os
 import random
 import signal
+import subprocess
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,6 +62,7 @@ class _World:
     network: Network
     rng: random.Random
     extents: list[Extent]
+    most_kills: int
     clients: list[StorageClient] = field(default_factory=list)
     stopped: set[NodeId] = field(default_factory=set)
     found: Run = field(default_factory=Run)
@@ -73,8 +76,12 @@ class _World:
     def end_trouble(self) -> None:
         self.network.heal()
         for node in self.stopped:
-            os.kill(self.pid(node), signal.SIGCONT)
+            self.send(node, signal.SIGCONT)
         self.stopped.clear()
+
+    def send(self, node: NodeId, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):  # One that its own checks ended; job.halt() raises for it.
+            os.kill(self.pid(node), number)
 
 
 async def _load(world: _World, client: StorageClient, until_s: float) -> None:
@@ -109,8 +116,8 @@ async def _read(found: Run, client: StorageClient, extent: Extent, node: NodeId 
 
 
 async def _trouble(world: _World, until_s: float) -> None:
-    """Kill up to two of a chain's three, stop services and cut services and clients off, for a while each."""
-    rng, kills = world.rng, world.rng.choice((0, 1, 2))
+    """Kill some of a chain's three (up to two), stop services and cut services and clients off, for a while each."""
+    rng, kills = world.rng, world.rng.choice(range(world.most_kills + 1))
     while time.monotonic() < until_s:
         await asyncio.sleep(rng.random() * 0.25)
         node = rng.choice(world.living())
@@ -123,7 +130,7 @@ async def _trouble(world: _World, until_s: float) -> None:
         elif event == "cut":
             world.network.cut(rng.choice([node.name, node.name, *(client.name for client in world.clients)]))
         elif event == "stop":
-            os.kill(world.pid(node), signal.SIGSTOP)
+            world.send(node, signal.SIGSTOP)
             world.stopped.add(node)
         elif event == "heal":
             world.end_trouble()
@@ -159,7 +166,7 @@ async def _play(world: _World) -> None:
             world.found.counts.update(client.party.counts)
 
 
-def random_run(pool: AgentPool, seed: int) -> Run:
+def random_run(pool: AgentPool, seed: int, most_kills: int = 2) -> Run:
     stage = Stage(FABRIC, pool, lambda _: None, seed=seed)
     job = StorageJob(stage, config_of(SETTINGS), FABRIC.computes[:1], loopback)
     try:
@@ -168,12 +175,12 @@ def random_run(pool: AgentPool, seed: int) -> Run:
         for node, handle in job._services.handles.items():
             network.add(node.name, handle.process.pid, {ip for (_, of), (ip, _) in job.addresses.items() if of == node})
         rng = random.Random(seed)
-        world = _World(job, network, rng, rng.sample(list(job.dataset[0].extents()), 3))
+        world = _World(job, network, rng, rng.sample(list(job.dataset[0].extents()), 3), most_kills)
         try:
             run(_play(world))
         finally:
             world.end_trouble()
-        job.halt()  # Raises if a service failed.
+            job.halt()  # Raises if a service failed; what clients saw of it explains less.
         world.found.counts.update({name: job.counts.get(name, 0) for name in ("unsettled", "expired_calls")})
         return world.found
     finally:
@@ -221,6 +228,37 @@ def test_histories_over_sockets_are_linearizable(pool: AgentPool) -> None:
     print(dict(counts))
     assert counts["writes"] > 20
     assert counts["reads"] > 40
+
+
+def test_a_process_that_has_ended_can_be_cut_off() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait(timeout=60)
+    network = Network()
+    network.add("ended", ended.pid, ["127.0.9.1"])
+    network.cut("ended")
+    network.heal()
+
+
+def test_a_service_that_ended_by_itself_is_what_a_run_reports(
+    pool: AgentPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_World, "living", _die_once(_World.living))
+    with pytest.raises(TrafficError, match="ended with"):
+        random_run(pool, 0, most_kills=0)
+
+
+def _die_once(living: Callable[[_World], list[NodeId]]) -> Callable[[_World], list[NodeId]]:
+    """End one service behind the job's back, as a failed check of its own would."""
+    dead: list[NodeId] = []
+
+    def chosen(world: _World) -> list[NodeId]:
+        if not dead:
+            dead.append(living(world)[0])
+            os.kill(world.pid(dead[0]), signal.SIGKILL)
+            world.job._services.handles[dead[0]].process.join(60)
+        return dead
+
+    return chosen
 
 
 def test_a_bug_planted_in_the_services_is_found(pool: AgentPool, with_a_bug: None) -> None:
