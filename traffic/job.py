@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
@@ -100,6 +100,14 @@ class Job(Protocol):
 
     def close(self) -> None:
         """End the programs."""
+
+
+@runtime_checkable
+class FiniteJob(Job, Protocol):
+    """A job that has a fixed amount to do, however long that takes: its phase is over once it has ended."""
+
+    def finish(self) -> None:
+        """Return once all is done; raises TrafficError if it cannot be, or not in time."""
 
 
 def flow_rows(samples: list[FlowSample], phase: str, level: ServiceLevel, host: str) -> list[dict[str, Any]]:

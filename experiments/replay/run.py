@@ -148,8 +148,9 @@ def _of_each_flow(found: pd.DataFrame) -> dict[str, float]:
     if len(found) > _OWN_METRICS:
         return {}
     took = {f"line_{line}_fct_s": float(took_s) for line, took_s in zip(found["line"], found["took_s"], strict=True)}
+    theory = {f"line_{line}_theory_s": float(s) for line, s in zip(found["line"], found["theory_s"], strict=True)}
     rates = found["size_bytes"] * 8 / found["took_s"]
-    return took | {f"line_{line}_bps": float(rate) for line, rate in zip(found["line"], rates, strict=True)}
+    return took | theory | {f"line_{line}_bps": float(rate) for line, rate in zip(found["line"], rates, strict=True)}
 
 
 def _times_table(metrics: dict[str, float], took: Any, theory: Any) -> dict[str, Any]:

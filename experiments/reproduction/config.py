@@ -52,7 +52,7 @@ class RunOf(Strict):
 class CaseConfig(Strict):
     """A published setup. ``read``: whether the source itself was read, or others who quote it. Either ``run`` or
     ``computed`` (the name of a function of :mod:`experiments.reproduction.computed`) gives its numbers, or ``not_yet``
-    says what is missing. ``slow``: left out by ``--quick``."""
+    says what is missing. ``slow``: left out by ``--quick`` unless named."""
 
     title: str
     source: str

@@ -236,8 +236,9 @@ class Session:
         """Play jobs together for a time, with samples and a census. A job plays the whole phase, or its windows of it.
         The first job is halted first.
 
-        ``schedule``: what happens to links meanwhile, from when all jobs play; by default the run's ``failures``. At
-        its end every link is restored before jobs are halted, so that data they wait for arrives.
+        It lasts until jobs with a fixed amount to do have done it. ``schedule``: what happens to links meanwhile, from
+        when all jobs play; by default the run's ``failures``. At its end every link is restored before jobs are halted,
+        so that data they wait for arrives.
         """
         schedule = self.failures if schedule is None else schedule
         if schedule is not None:
@@ -311,6 +312,7 @@ class Session:
             self._injector.play(begun)
         # With a schedule, its end is played, too.
         self._wait(title, asked if schedule is None else begun, duration_s, timeline)
+        timeline.finish()
         faults = FaultReport() if schedule is None else self._injector.restore()
         records, played = timeline.end()
         return _PlayedPhase(begun, records, played, faults)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from fabric.errors import TrafficError
-from traffic.job import Job, Records
+from traffic.job import FiniteJob, Job, Records
 
 _HALT_S = 900.0
 """How long the control of a job may take to halt it: a collective ends its step first, which may take minutes."""
@@ -62,6 +62,12 @@ class Timeline:
         """Raise what has made a job fail so far."""
         for control in self._controls:
             control.verify()
+
+    def finish(self) -> None:
+        """Return once jobs that have a fixed amount to do have done it. Raises TrafficError as they do."""
+        for job in self._whole:
+            if isinstance(job, FiniteJob):
+                job.finish()
 
     def end(self) -> tuple[Records, list[Played]]:
         """End all jobs; return their rows and when each played. Raises TrafficError as they do."""

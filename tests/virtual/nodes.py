@@ -1,21 +1,23 @@
-"""Nodes with an inside, in a guest: each limit alone, then allreduces over GPUs: ``nodes.py REPORT``."""
+"""Nodes with an inside, in a guest: each limit alone, then allreduces over GPUs; and the same with one limit halved
+after the other: ``nodes.py REPORT``."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from experiments.commands.inside_limits import limits_of
 from experiments.run.session import RunSettings, Session
+from fabric.emulation.insides import draws_by_port
 from fabric.measure.census import lane_counters
-from fabric.model.inside import gpu_of
+from fabric.model.inside import Inside, gpu_of
 from fabric.model.lanes import QueueConfig, Queueing
 from fabric.model.network import Port
-from tests.live_sessions import plain_lanes, session_live
+from tests.live_sessions import plain_lanes, session_live, session_on
 from topologies.load import load_fabric
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.collectives.job import CollectiveJob
@@ -34,12 +36,42 @@ def seen() -> dict[str, Any]:
     fabric = load_fabric("fire_flyer_2_nodes", SMALL)
     assert fabric.inside is not None
     with session_live(fabric, plain_lanes(Queueing.LOSSLESS), SETTINGS) as session:
-        limits = [asdict(row) for row in limits_of(session.live, fabric.inside)]
-        hfreduce = HFReduceJob(session.stage, HFReduceConfig(size=SIZE_BYTES, chunk=CHUNK_BYTES), fabric.computes)
-        found = {"limits": limits, "hfreduce": _played(session, hfreduce)}
-        gpus = [gpu_of(host, number) for host in fabric.computes for number in range(NCCL_GPUS)]
-        ring = NcclJob(session.stage, NcclConfig(size=SIZE_BYTES, slice=CHUNK_BYTES), gpus, fabric.address_inside)
-        return found | {"nccl": _played(session, ring)}
+        found = _limits_and_collectives(session, fabric.inside)
+        return found | {"halved": {name: _with(session, inside) for name, inside in halved(fabric.inside).items()}}
+
+
+def halved(inside: Inside) -> dict[str, Inside]:
+    """Return nodes that have half of one limit each."""
+    (root_port,), nvlink = inside.root_ports, inside.nvlink
+    assert nvlink is not None
+    assert inside.peer_to_peer_Bps is not None
+    return {
+        "PCIe": replace(inside, gpu_link_bps=inside.gpu_link_bps // 2),
+        "memory": replace(inside, memory_Bps=inside.memory_Bps // 2),
+        "root port": replace(inside, root_ports=(replace(root_port, rate_Bps=root_port.rate_Bps // 2),)),
+        "peer to peer": replace(inside, peer_to_peer_Bps=inside.peer_to_peer_Bps // 2),
+        "NVLink": replace(inside, nvlink=replace(nvlink, rate_bps=nvlink.rate_bps // 2)),
+    }
+
+
+def _with(session: Session, inside: Inside) -> dict[str, Any]:
+    """Return the same on nodes with another inside, whose queues and budgets take the place of those there."""
+    live = session.live
+    fabric = replace(live.fabric, inside=inside)
+    draws = draws_by_port(fabric, live.emulation.indices)
+    emulation = replace(live.emulation, fabric=fabric, draws=draws)
+    emulation.set_lanes(live.emulation.lane_plan)
+    return _limits_and_collectives(session_on(replace(live, emulation=emulation), session.pool, SETTINGS), inside)
+
+
+def _limits_and_collectives(session: Session, inside: Inside) -> dict[str, Any]:
+    fabric = session.live.fabric
+    limits = [asdict(row) for row in limits_of(session.live, inside)]
+    hfreduce = HFReduceJob(session.stage, HFReduceConfig(size=SIZE_BYTES, chunk=CHUNK_BYTES), fabric.computes)
+    found = {"limits": limits, "hfreduce": _played(session, hfreduce)}
+    gpus = [gpu_of(host, number) for host in fabric.computes for number in range(NCCL_GPUS)]
+    ring = NcclJob(session.stage, NcclConfig(size=SIZE_BYTES, slice=CHUNK_BYTES), gpus, fabric.address_inside)
+    return found | {"nccl": _played(session, ring)}
 
 
 def _played(session: Session, job: CollectiveJob) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """Experiments played twice on one fabric, with a link, a share or a limit as it is and half of it: ``sensitivity.py
-REPORT TOPOLOGY``. Runs in a guest; one fabric carries all plays, for bringing it up costs more than they do."""
+REPORT WORLD``. Runs in a guest; one fabric carries all plays, for bringing it up costs more than they do."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.registry import resolve
@@ -16,21 +18,132 @@ from fabric.world import inside
 from fabric.world.agents import AgentPool
 from traffic import congestion_control
 
-Plays = dict[str, tuple[str, list[str]]]
-"""An experiment and its settings by the name of a play: ``EXPERIMENT`` as it is, ``EXPERIMENT half ...`` changed."""
 
-BY_TOPOLOGY: dict[str, Plays] = {
-    "head_of_line": {
-        name: ("head_of_line", ["queueings=[lossless, lossless_lanes]", "repeats=1", "time_scale=0.1", *changed])
-        for name, changed in {
-            "head_of_line": [],
-            "head_of_line half link": ["failures=[{host: z0h002, at: 0 s, rate: 0.5}]"],
-            "head_of_line twice the buffer": [
-                "queues.shared_buffer.credits=128 KiB",
-                *(f"queues.lanes.{lane}.credits=128 KiB" for lane in ("hfreduce", "storage", "other", "control")),
+@dataclass(frozen=True)
+class World:
+    """A fabric, and what is played on it: per experiment its settings, and what each change adds to them.
+
+    A play's name is the experiment's, with a space and the change's if it is changed.
+    """
+
+    topology: Sequence[str]
+    played: Mapping[str, Sequence[str]]
+    changes: Mapping[str, Mapping[str, Sequence[str]]]
+
+    def plays(self) -> dict[str, tuple[str, list[str]]]:
+        """Return each play's experiment and settings by its name."""
+        found = {}
+        for experiment, settings in self.played.items():
+            base = [*self.topology, *settings]
+            found[experiment] = experiment, base
+            for name, changed in self.changes[experiment].items():
+                found[f"{experiment} {name}"] = experiment, [*base, *changed]
+        return found
+
+
+def _shares(**shares: float) -> list[str]:
+    return [f"queues.lanes.{lane}.share={share}" for lane, share in shares.items()]
+
+
+_LANES = ("hfreduce", "storage", "other", "control")
+_FLOWS = r"Nodes 6\nConnections 2\n0->2 start 0 size 5000000\n1->3 start 0 size 5000000"
+_SMALL_STORAGE = (
+    "storage.chunk_size=16 KiB",
+    "storage.dataloader.sample_min=4 KiB",
+    "storage.dataloader.sample_max=16 KiB",
+    "background.size_scale=0.005",
+)
+_SMALL_HFREDUCE = ("hfreduce.size=32 KiB", "hfreduce.chunk=8 KiB")
+_HALF_LINK = "[{host: z0h002, at: 0 s, rate: 0.5}]"
+
+WORLDS = {
+    "head_of_line": World(
+        ["topology=head_of_line"],
+        {
+            "head_of_line": ["queueings=[lossless, lossless_lanes]", "repeats=1", "time_scale=0.1"],
+            "random_arrivals": ["loads=[0.6]", "frames=3000"],
+            "replay": [f'matrix="{_FLOWS}"', "time_scale=1"],
+        },
+        {
+            "head_of_line": {
+                "half link": [f"failures={_HALF_LINK}"],
+                "twice the buffer": [
+                    "queues.shared_buffer.credits=128 KiB",
+                    *(f"queues.lanes.{lane}.credits=128 KiB" for lane in _LANES),
+                ],
+            },
+            "random_arrivals": {"half payload": ["payload=512"], "half load": ["loads=[0.3]"]},
+            "replay": {"half link": [f"failures={_HALF_LINK}"]},
+        },
+    ),
+    "tiny": World(
+        ["topology=fire_flyer_2_tiny", "topology.compute=4"],
+        {
+            "isolation": [
+                *("queueings=[shared, lanes]", "nccl_nodes=2", "alone_time=0.2", "together_time=0.6"),
+                *(*_SMALL_HFREDUCE, *_SMALL_STORAGE, "nccl.size=32 KiB", "nccl.slice=8 KiB"),
+                *("storage.checkpoint.size=128 KiB", "background.load=0.6"),
+                *_shares(hfreduce=0.4, nccl=0.1, storage=0.4, other=0.05, control=0.05),
             ],
-        }.items()
-    },
+            "protection": [
+                *("queueings=[lanes]", "other_loads=[0, 2]", "storage_depths=[]", "warm_up=0.2", "phase_time=0.8"),
+                *(*_SMALL_HFREDUCE, *_SMALL_STORAGE),
+                *_shares(hfreduce=0.4, nccl=0.05, storage=0.1, other=0.4, control=0.05),
+            ],
+            "shared_cluster": [
+                "jobs=[{name: a, kind: hfreduce, nodes: [z0h000, z1h001], size: 64 KiB, chunk: 8 KiB},"
+                " {name: b, kind: hfreduce, nodes: [z0h001, z1h000], size: 64 KiB, chunk: 8 KiB}]",
+                *("alone_time=0.3", "together_time=0.5"),
+            ],
+            "link_flap": [
+                *(
+                    "policies={wait: {repair: wait}}",
+                    "durations=[200 ms]",
+                    "places=[host_link]",
+                    "targets=1",
+                    "flows=1",
+                ),
+                *("loads=[hfreduce]", "undisturbed_time=0.5", "gap=1", *_SMALL_HFREDUCE),
+            ],
+            "flash_cut_year": [
+                *("policies={wait: {repair: wait}}", "durations=[100 ms]", "year.days=14", "undisturbed_time=1"),
+                *("jobs_per_zone=1", *_SMALL_HFREDUCE, "storage.chunk_size=16 KiB"),
+                *("storage.dataloader.sample_min=4 KiB", "storage.dataloader.sample_max=16 KiB"),
+            ],
+            "lossless_soak": ["repairs=[wait]", "rounds=1", "round_time=1", "flaps.count=0"],
+        },
+        {
+            "isolation": {"half share": _shares(storage=0.2, other=0.25)},
+            "protection": {"half share": _shares(hfreduce=0.2, nccl=0.25)},
+            "shared_cluster": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
+            "link_flap": {"half cut": ["durations=[100 ms]"]},
+            "flash_cut_year": {"half cut": ["durations=[50 ms]"]},
+            "lossless_soak": {"half credits": [f"queues.lanes.{lane}.credits=32 KiB" for lane in _LANES]},
+        },
+    ),
+    "storage": World(
+        ["topology=storage_zone_200g", "topology.storage=8"],
+        {
+            "incast": [
+                *("servers=[8]", "request_to_send=[4]", "controls=[line]", "queueings=[lossless_lanes]"),
+                *("phase_time=1.5 ms", "warm_up=0.5 ms"),
+            ],
+            "dcqcn_frontier": [
+                *("grid.profiles=[paper]", "grid.thresholds=[1]", "grid.increase=[1]", "queueings=[lossless_lanes]"),
+                *("others=[line]", "nodes=2", "phase_time=1.5 ms", "warm_up=0.7 ms"),
+            ],
+            "routing_incast": [
+                *("policies=[static]", "queueings=[lossless]", "phase_time=2 ms", "incast.period=500 us"),
+                *("incast.request=256 KiB", "bystanders.request=64 KiB", "bystanders.apart=1", "bystanders.crossing=0"),
+                "receive_window=256 KiB",
+            ],
+        },
+        {
+            "incast": {"half limit": ["request_to_send=[2]"]},
+            "dcqcn_frontier": {"half share": _shares(hfreduce=0.25, other=0.3)},
+            "routing_incast": {"half request": ["incast.request=128 KiB"]},
+        },
+    ),
 }
 
 
@@ -47,12 +160,12 @@ def played(live: LiveFabric, pool: AgentPool, experiment: str, settings: list[st
     return {**summary["metrics"], "unaccounted_packets": float(lost)}
 
 
-def seen(topology: str) -> dict[str, dict[str, float]]:
-    """Return the metrics of all plays on a topology, by their names."""
+def seen(world: World) -> dict[str, dict[str, float]]:
+    """Return the metrics of all plays in a world, by their names."""
     inside.set_up()
     logs = inside.RUN_DIR / "logs"
     logs.mkdir()
-    plays = {name: (one, [f"topology={topology}", *own]) for name, (one, own) in BY_TOPOLOGY[topology].items()}
+    plays = world.plays()
     _, config, _ = resolve(*next(iter(plays.values())))
     with bring_up(config.fabric(), plan_lanes(config.queues, config.queueings_played[0]), logs, print) as live:
         pool = AgentPool(PRELOAD)
@@ -63,4 +176,4 @@ def seen(topology: str) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(json.dumps(seen(sys.argv[2])))
+    Path(sys.argv[1]).write_text(json.dumps(seen(WORLDS[sys.argv[2]])))

@@ -32,6 +32,25 @@ def test_each_limit_alone_is_as_its_closed_form_says(seen: dict[str, Any]) -> No
         assert row["measured"] == pytest.approx(row["closed_form"], rel=0.003), row["name"]
 
 
+MOVES = {
+    "PCIe": {"a GPU to its CPU (D2H)", "a CPU to a GPU (H2D)", "all GPUs to the CPU"},
+    "memory": {"all GPUs to the CPU", "the CPU's memory operations"},
+    "root port": {"g5, g6 to the CPU", "g5, g6 to the CPU and back", "all GPUs to the CPU"},
+    "peer to peer": {"all GPUs of a NIC to the network", "the network to all GPUs of a NIC"},
+    "NVLink": {"a GPU to its peer over NVLink"},
+}
+"""What half of a limit moves; all else stays."""
+
+
+@pytest.mark.parametrize("limit", MOVES)
+def test_half_a_limit_moves_what_it_must_on_packets_and_no_other(seen: dict[str, Any], limit: str) -> None:
+    before = {row["name"]: row["measured"] for row in seen["limits"]}
+    after = {row["name"]: row["measured"] for row in seen["halved"][limit]["limits"]}
+    assert {name for name in before if after[name] != pytest.approx(before[name], rel=0.005)} == MOVES[limit]
+    for row in seen["halved"][limit]["limits"]:
+        assert row["measured"] == pytest.approx(row["closed_form"], rel=0.003), row["name"]
+
+
 def test_hfreduce_over_gpus_sends_what_its_algorithm_says(seen: dict[str, Any]) -> None:
     """With NVLink each GPU of a pair gives the CPU half and gets half back, and sends its peer a half twice."""
     sent = seen["hfreduce"]["sent"]

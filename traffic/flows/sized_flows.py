@@ -157,7 +157,7 @@ Told = Callable[[int, bool], Sequence[int]]
 
 
 class SizedFlowsJob:
-    """A :class:`traffic.job.Job` of flows, which plays one phase. ``told`` says what starts when a flow has ended.
+    """A :class:`traffic.job.FiniteJob` of flows, which plays one phase. ``told`` says what starts when a flow has ended.
     ``patience_s``: how long a flow may take to end, at most.
 
     ``ports``: the source port of each flow, once it has started; its sink's port is in ``endpoints``.
@@ -230,10 +230,14 @@ class SizedFlowsJob:
         for number in self._told(report.number, isinstance(report, Sent)):
             self._groups[1].order(Send(number), [self.flows[number].source])
 
+    def finish(self) -> None:
+        """Return once all flows have ended. Raises TrafficError if one does not within its patience."""
+        self._play.wait()
+
     def halt(self) -> Records:
         """Wait for the end of all flows and return a row of each, in their order. Raises TrafficError."""
+        self.finish()
         play = self._play
-        play.wait()
         return Records(operations=[self._row(number, play) for number in range(len(self.flows))])
 
     def _row(self, number: int, play: _Play) -> dict[str, Any]:

@@ -87,6 +87,33 @@ def test_jobs_of_the_whole_phase_begin_and_end_in_their_order() -> None:
     assert first.told[1][1] <= second.told[1][1]
 
 
+@dataclass
+class Finite(Noted):
+    """A job that is done once ``may_end`` says so."""
+
+    def finish(self) -> None:
+        wait_until(self.may_end)
+        self.told.append(("finished", time.monotonic()))
+
+
+def test_a_job_with_a_fixed_amount_to_do_is_awaited_before_any_ends() -> None:
+    asked: list[bool] = []
+    other, finite = Noted("other"), Finite("finite", may_end=lambda: len(asked) > 2)
+    line = Timeline("p", [JobWindow(other), JobWindow(finite)])
+    line.begin()
+    ending = threading.Thread(target=line.finish)
+    ending.start()
+    while len(asked) <= 2:
+        assert (other.words, finite.words) == (["p"], ["p"])
+        asked.append(True)
+        time.sleep(0.01)
+    ending.join(30)
+    assert finite.words == ["p", "finished"]
+    line.end()
+    assert other.words == ["p", "halt"]
+    assert finite.words == ["p", "finished", "halt"]
+
+
 def test_a_job_that_takes_long_to_end_holds_no_other_up() -> None:
     other = Noted("other")
     slow = Noted("slow", may_end=lambda: other.words == ["p", "halt"])

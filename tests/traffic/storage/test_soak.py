@@ -239,9 +239,7 @@ def test_a_process_that_has_ended_can_be_cut_off() -> None:
     network.heal()
 
 
-def test_a_service_that_ended_by_itself_is_what_a_run_reports(
-    pool: AgentPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_service_that_ended_by_itself_is_what_a_run_reports(pool: AgentPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_World, "living", _die_once(_World.living))
     with pytest.raises(TrafficError, match="ended with"):
         random_run(pool, 0, most_kills=0)
