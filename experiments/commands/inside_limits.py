@@ -113,7 +113,8 @@ def _root_port_loads(inside: Inside, host: NodeId) -> Iterator[_Load]:
         up = tuple((gpu, cpu) for gpu in gpus)
         down = tuple((cpu, gpu) for gpu in gpus)
         form = "root port, both directions together"
-        yield _Load(f"{names} to the CPU", up, tuple(out), root_port.rate_Bps, "root port")
+        links_Bps = len(gpus) * inside.gpu_link_bps / 8  # noqa: N806 - bytes, not bits
+        yield _Load(f"{names} to the CPU", up, tuple(out), min(links_Bps, root_port.rate_Bps), "root port, PCIe")
         yield _Load(f"{names} to the CPU and back", up + down, (*out, *into), root_port.rate_Bps, form)
 
 

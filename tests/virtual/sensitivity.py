@@ -106,11 +106,11 @@ WORLDS = {
                 *("loads=[hfreduce]", "undisturbed_time=0.5", "gap=1", *_SMALL_HFREDUCE),
             ],
             "flash_cut_year": [
-                *("policies={wait: {repair: wait}}", "durations=[100 ms]", "year.days=14", "undisturbed_time=1"),
+                *("policies={wait: {repair: wait}}", "durations=[100 ms]", "year.days=21", "undisturbed_time=1.5"),
                 *("jobs_per_zone=1", *_SMALL_HFREDUCE, "storage.chunk_size=16 KiB"),
                 *("storage.dataloader.sample_min=4 KiB", "storage.dataloader.sample_max=16 KiB"),
             ],
-            "lossless_soak": ["repairs=[wait]", "rounds=1", "round_time=1", "flaps.count=0"],
+            "lossless_soak": ["repairs=[wait]", "rounds=1", "round_time=2", "flaps.count=0"],
         },
         {
             "isolation": {"half share": _shares(storage=0.2, other=0.25)},

@@ -33,7 +33,7 @@ def test_each_limit_alone_is_as_its_closed_form_says(seen: dict[str, Any]) -> No
 
 
 MOVES = {
-    "PCIe": {"a GPU to its CPU (D2H)", "a CPU to a GPU (H2D)", "all GPUs to the CPU"},
+    "PCIe": {"a GPU to its CPU (D2H)", "a CPU to a GPU (H2D)", "g5, g6 to the CPU", "all GPUs to the CPU"},
     "memory": {"all GPUs to the CPU", "the CPU's memory operations"},
     "root port": {"g5, g6 to the CPU", "g5, g6 to the CPU and back", "all GPUs to the CPU"},
     "peer to peer": {"all GPUs of a NIC to the network", "the network to all GPUs of a NIC"},
@@ -49,6 +49,27 @@ def test_half_a_limit_moves_what_it_must_on_packets_and_no_other(seen: dict[str,
     assert {name for name in before if after[name] != pytest.approx(before[name], rel=0.005)} == MOVES[limit]
     for row in seen["halved"][limit]["limits"]:
         assert row["measured"] == pytest.approx(row["closed_form"], rel=0.003), row["name"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "hfreduce", "nccl"),
+    [
+        ("PCIe", (0.5, 0.85), (0.85, 0.97)),
+        ("memory", (0.5, 0.85), (0.99, 1.01)),
+        ("root port", (0.5, 0.85), (0.99, 1.01)),
+        ("peer to peer", (0.95, 1.05), (0.48, 0.52)),
+        ("NVLink", (0.92, 1.05), (0.99, 1.01)),
+    ],
+)
+def test_half_a_limit_moves_the_allreduce_that_uses_it(
+    seen: dict[str, Any], limit: str, hfreduce: tuple[float, float], nccl: tuple[float, float]
+) -> None:
+    """HFReduce, here with pairs over NVLink, copies by PCIe, shares a root port and adds in memory, so that each slows
+    it, and over two nodes none alone halves it. NCCL's GPUs send to the NIC, so the peer-to-peer limit halves it."""
+    after = seen["halved"][limit]
+    for name, (least, most) in (("hfreduce", hfreduce), ("nccl", nccl)):
+        assert least < after[name]["algbw_Bps"] / seen[name]["algbw_Bps"] < most, name
+        assert (after[name]["unaccounted"], after[name]["dropped"]) == ({}, {}), name
 
 
 def test_hfreduce_over_gpus_sends_what_its_algorithm_says(seen: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Numbers hang on what they must and on nothing else: with half a link, a share or a limit, those that it sets move by as
-much as closed forms say, and the others stay. A test for each experiment; for ``hfreduce_vs_nccl``, which runs on the
-limits of nodes, in test_nodes.py."""
+"""Numbers hang on what they must and on nothing else: with half a link, a share or a limit, those that it sets move by
+as much as closed forms say, and the others stay. A test for each experiment; for ``hfreduce_vs_nccl``, which runs on
+the limits of nodes, in test_nodes.py."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_half_of_storages_share_halves_storage_in_lanes_and_nothing_else(tiny: M
     """The other half goes to other traffic, so HFReduce, whose share stays, keeps what it had."""
     found = ratios(tiny, "isolation", "half share", "lanes.")
     for operation in ("read", "write"):
-        assert found[f"{operation}.bandwidth_Bps"] == pytest.approx(0.5, rel=0.2)
+        assert 0.45 < found[f"{operation}.bandwidth_Bps"] < 0.65, "lent bandwidth comes on top of the share"
     assert found["hfreduce.algbw_Bps"] == pytest.approx(1, rel=BESIDE_OTHERS)
     assert found["flow.bandwidth_Bps"] > 2, "other traffic has the rest"
     for phase in ("hfreduce_alone.", "nccl_alone.", "storage_alone."):
@@ -130,7 +130,7 @@ def test_half_of_storages_share_halves_storage_in_lanes_and_nothing_else(tiny: M
 
 
 def test_half_of_hfreduces_share_is_what_protects_it_less(tiny: Metrics) -> None:
-    """Lanes in use share a link: HFReduce has 0.4 of 0.9, then 0.2 of 0.7; without others 0.4 of 0.5, then 0.2 of 0.3."""
+    """Lanes in use share a link: HFReduce has 0.4 of 0.9, then 0.2 of 0.7; without others 0.4 of 0.5, 0.2 of 0.3."""
     beside = ratio(tiny, "protection", "half share", "lanes_other_2_depth_2.hfreduce.algbw_Bps")
     assert beside == pytest.approx((0.2 / 0.7) / (0.4 / 0.9), rel=BESIDE_OTHERS)
     without = ratio(tiny, "protection", "half share", "lanes_other_0_depth_2.hfreduce.algbw_Bps")
@@ -195,7 +195,7 @@ def test_half_the_senders_at_a_time_halve_the_queue_and_no_bandwidth(storage: Me
 
 @pytest.mark.parametrize("point", ["line", "dcqcn_paper_t1_i1"])
 def test_half_of_hfreduces_share_moves_it_with_either_congestion_control(storage: Metrics, point: str) -> None:
-    """Of two lanes in use HFReduce has 0.5 of 0.9, then 0.25 of 0.65; storage has what that leaves, and each all alone."""
+    """Of two lanes in use HFReduce has 0.5 of 0.9, then 0.25 of 0.65; storage has the rest, and each all alone."""
     found = ratios(storage, "dcqcn_frontier", "half share", f"{point}_lossless_lanes.")
     assert found["hfreduce.algbw_Bps"] == pytest.approx((0.25 / 0.65) / (0.5 / 0.9), rel=0.05)
     assert found["storage.read_Bps"] == pytest.approx((0.4 / 0.65) / (0.4 / 0.9), rel=0.1)

@@ -157,7 +157,7 @@ Told = Callable[[int, bool], Sequence[int]]
 
 
 class SizedFlowsJob:
-    """A :class:`traffic.job.FiniteJob` of flows, which plays one phase. ``told`` says what starts when a flow has ended.
+    """A :class:`traffic.job.FiniteJob` of flows, which plays one phase. ``told`` says what starts when one has ended.
     ``patience_s``: how long a flow may take to end, at most.
 
     ``ports``: the source port of each flow, once it has started; its sink's port is in ``endpoints``.
