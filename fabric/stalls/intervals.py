@@ -71,11 +71,15 @@ def stalled_time(
 ) -> StalledTime | None:
     """Return what ports did in a phase, from the tables ``stalls`` and ``ports``; None if it was not lossless.
 
-    Only samples that are in both, and tell of all lanes, count.
+    Only samples that are in both, and tell of all lanes, count, and only ports of ``wires``: without those inside nodes,
+    it tells of the network alone.
     """
-    waited, carried = (table[table["at_s"].between(phase.started_s, phase.ended_s)] for table in (stalls, ports))
+    waited, carried = (
+        table[table["at_s"].between(phase.started_s, phase.ended_s) & table["port"].isin(list(wires))]
+        for table in (stalls, ports)
+    )
     stalled, count = (_over_time(waited, ["port", "lane"], name) for name in ("stalled_ns", "stalls"))
-    sent = _over_time(carried[carried["port"].isin(list(wires))], ["port"], "sent_bytes")
+    sent = _over_time(carried, ["port"], "sent_bytes")
     told = stalled.index.intersection(sent.index)
     if len(told) < 2:
         return None
@@ -133,9 +137,10 @@ def moments(time: StalledTime, waits: pd.DataFrame, wires: Mapping[str, Wire]) -
     What held a blocked lane's buffer is what was in it at either end of the interval, the mean of both. Of the lanes
     that held it, only those count whose ports were themselves busy or still for as long as the lane stood still, within
     BLOCKED_SHARE, and which had that share of the bytes: a frame that was just passing through is not what the lane
-    waited for. If no port was busy so long, all had part in it by turns.
+    waited for. If no port was busy so long, all had part in it by turns. What waits for a port that is not among
+    ``wires`` has no other to wait for: it is a root.
     """
-    held = _held(waits, time.sampled_s)
+    held = _held(waits[waits["port"].isin(list(wires))], time.sampled_s)
     for number, interval_s in enumerate(time.intervals_s):
         shares = time.stalled[number]
         blocked = {time.lanes[place]: float(shares[place]) for place in np.flatnonzero(shares > BLOCKED_SHARE)}

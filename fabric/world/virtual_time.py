@@ -59,6 +59,8 @@ _FIXED_ENVIRONMENT = {
     # Mininet imports distutils: Python 3.11's own loads in no time, setuptools' in most of a second in a guest.
     **({"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3, 12) else {}),
 }
+_MOST_ARRIVING = 2**20
+"""Frames that may have arrived and wait to be taken up: more than senders' windows of the largest fabric have."""
 _TCP_MEMORY_PARTS = (4, 3, 2)
 """What part of a guest's memory all TCP together may use freely, sparingly and at most. A kernel's own choice, up to a
 tenth, is for one host: with dozens in one guest windows shrink and packets are dropped once they have arrived."""
@@ -125,7 +127,9 @@ class VirtualEngine(Engine):
         return (CONTROL / _GIVEN).read_bytes()
 
     def furnish(self) -> None:
-        """Give the TCP of dozens of hosts in one kernel the memory that they have on kernels of their own."""
+        """Give dozens of hosts in one kernel what they have on kernels of their own: memory of TCP, and room for all
+        frames that arrive in one moment, of which the kernel would take 1,000 and drop the others."""
+        write_sysctl("net/core/netdev_max_backlog", _MOST_ARRIVING)
         pages = os.sysconf("SC_PHYS_PAGES")
         write_sysctl("net/ipv4/tcp_mem", " ".join(str(pages // part) for part in _TCP_MEMORY_PARTS))
 

@@ -37,6 +37,7 @@ def seen() -> dict[str, Any]:
     assert fabric.inside is not None
     with session_live(fabric, plain_lanes(Queueing.LOSSLESS), SETTINGS) as session:
         found = _limits_and_collectives(session, fabric.inside)
+        found["most_arriving"] = int(Path("/proc/sys/net/core/netdev_max_backlog").read_text())
         return found | {"halved": {name: _with(session, inside) for name, inside in halved(fabric.inside).items()}}
 
 

@@ -90,6 +90,11 @@ def test_an_nccl_ring_over_gpus_stays_below_the_peer_to_peer_limit(seen: dict[st
     assert 0.3 * limit_Bps < found["algbw_Bps"] < limit_Bps
 
 
+def test_a_guest_takes_up_as_many_frames_at_once_as_many_nodes_send(seen: dict[str, Any]) -> None:
+    """The kernel's own limit, 1,000, dropped frames of 16 nodes, whose connections' timers are due in one moment."""
+    assert seen["most_arriving"] >= 1_000_000
+
+
 @pytest.mark.parametrize("name", ["hfreduce", "nccl"])
 def test_no_packet_is_lost_or_unaccounted_for_inside_nodes(seen: dict[str, Any], name: str) -> None:
     found = seen[name]

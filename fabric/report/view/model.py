@@ -252,8 +252,9 @@ def _flows(view: View, flows: PhaseFlows, out: Described, key: str) -> dict[str,
     table = [
         (job[r.job], level[r.flow.service_level], host[r.flow.host], host[r.flow.peer], r.ways) for r in flows.rows
     ]
-    counts = np.array([0, *(len(row.ports) for row in flows.rows)], np.int64)
-    ports = np.array([place[port] for row in flows.rows for port in row.ports], np.int64)
+    ways = [[place[port] for port in row.ports if port in place] for row in flows.rows]  # Not those inside nodes.
+    counts = np.array([0, *map(len, ways)], np.int64)
+    ports = np.array([port for way in ways for port in way], np.int64)
     return {
         "jobs": jobs,
         "levels": levels,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fabric.stalls.congestion_trees import RootKind
-from fabric.stalls.intervals import BLOCKED_SHARE, blocked_hosts, stalled_frame, stalled_time, trees_frame
+from fabric.stalls.intervals import BLOCKED_SHARE, blocked_hosts, moments, stalled_frame, stalled_time, trees_frame
 from fabric.tables import TABLES
 from tests.fabric.stalls.chain import FULL, HELD, HOSTS, PHASE, WIRES, lane, seen, tables
 
@@ -59,6 +59,17 @@ def test_a_port_that_holds_much_but_sent_less_than_the_lane_stood_still_is_no_ro
     _, (moment,) = seen([FULL], [held, held])
     roots_of = {one: [tree.root for tree in trees] for one, trees in moment.trees_of.items()}
     assert roots_of[lane("s:3")] == [lane("t:1")]  # Had for 0.3 of the time no room; t:2 sent for 0.1 of it.
+
+
+def test_what_waits_for_ports_that_are_not_told_of_is_the_root() -> None:
+    """As a figure of the network sees nodes with an inside, whose ports are in the tables, too."""
+    known = {port: wire for port, wire in WIRES.items() if port.startswith(("a", "b", "s", "t:3"))}
+    stalls, ports, waits = tables([FULL], [HELD, HELD])
+    time = stalled_time(stalls, ports, known, PHASE)
+    assert time is not None
+    assert {one.port for one in time.lanes} == set(time.ports) == known.keys()
+    (moment,) = moments(time, waits, known)
+    assert [tree.root for tree in moment.trees] == [lane("s:3")]
 
 
 def test_ports_that_were_full_by_turns_are_roots_both() -> None:
