@@ -26,7 +26,6 @@ from fabric.world.engines import VIRTUAL
 
 _SEEDS, _QUICK_SEEDS = 6, 1
 _COMPUTED_SEEDS = 6
-_QUICK = f"{_QUICK_SEEDS} seed per run instead of {_SEEDS}; without names, no slow setups"
 _DEFAULT_OUT = Path("results/reproduce")
 _CASE = "case"
 _RUNS = "sweep"
@@ -36,7 +35,7 @@ _RUNS = "sweep"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric reproduce``."""
     parser.add_argument("names", nargs="*", metavar="NAME", help="of the setups (default: all)")
-    parser.add_argument("--quick", action="store_true", help=_QUICK)
+    parser.add_argument("--quick", action="store_true", help=f"{_QUICK_SEEDS} seed per run instead of {_SEEDS}")
     parser.add_argument("--list", action="store_true", help="list the setups, and why some cannot be run")
     parser.add_argument("--jobs", type=int, metavar="N", help="how many runs at a time, at most")
     parser.add_argument("--out", type=Path, metavar="DIR", default=_DEFAULT_OUT, help=f"default: {_DEFAULT_OUT}")
@@ -49,18 +48,14 @@ def reproduce(options: argparse.Namespace, _: list[str]) -> int:
     if options.list:
         _print_list(cases)
         return 0
-    left_out = [name for name, case in cases.items() if case.slow] if options.quick and not options.names else []
-    slow = {name: cases.pop(name) for name in left_out}
     findings = _run(cases, _QUICK_SEEDS if options.quick else _SEEDS, Store(options.out / _RUNS), options.jobs)
     numbers = [number for name, case in cases.items() for number in compare(name, case, _metrics(name, case, findings))]
     _print_numbers(cases, numbers)
     if findings is not None:
         print_left_out(findings)
-    if slow:
-        OUT.print(f"left out by --quick: {', '.join(slow)} (fabric reproduce NAME)", highlight=False, soft_wrap=True)
     from experiments.reproduction.page import write_page  # What draws takes a second to load.
 
-    OUT.print(f"page: {write_page(cases, numbers, options.out, slow)}", soft_wrap=True, highlight=False)
+    OUT.print(f"page: {write_page(cases, numbers, options.out)}", soft_wrap=True, highlight=False)
     return 0 if all(number.is_within for number in numbers) else 1
 
 

@@ -52,7 +52,7 @@ class RunOf(Strict):
 class CaseConfig(Strict):
     """A published setup. ``read``: whether the source itself was read, or others who quote it. Either ``run`` or
     ``computed`` (the name of a function of :mod:`experiments.reproduction.computed`) gives its numbers, or ``not_yet``
-    says what is missing. ``slow``: left out by ``--quick`` unless named."""
+    says what is missing."""
 
     title: str
     source: str
@@ -62,7 +62,6 @@ class CaseConfig(Strict):
     computed: str | None = None
     numbers: list[NumberConfig] = Field(default_factory=list)
     not_yet: str | None = None
-    slow: bool = False
 
     @model_validator(mode="after")
     def _verify_one_way(self) -> CaseConfig:

@@ -20,11 +20,8 @@ _MOST_OFF = 0.25
 """How far off the figure's axis goes; what is farther off is drawn at its end."""
 
 
-def write_page(
-    cases: Mapping[str, CaseConfig], numbers: Sequence[Compared], directory: Path, left_out: Mapping[str, CaseConfig]
-) -> Path:
-    """Write ``index.html`` and the figure into a directory; return the page. ``left_out``: those that were not to be
-    run this time, which the page names."""
+def write_page(cases: Mapping[str, CaseConfig], numbers: Sequence[Compared], directory: Path) -> Path:
+    """Write ``index.html`` and the figure into a directory; return the page."""
     directory.mkdir(parents=True, exist_ok=True)
     png, _ = save(draw(cases, numbers), directory / "figures", "reproduction")
     environment = Environment(loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined)
@@ -35,7 +32,6 @@ def write_page(
         inside=sum(number.is_within for number in numbers),
         cases=[_described(name, case, numbers) for name, case in cases.items() if case.not_yet is None],
         waiting=[case for case in cases.values() if case.not_yet is not None],
-        left_out=left_out,
     )
     page = directory / "index.html"
     partial = page.with_suffix(".partial")

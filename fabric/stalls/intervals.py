@@ -71,8 +71,8 @@ def stalled_time(
 ) -> StalledTime | None:
     """Return what ports did in a phase, from the tables ``stalls`` and ``ports``; None if it was not lossless.
 
-    Only samples that are in both, and tell of all lanes, count, and only ports of ``wires``: without those inside nodes,
-    it tells of the network alone.
+    Only samples that are in both, and tell of all lanes, count, and only ports of ``wires``: without those inside
+    nodes, it tells of the network alone.
     """
     waited, carried = (
         table[table["at_s"].between(phase.started_s, phase.ended_s) & table["port"].isin(list(wires))]

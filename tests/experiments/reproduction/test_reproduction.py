@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from experiments.cli import main
-from experiments.commands import reproduce
 from experiments.commands.reproduce import _plan
 from experiments.reproduction.comparing import compare
 from experiments.reproduction.computed import COMPUTED
@@ -104,13 +103,12 @@ def test_the_page_has_every_number_the_gaps_and_what_cannot_be_run_yet(tmp_path:
     waiting = next(one for one in CASES.values() if one.not_yet)
     cases = {"mine": case(theory=2, gap="it is slow"), "later": waiting}
     numbers = compare("mine", cases["mine"], RUNS)
-    page = write_page(cases, numbers, tmp_path, {"long": case(theory=1)}).read_text()
+    page = write_page(cases, numbers, tmp_path).read_text()
     assert "0 of 1 numbers are within their tolerance" in page
     assert '<td class="outside">OUTSIDE</td>' in page
     assert "speed: it is slow." in page
     assert "a &lt;book&gt;" in page
     assert (waiting.not_yet or "") in page
-    assert "<code>fabric reproduce long</code>" in page
     (axes,) = [axes for part in draw(cases, numbers).subfigs for axes in part.axes]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["mine", "speed"]
     assert axes.lines[0].get_marker() == "D", "45 % is beyond the axis"
@@ -127,21 +125,6 @@ def test_a_setup_that_is_only_computed_needs_no_run(tmp_path: Path, capsys: pyte
     assert main(["reproduce", "switch_counts", "--out", str(tmp_path)]) == 0
     assert "3 of 3 numbers are within their tolerance" in capsys.readouterr().out
     assert (tmp_path / "index.html").exists()
-
-
-def test_quick_leaves_slow_setups_out_unless_they_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts = CASES["switch_counts"]
-    monkeypatch.setattr(
-        reproduce, "all_cases", lambda: {"fast": counts, "long": counts.model_copy(update={"slow": True})}
-    )
-    assert main(["reproduce", "--quick", "--out", str(tmp_path / "all")]) == 0
-    said = capsys.readouterr().out
-    assert "3 of 3 numbers" in said
-    assert "left out by --quick: long" in said
-    assert main(["reproduce", "--quick", "long", "--out", str(tmp_path / "named")]) == 0
-    assert "left out" not in capsys.readouterr().out
 
 
 def test_titles_and_reasons_are_whole_sentences() -> None:
