@@ -228,6 +228,8 @@ def memory_directory(memory_bytes: int, candidates: Sequence[Path]) -> Path:
         free_bytes = status.f_bavail * status.f_frsize
         if status.f_flag & os.ST_NOEXEC:
             found.append(f"{directory} is mounted noexec")
+        elif not os.access(directory, os.W_OK | os.X_OK):
+            found.append(f"{directory} cannot be written to")
         elif free_bytes < memory_bytes:
             found.append(f"{directory} has {free_bytes / GIB:.1f} GiB free")
         else:

@@ -82,6 +82,16 @@ def test_a_place_for_the_memory_is_looked_for_and_what_was_found_is_said(tmp_pat
         guest.memory_directory(1 << 60, [tmp_path])
 
 
+def test_a_place_that_cannot_be_written_to_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/dev/shm of a bare root file system is a directory of root's."""
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    assert guest.memory_directory(1, [tmp_path, other]) == other
+    with pytest.raises(EmulationError, match=f"{tmp_path} cannot be written to"):
+        guest.memory_directory(1, [tmp_path])
+
+
 @pytest.mark.parametrize(
     ("console", "code", "reason"),
     [
