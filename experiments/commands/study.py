@@ -20,11 +20,11 @@ _FAILURES_SHOWN = 5
 
 
 class TallyDisplay:
-    """The live table; where there is no terminal, a line whenever a run has ended."""
+    """The live table; where there is no terminal, a line whenever a run has begun or ended."""
 
     def __init__(self) -> None:
         self._tally: Tally | None = None
-        self._last = ""
+        self._last: list[str] = []
         self._lock = threading.Lock()
         self._live = Live(console=ERR, refresh_per_second=_REFRESHES_PER_S, get_renderable=self._table)
 
@@ -40,13 +40,10 @@ class TallyDisplay:
     def show(self, tally: Tally) -> None:
         """Show how far it is."""
         self._tally = tally
-        if not ERR.is_terminal and (line := self._line(tally)) != self._last:
-            self._last = line
-            tell(line)
-
-    @staticmethod
-    def _line(tally: Tally) -> str:
-        return ", ".join(f"{name} {cell}" for name, cell in zip(COLUMNS, tally.cells(time.monotonic()), strict=True))
+        *counts, left = tally.cells(time.monotonic())
+        if not ERR.is_terminal and counts != self._last:
+            self._last = counts
+            tell(", ".join(f"{name} {cell}" for name, cell in zip(COLUMNS, [*counts, left], strict=True)))
 
     def _table(self) -> Table:
         table = Table(*COLUMNS)
