@@ -147,10 +147,16 @@ def _of_each_flow(found: pd.DataFrame) -> dict[str, float]:
     """Return the times and rates of flows by the lines of the file, unless there are many."""
     if len(found) > _OWN_METRICS:
         return {}
-    took = {f"line_{line}_fct_s": float(took_s) for line, took_s in zip(found["line"], found["took_s"], strict=True)}
-    theory = {f"line_{line}_theory_s": float(s) for line, s in zip(found["line"], found["theory_s"], strict=True)}
-    rates = found["size_bytes"] * 8 / found["took_s"]
-    return took | theory | {f"line_{line}_bps": float(rate) for line, rate in zip(found["line"], rates, strict=True)}
+    columns = {
+        "fct_s": found["took_s"],
+        "theory_s": found["theory_s"],
+        "bps": found["size_bytes"] * 8 / found["took_s"],
+    }
+    return {
+        f"line_{line}_{name}": float(value)
+        for name, values in columns.items()
+        for line, value in zip(found["line"], values, strict=True)
+    }
 
 
 def _times_table(metrics: dict[str, float], took: Any, theory: Any) -> dict[str, Any]:

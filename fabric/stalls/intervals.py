@@ -74,10 +74,8 @@ def stalled_time(
     Only samples that are in both, and tell of all lanes, count, and only ports of ``wires``: without those inside
     nodes, it tells of the network alone.
     """
-    waited, carried = (
-        table[table["at_s"].between(phase.started_s, phase.ended_s) & table["port"].isin(list(wires))]
-        for table in (stalls, ports)
-    )
+    in_phase = (table[table["at_s"].between(phase.started_s, phase.ended_s)] for table in (stalls, ports))
+    waited, carried = (table[table["port"].isin(list(wires))] for table in in_phase)
     stalled, count = (_over_time(waited, ["port", "lane"], name) for name in ("stalled_ns", "stalls"))
     sent = _over_time(carried, ["port"], "sent_bytes")
     told = stalled.index.intersection(sent.index)
@@ -140,7 +138,7 @@ def moments(time: StalledTime, waits: pd.DataFrame, wires: Mapping[str, Wire]) -
     waited for. If no port was busy so long, all had part in it by turns. What waits for a port that is not among
     ``wires`` has no other to wait for: it is a root.
     """
-    held = _held(waits[waits["port"].isin(list(wires))], time.sampled_s)
+    held = _held(waits, time.sampled_s, wires)
     for number, interval_s in enumerate(time.intervals_s):
         shares = time.stalled[number]
         blocked = {time.lanes[place]: float(shares[place]) for place in np.flatnonzero(shares > BLOCKED_SHARE)}
@@ -155,10 +153,11 @@ Held = dict[PortLane, dict[PortLane, int]]
 """By input buffer (the port that receives, and the lane): the lanes that hold it, with bytes."""
 
 
-def _held(waits: pd.DataFrame, sampled_s: Floats) -> list[Held]:
-    """Return what held input buffers at each sample."""
+def _held(waits: pd.DataFrame, sampled_s: Floats, wires: Mapping[str, Wire]) -> list[Held]:
+    """Return what held input buffers at each sample, as far as it waited for ports of ``wires``."""
     found: list[Held] = [{} for _ in sampled_s]
     inside = waits[waits["at_s"].between(sampled_s[0], sampled_s[-1])].dropna(subset=["port", "input_port"])
+    inside = inside[inside["port"].isin(list(wires))]
     columns = ("input_port", "input_lane", "port", "lane", "waiting_bytes")
     places = np.searchsorted(sampled_s, inside["at_s"].to_numpy(dtype=float))
     for place, *names, size in zip(places.tolist(), *(inside[name].tolist() for name in columns), strict=True):
