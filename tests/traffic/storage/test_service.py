@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import time
 from dataclasses import replace
@@ -200,9 +201,15 @@ def test_a_client_with_an_old_table_tries_again_until_it_has_the_new_one(job_of:
     run(scene())
 
 
-async def _peak_arrivals(client: StorageClient, job: StorageJob, rounds: int = 6) -> int:
-    for _ in range(rounds):
+async def _peak_arrivals(client: StorageClient, job: StorageJob, limit: int | None) -> int:
+    """Read the data set six times; without a limit until three payloads have arrived at once.
+
+    How many services happen to send at one moment is the scheduler's choice: on a busy machine, often one.
+    """
+    for read in itertools.count(1):
         await client.read_chunks([extent for layout in job.dataset for extent in layout.extents()])
+        if client.party.arrivals.peak > 2 if limit is None else read == 6:
+            break
     return client.party.arrivals.peak
 
 
@@ -212,7 +219,7 @@ def test_request_to_send_limits_how_many_send_to_a_client_at_once(job_of: JobOf,
 
     async def scene() -> int:
         async with client_of(job) as client:
-            return await _peak_arrivals(client, job)
+            return await _peak_arrivals(client, job, limit)
 
     peak = run(scene())
     print(f"limit {limit}: {peak} payloads arrived at once")
