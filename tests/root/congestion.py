@@ -117,7 +117,10 @@ def _moved(out: socket.socket, into: socket.socket, data: bytes) -> int:
 _FRAME_BYTES = 1000
 _SLOW_BPS = 8000
 """A frame takes a second: what a burst leaves in the queue is there."""
-_CURVE = Marking(kmin=10 * _FRAME_BYTES, kmax=30 * _FRAME_BYTES, pmax=0.5)
+CURVE_FRAMES = (10, 70)
+"""Between so many waiting frames chance decides: enough of them that it decides both ways."""
+_CURVE = Marking(kmin=CURVE_FRAMES[0] * _FRAME_BYTES, kmax=CURVE_FRAMES[1] * _FRAME_BYTES, pmax=0.5)
+_BURST_FRAMES = 110
 
 
 def curve() -> dict[str, Any]:
@@ -138,25 +141,27 @@ def _bursts(plan: LanePlan) -> Iterator[tuple[str, int, int]]:
 
 
 def _burst(plan: LanePlan, number: int, tos: int) -> dict[str, Any]:
-    """Send 60 frames at once through a new port; return its counters by lane name, after every frame the marks."""
+    """Send a burst of frames through a new port; return in which lane they wait, and after each how many have been
+    marked and how many wait."""
     index, name = 100 + 2 * number, f"p{number}"
     os.system(f"ip link add {name} index {index} type veth peer name q{number}; ip link set {name} up")
     os.system(f"ip link set q{number} up")
     port = htb.ShapedPort(name, index, _SLOW_BPS, 1500)
     reader = QueueReader()
-    marks = []
+    names = {lane.number: lane.name for lane in plan.lanes}
+    marks, waiting = [], []
     with Netlink() as link, socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
         link.send(htb.install_requests(port, plan))
         sock.bind((name, netlink.ETH_P_IP))
         header = struct.pack("!BBHIBBH8x", 0x45, tos, _FRAME_BYTES - 14, 0, 64, 17, 0)
-        for _ in range(60):
+        for _ in range(_BURST_FRAMES):
             sock.send(bytes(12) + struct.pack("!H", netlink.ETH_P_IP) + header.ljust(_FRAME_BYTES - 14, b"\0"))
             keys, rows = reader.read(link.dump_qdiscs())
             here = [(lane, row) for (found, lane), row in zip(keys, rows, strict=True) if found == index]
             marks.append(sum(int(row["marks"]) for _, row in here))
-        names = {lane.number: lane.name for lane in plan.lanes}
-        waiting = {names[lane]: int(row["qlen"]) for lane, row in here if row["qlen"]}
-    return {"marks": np.diff([0, *marks]).tolist(), "waiting": waiting}
+            waiting.append(sum(int(row["qlen"]) for _, row in here))
+    lanes = [names[lane] for lane, row in here if row["qlen"]]
+    return {"marks": np.diff([0, *marks]).tolist(), "waiting": waiting, "lanes": lanes}
 
 
 SCENARIOS = {"two_flows": two_flows, "curve": curve}

@@ -12,6 +12,7 @@ import pytest
 from experiments.registry import resolve
 from fabric.errors import ConfigError, UsageError
 from fabric.model.marking import Marking
+from fabric.world import engine as world_engine
 from fabric.world import libbpf, modules
 from fabric.world.engines import ENGINES, NAMESPACE, VIRTUAL
 from fabric.world.virtual.kernel import HERE as GUEST_SOURCES
@@ -124,8 +125,10 @@ def test_reno_and_cubic_are_accepted_everywhere() -> None:
 
 @pytest.mark.parametrize("name", modules.CONGESTION_CONTROLS)
 def test_ones_of_our_own_are_refused_where_they_can_be_neither_programs_nor_modules(
-    monkeypatch: pytest.MonkeyPatch, name: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
+    monkeypatch.setattr(world_engine, "_LOADED_CONTROLS", tmp_path / "loaded")  # The kernel's may be those of a run.
+    (tmp_path / "loaded").write_text("reno cubic")
     monkeypatch.setattr(libbpf, "why_not", lambda: "no compiler for them")
     monkeypatch.setattr(modules, "why_not_on_host", lambda: "no modules")
     with pytest.raises(UsageError, match=f"storage: {name} is .* no compiler for them; nor as a module: no modules"):
