@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ryu.ofproto import ofproto_v1_3_parser
 
 from controllers.app import messages
-from controllers.planning.plan import BOUNCED, Bucket, FlowRule, Group, Mark, RoutePlan, RuleKey
+from controllers.planning.plan import BOUNCED, Bucket, FailoverGroup, FlowRule, Mark, RoutePlan, RuleKey
 from controllers.planning.updates import Changes, Installed
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Link, Nic, Port
@@ -96,7 +96,7 @@ class FakeSwitch:
     """One switch's tables and groups, with a packet counter for each rule."""
 
     rules: dict[RuleKey, FlowRule] = field(default_factory=dict)
-    groups: dict[int, Group] = field(default_factory=dict)
+    groups: dict[int, FailoverGroup] = field(default_factory=dict)
     packets: Counter[FlowRule] = field(default_factory=Counter)
     _index: dict[str | None, list[FlowRule]] | None = None
 

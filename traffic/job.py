@@ -17,7 +17,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.world.agents import AgentPool
-from traffic.transport import DEFAULT_CONGESTION_CONTROL, FlowSample, SocketOptions
+from traffic.transport import DEFAULT_CONGESTION_CONTROL, Endpoint, FlowSample, SocketOptions
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,13 @@ class Ready:
 
 
 @dataclass(frozen=True)
+class Listening:
+    """A program's report that peers can connect, or send, to it."""
+
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True)
 class Play:
     """The order to begin the load of a phase."""
 
@@ -55,6 +62,11 @@ class Play:
 @dataclass(frozen=True)
 class Halt:
     """The order to end the load and report its rows."""
+
+
+@dataclass(frozen=True)
+class Collect:
+    """The order to report what has arrived; the load goes on."""
 
 
 @dataclass

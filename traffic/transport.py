@@ -21,6 +21,8 @@ from fabric.model.lanes import ServiceLevel
 from traffic.congestion_control import STEERED_BY_ECN
 
 DEFAULT_CONGESTION_CONTROL = "cubic"
+Endpoint = tuple[str, int]
+"""Where a program listens: an address and a port."""
 _CONNECT_TRY_S = 2.5
 """Long enough for a SYN and, after 1 s, another."""
 _SO_RCVBUFFORCE = 33  # asm-generic/socket.h

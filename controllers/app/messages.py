@@ -21,8 +21,8 @@ from controllers.planning.plan import (
     MAIN_TABLE,
     WAYS_TABLE,
     Bucket,
+    FailoverGroup,
     FlowRule,
-    Group,
     Hashing,
     Mark,
     Purpose,
@@ -176,7 +176,7 @@ def common_groups(datapath: Any) -> list[Any]:
     ]
 
 
-def add_group(group: Group) -> bytes:
+def add_group(group: FailoverGroup) -> bytes:
     """Return the message that adds a group; its last bucket, for when no port is alive, drops or sends back."""
     last = _encoded_last_bucket(BOUNCE_GROUP if group.bounces else DROP_GROUP)
     return _group_mod(ofproto.OFPGC_ADD, group.number, b"".join([*map(_encoded_bucket, group.buckets), last]))

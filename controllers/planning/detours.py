@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TypeVar
 
-from controllers.planning.plan import Bucket, FlowRule, Group, Mark, Priority, Purpose
+from controllers.planning.plan import Bucket, FailoverGroup, FlowRule, Mark, Priority, Purpose
 from fabric.errors import ControllerError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port
@@ -77,8 +77,8 @@ class Detours:
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
-        self.groups: dict[tuple[int, int], Group] = {}
-        self._known: dict[tuple[Callable[[NodeId, int], Group], NodeId, int], Group] = {}
+        self.groups: dict[tuple[int, int], FailoverGroup] = {}
+        self._known: dict[tuple[Callable[[NodeId, int], FailoverGroup], NodeId, int], FailoverGroup] = {}
         self._rules: dict[NodeId, list[FlowRule]] = {}
         _verify_sizes(self)
 
@@ -108,21 +108,21 @@ class Detours:
 
     # The groups of routes
 
-    def group_of(self, switch: NodeId, port: int) -> Group:
+    def group_of(self, switch: NodeId, port: int) -> FailoverGroup:
         """Return the group of the routes that leave ``switch`` by ``port``."""
         return self._once(self._route_group, switch, port)
 
-    def to_gate(self, spine: NodeId, port: int) -> Group:
+    def to_gate(self, spine: NodeId, port: int) -> FailoverGroup:
         """Return the group of a spine's routes that leave its zone over the border leaf at ``port``."""
         return self._once(self._gate_group, spine, port)
 
-    def _once(self, make: Callable[[NodeId, int], Group], switch: NodeId, port: int) -> Group:
+    def _once(self, make: Callable[[NodeId, int], FailoverGroup], switch: NodeId, port: int) -> FailoverGroup:
         key = make, switch, port
         if key not in self._known:
             self._known[key] = make(switch, port)
         return self._known[key]
 
-    def _route_group(self, switch: NodeId, port: int) -> Group:
+    def _route_group(self, switch: NodeId, port: int) -> FailoverGroup:
         peer = self.fabric.peer(Port(switch, port)).node
         if switch.role is Role.LEAF:
             return self._up(switch, port) if peer.role is Role.SPINE else self._out(switch, port)
@@ -132,27 +132,27 @@ class Detours:
         buckets = [Bucket(port), *map(Bucket, ring(ports, ports.index(port)))]
         return self._kept(switch, buckets, bounces=True)
 
-    def _gate_group(self, spine: NodeId, port: int) -> Group:
+    def _gate_group(self, spine: NodeId, port: int) -> FailoverGroup:
         gate = self.fabric.peer(Port(spine, port)).node
         place = self._place(gate)
         left = ring(self._gates_of(spine), place)
         others = [Bucket(bucket.port, gate_mark(place, 0)) for buckets in left for bucket in buckets]
         return self._kept(spine, [Bucket(port), *self._parallel(spine, gate, port), *others], bounces=True)
 
-    def lost(self, spine: NodeId) -> Group:
+    def lost(self, spine: NodeId) -> FailoverGroup:
         """Return the group of a spine's routes to what it has no link to: it sends packets back."""
         return self._kept(spine, [], bounces=True)
 
     def _parallel(self, spine: NodeId, leaf: NodeId, port: int) -> list[Bucket]:
         return [Bucket(number) for number in self._numbers(spine, leaf) if number != port]
 
-    def _up(self, leaf: NodeId, port: int) -> Group:
+    def _up(self, leaf: NodeId, port: int) -> FailoverGroup:
         uplinks = self.uplinks[leaf]
         start = uplinks.index(port)
         mark = ring_mark(start)
         return self._kept(leaf, [Bucket(port), *(Bucket(number, mark) for number in ring(uplinks, start))])
 
-    def _out(self, leaf: NodeId, port: int) -> Group:
+    def _out(self, leaf: NodeId, port: int) -> FailoverGroup:
         start = self.exits[leaf].index(port)
         return self._kept(leaf, [Bucket(port), *self._search_on(leaf, start)])
 
@@ -165,8 +165,8 @@ class Detours:
         assert leaf.zone is not None
         return self.gates[leaf.zone].index(leaf)
 
-    def _kept(self, switch: NodeId, buckets: Sequence[Bucket], bounces: bool = False) -> Group:
-        group = Group(switch.dpid, tuple(buckets), bounces)
+    def _kept(self, switch: NodeId, buckets: Sequence[Bucket], bounces: bool = False) -> FailoverGroup:
+        group = FailoverGroup(switch.dpid, tuple(buckets), bounces)
         return self.groups.setdefault((switch.dpid, group.number), group)
 
     # The rules of searches
@@ -247,7 +247,7 @@ class Detours:
         self,
         switch: NodeId,
         priority: int,
-        group: Group,
+        group: FailoverGroup,
         prefix: str | None = None,
         in_port: int | None = None,
         mark: Mark | None = None,

@@ -88,7 +88,7 @@ class Bucket(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Group:
+class FailoverGroup:
     """A fast-failover group: a packet takes the first bucket whose port is alive; else it bounces, or is dropped."""
 
     dpid: int
@@ -238,10 +238,10 @@ class SwitchPlan:
     """
 
     rules: tuple[FlowRule, ...]
-    groups: Mapping[int, Group]
+    groups: Mapping[int, FailoverGroup]
 
     @classmethod
-    def of(cls, name: str, rules: Iterable[FlowRule], groups: Iterable[Group] = ()) -> SwitchPlan:
+    def of(cls, name: str, rules: Iterable[FlowRule], groups: Iterable[FailoverGroup] = ()) -> SwitchPlan:
         """Return the plan with the rules in order. Raises ControllerError, as RoutePlan.of does, naming the switch."""
         made = cls(tuple(sorted(rules, key=_order)), {group.number: group for group in groups})
         if len(made.by_key) < len(made.rules):
@@ -331,7 +331,7 @@ class RoutePlan:
         policy: str,
         names: Mapping[int, str],
         rules: Iterable[FlowRule],
-        groups: Iterable[Group] = (),
+        groups: Iterable[FailoverGroup] = (),
         cuts: Mapping[str, Parts] | None = None,
     ) -> RoutePlan:
         """Return the plan with the rules of each switch in order.
@@ -344,7 +344,7 @@ class RoutePlan:
             if rule.dpid not in by_dpid:
                 raise ControllerError(f"route plan: {rule} is for DPID {rule.dpid:#x}, which no switch has; name it")
             by_dpid[rule.dpid].append(rule)
-        groups_of: dict[int, list[Group]] = {dpid: [] for dpid in by_dpid}
+        groups_of: dict[int, list[FailoverGroup]] = {dpid: [] for dpid in by_dpid}
         for group in groups:
             groups_of[group.dpid].append(group)
         switches = {dpid: SwitchPlan.of(names[dpid], found, groups_of[dpid]) for dpid, found in by_dpid.items()}
@@ -356,7 +356,7 @@ class RoutePlan:
         return {dpid: switch.rules for dpid, switch in self.switches.items()}
 
     @cached_property
-    def groups(self) -> dict[int, Mapping[int, Group]]:
+    def groups(self) -> dict[int, Mapping[int, FailoverGroup]]:
         """The groups of each switch, by number."""
         return {dpid: switch.groups for dpid, switch in self.switches.items()}
 

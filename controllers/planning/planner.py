@@ -19,7 +19,17 @@ from typing import NamedTuple
 from controllers.planning.detours import PLAIN, Detours
 from controllers.planning.distances import LiveGraph
 from controllers.planning.ecmp import hashing_of
-from controllers.planning.plan import FlowRule, Group, Hashing, Mark, Parts, Priority, Purpose, RoutePlan, SwitchPlan
+from controllers.planning.plan import (
+    FailoverGroup,
+    FlowRule,
+    Hashing,
+    Mark,
+    Parts,
+    Priority,
+    Purpose,
+    RoutePlan,
+    SwitchPlan,
+)
 from controllers.planning.routes import STORAGE_PREFIX, Route, is_zoned, plan_of, static_routes
 from controllers.planning.up_down import UpDownGraph, uneven_leaves, up_down_routes
 from controllers.routing import Policy, Repair, Routing
@@ -337,7 +347,7 @@ class _SwitchPlanner:
             group = self.planner.detours.group_of(self.switch, planned)
         return _Way(priority, purpose, (), group.number, towards.distance)
 
-    def _group(self, port: int, leaves_zone: bool) -> Group:
+    def _group(self, port: int, leaves_zone: bool) -> FailoverGroup:
         assert self.planner.detours is not None
         if self.switch.role is Role.SPINE and leaves_zone:
             return self.planner.detours.to_gate(self.switch, port)

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from controllers.planning.plan import FlowRule, Group, RoutePlan, RuleKey, SwitchPlan, is_route
+from controllers.planning.plan import FailoverGroup, FlowRule, RoutePlan, RuleKey, SwitchPlan, is_route
 
 _FIRST = -1
 """The round of what others lean on: it comes before distance 0."""
@@ -30,7 +30,7 @@ class Installed:
 class Changes:
     """What one switch is told in one round: groups first, then rules, then groups that nothing uses any more."""
 
-    new_groups: list[Group] = field(default_factory=list)
+    new_groups: list[FailoverGroup] = field(default_factory=list)
     rules: list[FlowRule] = field(default_factory=list)
     gone_rules: list[RuleKey] = field(default_factory=list)
     gone_groups: list[int] = field(default_factory=list)

@@ -36,7 +36,7 @@ _OPTIONAL = {"tcpdump", "iperf3"}
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One thing looked at. ``remedy`` mends it; ``needed``: experiments cannot run without it."""
 
     subject: str
@@ -46,44 +46,44 @@ class Finding:
     remedy: str = ""
 
 
-def examine() -> list[Finding]:
+def examine() -> list[Diagnosis]:
     """Return all findings on this machine. Experiments can run if every needed one is good."""
     return [found for look in _LOOKS for found in look()]
 
 
-def can_run(findings: list[Finding]) -> bool:
+def can_run(findings: list[Diagnosis]) -> bool:
     """Return whether experiments can run."""
     return all(found.good for found in findings if found.needed)
 
 
-def _root() -> Iterator[Finding]:
+def _root() -> Iterator[Diagnosis]:
     is_root = os.geteuid() == 0
     detail = "running as root" if is_root else "not root; network namespaces need it"
-    yield Finding("root", is_root, True, detail, "" if is_root else "sudo fabric ...")
+    yield Diagnosis("root", is_root, True, detail, "" if is_root else "sudo fabric ...")
 
 
-def _programs() -> Iterator[Finding]:
+def _programs() -> Iterator[Diagnosis]:
     for program, package in _PACKAGES.items():
         path = shutil.which(program, path=os.environ.get("PATH", "") + _SBIN)
         remedy = "" if path else f"apt-get install {package}"
-        yield Finding(program, path is not None, program not in _OPTIONAL, path or "not installed", remedy)
+        yield Diagnosis(program, path is not None, program not in _OPTIONAL, path or "not installed", remedy)
     has_schema = SCHEMA.exists()
     remedy = "" if has_schema else "apt-get install openvswitch-switch"
-    yield Finding("Open vSwitch schema", has_schema, True, str(SCHEMA), remedy)
+    yield Diagnosis("Open vSwitch schema", has_schema, True, str(SCHEMA), remedy)
 
 
-def _modules() -> Iterator[Finding]:
+def _modules() -> Iterator[Diagnosis]:
     for module, remedy in {"mininet": "apt-get install mininet", "ryu": "make setup", "scapy": "make setup"}.items():
         found = importlib.util.find_spec(module) is not None
         detail = "importable" if found else "cannot be imported by this Python"
-        yield Finding(f"python: {module}", found, True, detail, "" if found else remedy)
+        yield Diagnosis(f"python: {module}", found, True, detail, "" if found else remedy)
 
 
-def _namespaces() -> Iterator[Finding]:
+def _namespaces() -> Iterator[Diagnosis]:
     script = "ip link add d0 type veth peer name d1 2>/dev/null && tc qdisc add dev d0 root handle 1: htb"
     reason, good = _try_in_namespaces(script) if os.geteuid() == 0 else ("not tried without root", False)
     remedy = "" if good else "run on a kernel with CONFIG_NET_NS, CONFIG_VETH and CONFIG_NET_SCH_HTB"
-    yield Finding("namespaces, veth, HTB", good, True, reason, remedy)
+    yield Diagnosis("namespaces, veth, HTB", good, True, reason, remedy)
 
 
 def _try_in_namespaces(script: str) -> tuple[str, bool]:
@@ -95,39 +95,39 @@ def _try_in_namespaces(script: str) -> tuple[str, bool]:
     return (done.stderr.strip() or "tried, they work"), done.returncode == 0
 
 
-def _datapath() -> Iterator[Finding]:
+def _datapath() -> Iterator[Diagnosis]:
     before = modules.loaded()
     kernel = find_datapath() is Datapath.KERNEL
     detail = "kernel module openvswitch" if kernel else "userspace: no kernel module here; about 1 Gbit/s in total"
     if "openvswitch" in modules.loaded() - before:
         detail += "; loaded just now, it stays until modprobe -r openvswitch"
-    yield Finding("Open vSwitch datapath", True, False, detail)
+    yield Diagnosis("Open vSwitch datapath", True, False, detail)
 
 
-def _cache() -> Iterator[Finding]:
+def _cache() -> Iterator[Diagnosis]:
     try:
-        yield Finding("cache", True, True, str(cache.own()))
+        yield Diagnosis("cache", True, True, str(cache.own()))
     except UsageError as error:
-        yield Finding("cache", False, True, str(error), "unset XDG_CACHE_HOME, or run sudo without -E")
+        yield Diagnosis("cache", False, True, str(error), "unset XDG_CACHE_HOME, or run sudo without -E")
 
 
-def _lossless() -> Iterator[Finding]:
+def _lossless() -> Iterator[Diagnosis]:
     for engine, remedy in ((NAMESPACE, "--engine virtual"), (VIRTUAL, "fabric virtual build")):
         try:
             reason = lossless.why_not(engine)
         except UsageError as error:
             reason = str(error)
         subject = f"lossless queueing, {engine} engine"
-        yield Finding(subject, reason is None, False, reason or "can run", remedy if reason else "")
+        yield Diagnosis(subject, reason is None, False, reason or "can run", remedy if reason else "")
 
 
-def _congestion_control() -> Iterator[Finding]:
+def _congestion_control() -> Iterator[Diagnosis]:
     available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
     good = "cubic" in available
-    yield Finding("TCP congestion control", good, True, ", ".join(available), "" if good else "modprobe tcp_cubic")
+    yield Diagnosis("TCP congestion control", good, True, ", ".join(available), "" if good else "modprobe tcp_cubic")
 
 
-def _own_congestion_controls() -> Iterator[Finding]:
+def _own_congestion_controls() -> Iterator[Diagnosis]:
     own = ", ".join(modules.CONGESTION_CONTROLS)
     for engine, remedy in ((NAMESPACE, "--engine virtual"), (VIRTUAL, "fabric virtual build")):
         try:
@@ -135,25 +135,25 @@ def _own_congestion_controls() -> Iterator[Finding]:
         except UsageError as error:
             reason = str(error)
         subject = f"congestion controls {own}, {engine} engine"
-        yield Finding(subject, reason is None, False, reason or "can run", remedy if reason else "")
+        yield Diagnosis(subject, reason is None, False, reason or "can run", remedy if reason else "")
 
 
-def _marking() -> Iterator[Finding]:
+def _marking() -> Iterator[Diagnosis]:
     for engine in (NAMESPACE, VIRTUAL):
         reason = red.why_not(engine)
         subject = f"queues that mark (ECN), not lossless, {engine} engine"
-        yield Finding(subject, reason is None, False, reason or "can run", "--engine virtual" if reason else "")
+        yield Diagnosis(subject, reason is None, False, reason or "can run", "--engine virtual" if reason else "")
 
 
-def _resources() -> Iterator[Finding]:
+def _resources() -> Iterator[Diagnosis]:
     cores = os.cpu_count() or 1
-    yield Finding("cores", cores >= 2, False, f"{cores}", "" if cores >= 2 else "results need 2 cores or lower rates")
+    yield Diagnosis("cores", cores >= 2, False, f"{cores}", "" if cores >= 2 else "results need 2 cores or lower rates")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     good = memory >= _MEMORY_BYTES
-    yield Finding("memory", good, False, f"{memory / 2**30:.1f} GiB", "" if good else "2 GiB are wanted")
+    yield Diagnosis("memory", good, False, f"{memory / 2**30:.1f} GiB", "" if good else "2 GiB are wanted")
 
 
-_LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+_LOOKS: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
     _root,
     _programs,
     _modules,

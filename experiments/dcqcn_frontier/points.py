@@ -84,7 +84,7 @@ class DcqcnFrontierConfig(RunConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class Setting:
     """What a phase plays with: a control for all traffic, in a queueing; with DCQCN, its parameters, and how they come
     from a named set."""
 
@@ -119,12 +119,12 @@ class Point:
         return dict.fromkeys(DATA_LEVELS, self.control)
 
 
-def points(config: DcqcnFrontierConfig, fabric: Fabric) -> tuple[Point, ...]:
+def points(config: DcqcnFrontierConfig, fabric: Fabric) -> tuple[Setting, ...]:
     """Return all points, a queueing after the other, those without DCQCN first.
 
     What steers by marks without being DCQCN has the marking of ``dcqcn`` in the config.
     """
-    found: list[Point] = []
+    found: list[Setting] = []
     for queueing in config.queueings:
         found += [_other(config, fabric, name, queueing) for name in config.others]
         grid = product(config.grid.profiles, config.grid.thresholds, config.grid.increase)
@@ -132,19 +132,19 @@ def points(config: DcqcnFrontierConfig, fabric: Fabric) -> tuple[Point, ...]:
     return tuple(found)
 
 
-def _other(config: DcqcnFrontierConfig, fabric: Fabric, name: str, queueing: Queueing) -> Point:
+def _other(config: DcqcnFrontierConfig, fabric: Fabric, name: str, queueing: Queueing) -> Setting:
     marking = config.queues.marking or config.dcqcn.parameters(fabric).marking
-    return Point(
+    return Setting(
         control=name, queueing=queueing, dcqcn=config.dcqcn, marking=marking if name in STEERED_BY_ECN else None
     )
 
 
 def _with_dcqcn(
     config: DcqcnFrontierConfig, fabric: Fabric, queueing: Queueing, profile: str, thresholds: float, increase: float
-) -> Point:
+) -> Setting:
     named = DcqcnConfig(profile=profile, scaling=config.dcqcn.scaling)
     known = named.parameters(fabric)
-    return Point(
+    return Setting(
         control=DCQCN,
         queueing=queueing,
         dcqcn=_hastened(named, known, increase, fabric) if increase != 1 else named,

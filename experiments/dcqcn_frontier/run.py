@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Point, points
+from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Setting, points
 from experiments.dcqcn_frontier.summary import HFREDUCE_ALONE, STORAGE_ALONE, summarize
 from experiments.run.jobs import hfreduce_flows, ordered_ranks, started
 from experiments.run.placement import RankOrder
@@ -32,9 +32,9 @@ def run_dcqcn_frontier(session: Session, config: DcqcnFrontierConfig) -> dict[st
     return summarize(session, config, playing, cuts)
 
 
-def without_control(config: DcqcnFrontierConfig) -> Point:
+def without_control(config: DcqcnFrontierConfig) -> Setting:
     """Return how programs play alone: with no congestion control, in the last queueing."""
-    return Point(control="line", queueing=config.queueings[-1], dcqcn=config.dcqcn, marking=None)
+    return Setting(control="line", queueing=config.queueings[-1], dcqcn=config.dcqcn, marking=None)
 
 
 def _ranks(session: Session, config: DcqcnFrontierConfig) -> tuple[NodeId, ...]:
@@ -45,7 +45,7 @@ def _ranks(session: Session, config: DcqcnFrontierConfig) -> tuple[NodeId, ...]:
 
 
 def _play(
-    session: Session, config: DcqcnFrontierConfig, point: Point, ranks: tuple[NodeId, ...], alone: bool = False
+    session: Session, config: DcqcnFrontierConfig, point: Setting, ranks: tuple[NodeId, ...], alone: bool = False
 ) -> int:
     """Play a point, and return how often DCQCN cut a rate; ``alone``: a phase for each program."""
     session.use_congestion_control(point.controls, point.dcqcn, point.marking)

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.dcqcn_frontier.claim import MEASURES, WORKS, Claim, Got, frontier, judge
-from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Point
+from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Setting
 from experiments.run.session import PhaseOutcome, Session
 from experiments.run.stall_metrics import stall_metrics
 from fabric.errors import TrafficError
@@ -26,10 +26,10 @@ _READ, _ALGBW, _P99 = "read_GBps", "algbw_GBps", "read_p99_s"
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedPoint:
     """A point, what the programs got, and what the network did meanwhile."""
 
-    point: Point
+    point: Setting
     got: Got
     cuts: int
     stalled_fraction: float
@@ -40,7 +40,7 @@ class Played:
 
 
 def summarize(
-    session: Session, config: DcqcnFrontierConfig, playing: Sequence[Point], cuts: Mapping[str, int]
+    session: Session, config: DcqcnFrontierConfig, playing: Sequence[Setting], cuts: Mapping[str, int]
 ) -> dict[str, Any]:
     """Return the tables and metrics of a run, and keep its points."""
     outcomes = {outcome.phase.name: outcome for outcome in session.phases}
@@ -80,7 +80,9 @@ def reads(operations: pd.DataFrame, phase: Phase, warm_up_s: float) -> tuple[flo
     return bandwidth, metrics.operation_latency(counted).p99_s
 
 
-def _played(session: Session, config: DcqcnFrontierConfig, point: Point, outcome: PhaseOutcome, cuts: int) -> Played:
+def _played(
+    session: Session, config: DcqcnFrontierConfig, point: Setting, outcome: PhaseOutcome, cuts: int
+) -> PlayedPoint:
     phase, ports = outcome.phase, session.table("ports")
     bandwidth, p99_s = reads(session.table("operations"), phase, config.warm_up)
     got = Got(algbw(session.table("steps"), phase, config.warm_up), bandwidth, p99_s)
@@ -95,10 +97,10 @@ def _played(session: Session, config: DcqcnFrontierConfig, point: Point, outcome
     marks = inside.groupby(["port", "lane"], observed=True)["marked_packets"]
     marked = int((marks.max() - marks.min()).sum())
     most, total_s = (float(stalls.get(name, 0.0)) for name in ("most_stalled_fraction", "stalled_s"))
-    return Played(point, got, cuts, most, total_s, marked)
+    return PlayedPoint(point, got, cuts, most, total_s, marked)
 
 
-def points_frame(session: Session, found: Sequence[Played]) -> pd.DataFrame:
+def points_frame(session: Session, found: Sequence[PlayedPoint]) -> pd.DataFrame:
     """Return the rows of the table ``points``."""
     rows = []
     for one in found:
@@ -135,7 +137,7 @@ def points_frame(session: Session, found: Sequence[Played]) -> pd.DataFrame:
 Claims = Mapping[Queueing, Claim]
 
 
-def claims_of(config: DcqcnFrontierConfig, found: Sequence[Played], alone: tuple[float, float]) -> Claims:
+def claims_of(config: DcqcnFrontierConfig, found: Sequence[PlayedPoint], alone: tuple[float, float]) -> Claims:
     """Return what comes of the claim in each queueing; nothing if no lanes played without congestion control."""
     reference = reference_of(found)
     if reference is None:
@@ -152,7 +154,7 @@ def claims_of(config: DcqcnFrontierConfig, found: Sequence[Played], alone: tuple
     }  # fmt: skip
 
 
-def relative_stalls(found: Sequence[Played]) -> dict[str, float]:
+def relative_stalls(found: Sequence[PlayedPoint]) -> dict[str, float]:
     """Return for what part of the time without congestion control, in the same queueing, lanes are stalled at a point;
     infinite where nothing without it played, or nothing stalled then."""
     without = {one.point.queueing: one.stalled_s for one in found if one.point.control == _NO_CONTROL}
@@ -162,7 +164,7 @@ def relative_stalls(found: Sequence[Played]) -> dict[str, float]:
     }
 
 
-def reference_of(found: Sequence[Played]) -> Played | None:
+def reference_of(found: Sequence[PlayedPoint]) -> PlayedPoint | None:
     """Return what played without congestion control in lossless lanes."""
     return next(
         (one for one in found if one.point.control == _NO_CONTROL and one.point.queueing is Queueing.LOSSLESS_LANES),
@@ -170,7 +172,7 @@ def reference_of(found: Sequence[Played]) -> Played | None:
     )
 
 
-def answer(claims: Claims, found: Sequence[Played]) -> str:
+def answer(claims: Claims, found: Sequence[PlayedPoint]) -> str:
     """Return the finding in words: a part for each queueing."""
     if not claims:
         return "Nothing to compare with: play the queueing lossless_lanes, and line among the others."
@@ -202,7 +204,7 @@ def what_would_change_it(claim: Claim) -> str:
     )
 
 
-def claim_table(claims: Claims, found: Sequence[Played], config: DcqcnFrontierConfig) -> dict[str, Any]:
+def claim_table(claims: Claims, found: Sequence[PlayedPoint], config: DcqcnFrontierConfig) -> dict[str, Any]:
     """Return how far each kind of point comes."""
     rows = []
     reference = reference_of(found)
@@ -228,7 +230,9 @@ def claim_table(claims: Claims, found: Sequence[Played], config: DcqcnFrontierCo
     }
 
 
-def _group_row(control: str, queueing: Queueing, group: Sequence[Played], reference: Got, claim: Claim) -> list[str]:
+def _group_row(
+    control: str, queueing: Queueing, group: Sequence[PlayedPoint], reference: Got, claim: Claim
+) -> list[str]:
     shares = {_short(one.point): one.got.shares(reference) for one in group}
     nearest = max(shares, key=lambda name: min(shares[name]))
     worst = min(shares[nearest])
@@ -239,14 +243,14 @@ def _group_row(control: str, queueing: Queueing, group: Sequence[Played], refere
     return [control, queueing.words, str(len(group)), str(suiting), working, *best, nearest, f"{worst:.0%} ({limit})"]
 
 
-def _short(point: Point) -> str:
+def _short(point: Setting) -> str:
     return f"{point.profile} x{point.thresholds:g} x{point.increase:g}" if point.profile else "-"
 
 
 # Points ---------------------------------------------------------------------------------------------------------------
 
 
-def points_table(found: Sequence[Played], claims: Claims, alone: tuple[float, float]) -> dict[str, Any]:
+def points_table(found: Sequence[PlayedPoint], claims: Claims, alone: tuple[float, float]) -> dict[str, Any]:
     """Return a row a point."""
     best = frontier({one.point.name: one.got for one in found if one.point.has_dcqcn})
     suiting = [name for claim in claims.values() for name in claim.suiting]
@@ -293,7 +297,7 @@ def points_table(found: Sequence[Played], claims: Claims, alone: tuple[float, fl
     }
 
 
-def _metrics(found: Sequence[Played], alone: tuple[float, float], claims: Claims) -> dict[str, float]:
+def _metrics(found: Sequence[PlayedPoint], alone: tuple[float, float], claims: Claims) -> dict[str, float]:
     values = {f"{HFREDUCE_ALONE}.hfreduce.algbw_Bps": alone[0], f"{STORAGE_ALONE}.storage.read_Bps": alone[1]}
     for one in found:
         values |= {
@@ -315,7 +319,7 @@ def _metrics(found: Sequence[Played], alone: tuple[float, float], claims: Claims
     return values
 
 
-def trade_off(found: Sequence[Played], alone: tuple[float, float]) -> dict[str, Any]:
+def trade_off(found: Sequence[PlayedPoint], alone: tuple[float, float]) -> dict[str, Any]:
     """Return what the figure of the trade-off shows."""
     return {
         "title": "What HFReduce and storage get of the same links",

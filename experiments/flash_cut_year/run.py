@@ -28,7 +28,7 @@ from experiments.flash_cut_year.goodput import (
     spans,
     work_done,
 )
-from experiments.flash_cut_year.summary import Played, PlayedYear, summarize
+from experiments.flash_cut_year.summary import PlayedYear, YearScenario, summarize
 from experiments.flash_cut_year.tables import TABLES
 from experiments.link_flap.cuts import covering_flows, crossed_links
 from experiments.link_flap.run import Duration, PolicyName, own_cuts_faults, policy_faults
@@ -232,7 +232,7 @@ def _play_year(session: Session, config: FlashCutYearConfig, jobs: _Jobs, calm: 
     felt = np.array([hits(found, cuts, slow) for found, slow in zip(steps, calm.slowest_s, strict=True)])
     storage = _storage_bytes_per_s(session, outcome.phase.name, edges[0], edges[-1])
     return PlayedYear(
-        Played(label, duration_s, outcome.phase.name, replay.length_s, replay.compression, days),
+        YearScenario(label, duration_s, outcome.phase.name, replay.length_s, replay.compression, days),
         cuts=len(cuts),
         overlapping=overlapping_fraction(cuts),
         training_lost=float(np.mean(lost_by_day)),

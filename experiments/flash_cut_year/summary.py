@@ -15,7 +15,7 @@ _YEAR_S = 365 * 86_400.0
 
 
 @dataclass(frozen=True)
-class Played:
+class YearScenario:
     """A year as it was played: under which policy, with cuts how long, in which phase, how long and how compressed."""
 
     routing: str
@@ -33,7 +33,7 @@ class PlayedYear:
     ``overlapping``: the part of the cuts during which another link was down, too. ``failed``: jobs that gave up.
     """
 
-    played: Played
+    played: YearScenario
     cuts: int
     overlapping: float
     training_lost: float

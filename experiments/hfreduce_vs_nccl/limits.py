@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.hfreduce_vs_nccl.use import LIMITS
-from experiments.hfreduce_vs_nccl.variants import Play, Variant, gigabytes
+from experiments.hfreduce_vs_nccl.variants import Variant, VariantPhase, gigabytes
 from fabric.model.network import Fabric
 from fabric.units import format_size
 from traffic import metrics
@@ -40,7 +40,7 @@ def allowed_Bps(fabric: Fabric, limit: NodeLimit) -> float:  # noqa: N802 - byte
     return limit.algbw_Bps * metrics.payload_fraction(fabric.mtu_bytes) * fabric.scale
 
 
-def limits_table(fabric: Fabric, played: Sequence[Play], figures: Figures) -> dict[str, Any] | None:
+def limits_table(fabric: Fabric, played: Sequence[VariantPhase], figures: Figures) -> dict[str, Any] | None:
     """Return a table of what each variant reached and what its tightest limits allow; None if nodes are points."""
     if fabric.inside is None:
         return None
@@ -64,7 +64,7 @@ def limits_table(fabric: Fabric, played: Sequence[Play], figures: Figures) -> di
     }
 
 
-def use_table(fabric: Fabric, played: Sequence[Play], busy: Busy) -> dict[str, Any] | None:
+def use_table(fabric: Fabric, played: Sequence[VariantPhase], busy: Busy) -> dict[str, Any] | None:
     """Return a table of how busy each limit was in each phase; None if nothing was counted, as of points."""
     names = [name for name in LIMITS if any((play.phase, name) in busy for play in played)]
     if fabric.inside is None or not names:

@@ -22,8 +22,8 @@ from experiments.hfreduce_vs_nccl.variants import (
     PAPER_BPS,
     PAPER_SIZE_BYTES,
     HFReduceVsNcclConfig,
-    Play,
     Variant,
+    VariantPhase,
     gigabytes,
     plays,
     variants,
@@ -90,7 +90,7 @@ def run_hfreduce_vs_nccl(session: Session, config: HFReduceVsNcclConfig) -> dict
     return summarize(session, config, crowding)
 
 
-def _play(session: Session, config: HFReduceVsNcclConfig, play: Play, job: CollectiveJob) -> None:
+def _play(session: Session, config: HFReduceVsNcclConfig, play: VariantPhase, job: CollectiveJob) -> None:
     """Play a phase, and keep what the limits of its nodes served meanwhile."""
     live = session.live
     counters = counters_of(live.fabric, play.variant.nodes(live.fabric, play.count))
@@ -108,7 +108,7 @@ def _crowding(session: Session, variant: Variant, ranks: tuple[NodeId, ...]) -> 
     return max(loads.values()) / max(load for port, load in loads.items() if not port.node.is_switch)
 
 
-def _ordered(session: Session, config: HFReduceVsNcclConfig, play: Play) -> tuple[NodeId, ...]:
+def _ordered(session: Session, config: HFReduceVsNcclConfig, play: VariantPhase) -> tuple[NodeId, ...]:
     fabric = session.live.fabric
     nodes = play.variant.nodes(fabric, play.count)
     if config.rank_order is RankOrder.NODES:
@@ -143,7 +143,7 @@ def summarize(session: Session, config: HFReduceVsNcclConfig, crowding: Mapping[
 
 
 def _tables(
-    config: HFReduceVsNcclConfig, fabric: Fabric, played: Sequence[Play], figures: Figures, busy: Busy
+    config: HFReduceVsNcclConfig, fabric: Fabric, played: Sequence[VariantPhase], figures: Figures, busy: Busy
 ) -> list[dict[str, Any] | None]:
     whole = [play for play in played if not play.is_size]
     return [
@@ -166,7 +166,7 @@ def _step_metrics(steps: pd.DataFrame) -> dict[str, float]:
     return {**collective_medians(steps), "steps": len(steps)}
 
 
-def _limit_metrics(fabric: Fabric, play: Play) -> dict[str, float]:
+def _limit_metrics(fabric: Fabric, play: VariantPhase) -> dict[str, float]:
     """Return the algbw that the tightest limit of a node allows, less headers, in bytes per s; nothing of points."""
     found = limits_of(fabric, play.variant, play.count)
     return {"limit_Bps": allowed_Bps(fabric, found[0]) / fabric.scale} if found else {}
@@ -181,13 +181,13 @@ def _network_metrics(outcome: PhaseOutcome) -> dict[str, float]:
     }
 
 
-def _at_full_scale(fabric: Fabric, figures: Figures, play: Play | None) -> float | None:
+def _at_full_scale(fabric: Fabric, figures: Figures, play: VariantPhase | None) -> float | None:
     """Return a phase's algbw in bytes a second of the system that the fabric stands for; None if no step ended."""
     value = None if play is None else figures[play.phase].get("algbw_Bps")
     return None if value is None else value * fabric.scale
 
 
-def _answer(config: HFReduceVsNcclConfig, fabric: Fabric, whole: Sequence[Play], figures: Figures) -> str:
+def _answer(config: HFReduceVsNcclConfig, fabric: Fabric, whole: Sequence[VariantPhase], figures: Figures) -> str:
     """Return the finding, from the largest number of nodes of each variant."""
     last = {play.variant.name: play for play in whole}
     size, gpus = format_size(config.size), 1 if fabric.inside is None else fabric.inside.gpus
@@ -212,7 +212,7 @@ def _answer(config: HFReduceVsNcclConfig, fabric: Fabric, whole: Sequence[Play],
 
 
 def _bandwidth_table(
-    config: HFReduceVsNcclConfig, fabric: Fabric, whole: Sequence[Play], figures: Figures
+    config: HFReduceVsNcclConfig, fabric: Fabric, whole: Sequence[VariantPhase], figures: Figures
 ) -> dict[str, Any]:
     at = {(play.variant.name, play.count): play for play in whole}
     rows = []
@@ -240,7 +240,7 @@ def _bandwidth_table(
     }
 
 
-def _ratios(config: HFReduceVsNcclConfig, whole: Sequence[Play], figures: Figures) -> dict[str, float]:
+def _ratios(config: HFReduceVsNcclConfig, whole: Sequence[VariantPhase], figures: Figures) -> dict[str, float]:
     """Return how many times NCCL's ring each HFReduce is, over each number of nodes."""
     algbw = {(play.variant.name, play.count): figures[play.phase].get("algbw_Bps") for play in whole}
     found = {}
@@ -251,7 +251,7 @@ def _ratios(config: HFReduceVsNcclConfig, whole: Sequence[Play], figures: Figure
     return found
 
 
-def _ratio_table(config: HFReduceVsNcclConfig, whole: Sequence[Play], figures: Figures) -> dict[str, Any]:
+def _ratio_table(config: HFReduceVsNcclConfig, whole: Sequence[VariantPhase], figures: Figures) -> dict[str, Any]:
     found = _ratios(config, whole, figures)
     names = {play.variant.name: play.variant.title for play in whole if play.variant.level is ServiceLevel.HFREDUCE}
     rows = []
@@ -267,7 +267,7 @@ def _ratio_table(config: HFReduceVsNcclConfig, whole: Sequence[Play], figures: F
     }
 
 
-def _explanation_table(fabric: Fabric, whole: Sequence[Play], figures: Figures) -> dict[str, Any]:
+def _explanation_table(fabric: Fabric, whole: Sequence[VariantPhase], figures: Figures) -> dict[str, Any]:
     count = max(play.count for play in whole)
     rows = []
     for play in (one for one in whole if one.count == count):
@@ -296,7 +296,7 @@ def explanation(variant: Variant, value: float) -> str:
     return "inside the paper's range: the network alone explains the paper's figures"
 
 
-def _network_table(fabric: Fabric, played: Sequence[Play], figures: Figures) -> dict[str, Any]:
+def _network_table(fabric: Fabric, played: Sequence[VariantPhase], figures: Figures) -> dict[str, Any]:
     rows = []
     for play in played:
         found = figures[play.phase]

@@ -11,8 +11,8 @@ from experiments.hfreduce_vs_nccl.variants import (
     PAPER_BPS,
     PAPER_NVLINK_BPS,
     HFReduceVsNcclConfig,
-    Play,
     Variant,
+    VariantPhase,
     gigabytes,
 )
 from fabric.model.lanes import ServiceLevel
@@ -20,7 +20,7 @@ from fabric.model.network import Fabric
 from fabric.units import format_size
 
 
-def described_series(config: HFReduceVsNcclConfig, fabric: Fabric, played: Sequence[Play]) -> dict[str, Any]:
+def described_series(config: HFReduceVsNcclConfig, fabric: Fabric, played: Sequence[VariantPhase]) -> dict[str, Any]:
     """Return a summary's ``scaling`` (Figure 7a), ``scaling_nvlink`` (7b) and ``sizes``, as far as they were played.
 
     Each has a ``title``, ``series`` (a label, a service level and phases), ``x`` (of each phase) and ``x_label``, and
@@ -31,7 +31,7 @@ def described_series(config: HFReduceVsNcclConfig, fabric: Fabric, played: Seque
     title = f"Allreduce of {format_size(config.size)}"
     whole = [play for play in played if not play.is_size]
 
-    def scaled(wanted: Sequence[Play], figure: str) -> dict[str, Any]:
+    def scaled(wanted: Sequence[VariantPhase], figure: str) -> dict[str, Any]:
         return {**_lines(wanted, lambda play: play.count * per_node), "title": title + figure, "x_label": x_label}
 
     plain = [play for play in whole if not play.variant.nvlink]
@@ -53,7 +53,7 @@ def described_series(config: HFReduceVsNcclConfig, fabric: Fabric, played: Seque
     return found
 
 
-def _lines(wanted: Sequence[Play], x_of: Callable[[Play], float]) -> dict[str, Any]:
+def _lines(wanted: Sequence[VariantPhase], x_of: Callable[[VariantPhase], float]) -> dict[str, Any]:
     variants: dict[str, Variant] = {play.variant.name: play.variant for play in wanted}
     series = [
         {
@@ -78,7 +78,7 @@ def _bands() -> list[dict[str, Any]]:
     ]
 
 
-def _tightest(fabric: Fabric, wanted: Sequence[Play]) -> list[dict[str, Any]]:
+def _tightest(fabric: Fabric, wanted: Sequence[VariantPhase]) -> list[dict[str, Any]]:
     """Return the closed form of each variant's tightest limit over the most nodes; one that several share, once."""
     found: dict[str, dict[str, Any]] = {}
     last = {play.variant.name: play for play in wanted}

@@ -203,7 +203,7 @@ def has_pairs(inside: Inside) -> bool:
 
 
 @dataclass(frozen=True)
-class Play:
+class VariantPhase:
     """A phase: a variant over so many nodes, of so many bytes. ``is_size``: it is there to show what the size does."""
 
     variant: Variant
@@ -224,11 +224,11 @@ class Play:
         return f"{self.variant.title}, {self.count} nodes{ending}"
 
 
-def plays(config: HFReduceVsNcclConfig, fabric: Fabric) -> list[Play]:
+def plays(config: HFReduceVsNcclConfig, fabric: Fabric) -> list[VariantPhase]:
     """Return all that is played, in order: over each number of nodes that a variant's zones have, then each size."""
     found = variants(fabric)
-    whole = [Play(variant, count, config.size) for count in config.nodes for variant in found]
-    whole += [Play(variant, config.sizes_nodes, size, True) for size in config.sizes for variant in found]
+    whole = [VariantPhase(variant, count, config.size) for count in config.nodes for variant in found]
+    whole += [VariantPhase(variant, config.sizes_nodes, size, True) for size in config.sizes for variant in found]
     return [play for play in whole if play.variant.fits(fabric, play.count)]
 
 

@@ -24,7 +24,7 @@ _PERCENTILES = ("p50_s", "p99_s", "p999_s")
 
 
 @dataclass(frozen=True)
-class Seen:
+class VariantOutcome:
     """What a variant came to, by name of the measure; a latency is missing if no read ended."""
 
     variant: Variant
@@ -53,7 +53,7 @@ def summarize(
     }
 
 
-def _seen(session: Session, config: IncastConfig, variant: Variant, outcome: PhaseOutcome, cuts: int) -> Seen:
+def _seen(session: Session, config: IncastConfig, variant: Variant, outcome: PhaseOutcome, cuts: int) -> VariantOutcome:
     fabric, phase, counted = session.live.fabric, outcome.phase, outcome.conservation
     port = str(fabric.peer(fabric.nics_of[fabric.computes[0]][0].port))
     lane = plan_lanes(config.queues, variant.queueing).lane_of(ServiceLevel.STORAGE).name
@@ -69,7 +69,7 @@ def _seen(session: Session, config: IncastConfig, variant: Variant, outcome: Pha
         stalls = session.table("stalls")
         values |= stall_metrics(stalls, outcome)
         values["blocked_ports"] = blocked_ports(stalls, phase)
-    return Seen(variant, values)
+    return VariantOutcome(variant, values)
 
 
 def read_metrics(operations: pd.DataFrame, phase: Phase, warm_up_s: float) -> dict[str, float]:
@@ -112,8 +112,8 @@ class Kept:
     """Of one number of servers, control and queueing: without a limit, and with the smallest that keeps throughput;
     None: no limit does."""
 
-    unlimited: Seen
-    limited: Seen | None
+    unlimited: VariantOutcome
+    limited: VariantOutcome | None
 
     def ratio(self, measure: str) -> float | None:
         """Return a measure with the limit over that without; None if one of the two is missing."""
@@ -122,7 +122,7 @@ class Kept:
         return self.limited.values[measure] / self.unlimited.values[measure]
 
 
-def kept(found: Sequence[Seen], delivered_Bps: float) -> list[Kept]:  # noqa: N803 - bytes, not bits
+def kept(found: Sequence[VariantOutcome], delivered_Bps: float) -> list[Kept]:  # noqa: N803 - bytes, not bits
     """Return for each setting that was played without a limit what the smallest limit does that keeps throughput.
 
     ``delivered_Bps``: what a NIC delivers, in bytes per second.
@@ -138,12 +138,12 @@ def kept(found: Sequence[Seen], delivered_Bps: float) -> list[Kept]:  # noqa: N8
     return made
 
 
-def _differs_by_limit(one: Seen, unlimited: Seen) -> bool:
+def _differs_by_limit(one: VariantOutcome, unlimited: VariantOutcome) -> bool:
     a, b = one.variant, unlimited.variant
     return a.limit is not None and (a.queueing, a.control, a.servers) == (b.queueing, b.control, b.servers)
 
 
-def answer(found: Sequence[Seen], delivered_Bps: float) -> str:  # noqa: N803
+def answer(found: Sequence[VariantOutcome], delivered_Bps: float) -> str:  # noqa: N803
     """Return the finding in words, for the most servers that were played."""
     most = max(one.variant.servers for one in found)
     told = []
@@ -168,7 +168,7 @@ def answer(found: Sequence[Seen], delivered_Bps: float) -> str:  # noqa: N803
     )
 
 
-def limits_table(found: Sequence[Seen], delivered_Bps: float) -> dict[str, Any]:  # noqa: N803
+def limits_table(found: Sequence[VariantOutcome], delivered_Bps: float) -> dict[str, Any]:  # noqa: N803
     """Return what the smallest limit that keeps throughput does."""
     rows = []
     for one in kept(found, delivered_Bps):
@@ -187,7 +187,7 @@ def limits_table(found: Sequence[Seen], delivered_Bps: float) -> dict[str, Any]:
     }
 
 
-def variants_table(found: Sequence[Seen], nic_Bps: float) -> dict[str, Any]:  # noqa: N803 - bytes, not bits
+def variants_table(found: Sequence[VariantOutcome], nic_Bps: float) -> dict[str, Any]:  # noqa: N803 - bytes, not bits
     """Return a row a variant."""
     rows = []
     for one in found:
@@ -226,9 +226,9 @@ def variants_table(found: Sequence[Seen], nic_Bps: float) -> dict[str, Any]:  # 
     }
 
 
-def figure_data(found: Sequence[Seen], nic_Bps: float) -> dict[str, Any]:  # noqa: N803
+def figure_data(found: Sequence[VariantOutcome], nic_Bps: float) -> dict[str, Any]:  # noqa: N803
     """Return what the figure shows: a line a queueing and control, for each number of servers."""
-    lines: dict[tuple[Queueing, str, int], list[Seen]] = {}
+    lines: dict[tuple[Queueing, str, int], list[VariantOutcome]] = {}
     for one in found:
         lines.setdefault((one.variant.queueing, one.variant.control, one.variant.servers), []).append(one)
     return {

@@ -44,7 +44,7 @@ class VerdictSoFar:
 
 
 @dataclass(frozen=True)
-class Failure:
+class RunFailure:
     """Why a run failed; ``kind`` is the error's class."""
 
     kind: str
@@ -58,12 +58,12 @@ class Recorded:
     directory: str
 
 
-Event = Note | PhaseProgress | VerdictSoFar | GuestTime | Recorded | Failure
+Event = Note | PhaseProgress | VerdictSoFar | GuestTime | Recorded | RunFailure
 Report = Callable[[Event], None]
 """Is called with each event, in order. May raise: that ends the run."""
 
 _KINDS: dict[str, type[Event]] = {
-    kind.__name__: kind for kind in (Note, PhaseProgress, VerdictSoFar, GuestTime, Recorded, Failure)
+    kind.__name__: kind for kind in (Note, PhaseProgress, VerdictSoFar, GuestTime, Recorded, RunFailure)
 }
 _ERRORS = {kind.__name__: kind for kind in (ControllerError, EmulationError, ResultError, TrafficError, UsageError)}
 
@@ -82,12 +82,12 @@ def decoded(line: bytes) -> Event:
         raise EmulationError(f"a run reported {line[:200]!r}, which is no event; is it of another version?") from error
 
 
-def failure_of(error: FabricError) -> Failure:
+def failure_of(error: FabricError) -> RunFailure:
     """Return an error as an event."""
-    return Failure(type(error).__name__, str(error))
+    return RunFailure(type(error).__name__, str(error))
 
 
-def error_of(failure: Failure) -> FabricError:
+def error_of(failure: RunFailure) -> FabricError:
     """Return the error that a run failed with; a config's faults are lines of its text."""
     if failure.kind == ConfigError.__name__:
         source, _, _ = failure.text.partition(": ")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from experiments.launching.enter import guest_as_text
-from experiments.launching.events import Event, Failure, Note, Recorded, Report, decoded, error_of
+from experiments.launching.events import Event, Note, Recorded, Report, RunFailure, decoded, error_of
 from experiments.launching.finish import UNDRAWN
 from experiments.launching.run_result import RunResult
 from experiments.launching.spec import Prepared, RunSpec, prepare
@@ -72,7 +72,7 @@ def _ended_well(arguments: Sequence[str], given: bytes, report: Report) -> str |
             process.stdin.write(given)
             process.stdin.close()
         last = _reported(process, report)
-    if isinstance(last, Failure):
+    if isinstance(last, RunFailure):
         raise error_of(last)
     return last.directory if last is not None else None
 
@@ -165,18 +165,18 @@ class _Output:
                 yield event
 
 
-def _reported(process: subprocess.Popen[bytes], report: Report) -> Failure | Recorded | None:
+def _reported(process: subprocess.Popen[bytes], report: Report) -> RunFailure | Recorded | None:
     """Report a process's events until it ends; return why it failed, or else where it recorded a run."""
     output = _Output(process)
-    last: Failure | Recorded | None = None
+    last: RunFailure | Recorded | None = None
     for event in output.events():
-        if isinstance(event, Failure | Recorded):
+        if isinstance(event, RunFailure | Recorded):
             last = event
         else:
             report(event)
     code = process.wait(_ENDING_S)
-    if not isinstance(last, Failure) and code:
+    if not isinstance(last, RunFailure) and code:
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         words = "".join(f"\n  {line}" for line in output.last)
-        return Failure(EmulationError.__name__, f"the run's process ended {how}; its last words:{words or ' none'}")
+        return RunFailure(EmulationError.__name__, f"the run's process ended {how}; its last words:{words or ' none'}")
     return last

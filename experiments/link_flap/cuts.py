@@ -45,7 +45,7 @@ _TIERS = {Place.HOST_LINK: Tier.ACCESS, Place.LEAF_SPINE: Tier.UPLINK, Place.INT
 
 
 @dataclass(frozen=True)
-class Target:
+class CutTarget:
     """What is cut at once: a link, or all of a switch's. ``name`` is the link's or the switch's."""
 
     place: Place
@@ -58,7 +58,7 @@ class Cut:
     """A target that is cut from ``at_s``, in seconds of its schedule, for ``duration_s``."""
 
     number: int
-    target: Target
+    target: CutTarget
     at_s: float
     duration_s: float
 
@@ -77,7 +77,7 @@ def crossed_links(fabric: Fabric, plan: RoutePlan) -> Crossed:
     return found
 
 
-def choose_targets(fabric: Fabric, crossed: Crossed, place: Place, count: int, seed: int) -> tuple[Target, ...]:
+def choose_targets(fabric: Fabric, crossed: Crossed, place: Place, count: int, seed: int) -> tuple[CutTarget, ...]:
     """Return up to ``count`` targets of a place, drawn by the seed among those that some compute's flow crosses.
 
     Raises ConfigError if there is none.
@@ -92,18 +92,18 @@ def choose_targets(fabric: Fabric, crossed: Crossed, place: Place, count: int, s
     return tuple(found[:count])
 
 
-def _targets(fabric: Fabric, place: Place) -> Iterator[Target]:
+def _targets(fabric: Fabric, place: Place) -> Iterator[CutTarget]:
     if place is Place.SPINE:
         for spine in fabric.with_role(Role.SPINE):
-            yield Target(place, spine.name, tuple(fabric.link_at[port] for port in fabric.ports_of[spine]))
+            yield CutTarget(place, spine.name, tuple(fabric.link_at[port] for port in fabric.ports_of[spine]))
         return
     for link in fabric.links_of_tier(_TIERS[place]):
         # Storage nodes speak within their zone by a NIC in each: probes are between compute nodes.
         if all(port.node.role is not Role.STORAGE for port in link.ports):
-            yield Target(place, str(link), (link,))
+            yield CutTarget(place, str(link), (link,))
 
 
-def choose_flows(crossed: Crossed, targets: Sequence[Target], count: int) -> tuple[ProbeFlow, ...]:
+def choose_flows(crossed: Crossed, targets: Sequence[CutTarget], count: int) -> tuple[ProbeFlow, ...]:
     """Return flows of which at least ``count`` cross each target, as far as there are so many.
 
     Of equals, those are taken that cross most of the other targets, so that few flows do; half of a target's go one
@@ -134,13 +134,13 @@ def _both_ways(flows: Sequence[ProbeFlow], have: Sequence[ProbeFlow]) -> list[Pr
     return found
 
 
-def crossing(crossed: Crossed, flows: Sequence[ProbeFlow], target: Target) -> tuple[ProbeFlow, ...]:
+def crossing(crossed: Crossed, flows: Sequence[ProbeFlow], target: CutTarget) -> tuple[ProbeFlow, ...]:
     """Return the flows that cross a target."""
     return tuple(flow for flow in flows if not crossed[flow].isdisjoint(target.links))
 
 
 def plan_cuts(
-    targets: Mapping[Place, Sequence[Target]], count: int, duration_s: float, gap_s: float, lead_s: float, seed: int
+    targets: Mapping[Place, Sequence[CutTarget]], count: int, duration_s: float, gap_s: float, lead_s: float, seed: int
 ) -> tuple[Cut, ...]:
     """Return ``count`` cuts of each place, place by place in turn, each place's targets in turn.
 

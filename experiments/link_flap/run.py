@@ -22,8 +22,8 @@ from controllers.routing import Policy, Routing
 from experiments.link_flap.cuts import (
     Crossed,
     Cut,
+    CutTarget,
     Place,
-    Target,
     choose_flows,
     choose_targets,
     crossed_links,
@@ -56,7 +56,7 @@ Duration = Annotated[TimeS, Field(gt=0)]
 PolicyName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
-class Load(str, Enum):
+class LoadKind(str, Enum):
     """What plays beside the probes."""
 
     HFREDUCE = "hfreduce"
@@ -76,7 +76,7 @@ class LinkFlapConfig(RunConfig):
     flows: Annotated[int, Field(ge=1)] = 2
     gap: Duration = 2.0
     undisturbed_time: Duration = 8.0
-    loads: list[Annotated[Load, Field(strict=False)]] = Field(default_factory=lambda: list(Load))
+    loads: list[Annotated[LoadKind, Field(strict=False)]] = Field(default_factory=lambda: list(LoadKind))
     probes: ProbeConfig = Field(default_factory=ProbeConfig)
     hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
     storage: StorageConfig = Field(default_factory=StorageConfig)
@@ -95,7 +95,7 @@ class LinkFlapConfig(RunConfig):
         if shortest < 2 * self.probes.period:
             limit = f"a cut of {format_time(shortest)} would fall between two probes"
             yield f"probes.period: {format_time(self.probes.period)} is too long: {limit}; lower it"
-        if Load.STORAGE in self.loads and not fabric.storages:
+        if LoadKind.STORAGE in self.loads and not fabric.storages:
             yield "loads: storage, yet the topology has no storage nodes; give it some, or remove storage"
         try:
             targets_of(self, fabric, crossed_links(fabric, plan_routes(fabric, Routing())))
@@ -119,7 +119,7 @@ def own_cuts_faults(config: RunConfig) -> Iterator[str]:
         yield f"routing: {config.experiment} compares its own policies; write it under policies"
 
 
-def targets_of(config: LinkFlapConfig, fabric: Fabric, crossed: Crossed) -> dict[Place, tuple[Target, ...]]:
+def targets_of(config: LinkFlapConfig, fabric: Fabric, crossed: Crossed) -> dict[Place, tuple[CutTarget, ...]]:
     """Return what is cut of each place. Raises ConfigError."""
     return {place: choose_targets(fabric, crossed, place, config.targets, config.seed) for place in config.places}
 
@@ -166,7 +166,7 @@ def _cut_phase(
     session: Session,
     config: LinkFlapConfig,
     jobs: _Jobs,
-    targets: Mapping[Place, Sequence[Target]],
+    targets: Mapping[Place, Sequence[CutTarget]],
     duration_s: float,
 ) -> None:
     """Play the cuts of one duration under the routing in use, and keep what each did."""
@@ -211,8 +211,8 @@ def felt_in(session: Session, phase: str) -> Felt:
 def _playing(session: Session, config: LinkFlapConfig, flows: Sequence[ProbeFlow]) -> Iterator[_Jobs]:
     """Start the jobs for the time of a block."""
     stage, computes = session.stage, session.live.fabric.computes
-    hfreduce = ordered_hfreduce(session, config.hfreduce) if Load.HFREDUCE in config.loads else None
-    storage = StorageJob(stage, config.storage, computes) if Load.STORAGE in config.loads else None
+    hfreduce = ordered_hfreduce(session, config.hfreduce) if LoadKind.HFREDUCE in config.loads else None
+    storage = StorageJob(stage, config.storage, computes) if LoadKind.STORAGE in config.loads else None
     jobs = _Jobs(ProbeJob(stage, config.probes, flows, ServiceLevel.CONTROL), hfreduce, storage)
     session.tell(f"{len(flows)} flows of probes")
     with started(session, jobs.all):

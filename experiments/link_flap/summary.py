@@ -39,7 +39,7 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True)
-class Group:
+class CutGroup:
     """The cuts of one policy, place and duration, with the crossing flows' rows."""
 
     routing: str
@@ -71,14 +71,14 @@ class Group:
         return {name: float(value) for name, value in found.items() if not math.isnan(value)}
 
 
-def groups(cuts: pd.DataFrame, cut_flows: pd.DataFrame) -> Iterator[Group]:
+def groups(cuts: pd.DataFrame, cut_flows: pd.DataFrame) -> Iterator[CutGroup]:
     """Yield the cuts by policy, place and duration, in the order in which they were played."""
     crossing = cut_flows[cut_flows["crosses"].astype(bool)]
     for (routing, place, duration_s), rows in cuts.groupby(
         ["routing", "place", "duration_s"], sort=False, observed=True
     ):
         flows = crossing[crossing["phase"].isin(rows["phase"]) & (crossing["place"] == place)]
-        yield Group(str(routing), Place(str(place)), float(str(duration_s)), rows, flows)
+        yield CutGroup(str(routing), Place(str(place)), float(str(duration_s)), rows, flows)
 
 
 def summarize(
@@ -134,7 +134,7 @@ def time_text(value: float) -> str:
     return f"-{format_time(-value)}" if value < 0 else format_time(value)
 
 
-def _felt_table(found: Sequence[Group], metrics: Mapping[str, float], period_s: float) -> dict[str, Any]:
+def _felt_table(found: Sequence[CutGroup], metrics: Mapping[str, float], period_s: float) -> dict[str, Any]:
     names = ("blackout_p50_s", "blackout_p90_s", "blackout_max_s", "stall_p50_s", "stall_max_s")
     rows = []
     for group in found:
@@ -179,7 +179,7 @@ def _parts_table(cuts: pd.DataFrame) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _tcp_table(found: Sequence[Group]) -> Iterator[dict[str, Any]]:
+def _tcp_table(found: Sequence[CutGroup]) -> Iterator[dict[str, Any]]:
     """Yield the table that sets what the network was away against what TCP made of it, if anything played."""
     rows = []
     for group in found:
@@ -220,7 +220,7 @@ def failed_table(session: Rows, cuts: Mapping[str, int], written: Verification |
 
 
 def _answer(
-    found: Sequence[Group],
+    found: Sequence[CutGroup],
     metrics: Mapping[str, float],
     policies: Mapping[str, Routing],
     period_s: float,
@@ -237,12 +237,12 @@ def _answer(
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _repairable(found: Sequence[Group], routing: str) -> list[Group]:
+def _repairable(found: Sequence[CutGroup], routing: str) -> list[CutGroup]:
     """Return a policy's cuts of what there is a way round."""
     return [group for group in found if group.routing == routing and group.place is not Place.HOST_LINK]
 
 
-def _blackout_sentence(routing: str, found: Sequence[Group]) -> str:
+def _blackout_sentence(routing: str, found: Sequence[CutGroup]) -> str:
     flows = [group.flows["blackout_s"] for group in _repairable(found, routing) if len(group.flows)]
     if not flows:
         return ""
@@ -264,7 +264,7 @@ def _repair_sentence(routing: str, metrics: Mapping[str, float]) -> str:
     return f"Parts of {routing}: {parts}; sum {time_text(known[-1])} (medians)."
 
 
-def _stall_sentence(found: Sequence[Group], metrics: Mapping[str, float]) -> str:
+def _stall_sentence(found: Sequence[CutGroup], metrics: Mapping[str, float]) -> str:
     """Return what steps lose to cuts: to those that outlast TCP's least timeout, and to those that do not."""
     by_kind: dict[bool, list[pd.Series[float]]] = {True: [], False: []}
     for group in found:

@@ -27,7 +27,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from controllers.routing import Repair, Routing
-from experiments.lossless_soak.summary import Round, soak_checks, summarize
+from experiments.lossless_soak.summary import SoakRound, soak_checks, summarize
 from experiments.run.config import RunConfig
 from experiments.run.jobs import started
 from experiments.run.session import Session
@@ -164,14 +164,14 @@ def _play(
     audit: StallAudit,
     repair: Repair,
     number: int,
-) -> Round:
+) -> SoakRound:
     """Play a round, and hold the fabric at rest after it to its promises."""
     schedule = flaps_of_round(session.live.fabric, config, repair, number)
     title = f"{repair.value}: round {number} of {config.rounds}"
     audit.begin()
     outcome = session.run_phase(f"{repair.value}_{number}", title, jobs, config.round_time, schedule)
     still_held = held_at_rest(session.live.emulation)
-    return Round(outcome, tuple(still_held), audit.end())
+    return SoakRound(outcome, tuple(still_held), audit.end())
 
 
 @contextmanager

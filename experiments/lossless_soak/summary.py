@@ -12,16 +12,16 @@ from fabric.delivered import COMPLETED
 from fabric.measure.fidelity import Check
 from fabric.queueing import vl
 from fabric.stalls.audit import AuditReport
-from fabric.stalls.causes import Cause, Stall
+from fabric.stalls.causes import Stall, StallCause
 from fabric.stalls.credits import Held
 from fabric.units import format_time
 
-_CUT = vl.Cause.LINK_DOWN.name.lower()
+_CUT = vl.DropCause.LINK_DOWN.name.lower()
 _SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Round:
+class SoakRound:
     """A round: what it measured, what was not given back at rest after it, and why lanes stood still."""
 
     outcome: PhaseOutcome
@@ -59,10 +59,10 @@ class Round:
     @property
     def unexplained(self) -> list[Stall]:
         """The stalls that nothing explains."""
-        return [stall for stall in self.audit.stalls if stall.cause is Cause.NOTHING]
+        return [stall for stall in self.audit.stalls if stall.cause is StallCause.NOTHING]
 
 
-def soak_checks(rounds: Sequence[Round]) -> list[Check]:
+def soak_checks(rounds: Sequence[SoakRound]) -> list[Check]:
     """Return what the verdict demands: no drop, no credit lost, no stall without a reason."""
     drops: Counter[str] = Counter()
     for one in rounds:
@@ -91,11 +91,11 @@ def _first(texts: Sequence[str]) -> str:
     return ", ".join(texts[:3]) + more
 
 
-def _in_words(one: Round, stall: Stall) -> str:
+def _in_words(one: SoakRound, stall: Stall) -> str:
     return f"{stall.lane} for {format_time(stall.lasted_ns / 1e9)} in {one.outcome.phase.name}"
 
 
-def summarize(session: Session, rounds: Sequence[Round], stall_limit_s: float) -> dict[str, Any]:
+def summarize(session: Session, rounds: Sequence[SoakRound], stall_limit_s: float) -> dict[str, Any]:
     """Return the tables and metrics of a run."""
     metrics = soak_metrics(rounds, stall_limit_s)
     minutes = metrics["seconds"] / 60
@@ -107,7 +107,7 @@ def summarize(session: Session, rounds: Sequence[Round], stall_limit_s: float) -
     }
 
 
-def soak_metrics(rounds: Sequence[Round], stall_limit_s: float) -> dict[str, float]:
+def soak_metrics(rounds: Sequence[SoakRound], stall_limit_s: float) -> dict[str, float]:
     """Return all numbers of a run by name; a stall counts from the limit on, an unexplained one in any case."""
     counted = [one.outcome.conservation for one in rounds]
     operations = [row for one in rounds for row in one.outcome.records.operations]
@@ -176,7 +176,7 @@ def _load_table(metrics: dict[str, float]) -> dict[str, Any]:
     return {"title": "Load and cuts", "columns": ["", "in all rounds"], "rows": rows, "note": None}
 
 
-def _stalls_tables(session: Session, rounds: Sequence[Round]) -> list[dict[str, Any]]:
+def _stalls_tables(session: Session, rounds: Sequence[SoakRound]) -> list[dict[str, Any]]:
     """Return a table of the first stalls that nothing explains; none if there are none."""
     found = [stall for one in rounds for stall in one.unexplained]
     rows = [

@@ -75,27 +75,27 @@ class ProtectionConfig(QueueingsConfig):
             yield f"warm_up: {format_time(self.warm_up)} leaves nothing to measure of {played}; lower it"
 
     @property
-    def beside_others(self) -> list[Point]:
+    def beside_others(self) -> list[LoadPoint]:
         """The growing loads of others."""
-        return [Point(load, self.storage.dataloader.depth) for load in self.other_loads]
+        return [LoadPoint(load, self.storage.dataloader.depth) for load in self.other_loads]
 
     @property
-    def beside_storage(self) -> list[Point]:
+    def beside_storage(self) -> list[LoadPoint]:
         """The growing loads of storage; with those beside others that are of storage alone."""
         if not self.storage_depths:
             return []
         without_others = [point for point in self.beside_others if not point.other_load]
-        found = {*without_others, *(Point(0.0, depth) for depth in self.storage_depths)}
+        found = {*without_others, *(LoadPoint(0.0, depth) for depth in self.storage_depths)}
         return sorted(found, key=lambda point: point.storage_depth)
 
     @property
-    def points(self) -> list[Point]:
+    def points(self) -> list[LoadPoint]:
         """What is played in each queueing, in order."""
         return list(dict.fromkeys([*self.beside_others, *self.beside_storage]))
 
 
 @dataclass(frozen=True)
-class Point:
+class LoadPoint:
     """What plays beside HFReduce: flows of others, and storage readers; 0 of either is none."""
 
     other_load: float
@@ -142,7 +142,7 @@ def _storage(session: Session, config: ProtectionConfig, depth: int) -> StorageJ
     return StorageJob(session.stage, storage, session.live.fabric.computes)
 
 
-def _play(session: Session, config: ProtectionConfig, point: Point, jobs: _Jobs) -> None:
+def _play(session: Session, config: ProtectionConfig, point: LoadPoint, jobs: _Jobs) -> None:
     """Play a load. Others are halted first, or the last step of a starved HFReduce would take a minute."""
     queueing = session.queueing
     playing: list[Job] = [jobs.hfreduce]
@@ -225,7 +225,7 @@ class _Load:
     axis: str
     is_fraction: bool
     values: Sequence[float]
-    points: Sequence[Point]
+    points: Sequence[LoadPoint]
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ def _rate(value: float | None) -> str:
 
 
 def _point_rows(
-    config: ProtectionConfig, figures: Figures, points: Sequence[Point], name: Callable[[Point], str]
+    config: ProtectionConfig, figures: Figures, points: Sequence[LoadPoint], name: Callable[[LoadPoint], str]
 ) -> list[list[str]]:
     """Return one row per point and queueing: bandwidth of HFReduce and of reads, and its fraction of that alone."""
     rows = []

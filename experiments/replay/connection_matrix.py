@@ -37,7 +37,7 @@ class End(Enum):
     RECEIVED = "recv_done_trigger"
 
 
-class Kind(Enum):
+class TriggerKind(Enum):
     """How a trigger fires: all its flows at its first activation; the next one at each; all at the last of several."""
 
     ONE_SHOT = "oneshot"
@@ -70,7 +70,7 @@ class Trigger:
 
     line: int
     number: int
-    kind: Kind
+    kind: TriggerKind
     count: int = 1
 
 
@@ -88,7 +88,7 @@ class Firing:
 
     def __init__(self, matrix: Matrix) -> None:
         self._matrix = matrix
-        self._left = {one.number: one.count if one.kind is Kind.BARRIER else 1 for one in matrix.triggers}
+        self._left = {one.number: one.count if one.kind is TriggerKind.BARRIER else 1 for one in matrix.triggers}
         self._kinds = {one.number: one.kind for one in matrix.triggers}
         self._waiting: dict[int, deque[int]] = {one.number: deque() for one in matrix.triggers}
         for place, connection in enumerate(matrix.connections):
@@ -101,7 +101,7 @@ class Firing:
         if trigger is None:
             return []
         waiting = self._waiting[trigger]
-        if self._kinds[trigger] is Kind.MULTI_SHOT:
+        if self._kinds[trigger] is TriggerKind.MULTI_SHOT:
             return [waiting.popleft()] if waiting else []
         self._left[trigger] -= 1
         if self._left[trigger] != 0:
@@ -224,13 +224,13 @@ def _trigger(line: int, words: Sequence[str]) -> Trigger:
         if word in ("id", "count") and rest:
             value = _whole(rest.popleft(), word, least=1)
             number, count = (value, count) if word == "id" else (number, value)
-        elif word in {kind.value for kind in Kind}:
-            kinds.append(Kind(word))
+        elif word in {kind.value for kind in TriggerKind}:
+            kinds.append(TriggerKind(word))
         else:
             raise ValueError(f"{word!r} is no key of a trigger; write it like: trigger id 1 barrier count 4")
     if not number or len(kinds) != 1:
         raise ValueError("a trigger needs an id and one of oneshot, multishot, barrier")
-    if (kinds[0] is Kind.BARRIER) != (count is not None):
+    if (kinds[0] is TriggerKind.BARRIER) != (count is not None):
         raise ValueError("count: is what a barrier needs, and nothing else has")
     return Trigger(line, number, kinds[0], count or 1)
 

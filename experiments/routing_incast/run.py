@@ -19,7 +19,7 @@ from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
 from experiments.routing_incast.bystanders import Incast, Pair, choose_bystanders
 from experiments.routing_incast.spreading import CongestedConfig
-from experiments.routing_incast.summary import INCAST, Move, Seen, Variant, summarize
+from experiments.routing_incast.summary import INCAST, Move, PhaseObservations, Variant, summarize
 from experiments.run.config import Choices, QueueingsConfig
 from experiments.run.session import PhaseOutcome, Session
 from fabric.config import SizeBytes, Strict, TimeS, unknown_key
@@ -34,7 +34,7 @@ QUESTION = "Does an incast's congestion spread further with adaptive routing, an
 Size = Annotated[SizeBytes, Field(ge=1)]
 
 
-class IncastConfig(Strict):
+class ClientsConfig(Strict):
     """``clients`` each read ``request`` of every server at once, every ``period``. ``servers``: None is all storage."""
 
     clients: Annotated[int, Field(ge=1)] = 1
@@ -71,7 +71,7 @@ class RoutingIncastConfig(QueueingsConfig):
     policies: Choices[Policy] = Field(default_factory=lambda: list(Policy))
     queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.SHARED])
     phase_time: Annotated[TimeS, Field(gt=0)] = 12.0
-    incast: IncastConfig = Field(default_factory=IncastConfig)
+    incast: ClientsConfig = Field(default_factory=ClientsConfig)
     bystanders: BystandersConfig = Field(default_factory=BystandersConfig)
     congested: CongestedConfig = Field(default_factory=CongestedConfig)
 
@@ -108,7 +108,7 @@ def choose(config: RoutingIncastConfig, fabric: Fabric) -> tuple[Incast, dict[st
 def run_routing_incast(session: Session, config: RoutingIncastConfig) -> dict[str, Any]:
     """Play two phases for each queueing and policy, and return the summary."""
     incast, pairs = choose(config, session.live.fabric)
-    seen: dict[str, Seen] = {}
+    seen: dict[str, PhaseObservations] = {}
     with ExitStack() as stack:
         bystanders = FanInJob(session.stage, _bystanders(config, pairs), config.bystanders.level)
         answers = FanInJob(session.stage, _incast(config, incast), ServiceLevel.STORAGE)
@@ -139,10 +139,12 @@ def _incast(config: RoutingIncastConfig, incast: Incast) -> list[FanIn]:
     return [FanIn(INCAST, client, incast.servers, wanted.request, wanted.period) for client in incast.clients]
 
 
-def _play(session: Session, config: RoutingIncastConfig, name: str, title: str, jobs: list[FanInJob]) -> Seen:
+def _play(
+    session: Session, config: RoutingIncastConfig, name: str, title: str, jobs: list[FanInJob]
+) -> PhaseObservations:
     playing: list[Job] = list(jobs)
     outcome = session.run_phase(name, title, playing, config.phase_time)
-    return Seen(_moves(session, outcome), sum(job.reorderings for job in jobs))
+    return PhaseObservations(_moves(session, outcome), sum(job.reorderings for job in jobs))
 
 
 def _moves(session: Session, outcome: PhaseOutcome) -> tuple[Move, ...]:

@@ -37,7 +37,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Seen:
+class PhaseObservations:
     """What a phase's tables do not hold: moves, and how often TCP saw packets overtake others."""
 
     moves: tuple[Move, ...]
@@ -77,7 +77,7 @@ def summarize(
     congested: CongestedConfig,
     incast: Incast,
     pairs: Mapping[str, Sequence[Pair]],
-    seen: Mapping[str, Seen],
+    seen: Mapping[str, PhaseObservations],
 ) -> dict[str, Any]:
     """Return the tables and metrics of a run."""
     figures = phase_figures(session, variants, congested, incast, seen)
@@ -99,7 +99,11 @@ def summarize(
 
 
 def phase_figures(
-    session: Session, variants: Sequence[Variant], congested: CongestedConfig, incast: Incast, seen: Mapping[str, Seen]
+    session: Session,
+    variants: Sequence[Variant],
+    congested: CongestedConfig,
+    incast: Incast,
+    seen: Mapping[str, PhaseObservations],
 ) -> dict[str, dict[str, float]]:
     """Return all numbers of each phase."""
     operations, ports = session.table("operations"), session.table("ports")
@@ -262,7 +266,7 @@ def _network_table(variants: Sequence[Variant], figures: Figures) -> dict[str, A
     }
 
 
-def _moves_tables(session: Session, seen: Mapping[str, Seen]) -> list[dict[str, Any]]:
+def _moves_tables(session: Session, seen: Mapping[str, PhaseObservations]) -> list[dict[str, Any]]:
     """Return the table of the first moves of each phase that had any."""
     started = {outcome.phase.name: outcome.phase.started_s for outcome in session.phases}
     rows = []

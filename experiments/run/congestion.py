@@ -14,7 +14,7 @@ from fabric.model.lanes import Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.results import Phase
 from fabric.stalls.congestion_trees import RootKind
-from fabric.stalls.intervals import BLOCKED_SHARE, Wire, moments, stalled_frame, stalled_time, trees_frame
+from fabric.stalls.intervals import BLOCKED_SHARE, LinkDirection, moments, stalled_frame, stalled_time, trees_frame
 from fabric.stalls.victims import VICTIM_SHARE, delivered_in_intervals, flows_frame
 from fabric.units import format_rate, format_size, format_time
 
@@ -79,7 +79,9 @@ def congestion_frames(
 
     ``measured`` has the tables stalls, ports, waits, flows and operations.
     """
-    wires = {str(port): Wire(str(link.other(port)), link.rate_bps) for port, link in fabric.every_directed_port()}
+    wires = {
+        str(port): LinkDirection(str(link.other(port)), link.rate_bps) for port, link in fabric.every_directed_port()
+    }
     time = stalled_time(measured["stalls"], measured["ports"], wires, phase)
     if time is None:
         return {}

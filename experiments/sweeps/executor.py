@@ -13,7 +13,7 @@ from fabric.world.engines import engine_named
 
 
 @dataclass(frozen=True)
-class Watch:
+class SweepWatch:
     """Is told of runs, in the thread that called the executor.
 
     ``running``: how many run now; ``ended``: that a run is finished, or why it failed; ``tell``: anything else.
@@ -33,7 +33,7 @@ def require_shareable(plan: SweepPlan, where: str) -> None:
 class Executor(Protocol):
     """Runs runs. Which ones are missing, it is told; a finished one is in the store, under its key."""
 
-    def run(self, plan: SweepPlan, missing: Sequence[PlannedRun], store: Store, watch: Watch) -> None:
+    def run(self, plan: SweepPlan, missing: Sequence[PlannedRun], store: Store, watch: SweepWatch) -> None:
         """Run those that are missing and return when all have ended, each told to ``watch`` once.
 
         Raises FabricError if runs cannot be run at all.

@@ -13,7 +13,7 @@ from pathlib import Path
 from experiments.launching.events import Event
 from experiments.launching.launcher import launch
 from experiments.launching.spec import RunSpec
-from experiments.sweeps.executor import Watch
+from experiments.sweeps.executor import SweepWatch
 from experiments.sweeps.planning import PlannedRun, SweepPlan
 from experiments.sweeps.store import Store
 from fabric.errors import FabricError, UsageError
@@ -34,7 +34,7 @@ class LocalExecutor:
         self._jobs = jobs
         self._play = play
 
-    def run(self, plan: SweepPlan, missing: Sequence[PlannedRun], store: Store, watch: Watch) -> None:
+    def run(self, plan: SweepPlan, missing: Sequence[PlannedRun], store: Store, watch: SweepWatch) -> None:
         """Run those that are missing, in their order. If the caller is interrupted, what runs is ended first."""
         cores = cores_for(plan, self._jobs)
         free: queue.SimpleQueue[set[int]] = queue.SimpleQueue()

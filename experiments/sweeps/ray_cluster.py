@@ -15,7 +15,7 @@ from typing import Any
 from experiments.launching.finish import publish
 from experiments.launching.launcher import launch
 from experiments.launching.spec import RunSpec
-from experiments.sweeps.executor import Watch, require_shareable
+from experiments.sweeps.executor import SweepWatch, require_shareable
 from experiments.sweeps.planning import PlannedRun, SweepPlan, plan_runs
 from experiments.sweeps.scratch import remove_abandoned, scratch_directory
 from experiments.sweeps.store import Store
@@ -42,7 +42,7 @@ class RayExecutor:
         self._jobs = jobs
         self._play = play
 
-    def run(self, plan: SweepPlan, missing: Sequence[PlannedRun], store: Store, watch: Watch) -> None:
+    def run(self, plan: SweepPlan, missing: Sequence[PlannedRun], store: Store, watch: SweepWatch) -> None:
         """Run those that are missing, in their order. Raises UsageError if Ray or its cluster is not there."""
         require_shareable(plan, "ray")
         ray = _ray()
@@ -73,7 +73,7 @@ class RayExecutor:
             ) from error
 
     def _run(
-        self, ray: Any, plan: SweepPlan, left: list[PlannedRun], store: Store, watch: Watch, is_last: bool
+        self, ray: Any, plan: SweepPlan, left: list[PlannedRun], store: Store, watch: SweepWatch, is_last: bool
     ) -> None:
         """Run those that are left and take each away that has ended; return, with some left, if the connection is lost.
         ``is_last``: there will be no other one, so that they fail."""

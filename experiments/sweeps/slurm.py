@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from experiments.sweeps.executor import Watch, require_shareable
+from experiments.sweeps.executor import SweepWatch, require_shareable
 from experiments.sweeps.planning import PlannedRun, SweepPlan, command_lines
 from experiments.sweeps.store import Store
 from fabric.errors import EmulationError, UsageError
@@ -53,7 +53,7 @@ class SlurmExecutor:
         self._poll_s = poll_s
         self._lines = lines
 
-    def run(self, plan: SweepPlan, missing: Sequence[PlannedRun], store: Store, watch: Watch) -> None:
+    def run(self, plan: SweepPlan, missing: Sequence[PlannedRun], store: Store, watch: SweepWatch) -> None:
         """Submit those that are missing, unless they are already, and wait until all tasks have ended.
 
         An interrupted sweep leaves its array to Slurm; started again, it waits for it. Raises UsageError,
@@ -85,7 +85,7 @@ class SlurmExecutor:
         (folder / "submitted.json").write_text(json.dumps(what) + "\n")
         return job
 
-    def _await(self, job: str, folder: Path, missing: Sequence[PlannedRun], store: Store, watch: Watch) -> None:
+    def _await(self, job: str, folder: Path, missing: Sequence[PlannedRun], store: Store, watch: SweepWatch) -> None:
         """Tell of each run once it is finished, and at the end of the job of those that are not."""
         left = {run.key: run for run in missing}
         grace_until: float | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.sweeps.executor import Executor, Watch
+from experiments.sweeps.executor import Executor, SweepWatch
 from experiments.sweeps.planning import PlannedRun, SweepPlan
 from experiments.sweeps.store import Store
 from experiments.sweeps.tables import FAILED, LEFT_OUT, believed, medians_table, runs_table, write_tables
@@ -77,7 +77,7 @@ def _is_invalid(store: Store, run: PlannedRun) -> bool:
     return bool(store.verdict(run.key)["status"] == Status.INVALID.value)
 
 
-def _watch(store: Store, tally: Tally, show: Show, tell: Tell) -> Watch:
+def _watch(store: Store, tally: Tally, show: Show, tell: Tell) -> SweepWatch:
     def running(count: int) -> None:
         tally.running = count
         show(tally)
@@ -93,7 +93,7 @@ def _watch(store: Store, tally: Tally, show: Show, tell: Tell) -> Watch:
             tell(f"{run.key} failed: {text}")
         show(tally)
 
-    return Watch(running, ended, tell)
+    return SweepWatch(running, ended, tell)
 
 
 def collect(plan: SweepPlan, store: Store) -> Findings:

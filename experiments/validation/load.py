@@ -40,7 +40,7 @@ _STRESS = StorageConfig(
 
 
 @dataclass(frozen=True)
-class Load:
+class TurnsOfFlows:
     """Flows in turns, all of one at once, and to how many others each NIC sends."""
 
     turns: Sequence[Sequence[Pair]]
@@ -49,7 +49,7 @@ class Load:
 
 def load_that_fits(
     nics: Sequence[Nic], fabric: Fabric, path_of: Callable[[Pair], Path], queue_bytes: int, budget: float
-) -> Load:
+) -> TurnsOfFlows:
     """Return flows from every NIC to as many others as can be, so that a port's queue has room for a frame of each
     flow that goes through it in a turn.
 
@@ -63,7 +63,7 @@ def load_that_fits(
         turns = in_turns(flows, fabric, path_of, budget)[:_MOST_TURNS]
         busiest = max(busiest_flows([path_of(flow) for flow in turn]) for turn in turns)
         if busiest <= room or each == 1:
-            return Load(turns, each)
+            return TurnsOfFlows(turns, each)
         most = len(nics) * max(1, min(each - 1, each * room // busiest))
 
 

@@ -15,7 +15,7 @@ Path = tuple[Port, ...]
 
 
 @dataclass
-class Round:
+class PairsAtOnce:
     """Pairs that send at once, each with its planned path; ``cost`` is what they cost the machine together."""
 
     pairs: list[tuple[Pair, Path]] = field(default_factory=list)
@@ -49,19 +49,19 @@ def sample(pairs: Sequence[Pair], most: int, seed: int) -> list[Pair]:
 
 def rounds(
     pairs: Sequence[Pair], path_of: Callable[[Pair], Path], cost_of: Callable[[Path], float], budget: float
-) -> list[Round]:
+) -> list[PairsAtOnce]:
     """Return all pairs in rounds: within one, no two paths share a direction of a link, and costs stay in the budget.
 
     Each pair goes into the first round that has room; those with long paths first, which fit in the fewest. A pair that
     alone exceeds the budget has a round of its own.
     """
-    made: list[Round] = []
+    made: list[PairsAtOnce] = []
     for pair, path in sorted(((pair, path_of(pair)) for pair in pairs), key=lambda one: -len(one[1])):
         cost = cost_of(path)
         room = (one for one in made if one.ports.isdisjoint(path) and one.cost + cost <= budget)
         chosen = next(room, None)
         if chosen is None:
-            made.append(chosen := Round())
+            made.append(chosen := PairsAtOnce())
         chosen.add(pair, path, cost)
     return made
 

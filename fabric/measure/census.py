@@ -60,7 +60,7 @@ class PortCount:
     received_packets: int
     received_bytes: int
     dropped_by_cause: Mapping[str, int] = field(default_factory=dict)
-    """What makes up ``dropped_packets``, where queues tell: see :class:`fabric.queueing.vl.Cause`."""
+    """What makes up ``dropped_packets``, where queues tell: see :class:`fabric.queueing.vl.DropCause`."""
 
     @property
     def offered_packets(self) -> int:
@@ -245,7 +245,7 @@ def _port_count(queues: list[int], wire: LinkCounters) -> PortCount:
 
 def _vl_count(port: vl.PortStats, wire: LinkCounters) -> PortCount:
     lanes = port.lanes.values()
-    causes = {cause.name.lower(): sum(lane.dropped_packets[cause] for lane in lanes) for cause in vl.Cause}
+    causes = {cause.name.lower(): sum(lane.dropped_packets[cause] for lane in lanes) for cause in vl.DropCause}
     return PortCount(
         sent_packets=sum(lane.sent_packets for lane in lanes),
         sent_bytes=sum(lane.sent_bytes for lane in lanes),

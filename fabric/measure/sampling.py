@@ -111,7 +111,7 @@ class Deadlock:
 
 
 @dataclass(frozen=True)
-class Begin:
+class BeginSeries:
     """The order to begin a series; ``live``: what to tell those who watch the run."""
 
     names: LaneNames
@@ -130,7 +130,7 @@ class Sampler:
 
         ``names`` are those of lossless lanes, for the report of a deadlock; ``live``: for those who watch the run.
         """
-        self._agent.send(Begin(names, live))
+        self._agent.send(BeginSeries(names, live))
         self._agent.receive(_ANSWER_TIMEOUT_S, "report that it has begun")
 
     def end(self) -> Series:
@@ -149,8 +149,8 @@ class Sampler:
 
 
 def sample(agent: Agent, setup: SamplerSetup) -> None:
-    """The sampling process (a program, see :mod:`fabric.world.agents`): one series from each :class:`Begin` to the next
-    "end"."""
+    """The sampling process (a program, see :mod:`fabric.world.agents`): one series from each :class:`BeginSeries` to
+    the next "end"."""
     sources = [(number, Netlink(path), QueueReader()) for number, path in enumerate(setup.namespaces)]
     inputs = InputQueues(setup.switch_pid) if setup.has_input_queues else None
     reader = MachineReader(setup.switch_pid, counts_niced=os.getpriority(os.PRIO_PROCESS, 0) > 0)
@@ -160,7 +160,7 @@ def sample(agent: Agent, setup: SamplerSetup) -> None:
     agent.report("ready")
     try:
         while True:
-            begin = agent.receive_a(Begin)
+            begin = agent.receive_a(BeginSeries)
             watchdog = Watchdog(setup.watched, setup.longest_stall_s, begin.names)
             taken = _Taken(writer, begin.live)
             agent.report(_series(agent, setup, sources, _MachineSamples(reader, hosts, inputs), watchdog, taken))

@@ -1,5 +1,5 @@
 """Structs that a kernel module and Python share, each declared once: a dataclass whose annotations say how C lays a
-member out. :class:`Layout` derives C's declaration, NumPy's dtype and the packed bytes from it."""
+member out. :class:`StructLayout` derives C's declaration, NumPy's dtype and the packed bytes from it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Member:
         return f"{self.kind.count or 1}{_PACKED[self.kind.size_bytes]}"
 
 
-class Layout(Generic[Record]):
+class StructLayout(Generic[Record]):
     """How records of a class lie in memory, under C's name for them.
 
     ``of`` is a dataclass with members such as ``Annotated[int, U32, "what it says"]``, or, for arrays,

@@ -26,7 +26,7 @@ from fabric.model.network import ETHERNET_HEADER_BYTES
 from fabric.queueing import marking_filter, red, vl
 from fabric.queueing.classifier import classifier
 from fabric.queueing.lossless import vl_port
-from fabric.queueing.marking_filter import Entry
+from fabric.queueing.marking_filter import LaneEntry
 from fabric.world import netlink
 from fabric.world.engines import current_engine
 from fabric.world.netlink import HtbRates, Request
@@ -88,7 +88,7 @@ def _queue(port: ShapedPort, lane: Lane) -> Request:
     return red.queue(port.index, port.interface, _minor(lane), lane.limit_bytes, lane.marking)
 
 
-def _lossless_port(port: ShapedPort, plan: LanePlan) -> vl.Port:
+def _lossless_port(port: ShapedPort, plan: LanePlan) -> vl.VlConfig:
     made = vl_port(plan, port.rate_bps, port.delay_ns, marks=not port.is_host)
     return replace(made, jitter_ns=port.jitter_ns(plan))
 
@@ -163,12 +163,12 @@ def provide(plan: LanePlan) -> None:
     places = [*range(0, marking_filter.CONTROL, 4)]
     entries = {place: _entry(lanes.get(place, default)) for place in places}
     if plan.control is not None:
-        entries[marking_filter.CONTROL] = Entry(_class(plan.control))
+        entries[marking_filter.CONTROL] = LaneEntry(_class(plan.control))
     marking_filter.provide(entries)
 
 
-def _entry(lane: Lane) -> Entry:
-    return Entry(_class(lane), lane.marking)
+def _entry(lane: Lane) -> LaneEntry:
+    return LaneEntry(_class(lane), lane.marking)
 
 
 def _class(lane: Lane) -> int:

@@ -80,16 +80,16 @@ def lane_names(plan: LanePlan) -> dict[int, str]:
     return {vl_number(lane): lane.name for lane in plan.lanes}
 
 
-def vl_port(plan: LanePlan, rate_bps: int, delay_ns: int, *, marks: bool = False) -> vl.Port:
+def vl_port(plan: LanePlan, rate_bps: int, delay_ns: int, *, marks: bool = False) -> vl.VlConfig:
     """Return the port of a link under a lossless plan; ``marks``: it is a switch's."""
     control = plan.control
     lane_of_dscp = {level.dscp: vl_number(lane) for lane in plan.lanes for level in lane.levels}
-    return vl.Port(
+    return vl.VlConfig(
         rate_bps=rate_bps,
         buffers={vl_number(lane): _buffer(plan, lane, marks) for lane in plan.lanes},
-        flow_control=vl.FlowControl[plan.flow_control.name],
-        low=[vl.Entry(vl_number(lane), weight) for lane, weight in weights(plan).items()],
-        high=[] if control is None else [vl.Entry(vl_number(control), 1)],
+        flow_control=vl.FlowControlMode[plan.flow_control.name],
+        low=[vl.ArbitrationEntry(vl_number(lane), weight) for lane, weight in weights(plan).items()],
+        high=[] if control is None else [vl.ArbitrationEntry(vl_number(control), 1)],
         high_limit=HIGH_LIMIT_BYTES // vl.HIGH_LIMIT_BYTES,
         lane_of_dscp=lane_of_dscp | {MANAGEMENT_DSCP: vl.MANAGEMENT_LANE},
         default_lane=vl_number(plan.lane_of(ServiceLevel.OTHER)),

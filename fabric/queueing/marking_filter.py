@@ -35,7 +35,7 @@ _COUNT_OFFSET = 32
 
 
 @dataclass(frozen=True)
-class Entry:
+class LaneEntry:
     """The class of a lane, as HTB knows it (major << 16 | minor), and its marking."""
 
     classid: int
@@ -60,9 +60,9 @@ class Program:
         finally:
             loaded.close()
 
-    def know(self, entries: Mapping[int, Entry]) -> None:
+    def know(self, entries: Mapping[int, LaneEntry]) -> None:
         """Learn the lanes by TOS byte without ECN bits, and the one at CONTROL if there is one."""
-        nothing = Entry(0)
+        nothing = LaneEntry(0)
         for place in range(CONTROL + 1):
             entry = entries.get(place, nothing)
             bpf.update(self._lanes, place.to_bytes(4, "little"), entry.packed(), "telling lanes to what marks")
@@ -72,7 +72,7 @@ _running: list[Program] = []
 """The program of this run, once it is loaded."""
 
 
-def provide(entries: Mapping[int, Entry]) -> None:
+def provide(entries: Mapping[int, LaneEntry]) -> None:
     """Let the ports of this run mark by these entries from now on. Raises EmulationError."""
     if not _running:
         _running.append(Program())

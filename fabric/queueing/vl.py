@@ -18,10 +18,10 @@ from fabric.queueing.vl_abi import (
     MANAGEMENT_LANE,
     VERSION,
     WEIGHT_BYTES,
-    Cause,
+    ArbitrationEntry,
     DrawOptions,
-    Entry,
-    FlowControl,
+    DropCause,
+    FlowControlMode,
     LaneBuffer,
     LaneStats,
     Option,
@@ -38,13 +38,13 @@ __all__ = [
     "MANAGEMENT_LANE",
     "VERSION",
     "WEIGHT_BYTES",
-    "Cause",
+    "DropCause",
     "DrawOptions",
-    "Entry",
-    "FlowControl",
+    "ArbitrationEntry",
+    "FlowControlMode",
     "LaneBuffer",
     "LaneStats",
-    "Port",
+    "VlConfig",
     "PortStats",
     "Wait",
     "change",
@@ -66,7 +66,7 @@ _KIND, _STATS2, _APP = 1, 7, 4
 
 
 @dataclass(frozen=True)
-class Port:
+class VlConfig:
     """The options of a ``vl``.
 
     ``lane_of_dscp`` names the lane of a DSCP; every other DSCP, and what is not IP, has ``default_lane``. ICMP and TCP
@@ -77,9 +77,9 @@ class Port:
 
     rate_bps: int
     buffers: Mapping[int, LaneBuffer]
-    flow_control: FlowControl = FlowControl.CREDIT
-    low: Sequence[Entry] = (Entry(0, 64),)
-    high: Sequence[Entry] = ()
+    flow_control: FlowControlMode = FlowControlMode.CREDIT
+    low: Sequence[ArbitrationEntry] = (ArbitrationEntry(0, 64),)
+    high: Sequence[ArbitrationEntry] = ()
     high_limit: int = HIGH_UNLIMITED
     lane_of_dscp: Mapping[int, int] = field(default_factory=dict)
     default_lane: int = 0
@@ -95,7 +95,7 @@ class Port:
         return frozenset([self.default_lane, *self.lane_of_dscp.values(), *control])
 
 
-def install(index: int, interface: str, port: Port, draws: Sequence[DrawOptions] = ()) -> Request:
+def install(index: int, interface: str, port: VlConfig, draws: Sequence[DrawOptions] = ()) -> Request:
     """Make ``vl`` the root qdisc of an interface in place of what is there. Raises UsageError naming what is wrong.
 
     ``draws``: the budgets that frames take of before they are sent (:mod:`fabric.queueing.budgets`).
@@ -105,13 +105,13 @@ def install(index: int, interface: str, port: Port, draws: Sequence[DrawOptions]
     return Request(netlink.RTM_NEWQDISC, flags, body, f"making {interface} a port with virtual lanes (module sch_vl)")
 
 
-def change(index: int, interface: str, port: Port, draws: Sequence[DrawOptions] = ()) -> Request:
+def change(index: int, interface: str, port: VlConfig, draws: Sequence[DrawOptions] = ()) -> Request:
     """Change the options of an interface's ``vl``; what waits goes on waiting if it still can."""
     body = netlink.traffic_control(index, HANDLE, netlink.TC_H_ROOT, 0, "vl", options(port, draws))
     return Request(netlink.RTM_NEWQDISC, 0, body, f"changing the virtual lanes of {interface}")
 
 
-def options(port: Port, draws: Sequence[DrawOptions] = ()) -> bytes:
+def options(port: VlConfig, draws: Sequence[DrawOptions] = ()) -> bytes:
     """Return TCA_OPTIONS' payload. Raises UsageError naming what is wrong."""
     if faults := [*_faults(port), *_draw_faults(draws)]:
         raise UsageError(f"virtual lanes: {'; '.join(faults)}")
@@ -126,7 +126,7 @@ def options(port: Port, draws: Sequence[DrawOptions] = ()) -> bytes:
     return b"".join(netlink.attribute(option, payload) for option, payload in payloads.items())
 
 
-def _port_options(port: Port) -> PortOptions:
+def _port_options(port: VlConfig) -> PortOptions:
     return PortOptions(
         version=VERSION,
         mode=port.flow_control.value,
@@ -139,7 +139,7 @@ def _port_options(port: Port) -> PortOptions:
     )
 
 
-def _table(entries: Sequence[Entry]) -> bytes:
+def _table(entries: Sequence[ArbitrationEntry]) -> bytes:
     return b"".join(map(vl_abi.ENTRY.pack, entries))
 
 
@@ -147,7 +147,7 @@ def _buffers(buffers: Mapping[int, LaneBuffer]) -> bytes:
     return b"".join(vl_abi.LANE_OPTIONS.pack(buffers.get(lane, LaneBuffer())) for lane in range(vl_abi.LANES))
 
 
-def _faults(port: Port) -> Iterator[str]:
+def _faults(port: VlConfig) -> Iterator[str]:
     if port.rate_bps <= 0:
         yield f"rate {port.rate_bps} bit/s must be above 0"
     for name, value in (("delay", port.delay_ns), ("return time", port.return_ns), ("jitter", port.jitter_ns)):
@@ -163,7 +163,7 @@ def _faults(port: Port) -> Iterator[str]:
         yield from _lane_faults(port, lane)
 
 
-def _table_faults(port: Port) -> Iterator[str]:
+def _table_faults(port: VlConfig) -> Iterator[str]:
     for name, table in (("high", port.high), ("low", port.low)):
         if len(table) > vl_abi.MOST_ENTRIES:
             yield f"{name} priority table has {len(table)} entries, more than {vl_abi.MOST_ENTRIES}"
@@ -185,7 +185,7 @@ def _draw_faults(draws: Sequence[DrawOptions]) -> Iterator[str]:
             yield f"budget {draw.budget}: weight {draw.weight} must be between 1 and {most} thousandths"
 
 
-def _lane_faults(port: Port, lane: int) -> Iterator[str]:
+def _lane_faults(port: VlConfig, lane: int) -> Iterator[str]:
     if not 0 <= lane <= MANAGEMENT_LANE:
         yield f"lane {lane} does not exist; lanes are 0 to {MANAGEMENT_LANE}"
         return
@@ -197,15 +197,15 @@ def _lane_faults(port: Port, lane: int) -> Iterator[str]:
         yield f"lane {lane}: marking from {buffer.mark_min_bytes} to {buffer.mark_max_bytes} B must be a rising range"
     if not 0 <= buffer.mark_probability < 2**32:
         yield f"lane {lane}: mark_probability {buffer.mark_probability} must be between 0 and 2^32 - 1"
-    if port.flow_control is FlowControl.LOSSY and not buffer.limit_bytes:
+    if port.flow_control is FlowControlMode.LOSSY and not buffer.limit_bytes:
         yield f"lane {lane}: limit_bytes must be above 0"
     if lane == MANAGEMENT_LANE:
         return
     if lane not in {entry.lane for table in (port.high, port.low) for entry in table}:
         yield f"lane {lane} is in no arbitration table and would never send; give it an entry"
-    if port.flow_control is FlowControl.CREDIT and not buffer.credit_bytes:
+    if port.flow_control is FlowControlMode.CREDIT and not buffer.credit_bytes:
         yield f"lane {lane}: credit_bytes must be above 0"
-    if port.flow_control is FlowControl.PFC and not 0 <= buffer.xon_bytes <= buffer.xoff_bytes > 0:
+    if port.flow_control is FlowControlMode.PFC and not 0 <= buffer.xon_bytes <= buffer.xoff_bytes > 0:
         yield f"lane {lane}: xon_bytes {buffer.xon_bytes} must not be above xoff_bytes {buffer.xoff_bytes}, which not 0"
 
 
@@ -216,16 +216,16 @@ class PortStats:
 
     index: int
     peer_index: int
-    flow_control: FlowControl
+    flow_control: FlowControlMode
     link_packets: int
     link_bytes: int
     now_ns: int
     lanes: Mapping[int, LaneStats]
     waits: tuple[Wait, ...]
 
-    def dropped_bytes(self, *causes: Cause) -> int:
+    def dropped_bytes(self, *causes: DropCause) -> int:
         """Return what all lanes dropped, for these causes or for any."""
-        return sum(lane.dropped_bytes[cause] for lane in self.lanes.values() for cause in causes or Cause)
+        return sum(lane.dropped_bytes[cause] for lane in self.lanes.values() for cause in causes or DropCause)
 
 
 def read(dump: bytes) -> dict[int, PortStats]:
@@ -255,7 +255,7 @@ def parse(payload: bytes) -> PortStats:
     return PortStats(
         index=head.index,
         peer_index=head.peer_index,
-        flow_control=FlowControl(head.mode),
+        flow_control=FlowControlMode(head.mode),
         link_packets=head.link_packets,
         link_bytes=head.link_bytes,
         now_ns=head.now_ns,

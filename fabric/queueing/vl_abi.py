@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fabric.model.marking import Marking
-from fabric.queueing.c_struct import U8, U16, U32, U64, Layout, Numbering, definition
+from fabric.queueing.c_struct import U8, U16, U32, U64, Numbering, StructLayout, definition
 
 HEADER = Path(__file__).resolve().parents[1] / "kernel" / "vl_abi.h"
 
@@ -34,7 +34,7 @@ RESERVED_PIECE_BYTES = 65536
 BUDGETS_FILE = "vl_budgets"
 
 
-class FlowControl(Enum):
+class FlowControlMode(Enum):
     """How the end of a link keeps frames that it has no room for from being sent."""
 
     LOSSY = 0
@@ -53,7 +53,7 @@ class Option(IntEnum):
     DRAWS = 6
 
 
-class Cause(IntEnum):
+class DropCause(IntEnum):
     """Why ``vl`` dropped a frame."""
 
     LIMIT = 0
@@ -80,7 +80,7 @@ class PortOptions:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArbitrationEntry:
     """A turn in an arbitration table: ``lane`` may send ``weight`` times 64 bytes."""
 
     lane: Annotated[int, U8]
@@ -141,8 +141,8 @@ class LaneStats:
     backlog_bytes: Annotated[int, U64]
     sent_bytes: Annotated[int, U64, "delivered to the other end"]
     sent_packets: Annotated[int, U64]
-    dropped_bytes: Annotated[tuple[int, ...], U64.array(len(Cause), "VL_CAUSES")]
-    dropped_packets: Annotated[tuple[int, ...], U64.array(len(Cause), "VL_CAUSES")]
+    dropped_bytes: Annotated[tuple[int, ...], U64.array(len(DropCause), "VL_CAUSES")]
+    dropped_packets: Annotated[tuple[int, ...], U64.array(len(DropCause), "VL_CAUSES")]
     stalls: Annotated[int, U64, "how often the frame in front found no room at the other end"]
     stalled_ns: Annotated[int, U64, "how long the link was free, a frame waited, and there was no room"]
     stalled_since_ns: Annotated[int, U64, "since when there has been no room, 0: there is"]
@@ -197,15 +197,15 @@ class BudgetStats:
     now_ns: Annotated[int, U64, "CLOCK_MONOTONIC"]
 
 
-PORT_OPTIONS = Layout("vl_port_options", PortOptions)
-ENTRY = Layout("vl_entry", Entry)
-LANE_OPTIONS = Layout("vl_lane_options", LaneBuffer)
-PORT_STATS = Layout("vl_port_stats", PortHead)
-LANE_STATS = Layout("vl_lane_stats", LaneStats)
-WAIT = Layout("vl_wait", Wait)
-DRAW_OPTIONS = Layout("vl_draw_options", DrawOptions)
-RESERVATION = Layout("vl_reservation", Reservation)
-BUDGET_STATS = Layout("vl_budget_stats", BudgetStats)
+PORT_OPTIONS = StructLayout("vl_port_options", PortOptions)
+ENTRY = StructLayout("vl_entry", ArbitrationEntry)
+LANE_OPTIONS = StructLayout("vl_lane_options", LaneBuffer)
+PORT_STATS = StructLayout("vl_port_stats", PortHead)
+LANE_STATS = StructLayout("vl_lane_stats", LaneStats)
+WAIT = StructLayout("vl_wait", Wait)
+DRAW_OPTIONS = StructLayout("vl_draw_options", DrawOptions)
+RESERVATION = StructLayout("vl_reservation", Reservation)
+BUDGET_STATS = StructLayout("vl_budget_stats", BudgetStats)
 LAYOUTS = (PORT_OPTIONS, ENTRY, LANE_OPTIONS, PORT_STATS, LANE_STATS, WAIT, DRAW_OPTIONS, RESERVATION, BUDGET_STATS)
 
 _CONSTANTS = (
@@ -227,13 +227,13 @@ _CONSTANTS = (
 )
 _MODES = Numbering(
     "vl_mode",
-    FlowControl,
+    FlowControlMode,
     "VL_",
     "VL_MODES",
     {
-        FlowControl.LOSSY: "a lane that is full drops what comes",
-        FlowControl.CREDIT: "a frame is sent only if the other end has room for it",
-        FlowControl.PFC: "the other end stops a lane that fills, and lets it go on",
+        FlowControlMode.LOSSY: "a lane that is full drops what comes",
+        FlowControlMode.CREDIT: "a frame is sent only if the other end has room for it",
+        FlowControlMode.PFC: "the other end stops a lane that fills, and lets it go on",
     },
 )
 _OPTIONS = Numbering(
@@ -252,16 +252,16 @@ _OPTIONS = Numbering(
 )
 _CAUSES = Numbering(
     "vl_cause",
-    Cause,
+    DropCause,
     "VL_DROP_",
     "VL_CAUSES",
     {
-        Cause.LIMIT: "its lane was full (VL_LOSSY)",
-        Cause.HEADROOM: "the other end's input buffer was full (VL_PFC)",
-        Cause.TOO_BIG: "it would not fit into the other end's input buffer when that is empty",
-        Cause.LINK_DOWN: "it waited, or was under way, when the link went down",
-        Cause.RESET: "the queues were replaced or taken away",
-        Cause.NO_MEMORY: "this machine has no memory left",
+        DropCause.LIMIT: "its lane was full (VL_LOSSY)",
+        DropCause.HEADROOM: "the other end's input buffer was full (VL_PFC)",
+        DropCause.TOO_BIG: "it would not fit into the other end's input buffer when that is empty",
+        DropCause.LINK_DOWN: "it waited, or was under way, when the link went down",
+        DropCause.RESET: "the queues were replaced or taken away",
+        DropCause.NO_MEMORY: "this machine has no memory left",
     },
 )
 

@@ -17,7 +17,7 @@ from fabric.model.lanes import PortLane
 from fabric.stalls.waits import PortView, Waits, waits
 
 
-class Cause(Enum):
+class StallCause(Enum):
     """What a lane that stands still waits for, at one look."""
 
     BUSY = "a busy link"
@@ -33,7 +33,7 @@ class Stall:
     lane: PortLane
     since_ns: int
     seen_ns: int
-    cause: Cause
+    cause: StallCause
     root: PortLane | None = None
 
     @property
@@ -57,9 +57,9 @@ def stalls(ports: Mapping[str, PortView], at_least_ns: int) -> list[Stall]:
     return found
 
 
-def _cause(lane: PortLane, graph: Waits, ports: Mapping[str, PortView]) -> tuple[Cause, PortLane | None]:
+def _cause(lane: PortLane, graph: Waits, ports: Mapping[str, PortView]) -> tuple[StallCause, PortLane | None]:
     if not graph[lane]:
-        return Cause.LEAVING, None
+        return StallCause.LEAVING, None
     seen, ahead = {lane}, [lane]
     is_clearing = False
     while ahead:
@@ -69,11 +69,11 @@ def _cause(lane: PortLane, graph: Waits, ports: Mapping[str, PortView]) -> tuple
             if holder in graph:
                 ahead.append(holder)
             elif ports[holder.port].stats.link_packets:
-                return Cause.BUSY, holder
+                return StallCause.BUSY, holder
             else:
                 is_clearing = True  # It can send, and is about to.
             seen.add(holder)
-    return (Cause.LEAVING if is_clearing else Cause.NOTHING), None
+    return (StallCause.LEAVING if is_clearing else StallCause.NOTHING), None
 
 
 class StallLedger:
@@ -92,12 +92,12 @@ class StallLedger:
         leaving = {}
         for stall in found:
             key = (stall.lane, stall.since_ns)
-            if stall.cause is Cause.LEAVING:
+            if stall.cause is StallCause.LEAVING:
                 leaving[key] = self._leaving_since.get(key, stall.seen_ns)
                 if stall.seen_ns - leaving[key] > self._leaving_limit_ns:
-                    stall = replace(stall, cause=Cause.NOTHING)
+                    stall = replace(stall, cause=StallCause.NOTHING)
             before = self._entries.get(key)
-            if before is not None and before.cause is Cause.NOTHING:
+            if before is not None and before.cause is StallCause.NOTHING:
                 stall = replace(before, seen_ns=stall.seen_ns)
             self._entries[key] = stall
         self._leaving_since = leaving

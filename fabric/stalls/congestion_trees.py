@@ -33,7 +33,7 @@ class RootKind(str, Enum):
 
 
 @dataclass(frozen=True)
-class Tree:
+class CongestionTree:
     """A root with all that waits for it.
 
     ``depth_of`` has every lane's distance from the root in waits, 0 for the root and all of a cycle; ``waits`` the part
@@ -66,7 +66,7 @@ class Tree:
         return sum(sum(holders.values()) for holders in self.waits.values())
 
 
-def forest(waits: Waits) -> list[Tree]:
+def forest(waits: Waits) -> list[CongestionTree]:
     """Return a tree for each root that a lane waits for, the one with the most ports first.
 
     A lane of ``waits`` without holders is a root of kind UNSEEN. Lanes that wait for each other with no way out are one
@@ -83,9 +83,9 @@ def forest(waits: Waits) -> list[Tree]:
     return sorted(trees, key=lambda tree: (-len(tree.ports), tree.root))
 
 
-def trees_of(trees: Collection[Tree]) -> dict[PortLane, list[Tree]]:
+def trees_of(trees: Collection[CongestionTree]) -> dict[PortLane, list[CongestionTree]]:
     """Return the trees that each lane is in, in their order."""
-    found: dict[PortLane, list[Tree]] = {}
+    found: dict[PortLane, list[CongestionTree]] = {}
     for tree in trees:
         for lane in tree.depth_of:
             found.setdefault(lane, []).append(tree)
@@ -103,7 +103,7 @@ def _turned(waits: Waits) -> dict[PortLane, list[PortLane]]:
 
 def _tree(
     roots: tuple[PortLane, ...], kind: RootKind, waits: Waits, waiting: Mapping[PortLane, list[PortLane]]
-) -> Tree:
+) -> CongestionTree:
     depth_of = dict.fromkeys(sorted(roots), 0)
     front = list(depth_of)
     while front:
@@ -115,7 +115,7 @@ def _tree(
         for lane in depth_of
         if lane in waits
     }
-    return Tree(min(roots), kind, depth_of, inside)
+    return CongestionTree(min(roots), kind, depth_of, inside)
 
 
 def _terminal_cycles(waits: Waits) -> Iterator[tuple[PortLane, ...]]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from fabric.results import Phase
-from fabric.stalls.congestion_trees import PortLane, Tree, forest, trees_of
+from fabric.stalls.congestion_trees import CongestionTree, PortLane, forest, trees_of
 from fabric.tables import TABLES
 
 Floats = npt.NDArray[np.float64]
@@ -27,7 +27,7 @@ lane behind a port that n senders fill does so for 1 - 1/n of the time."""
 
 
 @dataclass(frozen=True)
-class Wire:
+class LinkDirection:
     """A direction of a link: the port at the other end, and its rate."""
 
     peer: str
@@ -67,7 +67,7 @@ class StalledTime:
 
 
 def stalled_time(
-    stalls: pd.DataFrame, ports: pd.DataFrame, wires: Mapping[str, Wire], phase: Phase
+    stalls: pd.DataFrame, ports: pd.DataFrame, wires: Mapping[str, LinkDirection], phase: Phase
 ) -> StalledTime | None:
     """Return what ports did in a phase, from the tables ``stalls`` and ``ports``; None if it was not lossless.
 
@@ -116,10 +116,10 @@ class Moment:
     at_s: float
     interval_s: float
     blocked: Mapping[PortLane, float]
-    trees: Sequence[Tree]
+    trees: Sequence[CongestionTree]
 
     @cached_property
-    def trees_of(self) -> dict[PortLane, list[Tree]]:
+    def trees_of(self) -> dict[PortLane, list[CongestionTree]]:
         """The trees that each lane is in."""
         return trees_of(self.trees)
 
@@ -129,7 +129,7 @@ class Moment:
         return frozenset(port for tree in self.trees for port in tree.root_ports)
 
 
-def moments(time: StalledTime, waits: pd.DataFrame, wires: Mapping[str, Wire]) -> Iterator[Moment]:
+def moments(time: StalledTime, waits: pd.DataFrame, wires: Mapping[str, LinkDirection]) -> Iterator[Moment]:
     """Yield every interval in turn; ``waits`` is the table of that name.
 
     What held a blocked lane's buffer is what was in it at either end of the interval, the mean of both. Of the lanes
@@ -153,7 +153,7 @@ Held = dict[PortLane, dict[PortLane, int]]
 """By input buffer (the port that receives, and the lane): the lanes that hold it, with bytes."""
 
 
-def _held(waits: pd.DataFrame, sampled_s: Floats, wires: Mapping[str, Wire]) -> list[Held]:
+def _held(waits: pd.DataFrame, sampled_s: Floats, wires: Mapping[str, LinkDirection]) -> list[Held]:
     """Return what held input buffers at each sample, as far as it waited for ports of ``wires``."""
     found: list[Held] = [{} for _ in sampled_s]
     inside = waits[waits["at_s"].between(sampled_s[0], sampled_s[-1])].dropna(subset=["port", "input_port"])
@@ -207,13 +207,13 @@ def trees_frame(found: Sequence[Moment], phase: str, hosts: Collection[str]) -> 
     return pd.DataFrame(rows, columns=list(TABLES["congestion_trees"].columns))
 
 
-def blocked_hosts(tree: Tree, hosts: Collection[str]) -> set[str]:
+def blocked_hosts(tree: CongestionTree, hosts: Collection[str]) -> set[str]:
     """Return the hosts that cannot send because of a tree: back-pressure has reached their NICs."""
     senders = {lane.port.rpartition(":")[0] for lane in tree.waits}
     return senders.intersection(hosts)
 
 
-def stalled_frame(time: StalledTime, phase: str, wires: Mapping[str, Wire]) -> pd.DataFrame:
+def stalled_frame(time: StalledTime, phase: str, wires: Mapping[str, LinkDirection]) -> pd.DataFrame:
     """Return rows of the table ``stalled_time``, a lane each."""
     lengths = time.intervals_s
     stalled_s = lengths @ time.stalled

@@ -23,7 +23,7 @@ import pandas as pd
 from fabric.delivered import Flow, delivered
 from fabric.results import Phase
 from fabric.stalls.congestion_trees import PortLane
-from fabric.stalls.intervals import Moment, StalledTime, Wire
+from fabric.stalls.intervals import LinkDirection, Moment, StalledTime
 from fabric.tables import TABLES
 
 Floats = npt.NDArray[np.float64]
@@ -63,7 +63,7 @@ def delivered_in_intervals(
 
 
 def slowing(
-    sizes: Floats, ways: Sequence[Ways], found: Sequence[Moment], time: StalledTime, wires: Mapping[str, Wire]
+    sizes: Floats, ways: Sequence[Ways], found: Sequence[Moment], time: StalledTime, wires: Mapping[str, LinkDirection]
 ) -> Slowing:
     """Return how much congestion slowed one flow.
 
@@ -92,7 +92,7 @@ def _stillest(way: Way, blocked: Mapping[PortLane, float]) -> tuple[float, PortL
     return (blocked[stillest], stillest) if stillest in blocked else (0.0, None)
 
 
-def _idle_bps(time: StalledTime, number: int, way: Way, wires: Mapping[str, Wire]) -> float:
+def _idle_bps(time: StalledTime, number: int, way: Way, wires: Mapping[str, LinkDirection]) -> float:
     """Return the rate that the fullest port of a path left unused in an interval."""
     idle = ((1 - float(time.busy[number, time.place_of_port[lane.port]])) * wires[lane.port].rate_bps for lane in way)
     return max(0.0, min(idle))
@@ -104,7 +104,7 @@ def flows_frame(
     ways: Mapping[Flow, Sequence[Ways]],
     seen: Sequence[Moment],
     time: StalledTime,
-    wires: Mapping[str, Wire],
+    wires: Mapping[str, LinkDirection],
 ) -> pd.DataFrame:
     """Return rows of the table ``flow_stalls``: of each flow of :func:`delivered_in_intervals`, with its paths in each
     interval."""

@@ -42,7 +42,7 @@ class StopRequested(Exception):  # noqa: N818 - not an error: how a program is a
 
 
 @dataclass(frozen=True)
-class Failure:
+class ProgramFailure:
     """What a program that raised left behind."""
 
     text: str
@@ -112,7 +112,7 @@ class AgentHandle:
             self.process.join(1)
             code = self.process.exitcode
             raise TrafficError(f"{self.name} on {self.host}: ended with {code} before {what}{self._failure}") from error
-        if isinstance(message, Failure):
+        if isinstance(message, ProgramFailure):
             self._failure = f":\n{message.text}"
             raise TrafficError(f"{self.name} on {self.host}: failed before {what}:\n{message.text}")
         return message
@@ -125,7 +125,7 @@ class AgentHandle:
         try:
             while self.pipe.poll():
                 message = self.pipe.recv()
-                if isinstance(message, Failure):
+                if isinstance(message, ProgramFailure):
                     self._failure = f":\n{message.text}"
         except (EOFError, ConnectionError):
             pass  # It has said all.
@@ -256,7 +256,7 @@ def _run(
         return
     except BaseException:
         try:
-            pipe.send(Failure(traceback.format_exc()))
+            pipe.send(ProgramFailure(traceback.format_exc()))
         except OSError:
             return
         raise SystemExit(1) from None

@@ -39,7 +39,7 @@ class Way(IntEnum):
     OUT = 0xFFFFFFF3
 
 
-class Kind(Enum):
+class ObjectKind(Enum):
     """What the kernel numbers, by the commands for the next number and for the descriptor of one."""
 
     MAP = 12, 14
@@ -100,7 +100,7 @@ def _exchange(command: int, memory: int, key: bytes, value: bytes, what: str) ->
     return buffer.raw
 
 
-def descriptors(kind: Kind) -> Iterator[int]:
+def descriptors(kind: ObjectKind) -> Iterator[int]:
     """Yield a descriptor of each of a kind that is in the kernel; whoever iterates closes them. Needs root."""
     following, _ = kind.value
     attributes = ctypes.create_string_buffer(_ATTRIBUTES_BYTES)
@@ -112,7 +112,7 @@ def descriptors(kind: Kind) -> Iterator[int]:
         struct.pack_into("=II", attributes, 0, identity, 0)
 
 
-def descriptor_of(kind: Kind, identity: int) -> int | None:
+def descriptor_of(kind: ObjectKind, identity: int) -> int | None:
     """Return a descriptor by the kernel's number of something; None: it is gone."""
     _, command = kind.value
     try:

@@ -112,7 +112,7 @@ def _alone() -> Iterator[None]:
 
 def _registered(name: str) -> int | None:
     """Return a descriptor of the registration of a control; None: there is none by BPF programs."""
-    for link in bpf.descriptors(bpf.Kind.LINK):
+    for link in bpf.descriptors(bpf.ObjectKind.LINK):
         info = bpf.information(link, _INFO_BYTES)
         kind, (of,) = struct.unpack_from("=I", info)[0], struct.unpack_from("=I", info, _MAP_OFFSET)
         if kind == _STRUCT_OPS_LINK and _name_of_map(of) == name:
@@ -122,7 +122,7 @@ def _registered(name: str) -> int | None:
 
 
 def _name_of_map(identity: int) -> str | None:
-    handle = bpf.descriptor_of(bpf.Kind.MAP, identity)
+    handle = bpf.descriptor_of(bpf.ObjectKind.MAP, identity)
     if handle is None:
         return None
     try:
@@ -142,7 +142,7 @@ def _youngest_map(name: str) -> int | None:
     after them, since only whoever is about to register makes one.
     """
     found: int | None = None
-    for handle in bpf.descriptors(bpf.Kind.MAP):
+    for handle in bpf.descriptors(bpf.ObjectKind.MAP):
         if _name(handle) != name:
             os.close(handle)
             continue

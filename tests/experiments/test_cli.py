@@ -486,7 +486,7 @@ def test_the_doctor_says_whether_experiments_can_run(
 ) -> None:
     from experiments.commands import doctor
 
-    found = doctor.Finding("unshare", ready, True, "a [detail]", "" if ready else "apt-get install util-linux")
+    found = doctor.Diagnosis("unshare", ready, True, "a [detail]", "" if ready else "apt-get install util-linux")
     monkeypatch.setattr(doctor, "examine", lambda: [found])
     assert main(["doctor", "--json"]) == code
     assert json.loads(capsys.readouterr().out) == {"can_run": ready, "findings": [vars(found)]}

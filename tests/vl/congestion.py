@@ -30,7 +30,7 @@ class Link:
     marking: tuple[int, int, float] | None = None
     credit_bytes: int = _CREDIT_BYTES
 
-    def port(self, marks: bool = False) -> vl.Port:
+    def port(self, marks: bool = False) -> vl.VlConfig:
         """Return an end of such a link."""
         lane = vl.LaneBuffer(credit_bytes=self.credit_bytes)
         if marks and self.marking is not None:
@@ -41,7 +41,7 @@ class Link:
                 mark_max_bytes=high,
                 mark_probability=round(probability * (2**32 - 1)),
             )
-        return vl.Port(self.rate_bps, {0: lane}, delay_ns=self.delay_ns, return_ns=self.delay_ns)
+        return vl.VlConfig(self.rate_bps, {0: lane}, delay_ns=self.delay_ns, return_ns=self.delay_ns)
 
 
 def star(senders: int, link: Link) -> Lab:

@@ -48,7 +48,7 @@ def install_htb(lab: Lab) -> None:
         )
 
 
-def install_vl(lab: Lab, flow_control: vl.FlowControl) -> None:
+def install_vl(lab: Lab, flow_control: vl.FlowControlMode) -> None:
     """Give every port virtual lanes with this flow control."""
     buffer = vl.LaneBuffer(1_000_000, 256 * 1024, 128 * 1024, 64 * 1024, 128 * 1024)
     for end in lab.interfaces.values():
@@ -60,13 +60,13 @@ def install_vl(lab: Lab, flow_control: vl.FlowControl) -> None:
 def cost(size_bytes: int, rounds: int) -> dict[str, list[float]]:
     """Return frames times hops a second of wall time, by kind of queue, a figure a round; kinds take turns."""
     lab = chain()
-    found: dict[str, list[float]] = {"htb": [], **{each.name.lower(): [] for each in vl.FlowControl}}
+    found: dict[str, list[float]] = {"htb": [], **{each.name.lower(): [] for each in vl.FlowControlMode}}
     for _ in range(rounds):
         for kind, figures in found.items():
             if kind == "htb":
                 install_htb(lab)
             else:
-                install_vl(lab, vl.FlowControl[kind.upper()])
+                install_vl(lab, vl.FlowControlMode[kind.upper()])
             started_s = host_time_s()
             labs.goodput_bps(lab, "a", "b", size_bytes)
             figures.append(size_bytes / SEGMENT_BYTES * HOPS / (host_time_s() - started_s))

@@ -102,17 +102,17 @@ def short_cut() -> dict[str, object]:
     return {
         "waiting": waiting,
         "left": lane.backlog_packets,
-        "cut": lane.dropped_packets[vl.Cause.LINK_DOWN],
-        "others": sum(lane.dropped_packets) - lane.dropped_packets[vl.Cause.LINK_DOWN],
+        "cut": lane.dropped_packets[vl.DropCause.LINK_DOWN],
+        "others": sum(lane.dropped_packets) - lane.dropped_packets[vl.DropCause.LINK_DOWN],
     }
 
 
 def many_waits(hosts: int, lanes: int) -> int:
     """Have frames of so many hosts, in so many lanes each, wait in one port; return how many waits it tells of."""
-    options = vl.Port(
+    options = vl.VlConfig(
         RATE_BPS,
         {lane: vl.LaneBuffer(credit_bytes=32 * 1024) for lane in range(lanes)},
-        low=[vl.Entry(lane, 1) for lane in range(lanes)],
+        low=[vl.ArbitrationEntry(lane, 1) for lane in range(lanes)],
         lane_of_dscp={lane: lane for lane in range(lanes)},
     )
     lab = Lab()
@@ -123,7 +123,7 @@ def many_waits(hosts: int, lanes: int) -> int:
     lab.give_addresses()
     for host in names:
         redirect(lab, f"s-{host}", "s-b")
-    lab.change("s-b", vl.Port(1000, options.buffers, low=options.low, lane_of_dscp=options.lane_of_dscp))
+    lab.change("s-b", vl.VlConfig(1000, options.buffers, low=options.low, lane_of_dscp=options.lane_of_dscp))
     for host in names:
         with lab.inside(host):
             sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -138,7 +138,7 @@ def many_waits(hosts: int, lanes: int) -> int:
 def jittered(jitter_ns: int, frames: int) -> dict[str, object]:
     """Send lone datagrams, then a burst of numbered ones, then a stream, all with jitter; return what came how."""
     lab = labs.two_hosts(labs.one_lane(RATE_BPS, credit_bytes=1 << 20))
-    lab.change("a-b", vl.Port(RATE_BPS, {0: vl.LaneBuffer(credit_bytes=1 << 20)}, jitter_ns=jitter_ns))
+    lab.change("a-b", vl.VlConfig(RATE_BPS, {0: vl.LaneBuffer(credit_bytes=1 << 20)}, jitter_ns=jitter_ns))
     source, sink = lab.udp("a"), lab.udp("b")
     took_ns = []
     for _ in range(frames):

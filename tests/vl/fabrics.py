@@ -28,15 +28,15 @@ class Flow:
     tos: int = 0
 
 
-def port_of(queueing: str, rate_bps: int) -> vl.Port:
+def port_of(queueing: str, rate_bps: int) -> vl.VlConfig:
     """Return the port of ``lossy``, ``one lane`` or ``own lane``, the last with the victim's in a lane of its own."""
     lane = vl.LaneBuffer(limit_bytes=200_000, credit_bytes=64 * 1024)
-    common = vl.Port(rate_bps, {0: lane, 1: lane, 15: lane}, control_lane=vl.MANAGEMENT_LANE)
+    common = vl.VlConfig(rate_bps, {0: lane, 1: lane, 15: lane}, control_lane=vl.MANAGEMENT_LANE)
     if queueing == "lossy":
-        return replace(common, flow_control=vl.FlowControl.LOSSY)
+        return replace(common, flow_control=vl.FlowControlMode.LOSSY)
     if queueing == "one lane":
         return common
-    return replace(common, low=(vl.Entry(0, 66), vl.Entry(1, 66)), lane_of_dscp={VICTIM_DSCP: 1})
+    return replace(common, low=(vl.ArbitrationEntry(0, 66), vl.ArbitrationEntry(1, 66)), lane_of_dscp={VICTIM_DSCP: 1})
 
 
 def three_leaves(queueing: str, host_bps: int, uplink_bps: int) -> Lab:
@@ -132,7 +132,7 @@ def pfc(headroom_bytes: int) -> dict[str, object]:
     """Let two hosts flood a third through a switch that stops them by PFC; return what got through and what did not."""
     rate_bps, delay_ns = 10_000_000_000, 2000
     buffer = vl.LaneBuffer(xoff_bytes=64 * 1024, xon_bytes=32 * 1024, headroom_bytes=headroom_bytes)
-    port = vl.Port(rate_bps, {0: buffer}, vl.FlowControl.PFC, delay_ns=delay_ns, return_ns=delay_ns)
+    port = vl.VlConfig(rate_bps, {0: buffer}, vl.FlowControlMode.PFC, delay_ns=delay_ns, return_ns=delay_ns)
     lab = Lab()
     for host in "abc":
         lab.add_host(host)
@@ -151,7 +151,9 @@ def pfc(headroom_bytes: int) -> dict[str, object]:
     return {
         "rate": sent_bytes * 8e9 / (stats["s-c"].now_ns - before.now_ns),
         "stops": stats["a-s"].lanes[0].stalls,
-        "headroom_drops": sum(each.dropped_bytes(vl.Cause.HEADROOM) for each in stats.values()),
-        "other_drops": sum(each.dropped_bytes(*(set(vl.Cause) - {vl.Cause.HEADROOM})) for each in stats.values()),
+        "headroom_drops": sum(each.dropped_bytes(vl.DropCause.HEADROOM) for each in stats.values()),
+        "other_drops": sum(
+            each.dropped_bytes(*(set(vl.DropCause) - {vl.DropCause.HEADROOM})) for each in stats.values()
+        ),
         "most_buffered_bytes": stats["a-s"].lanes[0].most_buffered_bytes,
     }

@@ -38,9 +38,9 @@ def load_module() -> None:
     modules.load(kernel.running().module(modules.VL))
 
 
-def one_lane(rate_bps: int, *, credit_bytes: int = CREDIT_BYTES, delay_ns: int = 0, return_ns: int = 0) -> vl.Port:
+def one_lane(rate_bps: int, *, credit_bytes: int = CREDIT_BYTES, delay_ns: int = 0, return_ns: int = 0) -> vl.VlConfig:
     """Return a port with a single lane and credits."""
-    return vl.Port(rate_bps, {0: vl.LaneBuffer(credit_bytes=credit_bytes)}, delay_ns=delay_ns, return_ns=return_ns)
+    return vl.VlConfig(rate_bps, {0: vl.LaneBuffer(credit_bytes=credit_bytes)}, delay_ns=delay_ns, return_ns=return_ns)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Lab:
         self.hosts: list[str] = []
         self.switches: list[str] = []
         self.interfaces: dict[str, Interface] = {}
-        self.ports: dict[str, vl.Port] = {}
+        self.ports: dict[str, vl.VlConfig] = {}
         self._sockets: dict[str, Netlink] = {"": Netlink()}
         self._namespaces: dict[str, int] = {}
 
@@ -80,7 +80,7 @@ class Lab:
         """Return the netlink socket of a host, or for a switch the guest's own."""
         return self._sockets.get(node, self._sockets[""])
 
-    def link(self, a: str, b: str, port: vl.Port, reverse: vl.Port | None = None) -> None:
+    def link(self, a: str, b: str, port: vl.VlConfig, reverse: vl.VlConfig | None = None) -> None:
         """Join two nodes by a link with interfaces named ``a-b`` and ``b-a``; ``reverse`` is the port of ``b``."""
         names = (f"{a}-{b}", f"{b}-{a}")
         ends = [
@@ -94,13 +94,13 @@ class Lab:
             self.install(end.name, options)
             self.set_up(end.name, True)
 
-    def install(self, name: str, port: vl.Port) -> None:
+    def install(self, name: str, port: vl.VlConfig) -> None:
         """Put the qdisc on an interface, in place of what it has."""
         end = self.interfaces[name]
         self.ports[name] = port
         self.socket_of(end.node).send([vl.install(end.index, name, port)])
 
-    def change(self, name: str, port: vl.Port, *draws: vl.DrawOptions) -> None:
+    def change(self, name: str, port: vl.VlConfig, *draws: vl.DrawOptions) -> None:
         """Change the options of an interface's qdisc."""
         end = self.interfaces[name]
         self.ports[name] = port
@@ -208,7 +208,7 @@ class Lab:
         return made
 
 
-def two_hosts(port: vl.Port, reverse: vl.Port | None = None) -> Lab:
+def two_hosts(port: vl.VlConfig, reverse: vl.VlConfig | None = None) -> Lab:
     """Return two hosts, a and b, with a link."""
     lab = Lab()
     lab.add_host("a")

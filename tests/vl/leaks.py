@@ -22,12 +22,12 @@ LOCAL_IP = "10.0.0.99"
 _DELETE_MODULE = 176  # x86_64
 
 
-def port(**changes: int) -> vl.Port:
+def port(**changes: int) -> vl.VlConfig:
     """Return a port whose credits a leak of a few frames would use up."""
     return labs.one_lane(RATE_BPS, **{"credit_bytes": 32 * 1024, "delay_ns": 500, "return_ns": 700, **changes})
 
 
-def switched(options: vl.Port) -> Lab:
+def switched(options: vl.VlConfig) -> Lab:
     """Return two hosts and a switch whose rules drop, consume, clone or show to ovs-vswitchd what has their DSCPs."""
     lab = Lab()
     for host in "ab":
@@ -48,7 +48,7 @@ def switched(options: vl.Port) -> Lab:
     return lab
 
 
-def redirected(options: vl.Port) -> Lab:
+def redirected(options: vl.VlConfig) -> Lab:
     """Return two hosts and a switch made of redirections, whose ports can be deleted and made again at no cost."""
     lab = Lab()
     for host in "ab":
@@ -98,7 +98,7 @@ def injected(name: str) -> dict[str, object]:
             f"{end} {cause.name}": lane.dropped_packets[cause]
             for end, each in stats.items()
             for lane in each.lanes.values()
-            for cause in vl.Cause
+            for cause in vl.DropCause
             if lane.dropped_packets[cause]
         },
         "before": before,

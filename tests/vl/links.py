@@ -52,8 +52,8 @@ def shares(rate_bps: int, weights: list[int], sizes: list[int], high: bool) -> d
     Lane i has weight i and DSCP 8 (i + 1). With ``high``, lane 0 is of high priority instead, limited to 4 KB.
     """
     lanes = range(len(weights))
-    entries = [vl.Entry(lane, weight) for lane, weight in zip(lanes, weights, strict=True)]
-    port = vl.Port(
+    entries = [vl.ArbitrationEntry(lane, weight) for lane, weight in zip(lanes, weights, strict=True)]
+    port = vl.VlConfig(
         rate_bps,
         {lane: vl.LaneBuffer(credit_bytes=labs.CREDIT_BYTES) for lane in lanes},
         low=entries[1:] if high else entries,
@@ -119,7 +119,7 @@ def large_frames() -> dict[str, object]:
     return {
         "rate": rate_bps,
         "unhurt": unhurt,
-        "too_big": after.dropped_packets[vl.Cause.TOO_BIG],
+        "too_big": after.dropped_packets[vl.DropCause.TOO_BIG],
         "backlog": after.backlog_bytes,
     }
 

@@ -21,14 +21,14 @@ _RATE_BPS = 10**10
 _SNDBUFFORCE, _RCVBUFFORCE, _RECVTOS = 32, 33, 13
 
 
-def _marking_port(min_bytes: int, max_bytes: int, probability: float) -> vl.Port:
+def _marking_port(min_bytes: int, max_bytes: int, probability: float) -> vl.VlConfig:
     lane = vl.LaneBuffer(
         limit_bytes=1 << 30,
         mark_min_bytes=min_bytes,
         mark_max_bytes=max_bytes,
         mark_probability=round(probability * (2**32 - 1)),
     )
-    return vl.Port(_RATE_BPS, {0: lane}, vl.FlowControl.LOSSY)
+    return vl.VlConfig(_RATE_BPS, {0: lane}, vl.FlowControlMode.LOSSY)
 
 
 def _sent_at_once(sender: socket.socket, address: tuple[str, int], frames: int) -> None:

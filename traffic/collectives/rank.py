@@ -24,9 +24,9 @@ from fabric.world.agents import Agent
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, PeerGoneError, StalledError
 from traffic.collectives.dataset import ELEMENT_BYTES, Buffer, Dataset, Floats, SumCheck
 from traffic.collectives.gpu_copies import GpuLinks, NodeParts, connect_parts
-from traffic.job import Halt, Play, Ready, Records, flow_rows
+from traffic.job import Halt, Listening, Play, Ready, Records, flow_rows
 from traffic.program_group import FAILURES_TIMEOUT_S, ProgramFailed
-from traffic.transport import FlowSampler, SocketOptions, UnreachableError, accept, connect, listen
+from traffic.transport import Endpoint, FlowSampler, SocketOptions, UnreachableError, accept, connect, listen
 
 START_TIMEOUT_S = 60.0
 WARM_UP_ELEMENTS = 4 * 2**20 // ELEMENT_BYTES
@@ -110,16 +110,6 @@ class RankArguments:
     def name(self, rank: int) -> str:
         """Return a rank's name in messages."""
         return f"{self.collective} rank {rank} ({self.hosts[rank]})"
-
-
-Endpoint = tuple[str, int]
-
-
-@dataclass(frozen=True)
-class Listening:
-    """A rank's report that peers can connect to it."""
-
-    endpoint: Endpoint
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ MAX_EDGES = 4
 
 
 @dataclass(frozen=True)
-class Tree:
+class RankTree:
     """A rooted tree over ranks 0 to n-1. ``parent`` of the root is None."""
 
     parent: tuple[int | None, ...]
@@ -64,7 +64,7 @@ class Tree:
         return steps
 
 
-DoubleTree = tuple[Tree, Tree]
+DoubleTree = tuple[RankTree, RankTree]
 
 
 def double_binary_tree(ranks: int) -> DoubleTree:
@@ -103,7 +103,7 @@ def zone_aware_double_tree(zones: Sequence[int]) -> DoubleTree:
             for rank, local in zip(ranks, tree.parent, strict=True):
                 parent[rank] = above if local is None else ranks[local]
         above = ranks[-1] if is_middle else ranks[0]
-    return Tree(tuple(parents[0])), Tree(tuple(parents[1]))
+    return RankTree(tuple(parents[0])), RankTree(tuple(parents[1]))
 
 
 def sent_fractions(trees: DoubleTree) -> tuple[float, ...]:
@@ -120,10 +120,10 @@ def _total_degrees(trees: DoubleTree) -> tuple[int, ...]:
     return tuple(sum(tree.degree(rank) for tree in trees) for rank in range(trees[0].ranks))
 
 
-def _binary_tree(ranks: int) -> Tree:
+def _binary_tree(ranks: int) -> RankTree:
     if ranks < 1:
         raise ValueError(f"a tree of {ranks} ranks: has no root; give at least one rank")
-    return Tree((None, *(_binary_parent(rank, ranks) for rank in range(1, ranks))))
+    return RankTree((None, *(_binary_parent(rank, ranks) for rank in range(1, ranks))))
 
 
 def _binary_parent(rank: int, ranks: int) -> int:
@@ -133,11 +133,11 @@ def _binary_parent(rank: int, ranks: int) -> int:
     return above if above < ranks else rank ^ lowest
 
 
-def _relabelled(tree: Tree, name: Callable[[int], int]) -> Tree:
+def _relabelled(tree: RankTree, name: Callable[[int], int]) -> RankTree:
     parent: list[int | None] = [None] * tree.ranks
     for child, above in tree.edges():
         parent[name(child)] = name(above)
-    return Tree(tuple(parent))
+    return RankTree(tuple(parent))
 
 
 def _gateway_trees(ranks: int, two_gateways: bool) -> DoubleTree:
@@ -166,10 +166,10 @@ def _rooted_at_zero(ranks: int) -> DoubleTree:
     return first, _relabelled(first, lambda rank: rank % (ranks - 1) + 1 if rank else 0)
 
 
-def _inner_rank(tree: Tree, ranks: Sequence[int]) -> int:
+def _inner_rank(tree: RankTree, ranks: Sequence[int]) -> int:
     """Return the first of ``ranks`` that has children, else the first: few ranks are to be inner in both trees."""
     return next((rank for rank in ranks if tree.children[rank]), ranks[0])
 
 
-def _with_leaf(tree: Tree, parent: int) -> Tree:
-    return Tree((*tree.parent, parent))
+def _with_leaf(tree: RankTree, parent: int) -> RankTree:
+    return RankTree((*tree.parent, parent))

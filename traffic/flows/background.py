@@ -40,9 +40,9 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world.agents import Agent
-from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
+from traffic.job import Halt, Listening, Play, Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup
-from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
+from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept, connect, listen
 
 START_TIMEOUT_S = 60.0
 REPORT_TIMEOUT_S = 15.0
@@ -184,7 +184,7 @@ _READ_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True)
-class HostArguments:
+class BackgroundHostArguments:
     """What :func:`run_host` needs to know. ``place``: the host's own among ``hosts``, ``sinks``: those it sends to;
     ``draws_anew``: in each phase."""
 
@@ -199,16 +199,6 @@ class HostArguments:
     draws_anew: bool = False
 
 
-Endpoint = tuple[str, int]
-
-
-@dataclass(frozen=True)
-class Listening:
-    """A host's word that its sink takes connections."""
-
-    endpoint: Endpoint
-
-
 @dataclass(frozen=True)
 class PlayAt(Play):
     """The order to begin a phase's flows, at a load of its own."""
@@ -216,7 +206,7 @@ class PlayAt(Play):
     load: float
 
 
-def run_host(agent: Agent, arguments: HostArguments) -> None:
+def run_host(agent: Agent, arguments: BackgroundHostArguments) -> None:
     """Be the sink and the source of one host until the run says stop (a program, see :mod:`fabric.world.agents`)."""
     with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
         _in_thread(lambda: _take_flows(listener, arguments.options))
@@ -268,7 +258,7 @@ def _take_flow(sock: socket.socket) -> None:
 class _Source:
     """The generator of a host's flows: one thread begins them, each flow has a thread of its own."""
 
-    def __init__(self, arguments: HostArguments, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, arguments: BackgroundHostArguments, endpoints: Sequence[Endpoint]) -> None:
         self._arguments = arguments
         self._config = arguments.config
         self._endpoints = endpoints
@@ -454,10 +444,10 @@ class BackgroundJob:
         self._programs.order([message.endpoint for message in listening.values()])
         self._programs.collect("readiness", START_TIMEOUT_S)
 
-    def _arguments(self, place: int) -> HostArguments:
+    def _arguments(self, place: int) -> BackgroundHostArguments:
         node = self.hosts[place]
         nic = self._nics[node]
-        return HostArguments(
+        return BackgroundHostArguments(
             place=place,
             sinks=self._sinks(place),
             hosts=tuple(host.name for host in self.hosts),

@@ -24,7 +24,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, close_all
-from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen, reorderings
+from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept, connect, listen, reorderings
 
 START_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0
@@ -33,7 +33,6 @@ REPORT_TIMEOUT_S = READ_TIMEOUT_S + 10.0
 _REQUEST = struct.Struct("!Q")
 _BLOCK = memoryview(bytes(256 * 1024))
 _READ_BYTES = 64 * 1024
-Endpoint = tuple[str, int]
 
 
 @dataclass(frozen=True)

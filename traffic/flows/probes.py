@@ -31,8 +31,9 @@ from fabric.model.network import Nic
 from fabric.world import inside
 from fabric.world.agents import Agent
 from traffic.flows.arrival_clock import ArrivalClock, stamp_arrivals, stamped_packet
-from traffic.job import Halt, Play, Ready, Records, Stage
+from traffic.job import Collect, Halt, Listening, Play, Ready, Records, Stage
 from traffic.program_group import ProgramGroup
+from traffic.transport import Endpoint
 
 START_TIMEOUT_S = 60.0
 REPORT_TIMEOUT_S = 30.0
@@ -77,7 +78,7 @@ class Blackout:
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class ProbeArrivals:
     """What a sink got of one flow, in order of arrival: numbers and times (``time.monotonic()``), shape (n,)."""
 
     numbers: npt.NDArray[np.int64]
@@ -88,7 +89,7 @@ class Arrivals:
 class Heard:
     """What a sink got in a phase, by the number of the flow, and what the machine's clock was set by meanwhile."""
 
-    arrivals: Mapping[int, Arrivals]
+    arrivals: Mapping[int, ProbeArrivals]
     clock_steps_s: tuple[float, ...]
 
 
@@ -104,7 +105,7 @@ class FlowReport:
     blackouts: tuple[Blackout, ...]
 
 
-def report_of(arrivals: Arrivals, sent: int, began_s: float, ended_s: float) -> FlowReport:
+def report_of(arrivals: ProbeArrivals, sent: int, began_s: float, ended_s: float) -> FlowReport:
     """Return what became of the probes 0 to ``sent - 1`` of a flow that sent from ``began_s`` to ``ended_s``.
 
     Probes lost before the first arrival or after the last count from ``began_s`` or up to ``ended_s``.
@@ -138,11 +139,9 @@ def _blackouts(
 
 # The program in a host -----------------------------------------------------------------------------------------------
 
-Endpoint = tuple[str, int]
-
 
 @dataclass(frozen=True)
-class HostArguments:
+class ProbeHostArguments:
     """What :func:`run_host` needs to know: its address, and the number of each flow that it sends by destination."""
 
     address: str
@@ -152,14 +151,7 @@ class HostArguments:
 
 
 @dataclass(frozen=True)
-class Listening:
-    """A host's word that its sink takes probes."""
-
-    endpoint: Endpoint
-
-
-@dataclass(frozen=True)
-class Sent:
+class ProbesSent:
     """A host's word that it sends no more: probes a flow, when the first was sent and when the next would have been."""
 
     count: int
@@ -168,16 +160,11 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Send:
+class SendProbes:
     """The order to begin to send, given once every sink listens."""
 
 
-@dataclass(frozen=True)
-class Collect:
-    """The order to report what arrived."""
-
-
-def run_host(agent: Agent, arguments: HostArguments) -> None:
+def run_host(agent: Agent, arguments: ProbeHostArguments) -> None:
     """Send and receive the probes of one host until the run says stop (a program, see :mod:`fabric.world.agents`)."""
     inside.precise_timers()
     with contextlib.closing(_probe_socket(arguments)) as sock:
@@ -190,7 +177,7 @@ def run_host(agent: Agent, arguments: HostArguments) -> None:
             if isinstance(order, Play):
                 sink.begin()
                 agent.report(Ready())
-            elif isinstance(order, Send):
+            elif isinstance(order, SendProbes):
                 sender.begin()
                 agent.report(Ready())
             elif isinstance(order, Halt):
@@ -199,7 +186,7 @@ def run_host(agent: Agent, arguments: HostArguments) -> None:
                 agent.report(sink.end())
 
 
-def _probe_socket(arguments: HostArguments) -> socket.socket:
+def _probe_socket(arguments: ProbeHostArguments) -> socket.socket:
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, arguments.tos)
     stamp_arrivals(sock)
@@ -212,13 +199,13 @@ def _probe_socket(arguments: HostArguments) -> socket.socket:
 class _Sender:
     """Sends a probe of every flow each period, by the absolute clock, from a thread of its own."""
 
-    def __init__(self, sock: socket.socket, arguments: HostArguments, endpoints: Mapping[str, Endpoint]) -> None:
+    def __init__(self, sock: socket.socket, arguments: ProbeHostArguments, endpoints: Mapping[str, Endpoint]) -> None:
         self._sock = sock
         self._period_s = arguments.period_s
         self._flows = [(number, endpoints[host]) for number, host in arguments.sends.items()]
         self._halting = threading.Event()
         self._thread: threading.Thread | None = None
-        self._sent = Sent(0, 0.0, 0.0)
+        self._sent = ProbesSent(0, 0.0, 0.0)
 
     def begin(self) -> None:
         """Begin to send."""
@@ -226,7 +213,7 @@ class _Sender:
         self._thread = threading.Thread(target=self._send_on, daemon=True)
         self._thread.start()
 
-    def end(self) -> Sent:
+    def end(self) -> ProbesSent:
         """Send no more."""
         self._halting.set()
         if self._thread is not None:
@@ -237,7 +224,7 @@ class _Sender:
         began = time.monotonic()
         for number in itertools.count():
             if self._halting.is_set() or not self._flows:
-                self._sent = Sent(number, began, began + number * self._period_s)
+                self._sent = ProbesSent(number, began, began + number * self._period_s)
                 return
             tail = bytes(_SIZE_BYTES - _PROBE.size)
             for flow, endpoint in self._flows:
@@ -275,7 +262,7 @@ class _Sink:
         if self._thread is not None:
             self._thread.join(REPORT_TIMEOUT_S)
         arrivals = {
-            flow: Arrivals(np.array(numbers, np.int64), np.array(times_ns, np.int64) / 1e9)
+            flow: ProbeArrivals(np.array(numbers, np.int64), np.array(times_ns, np.int64) / 1e9)
             for flow, (numbers, times_ns) in self._found.items()
         }
         return Heard(arrivals, tuple(self._clock.steps_s))
@@ -332,8 +319,8 @@ class ProbeJob:
         self._programs.order({host.name: word.endpoint for host, word in listening.items()})
         self._programs.collect("readiness", START_TIMEOUT_S)
 
-    def _arguments(self, host: NodeId) -> HostArguments:
-        return HostArguments(
+    def _arguments(self, host: NodeId) -> ProbeHostArguments:
+        return ProbeHostArguments(
             address=self._addresses[host],
             sends={n: flow.destination.name for n, flow in enumerate(self.flows) if flow.source == host},
             tos=self.level.tos,
@@ -343,7 +330,7 @@ class ProbeJob:
     def play(self, phase: str) -> None:
         """Begin to send; returns once every host does."""
         self._phase = phase
-        for order in (Play(phase), Send()):
+        for order in (Play(phase), SendProbes()):
             self._programs.order(order)
             self._programs.collect("begin of probes", REPORT_TIMEOUT_S)
 
@@ -354,9 +341,9 @@ class ProbeJob:
         time.sleep(DRAIN_S)
         self._programs.order(Collect())
         found = self._programs.collect("arrivals", REPORT_TIMEOUT_S)
-        nothing = Arrivals(np.empty(0, np.int64), np.empty(0))
+        nothing = ProbeArrivals(np.empty(0, np.int64), np.empty(0))
         for number, flow in enumerate(self.flows):
-            by_source: Sent = sent[flow.source]
+            by_source: ProbesSent = sent[flow.source]
             arrivals = found[flow.destination].arrivals.get(number, nothing)
             self.reports[flow] = report_of(arrivals, by_source.count, by_source.began_s, by_source.ended_s)
         self.clock_steps_s = {host: heard.clock_steps_s for host, heard in found.items()}

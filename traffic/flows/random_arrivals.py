@@ -21,8 +21,9 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world import inside
 from fabric.world.agents import Agent
 from traffic.flows.arrival_clock import ArrivalClock, stamp_arrivals, stamped_packet
-from traffic.job import Ready, Records, Stage
+from traffic.job import Collect, Ready, Records, Stage
 from traffic.program_group import ProgramGroup
+from traffic.transport import Endpoint
 
 START_TIMEOUT_S = 60.0
 REPORT_TIMEOUT_S = 600.0
@@ -46,28 +47,23 @@ class Burst:
 
 
 @dataclass(frozen=True)
-class SinkArguments:
+class DatagramSinkArguments:
     """What :func:`run_sink` needs to know."""
 
     address: str
 
 
 @dataclass(frozen=True)
-class SourceArguments:
+class DatagramSourceArguments:
     """What :func:`run_source` needs to know; ``endpoint``: where the sink listens."""
 
     address: str
-    endpoint: tuple[str, int]
+    endpoint: Endpoint
     tos: int
     payload_bytes: int
 
 
-@dataclass(frozen=True)
-class Collect:
-    """The order to report what has come."""
-
-
-def run_sink(agent: Agent, arguments: SinkArguments) -> None:
+def run_sink(agent: Agent, arguments: DatagramSinkArguments) -> None:
     """Keep what comes until asked for it (a program, see :mod:`fabric.world.agents`)."""
     with contextlib.closing(_socket(arguments.address)) as sock:
         stamp_arrivals(sock)
@@ -90,7 +86,7 @@ def _arrivals(sock: socket.socket) -> tuple[Times, Times]:
     return np.array(numbers, np.int64), np.array(times_ns, np.int64)
 
 
-def run_source(agent: Agent, arguments: SourceArguments) -> None:
+def run_source(agent: Agent, arguments: DatagramSourceArguments) -> None:
     """Send bursts as ordered, and report when each packet was sent (a program)."""
     inside.precise_timers()
     with contextlib.closing(_socket(arguments.address)) as sock:
@@ -100,7 +96,7 @@ def run_source(agent: Agent, arguments: SourceArguments) -> None:
             agent.report(_sent(sock, arguments, agent.receive()))
 
 
-def _sent(sock: socket.socket, arguments: SourceArguments, burst: Burst) -> Times:
+def _sent(sock: socket.socket, arguments: DatagramSourceArguments, burst: Burst) -> Times:
     gaps_s = np.random.default_rng(burst.seed).exponential(burst.mean_gap_s, burst.count)
     due_ns = time.monotonic_ns() + _LEAD_NS + np.cumsum(gaps_s * 1e9).astype(np.int64)
     tail = bytes(arguments.payload_bytes - _NUMBER.size)
@@ -150,10 +146,10 @@ class RandomArrivalsJob:
 
     def start(self) -> None:
         """Fork both programs. Raises TrafficError."""
-        sink = SinkArguments(self._addresses[self._sink])
+        sink = DatagramSinkArguments(self._addresses[self._sink])
         self._programs.start("sink", "random-arrivals", self._sink, run_sink, sink)
         endpoint = self._programs.collect("where it listens", START_TIMEOUT_S, ["sink"])["sink"]
-        source = SourceArguments(self._addresses[self._source], endpoint, self.level.tos, self._payload_bytes)
+        source = DatagramSourceArguments(self._addresses[self._source], endpoint, self.level.tos, self._payload_bytes)
         self._programs.start("source", "random-arrivals", self._source, run_source, source)
         self._programs.await_ready("readiness", START_TIMEOUT_S, ["source"])
 

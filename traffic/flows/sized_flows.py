@@ -22,7 +22,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world.agents import Agent, AgentHandle
 from traffic.job import Records, Stage
 from traffic.program_group import ProgramGroup, close_all
-from traffic.transport import SocketOptions, accept, connect, listen
+from traffic.transport import Endpoint, SocketOptions, accept, connect, listen
 
 OPERATION = "flow"
 START_TIMEOUT_S = 60.0
@@ -32,7 +32,6 @@ _LEAD_S = 0.001
 _NUMBER = struct.Struct("!I")
 _BLOCK = memoryview(bytes(256 * 1024))
 _READ_BYTES = 256 * 1024
-Endpoint = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -46,21 +45,21 @@ class SizedFlow:
 
 
 @dataclass(frozen=True)
-class Begin:
+class BeginPhase:
     """The order to begin a phase at a moment (``time.monotonic()``)."""
 
     at: float
 
 
 @dataclass(frozen=True)
-class Send:
+class SendFlow:
     """The order to send a flow now."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Sent:
+class FlowSent:
     """A source's report that a flow has ended: when it began and when it ended (``time.monotonic()``)."""
 
     number: int
@@ -69,7 +68,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Arrived:
+class FlowArrived:
     """A sink's report that all of a flow has arrived."""
 
     number: int
@@ -77,7 +76,7 @@ class Arrived:
 
 
 @dataclass(frozen=True)
-class SinkArguments:
+class FlowSinkArguments:
     """What :func:`run_sinks` needs to know: the sizes of the host's flows by their numbers."""
 
     address: str
@@ -86,14 +85,14 @@ class SinkArguments:
 
 
 @dataclass(frozen=True)
-class SourceArguments:
+class FlowSourceArguments:
     """What :func:`run_sources` needs to know: each flow's addresses, size and start by its number."""
 
     options: SocketOptions
     flows: Mapping[int, tuple[str, Endpoint, int, float | None]]
 
 
-def run_sinks(agent: Agent, arguments: SinkArguments) -> None:
+def run_sinks(agent: Agent, arguments: FlowSinkArguments) -> None:
     """Receive all flows of a host until the run says stop (a program, see :mod:`fabric.world.agents`)."""
     lock = threading.Lock()
     with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
@@ -115,10 +114,10 @@ def _receive(agent: Agent, lock: threading.Lock, sock: socket.socket, sizes: Map
     ended = time.monotonic()
     sock.sendall(b"\0")
     with lock:
-        agent.report(Arrived(number, ended))
+        agent.report(FlowArrived(number, ended))
 
 
-def run_sources(agent: Agent, arguments: SourceArguments) -> None:
+def run_sources(agent: Agent, arguments: FlowSourceArguments) -> None:
     """Send all flows of a host until the run says stop (a program, see :mod:`fabric.world.agents`)."""
     lock, sockets = threading.Lock(), dict[int, socket.socket]()
     for number, (address, endpoint, _, _) in arguments.flows.items():
@@ -129,12 +128,12 @@ def run_sources(agent: Agent, arguments: SourceArguments) -> None:
     def send(number: int, at: float) -> None:
         size = arguments.flows[number][2]
         threading.Thread(
-            target=_send, args=(agent, lock, sockets[number], Sent(number, at, 0.0), size), daemon=True
+            target=_send, args=(agent, lock, sockets[number], FlowSent(number, at, 0.0), size), daemon=True
         ).start()
 
     while True:
-        order: Begin | Send = agent.receive()
-        if isinstance(order, Send):
+        order: BeginPhase | SendFlow = agent.receive()
+        if isinstance(order, SendFlow):
             send(order.number, time.monotonic())
             continue
         for number, (_, _, _, start_s) in arguments.flows.items():
@@ -142,14 +141,14 @@ def run_sources(agent: Agent, arguments: SourceArguments) -> None:
                 send(number, order.at + start_s)
 
 
-def _send(agent: Agent, lock: threading.Lock, sock: socket.socket, flow: Sent, size: int) -> None:
+def _send(agent: Agent, lock: threading.Lock, sock: socket.socket, flow: FlowSent, size: int) -> None:
     time.sleep(max(0.0, flow.began - time.monotonic()))
     began = time.monotonic()
     for start in range(0, size, len(_BLOCK)):
         sock.sendall(_BLOCK[: size - start])
     if sock.recv(1):
         with lock:
-            agent.report(Sent(flow.number, began, time.monotonic()))
+            agent.report(FlowSent(flow.number, began, time.monotonic()))
 
 
 Told = Callable[[int, bool], Sequence[int]]
@@ -186,14 +185,14 @@ class SizedFlowsJob:
         for host, numbers in self._by_host("sink").items():
             sizes = {number: self.flows[number].size_bytes for number in numbers}
             address = self._addresses(numbers[0])[1]
-            arguments = SinkArguments(address, self._stage.socket_options(self.level), sizes)
+            arguments = FlowSinkArguments(address, self._stage.socket_options(self.level), sizes)
             sinks.start(host, "sink of flows", host, run_sinks, arguments)
         listening = sinks.collect("report that it listens", START_TIMEOUT_S)
         for host, numbers in self._by_host("source").items():
             self.endpoints |= {number: listening[self.flows[number].sink] for number in numbers}
             flows = {number: self._flow(number) for number in numbers}
             options = self._stage.socket_options(self.level)
-            sources.start(host, "source of flows", host, run_sources, SourceArguments(options, flows))
+            sources.start(host, "source of flows", host, run_sources, FlowSourceArguments(options, flows))
         for ports in sources.collect("connections", START_TIMEOUT_S).values():
             self.ports |= ports
 
@@ -222,13 +221,13 @@ class SizedFlowsJob:
         for end, group in (("sink", sinks), ("source", sources)):
             for host, handle in group.handles.items():
                 self._play.watch(handle, len(counts[end][host]), self._patience_s, self._end)
-        sources.order(Begin(time.monotonic() + _LEAD_S))
+        sources.order(BeginPhase(time.monotonic() + _LEAD_S))
 
-    def _end(self, report: Sent | Arrived) -> None:
+    def _end(self, report: FlowSent | FlowArrived) -> None:
         """Keep that a flow has ended, and start what that starts; called by one thread at a time."""
         self._play.keep(report)
-        for number in self._told(report.number, isinstance(report, Sent)):
-            self._groups[1].order(Send(number), [self.flows[number].source])
+        for number in self._told(report.number, isinstance(report, FlowSent)):
+            self._groups[1].order(SendFlow(number), [self.flows[number].source])
 
     def finish(self) -> None:
         """Return once all flows have ended. Raises TrafficError if one does not within its patience."""
@@ -264,21 +263,21 @@ class _Play:
 
     def __init__(self, phase: str = "") -> None:
         self.phase = phase
-        self.sent: dict[int, Sent] = {}
-        self.arrived: dict[int, Arrived] = {}
+        self.sent: dict[int, FlowSent] = {}
+        self.arrived: dict[int, FlowArrived] = {}
         self._lock = threading.Lock()
         self._errors: list[Exception] = []
         self._threads: list[threading.Thread] = []
 
-    def keep(self, report: Sent | Arrived) -> None:
+    def keep(self, report: FlowSent | FlowArrived) -> None:
         """Keep a report."""
-        if isinstance(report, Sent):
+        if isinstance(report, FlowSent):
             self.sent[report.number] = report
         else:
             self.arrived[report.number] = report
 
     def watch(
-        self, handle: AgentHandle, reports: int, patience_s: float, tell: Callable[[Sent | Arrived], None]
+        self, handle: AgentHandle, reports: int, patience_s: float, tell: Callable[[FlowSent | FlowArrived], None]
     ) -> None:
         """Tell of each report of a program, of which there will be so many."""
         thread = threading.Thread(target=self._watch, args=(handle, reports, patience_s, tell), daemon=True)
@@ -286,7 +285,7 @@ class _Play:
         thread.start()
 
     def _watch(
-        self, handle: AgentHandle, reports: int, patience_s: float, tell: Callable[[Sent | Arrived], None]
+        self, handle: AgentHandle, reports: int, patience_s: float, tell: Callable[[FlowSent | FlowArrived], None]
     ) -> None:
         try:
             for _ in range(reports):

@@ -26,7 +26,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world.agents import Agent
 from traffic.job import Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, close_all
-from traffic.transport import FlowSampler, SocketOptions, accept, connect, listen
+from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept, connect, listen
 
 OPERATION = "stream"
 """What rows of the ``operations`` table call them."""
@@ -75,7 +75,7 @@ class StreamWindow:
 
 
 @dataclass(frozen=True)
-class SinkArguments:
+class StreamSinkArguments:
     """What :func:`run_sink` needs to know."""
 
     address: str
@@ -83,13 +83,13 @@ class SinkArguments:
 
 
 @dataclass(frozen=True)
-class SourceArguments:
+class StreamSourceArguments:
     """What :func:`run_source` needs to know: ``peer`` is the sink's name, ``endpoint`` where it listens."""
 
     address: str
     host: str
     peer: str
-    endpoint: tuple[str, int]
+    endpoint: Endpoint
     options: SocketOptions
 
 
@@ -102,7 +102,7 @@ class Received:
     ended_s: float
 
 
-def run_sink(agent: Agent, arguments: SinkArguments) -> None:
+def run_sink(agent: Agent, arguments: StreamSinkArguments) -> None:
     """Be the sink of one stream until the run says stop (a program, see :mod:`fabric.world.agents`)."""
     with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
         agent.report(listener.getsockname()[:2])
@@ -159,7 +159,7 @@ class _Reader:
         self._taken_bytes += size
 
 
-def run_source(agent: Agent, arguments: SourceArguments) -> None:
+def run_source(agent: Agent, arguments: StreamSourceArguments) -> None:
     """Be the source of one stream until the run says stop (a program, see :mod:`fabric.world.agents`)."""
     agent.report(Ready())
     while True:
@@ -208,11 +208,13 @@ class StreamsJob:
         return pair[0].ip
 
     def _start_sink(self, number: int, stream: Stream) -> None:
-        arguments = SinkArguments(self._address(stream.sink, stream.source), self._stage.socket_options(stream.level))
+        arguments = StreamSinkArguments(
+            self._address(stream.sink, stream.source), self._stage.socket_options(stream.level)
+        )
         self._sinks.start(number, "sink of a stream", stream.sink, run_sink, arguments)
 
-    def _start_source(self, number: int, stream: Stream, endpoint: tuple[str, int]) -> None:
-        arguments = SourceArguments(
+    def _start_source(self, number: int, stream: Stream, endpoint: Endpoint) -> None:
+        arguments = StreamSourceArguments(
             address=self._address(stream.source, stream.sink),
             host=stream.source.name,
             peer=stream.sink.name,

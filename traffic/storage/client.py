@@ -24,11 +24,11 @@ from traffic.storage.config import ClientConfig, StorageConfig
 from traffic.storage.links import Links, OnLink
 from traffic.storage.messages import (
     REQUEST_BITS,
+    CallKind,
     Frame,
     Io,
     IoResult,
-    Kind,
-    Status,
+    ReplyStatus,
     pack_all,
     parse_number,
     parse_results,
@@ -260,11 +260,11 @@ class StorageClient:
         self.table = self.table.changed_by(change)
 
     async def _answer(self, link: StorageConnection, frame: Frame) -> None:
-        if frame.kind is not Kind.APPLY:
-            await link.reply(frame, Status.WRONG_REQUEST)
+        if frame.kind is not CallKind.APPLY:
+            await link.reply(frame, ReplyStatus.WRONG_REQUEST)
             return
         await self.gate.leave((link.peer, parse_number(frame.meta)))
-        await link.reply(frame, Status.OK)
+        await link.reply(frame, ReplyStatus.OK)
 
     def _targets(self, extent: Extent) -> tuple[NodeId, ...]:
         chain = self.table.chains[extent.chain]
@@ -317,10 +317,12 @@ class StorageClient:
 
     async def _try_write(self, head: NodeId, io: Io, pieces: Sequence[memoryview]) -> tuple[IoResult | None, str]:
         try:
-            reply = await self.links.to(head).call(Kind.WRITE, io.pack(), self.config.client.call_timeout, offer=pieces)
+            reply = await self.links.to(head).call(
+                CallKind.WRITE, io.pack(), self.config.client.call_timeout, offer=pieces
+            )
         except (ConnectionLost, CallTimeout) as error:
             return None, str(error)
-        if reply.status is Status.OK:
+        if reply.status is ReplyStatus.OK:
             return parse_results(reply.meta)[0], ""
         if reply.status.may_pass:
             return None, f"{head} answered {reply.status.name}"
@@ -396,7 +398,7 @@ class StorageClient:
             except CallTimeout as error:
                 self._servers.suspect(node)
                 return str(error)
-        if reply.status is not Status.OK:
+        if reply.status is not ReplyStatus.OK:
             return self._must_pass(reply.status, node, extents[places[0]])
         if reply.payload:
             now = time.monotonic()
@@ -409,11 +411,11 @@ class StorageClient:
         self.gate.expect(read)
         try:
             timeout_s = self.config.client.call_timeout
-            return await link.call(Kind.READ, pack_all(ios), timeout_s, number=number)
+            return await link.call(CallKind.READ, pack_all(ios), timeout_s, number=number)
         finally:
             self.gate.end(read)
 
-    def _must_pass(self, status: Status, node: NodeId, extent: Extent) -> str:
+    def _must_pass(self, status: ReplyStatus, node: NodeId, extent: Extent) -> str:
         if not status.may_pass:
             raise TrafficError(f"{self.name}: read of {extent.chunk} from {node}: {status.name}")
         return f"{node} answered {status.name}"
@@ -424,7 +426,7 @@ class StorageClient:
         why, start = "", 0
         for place, result in zip(places, parse_results(reply.meta), strict=True):
             extent = extents[place]
-            if result.status is not Status.OK:
+            if result.status is not ReplyStatus.OK:
                 why = self._must_pass(result.status, node, extent)
                 continue
             self._verify(node, extent, result, reply.payload, start)

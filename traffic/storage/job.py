@@ -18,7 +18,6 @@ from traffic.job import Halt, Play, Records, Stage
 from traffic.program_group import ProgramGroup, close_all
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
 from traffic.storage.config import StorageConfig
-from traffic.storage.links import Address
 from traffic.storage.mgmtd import Mgmtd
 from traffic.storage.orders import (
     ClientArguments,
@@ -32,6 +31,7 @@ from traffic.storage.orders import (
 from traffic.storage.service import run_service
 from traffic.storage.verification import Verification
 from traffic.storage.workloads import dataset, run_client
+from traffic.transport import Endpoint
 
 PRELOAD = ("traffic.storage.service", "traffic.storage.workloads")
 """For :class:`fabric.world.agents.AgentPool`: what its programs import."""
@@ -65,7 +65,7 @@ class StorageJob:
         faults = list(self._faults())
         if faults:
             raise ConfigError("storage", faults)
-        self.addresses: dict[tuple[int, NodeId], Address] = {}
+        self.addresses: dict[tuple[int, NodeId], Endpoint] = {}
         """Where each service listens in each zone; known once started."""
         self._services: ProgramGroup[NodeId] = ProgramGroup(self.stage, self.name)
         self._clients: ProgramGroup[NodeId] = ProgramGroup(self.stage, self.name)

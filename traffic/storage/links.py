@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from traffic.storage.wire import ConnectionLost, Party, StorageConnection, dial
+from traffic.transport import Endpoint
 
-Address = tuple[str, int]
 OnLink = Callable[[NodeId, StorageConnection], None]
 DIAL_TIMEOUT_S = 5.0
 """How long one attempt to make a link again takes at most: time for TCP's first three SYNs."""
@@ -29,7 +29,7 @@ class Links(Mapping[NodeId, StorageConnection]):
         self._source = source
         self._on_link = on_link
         self._links: dict[NodeId, StorageConnection] = {}
-        self._addresses: dict[NodeId, Address] = {}
+        self._addresses: dict[NodeId, Endpoint] = {}
         self._dialling: set[NodeId] = set()
         self._paused: dict[NodeId, tuple[float, float]] = {}
         """Until when no attempt is made, and how long that pause was."""
@@ -43,7 +43,7 @@ class Links(Mapping[NodeId, StorageConnection]):
     def __len__(self) -> int:
         return len(self._links)
 
-    async def connect(self, node: NodeId, address: Address, timeout_s: float) -> None:
+    async def connect(self, node: NodeId, address: Endpoint, timeout_s: float) -> None:
         """Make the first link to a peer. Raises TrafficError if it is not there within ``timeout_s``."""
         self._addresses[node] = address
         link = await dial(self._party, node.name, address, self._source, timeout_s)

@@ -35,7 +35,7 @@ def client_of(request: int) -> int:
     return request >> REQUEST_BITS
 
 
-class Kind(IntEnum):
+class CallKind(IntEnum):
     """What a call asks."""
 
     HELLO = 1
@@ -49,7 +49,7 @@ class Kind(IntEnum):
     """The receiver of a WRITE or UPDATE asks for its data."""
 
 
-class Status(IntEnum):
+class ReplyStatus(IntEnum):
     """How a call went."""
 
     OK = 0
@@ -71,7 +71,14 @@ class Status(IntEnum):
         return self in _PASSING
 
 
-_PASSING = {Status.STALE_CHAIN, Status.UNKNOWN_CHAIN, Status.PENDING, Status.NOT_HEAD, Status.BUSY, Status.WITHDRAWN}
+_PASSING = {
+    ReplyStatus.STALE_CHAIN,
+    ReplyStatus.UNKNOWN_CHAIN,
+    ReplyStatus.PENDING,
+    ReplyStatus.NOT_HEAD,
+    ReplyStatus.BUSY,
+    ReplyStatus.WITHDRAWN,
+}
 
 
 @dataclass(frozen=True)
@@ -79,9 +86,9 @@ class Frame:
     """One message. ``number`` is the caller's number of the call; a reply bears that of its call. ``deadline_s``: until
     when the caller waits; 0 in replies."""
 
-    kind: Kind
+    kind: CallKind
     is_reply: bool
-    status: Status
+    status: ReplyStatus
     number: int
     deadline_s: float
     meta: bytes
@@ -114,7 +121,11 @@ def parse_header(data: bytearray) -> tuple[Frame, int, int]:
             f" {payload_bytes} B of payload (limit {MAX_PAYLOAD_BYTES}); the stream is out of step"
         )
     try:
-        return Frame(Kind(kind), bool(is_reply), Status(status), number, deadline_s, b""), meta_bytes, payload_bytes
+        return (
+            Frame(CallKind(kind), bool(is_reply), ReplyStatus(status), number, deadline_s, b""),
+            meta_bytes,
+            payload_bytes,
+        )
     except ValueError as error:
         raise TrafficError(f"storage: no frame's header: {error}; the stream is out of step") from error
 
@@ -162,7 +173,7 @@ class IoResult:
     """What came of one read or write: the committed version, the write that made it, the checksum of the whole chunk if
     all of it was asked for, how many bytes are sent, and the size of the whole chunk."""
 
-    status: Status
+    status: ReplyStatus
     version: int = 0
     request: int = 0
     checksum: int = 0
@@ -181,7 +192,7 @@ def pack_all(records: Iterable[Io] | Iterable[IoResult]) -> bytes:
 
 def parse_results(meta: bytes) -> list[IoResult]:
     """Return the records of a reply."""
-    return [IoResult(Status(status), *rest) for status, *rest in _RESULT.iter_unpack(meta)]
+    return [IoResult(ReplyStatus(status), *rest) for status, *rest in _RESULT.iter_unpack(meta)]
 
 
 def pack_number(number: int) -> bytes:

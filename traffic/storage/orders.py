@@ -13,9 +13,8 @@ from fabric.world.agents import Agent, StopRequested
 from traffic.job import Records
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange
 from traffic.storage.config import StorageConfig
-from traffic.storage.links import Address
 from traffic.storage.wire import Tasks
-from traffic.transport import SocketOptions
+from traffic.transport import Endpoint, SocketOptions
 
 T = TypeVar("T")
 
@@ -33,17 +32,17 @@ class ServiceArguments:
 
 
 @dataclass(frozen=True)
-class Listening:
+class ServiceListening:
     """A service's word of where it listens, by zone."""
 
-    addresses: Mapping[int, Address]
+    addresses: Mapping[int, Endpoint]
 
 
 @dataclass(frozen=True)
 class Peers:
     """Where all services listen, by zone and node."""
 
-    addresses: Mapping[tuple[int, NodeId], Address]
+    addresses: Mapping[tuple[int, NodeId], Endpoint]
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class ClientArguments:
     node: NodeId
     number: int
     source: str
-    services: Mapping[NodeId, Address]
+    services: Mapping[NodeId, Endpoint]
     config: StorageConfig
     table: ChainTable
     striping: Striping

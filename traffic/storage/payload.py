@@ -31,7 +31,7 @@ def checksum_of(pieces: Sequence[bytes | bytearray | memoryview]) -> int:
     return checksum
 
 
-class Content(Protocol):
+class ChunkContent(Protocol):
     """A chunk's bytes, kept or made when asked for."""
 
     @property
@@ -100,7 +100,7 @@ def _noise_of(size_bytes: int) -> memoryview:
     return _noise
 
 
-def content_of(data: bytearray) -> Content:
+def content_of(data: bytearray) -> ChunkContent:
     """Return ``data`` as a recipe if, byte for byte, it is what that recipe makes; else as it is."""
     if len(data) >= _STAMP.size:
         magic, file, index, request, size = _STAMP.unpack_from(data)

@@ -37,8 +37,8 @@ from typing import Any
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from traffic.storage.chains import Chain, ChainTable, ChunkId, Extent, TableChange
-from traffic.storage.messages import Io, Status, client_of
-from traffic.storage.payload import Content, Recipe, checksum_of
+from traffic.storage.messages import Io, ReplyStatus, client_of
+from traffic.storage.payload import ChunkContent, Recipe, checksum_of
 from traffic.storage.permits import Permits
 
 PRELOADED_VERSION = 1
@@ -50,7 +50,7 @@ RETRY_S = 0.02
 class Refused(TrafficError):  # noqa: N818 - what happened, as its callers name it
     """A call that a replica does not carry out."""
 
-    def __init__(self, status: Status, text: str) -> None:
+    def __init__(self, status: ReplyStatus, text: str) -> None:
         self.status = status
         super().__init__(f"{status.name}: {text}")
 
@@ -62,7 +62,7 @@ class Stored:
     version: int
     request: int
     checksum: int
-    content: Content
+    content: ChunkContent
     zone: int
 
 
@@ -89,9 +89,9 @@ class Chunk:
         return self.committed.version if self.committed else 0
 
 
-Pull = Callable[[], Awaitable[Content]]
+Pull = Callable[[], Awaitable[ChunkContent]]
 """Brings a write's data, checked against its checksum."""
-Forward = Callable[[NodeId, Io, Stored, float], Awaitable[Status]]
+Forward = Callable[[NodeId, Io, Stored, float], Awaitable[ReplyStatus]]
 """Sends a version to a successor and waits for its answer until a time (monotonic); returns the answer, a passing one
 if the successor is out of reach."""
 
@@ -139,29 +139,29 @@ class Replica:
         """Return the committed version. Raises Refused while a version is pending, or if there is none."""
         held = self._chunks.get(chunk)
         if held is not None and held.pending is not None:
-            raise Refused(Status.PENDING, f"{chunk} has version {held.pending.version} pending on {self.node}")
+            raise Refused(ReplyStatus.PENDING, f"{chunk} has version {held.pending.version} pending on {self.node}")
         if held is None or held.committed is None:
-            raise Refused(Status.NOT_FOUND, f"{chunk} is not on {self.node}")
+            raise Refused(ReplyStatus.NOT_FOUND, f"{chunk} is not on {self.node}")
         return held.committed
 
     def chain_of(self, io: Io) -> Chain:
         """Return the chain that a call names. Raises Refused unless its caller goes by the same version of it and this
         node is in it."""
         if not 0 <= io.chain < len(self.table.chains):
-            raise Refused(Status.WRONG_REQUEST, f"{self.node}: there is no chain {io.chain}")
+            raise Refused(ReplyStatus.WRONG_REQUEST, f"{self.node}: there is no chain {io.chain}")
         chain = self.table.chains[io.chain]
         if io.chain_version != chain.version:
-            status = Status.STALE_CHAIN if io.chain_version < chain.version else Status.UNKNOWN_CHAIN
+            status = ReplyStatus.STALE_CHAIN if io.chain_version < chain.version else ReplyStatus.UNKNOWN_CHAIN
             known = f"{self.node} has version {chain.version} of chain {io.chain}, the caller {io.chain_version}"
             raise Refused(status, known)
         if self.node not in chain.nodes:
-            raise Refused(Status.WRONG_REQUEST, f"{self.node} is not in {chain}")
+            raise Refused(ReplyStatus.WRONG_REQUEST, f"{self.node} is not in {chain}")
         return chain
 
     def _check_head(self, io: Io) -> None:
         chain = self.chain_of(io)
         if chain.head.node != self.node:
-            raise Refused(Status.NOT_HEAD, f"{self.node} is not the head of {chain}")
+            raise Refused(ReplyStatus.NOT_HEAD, f"{self.node} is not the head of {chain}")
 
     async def write(self, io: Io, pull: Pull, zone: int, until_s: float) -> Applied:
         """Carry out a client's write as head; return it once it is committed on the whole chain.
@@ -193,7 +193,8 @@ class Replica:
             return None
         if last.request > io.request:
             raise Refused(
-                Status.WRONG_REQUEST, f"{io.chunk}: write {io.request:#x} comes after its client's {last.request:#x}"
+                ReplyStatus.WRONG_REQUEST,
+                f"{io.chunk}: write {io.request:#x} comes after its client's {last.request:#x}",
             )
         return last
 
@@ -230,7 +231,7 @@ class Replica:
             raise TrafficError(f"{self.node}: {io.chunk}: update to {io.version} after {version}; one is missing")
         return io.version > version and (held is None or held.pending is None)
 
-    def _take_in(self, held: Chunk, io: Io, version: int, content: Content | None, zone: int) -> None:
+    def _take_in(self, held: Chunk, io: Io, version: int, content: ChunkContent | None, zone: int) -> None:
         assert content is not None, "what was neither committed nor pending was pulled"
         held.pending = Stored(version, io.request, io.checksum, content, zone)
 
@@ -249,14 +250,14 @@ class Replica:
             changed = self._changed.setdefault(held.chain, asyncio.get_running_loop().create_future())
             io = self._io_of(chunk, held.chain, stored)
             status = await self._pass_on(successor, io, stored, until_s, changed)
-            if status is Status.OK:
+            if status is ReplyStatus.OK:
                 break
             if not status.may_pass:
                 raise TrafficError(
                     f"{self.node}: {successor} refused version {stored.version} of {chunk}: {status.name}"
                 )
             if time.monotonic() >= until_s:
-                raise Refused(Status.BUSY, f"{successor} did not take {chunk} in time; last: {status.name}")
+                raise Refused(ReplyStatus.BUSY, f"{successor} did not take {chunk} in time; last: {status.name}")
             await asyncio.wait({changed}, timeout=self._retry_s)
         return self._commit(held, stored)
 
@@ -268,18 +269,18 @@ class Replica:
     def _successor(self, number: int) -> NodeId | None:
         chain = self.table.chains[number]
         if self.node not in chain.nodes:
-            raise Refused(Status.STALE_CHAIN, f"{self.node} is no longer in {chain}")
+            raise Refused(ReplyStatus.STALE_CHAIN, f"{self.node} is no longer in {chain}")
         return chain.successor_of(self.node)
 
     async def _pass_on(
         self, successor: NodeId, io: Io, stored: Stored, until_s: float, changed: asyncio.Future[None]
-    ) -> Status:
+    ) -> ReplyStatus:
         """Return the successor's answer, or that the chain changed meanwhile."""
         forward = asyncio.ensure_future(self._forward(successor, io, stored, until_s))
         either: set[asyncio.Future[Any]] = {forward, changed}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            return forward.result() if forward.done() else Status.STALE_CHAIN
+            return forward.result() if forward.done() else ReplyStatus.STALE_CHAIN
         finally:
             forward.cancel()
 
@@ -294,5 +295,5 @@ class Replica:
         lock = self._locks.setdefault(chunk, Permits(1))
         async with lock.held(until_s) as granted:
             if not granted:
-                raise Refused(Status.BUSY, f"{chunk}: another write of it is in progress on {self.node}")
+                raise Refused(ReplyStatus.BUSY, f"{chunk}: another write of it is in progress on {self.node}")
             yield

@@ -30,18 +30,18 @@ from traffic.storage.config import ServiceConfig, StorageConfig
 from traffic.storage.links import Links
 from traffic.storage.messages import (
     NO_CHECKSUM,
+    CallKind,
     Frame,
     Io,
     IoResult,
-    Kind,
-    Status,
+    ReplyStatus,
     pack_all,
     pack_number,
     parse_ios,
     parse_results,
 )
-from traffic.storage.orders import Listening, Orders, Peers, Report, Rot, ServiceArguments
-from traffic.storage.payload import Content, Raw, Recipe, checksum_of, content_of
+from traffic.storage.orders import Orders, Peers, Report, Rot, ServiceArguments, ServiceListening
+from traffic.storage.payload import ChunkContent, Raw, Recipe, checksum_of, content_of
 from traffic.storage.permits import Permits
 from traffic.storage.replica import Refused, Replica, Stored
 from traffic.storage.wire import CallTimeout, ConnectionLost, Listener, Party, Piece, StorageConnection, Tasks
@@ -141,12 +141,12 @@ class StorageService:
 
     async def _handle(self, zone: int, link: StorageConnection, frame: Frame) -> None:
         try:
-            if frame.kind is Kind.READ:
+            if frame.kind is CallKind.READ:
                 await self._read(zone, link, frame)
-            elif frame.kind in (Kind.WRITE, Kind.UPDATE):
+            elif frame.kind in (CallKind.WRITE, CallKind.UPDATE):
                 await self._write(zone, link, frame)
             else:
-                raise Refused(Status.WRONG_REQUEST, f"{self.node}: nobody may call {frame.kind.name} here")
+                raise Refused(ReplyStatus.WRONG_REQUEST, f"{self.node}: nobody may call {frame.kind.name} here")
         except Refused as refusal:
             self.counts[f"refused_{refusal.status.name.lower()}"] += 1
             await link.reply(frame, refusal.status)
@@ -158,7 +158,7 @@ class StorageService:
         results, pieces = self._look_up(ios)
         if self._config.request_to_send is not None and pieces:
             await self._apply(link, frame)
-        if await link.reply(frame, Status.OK, pack_all(results), pieces, self._sends[zone]):
+        if await link.reply(frame, ReplyStatus.OK, pack_all(results), pieces, self._sends[zone]):
             self.counts["reads"] += 1
 
     def _checked_ios(self, frame: Frame) -> list[Io]:
@@ -166,7 +166,7 @@ class StorageService:
         limits = self._config.client
         if len(ios) > limits.max_batch_ios or sum(io.length for io in ios) > limits.max_batch_size:
             raise Refused(
-                Status.WRONG_REQUEST,
+                ReplyStatus.WRONG_REQUEST,
                 f"{self.node}: a read of {len(ios)} IOs and {sum(io.length for io in ios)} B exceeds"
                 f" {limits.max_batch_ios} IOs or {limits.max_batch_size} B; send less at once",
             )
@@ -176,7 +176,7 @@ class StorageService:
         ios = self._checked_ios(frame)
         if len(ios) != 1 or ios[0].offset or not ios[0].length:
             asked = ", ".join(f"{io.length} B at {io.offset}" for io in ios) or "nothing"
-            raise Refused(Status.WRONG_REQUEST, f"{self.node}: a write of {asked}; write one whole chunk at once")
+            raise Refused(ReplyStatus.WRONG_REQUEST, f"{self.node}: a write of {asked}; write one whole chunk at once")
         return ios[0]
 
     async def _read_disk(self, io: Io) -> None:
@@ -209,12 +209,12 @@ class StorageService:
         is_whole = io.offset == 0 and io.length >= content.size_bytes
         checksum = stored.checksum if is_whole else NO_CHECKSUM
         length = sum(map(len, found))
-        return IoResult(Status.OK, stored.version, stored.request, checksum, length, content.size_bytes), found
+        return IoResult(ReplyStatus.OK, stored.version, stored.request, checksum, length, content.size_bytes), found
 
     async def _apply(self, link: StorageConnection, frame: Frame) -> None:
         wait_s = min(self._config.service.apply_timeout, frame.deadline_s - time.monotonic())
         try:
-            await link.call(Kind.APPLY, pack_number(frame.number), wait_s)
+            await link.call(CallKind.APPLY, pack_number(frame.number), wait_s)
         except CallTimeout:
             self.counts["apply_timeouts"] += 1
 
@@ -223,49 +223,49 @@ class StorageService:
         now = time.monotonic()
         until_s = now + _BUSY_AFTER * (frame.deadline_s - now)
         pull = functools.partial(self._pull, zone, link, frame, io, until_s)
-        carry_out = self.replica.write if frame.kind is Kind.WRITE else self.replica.update
+        carry_out = self.replica.write if frame.kind is CallKind.WRITE else self.replica.update
         try:
             applied = await carry_out(io, pull, zone, until_s)
         except Refused as refusal:
-            if refusal.status is Status.BUSY:
+            if refusal.status is ReplyStatus.BUSY:
                 self._settle_on(io.chunk)
             raise
-        self.counts["writes" if frame.kind is Kind.WRITE else "updates"] += 1
-        result = IoResult(Status.OK, applied.version, applied.request, io.checksum, 0, io.length)
-        await link.reply(frame, Status.OK, result.pack())
+        self.counts["writes" if frame.kind is CallKind.WRITE else "updates"] += 1
+        result = IoResult(ReplyStatus.OK, applied.version, applied.request, io.checksum, 0, io.length)
+        await link.reply(frame, ReplyStatus.OK, result.pack())
 
-    async def _pull(self, zone: int, link: StorageConnection, frame: Frame, io: Io, until_s: float) -> Content:
+    async def _pull(self, zone: int, link: StorageConnection, frame: Frame, io: Io, until_s: float) -> ChunkContent:
         async with self._pulls[zone].held(until_s, link.received_bytes) as granted:
             if not granted:
-                raise Refused(Status.BUSY, f"{self.node}: too many writes at once for {io.chunk} from {link.peer}")
+                raise Refused(ReplyStatus.BUSY, f"{self.node}: too many writes at once for {io.chunk} from {link.peer}")
             try:
                 reply = await link.pull(frame, until_s - time.monotonic())
             except CallTimeout as timeout:
-                raise Refused(Status.BUSY, str(timeout)) from timeout
-        if reply.status is not Status.OK:
+                raise Refused(ReplyStatus.BUSY, str(timeout)) from timeout
+        if reply.status is not ReplyStatus.OK:
             raise Refused(reply.status, f"{link.peer} no longer offers {io.chunk}")
         content = content_of(reply.payload)
         if not self._matches(content, reply.payload, frame.kind, io):
-            raise Refused(Status.WRONG_CHECKSUM, f"{io.chunk} from {link.peer} does not match its checksum")
+            raise Refused(ReplyStatus.WRONG_CHECKSUM, f"{io.chunk} from {link.peer} does not match its checksum")
         return content
 
     @staticmethod
-    def _matches(content: Content, data: bytearray, kind: Kind, io: Io) -> bool:
+    def _matches(content: ChunkContent, data: bytearray, kind: CallKind, io: Io) -> bool:
         """Return whether data is what was announced. Once the head has checked the writer's checksum, copies that are,
         byte for byte, what the write makes need none: that is the stronger test, and a third of its cost."""
-        if kind is Kind.UPDATE and content == Recipe(io.chunk, io.request, io.length):
+        if kind is CallKind.UPDATE and content == Recipe(io.chunk, io.request, io.length):
             return True
         return len(data) == io.length and checksum_of([data]) == io.checksum
 
-    async def _forward(self, successor: NodeId, io: Io, stored: Stored, until_s: float) -> Status:
+    async def _forward(self, successor: NodeId, io: Io, stored: Stored, until_s: float) -> ReplyStatus:
         offer = stored.content.pieces(0, io.length)
         try:
             link = self._links[stored.zone].to(successor)
             wait_s = min(self._config.client.call_timeout, until_s - time.monotonic())
-            reply = await link.call(Kind.UPDATE, io.pack(), wait_s, offer=offer)
+            reply = await link.call(CallKind.UPDATE, io.pack(), wait_s, offer=offer)
         except (ConnectionLost, CallTimeout):
-            return Status.BUSY
-        return reply.status if reply.status is not Status.OK else parse_results(reply.meta)[0].status
+            return ReplyStatus.BUSY
+        return reply.status if reply.status is not ReplyStatus.OK else parse_results(reply.meta)[0].status
 
 
 def run_service(agent: Agent, arguments: ServiceArguments) -> None:
@@ -280,7 +280,7 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
     orders = Orders(agent, tasks, service.adopt)
     service.replica.preload(extents_on(arguments.node, arguments.table, arguments.preloaded))
     sampler = FlowSampler()
-    agent.report(Listening(_listen(service, arguments.addresses, options, sampler)))
+    agent.report(ServiceListening(_listen(service, arguments.addresses, options, sampler)))
     phase = ""
     while True:
         order = await orders.next()

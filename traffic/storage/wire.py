@@ -23,7 +23,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fabric.errors import TrafficError
-from traffic.storage.messages import HEADER, Frame, Kind, Status, header_of, pack_number, parse_header, parse_number
+from traffic.storage.messages import (
+    HEADER,
+    CallKind,
+    Frame,
+    ReplyStatus,
+    header_of,
+    pack_number,
+    parse_header,
+    parse_number,
+)
 from traffic.storage.permits import Permits
 from traffic.transport import SocketOptions, bytes_acked, bytes_received, configure, unconnected
 
@@ -71,7 +80,7 @@ class Tasks:
 
 
 @dataclass
-class Arrivals:
+class ArrivingPayloads:
     """How many payloads are arriving at a program at once: those begun and not yet whole."""
 
     current: int = 0
@@ -101,14 +110,14 @@ class Party:
     handler: Handler
     options: SocketOptions
     tasks: Tasks
-    arrivals: Arrivals = field(default_factory=Arrivals)
+    arrivals: ArrivingPayloads = field(default_factory=ArrivingPayloads)
     counts: Counter[str] = field(default_factory=Counter)
 
 
 class _Arriving:
     """The frame that is arriving on a connection: its header, then its two parts, each into a buffer of its own."""
 
-    def __init__(self, arrivals: Arrivals, on_frame: Callable[[Frame], None]) -> None:
+    def __init__(self, arrivals: ArrivingPayloads, on_frame: Callable[[Frame], None]) -> None:
         self._arrivals = arrivals
         self._on_frame = on_frame
         self._header = bytearray(HEADER.size)
@@ -307,7 +316,7 @@ class StorageConnection:
 
     async def call(
         self,
-        kind: Kind,
+        kind: CallKind,
         meta: bytes,
         timeout_s: float,
         *,
@@ -329,14 +338,14 @@ class StorageConnection:
         timer = loop.call_later(timeout_s, self._expire, reply, kind, timeout_s)
         try:
             deadline_s = time.monotonic() + timeout_s
-            self._messages.post(header_of(Frame(kind, False, Status.OK, number, deadline_s, meta), 0))
+            self._messages.post(header_of(Frame(kind, False, ReplyStatus.OK, number, deadline_s, meta), 0))
             return await reply
         finally:
             timer.cancel()
             del self._calls[number]
             self._offers.pop(number, None)
 
-    def _expire(self, reply: asyncio.Future[Frame], kind: Kind, timeout_s: float) -> None:
+    def _expire(self, reply: asyncio.Future[Frame], kind: CallKind, timeout_s: float) -> None:
         if not reply.done():
             name = kind.name.lower()
             reply.set_exception(
@@ -346,7 +355,7 @@ class StorageConnection:
     async def reply(
         self,
         to: Frame,
-        status: Status,
+        status: ReplyStatus,
         meta: bytes = b"",
         pieces: Sequence[Piece] = (),
         permits: Permits | None = None,
@@ -379,7 +388,7 @@ class StorageConnection:
 
     async def _answer(self, frame: Frame) -> None:
         try:
-            if frame.kind is Kind.PULL:
+            if frame.kind is CallKind.PULL:
                 await self._hand_over(frame)
             else:
                 await self._party.handler(self, frame)
@@ -389,13 +398,13 @@ class StorageConnection:
     async def _hand_over(self, frame: Frame) -> None:
         pieces = self._offers.get(parse_number(frame.meta))
         if pieces is None:
-            await self.reply(frame, Status.WITHDRAWN)
+            await self.reply(frame, ReplyStatus.WITHDRAWN)
         else:
-            await self.reply(frame, Status.OK, pieces=pieces)
+            await self.reply(frame, ReplyStatus.OK, pieces=pieces)
 
     async def pull(self, of: Frame, timeout_s: float) -> Frame:
         """Return the data that the peer offers with its call ``of``. Raises ConnectionLost, CallTimeout."""
-        return await self.call(Kind.PULL, pack_number(of.number), timeout_s)
+        return await self.call(CallKind.PULL, pack_number(of.number), timeout_s)
 
 
 _MESSAGES, _DATA = b"m", b"d"
@@ -434,7 +443,7 @@ class Listener:
         if link.lost:
             return
         self._on_link(link)
-        messages.post(header_of(Frame(Kind.HELLO, True, Status.OK, 0, 0.0, b""), 0))
+        messages.post(header_of(Frame(CallKind.HELLO, True, ReplyStatus.OK, 0, 0.0, b""), 0))
 
     def _wait(self, wire: Wire, attempt: tuple[str, bytes]) -> None:
         """Keep the first connection of an attempt until the second comes, or it is given up."""
@@ -458,12 +467,12 @@ def _forget(waiting: dict[tuple[str, bytes], Wire], attempt: tuple[str, bytes], 
 
 
 def _hello(role: bytes, attempt: bytes, name: str) -> bytes:
-    return header_of(Frame(Kind.HELLO, False, Status.OK, 0, math.inf, role + attempt + name.encode()), 0)
+    return header_of(Frame(CallKind.HELLO, False, ReplyStatus.OK, 0, math.inf, role + attempt + name.encode()), 0)
 
 
 def _parse_hello(frame: Frame) -> tuple[bytes, bytes, str]:
     role, attempt, name = frame.meta[:1], frame.meta[1 : 1 + _ATTEMPT_BYTES], frame.meta[1 + _ATTEMPT_BYTES :]
-    if frame.kind is not Kind.HELLO or role not in (_MESSAGES, _DATA) or not name:
+    if frame.kind is not CallKind.HELLO or role not in (_MESSAGES, _DATA) or not name:
         raise TrafficError(f"storage: the first frame is {frame.kind.name} with {frame.meta[:20]!r}, not a greeting")
     return role, attempt, name.decode()
 

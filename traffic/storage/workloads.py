@@ -46,7 +46,7 @@ def draw_sample(config: DataloaderConfig, files: Sequence[FileLayout], rng: rand
     return layout.locate(rng.randrange(layout.size_bytes - size + 1), size)
 
 
-class Load:
+class ClientLoad:
     """What one client reads and writes, between :meth:`begin` and :meth:`end`."""
 
     def __init__(self, client: StorageClient, arguments: ClientArguments) -> None:
@@ -139,7 +139,7 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
 
     await orders.unless_failed(client.connect(arguments.services, arguments.source, on_link=track))
     agent.report(Ready())
-    await _serve(agent, orders, tasks, client, Load(client, arguments), sampler, arguments.options.level)
+    await _serve(agent, orders, tasks, client, ClientLoad(client, arguments), sampler, arguments.options.level)
 
 
 async def _serve(
@@ -147,7 +147,7 @@ async def _serve(
     orders: Orders,
     tasks: Tasks,
     client: StorageClient,
-    load: Load,
+    load: ClientLoad,
     sampler: FlowSampler,
     level: ServiceLevel,
 ) -> None:

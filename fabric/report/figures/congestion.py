@@ -19,11 +19,11 @@ from matplotlib.patches import FancyArrowPatch
 
 from fabric.report.figures import topology
 from fabric.report.figures.data import directions, node_of
-from fabric.report.figures.raster import Panel, Row, draw_panels
+from fabric.report.figures.raster import Panel, RasterRow, draw_panels
 from fabric.report.figures.style import framed, heat_map, level_place, panel_grid, phase_label
 from fabric.results import Phase, Result
-from fabric.stalls.congestion_trees import PortLane, RootKind, Tree
-from fabric.stalls.intervals import Moment, StalledTime, Wire, blocked_hosts, moments, stalled_time
+from fabric.stalls.congestion_trees import CongestionTree, PortLane, RootKind
+from fabric.stalls.intervals import LinkDirection, Moment, StalledTime, blocked_hosts, moments, stalled_time
 
 Floats = npt.NDArray[np.float64]
 ROOT_COLOUR = "#D7191C"
@@ -51,7 +51,7 @@ class Congested:
 @lru_cache(maxsize=1)
 def congested_phases(result: Result) -> tuple[Congested, ...]:
     """Return the phases that had a congestion tree; those with the largest, if they are more than PHASES_SHOWN."""
-    wires = {port: Wire(one.peer, one.rate_bps) for port, one in directions(result.fabric).items()}
+    wires = {port: LinkDirection(one.peer, one.rate_bps) for port, one in directions(result.fabric).items()}
     stalls, ports, waits = (result.table(name) for name in ("stalls", "ports", "waits"))
     found = []
     for phase in result.phases:
@@ -186,7 +186,7 @@ def tree_sizes(result: Result) -> Figure | None:
     cells = [_size_cells(one, roots) for one in phases]
     with framed(result, "Size of congestion trees over time, by root", 13.0, 2.6 + 0.17 * len(roots)) as (figure, body):
         panels = [Panel(one.phase, one.edges_s, found) for one, found in zip(phases, cells, strict=True)]
-        rows = [Row(links[root.port].label, root.lane) for root in roots]
+        rows = [RasterRow(links[root.port].label, root.lane) for root in roots]
         least, most = (int(reach(np.concatenate(cells, axis=None))) for reach in (np.nanmin, np.nanmax))
         bar = draw_panels(body, panels, rows, BoundaryNorm(np.arange(least - 0.5, most + 1.5), 256))
         bar.set_label("ports in the tree")
@@ -209,7 +209,7 @@ def _sizes_by_root(phases: Sequence[Congested]) -> dict[PortLane, float]:
 def _size_cells(one: Congested, roots: Sequence[PortLane]) -> Floats:
     """Return the ports in the tree of each root (rows) in each interval (columns), NaN where there is none."""
 
-    def size(trees: Sequence[Tree], root: PortLane) -> float:
+    def size(trees: Sequence[CongestionTree], root: PortLane) -> float:
         return next((float(len(tree.ports)) for tree in trees if tree.root == root), np.nan)
 
     return np.array([[size(moment.trees, root) for moment in one.moments] for root in roots])

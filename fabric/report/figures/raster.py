@@ -24,7 +24,7 @@ _TITLE_CHARACTERS = 110
 
 
 @dataclass(frozen=True)
-class Row:
+class RasterRow:
     """A row's name, and the group that it is in: groups are told above their first row, unless they have no name."""
 
     label: str
@@ -40,7 +40,7 @@ class Panel:
     cells: Floats
 
 
-def draw_panels(body: SubFigure, panels: Sequence[Panel], rows: Sequence[Row], norm: Normalize) -> Colorbar:
+def draw_panels(body: SubFigure, panels: Sequence[Panel], rows: Sequence[RasterRow], norm: Normalize) -> Colorbar:
     """Draw panels as wide as their phases are long, rows from the top, and return the bar that explains the colours.
 
     Rows of a group follow each other.
@@ -62,7 +62,7 @@ def draw_panels(body: SubFigure, panels: Sequence[Panel], rows: Sequence[Row], n
     return body.colorbar(mesh, ax=list(axes), pad=0.01, aspect=35)
 
 
-def _places(rows: Sequence[Row]) -> dict[int, int]:
+def _places(rows: Sequence[RasterRow]) -> dict[int, int]:
     """Return the line that each row is drawn in: a group's name has one of its own."""
     places, line = {}, 0
     for group, found in groupby(range(len(rows)), key=lambda number: rows[number].group):
@@ -73,7 +73,7 @@ def _places(rows: Sequence[Row]) -> dict[int, int]:
     return places
 
 
-def _name_rows(axes: Axes, rows: Sequence[Row], places: dict[int, int]) -> None:
+def _name_rows(axes: Axes, rows: Sequence[RasterRow], places: dict[int, int]) -> None:
     axes.set_yticks([place + 0.5 for place in places.values()], [row.label for row in rows], fontsize=6.5)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(max(places.values()) + 1, 0)

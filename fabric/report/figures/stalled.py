@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from fabric.report.figures.congestion import Congested, congested_phases, lane_places
 from fabric.report.figures.data import Direction, directions, kind_order
-from fabric.report.figures.raster import Panel, Row, draw_panels
+from fabric.report.figures.raster import Panel, RasterRow, draw_panels
 from fabric.report.figures.style import framed
 from fabric.results import Result
 from fabric.stalls.congestion_trees import PortLane
@@ -28,7 +28,7 @@ def stalled_map(result: Result) -> Figure | None:
     totals = _stalled_s(phases)
     ranked = sorted(totals, key=lambda lane: (-totals[lane], lane))
     lanes = sorted(ranked[:_ROWS], key=lambda lane: (lane_places(phases)[lane.lane], *_order(links, lane)))
-    rows = [Row(links[lane.port].label, f"{lane.lane}, {links[lane.port].kind}") for lane in lanes]
+    rows = [RasterRow(links[lane.port].label, f"{lane.lane}, {links[lane.port].kind}") for lane in lanes]
     height = 2.2 + 0.15 * (len(rows) + len({row.group for row in rows}))
     with framed(result, "Stalled time of links and lanes", 13.0, height) as (figure, body):
         panels = [Panel(one.phase, one.edges_s, _cells(one, lanes)) for one in phases]

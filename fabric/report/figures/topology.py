@@ -50,7 +50,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Layout:
+class FigureLayout:
     """Where things are drawn. ``of_port`` holds a point for every port; hosts of a group share theirs."""
 
     of_switch: dict[str, Point]
@@ -66,7 +66,7 @@ class Layout:
         return max(right for _, right in self.zones.values())
 
 
-def lay_out(fabric: Mapping[str, Any]) -> Layout:
+def lay_out(fabric: Mapping[str, Any]) -> FigureLayout:
     """Return where to draw a fabric's nodes."""
     roles = {node["name"]: str(node["role"]) for node in fabric["nodes"]}
     zones = _zone_spans(fabric)
@@ -77,7 +77,7 @@ def lay_out(fabric: Mapping[str, Any]) -> Layout:
     for leaf, hanging in attached.items():
         ports.update(_host_points(switches[leaf], hanging, detailed))
     groups = {leaf: Counter(roles[node_of(port)] for port in hanging) for leaf, hanging in attached.items()}
-    return Layout(switches, ports, roles, groups, zones, detailed)
+    return FigureLayout(switches, ports, roles, groups, zones, detailed)
 
 
 def _ports(fabric: Mapping[str, Any]) -> list[str]:
@@ -135,7 +135,7 @@ class Segment:
     tier: str
 
 
-def segments(fabric: Mapping[str, Any], layout: Layout, utilisation: Mapping[str, float] | None) -> list[Segment]:
+def segments(fabric: Mapping[str, Any], layout: FigureLayout, utilisation: Mapping[str, float] | None) -> list[Segment]:
     """Return the halves of all links, the busiest last; halves on one line become one, as busy as the busiest."""
     found: dict[tuple[Point, Point], Segment] = {}
     for link in fabric["links"]:
@@ -165,7 +165,7 @@ def draw_on(axes: Axes, fabric: Mapping[str, Any], utilisation: Mapping[str, flo
     axes.set_ylim(-0.86 if layout.detailed else -0.75, max(y for _, y in layout.of_switch.values()) + 0.3)
 
 
-def _draw_links(axes: Axes, halves: list[Segment], layout: Layout, coloured: bool) -> None:
+def _draw_links(axes: Axes, halves: list[Segment], layout: FigureLayout, coloured: bool) -> None:
     dense = len(halves) > _RASTER_FROM_SEGMENTS
     colours = heat_map()
     shares = np.array([min(half.utilisation or 0.0, 1.0) for half in halves])
@@ -188,7 +188,7 @@ def _draw_links(axes: Axes, halves: list[Segment], layout: Layout, coloured: boo
     axes.add_collection(lines)
 
 
-def _draw_switches(axes: Axes, layout: Layout) -> None:
+def _draw_switches(axes: Axes, layout: FigureLayout) -> None:
     for role in ("leaf", "spine", "core", "inter_zone"):
         points = [point for name, point in layout.of_switch.items() if layout.role_of[name] == role]
         _mark(axes, points, 70 if layout.detailed else 9, "s", _NODE_COLOURS[role])
@@ -203,7 +203,7 @@ def _draw_switches(axes: Axes, layout: Layout) -> None:
             )  # fmt: skip
 
 
-def _draw_hosts(axes: Axes, layout: Layout) -> None:
+def _draw_hosts(axes: Axes, layout: FigureLayout) -> None:
     for role, marker in (("compute", "o"), ("storage", "D")):
         found = {port: xy for port, xy in layout.of_port.items() if layout.role_of[node_of(port)] == role}
         for port, (x, y) in found.items():
@@ -218,7 +218,7 @@ def _mark(axes: Axes, points: list[Point], size: float, marker: str, colour: str
     axes.scatter([x for x, _ in points], [y for _, y in points], s=size, marker=marker, color=colour, zorder=3)
 
 
-def _draw_groups(axes: Axes, layout: Layout) -> None:
+def _draw_groups(axes: Axes, layout: FigureLayout) -> None:
     """Show the NICs on each leaf as a bar, compute below storage, on one scale for all leaves."""
     tallest = max(group.total() for group in layout.groups.values())
     for leaf, group in layout.groups.items():
@@ -229,7 +229,7 @@ def _draw_groups(axes: Axes, layout: Layout) -> None:
             top -= height
 
 
-def _draw_row_names(axes: Axes, layout: Layout) -> None:
+def _draw_row_names(axes: Axes, layout: FigureLayout) -> None:
     left = -0.02 * layout.width
     counts = Counter(layout.role_of[name] for name in layout.of_switch)
     for role, count in counts.items():
@@ -245,7 +245,7 @@ def _draw_row_names(axes: Axes, layout: Layout) -> None:
         axes.text((start + end) / 2, bottom, f"zone {zone}", fontsize=8, ha="center", va="center", fontweight="bold")
 
 
-def _range_of(layout: Layout, role: str) -> str:
+def _range_of(layout: FigureLayout, role: str) -> str:
     counts = [group[role] for group in layout.groups.values()]
     return str(min(counts)) if min(counts) == max(counts) else f"{min(counts)}-{max(counts)}"
 

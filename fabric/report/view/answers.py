@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fabric.report.view.document import charts_script, served_page
 from fabric.report.view.model import View, described
 from fabric.report.view.packing import zipped
-from fabric.report.view.serving import Content
+from fabric.report.view.serving import Resource
 
 _SCRIPT = "text/javascript; charset=utf-8"
 PAGE_KIND = "text/html; charset=utf-8"
@@ -21,16 +21,16 @@ class ResultPages:
         self._page = zipped(served_page(found))
         self._arrays = {name: array.zipped for one in found for name, array in one.arrays.items()}
 
-    def answer(self, path: str, _: Mapping[str, str]) -> Content | None:
+    def answer(self, path: str, _: Mapping[str, str]) -> Resource | None:
         """Return what a path holds, None if it is none of the page's."""
         if path == "":
-            return Content(self._page, PAGE_KIND, is_zipped=True)
+            return Resource(self._page, PAGE_KIND, is_zipped=True)
         if path == "charts.js":
             return charts()
         name = path.removeprefix("data/")
-        return Content(self._arrays[name], is_zipped=True) if name in self._arrays else None
+        return Resource(self._arrays[name], is_zipped=True) if name in self._arrays else None
 
 
-def charts() -> Content:
+def charts() -> Resource:
     """Return the charting library."""
-    return Content(zipped(charts_script().encode(), 1), _SCRIPT, is_zipped=True)
+    return Resource(zipped(charts_script().encode(), 1), _SCRIPT, is_zipped=True)

@@ -27,7 +27,7 @@ _WHOLE_LINK = 0.9
 
 
 @dataclass(frozen=True)
-class Row:
+class FindingRow:
     """A row of cells, and where it leads: a port (and lane), a time, or both."""
 
     cells: tuple[str, ...]
@@ -43,7 +43,7 @@ class Finding:
 
     title: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[FindingRow, ...]
     note: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _roots(sampled: Sampled) -> Finding:
     return Finding("Roots of congestion trees", ("phase", "root", "of the time", "ports", "hosts"), tuple(rows), note)
 
 
-def _roots_of(sampled: Sampled, phase: Phase, grid: Grid, forest: Forest) -> Iterator[Row]:
+def _roots_of(sampled: Sampled, phase: Phase, grid: Grid, forest: Forest) -> Iterator[FindingRow]:
     lengths = np.diff(grid.at_s, prepend=grid.at_s[0])
     total_s: Counter[tuple[int, int]] = Counter()
     size: Counter[tuple[int, int]] = Counter()
@@ -98,7 +98,9 @@ def _roots_of(sampled: Sampled, phase: Phase, grid: Grid, forest: Forest) -> Ite
     for (port, lane), _ in size.most_common(_ROWS_A_PHASE):
         count, hosts, negative_s = most[port, lane]
         cells = (phase.title, f"{sampled.ports[port]} {sampled.lanes[lane]}", f"{total_s[port, lane] / duration_s:.0%}")
-        yield Row((*cells, str(count), str(hosts)), sampled.ports[port], sampled.lanes[lane], -negative_s, is_tree=True)
+        yield FindingRow(
+            (*cells, str(count), str(hosts)), sampled.ports[port], sampled.lanes[lane], -negative_s, is_tree=True
+        )
 
 
 def _cuts(spans: Sequence[Span]) -> Finding:
@@ -114,7 +116,7 @@ def _cuts(spans: Sequence[Span]) -> Finding:
     if not rows:
         by_link = {cut.label: cut for cut in reversed(cuts)}
         rows = [
-            (0.0, Row(("-", label, "nobody", "-", "-"), cut.ports[0], None, cut.begin_s))
+            (0.0, FindingRow(("-", label, "nobody", "-", "-"), cut.ports[0], None, cut.begin_s))
             for label, cut in by_link.items()
         ]
     more = f"the longest {_ROWS} of {len(rows)}; " if len(rows) > _ROWS else ""
@@ -132,12 +134,12 @@ def _cause(blackout: Span, cuts: Sequence[Span]) -> Span | None:
     return min(causes, key=lambda one: abs(one.begin_s - blackout.begin_s), default=None)
 
 
-def _blackout_row(names: tuple[str, str, str], found: Sequence[tuple[Span, Span | None]]) -> tuple[float, Row]:
+def _blackout_row(names: tuple[str, str, str], found: Sequence[tuple[Span, Span | None]]) -> tuple[float, FindingRow]:
     """Return the longest blackout of a flow by a link, with how long it was."""
     span, cut = max(found, key=lambda one: one[0].end_s - one[0].begin_s)
     length_s = span.end_s - span.begin_s
     cells = (*names, format_time(length_s), str(len(found)))
-    return length_s, Row(cells, cut.ports[0] if cut else None, None, span.begin_s)
+    return length_s, FindingRow(cells, cut.ports[0] if cut else None, None, span.begin_s)
 
 
 def _waiting(sampled: Sampled) -> Finding:
@@ -156,7 +158,7 @@ def _waiting(sampled: Sampled) -> Finding:
     )
 
 
-def _waiting_of(sampled: Sampled, phase: Phase, grid: Grid) -> Iterator[Row]:
+def _waiting_of(sampled: Sampled, phase: Phase, grid: Grid) -> Iterator[FindingRow]:
     waited = (grid.columns["backlog_bytes"] > 0).mean(axis=0)
     got, dropped = _rates_bps(grid), grid.columns["drops_packets"][-1] - grid.columns["drops_packets"][0]
     rates = np.array([sampled.rates_bps[port] for port in grid.ports])
@@ -167,7 +169,7 @@ def _waiting_of(sampled: Sampled, phase: Phase, grid: Grid) -> Iterator[Row]:
         share = f"{format_rate(float(got[place]))} ({got[place] / rates[place]:.0%})"
         deepest = int(np.argmax(grid.columns["backlog_bytes"][:, place]))
         cells = (phase.title, port, lane, f"{waited[place]:.0%}", share, f"{dropped[place]:,}")
-        yield Row(cells, port, lane, float(grid.at_s[deepest]))
+        yield FindingRow(cells, port, lane, float(grid.at_s[deepest]))
 
 
 def _busiest(sampled: Sampled) -> Finding:
@@ -181,7 +183,7 @@ def _busiest(sampled: Sampled) -> Finding:
             depth = grid.columns["backlog_bytes"][:, grid.ports == port].sum(axis=1)
             at_s = float(grid.at_s[int(np.argmax(depth))]) if depth.size else phase.started_s
             cells = (phase.title, sampled.ports[port], f"{used[port]:.0%}", format_size(float(depth.max(initial=0))))
-            rows.append(Row(cells, sampled.ports[port], None, at_s))
+            rows.append(FindingRow(cells, sampled.ports[port], None, at_s))
     return Finding("Busiest ports", ("phase", "port", "of its link", "deepest queue"), tuple(rows))
 
 

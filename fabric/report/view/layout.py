@@ -22,7 +22,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Layout:
+class PageLayout:
     """Where things are. ``of_switch``: by name; ``of_port``: of every port, of NICs beside each other under their leaf.
 
     ``levels``: of every node, hosts 0; ``grouped``: leaves show one block instead of hosts; ``zones``: from where to
@@ -36,7 +36,7 @@ class Layout:
     zones: Mapping[int, tuple[float, float]]
 
 
-def lay_out(fabric: Mapping[str, Any]) -> Layout:
+def lay_out(fabric: Mapping[str, Any]) -> PageLayout:
     """Return where to draw the nodes and links of a ``fabric.json``."""
     roles = {str(node["name"]): str(node["role"]) for node in fabric["nodes"]}
     peers = _peers(fabric)
@@ -52,7 +52,7 @@ def lay_out(fabric: Mapping[str, Any]) -> Layout:
         for number, port in enumerate(hanging):
             of_port[port] = (x + 0.86 * ((number + 0.5) / len(hanging) - 0.5), y - _HOSTS_BELOW)
     grouped = sum(map(len, nics.values())) > MAX_NAMED_HOSTS
-    return Layout(points, of_port, levels, grouped, zones)
+    return PageLayout(points, of_port, levels, grouped, zones)
 
 
 def _peers(fabric: Mapping[str, Any]) -> dict[str, dict[str, str]]:

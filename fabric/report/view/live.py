@@ -15,7 +15,7 @@ from fabric.report.view.answers import PAGE_KIND, charts
 from fabric.report.view.document import served_page
 from fabric.report.view.model import Described, Wires, fabric_as_page_reads_it
 from fabric.report.view.packing import json_bytes, packed, zipped
-from fabric.report.view.serving import Content
+from fabric.report.view.serving import Resource
 
 _MOST_ROWS = 400
 """Samples per answer; the page asks again at once for what is left."""
@@ -61,17 +61,17 @@ class LivePages:
         self._wires = Wires.of(live.fabric)
         self._lanes: list[str] = []
 
-    def answer(self, path: str, query: Mapping[str, str]) -> Content | None:
+    def answer(self, path: str, query: Mapping[str, str]) -> Resource | None:
         """Return what a path holds; ``live`` takes the number of a phase, and of the first sample that is wanted."""
         if path == "":
-            return Content(zipped(self._page(), _FAST), PAGE_KIND, is_zipped=True)
+            return Resource(zipped(self._page(), _FAST), PAGE_KIND, is_zipped=True)
         if path == "charts.js":
             return charts()
         if path == "live":
             wanted = (query.get("phase", "0"), query.get("from", "0"))
             if not all(text.isdecimal() for text in wanted):
                 return None
-            return Content(
+            return Resource(
                 zipped(json_bytes(self._since(*map(int, wanted))), _FAST), "application/json", is_zipped=True
             )
         return None

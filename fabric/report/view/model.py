@@ -19,7 +19,7 @@ from fabric.report.view.packing import Packed, growth, packed
 from fabric.report.view.spans import Happened, happened_in
 from fabric.report.view.trees import Forest, forest_of
 from fabric.results import Phase, Result
-from fabric.stalls.intervals import Wire
+from fabric.stalls.intervals import LinkDirection
 from fabric.units import format_rate
 
 
@@ -106,7 +106,10 @@ def thinned(view: View, every: int) -> View:
 
 
 def _forests(result: Result, grids: Sequence[Grid], wires: Wires, lanes: Sequence[str]) -> tuple[Forest | None, ...]:
-    ends = {port: Wire(peer, rate) for port, peer, rate in zip(wires.ports, wires.peers, wires.rates_bps, strict=True)}
+    ends = {
+        port: LinkDirection(peer, rate)
+        for port, peer, rate in zip(wires.ports, wires.peers, wires.rates_bps, strict=True)
+    }
     waits = result.table("waits")
     return tuple(forest_of(grid, waits, ends, wires.ports, lanes) for grid in grids)
 

@@ -26,7 +26,7 @@ _POLICY = (
 
 
 @dataclass(frozen=True)
-class Content:
+class Resource:
     """What a path holds: bytes of a kind (as in HTTP's Content-Type), perhaps zipped."""
 
     body: bytes
@@ -34,7 +34,7 @@ class Content:
     is_zipped: bool = False
 
 
-Answer = Callable[[str, Mapping[str, str]], Content | None]
+Answer = Callable[[str, Mapping[str, str]], Resource | None]
 """Returns what a path below the token holds, by its query; None if there is nothing."""
 
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from fabric.report.view.grid import Grid
-from fabric.stalls.congestion_trees import PortLane, Tree
-from fabric.stalls.intervals import Moment, StalledTime, Wire, moments
+from fabric.stalls.congestion_trees import CongestionTree, PortLane
+from fabric.stalls.intervals import LinkDirection, Moment, StalledTime, moments
 
 Ints = npt.NDArray[np.int64]
 _HEAD = 5
@@ -56,7 +56,7 @@ def _grown(values: Ints) -> npt.NDArray[np.float64]:
 
 
 def forest_of(
-    grid: Grid, waits: pd.DataFrame, wires: Mapping[str, Wire], ports: Sequence[str], lanes: Sequence[str]
+    grid: Grid, waits: pd.DataFrame, wires: Mapping[str, LinkDirection], ports: Sequence[str], lanes: Sequence[str]
 ) -> Forest | None:
     """Return the trees of a phase; None if it was not lossless. ``waits`` is the table of that name."""
     if "stalled_ns" not in grid.columns or len(grid.at_s) < 2:
@@ -80,7 +80,7 @@ def _table(rows: list[tuple[int, ...]], columns: int) -> Ints:
 
 
 def _members(
-    tree: Tree, moment: Moment, place_of_port: Mapping[str, int], place_of_lane: Mapping[str, int]
+    tree: CongestionTree, moment: Moment, place_of_port: Mapping[str, int], place_of_lane: Mapping[str, int]
 ) -> list[tuple[int, ...]]:
     return [
         (place_of_port[lane.port], place_of_lane[lane.lane], depth, round(100 * moment.blocked.get(lane, 0.0)))

@@ -35,7 +35,7 @@ from typing import Protocol
 from fabric.errors import EmulationError, UsageError
 from fabric.world.virtual.dialogue import Ask, Dialogue
 from fabric.world.virtual.kernel import KernelPaths, require
-from fabric.world.virtual.watch import LEAST_UPTIME_S, Limits, Progress, Watch
+from fabric.world.virtual.watch import LEAST_UPTIME_S, ClockWatch, Limits, Progress
 
 GIB = 1 << 30
 DEFAULT_MEMORY_BYTES = 4 * GIB
@@ -112,7 +112,7 @@ def run_in_guest(
             (control / BYTECODE).symlink_to(bytecode.resolve())
         output = _Copies(control, stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
         command = kernel_command(kernel, memory_bytes, kernel_parameters)
-        watch = Watch(limits, progress, kernel.clock_address, kernel.running_address)
+        watch = ClockWatch(limits, progress, kernel.clock_address, kernel.running_address)
         surroundings = _kernel_environment(kernel, memory_bytes, seed, processor)
         try:
             ending = _run_kernel(command, surroundings, control, watch, output, dialogue)
@@ -356,7 +356,7 @@ def _run_kernel(
     command: Sequence[str],
     environment: Mapping[str, str],
     control: Path,
-    watch: Watch,
+    watch: ClockWatch,
     output: _Copies,
     dialogue: Dialogue | None,
 ) -> int:
@@ -406,7 +406,7 @@ def _descriptor_of(control: Path) -> Iterator[int]:
         os.close(passed)
 
 
-def _attend(process: subprocess.Popen[bytes], watch: Watch, output: _Copies, dialogue: Dialogue | None) -> int:
+def _attend(process: subprocess.Popen[bytes], watch: ClockWatch, output: _Copies, dialogue: Dialogue | None) -> int:
     ended = os.pidfd_open(process.pid)
     watched = [ended] if dialogue is None else [ended, dialogue.fileno()]
     try:

@@ -72,7 +72,7 @@ def session_cpu_s(session: int) -> float:
     return used / _TICKS_PER_S
 
 
-class Watch:
+class ClockWatch:
     """Looks at the guest's clock from outside, tells of it, and finds out when to give up."""
 
     def __init__(

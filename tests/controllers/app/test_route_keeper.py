@@ -27,8 +27,8 @@ from controllers.planning.plan import (  # noqa: E402
     BOUNCED,
     DROP_GROUP,
     Bucket,
+    FailoverGroup,
     FlowRule,
-    Group,
     Hashing,
     Mark,
     Priority,
@@ -225,7 +225,7 @@ def test_a_rule_that_no_plan_can_say_has_no_key() -> None:
 
 @pytest.mark.parametrize(("bounces", "last"), [(True, 2), (False, 1)])
 def test_a_group_watches_its_ports_marks_and_ends(bounces: bool, last: int) -> None:
-    group = Group(1, (Bucket(3), Bucket(4, Mark(0x85 << 32, 0xFF << 32))), bounces)
+    group = FailoverGroup(1, (Bucket(3), Bucket(4, Mark(0x85 << 32, 0xFF << 32))), bounces)
     sent = messages.add_group(group)
     first, second, end = buckets_of(sent)
     assert len(sent) == 16 + (16 + 24 + 16) + (16 + 24 + 24 + 16) + (16 + 8)
@@ -256,7 +256,7 @@ def test_every_output_forgets_where_the_packet_came_in_and_the_bounce_does_not()
     datapath = FakeDatapath(1)
     datapath.send(messages.add_rule(ROUTE))
     (instruction,) = datapath.sent[0].instructions
-    group = messages.add_group(Group(1, (Bucket(3), Bucket(4, Mark(0x85 << 32, 0xFF << 32)))))
+    group = messages.add_group(FailoverGroup(1, (Bucket(3), Bucket(4, Mark(0x85 << 32, 0xFF << 32)))))
     *watching, last = buckets_of(group)
     for actions in (instruction.actions, *(bucket.actions for bucket in watching)):
         *_, load, output = actions

@@ -9,8 +9,8 @@ import pytest
 from controllers.planning.plan import (
     DROP_COOKIE_BIT,
     Bucket,
+    FailoverGroup,
     FlowRule,
-    Group,
     Mark,
     Priority,
     Purpose,
@@ -95,9 +95,18 @@ def test_a_digest_says_what_a_rule_says_and_not_how_far_it_is() -> None:
 
 
 def test_groups_that_say_the_same_have_one_number() -> None:
-    group = Group(LEAF, (Bucket(1), Bucket(2, Mark(1, 1))))
-    assert group.number == Group(LEAF, (Bucket(1), Bucket(2, Mark(1, 1)))).number
-    assert len({group.number, Group(LEAF, group.buckets, bounces=True).number, Group(LEAF, (Bucket(1),)).number}) == 3
+    group = FailoverGroup(LEAF, (Bucket(1), Bucket(2, Mark(1, 1))))
+    assert group.number == FailoverGroup(LEAF, (Bucket(1), Bucket(2, Mark(1, 1)))).number
+    assert (
+        len(
+            {
+                group.number,
+                FailoverGroup(LEAF, group.buckets, bounces=True).number,
+                FailoverGroup(LEAF, (Bucket(1),)).number,
+            }
+        )
+        == 3
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from experiments.commands import doctor
-from experiments.commands.doctor import Finding, can_run, examine
+from experiments.commands.doctor import Diagnosis, can_run, examine
 from fabric.world import modules
 from fabric.world.datapath import Datapath
 
-GOOD = Finding("root", True, True, "running as root")
+GOOD = Diagnosis("root", True, True, "running as root")
 
 
-def finding(needed: bool, good: bool) -> Finding:
-    return Finding("x", good, needed, "detail", "" if good else "apt-get install x")
+def finding(needed: bool, good: bool) -> Diagnosis:
+    return Diagnosis("x", good, needed, "detail", "" if good else "apt-get install x")
 
 
 @pytest.mark.parametrize(
@@ -31,11 +31,11 @@ def finding(needed: bool, good: bool) -> Finding:
         ([finding(True, False), finding(False, True)], False),
     ],
 )
-def test_experiments_can_run_if_all_that_is_needed_is_good(findings: list[Finding], ready: bool) -> None:
+def test_experiments_can_run_if_all_that_is_needed_is_good(findings: list[Diagnosis], ready: bool) -> None:
     assert can_run(findings) is ready
 
 
-def found(look: Callable[[], Iterator[Finding]]) -> dict[str, Finding]:
+def found(look: Callable[[], Iterator[Diagnosis]]) -> dict[str, Diagnosis]:
     return {one.subject: one for one in look()}
 
 
@@ -47,7 +47,7 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_a_missing_program_is_told_with_the_package_that_has_it(nothing_installed: None) -> None:
     findings = found(doctor._programs)
-    assert findings["ovs-vswitchd"] == Finding(
+    assert findings["ovs-vswitchd"] == Diagnosis(
         "ovs-vswitchd", False, True, "not installed", "apt-get install openvswitch-switch"
     )
     assert findings["mnexec"].remedy == "apt-get install mininet"
@@ -119,8 +119,8 @@ def test_few_cores_and_little_memory_are_notes(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
     assert list(doctor._resources()) == [
-        Finding("cores", False, False, "1", "results need 2 cores or lower rates"),
-        Finding("memory", False, False, "1.0 GiB", "2 GiB are wanted"),
+        Diagnosis("cores", False, False, "1", "results need 2 cores or lower rates"),
+        Diagnosis("memory", False, False, "1.0 GiB", "2 GiB are wanted"),
     ]
 
 

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Point, points, scaled_marking
+from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Setting, points, scaled_marking
 from experiments.registry import resolve
 from fabric.errors import ConfigError, UsageError
 from fabric.model.lanes import DATA_LEVELS, Queueing
@@ -25,7 +25,7 @@ FABRIC = CONFIG.fabric()
 POINTS = points(CONFIG, FABRIC)
 
 
-def named(name: str) -> Point:
+def named(name: str) -> Setting:
     return next(point for point in POINTS if point.name == name)
 
 

@@ -12,11 +12,11 @@ import pytest
 
 from experiments.dcqcn_frontier.claim import Got
 from experiments.dcqcn_frontier.experiment import EXPERIMENT
-from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Point, points
+from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Setting, points
 from experiments.dcqcn_frontier.summary import (
     HFREDUCE_ALONE,
     STORAGE_ALONE,
-    Played,
+    PlayedPoint,
     algbw,
     reads,
     relative_stalls,
@@ -109,7 +109,7 @@ def summary_of(step_s: dict[str, float], cuts: int = 7) -> dict[str, Any]:
     return summarize(session, CONFIG, PLAYING, dict.fromkeys((point.name for point in PLAYING), cuts))
 
 
-def with_dcqcn() -> list[Point]:
+def with_dcqcn() -> list[Setting]:
     return [point for point in PLAYING if point.has_dcqcn]
 
 
@@ -151,8 +151,8 @@ def test_points_are_a_table_with_their_parameters() -> None:
 
 
 def test_stalls_are_told_over_those_without_congestion_control_in_the_same_queueing() -> None:
-    def played(point: Point, stalled_s: float) -> Played:
-        return Played(point, Got(1e9, 1e9, 1e-3), 0, 0.0, stalled_s, 0)
+    def played(point: Setting, stalled_s: float) -> PlayedPoint:
+        return PlayedPoint(point, Got(1e9, 1e9, 1e-3), 0, 0.0, stalled_s, 0)
 
     stalled = {"line_lossless": 4.0, "dctcp_lossless": 1.0, "line_lossless_lanes": 0.0, "dctcp_lossless_lanes": 1.0}
     found = [played(point, stalled[point.name]) for point in PLAYING if point.name in stalled]

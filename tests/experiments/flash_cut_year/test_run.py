@@ -20,7 +20,7 @@ from experiments.flash_cut_year.goodput import (
     work_done,
 )
 from experiments.flash_cut_year.run import FlashCutYearConfig, down_spans, training_groups
-from experiments.flash_cut_year.summary import Played, PlayedYear, summarize
+from experiments.flash_cut_year.summary import PlayedYear, YearScenario, summarize
 from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.results import Phase
@@ -113,7 +113,7 @@ class FakeSession:
 
 
 def test_the_summary_says_what_a_cut_costs_and_what_compression_does() -> None:
-    played = Played("wait", 0.1, "wait_100ms", 100.0, 345_600.0, (2, 0, 2))
+    played = YearScenario("wait", 0.1, "wait_100ms", 100.0, 345_600.0, (2, 0, 2))
     year = PlayedYear(
         played, cuts=4, overlapping=0.5, training_lost=0.1, storage_lost=0.2, hits=6, cuts_felt=3, jobs=4, jobs_hit=2,
         blackout_s=1.5, probe_flows=16, failed=2,

@@ -12,7 +12,7 @@ import pytest
 from experiments.incast.experiment import EXPERIMENT
 from experiments.incast.figures import merged, senders_over_runs
 from experiments.incast.summary import (
-    Seen,
+    VariantOutcome,
     answer,
     blocked_ports,
     figure_data,
@@ -71,9 +71,9 @@ def test_a_blocked_port_has_a_lane_that_stood_still_for_more_than_a_tenth_of_the
     assert blocked_ports(stalls, PHASE) == 2
 
 
-def seen(control: str, limit: int | None, bandwidth: float, p50_s: float, servers: int = 16) -> Seen:
+def seen(control: str, limit: int | None, bandwidth: float, p50_s: float, servers: int = 16) -> VariantOutcome:
     values = {"read.bandwidth_Bps": bandwidth, "read.p50_s": p50_s, "read.p99_s": 2 * p50_s, "queue_mean_bytes": 10.0}
-    return Seen(Variant(Queueing.LOSSLESS_LANES, control, servers, limit), values)
+    return VariantOutcome(Variant(Queueing.LOSSLESS_LANES, control, servers, limit), values)
 
 
 FOUND = [

@@ -19,10 +19,10 @@ from experiments.launching import launcher
 from experiments.launching.events import (
     Event,
     EventLines,
-    Failure,
     Note,
     PhaseProgress,
     Recorded,
+    RunFailure,
     decoded,
     encoded,
     error_of,
@@ -33,7 +33,13 @@ from experiments.launching.spec import prepare
 from fabric.errors import ConfigError, EmulationError, FabricError, ResultError, TrafficError, UsageError
 from fabric.world.virtual.watch import GuestTime
 
-EVENTS = (Note("building"), PhaseProgress("all in lanes", 0.5), GuestTime(1.5, 3.0), Recorded("/r"), Failure("T", "x"))
+EVENTS = (
+    Note("building"),
+    PhaseProgress("all in lanes", 0.5),
+    GuestTime(1.5, 3.0),
+    Recorded("/r"),
+    RunFailure("T", "x"),
+)
 
 
 @pytest.mark.parametrize("event", EVENTS)

@@ -12,7 +12,7 @@ import pytest
 
 from controllers.routing import Repair
 from experiments.lossless_soak.run import LosslessSoakConfig, flaps_of_round
-from experiments.lossless_soak.summary import Round, soak_checks, summarize
+from experiments.lossless_soak.summary import SoakRound, soak_checks, summarize
 from experiments.registry import resolve
 from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
@@ -23,7 +23,7 @@ from fabric.model.lanes import PortLane
 from fabric.model.network import Port, Tier
 from fabric.results import Phase
 from fabric.stalls.audit import AuditReport, views
-from fabric.stalls.causes import Cause, Stall
+from fabric.stalls.causes import Stall, StallCause
 from fabric.stalls.credits import Held, held
 from fabric.stalls.waits import ObservedPort
 from tests.fabric.queueing.vl_dumps import lane, message, port
@@ -40,7 +40,7 @@ def config_of(*overrides: str) -> LosslessSoakConfig:
 
 def round_of(
     drops: dict[str, int] | None = None, not_back: tuple[Held, ...] = (), stalls: tuple[Stall, ...] = ()
-) -> Round:
+) -> SoakRound:
     """A round of 10 s with a cut; nothing is wrong but what is given."""
     counted = Conservation(1000, 4_000_000, 0, 0, 0, 0, {}, 0, dropped_by_cause={"link_down": 7, **(drops or {})})
     changes = [SimpleNamespace(state=SimpleNamespace(up=up)) for up in (False, True)]
@@ -50,23 +50,25 @@ def round_of(
         faults=SimpleNamespace(changes=changes),
         records=SimpleNamespace(operations=[{"operation": "flow"}, {"operation": "flow_abandoned"}]),
     )
-    return Round(cast(PhaseOutcome, outcome), not_back, AuditReport(100, stalls))
+    return SoakRound(cast(PhaseOutcome, outcome), not_back, AuditReport(100, stalls))
 
 
-def stall(cause: Cause, lasted_ns: int = 10**8) -> Stall:
+def stall(cause: StallCause, lasted_ns: int = 10**8) -> Stall:
     return Stall(PortLane("z0l00:1", "storage"), 10**9, 10**9 + lasted_ns, cause)
 
 
-def statuses(one: Round) -> dict[str, Status]:
+def statuses(one: SoakRound) -> dict[str, Status]:
     return {check.name: check.status for check in soak_checks([round_of(), one])}
 
 
-def summary(*rounds: Round) -> dict[str, Any]:
+def summary(*rounds: SoakRound) -> dict[str, Any]:
     return summarize(cast(Session, SimpleNamespace(origin=0.5)), rounds, 0.1)
 
 
 def test_a_run_that_keeps_all_promises_is_faithful() -> None:
-    assert set(statuses(round_of(stalls=(stall(Cause.BUSY), stall(Cause.LEAVING)))).values()) == {Status.FAITHFUL}
+    assert set(statuses(round_of(stalls=(stall(StallCause.BUSY), stall(StallCause.LEAVING)))).values()) == {
+        Status.FAITHFUL
+    }
 
 
 @pytest.mark.parametrize("cause", ["limit", "headroom", "too_big", "reset", "no_memory"])
@@ -93,14 +95,14 @@ def test_one_byte_of_credit_lost_is_invalid_and_its_lane_named() -> None:
 
 
 def test_one_stall_without_a_reason_is_invalid_and_listed_with_its_time() -> None:
-    one = round_of(stalls=(stall(Cause.NOTHING), stall(Cause.BUSY)))
+    one = round_of(stalls=(stall(StallCause.NOTHING), stall(StallCause.BUSY)))
     assert statuses(one)["unexplained_stalls"] is Status.INVALID
     listed = summary(one)["tables"][-1]
     assert listed["rows"] == [["0.500 s", "100 ms", "z0l00:1 storage"]]
 
 
 def test_the_summary_adds_up_all_rounds() -> None:
-    found = summary(round_of(), round_of(stalls=(stall(Cause.BUSY, 2 * 10**8), stall(Cause.BUSY, 10**7))))
+    found = summary(round_of(), round_of(stalls=(stall(StallCause.BUSY, 2 * 10**8), stall(StallCause.BUSY, 10**7))))
     metrics = found["metrics"]
     assert len(found["tables"]) == 2
     assert (metrics["flaps"], metrics["flows"], metrics["flows_completed"]) == (2, 4, 2)

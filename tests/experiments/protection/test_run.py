@@ -8,7 +8,7 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.protection.run import Point, ProtectionConfig, promised_share, summarize
+from experiments.protection.run import LoadPoint, ProtectionConfig, promised_share, summarize
 from experiments.registry import EXPERIMENTS, resolve
 from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
@@ -88,8 +88,8 @@ SUMMARY = summary()
 
 
 def test_every_load_is_played_once() -> None:
-    assert CONFIG.points == [Point(0, 2), Point(2, 2), Point(0, 0), Point(0, 8)]
-    assert CONFIG.beside_storage == [Point(0, 0), Point(0, 2), Point(0, 8)]
+    assert CONFIG.points == [LoadPoint(0, 2), LoadPoint(2, 2), LoadPoint(0, 0), LoadPoint(0, 8)]
+    assert CONFIG.beside_storage == [LoadPoint(0, 0), LoadPoint(0, 2), LoadPoint(0, 8)]
     assert len(set(PLAYED)) == len(PLAYED) == 8
 
 

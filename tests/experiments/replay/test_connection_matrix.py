@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from experiments.registry import EXPERIMENTS, resolve
-from experiments.replay.connection_matrix import End, Firing, Kind, read_matrix
+from experiments.replay.connection_matrix import End, Firing, TriggerKind, read_matrix
 from fabric.errors import ConfigError
 from tests.experiments.replay.htsim import INCAST, PERMUTATION
 
@@ -99,7 +99,7 @@ def test_triggers_fire_as_htsims_do() -> None:
     assert fired("oneshot", ENDS) == [[], [2, 3], [], []]
     assert fired("multishot", ENDS) == [[], [2], [], [3]]
     assert fired("barrier count 2", ENDS) == [[], [], [], [2, 3]]
-    assert {kind.value for kind in Kind} == {"oneshot", "multishot", "barrier"}
+    assert {kind.value for kind in TriggerKind} == {"oneshot", "multishot", "barrier"}
 
 
 def test_a_matrix_in_a_config_is_checked_with_its_fabric() -> None:

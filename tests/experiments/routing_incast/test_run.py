@@ -20,7 +20,7 @@ from experiments.routing_incast.spreading import (
     read_metrics,
     slowdowns,
 )
-from experiments.routing_incast.summary import INCAST, Move, Seen, Variant, answer, summarize
+from experiments.routing_incast.summary import INCAST, Move, PhaseObservations, Variant, answer, summarize
 from experiments.run.session import Session
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing
@@ -112,7 +112,7 @@ def summary_of(config: RoutingIncastConfig, deep: dict[str, list[str]], speed: d
     outcomes = [SimpleNamespace(phase=phase, conservation=conservation) for phase in phases.values()]
     session = SimpleNamespace(live=SimpleNamespace(fabric=fabric), phases=outcomes, table=tables.__getitem__)
     move = Move(1.0, "z0l00", "z0h001", "z0s02")
-    seen = {name: Seen((move,) * place, 0) for place, name in enumerate(names)}
+    seen = {name: PhaseObservations((move,) * place, 0) for place, name in enumerate(names)}
     return summarize(cast(Session, session), variants(config), config.congested, incast, pairs, seen)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from experiments.launching.events import Event
 from experiments.launching.spec import RunSpec
 from experiments.sweeps.config import SweepConfig
-from experiments.sweeps.executor import Watch
+from experiments.sweeps.executor import SweepWatch
 from experiments.sweeps.local import Launch
 from experiments.sweeps.planning import PlannedRun, SweepPlan, plan_sweep
 from experiments.sweeps.store import Store
@@ -71,7 +71,7 @@ class InTurn:
         self._ordered = ordered
         self.keys: list[str] = []
 
-    def run(self, plan: SweepPlan, missing: Sequence[PlannedRun], store: Store, watch: Watch) -> None:
+    def run(self, plan: SweepPlan, missing: Sequence[PlannedRun], store: Store, watch: SweepWatch) -> None:
         for run in self._ordered(missing):
             self.keys.append(run.key)
             try:

@@ -14,7 +14,7 @@ from controllers.planning.paths import planned_path
 from controllers.planning.plan import RoutePlan
 from controllers.planning.routes import plan_static_routes
 from experiments.validation.expectations import busiest_flows, fair_goodputs_bps, goodput_bps
-from experiments.validation.load import Load, in_turns, load_that_fits
+from experiments.validation.load import TurnsOfFlows, in_turns, load_that_fits
 from experiments.validation.rounds import Pair, Path, all_to_all, all_to_all_in, nic_pairs, rounds, sample
 from fabric.model.identity import Role
 from fabric.model.network import Port
@@ -141,7 +141,7 @@ def test_the_busiest_link_of_all_to_all_is_known() -> None:
 FRAME_BYTES = SMALL.frame_bytes
 
 
-def load(queue_bytes: int, budget: float = INFINITE) -> Load:
+def load(queue_bytes: int, budget: float = INFINITE) -> TurnsOfFlows:
     nics = [nic for node in SMALL.computes for nic in SMALL.nics_of[node]]
     return load_that_fits(nics, SMALL, path, queue_bytes, budget)
 

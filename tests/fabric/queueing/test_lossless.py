@@ -30,7 +30,7 @@ ONE_LANE = plan_lanes(QueueConfig(), Queueing.LOSSLESS)
 LANES = plan_lanes(QueueConfig(), Queueing.LOSSLESS_LANES)
 
 
-def port(plan: LanePlan) -> vl.Port:
+def port(plan: LanePlan) -> vl.VlConfig:
     return lossless.vl_port(plan, 200_000_000_000, 1000)
 
 
@@ -41,7 +41,7 @@ def port(plan: LanePlan) -> vl.Port:
 @pytest.mark.parametrize("flow_control", FlowControl)
 def test_a_port_can_be_told_to_the_kernel(plan: LanePlan, flow_control: FlowControl) -> None:
     made = port(plan_lanes(QueueConfig(flow_control=flow_control), plan.queueing))
-    assert made.flow_control is vl.FlowControl[flow_control.name]
+    assert made.flow_control is vl.FlowControlMode[flow_control.name]
     assert vl.options(made)
 
 

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from fabric.errors import EmulationError, UsageError
 from fabric.model.marking import Marking
 from fabric.queueing import budgets, vl
-from fabric.queueing.vl import Cause, Entry, FlowControl, LaneBuffer, Port
+from fabric.queueing.vl import ArbitrationEntry, DropCause, FlowControlMode, LaneBuffer, VlConfig
 from fabric.world import netlink
 
-PORT = Port(10**9, {0: LaneBuffer(limit_bytes=1, credit_bytes=65536, xoff_bytes=2, xon_bytes=1)})
+PORT = VlConfig(10**9, {0: LaneBuffer(limit_bytes=1, credit_bytes=65536, xoff_bytes=2, xon_bytes=1)})
 
 
 def test_options_are_laid_out_as_the_kernel_reads_them() -> None:
     port = replace(
         PORT,
         lane_of_dscp={8: 1},
-        low=[Entry(0, 3), Entry(1, 255)],
+        low=[ArbitrationEntry(0, 3), ArbitrationEntry(1, 255)],
         control_lane=15,
         delay_ns=5,
         return_ns=6,
@@ -49,13 +49,13 @@ def test_options_are_laid_out_as_the_kernel_reads_them() -> None:
         ({"lane_of_dscp": {64: 0}}, r"DSCP 64"),
         ({"lane_of_dscp": {1: 3}}, r"lane 3 is in no arbitration table .*; lane 3: credit_bytes must be above 0"),
         ({"default_lane": 16}, r"lane 16 does not exist"),
-        ({"low": [Entry(15, 1)]}, r"low priority table has lane 15"),
-        ({"low": [Entry(0, 0)]}, r"lane 0 has weight 0; weights are 1 to 255"),
-        ({"low": [Entry(0, 1)] * 65}, r"65 entries, more than 64"),
+        ({"low": [ArbitrationEntry(15, 1)]}, r"low priority table has lane 15"),
+        ({"low": [ArbitrationEntry(0, 0)]}, r"lane 0 has weight 0; weights are 1 to 255"),
+        ({"low": [ArbitrationEntry(0, 1)] * 65}, r"65 entries, more than 64"),
         ({"buffers": {}}, r"lane 0: credit_bytes must be above 0"),
-        ({"buffers": {}, "flow_control": FlowControl.LOSSY}, r"lane 0: limit_bytes must be above 0"),
+        ({"buffers": {}, "flow_control": FlowControlMode.LOSSY}, r"lane 0: limit_bytes must be above 0"),
         (
-            {"buffers": {0: LaneBuffer(xoff_bytes=1, xon_bytes=2)}, "flow_control": FlowControl.PFC},
+            {"buffers": {0: LaneBuffer(xoff_bytes=1, xon_bytes=2)}, "flow_control": FlowControlMode.PFC},
             r"xon_bytes 2 must not be above xoff_bytes 1",
         ),
         ({"buffers": {0: LaneBuffer(credit_bytes=1, mark_min_bytes=2)}}, r"marking from 2 to 0 B must be a rising"),
@@ -95,18 +95,18 @@ def answer(*, version: int = 3, waits: int = 2, all_waits: int = 2) -> bytes:
 
 def test_statistics_are_read_field_by_field() -> None:
     found = vl.parse(answer())
-    assert (found.index, found.peer_index, found.flow_control) == (7, 8, FlowControl.PFC)
+    assert (found.index, found.peer_index, found.flow_control) == (7, 8, FlowControlMode.PFC)
     assert (found.link_packets, found.link_bytes, found.now_ns) == (3, 4, 5)
     assert list(found.lanes) == [1, 15]
     lane = found.lanes[1]
     assert (lane.backlog_packets, lane.backlog_bytes, lane.sent_bytes, lane.sent_packets) == (100, 101, 102, 103)
-    assert lane.dropped_bytes == tuple(104 + cause for cause in Cause)
-    assert lane.dropped_packets == tuple(110 + cause for cause in Cause)
+    assert lane.dropped_bytes == tuple(104 + cause for cause in DropCause)
+    assert lane.dropped_packets == tuple(110 + cause for cause in DropCause)
     assert (lane.stalls, lane.stalled_ns, lane.stalled_since_ns, lane.buffer_bytes) == (116, 117, 118, 119)
     assert (lane.used_bytes, lane.buffered_bytes, lane.most_buffered_bytes) == (120, 121, 122)
     assert (lane.marked_bytes, lane.marked_packets) == (123, 124)
     assert found.waits == tuple(vl.Wait(input_index=70 + i, input_lane=i, lane=1, bytes=1000 * i) for i in range(2))
-    assert found.dropped_bytes(Cause.LIMIT) == 104 + 1504
+    assert found.dropped_bytes(DropCause.LIMIT) == 104 + 1504
 
 
 def test_a_module_of_another_version_is_not_believed() -> None:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from fabric.queueing import vl_abi
-from fabric.queueing.c_struct import U8, U32, U64, Layout
-from fabric.queueing.vl_abi import LAYOUTS, Cause, FlowControl, Option, Wait
+from fabric.queueing.c_struct import U8, U32, U64, StructLayout
+from fabric.queueing.vl_abi import LAYOUTS, DropCause, FlowControlMode, Option, Wait
 
-NUMBERS = {"VL_": FlowControl, "VL_OPTION_": Option, "VL_DROP_": Cause}
+NUMBERS = {"VL_": FlowControlMode, "VL_OPTION_": Option, "VL_DROP_": DropCause}
 
 
 def members() -> list[tuple[str, str]]:
@@ -52,7 +52,7 @@ def test_the_compiler_lays_every_struct_out_as_python_does(tmp_path: Path) -> No
 def test_numbers_have_the_same_values_in_c(tmp_path: Path) -> None:
     named = {prefix + one.name: int(one.value) for prefix, kind in NUMBERS.items() for one in kind}
     named |= {f"VL_{name}": getattr(vl_abi, name) for name in ("VERSION", "LANES", "MANAGEMENT_LANE", "DSCPS")}
-    named |= {"VL_MODES": len(FlowControl), "VL_OPTION_COUNT": len(Option) + 1, "VL_CAUSES": len(Cause)}
+    named |= {"VL_MODES": len(FlowControlMode), "VL_OPTION_COUNT": len(Option) + 1, "VL_CAUSES": len(DropCause)}
     assert dict(zip(named, in_c(list(named), tmp_path), strict=True)) == named
 
 
@@ -88,7 +88,7 @@ class Gapped:
 
 
 def test_a_declaration_is_c() -> None:
-    lines = Layout("sample", Sample).declaration().splitlines()
+    lines = StructLayout("sample", Sample).declaration().splitlines()
     assert lines[:5] == [
         "struct sample {",
         "\t__u32 count;\t/* of all */",
@@ -102,4 +102,4 @@ def test_a_declaration_is_c() -> None:
 
 def test_a_struct_with_gaps_is_refused() -> None:
     with pytest.raises(TypeError, match="struct gapped: C leaves gaps between its members; fill them"):
-        Layout("gapped", Gapped)
+        StructLayout("gapped", Gapped)

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from fabric.queueing import vl
-from fabric.queueing.vl import Cause, LaneStats, PortStats, Wait
+from fabric.queueing.vl import DropCause, LaneStats, PortStats, Wait
 from fabric.queueing.vl_abi import LANE_STATS, PORT_STATS, WAIT, PortHead
 from fabric.world import netlink
 
@@ -17,7 +17,7 @@ def lane(number: int, **values: int) -> LaneStats:
     fields = dict.fromkeys(("backlog_packets", "backlog_bytes", "sent_bytes", "sent_packets"), 0)
     fields |= dict.fromkeys(("stalls", "stalled_ns", "stalled_since_ns", "buffer_bytes", "used_bytes"), 0)
     fields |= dict.fromkeys(("buffered_bytes", "most_buffered_bytes", "marked_bytes", "marked_packets"), 0) | values
-    packets = tuple(drops if cause is Cause.LIMIT else 0 for cause in Cause)
+    packets = tuple(drops if cause is DropCause.LIMIT else 0 for cause in DropCause)
     dropped_bytes = tuple(1000 * count for count in packets)
     return LaneStats(lane=number, dropped_packets=packets, dropped_bytes=dropped_bytes, **fields)
 
@@ -27,7 +27,7 @@ def port(
 ) -> PortStats:
     """Return a port with nothing under way."""
     by_number: Mapping[int, LaneStats] = {one.lane: one for one in lanes}
-    return PortStats(index, peer, vl.FlowControl.CREDIT, 0, 0, now_ns, by_number, tuple(waits))
+    return PortStats(index, peer, vl.FlowControlMode.CREDIT, 0, 0, now_ns, by_number, tuple(waits))
 
 
 def message(found: PortStats, *, version: int = vl.VERSION, missing_waits: int = 0, options: int = 300) -> bytes:

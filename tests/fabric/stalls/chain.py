@@ -13,13 +13,13 @@ import pandas as pd
 
 from fabric.results import Phase
 from fabric.stalls.congestion_trees import PortLane
-from fabric.stalls.intervals import Moment, StalledTime, Wire, moments, stalled_time
+from fabric.stalls.intervals import LinkDirection, Moment, StalledTime, moments, stalled_time
 from fabric.tables import TABLES
 
 PHASE = Phase("p", "A phase", "lossless", 10.0, 14.0)
 LANE = "lossless"
 WIRES = {
-    port: Wire(peer, 8_000)
+    port: LinkDirection(peer, 8_000)
     for end, other in (("a:0", "s:1"), ("b:0", "s:2"), ("s:3", "t:3"), ("t:1", "x:0"), ("t:2", "y:0"))
     for port, peer in ((end, other), (other, end))
 }

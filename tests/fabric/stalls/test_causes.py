@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fabric.model.lanes import PortLane
 from fabric.queueing.vl import Wait
-from fabric.stalls.causes import Cause, Stall, StallLedger, stalls
+from fabric.stalls.causes import Stall, StallCause, StallLedger, stalls
 from fabric.stalls.waits import PortView
 from tests.fabric.queueing.vl_dumps import lane, port
 
@@ -45,13 +45,13 @@ def chain(*, sending: bool) -> dict[str, PortView]:
     )
 
 
-def cause_of(views: Mapping[str, PortView]) -> tuple[Cause, PortLane | None]:
+def cause_of(views: Mapping[str, PortView]) -> tuple[StallCause, PortLane | None]:
     (found,) = (stall for stall in stalls(views, 1) if stall.lane == AB)
     return found.cause, found.root
 
 
 def test_a_chain_that_leads_to_a_link_that_sends_is_explained_by_it() -> None:
-    assert cause_of(chain(sending=True)) == (Cause.BUSY, PortLane("cd", "0"))
+    assert cause_of(chain(sending=True)) == (StallCause.BUSY, PortLane("cd", "0"))
 
 
 def test_only_stalls_as_long_as_asked_for_are_told_with_their_times() -> None:
@@ -71,7 +71,7 @@ def test_lanes_that_wait_for_each_other_wait_for_nothing_that_sends() -> None:
         view("ca", stalled=True, waits={"cb": 900}),
         view("cd", sending=True),
     )
-    assert cause_of(circle) == (Cause.NOTHING, None)
+    assert cause_of(circle) == (StallCause.NOTHING, None)
 
 
 def test_a_circle_with_a_way_out_is_explained_by_it() -> None:
@@ -81,30 +81,30 @@ def test_a_circle_with_a_way_out_is_explained_by_it() -> None:
         view("ca", stalled=True, waits={"cb": 450}),
         view("cd", sending=True, waits={"cb": 450}),
     )
-    assert cause_of(circle) == (Cause.BUSY, PortLane("cd", "0"))
+    assert cause_of(circle) == (StallCause.BUSY, PortLane("cd", "0"))
 
 
 def test_what_waits_in_no_lane_is_on_its_way_out() -> None:
-    assert cause_of(ports(view("ab", stalled=True))) == (Cause.LEAVING, None)
+    assert cause_of(ports(view("ab", stalled=True))) == (StallCause.LEAVING, None)
     assert cause_of(ports(view("ab", stalled=True), view("bc", stalled=True, waits={"ba": 900}))) == (
-        Cause.LEAVING,
+        StallCause.LEAVING,
         None,
     )
 
 
 def test_a_port_that_can_send_and_does_not_is_given_a_moment() -> None:
-    assert cause_of(chain(sending=False)) == (Cause.LEAVING, None)
+    assert cause_of(chain(sending=False)) == (StallCause.LEAVING, None)
 
 
-def seen(cause: Cause, seen_ns: int, since_ns: int = 0) -> Stall:
+def seen(cause: StallCause, seen_ns: int, since_ns: int = 0) -> Stall:
     return Stall(AB, since_ns, seen_ns, cause)
 
 
 def test_a_stall_is_one_entry_however_often_it_is_seen() -> None:
     ledger = StallLedger(leaving_limit_ns=50)
     for seen_ns in (100, 200, 300):
-        ledger.add([seen(Cause.BUSY, seen_ns)])
-    ledger.add([seen(Cause.BUSY, 400, since_ns=350)])
+        ledger.add([seen(StallCause.BUSY, seen_ns)])
+    ledger.add([seen(StallCause.BUSY, 400, since_ns=350)])
     assert [(stall.since_ns, stall.lasted_ns) for stall in ledger.entries] == [(0, 300), (350, 50)]
 
 
@@ -112,24 +112,29 @@ def test_credits_that_never_come_are_found_by_how_long_they_take() -> None:
     """As when credits are lost: the buffer is taken as the sender knows, and nothing of it waits anywhere."""
     ledger, causes = StallLedger(leaving_limit_ns=50), []
     for seen_ns in (100, 150, 151):
-        ledger.add([seen(Cause.LEAVING, seen_ns)])
+        ledger.add([seen(StallCause.LEAVING, seen_ns)])
         causes.append(ledger.entries[0].cause)
-    assert causes == [Cause.LEAVING, Cause.LEAVING, Cause.NOTHING]
+    assert causes == [StallCause.LEAVING, StallCause.LEAVING, StallCause.NOTHING]
 
 
 def test_what_leaves_again_and_again_but_not_for_long_is_explained() -> None:
     ledger = StallLedger(leaving_limit_ns=50)
-    for seen_ns, cause in ((100, Cause.LEAVING), (200, Cause.BUSY), (300, Cause.LEAVING), (340, Cause.LEAVING)):
+    for seen_ns, cause in (
+        (100, StallCause.LEAVING),
+        (200, StallCause.BUSY),
+        (300, StallCause.LEAVING),
+        (340, StallCause.LEAVING),
+    ):
         ledger.add([seen(cause, seen_ns)])
-        assert ledger.is_leaving == (cause is Cause.LEAVING)
-    assert ledger.entries[0].cause is Cause.LEAVING
+        assert ledger.is_leaving == (cause is StallCause.LEAVING)
+    assert ledger.entries[0].cause is StallCause.LEAVING
     ledger.add([])
     assert not ledger.is_leaving
 
 
 def test_what_was_once_unexplained_stays_so() -> None:
     ledger = StallLedger(leaving_limit_ns=50)
-    ledger.add([seen(Cause.NOTHING, 100)])
-    ledger.add([seen(Cause.BUSY, 200)])
+    ledger.add([seen(StallCause.NOTHING, 100)])
+    ledger.add([seen(StallCause.BUSY, 200)])
     (entry,) = ledger.entries
-    assert (entry.cause, entry.seen_ns) == (Cause.NOTHING, 200)
+    assert (entry.cause, entry.seen_ns) == (StallCause.NOTHING, 200)

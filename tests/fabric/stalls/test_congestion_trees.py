@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fabric.stalls.congestion_trees import PortLane, RootKind, Tree, forest, trees_of
+from fabric.stalls.congestion_trees import CongestionTree, PortLane, RootKind, forest, trees_of
 
 
 def lane(name: str) -> PortLane:
@@ -17,7 +17,7 @@ def waits(**holders: str) -> dict[PortLane, dict[PortLane, int]]:
     return {lane(name): {lane(other): 100 for other in others.split()} for name, others in holders.items()}
 
 
-def depths(tree: Tree) -> dict[str, int]:
+def depths(tree: CongestionTree) -> dict[str, int]:
     return {one.port: depth for one, depth in tree.depth_of.items()}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fabric.model.lanes import PortLane
-from fabric.queueing.vl import Cause, FlowControl, LaneStats, PortStats, Wait
+from fabric.queueing.vl import DropCause, FlowControlMode, LaneStats, PortStats, Wait
 from fabric.stalls import waits
 from fabric.stalls.waits import ObservedPort, PortView
 from topologies.load import load_fabric
@@ -14,7 +14,7 @@ INDEX = {name: i for i, name in enumerate(("ab", "ba", "bc", "cb", "ca", "ac", "
 
 
 def lane(stalled: bool, used_bytes: int) -> LaneStats:
-    none = (0,) * len(Cause)
+    none = (0,) * len(DropCause)
     return LaneStats(0, 0, 0, 0, 0, none, none, 0, 0, 5 if stalled else 0, 1000, used_bytes, used_bytes, 0, 0, 0)
 
 
@@ -25,7 +25,7 @@ def _wait(entered: str, size_bytes: int) -> Wait:
 def view(name: str, *, used_bytes: int = 0, stalled: bool = False, waits: Mapping[str, int] | None = None) -> PortView:
     """A port ``ab`` is of switch a, on the link to b; ``waits``: by which port the bytes came in that wait here."""
     held = tuple(_wait(entered, size) for entered, size in (waits or {}).items())
-    stats = PortStats(INDEX[name], 0, FlowControl.CREDIT, 0, 0, 10, {0: lane(stalled, used_bytes)}, held)
+    stats = PortStats(INDEX[name], 0, FlowControlMode.CREDIT, 0, 0, 10, {0: lane(stalled, used_bytes)}, held)
     return PortView(name[0], name[::-1], stats)
 
 

@@ -22,7 +22,7 @@ from traffic.collectives.dataset import Buffer, Dataset, Floats, SumCheck, adder
 from traffic.collectives.hfreduce import TreeAllreduce, _HostMemory
 from traffic.collectives.nccl import RingAllreduce
 from traffic.collectives.rank import Schedule, Seat, Worker
-from traffic.collectives.trees import Tree, double_binary_tree, zone_aware_double_tree
+from traffic.collectives.trees import RankTree, double_binary_tree, zone_aware_double_tree
 
 TIMEOUT_S = 10.0
 
@@ -173,7 +173,7 @@ def test_chunks_overlap_on_their_way() -> None:
     """Over five links in a row, each of which takes 2 ms a chunk, and two trees: one after the other, two are on their
     way at once."""
     hop_s, chunks, ranks = 0.002, 20, 6
-    chain = Tree((None, *range(ranks - 1)))
+    chain = RankTree((None, *range(ranks - 1)))
     schedule = TreeAllreduce((chain, chain), 2 * chunks * 100, 100)
     send, lock, on_their_way, most = ChunkConnection.send, threading.Lock(), 0, 0
 

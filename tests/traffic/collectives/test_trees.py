@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.crossings import crossing_pairs
-from traffic.collectives.trees import DoubleTree, Tree, double_binary_tree, sent_fractions, zone_aware_double_tree
+from traffic.collectives.trees import DoubleTree, RankTree, double_binary_tree, sent_fractions, zone_aware_double_tree
 
 RANKS = range(2, 301)
 ZONE_SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=6)
 
 
-def assert_spanning(tree: Tree) -> None:
+def assert_spanning(tree: RankTree) -> None:
     assert sum(parent is None for parent in tree.parent) == 1
     reached, waiting = set(), [tree.root]
     while waiting:
@@ -42,7 +42,7 @@ def test_double_binary_tree_of_14_is_the_one_drawn_in_nccl() -> None:
     assert first.children[12] == (10, 13)
     assert first.children[10] == (9, 11)
     assert first.children[4] == (2, 6)
-    assert second == Tree(tuple(None if p is None else 13 - p for p in reversed(first.parent)))
+    assert second == RankTree(tuple(None if p is None else 13 - p for p in reversed(first.parent)))
 
 
 def test_double_binary_tree_of_13_shifts_the_second_tree_by_one() -> None:

@@ -17,10 +17,10 @@ from topologies.load import load_fabric
 from traffic.flows.arrival_clock import _TIMESPEC, ArrivalClock
 from traffic.flows.probes import (
     _PROBE,
-    Arrivals,
-    HostArguments,
+    ProbeArrivals,
     ProbeConfig,
     ProbeFlow,
+    ProbeHostArguments,
     ProbeJob,
     _probe_socket,
     _Sink,
@@ -32,9 +32,9 @@ PERIOD_S = 0.001
 FABRIC = load_fabric("fire_flyer_2_small")
 
 
-def arrivals(numbers: list[int], at_s: list[float] | None = None) -> Arrivals:
+def arrivals(numbers: list[int], at_s: list[float] | None = None) -> ProbeArrivals:
     times = [number * PERIOD_S for number in numbers] if at_s is None else at_s
-    return Arrivals(np.array(numbers, np.int64), np.array(times, np.float64))
+    return ProbeArrivals(np.array(numbers, np.int64), np.array(times, np.float64))
 
 
 def test_a_stretch_of_lost_probes_is_a_blackout() -> None:
@@ -100,7 +100,7 @@ def test_real_probes_over_loopback_and_a_stopped_sink(request: pytest.FixtureReq
 
 def test_a_clock_that_is_set_while_probes_come_makes_no_blackout(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sink's stamps are the kernel's; what its program takes for the real time jumps by an hour, and so do they."""
-    sock = _probe_socket(HostArguments("127.0.0.1", {}, 0, 0.001))
+    sock = _probe_socket(ProbeHostArguments("127.0.0.1", {}, 0, 0.001))
     steps_ns = [0]
     monkeypatch.setattr("traffic.flows.probes.ArrivalClock", lambda: ArrivalClock(lambda: time.time_ns() + steps_ns[0]))
     with sock:

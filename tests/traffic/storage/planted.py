@@ -8,7 +8,7 @@ import time
 from fabric.world.agents import Agent
 from traffic.storage import service
 from traffic.storage.chains import ChunkId
-from traffic.storage.messages import Status
+from traffic.storage.messages import ReplyStatus
 from traffic.storage.orders import ServiceArguments
 from traffic.storage.replica import Applied, Chunk, Replica, Stored
 
@@ -30,8 +30,8 @@ class AnswersFirst(Replica):
     ) -> None:
         if before is not None:
             await before
-        status = Status.BUSY
-        while status is not Status.OK and (successor := self._successor(held.chain)) is not None:
+        status = ReplyStatus.BUSY
+        while status is not ReplyStatus.OK and (successor := self._successor(held.chain)) is not None:
             io = self._io_of(chunk, held.chain, stored)
             status = await self._forward(successor, io, stored, time.monotonic() + 0.1)
             await asyncio.sleep(self._retry_s)

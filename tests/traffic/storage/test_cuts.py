@@ -13,7 +13,7 @@ import pytest
 from traffic.storage.chains import Extent
 from traffic.storage.client import GaveUp, StorageClient
 from traffic.storage.job import StorageJob
-from traffic.storage.messages import Io, Kind, Status
+from traffic.storage.messages import CallKind, Io, ReplyStatus
 from traffic.storage.verification import Verification
 from traffic.storage.wire import Wire
 from traffic.storage.workloads import FIRST_CHECKPOINT_FILE
@@ -72,8 +72,8 @@ def test_a_tail_that_is_cut_off_loses_nothing_and_all_is_well_after_the_cut(job_
             with pytest.raises(GaveUp, match=f"last: {head} answered BUSY"):
                 await client.write_chunk(extent)
             asked = Io(extent.chain, extent.chunk, 0, extent.length, chain_version=1)
-            reply = await client.links[head].call(Kind.READ, asked.pack(), 0.4)
-            assert Status(reply.meta[0]) is Status.PENDING, "a dirty chunk is not read at the head"
+            reply = await client.links[head].call(CallKind.READ, asked.pack(), 0.4)
+            assert ReplyStatus(reply.meta[0]) is ReplyStatus.PENDING, "a dirty chunk is not read at the head"
             found = await client.read_back()
             assert (found.checked, found.lost, len(found.out_of_reach)) == (2, (), 2)
             assert any("answered PENDING" in line for line in found.out_of_reach)

@@ -10,8 +10,8 @@ import pytest
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from traffic.storage.chains import ChunkId, Extent
-from traffic.storage.messages import REQUEST_BITS, Io, Status
-from traffic.storage.payload import Content, Recipe
+from traffic.storage.messages import REQUEST_BITS, Io, ReplyStatus
+from traffic.storage.payload import ChunkContent, Recipe
 from traffic.storage.replica import Refused, Stored
 
 from .world import CHUNK, NODES, World, io_of, soon
@@ -23,17 +23,17 @@ def test_a_pending_version_holds_reads_off_until_the_tail_has_committed() -> Non
         head, tail = (world.replicas[node] for node in world.nodes)
         seen = []
 
-        async def forward(successor: NodeId, io: Io, stored: Stored, until_s: float) -> Status:
+        async def forward(successor: NodeId, io: Io, stored: Stored, until_s: float) -> ReplyStatus:
             with pytest.raises(Refused) as refusal:
                 head.read(CHUNK)
             seen.append(refusal.value.status)
             await tail.update(io, world.pull_from(None, None, io), 0, until_s)
             assert tail.read(CHUNK).request == 5
-            return Status.OK
+            return ReplyStatus.OK
 
         head._forward = forward
         await world.write(io_of(5), world.table)
-        assert seen == [Status.PENDING]
+        assert seen == [ReplyStatus.PENDING]
         assert head.read(CHUNK).request == 5
 
     asyncio.run(scene())
@@ -122,7 +122,7 @@ def test_a_writer_whose_data_does_not_come_holds_nobody_off() -> None:
         world = World(1, NODES[:2])
         replica = world.replicas[NODES[0]]
 
-        async def never() -> Content:
+        async def never() -> ChunkContent:
             await asyncio.sleep(60)
             raise AssertionError
 
@@ -146,7 +146,7 @@ def test_who_waits_for_a_chunk_is_told_busy_in_time() -> None:
         started = time.monotonic()
         answers = await asyncio.gather(*tries, return_exceptions=True)
         assert time.monotonic() - started < 10
-        assert [answer.status for answer in answers if isinstance(answer, Refused)] == [Status.BUSY] * 5
+        assert [answer.status for answer in answers if isinstance(answer, Refused)] == [ReplyStatus.BUSY] * 5
 
     asyncio.run(scene())
 
@@ -158,7 +158,7 @@ def test_a_new_chain_is_taken_up_while_the_old_successor_is_waited_for() -> None
         replica = world.replicas[first]
         forward = replica._forward
 
-        async def silent(successor: NodeId, io: Io, stored: Stored, until_s: float) -> Status:
+        async def silent(successor: NodeId, io: Io, stored: Stored, until_s: float) -> ReplyStatus:
             if successor == second:
                 await asyncio.sleep(60)
             return await forward(successor, io, stored, until_s)
@@ -195,7 +195,7 @@ def test_a_node_that_is_taken_out_of_a_chain_refuses_and_has_nothing_to_settle()
 def test_a_caller_with_another_version_of_the_chain_is_refused() -> None:
     async def scene() -> None:
         world = World(1, NODES[:2])
-        for version, status in ((2, Status.UNKNOWN_CHAIN), (0, Status.STALE_CHAIN)):
+        for version, status in ((2, ReplyStatus.UNKNOWN_CHAIN), (0, ReplyStatus.STALE_CHAIN)):
             io = io_of(5, chain_version=version)
             with pytest.raises(Refused) as refusal:
                 await world.replicas[NODES[0]].write(io, world.pull_from(None, None, io), 0, soon())
@@ -210,7 +210,7 @@ def test_a_write_to_another_than_the_head_is_refused() -> None:
         world = World(1, NODES[:2])
         with pytest.raises(Refused) as refusal:
             await world.replicas[NODES[1]].write(io_of(5), world.pull_from(None, None, io_of(5)), 0, soon())
-        assert refusal.value.status is Status.NOT_HEAD
+        assert refusal.value.status is ReplyStatus.NOT_HEAD
 
     asyncio.run(scene())
 

@@ -16,7 +16,7 @@ from fabric.errors import TrafficError
 from traffic.storage.chains import Chain, Extent
 from traffic.storage.client import ChainLost, StorageClient
 from traffic.storage.job import StorageJob
-from traffic.storage.messages import Io, Kind, Status, pack_all, parse_results
+from traffic.storage.messages import CallKind, Io, ReplyStatus, pack_all, parse_results
 from traffic.storage.verification import Verification
 from traffic.storage.workloads import FIRST_CHECKPOINT_FILE
 
@@ -116,8 +116,8 @@ def test_requests_beyond_the_limits_are_refused_and_the_client_stays_within_them
                 [_io(here[0], 1)] * 9,
                 [_io(here[0], 200_000)] * 6,
             ):
-                reply = await client.links[node].call(Kind.READ, pack_all(ios), 5)
-                assert reply.status is Status.WRONG_REQUEST
+                reply = await client.links[node].call(CallKind.READ, pack_all(ios), 5)
+                assert reply.status is ReplyStatus.WRONG_REQUEST
             await client.read_chunks(small)
             await client.read_chunks(extents)
             whole = [operation.size_bytes for operation in client.operations]
@@ -142,8 +142,8 @@ def test_a_write_that_is_not_one_whole_chunk_is_refused_and_the_service_goes_on(
             io = _io(extent, extent.length)
             wrong = b"" if change is None else replace(io, **change).pack()  # type: ignore[arg-type]
             for meta in (wrong, pack_all([io, io])):
-                reply = await link.call(Kind.WRITE, meta, 5)
-                assert reply.status is Status.WRONG_REQUEST
+                reply = await link.call(CallKind.WRITE, meta, 5)
+                assert reply.status is ReplyStatus.WRONG_REQUEST
             await client.write_chunk(extent)
 
     run(scene())
@@ -158,8 +158,8 @@ def test_a_read_reports_each_stretch_that_is_not_there(job_of: JobOf) -> None:
         async with client_of(job) as client:
             node = job.table.chains[extent.chain].head.node
             ios = [_io(extent, 10), replace(_io(extent, 10), chunk=absent.chunk)]
-            reply = await client.links[node].call(Kind.READ, pack_all(ios), 5)
-            assert [result.status for result in parse_results(reply.meta)] == [Status.OK, Status.NOT_FOUND]
+            reply = await client.links[node].call(CallKind.READ, pack_all(ios), 5)
+            assert [result.status for result in parse_results(reply.meta)] == [ReplyStatus.OK, ReplyStatus.NOT_FOUND]
             with pytest.raises(TrafficError, match="NOT_FOUND"):
                 await client.read_chunks([absent])
 
@@ -176,9 +176,9 @@ def test_a_read_of_many_chains_misses_only_those_that_changed(job_of: JobOf) -> 
             here = [e for e in extents if node in job.table.chains[e.chain].nodes]
             ios = [_io(extent, 10) for extent in here]
             ios[1] = replace(ios[1], chain_version=0)
-            reply = await client.links[node].call(Kind.READ, pack_all(ios), 5)
+            reply = await client.links[node].call(CallKind.READ, pack_all(ios), 5)
             statuses = [result.status for result in parse_results(reply.meta)]
-            assert statuses == [Status.OK, Status.STALE_CHAIN] + [Status.OK] * (len(here) - 2)
+            assert statuses == [ReplyStatus.OK, ReplyStatus.STALE_CHAIN] + [ReplyStatus.OK] * (len(here) - 2)
 
     run(scene())
 

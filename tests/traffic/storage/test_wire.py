@@ -10,7 +10,7 @@ import pytest
 
 from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
-from traffic.storage.messages import Frame, Kind, Status, header_of
+from traffic.storage.messages import CallKind, Frame, ReplyStatus, header_of
 from traffic.storage.wire import (
     CallTimeout,
     ConnectionLost,
@@ -29,11 +29,11 @@ Scene = Callable[[StorageConnection, StorageConnection], Awaitable[None]]
 
 
 async def echo(link: StorageConnection, frame: Frame) -> None:
-    if frame.kind is Kind.WRITE:
+    if frame.kind is CallKind.WRITE:
         pulled = await link.pull(frame, 5)
         await link.reply(frame, pulled.status, bytes(pulled.payload[:10]))
-    elif frame.kind is Kind.READ:
-        await link.reply(frame, Status.OK, frame.meta, [b"a" * 1_000_000, memoryview(b"b" * 10)])
+    elif frame.kind is CallKind.READ:
+        await link.reply(frame, ReplyStatus.OK, frame.meta, [b"a" * 1_000_000, memoryview(b"b" * 10)])
 
 
 def play(scene: Scene) -> None:
@@ -55,7 +55,7 @@ def play(scene: Scene) -> None:
 
 def test_a_reply_bears_records_and_payload() -> None:
     async def scene(client: StorageConnection, server: StorageConnection) -> None:
-        replies = await asyncio.gather(*(client.call(Kind.READ, bytes([n]) * n, 5) for n in range(1, 9)))
+        replies = await asyncio.gather(*(client.call(CallKind.READ, bytes([n]) * n, 5) for n in range(1, 9)))
         assert [reply.meta for reply in replies] == [bytes([n]) * n for n in range(1, 9)]
         assert all(reply.payload == b"a" * 1_000_000 + b"b" * 10 for reply in replies)
 
@@ -65,7 +65,7 @@ def test_a_reply_bears_records_and_payload() -> None:
 def test_either_end_may_call_the_other() -> None:
     async def scene(client: StorageConnection, server: StorageConnection) -> None:
         assert server.peer == "client"
-        one, other = await asyncio.gather(server.call(Kind.READ, b"s", 5), client.call(Kind.READ, b"c", 5))
+        one, other = await asyncio.gather(server.call(CallKind.READ, b"s", 5), client.call(CallKind.READ, b"c", 5))
         assert (one.meta, other.meta) == (b"s", b"c")
 
     play(scene)
@@ -73,7 +73,7 @@ def test_either_end_may_call_the_other() -> None:
 
 def test_the_receiver_pulls_what_a_call_offers() -> None:
     async def scene(client: StorageConnection, server: StorageConnection) -> None:
-        reply = await client.call(Kind.WRITE, b"", 5, offer=[b"0123", b"456789abc"])
+        reply = await client.call(CallKind.WRITE, b"", 5, offer=[b"0123", b"456789abc"])
         assert reply.meta == b"0123456789"
 
     play(scene)
@@ -81,7 +81,7 @@ def test_the_receiver_pulls_what_a_call_offers() -> None:
 
 def test_data_that_is_no_longer_offered_is_said_to_be_withdrawn() -> None:
     async def scene(client: StorageConnection, server: StorageConnection) -> None:
-        assert (await client.call(Kind.WRITE, b"", 5)).status is Status.WITHDRAWN
+        assert (await client.call(CallKind.WRITE, b"", 5)).status is ReplyStatus.WITHDRAWN
 
     play(scene)
 
@@ -89,7 +89,7 @@ def test_data_that_is_no_longer_offered_is_said_to_be_withdrawn() -> None:
 def test_a_call_without_an_answer_times_out_and_says_who_did_not_answer() -> None:
     async def scene(client: StorageConnection, server: StorageConnection) -> None:
         with pytest.raises(CallTimeout, match=r"client: server did not answer apply within 0\.05 s"):
-            await client.call(Kind.APPLY, b"", 0.05)
+            await client.call(CallKind.APPLY, b"", 0.05)
 
     play(scene)
 
@@ -97,13 +97,13 @@ def test_a_call_without_an_answer_times_out_and_says_who_did_not_answer() -> Non
 @pytest.mark.parametrize("side", ["messages", "data"])
 def test_calls_fail_when_either_connection_goes(side: str) -> None:
     async def scene(client: StorageConnection, server: StorageConnection) -> None:
-        call = asyncio.get_running_loop().create_task(client.call(Kind.APPLY, b"", 5))
+        call = asyncio.get_running_loop().create_task(client.call(CallKind.APPLY, b"", 5))
         await asyncio.sleep(0.01)
         (server._messages if side == "messages" else server._data).close()
         with pytest.raises(ConnectionLost, match="server has gone"):
             await call
         with pytest.raises(ConnectionLost):
-            await client.call(Kind.READ, b"", 5)
+            await client.call(CallKind.READ, b"", 5)
         assert server.lost
 
     play(scene)
@@ -118,7 +118,7 @@ def test_sockets_carry_the_storage_service_level() -> None:
     play(scene)
 
 
-UNKNOWN_KIND = bytearray(header_of(Frame(Kind.READ, False, Status.OK, 1, 9, b""), 0))
+UNKNOWN_KIND = bytearray(header_of(Frame(CallKind.READ, False, ReplyStatus.OK, 1, 9, b""), 0))
 UNKNOWN_KIND[4] = 77
 
 
@@ -150,7 +150,7 @@ def test_halves_of_two_attempts_of_one_peer_make_no_link() -> None:
             wire.post(_hello(role, attempt, "client"))
         link = await dial(party, "server", sock.getsockname(), "127.0.0.1", 5)
         assert len(links) == 1
-        assert (await link.call(Kind.READ, b"whole", 5)).meta == b"whole"
+        assert (await link.call(CallKind.READ, b"whole", 5)).meta == b"whole"
         assert not tasks.failed.done()
 
     asyncio.run(run())
@@ -162,7 +162,7 @@ def test_what_is_not_a_greeting_fails_the_program() -> None:
         sock = listen("127.0.0.1", 0, OPTIONS)
         Listener(Party("server", echo, OPTIONS, tasks), sock, lambda link: None)
         wire = await _dial_wire(Party("x", echo, OPTIONS, Tasks()), sock.getsockname(), "127.0.0.1", math.inf, 5)
-        wire.post(header_of(Frame(Kind.READ, False, Status.OK, 1, math.inf, b""), 0))
+        wire.post(header_of(Frame(CallKind.READ, False, ReplyStatus.OK, 1, math.inf, b""), 0))
         with pytest.raises(TrafficError, match="the first frame is READ with b'', not a greeting"):
             await asyncio.wait_for(tasks.failed, 5)
 
@@ -172,14 +172,14 @@ def test_what_is_not_a_greeting_fails_the_program() -> None:
 def test_replies_that_nobody_waits_for_are_not_sent() -> None:
     async def scene(client: StorageConnection, server: StorageConnection) -> None:
         client._data._transport.pause_reading()  # type: ignore[union-attr]
-        first = asyncio.create_task(client.call(Kind.READ, b"1", 10))
+        first = asyncio.create_task(client.call(CallKind.READ, b"1", 10))
         for number in range(20):  # They queue behind each other.
             with pytest.raises(CallTimeout):
-                await client.call(Kind.READ, bytes([number]), 0.01)
+                await client.call(CallKind.READ, bytes([number]), 0.01)
         client._data._transport.resume_reading()  # type: ignore[union-attr]
         assert (await first).meta == b"1"
         received = client.received_bytes()
-        assert (await client.call(Kind.READ, b"last", 5)).meta == b"last"
+        assert (await client.call(CallKind.READ, b"last", 5)).meta == b"last"
         assert client.received_bytes() - received < 3_000_000
         assert server._party.counts["expired_replies"] >= 15
 
@@ -188,8 +188,10 @@ def test_replies_that_nobody_waits_for_are_not_sent() -> None:
 
 def test_a_call_that_comes_too_late_is_not_handled() -> None:
     async def scene(client: StorageConnection, server: StorageConnection) -> None:
-        client._messages.post(header_of(Frame(Kind.READ, False, Status.OK, 99, time.monotonic() - 1, b"late"), 0))
-        assert (await client.call(Kind.READ, b"", 5)).status is Status.OK
+        client._messages.post(
+            header_of(Frame(CallKind.READ, False, ReplyStatus.OK, 99, time.monotonic() - 1, b"late"), 0)
+        )
+        assert (await client.call(CallKind.READ, b"", 5)).status is ReplyStatus.OK
         assert server._party.counts["expired_calls"] == 1
 
     play(scene)

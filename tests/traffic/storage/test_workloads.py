@@ -9,7 +9,7 @@ from traffic.storage.chains import Extent, Striping
 from traffic.storage.client import GaveUp, StorageClient
 from traffic.storage.orders import ClientArguments
 from traffic.storage.wire import Tasks
-from traffic.storage.workloads import FIRST_CHECKPOINT_FILE, Load
+from traffic.storage.workloads import FIRST_CHECKPOINT_FILE, ClientLoad
 from traffic.transport import SocketOptions
 
 from .conftest import FABRIC, config_of, run
@@ -50,7 +50,7 @@ def test_a_checkpoint_never_goes_over_the_only_whole_one() -> None:
         # The third checkpoint gets a hole, and so does the second try of it.
         told = Told({2 * CHUNKS + 1, 3 * CHUNKS + 3}, 6 * CHUNKS)
         tasks = Tasks()
-        load = Load(cast(StorageClient, told), _arguments())
+        load = ClientLoad(cast(StorageClient, told), _arguments())
         load.begin(tasks)
         await told.done.wait()
         await load.end()

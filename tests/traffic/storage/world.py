@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from fabric.model.identity import NodeId, Role
 from traffic.storage.chains import Chain, ChainTable, ChunkId, Target
-from traffic.storage.messages import REQUEST_BITS, Io, Status
-from traffic.storage.payload import Content, Recipe, checksum_of
+from traffic.storage.messages import REQUEST_BITS, Io, ReplyStatus
+from traffic.storage.payload import ChunkContent, Recipe, checksum_of
 from traffic.storage.replica import Applied, Chunk, Refused, Replica, Stored
 from traffic.storage.wire import ConnectionLost
 
@@ -122,7 +122,7 @@ class World:
             self.faults.append(error)
 
     def pull_from(self, source: NodeId | None, by: NodeId | None, io: Io) -> Any:
-        async def pull() -> Content:
+        async def pull() -> ChunkContent:
             await self.delay()
             if self.are_apart(source, by) or (source is not None and source not in self.running):
                 raise ConnectionLost(f"{source} has gone")
@@ -131,7 +131,7 @@ class World:
         return pull
 
     def _forward_from(self, node: NodeId) -> Any:
-        async def forward(successor: NodeId, io: Io, stored: Stored, until_s: float) -> Status:
+        async def forward(successor: NodeId, io: Io, stored: Stored, until_s: float) -> ReplyStatus:
             await self.delay()
             patience_s = max(0.0, min(self.rng.choice((0.0005, 1.0, 1.0)), until_s - time.monotonic()))
             pull = self.pull_from(node, successor, io)
@@ -139,11 +139,11 @@ class World:
             try:
                 await self.at(successor, update, node, patience_s)
             except ConnectionLost:
-                return Status.BUSY
+                return ReplyStatus.BUSY
             except Refused as refusal:
                 return refusal.status
             await self.delay()
-            return Status.OK
+            return ReplyStatus.OK
 
         return forward
 
@@ -157,7 +157,7 @@ class World:
         try:
             return await self.replicas[node].write(io, self.pull_from(None, node, io), 0, until_s)
         except Refused as refusal:
-            if refusal.status is Status.BUSY:
+            if refusal.status is ReplyStatus.BUSY:
                 self._spawn(self._settle(node, io.chunk))
             raise
 
@@ -224,7 +224,7 @@ async def read_once(world: World, chunk: ChunkId, node: NodeId) -> Operation | N
     try:
         stored = world.replicas[node].read(chunk)
     except Refused as refusal:
-        if refusal.status is not Status.NOT_FOUND:
+        if refusal.status is not ReplyStatus.NOT_FOUND:
             return None
         value = INITIAL
     else:

@@ -9,12 +9,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from fabric.errors import UsageError
-from fabric.report.view.serving import Content, serving
+from fabric.report.view.serving import Resource, serving
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with serving(lambda path, query: Content(f"{path} {query.get('n')}".encode()) if path != "none" else None) as found:
+    with serving(
+        lambda path, query: Resource(f"{path} {query.get('n')}".encode()) if path != "none" else None
+    ) as found:
         yield found
 
 

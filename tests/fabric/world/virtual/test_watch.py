@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fabric.world.virtual import watch
-from fabric.world.virtual.watch import GuestTime, Limits, Watch
+from fabric.world.virtual.watch import ClockWatch, GuestTime, Limits
 
 
 @pytest.mark.parametrize("found", [b"", b"123"])
@@ -36,7 +36,7 @@ def test_time_for_which_we_were_stopped_ourselves_makes_no_hang(monkeypatch: pyt
     clock_s = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock_s[0])
     monkeypatch.setattr(watch, "_read_clock_ns", lambda pid, address: 5 * 10**9)
-    looked = Watch(Limits(hang_s=10), None, 0, cpu_s=lambda pid: clock_s[0])
+    looked = ClockWatch(Limits(hang_s=10), None, 0, cpu_s=lambda pid: clock_s[0])
     clock_s[0] = 3600
     assert looked.look(1) is None
     reasons = []
@@ -54,7 +54,7 @@ def test_a_guest_that_gets_no_cpu_has_longer(
     clock_s = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock_s[0])
     monkeypatch.setattr(watch, "_read_clock_ns", lambda pid, address: 5 * 10**9)
-    looked = Watch(Limits(hang_s=10), None, 0, cpu_s=lambda pid: share * clock_s[0])
+    looked = ClockWatch(Limits(hang_s=10), None, 0, cpu_s=lambda pid: share * clock_s[0])
     while looked.look(1) is None:
         clock_s[0] += 0.25
         assert clock_s[0] < 200
@@ -83,7 +83,7 @@ def test_a_clock_that_creeps_is_ended_and_the_program_that_runs_named(
     running = ctypes.create_string_buffer(struct.pack("=i4xQ", 64, ctypes.addressof(name)), 16)
     monkeypatch.setattr("time.monotonic", lambda: clock_s[0])
     monkeypatch.setattr(watch, "_read_clock_ns", lambda pid, address: 12 * 10**9 + round(ns_per_s * clock_s[0]))
-    looked = Watch(Limits(hang_s=10), None, 0, ctypes.addressof(running), lambda pid: clock_s[0])
+    looked = ClockWatch(Limits(hang_s=10), None, 0, ctypes.addressof(running), lambda pid: clock_s[0])
     reasons = []
     for _ in range(60):
         clock_s[0] += 0.5
