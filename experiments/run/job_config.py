@@ -13,7 +13,7 @@ from pydantic import Field
 
 from controllers.planning.paths import nics_for, path_load
 from controllers.planning.plan import RoutePlan
-from experiments.run.placement import Flow, order_ranks
+from experiments.run.placement import Flow, RankOrder, order_ranks
 from experiments.run.timeline import JobWindow
 from fabric.config import Strict, TimeS
 from fabric.model.identity import NodeId
@@ -65,15 +65,18 @@ class JobConfig(Strict):
 
 
 class HFReduceJobConfig(JobConfig, HFReduceConfig):
-    """HFReduce over its nodes, whose ranks are ordered so that static routes do not collide."""
+    """HFReduce over its nodes. ``rank_order``: so that static routes do not collide, or as ``nodes`` has them."""
 
     kind: Literal["hfreduce"]
+    rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
 
 
 class NcclJobConfig(JobConfig, NcclConfig):
-    """NCCL's ring or tree over its nodes, whose ranks are ordered so that static routes do not collide."""
+    """NCCL's rings or tree over its nodes. ``rank_order``: so that static routes do not collide, or as ``nodes`` has
+    them."""
 
     kind: Literal["nccl"]
+    rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
 
 
 class StorageJobConfig(JobConfig, StorageConfig):
@@ -204,16 +207,24 @@ def _placed(config: Any, nodes: tuple[NodeId, ...], stage: Stage, plan: RoutePla
     level = _LEVELS[config.service_level] if config.service_level else _OWN_LEVEL[config.kind]
     make = {"storage": _storage, "background": _background, "program": _program}.get(config.kind, _collective)
     job, nodes, pairs = make(config, nodes, level, stage, plan)
-    return PlacedJob(config, nodes, job, _loads(pairs, stage.fabric, plan))
+    return PlacedJob(config, nodes, job, _loads(pairs, _rails(config, stage.fabric, nodes), stage.fabric, plan))
 
 
 _Made = tuple[Job, tuple[NodeId, ...], list[tuple[NodeId, NodeId, float]]]
 """A job, its nodes in the order of its ranks, and what part of its data goes from which node to which."""
 
 
+def _rails(config: Any, fabric: Fabric, nodes: Sequence[NodeId]) -> list[int | None]:
+    """Return over which NICs data is divided, by their numbers; None: over those by which two hosts talk."""
+    if config.kind != "nccl" or config.channels == 1:
+        return [None]
+    return [channel % len(fabric.nics_of[nodes[0]]) for channel in range(config.channels)]
+
+
 def _collective(config: Any, nodes: tuple[NodeId, ...], level: ServiceLevel, stage: Stage, plan: RoutePlan) -> _Made:
     flows = _rank_flows(config, stage, nodes)
-    ranks = order_ranks(stage.fabric, plan, nodes, flows)
+    as_listed = config.rank_order is RankOrder.NODES
+    ranks = nodes if as_listed else order_ranks(stage.fabric, plan, nodes, flows)
     kind = HFReduceJob if config.kind == "hfreduce" else NcclJob
     pairs = [(ranks[source], ranks[target], share) for source, target, share in flows]
     return kind(stage, config, ranks, None, config.name, level), ranks, pairs
@@ -251,9 +262,12 @@ def _rank_flows(config: Any, stage: Stage, nodes: Sequence[NodeId]) -> list[Flow
     return tree_flows(trees_of(config.tree, zones_of(stage, nodes)))
 
 
-def _loads(pairs: Sequence[tuple[NodeId, NodeId, float]], fabric: Fabric, plan: RoutePlan) -> dict[Port, float]:
+def _loads(
+    pairs: Sequence[tuple[NodeId, NodeId, float]], rails: Sequence[int | None], fabric: Fabric, plan: RoutePlan
+) -> dict[Port, float]:
     loads: dict[Port, float] = {}
     for source, destination, share in pairs:
-        for port, part in path_load(plan, fabric, *nics_for(fabric, source, destination)).items():
-            loads[port] = loads.get(port, 0.0) + share * part
+        for rail in rails:
+            for port, part in path_load(plan, fabric, *nics_for(fabric, source, destination, rail)).items():
+                loads[port] = loads.get(port, 0.0) + share * part / len(rails)
     return loads

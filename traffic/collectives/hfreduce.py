@@ -34,7 +34,15 @@ from fabric.queueing import budgets
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, Handoff, Slots
 from traffic.collectives.dataset import ELEMENT_BYTES, Floats, adder_of, pieces
 from traffic.collectives.gpu_copies import CpuSide, GpuSide, NodeParts
-from traffic.collectives.job import AddressOf, Collective, CollectiveConfig, CollectiveJob, ElementsBytes, zones_of
+from traffic.collectives.job import (
+    AddressOf,
+    Collective,
+    CollectiveConfig,
+    CollectiveJob,
+    ElementsBytes,
+    one_address,
+    zones_of,
+)
 from traffic.collectives.rank import DEFAULT_SLOTS, Finished, Seat
 from traffic.collectives.trees import DoubleTree, double_binary_tree, sent_fractions, zone_aware_double_tree
 from traffic.job import Stage
@@ -337,7 +345,8 @@ class HFReduceJob(CollectiveJob):
         gpus = config.gpus_per_node if inside is None else inside.gpus
         parts_of = None if inside is None else partial(node_parts, stage.fabric, nvlink=config.nvlink)
         collective = Collective("HFReduce", level, schedule, gpus, ideal_s, parts_of)
-        super().__init__(stage, collective, config, ranks, address_of, name)
+        addresses_of = one_address(address_of) if address_of is not None else None
+        super().__init__(stage, collective, config, ranks, addresses_of, name)
 
 
 def node_parts(fabric: Fabric, host: NodeId, nvlink: bool = True) -> NodeParts:

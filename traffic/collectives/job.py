@@ -82,6 +82,13 @@ def step_timeout_s(config: CollectiveConfig, ideal_s: float) -> float:
 
 
 AddressOf = Callable[[NodeId], str]
+AddressesOf = Callable[[NodeId], tuple[str, ...]]
+"""Gives a node's addresses: its connections of channel c have number c modulo as many as there are."""
+
+
+def one_address(address_of: AddressOf) -> AddressesOf:
+    """Return that all channels of a node have the one address."""
+    return lambda node: (address_of(node),)
 
 
 def nic_address(stage: Stage, nodes: Sequence[NodeId]) -> AddressOf:
@@ -127,8 +134,8 @@ class _Phase:
 class CollectiveJob:
     """A :class:`traffic.job.Job` that repeats an allreduce over ``ranks``, one step after another, while it plays.
 
-    ``address_of`` gives a node's address on the fabric, by default as :func:`nic_address` says. Steps are numbered from
-    0 over the job's life; one that stalled and was begun again keeps its number.
+    ``addresses_of`` gives a node's addresses on the fabric, by default the one that :func:`nic_address` says. Steps are
+    numbered from 0 over the job's life; one that stalled and was begun again keeps its number.
     """
 
     def __init__(
@@ -137,7 +144,7 @@ class CollectiveJob:
         collective: Collective,
         config: CollectiveConfig,
         ranks: Sequence[NodeId],
-        address_of: AddressOf | None = None,
+        addresses_of: AddressesOf | None = None,
         name: str | None = None,
     ) -> None:
         if len(ranks) < 2:
@@ -148,7 +155,7 @@ class CollectiveJob:
         self._stage = stage
         self._collective = collective
         self._config = config
-        self._address_of = address_of or nic_address(stage, ranks)
+        self._addresses_of = addresses_of or one_address(nic_address(stage, ranks))
         self._programs: ProgramGroup[int] = ProgramGroup(stage, collective.name)
         self._data: _Data | None = None
         self._next_step = 0
@@ -179,7 +186,7 @@ class CollectiveJob:
         for rank in range(len(self.ranks)):
             self._fork(rank, self._data.dataset)
         listening = self._collect("listening", START_TIMEOUT_S)
-        self._programs.order([message.endpoint for message in listening])
+        self._programs.order([message.endpoints for message in listening])
         self._collect("connections", START_TIMEOUT_S)
 
     def _fork(self, rank: int, dataset: Dataset) -> None:
@@ -188,7 +195,7 @@ class CollectiveJob:
             collective=self._collective.name,
             rank=rank,
             hosts=tuple(node.name for node in self.ranks),
-            address=self._address_of(node),
+            addresses=self._addresses_of(node),
             options=self._stage.socket_options(self.level),
             schedule=self._collective.schedule,
             dataset=dataset,

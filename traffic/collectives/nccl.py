@@ -15,6 +15,10 @@ uses, here with one buffer per rank, so that nothing is added in the node. A ran
 
 A rank is a compute node with one buffer, since between nodes NCCL's rings and trees over all GPUs of a node carry the
 same bytes; or, of nodes with an inside, a GPU.
+
+Of several channels, each is a ring over its own part of the data; where hosts have several NICs, ring r uses NIC r (of
+as many as there are), as NCCL's channels do. Of several queue pairs, the slices of a ring take turns, so that hashes
+choose a path for each (``NCCL_IB_QPS_PER_CONNECTION``).
 """
 
 from __future__ import annotations
@@ -23,17 +27,29 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
+from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from fabric.errors import TopologyError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
 from traffic.collectives.chunk_connection import Edge, Handoff, Slots
 from traffic.collectives.dataset import ELEMENT_BYTES, pieces
 from traffic.collectives.hfreduce import TreeAllreduce
-from traffic.collectives.job import AddressOf, Collective, CollectiveConfig, CollectiveJob, ElementsBytes
+from traffic.collectives.job import (
+    AddressesOf,
+    AddressOf,
+    Collective,
+    CollectiveConfig,
+    CollectiveJob,
+    ElementsBytes,
+    nic_address,
+    one_address,
+)
 from traffic.collectives.rank import DEFAULT_SLOTS, Finished, Schedule, Seat
 from traffic.collectives.trees import double_binary_tree, sent_fractions, tree_flows
 from traffic.job import Stage
@@ -48,15 +64,30 @@ class Algorithm(str, Enum):
 
 
 class NcclConfig(CollectiveConfig):
-    """An allreduce of ``size`` bytes a rank, forwarded in pieces of ``slice`` (NCCL: 1 MiB at full scale)."""
+    """An allreduce of ``size`` bytes a rank, forwarded in pieces of ``slice`` (NCCL: 1 MiB at full scale).
+
+    ``channels``: how many rings share the data, each over a NIC of its own as far as hosts have them; ``queue_pairs``:
+    how many connections lead from a rank of a ring to the next.
+    """
 
     algorithm: Annotated[Algorithm, Field(strict=False)] = Algorithm.RING
     slice: ElementsBytes = 32 * 1024
+    channels: Annotated[int, Field(ge=1, le=32)] = 1
+    queue_pairs: Annotated[int, Field(ge=1, le=64)] = 1
+
+    @model_validator(mode="after")
+    def _verify_ring(self) -> NcclConfig:
+        if self.algorithm is Algorithm.TREE and (self.channels, self.queue_pairs) != (1, 1):
+            raise ValueError(
+                f"channels: {self.channels}, queue_pairs: {self.queue_pairs}: a tree has one each; use algorithm: ring"
+            )
+        return self
 
 
 @dataclass(frozen=True)
 class RingAllreduce:
-    """The ring as a schedule. ``slots``: how many slices a rank holds between receiving and sending on.
+    """A ring as a schedule. ``slots``: how many slices a rank holds between receiving and sending on. ``first``: where
+    its part of the data begins, if it is ring ``number`` of ``rings``; ``queue_pairs``: connections that take turns.
 
     The data is added up in loops of as much as gives each rank a segment of half its slots, as NCCL does: with all
     slots free a rank can take in a whole segment while it still sends its own, so no two ranks wait for each other.
@@ -66,11 +97,21 @@ class RingAllreduce:
     elements: int
     slice_elements: int
     slots: int = DEFAULT_SLOTS
+    first: int = 0
+    number: int = 0
+    rings: int = 1
+    queue_pairs: int = 1
 
     @property
     def edges(self) -> tuple[Edge, ...]:
-        """A connection from each rank to the next."""
-        return tuple(Edge(0, rank, (rank + 1) % self.ranks) for rank in range(self.ranks))
+        """The connections from each rank to the next."""
+        return tuple(sorted(edge for rank in range(self.ranks) for edge in self.edges_from(rank)))
+
+    def edges_from(self, rank: int) -> tuple[Edge, ...]:
+        """Return the connections from a rank to the next, in the order of their turns. Channels of the same remainder
+        by ``rings`` are one ring's."""
+        channels = range(self.number, self.rings * self.queue_pairs, self.rings)
+        return tuple(Edge(channel, rank, (rank + 1) % self.ranks) for channel in channels)
 
     @property
     def rounds(self) -> int:
@@ -84,7 +125,8 @@ class RingAllreduce:
 
     def loops(self) -> Iterator[slice]:
         """Yield the elements of each loop."""
-        return pieces(0, self.elements, self.ranks * (self.slots // 2) * self.slice_elements)
+        end = self.first + self.elements
+        return pieces(self.first, end, self.ranks * (self.slots // 2) * self.slice_elements)
 
     def slices(self, loop: slice, segment: int) -> Iterator[slice]:
         """Yield the elements of each slice of a segment; none if the loop has fewer elements than ranks."""
@@ -115,8 +157,8 @@ class RingWorker:
         (self._own,) = seat.inputs
         self._finished = finished
         before = (seat.rank - 1) % schedule.ranks
-        self._from = seat.links[Edge(0, before, seat.rank)]
-        self._to = seat.links[Edge(0, seat.rank, (seat.rank + 1) % schedule.ranks)]
+        self._from = [seat.links[edge] for edge in schedule.edges_from(before)]
+        self._to = [seat.links[edge] for edge in schedule.edges_from(seat.rank)]
         self._rounds = schedule.rounds
         self._receives, self._sends = list(schedule.sent(before)), list(schedule.sent(seat.rank))
         name = f"rank {seat.rank}"
@@ -137,7 +179,7 @@ class RingWorker:
         for number, (round_number, elements) in enumerate(self._receives):
             slot = self._slots.take()
             part = slot[: elements.stop - elements.start]
-            self._from.receive(step, number, part)
+            self._from[number % len(self._from)].receive(step, number, part)
             if round_number < rounds // 2:
                 np.add(self._own[elements], part, out=part)
             # The sum is whole here after the first half's last round, and elsewhere when it comes round in the second.
@@ -150,12 +192,70 @@ class RingWorker:
 
     def _send(self, step: int) -> None:
         for number, (round_number, elements) in enumerate(self._sends):
+            to = self._to[number % len(self._to)]
             if round_number == 0:
-                self._to.send(step, number, self._own[elements])
+                to.send(step, number, self._own[elements])
                 continue
             slot = self._forward.get()
-            self._to.send(step, number, slot[: elements.stop - elements.start])
+            to.send(step, number, slot[: elements.stop - elements.start])
             self._slots.give_back(slot)
+
+
+@dataclass(frozen=True)
+class Rings:
+    """Several rings as a schedule: each adds up its own part of the data, at the same time."""
+
+    ranks: int
+    elements: int
+    slice_elements: int
+    slots: int
+    rings: int
+    queue_pairs: int = 1
+
+    @property
+    def parts(self) -> tuple[RingAllreduce, ...]:
+        """The rings, of parts that differ by an element at most."""
+        bounds = [self.elements * number // self.rings for number in range(self.rings + 1)]
+        return tuple(
+            RingAllreduce(
+                self.ranks, end - first, self.slice_elements, self.slots, first, number, self.rings, self.queue_pairs
+            )
+            for number, (first, end) in enumerate(pairwise(bounds))
+        )
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The connections of all rings."""
+        return tuple(sorted(edge for ring in self.parts for edge in ring.edges))
+
+    @property
+    def longest_piece(self) -> int:
+        """The elements of a slice."""
+        return max(ring.longest_piece for ring in self.parts)
+
+    def shortened(self, elements: int) -> Rings:
+        """Return the same rings of the first ``elements``."""
+        return replace(self, elements=min(elements, self.elements))
+
+    def worker(self, seat: Seat, finished: Finished) -> RingsWorker:
+        """Return a rank's part."""
+        return RingsWorker([RingWorker(ring, seat, finished) for ring in self.parts])
+
+
+class RingsWorker:
+    """A rank's part in :class:`Rings`: two threads for each ring."""
+
+    def __init__(self, rings: Sequence[RingWorker]) -> None:
+        self._rings = rings
+
+    def tasks(self, step: int) -> Sequence[Callable[[], None]]:
+        """Return the tasks of all rings."""
+        return [task for ring in self._rings for task in ring.tasks(step)]
+
+    def abort(self) -> None:
+        """Wake all threads, as far as they wait for each other."""
+        for ring in self._rings:
+            ring.abort()
 
 
 def sent_fraction(algorithm: Algorithm, ranks: int) -> float:
@@ -186,9 +286,36 @@ class NcclJob(CollectiveJob):
     ) -> None:
         ideal_s = 0.0
         if len(ranks) > 1:  # Fewer are refused by CollectiveJob, in its words.
-            ideal_s = sent_fraction(config.algorithm, len(ranks)) * config.size * 8 / stage.fabric.nic_rate_bps
+            nics = 1 if address_of is not None else min(config.channels, len(stage.fabric.nics_of[ranks[0]]))
+            sent_bits = sent_fraction(config.algorithm, len(ranks)) * config.size * 8
+            ideal_s = sent_bits / (nics * stage.fabric.nic_rate_bps)
         collective = Collective("NCCL", level, _schedule(config, len(ranks)), 1, ideal_s)
-        super().__init__(stage, collective, config, ranks, address_of, name)
+        if address_of is None and config.channels > 1:
+            addresses_of = rail_addresses(stage.fabric, ranks, config.channels)
+        else:
+            addresses_of = one_address(address_of or nic_address(stage, ranks))
+        super().__init__(stage, collective, config, ranks, addresses_of, name)
+
+
+def rail_addresses(fabric: Fabric, ranks: Sequence[NodeId], channels: int) -> AddressesOf:
+    """Return how a job finds the address that each channel of a node has: on NIC r, of as many as there are.
+
+    Raises TopologyError if nodes have unequally many NICs, or those of one number do not reach each other.
+    """
+    nics_of = {node: fabric.nics_of[node] for node in ranks}
+    if len({len(nics) for nics in nics_of.values()}) > 1:
+        some = ", ".join(f"{node}: {len(nics)}" for node, nics in list(nics_of.items())[:3])
+        raise TopologyError(
+            fabric.name, [f"ring r uses NIC r, and hosts have unequally many ({some} ...); choose others"]
+        )
+    for number, nic in enumerate(nics_of[ranks[0]]):
+        lost = [node for node in ranks[1:] if not fabric.reaches(nic, nics_of[node][number])]
+        if lost:
+            raise TopologyError(
+                fabric.name,
+                [f"NICs number {number} of {ranks[0]} and {lost[0]} do not reach each other; choose others"],
+            )
+    return lambda node: tuple(nics_of[node][number % len(nics_of[node])].ip for number in range(channels))
 
 
 def _schedule(config: NcclConfig, ranks: int) -> Schedule:
@@ -196,4 +323,6 @@ def _schedule(config: NcclConfig, ranks: int) -> Schedule:
     slice_elements = min(config.slice // ELEMENT_BYTES, elements)
     if config.algorithm is Algorithm.TREE:
         return TreeAllreduce(double_binary_tree(ranks), elements, slice_elements, slots=config.slots)
-    return RingAllreduce(ranks, elements, slice_elements, config.slots)
+    if config.channels > 1:
+        return Rings(ranks, elements, slice_elements, config.slots, config.channels, config.queue_pairs)
+    return RingAllreduce(ranks, elements, slice_elements, config.slots, queue_pairs=config.queue_pairs)

@@ -24,7 +24,7 @@ from fabric.world.agents import Agent
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, PeerGoneError, StalledError
 from traffic.collectives.dataset import ELEMENT_BYTES, Buffer, Dataset, Floats, SumCheck
 from traffic.collectives.gpu_copies import GpuLinks, NodeParts, connect_parts
-from traffic.job import Halt, Listening, Play, Ready, Records, flow_rows
+from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.program_group import FAILURES_TIMEOUT_S, ProgramFailed
 from traffic.transport import Endpoint, FlowSampler, SocketOptions, UnreachableError, accept, connect, listen
 
@@ -94,12 +94,12 @@ class Seat:
 
 @dataclass(frozen=True)
 class RankArguments:
-    """What :func:`run_rank` needs to know."""
+    """What :func:`run_rank` needs to know. ``addresses``: those of the rank's NICs, which its channels use in turn."""
 
     collective: str
     rank: int
     hosts: tuple[str, ...]
-    address: str
+    addresses: tuple[str, ...]
     options: SocketOptions
     schedule: Schedule
     dataset: Dataset
@@ -110,6 +110,13 @@ class RankArguments:
     def name(self, rank: int) -> str:
         """Return a rank's name in messages."""
         return f"{self.collective} rank {rank} ({self.hosts[rank]})"
+
+
+@dataclass(frozen=True)
+class RankListening:
+    """A rank's report that peers can connect to it, at each of its addresses."""
+
+    endpoints: tuple[Endpoint, ...]
 
 
 @dataclass(frozen=True)
@@ -144,17 +151,23 @@ def run_rank(agent: Agent, arguments: RankArguments) -> None:
 
 def _connected(agent: Agent, arguments: RankArguments) -> dict[Edge, tuple[ChunkConnection, socket.socket]]:
     """Return the rank's connections, once every rank listens and has dialled."""
-    with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
-        agent.report(Listening(listener.getsockname()[:2]))
-        endpoints: list[Endpoint] = agent.receive(START_TIMEOUT_S)
+    with contextlib.ExitStack() as stack:
+        listeners = [
+            stack.enter_context(contextlib.closing(listen(address, 0, arguments.options)))
+            for address in arguments.addresses
+        ]
+        agent.report(RankListening(tuple(listener.getsockname()[:2] for listener in listeners)))
+        endpoints: list[tuple[Endpoint, ...]] = agent.receive(START_TIMEOUT_S)
         rank = arguments.rank
         sockets: dict[Edge, socket.socket] = {}
         for edge in arguments.schedule.edges:
             if edge.dialer == rank:
                 sockets[edge] = _dial(edge, endpoints[edge.listener], arguments)
         expected = {edge for edge in arguments.schedule.edges if edge.listener == rank}
-        while expected - sockets.keys():
-            sockets |= _accepted(listener, arguments)
+        for place, listener in enumerate(listeners):
+            here = {edge for edge in expected if edge.channel % len(listeners) == place}
+            while here - sockets.keys():
+                sockets |= _accepted(listener, arguments)
     return {edge: (_link(edge, sock, arguments), sock) for edge, sock in sockets.items()}
 
 
@@ -176,8 +189,11 @@ def _accepted(listener: socket.socket, arguments: RankArguments) -> dict[Edge, s
     return {Edge(channel, dialer, arguments.rank): sock}
 
 
-def _dial(edge: Edge, endpoint: Endpoint, arguments: RankArguments) -> socket.socket:
-    sock = connect(*endpoint, arguments.options, START_TIMEOUT_S, source=arguments.address)
+def _dial(edge: Edge, endpoints: Sequence[Endpoint], arguments: RankArguments) -> socket.socket:
+    """Connect a channel's own two addresses."""
+    endpoint = endpoints[edge.channel % len(endpoints)]
+    source = arguments.addresses[edge.channel % len(arguments.addresses)]
+    sock = connect(*endpoint, arguments.options, START_TIMEOUT_S, source=source)
     sock.sendall(_HELLO.pack(edge.channel, edge.dialer))
     return sock
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -20,7 +21,7 @@ from fabric.errors import TrafficError
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, PeerGoneError
 from traffic.collectives.dataset import Buffer, Dataset, Floats, SumCheck, adder_of, pieces
 from traffic.collectives.hfreduce import TreeAllreduce, _HostMemory
-from traffic.collectives.nccl import RingAllreduce
+from traffic.collectives.nccl import RingAllreduce, Rings
 from traffic.collectives.rank import Schedule, Seat, Worker
 from traffic.collectives.trees import RankTree, double_binary_tree, zone_aware_double_tree
 
@@ -52,7 +53,7 @@ def allreduce(
         for rank in ranks
     ]
     try:
-        with ThreadPoolExecutor(5 * len(inputs)) as threads:
+        with ThreadPoolExecutor(6 * len(inputs)) as threads:
             for step in range(steps):
                 for result in results:
                     result.fill(np.nan)
@@ -103,6 +104,34 @@ def test_hfreduce_sums_any_size_over_any_ranks(ranks: int, elements: int, chunk:
 def test_ring_sums_any_size_over_any_ranks(ranks: int, elements: int, chunk: int, slots: int) -> None:
     chunk = max(chunk, elements // 50)
     assert_all_summed(RingAllreduce(ranks, elements, chunk, slots), random_inputs(ranks, 1, elements), steps=2)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    ranks=st.integers(2, 5),
+    elements=SIZES["elements"],
+    chunk=SIZES["chunk"],
+    rings=st.integers(2, 3),
+    pairs=st.integers(1, 3),
+)
+def test_rings_sum_any_size_over_any_ranks(ranks: int, elements: int, chunk: int, rings: int, pairs: int) -> None:
+    several = Rings(ranks, elements, max(chunk, elements // 50), 4, rings, pairs)
+    assert_all_summed(several, random_inputs(ranks, 1, elements), steps=2)
+    assert_all_summed(replace(several.parts[0], rings=1), random_inputs(ranks, 1, elements // rings))
+
+
+@pytest.mark.parametrize("pairs", [2, 3, 16])
+def test_the_queue_pairs_of_a_ring_share_its_slices_and_none_waits_for_ever(pairs: int) -> None:
+    ring = RingAllreduce(3, 60_000, 500, 4, queue_pairs=pairs)
+    assert [edge.channel for edge in ring.edges_from(1)] == list(range(pairs))
+    assert_all_summed(ring, random_inputs(3, 1, 60_000), buffers_bytes=1)
+
+
+def test_rings_have_connections_of_their_own_by_remainders_of_their_channels() -> None:
+    rings = Rings(4, 1001, 100, 8, rings=3, queue_pairs=2)
+    assert [[edge.channel for edge in ring.edges_from(0)] for ring in rings.parts] == [[0, 3], [1, 4], [2, 5]]
+    assert len(set(rings.edges)) == 4 * 3 * 2
+    assert [(ring.first, ring.elements) for ring in rings.parts] == [(0, 333), (333, 334), (667, 334)]
 
 
 @pytest.mark.parametrize("slots", [2, 3, 8])

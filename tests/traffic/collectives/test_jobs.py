@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from fabric.config import checked
-from fabric.errors import ConfigError, TrafficError
+from fabric.errors import ConfigError, TopologyError, TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world.agents import AgentPool
@@ -27,7 +27,15 @@ from traffic.collectives.chunk_connection import Edge
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind
 from traffic.collectives.job import CollectiveJob, step_timeout_s
-from traffic.collectives.nccl import Algorithm, NcclConfig, NcclJob, RingAllreduce, nccl_flows, sent_fraction
+from traffic.collectives.nccl import (
+    Algorithm,
+    NcclConfig,
+    NcclJob,
+    RingAllreduce,
+    nccl_flows,
+    rail_addresses,
+    sent_fraction,
+)
 from traffic.collectives.rank import RankArguments, _accepted
 from traffic.job import Stage
 from traffic.transport import SocketOptions, connect, listen
@@ -99,6 +107,32 @@ def test_job_sums_over_ranks_and_rows_fit_the_tables(
     assert by_step["ended_s"].max().tolist() == steps["ended_s"].tolist()
     assert set(steps["service_level"]) == set(flows["service_level"]) == {kind}
     assert set(flows["host"]) <= {node.name for node in nodes(ranks)}
+
+
+def test_rings_over_hosts_with_one_address_and_several_connections_sum_up(stage: Stage) -> None:
+    with started(nccl(stage, nodes(3), size=300_000, slice=10_000, channels=2, queue_pairs=3)) as job:
+        flows = pd.DataFrame(job.run_steps(2).flows)
+    assert set(flows.groupby(["host", "at_s"]).size()) == {6}
+
+
+def test_ring_r_uses_nic_r_of_every_host() -> None:
+    rails = load_fabric("rail_optimised_small")
+    addresses_of = rail_addresses(rails, rails.computes, channels=6)
+    for node in rails.computes:
+        own = [nic.ip for nic in rails.nics_of[node]]
+        assert list(addresses_of(node)) == [*own, *own[:2]]
+
+
+def test_rings_over_hosts_with_unequally_many_nics_are_refused() -> None:
+    hosts = (FABRIC.computes[0], FABRIC.storages[0])
+    with pytest.raises(TopologyError, match=r"hosts have unequally many \(z0h000: 1, st000: 2 \.\.\.\); choose others"):
+        rail_addresses(FABRIC, hosts, channels=2)
+
+
+def test_a_tree_with_several_channels_or_queue_pairs_is_refused() -> None:
+    for several in ({"channels": 2}, {"queue_pairs": 2}):
+        with pytest.raises(ConfigError, match="a tree has one each; use algorithm: ring"):
+            checked(NcclConfig, {"algorithm": "tree", **several}, "test")
 
 
 def test_job_plays_phases_until_halted(stage: Stage) -> None:
@@ -345,7 +379,7 @@ def test_a_job_is_closed_while_it_begins_again(stage: Stage, monkeypatch: pytest
 
 
 def test_a_dialer_that_gave_up_is_not_taken_for_a_rank(stage: Stage) -> None:
-    arguments = RankArguments("x", 1, ("a", "b"), "127.0.0.1", OPTIONS, RING, NOTHING, 1.0, 1.0)
+    arguments = RankArguments("x", 1, ("a", "b"), ("127.0.0.1",), OPTIONS, RING, NOTHING, 1.0, 1.0)
     with listen("127.0.0.1", 0, OPTIONS) as listener:
         endpoint: tuple[str, int] = listener.getsockname()
         connect(*endpoint, OPTIONS, 5).close()
