@@ -149,7 +149,7 @@ def test_a_caller_who_leaves_while_figures_are_drawn_is_told_where_the_run_is(
 @pytest.mark.parametrize(
     ("script", "kind", "words"),
     [
-        ("say(Failure('TrafficError', 'a rank died')); sys.exit(1)", TrafficError, "^a rank died$"),
+        ("say(RunFailure('TrafficError', 'a rank died')); sys.exit(1)", TrafficError, "^a rank died$"),
         ("print('out of ideas', file=sys.stderr); sys.exit(7)", EmulationError, r"exit code 7; .*:\n  out of ideas$"),
         ("os.kill(os.getpid(), signal.SIGKILL)", EmulationError, "ended by SIGKILL; its last words: none$"),
         ("print('no event')", EmulationError, "which is no event"),
