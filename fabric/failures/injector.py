@@ -248,8 +248,8 @@ class _Hands:
     def look(self, events: Sequence[LinkEvent]) -> None:
         """Read what is about to be lost: call it shortly before :meth:`apply`."""
         cut = [event.link for event in events if not event.state.up]
-        self._waiting = self._watch.waiting([port for event in events for port in event.link.ports])
-        self._watch.before_cut([link for link in cut if self._state(link).up], self._waiting)
+        ports = [port for event in events for port in event.link.ports]
+        self._waiting = self._watch.before_cut([link for link in cut if self._state(link).up], ports)
 
     def apply(self, events: Sequence[LinkEvent], due: float) -> None:
         """Change links, those of one moment in one burst of messages. Raises EmulationError."""
@@ -364,17 +364,24 @@ class _Watch:
                     found[by_index[index]] += waiting
         return dict(found)
 
-    def before_cut(self, links: Sequence[Link], waiting: dict[Port, int]) -> None:
-        """Take counters down before links are cut."""
-        for link in links:
-            for port in link.ports:
-                end = self._setup.ends[port]
-                self._dropped_before[port] = self.counters(port).tx_dropped
-                on_the_wire = end.shaped.delay_ns * end.shaped.rate_bps // (8 * 10**9 * _SMALLEST_FRAME_BYTES)
-                self._wires[port] += _IN_FLIGHT_PACKETS + on_the_wire
-                if port.node.is_switch:
-                    self._switches[port.node] += _IN_FLIGHT_PACKETS + waiting.get(port, 0)
-                    self._begin(port)
+    def before_cut(self, links: Sequence[Link], ports: Sequence[Port]) -> dict[Port, int]:
+        """Take counters down before links are cut; return how many packets wait in the queues of ports.
+
+        Arrivals are read first: a packet that comes before queues are read is in both, and in the bound.
+        """
+        cut = [port for link in links for port in link.ports]
+        for port in cut:
+            end = self._setup.ends[port]
+            self._dropped_before[port] = self.counters(port).tx_dropped
+            on_the_wire = end.shaped.delay_ns * end.shaped.rate_bps // (8 * 10**9 * _SMALLEST_FRAME_BYTES)
+            self._wires[port] += _IN_FLIGHT_PACKETS + on_the_wire
+            if port.node.is_switch:
+                self._begin(port)
+        waiting = self.waiting(ports)
+        for port in cut:
+            if port.node.is_switch:
+                self._switches[port.node] += _IN_FLIGHT_PACKETS + waiting.get(port, 0)
+        return waiting
 
     def _begin(self, port: Port) -> None:
         dead = self._dead.setdefault(port.node, set())

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from fabric.failures import injector
 from fabric.failures.injector import switch_end
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
-from fabric.model.network import Tier
+from fabric.model.network import Port, Tier
 from fabric.queueing.counters import QueueReader
 from fabric.queueing.htb import ShapedPort, install_requests, rate_requests
-from fabric.world.netlink import LinkEnd, Netlink, link_state, veth_pair
+from fabric.world.netlink import LinkCounters, LinkEnd, Netlink, link_state, veth_pair
 from fabric.world.sysctl import write_sysctl
 from tests.links import wait_until_running
 from topologies.load import load_fabric
@@ -101,3 +102,30 @@ def test_another_rate_keeps_what_waits(link: Netlink) -> None:
 def test_it_is_a_switchs_end_that_is_set_down() -> None:
     for tier in Tier:
         assert all(switch_end(found).node.is_switch for found in FABRIC.links_of_tier(tier))
+
+
+class BusyWatch(injector._Watch):
+    """A switch to which 1,000 packets come while the queues of its ports are read."""
+
+    def __init__(self, ports: Sequence[Port]) -> None:
+        ends = {
+            one: injector._End(one, None, ShapedPort("none", number, 10**9, 1500)) for number, one in enumerate(ports)
+        }
+        super().__init__(injector._Setup(ends, FABRIC.ports_of), lambda _: pytest.fail("reads counters"))
+        self.arrived = 0
+
+    def waiting(self, ports: Sequence[Port]) -> dict[Port, int]:
+        self.arrived += 1000
+        return {}
+
+    def counters(self, port: Port) -> LinkCounters:
+        at_one = self.arrived if port == FABRIC.ports_of[port.node][0] else 0
+        return LinkCounters(at_one, 0, 0, 0, 0, 0, True, True)
+
+
+def test_what_comes_while_queues_are_read_is_within_what_a_cut_may_take() -> None:
+    cut = FABRIC.links_of_tier(Tier.UPLINK)[0]
+    watch = BusyWatch([one for switch in FABRIC.switches for one in FABRIC.ports_of[switch]])
+    watch.before_cut([cut], cut.ports)
+    watch.after_return(cut)
+    assert all(watch.in_switches()[one.node] >= 1000 for one in cut.ports)
