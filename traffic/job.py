@@ -66,7 +66,7 @@ class Halt:
 
 @dataclass(frozen=True)
 class Collect:
-    """The order to report what has arrived; the load goes on."""
+    """The order to report what has arrived."""
 
 
 @dataclass

@@ -22,7 +22,7 @@ from fabric.model.network import Fabric, Port
 from fabric.units import format_time
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, trees_of
 from traffic.collectives.job import zones_of
-from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows
+from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows, rails_of
 from traffic.collectives.trees import tree_flows
 from traffic.flows.background import BackgroundConfig, BackgroundJob
 from traffic.job import Job, Stage
@@ -207,18 +207,13 @@ def _placed(config: Any, nodes: tuple[NodeId, ...], stage: Stage, plan: RoutePla
     level = _LEVELS[config.service_level] if config.service_level else _OWN_LEVEL[config.kind]
     make = {"storage": _storage, "background": _background, "program": _program}.get(config.kind, _collective)
     job, nodes, pairs = make(config, nodes, level, stage, plan)
-    return PlacedJob(config, nodes, job, _loads(pairs, _rails(config, stage.fabric, nodes), stage.fabric, plan))
+    several = config.kind == "nccl" and config.channels > 1
+    rails = rails_of(stage.fabric, nodes[0], config.channels) if several else [None]
+    return PlacedJob(config, nodes, job, _loads(pairs, rails, stage.fabric, plan))
 
 
 _Made = tuple[Job, tuple[NodeId, ...], list[tuple[NodeId, NodeId, float]]]
 """A job, its nodes in the order of its ranks, and what part of its data goes from which node to which."""
-
-
-def _rails(config: Any, fabric: Fabric, nodes: Sequence[NodeId]) -> list[int | None]:
-    """Return over which NICs data is divided, by their numbers; None: over those by which two hosts talk."""
-    if config.kind != "nccl" or config.channels == 1:
-        return [None]
-    return [channel % len(fabric.nics_of[nodes[0]]) for channel in range(config.channels)]
 
 
 def _collective(config: Any, nodes: tuple[NodeId, ...], level: ServiceLevel, stage: Stage, plan: RoutePlan) -> _Made:
@@ -265,6 +260,8 @@ def _rank_flows(config: Any, stage: Stage, nodes: Sequence[NodeId]) -> list[Flow
 def _loads(
     pairs: Sequence[tuple[NodeId, NodeId, float]], rails: Sequence[int | None], fabric: Fabric, plan: RoutePlan
 ) -> dict[Port, float]:
+    """Return what part of all data each port sends, divided evenly over NICs by their numbers; None: those by which two
+    hosts talk."""
     loads: dict[Port, float] = {}
     for source, destination, share in pairs:
         for rail in rails:

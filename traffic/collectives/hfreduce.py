@@ -345,8 +345,7 @@ class HFReduceJob(CollectiveJob):
         gpus = config.gpus_per_node if inside is None else inside.gpus
         parts_of = None if inside is None else partial(node_parts, stage.fabric, nvlink=config.nvlink)
         collective = Collective("HFReduce", level, schedule, gpus, ideal_s, parts_of)
-        addresses_of = one_address(address_of) if address_of is not None else None
-        super().__init__(stage, collective, config, ranks, addresses_of, name)
+        super().__init__(stage, collective, config, ranks, one_address(stage, ranks, address_of), name)
 
 
 def node_parts(fabric: Fabric, host: NodeId, nvlink: bool = True) -> NodeParts:

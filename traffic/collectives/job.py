@@ -86,15 +86,16 @@ AddressesOf = Callable[[NodeId], tuple[str, ...]]
 """Gives a node's addresses: its connections of channel c have number c modulo as many as there are."""
 
 
-def one_address(address_of: AddressOf) -> AddressesOf:
-    """Return that all channels of a node have the one address."""
-    return lambda node: (address_of(node),)
-
-
 def nic_address(stage: Stage, nodes: Sequence[NodeId]) -> AddressOf:
     """Return how a job finds a node's address: see :meth:`Fabric.nics_in_common`. Raises TopologyError."""
     nics = stage.fabric.nics_in_common(nodes)
     return lambda node: nics[node].ip
+
+
+def one_address(stage: Stage, nodes: Sequence[NodeId], address_of: AddressOf | None = None) -> AddressesOf:
+    """Return that all channels of a node have one address: by default the one that :func:`nic_address` says."""
+    found = address_of or nic_address(stage, nodes)
+    return lambda node: (found(node),)
 
 
 def zones_of(stage: Stage, nodes: Sequence[NodeId]) -> list[int]:
@@ -134,8 +135,8 @@ class _Phase:
 class CollectiveJob:
     """A :class:`traffic.job.Job` that repeats an allreduce over ``ranks``, one step after another, while it plays.
 
-    ``addresses_of`` gives a node's addresses on the fabric, by default the one that :func:`nic_address` says. Steps are
-    numbered from 0 over the job's life; one that stalled and was begun again keeps its number.
+    ``addresses_of`` gives a node's addresses on the fabric. Steps are numbered from 0 over the job's life; one that
+    stalled and was begun again keeps its number.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class CollectiveJob:
         collective: Collective,
         config: CollectiveConfig,
         ranks: Sequence[NodeId],
-        addresses_of: AddressesOf | None = None,
+        addresses_of: AddressesOf,
         name: str | None = None,
     ) -> None:
         if len(ranks) < 2:
@@ -155,7 +156,7 @@ class CollectiveJob:
         self._stage = stage
         self._collective = collective
         self._config = config
-        self._addresses_of = addresses_of or one_address(nic_address(stage, ranks))
+        self._addresses_of = addresses_of
         self._programs: ProgramGroup[int] = ProgramGroup(stage, collective.name)
         self._data: _Data | None = None
         self._next_step = 0

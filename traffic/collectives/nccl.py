@@ -47,7 +47,6 @@ from traffic.collectives.job import (
     CollectiveConfig,
     CollectiveJob,
     ElementsBytes,
-    nic_address,
     one_address,
 )
 from traffic.collectives.rank import DEFAULT_SLOTS, Finished, Schedule, Seat
@@ -87,7 +86,7 @@ class NcclConfig(CollectiveConfig):
 @dataclass(frozen=True)
 class RingAllreduce:
     """A ring as a schedule. ``slots``: how many slices a rank holds between receiving and sending on. ``first``: where
-    its part of the data begins, if it is ring ``number`` of ``rings``; ``queue_pairs``: connections that take turns.
+    its part of the data begins; ``channels``: its connections from a rank to the next, which take turns.
 
     The data is added up in loops of as much as gives each rank a segment of half its slots, as NCCL does: with all
     slots free a rank can take in a whole segment while it still sends its own, so no two ranks wait for each other.
@@ -98,9 +97,7 @@ class RingAllreduce:
     slice_elements: int
     slots: int = DEFAULT_SLOTS
     first: int = 0
-    number: int = 0
-    rings: int = 1
-    queue_pairs: int = 1
+    channels: Sequence[int] = (0,)
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -108,10 +105,8 @@ class RingAllreduce:
         return tuple(sorted(edge for rank in range(self.ranks) for edge in self.edges_from(rank)))
 
     def edges_from(self, rank: int) -> tuple[Edge, ...]:
-        """Return the connections from a rank to the next, in the order of their turns. Channels of the same remainder
-        by ``rings`` are one ring's."""
-        channels = range(self.number, self.rings * self.queue_pairs, self.rings)
-        return tuple(Edge(channel, rank, (rank + 1) % self.ranks) for channel in channels)
+        """Return the connections from a rank to the next, in the order of their turns."""
+        return tuple(Edge(channel, rank, (rank + 1) % self.ranks) for channel in self.channels)
 
     @property
     def rounds(self) -> int:
@@ -203,7 +198,8 @@ class RingWorker:
 
 @dataclass(frozen=True)
 class Rings:
-    """Several rings as a schedule: each adds up its own part of the data, at the same time."""
+    """Several rings as a schedule: each adds up its own part of the data, at the same time. Channels of the same
+    remainder by ``rings`` are one ring's."""
 
     ranks: int
     elements: int
@@ -218,7 +214,12 @@ class Rings:
         bounds = [self.elements * number // self.rings for number in range(self.rings + 1)]
         return tuple(
             RingAllreduce(
-                self.ranks, end - first, self.slice_elements, self.slots, first, number, self.rings, self.queue_pairs
+                self.ranks,
+                end - first,
+                self.slice_elements,
+                self.slots,
+                first,
+                range(number, self.rings * self.queue_pairs, self.rings),
             )
             for number, (first, end) in enumerate(pairwise(bounds))
         )
@@ -284,16 +285,15 @@ class NcclJob(CollectiveJob):
         name: str | None = None,
         level: ServiceLevel = ServiceLevel.NCCL,
     ) -> None:
-        ideal_s = 0.0
-        if len(ranks) > 1:  # Fewer are refused by CollectiveJob, in its words.
-            nics = 1 if address_of is not None else min(config.channels, len(stage.fabric.nics_of[ranks[0]]))
-            sent_bits = sent_fraction(config.algorithm, len(ranks)) * config.size * 8
-            ideal_s = sent_bits / (nics * stage.fabric.nic_rate_bps)
-        collective = Collective("NCCL", level, _schedule(config, len(ranks)), 1, ideal_s)
         if address_of is None and config.channels > 1:
             addresses_of = rail_addresses(stage.fabric, ranks, config.channels)
         else:
-            addresses_of = one_address(address_of or nic_address(stage, ranks))
+            addresses_of = one_address(stage, ranks, address_of)
+        ideal_s = 0.0
+        if len(ranks) > 1:  # Fewer are refused by CollectiveJob, in its words.
+            sent_bits = sent_fraction(config.algorithm, len(ranks)) * config.size * 8
+            ideal_s = sent_bits / (len(set(addresses_of(ranks[0]))) * stage.fabric.nic_rate_bps)
+        collective = Collective("NCCL", level, _schedule(config, len(ranks)), 1, ideal_s)
         super().__init__(stage, collective, config, ranks, addresses_of, name)
 
 
@@ -315,7 +315,13 @@ def rail_addresses(fabric: Fabric, ranks: Sequence[NodeId], channels: int) -> Ad
                 fabric.name,
                 [f"NICs number {number} of {ranks[0]} and {lost[0]} do not reach each other; choose others"],
             )
-    return lambda node: tuple(nics_of[node][number % len(nics_of[node])].ip for number in range(channels))
+    rails = rails_of(fabric, ranks[0], channels)
+    return lambda node: tuple(nics_of[node][rail].ip for rail in rails)
+
+
+def rails_of(fabric: Fabric, host: NodeId, channels: int) -> tuple[int, ...]:
+    """Return the number of the NIC that each of several channels uses, where hosts have as many as ``host``."""
+    return tuple(channel % len(fabric.nics_of[host]) for channel in range(channels))
 
 
 def _schedule(config: NcclConfig, ranks: int) -> Schedule:
@@ -323,6 +329,4 @@ def _schedule(config: NcclConfig, ranks: int) -> Schedule:
     slice_elements = min(config.slice // ELEMENT_BYTES, elements)
     if config.algorithm is Algorithm.TREE:
         return TreeAllreduce(double_binary_tree(ranks), elements, slice_elements, slots=config.slots)
-    if config.channels > 1:
-        return Rings(ranks, elements, slice_elements, config.slots, config.channels, config.queue_pairs)
-    return RingAllreduce(ranks, elements, slice_elements, config.slots, queue_pairs=config.queue_pairs)
+    return Rings(ranks, elements, slice_elements, config.slots, config.channels, config.queue_pairs)

@@ -37,7 +37,7 @@ from traffic.storage.payload import Recipe, checksum_of
 from traffic.storage.permits import Permits
 from traffic.storage.verification import Verification
 from traffic.storage.wire import CallTimeout, ConnectionLost, Party, StorageConnection, Tasks
-from traffic.transport import SocketOptions
+from traffic.transport import Endpoint, SocketOptions
 
 T = TypeVar("T")
 _READ_BACK_DEPTH = 8
@@ -238,7 +238,7 @@ class StorageClient:
 
     async def connect(
         self,
-        services: Mapping[NodeId, tuple[str, int]],
+        services: Mapping[NodeId, Endpoint],
         source: str,
         timeout_s: float = 30.0,
         on_link: OnLink = lambda node, link: None,

@@ -45,7 +45,7 @@ from traffic.storage.payload import ChunkContent, Raw, Recipe, checksum_of, cont
 from traffic.storage.permits import Permits
 from traffic.storage.replica import Refused, Replica, Stored
 from traffic.storage.wire import CallTimeout, ConnectionLost, Listener, Party, Piece, StorageConnection, Tasks
-from traffic.transport import FlowSampler, SocketOptions, listen
+from traffic.transport import Endpoint, FlowSampler, SocketOptions, listen
 
 CONNECT_TIMEOUT_S = 30.0
 _BUSY_AFTER = 0.9
@@ -300,7 +300,7 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
 
 def _listen(
     service: StorageService, addresses: Mapping[int, str], options: SocketOptions, sampler: FlowSampler
-) -> dict[int, tuple[str, int]]:
+) -> dict[int, Endpoint]:
     found = {}
     for zone, address in addresses.items():
         sock = listen(address, 0, options)

@@ -34,7 +34,7 @@ from traffic.storage.messages import (
     parse_number,
 )
 from traffic.storage.permits import Permits
-from traffic.transport import SocketOptions, bytes_acked, bytes_received, configure, unconnected
+from traffic.transport import Endpoint, SocketOptions, bytes_acked, bytes_received, configure, unconnected
 
 Piece = bytes | bytearray | memoryview
 _WAKE_BYTES = 128 << 10
@@ -477,7 +477,7 @@ def _parse_hello(frame: Frame) -> tuple[bytes, bytes, str]:
     return role, attempt, name.decode()
 
 
-async def dial(party: Party, peer: str, address: tuple[str, int], source: str, timeout_s: float) -> StorageConnection:
+async def dial(party: Party, peer: str, address: Endpoint, source: str, timeout_s: float) -> StorageConnection:
     """Return a link to ``peer``, who listens on ``address``, once it has greeted back.
 
     Raises TrafficError if it does not within ``timeout_s``.
@@ -514,7 +514,7 @@ def _greet_back(greeted: asyncio.Future[None], error: TrafficError | None = None
         greeted.set_exception(error)
 
 
-async def _dial_wire(party: Party, address: tuple[str, int], source: str, deadline_s: float, timeout_s: float) -> Wire:
+async def _dial_wire(party: Party, address: Endpoint, source: str, deadline_s: float, timeout_s: float) -> Wire:
     """Return a connection, tried again until the deadline; then raise TrafficError."""
     loop, pause_s = asyncio.get_running_loop(), _DIAL_PAUSE_S
     while True:
@@ -532,7 +532,7 @@ async def _dial_wire(party: Party, address: tuple[str, int], source: str, deadli
         return wire
 
 
-async def _connected(party: Party, address: tuple[str, int], source: str, timeout_s: float) -> socket.socket:
+async def _connected(party: Party, address: Endpoint, source: str, timeout_s: float) -> socket.socket:
     sock = unconnected(party.options, source)
     try:
         sock.setblocking(False)
