@@ -32,19 +32,21 @@ QUESTION = "How long do the flows of a workload file take on this fabric, and ho
 PHASE = "replay"
 _SHOWN = 10
 _OWN_METRICS = 32
-"""Up to so many flows, each has metrics of its own."""
+"""Up to so many flows, each has metrics of its own, unless the config says which."""
 _LEAST_S = 0.001
 
 
 class ReplayConfig(RunConfig):
     """A connection matrix, as its file has it. ``time_scale`` multiplies its starts: None is how much slower the fabric
-    is than what it stands for."""
+    is than what it stands for. ``lines`` are those of the file whose flows have metrics of their own: None is all, if
+    they are few."""
 
     queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LOSSLESS
     source: str = "matrix"
     matrix: str
     time_scale: Annotated[float, Field(gt=0, strict=False)] | None = None
     patience: Annotated[TimeS, Field(gt=0)] = 600.0
+    lines: list[int] | None = None
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
@@ -66,6 +68,8 @@ class ReplayConfig(RunConfig):
         if matrix.nodes > len(fabric.computes):
             have = f"{fabric.name} has {len(fabric.computes)} compute nodes"
             yield f"{self.source}: Nodes {matrix.nodes}: {have}; use a larger topology"
+        if others := sorted(set(self.lines or ()) - {one.line for one in matrix.connections}):
+            yield f"lines: {', '.join(map(str, others))}: no connection of {self.source}; name lines that have one"
         if self.routing.policy is Policy.ADAPTIVE:
             yield "routing.policy: adaptive: theory needs paths that stay; use static or ecmp"
 
@@ -133,7 +137,7 @@ def summarize(
         "drops_packets": outcome.conservation.dropped_by_queues,
         "retransmissions": outcome.conservation.retransmissions,
     }
-    metrics |= _of_each_flow(found)
+    metrics |= _of_each_flow(found, config.lines)
     slowest = f"{format_time(metrics['fct_max_s'])} (theory: {format_time(metrics['theory_max_s'])})"
     return {
         "title": f"Replay of {config.source} on {session.live.fabric.name}",
@@ -143,9 +147,11 @@ def summarize(
     }
 
 
-def _of_each_flow(found: pd.DataFrame) -> dict[str, float]:
-    """Return the times and rates of flows by the lines of the file, unless there are many."""
-    if len(found) > _OWN_METRICS:
+def _of_each_flow(found: pd.DataFrame, lines: Sequence[int] | None) -> dict[str, float]:
+    """Return the times and rates of the flows of these lines of the file; without them of all, unless they are many."""
+    if lines is not None:
+        found = found[found["line"].isin(lines)]
+    elif len(found) > _OWN_METRICS:
         return {}
     columns = {
         "fct_s": found["took_s"],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from fabric.config import Strict, checked, read_yaml
+from fabric.errors import ConfigError
 
 CASES = Path(__file__).parent / "cases"
 Value = Annotated[float, Field(strict=False)]
@@ -42,7 +44,8 @@ class NumberConfig(Strict):
 
 
 class RunOf(Strict):
-    """How a setup is run: an experiment in virtual time with settings, and the memory of its guest."""
+    """How a setup is run: an experiment in virtual time with settings, and the memory of its guest. In a file, ``like``
+    names another setup, whose run this is but for the settings here."""
 
     experiment: str
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -74,4 +77,20 @@ class CaseConfig(Strict):
 
 def all_cases() -> dict[str, CaseConfig]:
     """Return the published setups by name, in the order of their files."""
-    return {path.stem: checked(CaseConfig, read_yaml(path), str(path)) for path in sorted(CASES.glob("*.yaml"))}
+    files = {path.stem: read_yaml(path) for path in sorted(CASES.glob("*.yaml"))}
+    return {name: checked(CaseConfig, resolved(name, files), str(CASES / f"{name}.yaml")) for name in files}
+
+
+def resolved(name: str, files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a file says, its run with what it takes from the run of another. Raises ConfigError if that has none
+    of its own."""
+    data = dict(files[name])
+    run = data.get("run")
+    if not isinstance(run, Mapping) or "like" not in run:
+        return data
+    other = files.get(run["like"], {}).get("run")
+    if not isinstance(other, Mapping) or "like" in other:
+        raise ConfigError(name, [f"run.like: {run['like']!r} has no run of its own; name a setup that has one"])
+    own = {key: value for key, value in run.items() if key != "like"}
+    data["run"] = {**other, **own, "settings": {**other.get("settings", {}), **own.get("settings", {})}}
+    return data

@@ -109,3 +109,9 @@ def test_a_matrix_in_a_config_is_checked_with_its_fabric() -> None:
         resolve("replay", [f"matrix={text!r}".replace("\\n", "\\n").replace("'", '"')])
     with pytest.raises(ConfigError, match="adaptive: theory needs paths that stay"):
         resolve("replay", ["routing.policy=adaptive"])
+
+
+def test_lines_with_metrics_of_their_own_have_a_connection() -> None:
+    resolve("replay", ["lines=[4]"])
+    with pytest.raises(ConfigError, match=r"lines: 1, 99: no connection of example\.cm; name lines that have one"):
+        resolve("replay", ["lines=[99, 4, 1]"])

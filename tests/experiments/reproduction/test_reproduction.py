@@ -11,7 +11,7 @@ from experiments.cli import main
 from experiments.commands.reproduce import _plan
 from experiments.reproduction.comparing import compare
 from experiments.reproduction.computed import COMPUTED
-from experiments.reproduction.config import CaseConfig, all_cases
+from experiments.reproduction.config import CaseConfig, all_cases, resolved
 from experiments.reproduction.page import draw, write_page
 from fabric.config import checked
 from fabric.errors import ConfigError
@@ -97,6 +97,28 @@ def test_a_file_with_a_fault_is_refused(change: dict[str, Any], words: str) -> N
     data = case(theory=1).model_dump() | change
     with pytest.raises(ConfigError, match=words):
         checked(CaseConfig, data, "case.yaml")
+
+
+LIKE: dict[str, dict[str, Any]] = {
+    "first": {"run": {"experiment": "replay", "memory": "6 GiB", "settings": {"seed": 1, "mtu": 9000}}},
+    "second": {"run": {"like": "first", "settings": {"mtu": 1500}}, "title": "Second"},
+    "third": {"run": {"like": "second"}},
+    "fourth": {"run": {"like": "none"}},
+    "computed": {"computed": "switch_counts"},
+    "fifth": {"run": {"like": "computed"}},
+}
+
+
+def test_a_setup_is_run_like_another_but_for_its_own_settings() -> None:
+    expected = {"experiment": "replay", "memory": "6 GiB", "settings": {"seed": 1, "mtu": 1500}}
+    assert resolved("second", LIKE) == {"run": expected, "title": "Second"}
+    assert resolved("first", LIKE) == LIKE["first"]
+
+
+@pytest.mark.parametrize("name", ["third", "fourth", "fifth"])
+def test_a_setup_cannot_be_like_one_without_a_run_of_its_own(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"run\.like: .* has no run of its own"):
+        resolved(name, LIKE)
 
 
 def test_the_page_has_every_number_the_gaps_and_what_cannot_be_run_yet(tmp_path: Path) -> None:
