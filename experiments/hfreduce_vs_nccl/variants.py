@@ -18,6 +18,7 @@ from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_size
 from traffic import metrics
+from traffic.collectives.elements import Dtype
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, TreeKind, trees_of
 from traffic.collectives.job import CollectiveJob, ElementsBytes
 from traffic.collectives.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
@@ -43,6 +44,7 @@ class HFReduceVsNcclConfig(RunConfig):
     nodes: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] = Field(
         default_factory=lambda: [2, 4, 8, 16]
     )
+    dtype: Annotated[Dtype, Field(strict=False)] = Dtype.FP32
     size: ElementsBytes = 8 * 2**20
     sizes: list[ElementsBytes] = Field(default_factory=list)
     sizes_nodes: Annotated[int, Field(ge=2)] = 2
@@ -160,7 +162,7 @@ class Variant:
 
     def job(self, session: Session, config: HFReduceVsNcclConfig, ranks: Sequence[NodeId], size: int) -> CollectiveJob:
         """Return the job that plays it over ``ranks``."""
-        common: dict[str, Any] = {"size": size, "step_timeout": config.step_timeout}
+        common: dict[str, Any] = {"dtype": config.dtype, "size": size, "step_timeout": config.step_timeout}
         if isinstance(self.algorithm, Algorithm):
             made = NcclConfig(**common, algorithm=self.algorithm, slice=config.slice)
             fabric = session.live.fabric

@@ -275,7 +275,7 @@ def wrong_sum(stage: Stage) -> str:
     job = odd_job(stage)
     job.start()
     try:
-        (series,) = Path(tempfile.gettempdir()).glob("hfreduce-*/series.f32")
+        (series,) = Path(tempfile.gettempdir()).glob("hfreduce-*/series.fp32")
         np.memmap(series, dtype=np.float32, mode="r+")[50_000] += 1
         job.run_steps(1)
     except TrafficError as error:

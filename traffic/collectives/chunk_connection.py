@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabric.errors import TrafficError
-from traffic.collectives.dataset import Floats
+from traffic.collectives.elements import Dtype, Elements, raw_bytes
 from traffic.transport import silent_s, unacknowledged_bytes
 
 
@@ -75,18 +75,18 @@ class ChunkConnection:
             socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), max(1, int(fraction * 1e6)))
         )
 
-    def send(self, step: int, chunk: int, payload: Floats) -> None:
+    def send(self, step: int, chunk: int, payload: Elements) -> None:
         """Send one chunk."""
-        size_bytes = payload.nbytes
+        size_bytes, data = payload.nbytes, raw_bytes(payload)
         header = _pack(step, self._channel, chunk, size_bytes)
         try:
-            sent = self._sock.sendmsg((header, payload.data))
+            sent = self._sock.sendmsg((header, data))
         except BlockingIOError:
             sent = 0
         except OSError as error:
             raise self._gone(step, chunk) from error
         if sent != _HEADER_BYTES + size_bytes:
-            self._send_rest(_advanced([memoryview(header), payload.data.cast("B")], sent), step, chunk)
+            self._send_rest(_advanced([memoryview(header), data], sent), step, chunk)
 
     def _send_rest(self, waiting: list[memoryview], step: int, chunk: int) -> None:
         """Go on with a frame whose first call did not send all of it."""
@@ -103,16 +103,16 @@ class ChunkConnection:
             except OSError as error:
                 raise self._gone(step, chunk) from error
 
-    def receive(self, step: int, chunk: int, into: Floats) -> None:
+    def receive(self, step: int, chunk: int, into: Elements) -> None:
         """Receive one chunk of exactly the size of ``into``. Raises TrafficError if another frame arrives."""
-        size_bytes = into.nbytes
+        size_bytes, data = into.nbytes, raw_bytes(into)
         header = self._received_header
         try:
             # In one piece and few calls, as nearly all frames come: a rank spends most of its time here.
             self._await(_HEADER_BYTES + size_bytes, step, chunk)
-            received = self._received_into((header, into.data), step, chunk)
+            received = self._received_into((header, data), step, chunk)
             if received != _HEADER_BYTES + size_bytes:
-                self._receive_rest(_advanced([memoryview(header), into.data.cast("B")], received), step, chunk)
+                self._receive_rest(_advanced([memoryview(header), data], received), step, chunk)
         except OSError as error:
             raise self._gone(step, chunk) from error
         if header != _pack(step, self._channel, chunk, size_bytes):
@@ -192,13 +192,13 @@ class Handoff:
     def __init__(self, what: str, timeout_s: float) -> None:
         self._what = what
         self._timeout_s = timeout_s
-        self._ready: queue.SimpleQueue[Floats | None] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[Elements | None] = queue.SimpleQueue()
 
-    def put(self, piece: Floats) -> None:
+    def put(self, piece: Elements) -> None:
         """Hand over one more piece."""
         self._ready.put(piece)
 
-    def get(self) -> Floats:
+    def get(self) -> Elements:
         """Wait for one more piece. Raises PeerGoneError if it will not come, StalledError if it takes too long."""
         return _taken(self._ready, self._timeout_s, self._what)
 
@@ -211,21 +211,22 @@ class Slots:
     """Memory for pieces on their way between two threads of a rank: at most ``limit`` of them, made when first needed
     and used again and again. When all are in use, who takes one waits: that is what holds a peer back."""
 
-    def __init__(self, length: int, limit: int, what: str, timeout_s: float) -> None:
+    def __init__(self, length: int, dtype: Dtype, limit: int, what: str, timeout_s: float) -> None:
         self._length = length
+        self._dtype = dtype.numpy
         self._left = limit
         self._what = what
         self._timeout_s = timeout_s
-        self._free: queue.SimpleQueue[Floats | None] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[Elements | None] = queue.SimpleQueue()
 
-    def take(self) -> Floats:
+    def take(self) -> Elements:
         """Return memory for a piece, of shape (length,). Raises like :meth:`Handoff.get`. For one thread."""
         if self._left and self._free.empty():
             self._left -= 1
-            return np.empty(self._length, np.float32)
+            return np.empty(self._length, self._dtype)
         return _taken(self._free, self._timeout_s, self._what)
 
-    def give_back(self, slot: Floats) -> None:
+    def give_back(self, slot: Elements) -> None:
         """Say that a slot is no longer used."""
         self._free.put(slot)
 
@@ -235,7 +236,7 @@ class Slots:
         self._free.put(None)
 
 
-def _taken(pieces: queue.SimpleQueue[Floats | None], timeout_s: float, what: str) -> Floats:
+def _taken(pieces: queue.SimpleQueue[Elements | None], timeout_s: float, what: str) -> Elements:
     try:
         piece = pieces.get(timeout=timeout_s)
     except queue.Empty as error:

@@ -12,19 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from fabric.errors import TrafficError
+from traffic.collectives.elements import Dtype, Elements
 
-Floats = npt.NDArray[np.float32]
-
-ELEMENT_BYTES = 4
 _BLOCK_ELEMENTS = 4096
 """Numpy adds up the rows of a matrix more than twice as fast in one call as in one a row, if the sum fits into the
 first cache: 8 rows of 4,096 elements in 8 us for 20; of 65,536 elements at once in 265 us for 180."""
 
 
+_LARGEST_VALUE = 1023
+
+
 class Buffer(Protocol):
     """Elements to be read piece by piece; an array is one."""
 
-    def __getitem__(self, piece: slice, /) -> Floats:
+    def __getitem__(self, piece: slice, /) -> Elements:
         """Return the elements from ``piece.start`` to ``piece.stop``, read-only."""
 
 
@@ -35,11 +36,11 @@ class PeriodicBuffer:
     ``stored`` goes on past its period by the longest piece that is asked for, so that every piece is a view.
     """
 
-    stored: Floats
+    stored: Elements
     period: int
     first: int
 
-    def __getitem__(self, piece: slice, /) -> Floats:
+    def __getitem__(self, piece: slice, /) -> Elements:
         """Return a view. Raises ValueError for a piece longer than the dataset was made for."""
         start = (piece.start + self.first) % self.period
         stop = start + piece.stop - piece.start
@@ -51,7 +52,7 @@ class PeriodicBuffer:
 class ShiftedBuffers(Sequence[Buffer]):
     """A rank's buffers: one series, of which each begins a place after the one before it."""
 
-    def __init__(self, stored: Floats, period: int, first: int, count: int) -> None:
+    def __init__(self, stored: Elements, period: int, first: int, count: int) -> None:
         self._buffers = [PeriodicBuffer(stored, period, first + place) for place in range(count)]
         self._period, self._first = period, first
         shape, strides = (count, stored.size - count + 1), stored.strides * 2
@@ -69,7 +70,7 @@ class ShiftedBuffers(Sequence[Buffer]):
     def __getitem__(self, place: int | slice) -> Buffer | Sequence[Buffer]:
         return self._buffers[place]
 
-    def sum_into(self, piece: slice, out: Floats) -> None:
+    def sum_into(self, piece: slice, out: Elements) -> None:
         """Add up a piece of all buffers, element by element, block by block."""
         start = (piece.start + self._first) % self._period
         for first in range(0, out.size, _BLOCK_ELEMENTS):
@@ -77,12 +78,12 @@ class ShiftedBuffers(Sequence[Buffer]):
             np.add.reduce(self._rows[:, start + first : start + first + block.size], axis=0, out=block)
 
 
-def adder_of(buffers: Sequence[Buffer]) -> Callable[[slice, Floats], None]:
+def adder_of(buffers: Sequence[Buffer]) -> Callable[[slice, Elements], None]:
     """Return what adds up a piece of all buffers into an array of its length."""
     return buffers.sum_into if isinstance(buffers, ShiftedBuffers) else partial(_add_up, buffers)
 
 
-def _add_up(buffers: Sequence[Buffer], piece: slice, out: Floats) -> None:
+def _add_up(buffers: Sequence[Buffer], piece: slice, out: Elements) -> None:
     first, *others = buffers
     out[:] = first[piece]
     for buffer in others:
@@ -93,10 +94,11 @@ def _add_up(buffers: Sequence[Buffer], piece: slice, out: Floats) -> None:
 class Dataset:
     """The input buffers of all ranks and their expected sum, as two files that every rank maps.
 
-    Values are whole numbers, so that float32 sums are exact in any order. All buffers are one random series, each begun
-    a place further than the last one, so no two can stand in for one another unnoticed: 24 nodes of 8 GPUs share one
-    buffer's memory. The series repeats after 480 kB, so a large allreduce touches little more memory than that; its
-    period is a prime number of elements, so that all chunks of a buffer differ, whatever their size.
+    Values are whole numbers, so small that sums are exact in any order in their type. Where even ones are too large for
+    as many buffers, most values are zeros. All buffers are one random series, each begun a place further than the last
+    one, so no two can stand in for one another unnoticed: 24 nodes of 8 GPUs share one buffer's memory. The series
+    repeats after 120,011 elements, so a large allreduce touches little more memory than that; its period is a prime
+    number, so that all chunks of a buffer differ, whatever their size.
     """
 
     directory: Path
@@ -104,53 +106,67 @@ class Dataset:
     buffers_per_rank: int
     elements: int
     period: int
+    dtype: Dtype = Dtype.FP32
 
-    _LARGEST_VALUE = 1023
-    _EXACT_FLOAT32 = 2**24
     _LONGEST_PERIOD = 120_011
 
     @classmethod
     def write(
-        cls, directory: Path, ranks: int, buffers_per_rank: int, elements: int, seed: int, longest_piece: int
+        cls,
+        directory: Path,
+        ranks: int,
+        buffers_per_rank: int,
+        elements: int,
+        seed: int,
+        longest_piece: int,
+        dtype: Dtype = Dtype.FP32,
     ) -> Dataset:
-        """Return a dataset written under ``directory``, to be read in pieces of up to ``longest_piece`` elements.
-
-        Raises TrafficError if its sums would not be exact.
-        """
+        """Return a dataset written under ``directory``, to be read in pieces of up to ``longest_piece`` elements."""
         buffers = ranks * buffers_per_rank
-        if buffers * cls._LARGEST_VALUE >= cls._EXACT_FLOAT32:
-            limit = cls._EXACT_FLOAT32 // cls._LARGEST_VALUE
-            raise TrafficError(f"{buffers} buffers: float32 sums are exact up to {limit}; use fewer ranks or GPUs")
         period = min(elements + buffers - 1, cls._LONGEST_PERIOD)
-        series = np.random.default_rng(seed).integers(0, cls._LARGEST_VALUE, period, endpoint=True)
+        series = series_of(period, buffers, dtype.exact_up_to, seed)
         running = np.concatenate([[0], np.cumsum(np.concatenate([series, np.resize(series, buffers - 1)]))])
         sums = running[buffers:] - running[:-buffers]
-        dataset = cls(directory, ranks, buffers_per_rank, elements, period)
+        dataset = cls(directory, ranks, buffers_per_rank, elements, period, dtype)
         stored = period + min(longest_piece, elements) + buffers_per_rank
-        np.resize(series, stored).astype(np.float32).tofile(dataset._series_path)
-        np.resize(sums, stored).astype(np.float32).tofile(dataset._expected_path)
+        np.resize(series, stored).astype(dtype.numpy).tofile(dataset._series_path)
+        np.resize(sums, stored).astype(dtype.numpy).tofile(dataset._expected_path)
         return dataset
 
     @property
     def _series_path(self) -> Path:
-        return self.directory / "series.f32"
+        return self.directory / f"series.{self.dtype.value}"
 
     @property
     def _expected_path(self) -> Path:
-        return self.directory / "expected.f32"
+        return self.directory / f"expected.{self.dtype.value}"
 
     def inputs(self, rank: int) -> ShiftedBuffers:
         """Return a rank's buffers, ``buffers_per_rank`` of ``elements`` each."""
         first = rank * self.buffers_per_rank
-        return ShiftedBuffers(_mapped(self._series_path), self.period, first, self.buffers_per_rank)
+        return ShiftedBuffers(self._mapped(self._series_path), self.period, first, self.buffers_per_rank)
 
     def expected(self) -> Buffer:
         """Return the sum of all buffers of all ranks, of ``elements``."""
-        return PeriodicBuffer(_mapped(self._expected_path), self.period, 0)
+        return PeriodicBuffer(self._mapped(self._expected_path), self.period, 0)
+
+    def _mapped(self, path: Path) -> Elements:
+        return np.asarray(np.memmap(path, dtype=self.dtype.numpy, mode="r"))
 
 
-def _mapped(path: Path) -> Floats:
-    return np.asarray(np.memmap(path, dtype=np.float32, mode="r"))
+def series_of(period: int, buffers: int, exact_up_to: int, seed: int) -> npt.NDArray[np.int64]:
+    """Return random whole numbers, of which any ``buffers`` in a row, also across the end, add up to ``exact_up_to`` at
+    most. If not even ones may be everywhere, there is one in each stretch of as many as it takes."""
+    random = np.random.default_rng(seed)
+    largest = min(_LARGEST_VALUE, exact_up_to // buffers)
+    if largest:
+        return random.integers(0, largest, period, endpoint=True)
+    # As many in a row touch a stretch more than they have the length of, and at the end of the series one more.
+    length = -(-buffers // (exact_up_to - 2))
+    series = np.zeros(period, np.int64)
+    firsts = np.arange(0, period, length)
+    series[np.minimum(firsts + random.integers(0, length, firsts.size), period - 1)] = 1
+    return series
 
 
 class SumCheck:
@@ -167,15 +183,15 @@ class SumCheck:
         self._who = who
         self._checked = []
 
-    def piece(self, piece: slice, found: Floats) -> None:
+    def piece(self, piece: slice, found: Elements) -> None:
         """Check a piece. Raises TrafficError naming its first element that is not as expected."""
         expected = self._expected[piece]
         if not np.logical_and.reduce(found == expected):
             wrong = np.flatnonzero(found != expected)
             first = int(wrong[0])
             raise TrafficError(
-                f"{self._who}: element {piece.start + first} of {self._elements} is {found[first]:g}, expected "
-                f"{expected[first]:g} ({len(wrong)} wrong elements in its chunk); the sum is not to be trusted"
+                f"{self._who}: element {piece.start + first} of {self._elements} is {float(found[first]):g}, expected "
+                f"{float(expected[first]):g} ({len(wrong)} wrong elements in its chunk); the sum is not to be trusted"
             )
         self._checked.append((piece.start, piece.stop))
 

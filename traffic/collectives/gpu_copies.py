@@ -25,7 +25,8 @@ import numpy as np
 
 from fabric.queueing.budgets import Reserving
 from traffic.collectives.chunk_connection import ChunkConnection
-from traffic.collectives.dataset import ELEMENT_BYTES, Buffer, Floats
+from traffic.collectives.dataset import Buffer
+from traffic.collectives.elements import Dtype, Elements
 from traffic.transport import SocketOptions, accept, connect, listen
 
 _CONNECT_TIMEOUT_S = 60.0
@@ -120,11 +121,13 @@ def _joined(
 class GpuSide:
     """One GPU's part of one tree: what it sends of its own data, and what it receives of the result."""
 
-    def __init__(self, parts: NodeParts, gpu: int, links: GpuLinks, data: Buffer, chunks: Sequence[slice]) -> None:
+    def __init__(
+        self, parts: NodeParts, gpu: int, links: GpuLinks, data: Buffer, chunks: Sequence[slice], dtype: Dtype
+    ) -> None:
         self._parts, self._gpu, self._links, self._data = parts, gpu, links, data
         self._chunks = chunks
         longest = max((chunk.stop - chunk.start for chunk in chunks), default=0)
-        self._sum, self._received, self._result = np.empty((3, longest), np.float32)
+        self._sum, self._received, self._result = np.empty((3, longest), dtype.numpy)
 
     def give(self, step: int) -> None:
         """Send all shares to the CPU; with NVLink, the pair's sum of them."""
@@ -140,7 +143,7 @@ class GpuSide:
             total = np.add(self._data[share], received, out=self._sum[: received.size])
             self._links.to_cpu.send(step, number, total)
 
-    def take(self, step: int, finished: Callable[[slice, Floats], None]) -> None:
+    def take(self, step: int, finished: Callable[[slice, Elements], None]) -> None:
         """Receive all of the result, and tell of each chunk."""
         for number, chunk in enumerate(self._chunks):
             result = self._result[: chunk.stop - chunk.start]
@@ -158,12 +161,12 @@ class GpuSide:
 class CpuSide:
     """The CPU's part of one tree: it adds up what the GPUs send, and hands the result to them."""
 
-    def __init__(self, parts: NodeParts, links: Sequence[GpuLinks], longest_piece: int) -> None:
+    def __init__(self, parts: NodeParts, links: Sequence[GpuLinks], longest_piece: int, dtype: Dtype) -> None:
         self._parts, self._links = parts, links
-        self._share = np.empty(longest_piece, np.float32)
+        self._share = np.empty(longest_piece, dtype.numpy)
         self._memory = Reserving(parts.memory_budget)
 
-    def add_up(self, step: int, number: int, chunk: slice, out: Floats) -> None:
+    def add_up(self, step: int, number: int, chunk: slice, out: Elements) -> None:
         """Write the sum of all GPUs' shares of a chunk to ``out``; returns when memory has served all of it."""
         filled: set[int] = set()
         for gpu, links in enumerate(self._links):
@@ -176,14 +179,14 @@ class CpuSide:
             received = self._share[: into.size]
             links.cpu_from.receive(step, number, received)
             np.add(into, received, out=into)
-        self.operate((self._parts.reads_per_element + 1) * out.size * ELEMENT_BYTES)
+        self.operate((self._parts.reads_per_element + 1) * out.nbytes)
 
     def operate(self, size_bytes: int) -> None:
         """Take as long as memory takes for so many bytes read and written."""
         if size_bytes:
             self._memory.take(size_bytes)
 
-    def hand_out(self, step: int, number: int, chunk: slice, result: Floats) -> None:
+    def hand_out(self, step: int, number: int, chunk: slice, result: Elements) -> None:
         """Send each GPU its share of the result."""
         for gpu, links in enumerate(self._links):
             share = self._parts.share(gpu, chunk)

@@ -32,7 +32,8 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.queueing import budgets
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, Handoff, Slots
-from traffic.collectives.dataset import ELEMENT_BYTES, Floats, adder_of, pieces
+from traffic.collectives.dataset import adder_of, pieces
+from traffic.collectives.elements import Dtype, Elements
 from traffic.collectives.gpu_copies import CpuSide, GpuSide, NodeParts
 from traffic.collectives.job import (
     AddressOf,
@@ -102,6 +103,7 @@ class TreeAllreduce:
     chunk_elements: int
     node_sum_bytes_per_s: float | None = None
     slots: int = DEFAULT_SLOTS
+    dtype: Dtype = Dtype.FP32
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -146,7 +148,7 @@ class TreeWorker:
     """A rank's part in :class:`TreeAllreduce`: each tree's reduce and broadcast."""
 
     def __init__(self, schedule: TreeAllreduce, seat: Seat, finished: Finished) -> None:
-        memory = _HostMemory(schedule.node_sum_bytes_per_s, _TREES * schedule.longest_piece * ELEMENT_BYTES)
+        memory = _HostMemory(schedule.node_sum_bytes_per_s, _TREES * schedule.longest_piece * schedule.dtype.size_bytes)
         self._branches = tuple(_Branch(schedule, channel, seat, memory, finished) for channel in range(_TREES))
 
     def tasks(self, step: int) -> Sequence[Callable[[], None]]:
@@ -206,9 +208,9 @@ class _Neighbour:
 class _Room(NamedTuple):
     """Memory for a chunk each: of the node's sum, of what a child sent, of the result."""
 
-    sum: Floats
-    received: Floats
-    result: Floats
+    sum: Elements
+    received: Elements
+    result: Elements
 
 
 @dataclass(frozen=True)
@@ -225,8 +227,9 @@ class _NodeSide:
         if seat.parts is None:
             return None
         links, chunks = seat.gpu_links[channel], schedule.chunks(channel)
-        gpus = [GpuSide(seat.parts, gpu, own, seat.inputs[gpu], chunks) for gpu, own in enumerate(links)]
-        return cls(CpuSide(seat.parts, links, schedule.longest_piece), gpus, [finished, *seat.others_finished])
+        dtype = schedule.dtype
+        gpus = [GpuSide(seat.parts, gpu, own, seat.inputs[gpu], chunks, dtype) for gpu, own in enumerate(links)]
+        return cls(CpuSide(seat.parts, links, schedule.longest_piece, dtype), gpus, [finished, *seat.others_finished])
 
     def tasks(self, step: int) -> list[Callable[[], None]]:
         """Return what the GPUs do in a step. Each checks its own result."""
@@ -251,10 +254,11 @@ class _Branch:
         self._memory = memory
         self._finished = finished
         # Memory that is not used is not touched, and so is none.
-        self._room = _Room(*np.empty((3, schedule.longest_piece), np.float32))
+        self._room = _Room(*np.empty((3, schedule.longest_piece), schedule.dtype.numpy))
         self._node = _NodeSide.of(schedule, channel, seat, finished)
         what = f"rank {rank}, tree {channel}"
-        self._slots = Slots(schedule.longest_piece, schedule.slots, f"{what}: room at the root", seat.timeout_s)
+        room = f"{what}: room at the root"
+        self._slots = Slots(schedule.longest_piece, schedule.dtype, schedule.slots, room, seat.timeout_s)
         self._at_root = Handoff(f"{what}: sum at the root", seat.timeout_s)
 
     def abort(self) -> None:
@@ -269,9 +273,10 @@ class _Branch:
     def reduce(self, step: int, started: float) -> None:
         """Add the node's and the children's chunks and send the sum up; the root hands it to :meth:`broadcast`."""
         self._memory.begin(started)
+        element_bytes = self._room.sum.itemsize
         for number, chunk in enumerate(self._chunks):
             length = chunk.stop - chunk.start
-            self._memory.deliver(length * ELEMENT_BYTES)
+            self._memory.deliver(length * element_bytes)
             if self._parent is None:
                 slot = self._slots.take()
                 self._sum_up(step, number, chunk, slot[:length])
@@ -279,7 +284,7 @@ class _Branch:
             else:
                 self._parent.upward.send(step, number, self._sum_up(step, number, chunk, self._room.sum[:length]))
 
-    def _sum_up(self, step: int, number: int, chunk: slice, out: Floats) -> Floats:
+    def _sum_up(self, step: int, number: int, chunk: slice, out: Elements) -> Elements:
         """Return the sum of a chunk over this node and those below it: in ``out``, unless it is another's already."""
         total = out
         if self._node is not None:
@@ -336,9 +341,9 @@ class HFReduceJob(CollectiveJob):
         if inside is not None and config.host_memory is not None:
             raise TrafficError(f"HFReduce: host_memory caps what nodes with an inside ({inside.name}) find; remove it")
         cap = _node_sum_bytes_per_s(stage, config)
-        elements = config.size // ELEMENT_BYTES
-        chunk_elements = min(config.chunk // ELEMENT_BYTES, elements)
-        schedule = TreeAllreduce(self.trees, elements, chunk_elements, cap, config.slots)
+        elements = config.elements_of(config.size)
+        chunk_elements = min(config.elements_of(config.chunk), elements)
+        schedule = TreeAllreduce(self.trees, elements, chunk_elements, cap, config.slots, config.dtype)
         nic_s = max(sent_fractions(self.trees)) * config.size * 8 / stage.fabric.nic_rate_bps
         memory_s = config.size / cap if cap else 0.0
         ideal_s = max(nic_s, memory_s)

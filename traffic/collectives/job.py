@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo
 
 from fabric.config import SizeBytes, Strict, TimeS
 from fabric.errors import TrafficError
@@ -22,7 +22,8 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.units import format_time
 from traffic.collectives.chunk_connection import StalledError
-from traffic.collectives.dataset import ELEMENT_BYTES, Dataset
+from traffic.collectives.dataset import Dataset
+from traffic.collectives.elements import Dtype
 from traffic.collectives.gpu_copies import NodeParts
 from traffic.collectives.rank import (
     DEFAULT_SLOTS,
@@ -45,18 +46,23 @@ IDEAL_STEPS_TIMEOUT = 20
 """How many times the ideal step time a step may take: an allreduce with a twentieth of its NIC still ends."""
 
 
-def _whole_elements(size_bytes: int) -> int:
-    if size_bytes % ELEMENT_BYTES:
-        raise ValueError(f"{size_bytes} bytes are not whole float32 elements; use a multiple of {ELEMENT_BYTES}")
+def _whole_elements(size_bytes: int, info: ValidationInfo) -> int:
+    dtype = info.data.get("dtype", Dtype.FP32)
+    if size_bytes % dtype.size_bytes:
+        raise ValueError(
+            f"{size_bytes} bytes are not whole {dtype.value} elements; use a multiple of {dtype.size_bytes}"
+        )
     return size_bytes
 
 
 ElementsBytes = Annotated[SizeBytes, Field(gt=0), AfterValidator(_whole_elements)]
-"""A size in bytes of one or more float32 elements."""
+"""A size in bytes of one or more elements, of the ``dtype`` that the config declares before it."""
 
 
 class CollectiveConfig(Strict):
     """An allreduce of ``size`` bytes a rank in steps, each of which may take ``step_timeout`` (if None, derived).
+
+    ``dtype``: the type of elements, in which they are added, too.
 
     ``slots``: how many chunks (of a tree, at its root) or slices (of a ring) a rank holds between taking them in and
     sending them on. When all are in use it takes no more, and TCP holds its peer back. NCCL's connections have 8.
@@ -68,10 +74,15 @@ class CollectiveConfig(Strict):
     hardware tries again at one interval, 7 times as a rule, and then breaks the connection).
     """
 
+    dtype: Annotated[Dtype, Field(strict=False)] = Dtype.FP32
     size: ElementsBytes = 2 * 1024 * 1024
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = None
     slots: Annotated[int, Field(ge=2)] = DEFAULT_SLOTS
     stall_timeout: Annotated[TimeS, Field(gt=0)] | None = None
+
+    def elements_of(self, size_bytes: int) -> int:
+        """Return how many elements so many bytes are."""
+        return size_bytes // self.dtype.size_bytes
 
 
 def step_timeout_s(config: CollectiveConfig, ideal_s: float) -> float:
@@ -175,9 +186,10 @@ class CollectiveJob:
             Path(files.name),
             len(self.ranks),
             self._collective.buffers_per_rank,
-            self._config.size // ELEMENT_BYTES,
+            self._config.elements_of(self._config.size),
             self._stage.seed,
             self._collective.schedule.longest_piece,
+            self._config.dtype,
         )
         self._data = _Data(files, dataset)
         self._start_ranks()

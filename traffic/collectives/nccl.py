@@ -38,7 +38,8 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from traffic.collectives.chunk_connection import Edge, Handoff, Slots
-from traffic.collectives.dataset import ELEMENT_BYTES, pieces
+from traffic.collectives.dataset import pieces
+from traffic.collectives.elements import Dtype
 from traffic.collectives.hfreduce import TreeAllreduce
 from traffic.collectives.job import (
     AddressesOf,
@@ -98,6 +99,7 @@ class RingAllreduce:
     slots: int = DEFAULT_SLOTS
     first: int = 0
     channels: Sequence[int] = (0,)
+    dtype: Dtype = Dtype.FP32
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -157,7 +159,8 @@ class RingWorker:
         self._rounds = schedule.rounds
         self._receives, self._sends = list(schedule.sent(before)), list(schedule.sent(seat.rank))
         name = f"rank {seat.rank}"
-        self._slots = Slots(schedule.longest_piece, schedule.slots, f"{name}: room for a slice", seat.timeout_s)
+        room = f"{name}: room for a slice"
+        self._slots = Slots(schedule.longest_piece, schedule.dtype, schedule.slots, room, seat.timeout_s)
         self._forward = Handoff(f"{name}: slice to forward", seat.timeout_s)
 
     def tasks(self, step: int) -> Sequence[Callable[[], None]]:
@@ -207,6 +210,7 @@ class Rings:
     slots: int
     rings: int
     queue_pairs: int = 1
+    dtype: Dtype = Dtype.FP32
 
     @property
     def parts(self) -> tuple[RingAllreduce, ...]:
@@ -220,6 +224,7 @@ class Rings:
                 self.slots,
                 first,
                 range(number, self.rings * self.queue_pairs, self.rings),
+                self.dtype,
             )
             for number, (first, end) in enumerate(pairwise(bounds))
         )
@@ -325,8 +330,8 @@ def rails_of(fabric: Fabric, host: NodeId, channels: int) -> tuple[int, ...]:
 
 
 def _schedule(config: NcclConfig, ranks: int) -> Schedule:
-    elements = config.size // ELEMENT_BYTES
-    slice_elements = min(config.slice // ELEMENT_BYTES, elements)
+    elements, dtype = config.elements_of(config.size), config.dtype
+    slice_elements = min(config.elements_of(config.slice), elements)
     if config.algorithm is Algorithm.TREE:
-        return TreeAllreduce(double_binary_tree(ranks), elements, slice_elements, slots=config.slots)
-    return Rings(ranks, elements, slice_elements, config.slots, config.channels, config.queue_pairs)
+        return TreeAllreduce(double_binary_tree(ranks), elements, slice_elements, slots=config.slots, dtype=dtype)
+    return Rings(ranks, elements, slice_elements, config.slots, config.channels, config.queue_pairs, dtype)

@@ -22,14 +22,15 @@ from typing import Protocol
 from fabric.errors import TrafficError
 from fabric.world.agents import Agent
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, PeerGoneError, StalledError
-from traffic.collectives.dataset import ELEMENT_BYTES, Buffer, Dataset, Floats, SumCheck
+from traffic.collectives.dataset import Buffer, Dataset, SumCheck
+from traffic.collectives.elements import Dtype, Elements
 from traffic.collectives.gpu_copies import GpuLinks, NodeParts, connect_parts
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.program_group import FAILURES_TIMEOUT_S, ProgramFailed
 from traffic.transport import Endpoint, FlowSampler, SocketOptions, UnreachableError, accept, connect, listen
 
 START_TIMEOUT_S = 60.0
-WARM_UP_ELEMENTS = 4 * 2**20 // ELEMENT_BYTES
+WARM_UP_BYTES = 4 * 2**20
 """Bytes that warm a collective up. At 200 Gbit/s, a connection's windows are open after a few hundred KiB."""
 DEFAULT_SLOTS = 8
 """Pieces that a rank holds at most between receiving and forwarding them, as NCCL's FIFO does."""
@@ -38,7 +39,7 @@ TREES = 2
 _HELLO = struct.Struct("!II")
 
 
-Finished = Callable[[slice, Floats], None]
+Finished = Callable[[slice, Elements], None]
 """Callback for each finished piece of the result, in any order. The buffer is reused after the call returns."""
 
 
@@ -66,6 +67,10 @@ class Schedule(Protocol):
     @property
     def longest_piece(self) -> int:
         """The most elements that travel in one frame."""
+
+    @property
+    def dtype(self) -> Dtype:
+        """The type of the elements."""
 
     def shortened(self, elements: int) -> Schedule:
         """Return the same collective, over the same connections, of the first ``elements``, if it has more."""
@@ -233,7 +238,7 @@ def _gpu_links(arguments: RankArguments) -> list[list[GpuLinks]]:
     if arguments.parts is None:
         return []
     name = arguments.name(arguments.rank)
-    chunk_bytes = arguments.schedule.longest_piece * ELEMENT_BYTES
+    chunk_bytes = arguments.schedule.longest_piece * arguments.schedule.dtype.size_bytes
     return connect_parts(arguments.parts, TREES, chunk_bytes, arguments.options, name, arguments.stall_s)
 
 
@@ -248,7 +253,8 @@ class _Stepper:
         self._gpu_links = _gpu_links(arguments)
         self._seat = Seat(arguments.rank, links, inputs, arguments.timeout_s, arguments.parts, self._gpu_links)
         whole = arguments.schedule
-        self._parts = [self._part(schedule, expected) for schedule in (whole, whole.shortened(WARM_UP_ELEMENTS))]
+        short = whole.shortened(WARM_UP_BYTES // whole.dtype.size_bytes)
+        self._parts = [self._part(schedule, expected) for schedule in (whole, short)]
         self._threads = ThreadPoolExecutor(max_workers=len(self._parts[0][0].tasks(0)))
 
     def _part(self, schedule: Schedule, expected: Buffer) -> tuple[Worker, list[SumCheck]]:

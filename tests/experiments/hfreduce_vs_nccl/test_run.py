@@ -218,7 +218,7 @@ def test_a_phase_is_as_long_as_its_steps() -> None:
         ("nodes=8", "nodes: Input should be a valid list"),
         ("nodes=[4, 8, 4]", "nodes: 4 more than once; name each once"),
         ("nodes=[26]", "nodes: 26 takes 13 compute nodes of zone 0, which has 12"),
-        ("size=1001", "size: 1001 bytes are not whole float32 elements"),
+        ("size=1001", "size: 1001 bytes are not whole fp32 elements"),
         ("size=1 MiB", None),
         ("size=256 KiB", "chunk: 256 KiB is more than the half of 256 KiB that a tree carries"),
         ("slice=100 MiB", "slice: 100 MiB is more than the half of 186 MiB"),

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from fabric.errors import TrafficError
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, PeerGoneError
-from traffic.collectives.dataset import Buffer, Dataset, Floats, SumCheck, adder_of, pieces
+from traffic.collectives.dataset import Buffer, Dataset, SumCheck, adder_of, pieces, series_of
+from traffic.collectives.elements import Dtype, Elements
 from traffic.collectives.hfreduce import TreeAllreduce, _HostMemory
 from traffic.collectives.nccl import RingAllreduce, Rings
 from traffic.collectives.rank import Schedule, Seat, Worker
@@ -42,11 +43,11 @@ def connected(schedule: Schedule, ranks: int, buffers_bytes: int | None = None) 
 
 def allreduce(
     schedule: Schedule, inputs: Sequence[Sequence[Buffer]], steps: int = 1, buffers_bytes: int | None = None
-) -> list[Floats]:
+) -> list[Elements]:
     """Return every rank's result after some steps, each begun with a result of NaN."""
     ranks = range(len(inputs))
     links = connected(schedule, len(inputs), buffers_bytes)
-    results: list[Floats] = [np.empty(schedule.elements, np.float32) for _ in ranks]
+    results: list[Elements] = [np.empty(schedule.elements, schedule.dtype.numpy) for _ in ranks]
     workers = [
         schedule.worker(Seat(rank, links[rank], inputs[rank], TIMEOUT_S), partial(_copy, results[rank]))
         for rank in ranks
@@ -63,7 +64,7 @@ def allreduce(
     return results
 
 
-def _copy(result: Floats, piece: slice, found: Floats) -> None:
+def _copy(result: Elements, piece: slice, found: Elements) -> None:
     assert np.isnan(result[piece]).all(), "a piece came twice"
     result[piece] = found
 
@@ -74,13 +75,13 @@ def _step(workers: Sequence[Worker], step: int, threads: ThreadPoolExecutor) -> 
         future.result(TIMEOUT_S)
 
 
-def random_inputs(ranks: int, buffers: int, elements: int) -> list[list[Floats]]:
+def random_inputs(ranks: int, buffers: int, elements: int) -> list[list[Elements]]:
     random = np.random.default_rng(ranks * elements)
     return [[random.integers(0, 99, elements).astype(np.float32) for _ in range(buffers)] for _ in range(ranks)]
 
 
 def assert_all_summed(
-    schedule: Schedule, inputs: Sequence[Sequence[Floats]], steps: int = 1, buffers_bytes: int | None = None
+    schedule: Schedule, inputs: Sequence[Sequence[Elements]], steps: int = 1, buffers_bytes: int | None = None
 ) -> None:
     expected = np.sum([buffer for of_rank in inputs for buffer in of_rank], axis=0)
     for result in allreduce(schedule, inputs, steps, buffers_bytes):
@@ -180,7 +181,7 @@ def taken_while_held_back(schedule: Schedule, rank: int) -> int:
     return seen
 
 
-def _drop(piece: slice, found: Floats) -> None:
+def _drop(piece: slice, found: Elements) -> None:
     """Take no notice of a result."""
 
 
@@ -205,7 +206,7 @@ def test_chunks_overlap_on_their_way() -> None:
     schedule = TreeAllreduce((chain, chain), 2 * chunks * 100, 100)
     send, lock, on_their_way, most = ChunkConnection.send, threading.Lock(), 0, 0
 
-    def send_slowly(link: ChunkConnection, step: int, chunk: int, payload: Floats) -> None:
+    def send_slowly(link: ChunkConnection, step: int, chunk: int, payload: Elements) -> None:
         nonlocal on_their_way, most
         with lock:
             on_their_way += 1
@@ -337,12 +338,56 @@ def test_a_nodes_buffers_are_added_up_as_one_by_one_and_as_views(tmp_path: Path,
         dataset.inputs(1)[0][119_990 : 120_190 + length]
 
 
-def test_dataset_whose_sums_would_not_be_exact_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TrafficError, match="20000 buffers: float32 sums are exact up to 16400"):
-        Dataset.write(tmp_path, ranks=2500, buffers_per_rank=8, elements=1, seed=1, longest_piece=1)
+@pytest.mark.parametrize("buffers", [2, 15, 16, 17, 300, 20_000])
+@pytest.mark.parametrize("dtype", Dtype)
+def test_sums_are_whole_numbers_that_their_type_holds_and_differ(tmp_path: Path, dtype: Dtype, buffers: int) -> None:
+    whole = slice(0, 50_000)
+    dataset = Dataset.write(tmp_path, buffers, 1, whole.stop, seed=1, longest_piece=whole.stop, dtype=dtype)
+    largest = dataset.expected()[whole].astype(np.float64).max()
+    assert 0 < largest <= dtype.exact_up_to
+    counted = sum(dataset.inputs(rank)[0][whole].astype(np.int64) for rank in range(buffers))
+    assert np.array_equal(dataset.expected()[whole].astype(np.int64), counted)
+    assert dataset.expected()[whole].astype(np.int64).std() > 0
 
 
-def checked_pieces(*found: tuple[int, Floats]) -> SumCheck:
+@pytest.mark.parametrize("dtype", Dtype)
+def test_a_type_holds_all_whole_numbers_up_to_its_limit_and_not_the_next(dtype: Dtype) -> None:
+    numbers = np.arange(max(0, dtype.exact_up_to - 100), dtype.exact_up_to + 2)
+    held = numbers.astype(dtype.numpy).astype(np.int64) == numbers
+    assert held[:-1].all()
+    assert not held[-1]
+    assert dtype.numpy.itemsize == dtype.size_bytes
+
+
+@pytest.mark.parametrize("kind", ["tree", "ring"])
+@pytest.mark.parametrize("dtype", Dtype)
+def test_collectives_add_up_in_every_type(tmp_path: Path, dtype: Dtype, kind: str) -> None:
+    elements, ranks, gpus = 30_000, 5, 1 if kind == "ring" else 8
+    schedule: Schedule = RingAllreduce(ranks, elements, 700, dtype=dtype)
+    if kind == "tree":
+        schedule = TreeAllreduce(double_binary_tree(ranks), elements, 2000, dtype=dtype)
+    dataset = Dataset.write(tmp_path, ranks, gpus, elements, seed=1, longest_piece=elements, dtype=dtype)
+    expected = dataset.expected()[slice(0, elements)]
+    for result in allreduce(schedule, [dataset.inputs(rank) for rank in range(ranks)]):
+        assert result.dtype == dtype.numpy
+        assert np.array_equal(result, expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    period=st.integers(1, 500), buffers=st.integers(2, 400), exact_up_to=st.integers(4, 40), seed=st.integers(0, 2**32)
+)
+def test_any_buffers_in_a_row_add_up_to_what_is_exact_at_most(
+    period: int, buffers: int, exact_up_to: int, seed: int
+) -> None:
+    buffers = min(buffers, period)
+    series = series_of(period, buffers, exact_up_to, seed)
+    assert series.size == period
+    again = np.concatenate([series, series])
+    assert max(again[first : first + buffers].sum() for first in range(period)) <= exact_up_to
+
+
+def checked_pieces(*found: tuple[int, Elements]) -> SumCheck:
     """Return a check of a result of 0 to 5 that was told of some pieces."""
     check = SumCheck(np.arange(6, dtype=np.float32), 6)
     check.begin("rank 3")
@@ -351,7 +396,7 @@ def checked_pieces(*found: tuple[int, Floats]) -> SumCheck:
     return check
 
 
-def floats(*values: float) -> Floats:
+def floats(*values: float) -> Elements:
     return np.array(values, np.float32)
 
 
@@ -373,7 +418,7 @@ def test_wrong_element_is_named_with_its_rank() -> None:
         ([(0, floats(0, 1, 2)), (2, floats(2, 3, 4, 5))], 3),
     ],
 )
-def test_a_result_that_did_not_come_whole_is_noticed(found: list[tuple[int, Floats]], element: int) -> None:
+def test_a_result_that_did_not_come_whole_is_noticed(found: list[tuple[int, Elements]], element: int) -> None:
     with pytest.raises(TrafficError, match=f"rank 3: the result from element {element} of 6 on did not come, or"):
         checked_pieces(*found).end()
 

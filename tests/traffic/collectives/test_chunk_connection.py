@@ -12,10 +12,10 @@ import pytest
 
 from fabric.errors import TrafficError
 from traffic.collectives.chunk_connection import ChunkConnection, Handoff, PeerGoneError, Slots, StalledError
-from traffic.collectives.dataset import Floats
+from traffic.collectives.elements import Dtype, Elements
 
 
-def floats(count: int) -> Floats:
+def floats(count: int) -> Elements:
     return np.arange(count, dtype=np.float32)
 
 
@@ -166,7 +166,7 @@ def test_handoff_passes_pieces_on_in_order_and_names_what_does_not_come() -> Non
 
 
 def test_a_slot_is_used_again_only_when_it_was_given_back() -> None:
-    slots = Slots(5, 3, "rank 2: room", 0.05)
+    slots = Slots(5, Dtype.FP32, 3, "rank 2: room", 0.05)
     first, second = slots.take(), slots.take()
     assert first is not second
     assert first.shape == (5,)
@@ -181,7 +181,7 @@ def test_a_slot_is_used_again_only_when_it_was_given_back() -> None:
 
 
 def test_a_slot_that_is_given_back_wakes_who_waits_for_it() -> None:
-    slots = Slots(5, 1, "rank 2: room", 10)
+    slots = Slots(5, Dtype.FP32, 1, "rank 2: room", 10)
     only = slots.take()
     threading.Timer(0.05, slots.give_back, (only,)).start()
     assert slots.take() is only

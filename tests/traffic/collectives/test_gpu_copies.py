@@ -11,7 +11,8 @@ import pytest
 
 from fabric.model.lanes import ServiceLevel
 from traffic.collectives import gpu_copies
-from traffic.collectives.dataset import ELEMENT_BYTES, Floats, pieces
+from traffic.collectives.dataset import pieces
+from traffic.collectives.elements import Dtype, Elements
 from traffic.collectives.gpu_copies import CpuSide, GpuSide, NodeParts, connect_parts
 from traffic.transport import SocketOptions
 
@@ -37,50 +38,53 @@ class FakeMemory:
 
 
 @contextmanager
-def node(parts: NodeParts, data: Sequence[Floats], chunks: list[slice]) -> Iterator[tuple[CpuSide, list[GpuSide]]]:
-    (links,) = connect_parts(parts, 1, CHUNK * ELEMENT_BYTES, OPTIONS, "test", 5.0)
+def node(
+    parts: NodeParts, data: Sequence[Elements], chunks: list[slice], dtype: Dtype
+) -> Iterator[tuple[CpuSide, list[GpuSide]]]:
+    (links,) = connect_parts(parts, 1, CHUNK * dtype.size_bytes, OPTIONS, "test", 5.0)
     try:
-        cpu = CpuSide(parts, links, CHUNK)
-        yield cpu, [GpuSide(parts, gpu, own, data[gpu], chunks) for gpu, own in enumerate(links)]
+        cpu = CpuSide(parts, links, CHUNK, dtype)
+        yield cpu, [GpuSide(parts, gpu, own, data[gpu], chunks, dtype) for gpu, own in enumerate(links)]
     finally:
         for one in links:
             for end in one.all:
                 end.close()
 
 
-def copy_of(results: Floats, gpu: int) -> Callable[[slice, Floats], None]:
-    def finished(chunk: slice, part: Floats) -> None:
+def copy_of(results: Elements, gpu: int) -> Callable[[slice, Elements], None]:
+    def finished(chunk: slice, part: Elements) -> None:
         results[gpu, chunk] = part
 
     return finished
 
 
+@pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.BF16])
 @pytest.mark.parametrize("parts", [PLAIN, PAIRED], ids=["PCIe", "NVLink pairs"])
 def test_all_gpus_get_the_sum_of_all_and_memory_serves_what_the_cpu_adds(
-    parts: NodeParts, monkeypatch: pytest.MonkeyPatch
+    parts: NodeParts, dtype: Dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_copies, "Reserving", FakeMemory)
     monkeypatch.setattr(FakeMemory, "taken", 0)
-    data = [np.arange(ELEMENTS, dtype=np.float32) * (gpu + 1) for gpu in range(GPUS)]
+    data = [(np.arange(ELEMENTS) % 8 * (gpu + 1)).astype(dtype.numpy) for gpu in range(GPUS)]
     chunks = list(pieces(0, ELEMENTS, CHUNK))
-    results = np.zeros((GPUS, ELEMENTS), np.float32)
+    results = np.zeros((GPUS, ELEMENTS), dtype.numpy)
 
     def add(cpu: CpuSide) -> None:
         for number, chunk in enumerate(chunks):
-            out = np.empty(chunk.stop - chunk.start, np.float32)
+            out = np.empty(chunk.stop - chunk.start, dtype.numpy)
             cpu.add_up(0, number, chunk, out)
             cpu.hand_out(0, number, chunk, out)
 
-    with node(parts, data, chunks) as (cpu, gpus), ThreadPoolExecutor(2 * GPUS + 1) as pool:
+    with node(parts, data, chunks, dtype) as (cpu, gpus), ThreadPoolExecutor(2 * GPUS + 1) as pool:
         tasks = [pool.submit(add, cpu)]
         tasks += [pool.submit(gpu.give, 0) for gpu in gpus]
         tasks += [pool.submit(gpu.take, 0, copy_of(results, place)) for place, gpu in enumerate(gpus)]
         for task in tasks:
             task.result(20)
-    expected = np.arange(ELEMENTS, dtype=np.float32) * sum(range(1, GPUS + 1))
+    expected = (np.arange(ELEMENTS) % 8 * sum(range(1, GPUS + 1))).astype(dtype.numpy)
     assert (results == expected).all()
     reads = GPUS if parts is PLAIN else GPUS // 2
-    assert FakeMemory.taken == (reads + 1) * ELEMENTS * ELEMENT_BYTES
+    assert FakeMemory.taken == (reads + 1) * ELEMENTS * dtype.size_bytes
 
 
 @pytest.mark.parametrize("length", [1, 2, 99, 100])

@@ -201,7 +201,7 @@ def test_warming_up_is_checked_and_no_row_tells_of_it(stage: Stage) -> None:
 def spoil(job: CollectiveJob, element: int) -> None:
     """Change one expected value in the file that all ranks map."""
     assert job._data is not None
-    path = Path(job._data.files.name) / "expected.f32"
+    path = Path(job._data.files.name) / "expected.fp32"
     np.memmap(path, dtype=np.float32, mode="r+")[element] += 1
 
 
@@ -263,9 +263,9 @@ def test_job_that_has_not_started_says_so(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("config", "fault"),
     [
-        ({"size": 1001}, "size: 1001 bytes are not whole float32 elements; use a multiple of 4"),
+        ({"size": 1001}, "size: 1001 bytes are not whole fp32 elements; use a multiple of 4"),
         ({"size": 0}, "size: Input should be greater than 0"),
-        ({"chunk": "6 B"}, "chunk: 6 bytes are not whole float32 elements"),
+        ({"chunk": "6 B"}, "chunk: 6 bytes are not whole fp32 elements"),
         ({"tree": "zone"}, "tree: Input should be 'zone_aware' or 'plain'"),
         ({"gpus_a_node": 8}, "gpus_a_node: unknown key; did you mean 'gpus_per_node'?"),
     ],
