@@ -13,6 +13,7 @@ import struct
 import termios
 import threading
 import time
+from array import array
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,6 +37,11 @@ _BYTES_RECEIVED = _BYTES_ACKED + 8
 _SAMPLED = struct.Struct("=68xI28xI16xQ")
 """Of a struct tcp_info: rtt (32-bit field 15), total_retrans (23), bytes_acked (the third of the 64-bit ones)."""
 _REORDERINGS = _U32_START + 4 * 24 + 8 * 4 + 4 * 6 + 8 * 4 + 4 * 2 + 8 * 2 + 4  # Linux 4.19
+
+
+_SIOCGIFADDR, _SIOCETHTOOL = 0x8915, 0x8946  # linux/sockios.h
+_ETHTOOL_GLINK = 0x0A  # linux/ethtool.h
+_IFREQ, _IFREQ_POINTER, _IFREQ_ADDRESS = struct.Struct("16s24x"), struct.Struct("@16sP16x"), struct.Struct("=20x4s")
 
 
 class UnreachableError(TrafficError):
@@ -110,6 +116,26 @@ def fix_receive_window(sock: socket.socket, size_bytes: int) -> None:
                 "(net.core.rmem_max); be root or lower it"
             ) from None
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, size_bytes)
+
+
+def has_carrier(address: str) -> bool:
+    """Return whether the link of the interface whose first address this is works, at its own end and its peer's; True
+    for an address that is no interface's first.
+
+    The flag that an interface is running would be a second late: the kernel's link watch raises it.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, interface in socket.if_nameindex():
+            name = interface.encode()
+            try:
+                (found,) = _IFREQ_ADDRESS.unpack_from(fcntl.ioctl(asking, _SIOCGIFADDR, _IFREQ.pack(name)))
+            except OSError:  # It has no address.
+                continue
+            if socket.inet_ntoa(found) == address:
+                link = array("I", [_ETHTOOL_GLINK, 0])
+                fcntl.ioctl(asking, _SIOCETHTOOL, _IFREQ_POINTER.pack(name, link.buffer_info()[0]))
+                return bool(link[1])
+    return True
 
 
 def listen(address: str, port: int, options: SocketOptions) -> socket.socket:

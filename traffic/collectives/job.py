@@ -29,9 +29,11 @@ from traffic.collectives.rank import (
     DEFAULT_SLOTS,
     START_TIMEOUT_S,
     RankArguments,
+    RankListening,
     Schedule,
     StepDone,
     StepOrder,
+    Wiring,
     run_rank,
 )
 from traffic.job import Halt, Play, Records, Stage
@@ -125,6 +127,8 @@ class Collective:
     ideal_step_s: float
     parts_of: Callable[[NodeId], NodeParts] | None = None
     """Where the parts of a rank's node are, if data begins and ends in its GPUs."""
+    over: Callable[[int], Schedule] | None = None
+    """The schedule over so many of the ranks' addresses, if it can do without those whose links are down."""
 
 
 @dataclass(frozen=True)
@@ -199,8 +203,18 @@ class CollectiveJob:
         for rank in range(len(self.ranks)):
             self._fork(rank, self._data.dataset)
         listening = self._collect("listening", START_TIMEOUT_S)
-        self._programs.order([message.endpoints for message in listening])
+        self._programs.order(self._wiring(listening))
         self._collect("connections", START_TIMEOUT_S)
+
+    def _wiring(self, listening: Sequence[RankListening]) -> Wiring:
+        """Return how ranks connect: over all of their addresses, or, if they can do without some, over those whose
+        links are up at every rank; over all if none is, and then they wait for the links."""
+        places = every = tuple(range(len(listening[0].endpoints)))
+        schedule = self._collective.schedule
+        if self._collective.over is not None:
+            places = tuple(place for place in every if all(one.up[place] for one in listening)) or every
+            schedule = self._collective.over(len(places))
+        return Wiring(schedule, places, tuple(tuple(one.endpoints[place] for place in places) for one in listening))
 
     def _fork(self, rank: int, dataset: Dataset) -> None:
         node = self.ranks[rank]

@@ -33,7 +33,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, model_validator
 
-from fabric.errors import TopologyError
+from fabric.errors import TopologyError, TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
@@ -67,13 +67,15 @@ class NcclConfig(CollectiveConfig):
     """An allreduce of ``size`` bytes a rank, forwarded in pieces of ``slice`` (NCCL: 1 MiB at full scale).
 
     ``channels``: how many rings share the data, each over a NIC of its own as far as hosts have them; ``queue_pairs``:
-    how many connections lead from a rank of a ring to the next.
+    how many connections lead from a rank of a ring to the next. ``failover``: a job that begins again after a stall
+    shares the data among the rings whose NICs' links are up at every rank.
     """
 
     algorithm: Annotated[Algorithm, Field(strict=False)] = Algorithm.RING
     slice: ElementsBytes = 32 * 1024
     channels: Annotated[int, Field(ge=1, le=32)] = 1
     queue_pairs: Annotated[int, Field(ge=1, le=64)] = 1
+    failover: bool = False
 
     @model_validator(mode="after")
     def _verify_ring(self) -> NcclConfig:
@@ -81,6 +83,8 @@ class NcclConfig(CollectiveConfig):
             raise ValueError(
                 f"channels: {self.channels}, queue_pairs: {self.queue_pairs}: a tree has one each; use algorithm: ring"
             )
+        if self.failover and self.stall_timeout is None:
+            raise ValueError("failover: a job begins again only with a stall_timeout; set one")
         return self
 
 
@@ -298,7 +302,11 @@ class NcclJob(CollectiveJob):
         if len(ranks) > 1:  # Fewer are refused by CollectiveJob, in its words.
             sent_bits = sent_fraction(config.algorithm, len(ranks)) * config.size * 8
             ideal_s = sent_bits / (len(set(addresses_of(ranks[0]))) * stage.fabric.nic_rate_bps)
-        collective = Collective("NCCL", level, _schedule(config, len(ranks)), 1, ideal_s)
+        if config.failover and address_of is not None:
+            raise TrafficError("NCCL: failover chooses among NICs, and these ranks have one each; leave it out")
+        over = partial(_schedule, config, len(ranks)) if config.failover else None
+        schedule = _schedule(config, len(ranks), config.channels)
+        collective = Collective("NCCL", level, schedule, 1, ideal_s, over=over)
         super().__init__(stage, collective, config, ranks, addresses_of, name)
 
 
@@ -329,9 +337,9 @@ def rails_of(fabric: Fabric, host: NodeId, channels: int) -> tuple[int, ...]:
     return tuple(channel % len(fabric.nics_of[host]) for channel in range(channels))
 
 
-def _schedule(config: NcclConfig, ranks: int) -> Schedule:
+def _schedule(config: NcclConfig, ranks: int, rings: int) -> Schedule:
     elements, dtype = config.elements_of(config.size), config.dtype
     slice_elements = min(config.elements_of(config.slice), elements)
     if config.algorithm is Algorithm.TREE:
         return TreeAllreduce(double_binary_tree(ranks), elements, slice_elements, slots=config.slots, dtype=dtype)
-    return Rings(ranks, elements, slice_elements, config.slots, config.channels, config.queue_pairs, dtype)
+    return Rings(ranks, elements, slice_elements, config.slots, rings, config.queue_pairs, dtype)

@@ -27,7 +27,16 @@ from traffic.collectives.elements import Dtype, Elements
 from traffic.collectives.gpu_copies import GpuLinks, NodeParts, connect_parts
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.program_group import FAILURES_TIMEOUT_S, ProgramFailed
-from traffic.transport import Endpoint, FlowSampler, SocketOptions, UnreachableError, accept, connect, listen
+from traffic.transport import (
+    Endpoint,
+    FlowSampler,
+    SocketOptions,
+    UnreachableError,
+    accept,
+    connect,
+    has_carrier,
+    listen,
+)
 
 START_TIMEOUT_S = 60.0
 WARM_UP_BYTES = 4 * 2**20
@@ -119,9 +128,20 @@ class RankArguments:
 
 @dataclass(frozen=True)
 class RankListening:
-    """A rank's report that peers can connect to it, at each of its addresses."""
+    """A rank's report that peers can connect to it, at each of its addresses, and whether the link of each is up."""
 
     endpoints: tuple[Endpoint, ...]
+    up: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The order to connect: the collective that is played, over which of the ranks' addresses (``places``, the same for
+    all), and where each rank listens there."""
+
+    schedule: Schedule
+    places: tuple[int, ...]
+    endpoints: tuple[tuple[Endpoint, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -145,35 +165,42 @@ def run_rank(agent: Agent, arguments: RankArguments) -> None:
     """Run one rank of a collective until the run stops it (a program, see :mod:`fabric.world.agents`)."""
     try:
         with contextlib.ExitStack() as open_links:
-            links = _connected(agent, arguments)
+            wired, links = _connected(agent, arguments)
             for link in links.values():
                 open_links.callback(link[0].close)
-            _carry_out_orders(agent, arguments, links)
+            _carry_out_orders(agent, wired, links)
     except TrafficError as error:
         is_stall = isinstance(error, StalledError | UnreachableError)
         agent.report(ProgramFailed(str(error), isinstance(error, PeerGoneError), is_stall))
 
 
-def _connected(agent: Agent, arguments: RankArguments) -> dict[Edge, tuple[ChunkConnection, socket.socket]]:
-    """Return the rank's connections, once every rank listens and has dialled."""
+Connections = dict[Edge, tuple[ChunkConnection, socket.socket]]
+
+
+def _connected(agent: Agent, arguments: RankArguments) -> tuple[RankArguments, Connections]:
+    """Return what the run made of the arguments once every rank listened, and the rank's connections."""
     with contextlib.ExitStack() as stack:
         listeners = [
             stack.enter_context(contextlib.closing(listen(address, 0, arguments.options)))
             for address in arguments.addresses
         ]
-        agent.report(RankListening(tuple(listener.getsockname()[:2] for listener in listeners)))
-        endpoints: list[tuple[Endpoint, ...]] = agent.receive(START_TIMEOUT_S)
+        up = tuple(has_carrier(address) for address in arguments.addresses)
+        agent.report(RankListening(tuple(listener.getsockname()[:2] for listener in listeners), up))
+        wiring: Wiring = agent.receive(START_TIMEOUT_S)
+        addresses = tuple(arguments.addresses[place] for place in wiring.places)
+        arguments = replace(arguments, schedule=wiring.schedule, addresses=addresses)
+        listeners = [listeners[place] for place in wiring.places]
         rank = arguments.rank
         sockets: dict[Edge, socket.socket] = {}
         for edge in arguments.schedule.edges:
             if edge.dialer == rank:
-                sockets[edge] = _dial(edge, endpoints[edge.listener], arguments)
+                sockets[edge] = _dial(edge, wiring.endpoints[edge.listener], arguments)
         expected = {edge for edge in arguments.schedule.edges if edge.listener == rank}
         for place, listener in enumerate(listeners):
             here = {edge for edge in expected if edge.channel % len(listeners) == place}
             while here - sockets.keys():
                 sockets |= _accepted(listener, arguments)
-    return {edge: (_link(edge, sock, arguments), sock) for edge, sock in sockets.items()}
+    return arguments, {edge: (_link(edge, sock, arguments), sock) for edge, sock in sockets.items()}
 
 
 def _accepted(listener: socket.socket, arguments: RankArguments) -> dict[Edge, socket.socket]:

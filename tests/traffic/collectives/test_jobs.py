@@ -6,7 +6,7 @@ import math
 import signal
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from traffic.collectives.nccl import (
     rail_addresses,
     sent_fraction,
 )
-from traffic.collectives.rank import RankArguments, _accepted
+from traffic.collectives.rank import RankArguments, RankListening, _accepted
 from traffic.job import Stage
 from traffic.transport import SocketOptions, connect, listen
 
@@ -113,6 +113,36 @@ def test_rings_over_hosts_with_one_address_and_several_connections_sum_up(stage:
     with started(nccl(stage, nodes(3), size=300_000, slice=10_000, channels=2, queue_pairs=3)) as job:
         flows = pd.DataFrame(job.run_steps(2).flows)
     assert set(flows.groupby(["host", "at_s"]).size()) == {6}
+
+
+FAILOVER = {"size": 300_000, "slice": 10_000, "channels": 3, "stall_timeout": 5.0, "failover": True}
+UPS = {
+    "all": (((True,) * 3, (True,) * 3), (0, 1, 2)),
+    "one rank lacks one": (((True, False, True), (True,) * 3), (0, 2)),
+    "each lacks another": (((False, True, True), (True, True, False)), (1,)),
+    "none in common": (((False, True, False), (True, False, True)), (0, 1, 2)),
+}
+
+
+@pytest.mark.parametrize(("up", "places"), UPS.values(), ids=list(UPS))
+def test_rings_are_over_the_links_that_are_up_at_every_rank(
+    stage: Stage, up: Sequence[tuple[bool, ...]], places: tuple[int, ...]
+) -> None:
+    listening = [RankListening(tuple((f"10.0.{rank}.{place}", 1) for place in range(3)), up[rank]) for rank in (0, 1)]
+    job = NcclJob(stage, checked(NcclConfig, FAILOVER, "test"), nodes(2))
+    wiring = job._wiring(listening)
+    assert wiring.places == places
+    assert wiring.endpoints[1] == tuple((f"10.0.1.{place}", 1) for place in places)
+    assert len({edge.channel for edge in wiring.schedule.edges}) == len(places)
+    assert wiring.schedule.elements == 75_000
+    job.close()
+
+
+def test_failover_without_a_choice_of_nics_or_an_end_of_patience_is_refused(stage: Stage) -> None:
+    with pytest.raises(TrafficError, match="failover chooses among NICs"):
+        nccl(stage, nodes(2), **FAILOVER)
+    with pytest.raises(ConfigError, match="failover: a job begins again only with a stall_timeout; set one"):
+        checked(NcclConfig, {"failover": True}, "test")
 
 
 def test_ring_r_uses_nic_r_of_every_host() -> None:

@@ -1,0 +1,136 @@
+"""A NIC's link fails: what is left of an allreduce's bandwidth, and how soon?
+
+NCCL's rings run over some hosts, one or more over each NIC, first with every link and then with a NIC's link cut in the
+middle and not mended. Ranks see that nothing comes, and the job begins again over the NICs whose links are up at every
+rank. With one NIC there is none left, so the job stands still until the link is back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import Field, model_validator
+
+from experiments.run.config import RunConfig
+from experiments.run.jobs import started
+from experiments.run.session import Session
+from fabric.config import TimeS
+from fabric.failures.schedule import FailureSchedule, LinkFailure
+from fabric.model.lanes import Queueing
+from fabric.model.network import Fabric, Link
+from fabric.units import format_rate, format_time
+from traffic.collectives.job import ElementsBytes
+from traffic.collectives.nccl import NcclConfig, NcclJob
+from traffic.metrics import with_bandwidths
+
+QUESTION = "A NIC's link fails: what is left of an allreduce's bandwidth, and how soon?"
+WHOLE, CUT = "whole", "cut"
+
+
+class NicFailoverConfig(RunConfig):
+    """Rings over the first ``nodes`` hosts, ``rings_per_nic`` over each NIC. In the second phase, the link of NIC
+    ``nic`` of the first host is cut after ``cut_at``."""
+
+    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LANES
+    nodes: Annotated[int, Field(ge=2)] = 4
+    rings_per_nic: Annotated[int, Field(ge=1)] = 1
+    size: ElementsBytes = 256 * 1024
+    slice: ElementsBytes = 16 * 1024
+    stall_timeout: Annotated[TimeS, Field(gt=0)] = 1.0
+    nic: Annotated[int, Field(ge=0)] = 0
+    cut_at: Annotated[TimeS, Field(gt=0)] = 2.0
+    phase_time: Annotated[TimeS, Field(gt=0)] = 10.0
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """The only one."""
+        return (self.queueing,)
+
+    @model_validator(mode="after")
+    def _verify_times(self) -> NicFailoverConfig:
+        if self.cut_at >= self.phase_time:
+            raise ValueError(f"cut_at: {self.cut_at:g} s is not within phase_time {self.phase_time:g} s; lower it")
+        return self
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric."""
+        yield from super().faults(fabric)
+        if self.failures:
+            yield "failures: this experiment cuts a link of its own; remove them"
+        hosts = fabric.computes[: self.nodes]
+        if len(hosts) < self.nodes:
+            yield f"nodes: {self.nodes} exceed the {len(hosts)} compute nodes of {fabric.name}; lower it"
+        fewest = min(len(fabric.nics_of[host]) for host in hosts)
+        if self.nic >= fewest:
+            yield f"nic: {self.nic}: hosts have NICs 0 to {fewest - 1}; choose one of them"
+
+    def job_config(self, nics: int) -> NcclConfig:
+        """Return the job's config where hosts have so many NICs."""
+        return NcclConfig(
+            size=self.size,
+            slice=self.slice,
+            channels=nics * self.rings_per_nic,
+            stall_timeout=self.stall_timeout,
+            failover=True,
+        )
+
+
+def run_nic_failover(session: Session, config: NicFailoverConfig) -> dict[str, Any]:
+    """Play both phases and return the summary."""
+    fabric = session.live.fabric
+    hosts = fabric.computes[: config.nodes]
+    nics = len(fabric.nics_of[hosts[0]])
+    link = fabric.link_at[fabric.nics_of[hosts[0]][config.nic].port]
+    session.use_queueing(config.queueing)
+    for phase, title, schedule in (
+        (WHOLE, "all links", None),
+        (CUT, f"{link} cut", FailureSchedule.of([LinkFailure(link, config.cut_at, math.inf)])),
+    ):
+        job = NcclJob(session.stage, config.job_config(nics), hosts)
+        with started(session, [job]):
+            job.warm_up()
+            session.run_phase(phase, title, [job], config.phase_time, schedule)
+    failures, restarts = session.table("failures"), session.table("restarts")
+    cut_s = float(failures["done_s"].min()) if len(failures) else math.nan
+    return summarize(session.table("steps"), restarts, cut_s, link, nics)
+
+
+def summarize(steps: pd.DataFrame, restarts: pd.DataFrame, cut_s: float, link: Link, nics: int) -> dict[str, Any]:
+    """Return the table and metrics of a run. ``cut_s``: when the link was cut, by the clock of the tables."""
+    timed = with_bandwidths(steps)
+    whole = float(timed[timed["phase"] == WHOLE]["busbw"].median())
+    resumed = restarts[restarts["phase"] == CUT]["resumed_s"].dropna()
+    resumed_s = float(resumed.max()) if len(resumed) else math.inf
+    after = timed[(timed["phase"] == CUT) & (timed["started_s"] >= resumed_s)]
+    left = float(after["busbw"].median()) / whole if len(after) else 0.0
+    theory = (nics - 1) / nics
+    again_s = resumed_s - cut_s if len(after) else math.nan
+    metrics = {
+        f"{WHOLE}.busbw_Bps": whole,
+        f"{CUT}.busbw_Bps": left * whole,
+        f"{CUT}.left_fraction": left,
+        f"{CUT}.theory_left_fraction": theory,
+        f"{CUT}.again_after_s": again_s,
+        f"{CUT}.steps": float(len(after)),
+    }
+    again = "not while it lasts" if math.isnan(again_s) else format_time(again_s)
+    answer = f"With {nics} NIC{'s' * (nics > 1)} per host and {link} cut, {left:.1%} of the bandwidth are left"
+    answer += "." if not len(after) else f", {again} after the cut."
+    row = [str(nics), format_rate(8 * whole), format_rate(8 * left * whole), f"{left:.1%}", f"{theory:.1%}", again]
+    return {
+        "title": "A NIC's link fails during an allreduce",
+        "answer": answer,
+        "metrics": {name: value for name, value in metrics.items() if not math.isnan(value)},
+        "cut_s": cut_s,
+        "tables": [
+            {
+                "title": "Bandwidth left",
+                "columns": ["NICs per host", "busbw before", "after", "left", "in theory", "steps again after"],
+                "rows": [row],
+                "note": "medians of steps; after: those begun since the job last began again",
+            }
+        ],
+    }
