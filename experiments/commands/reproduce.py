@@ -79,7 +79,7 @@ def _run(cases: dict[str, CaseConfig], seeds: int, store: Store, jobs: int | Non
 
 def _plan(cases: dict[str, CaseConfig], seeds: int) -> SweepPlan | None:
     runs, memory_bytes = [], 0
-    for name, case in cases.items():
+    for name, case in _largest_first(cases):
         if case.run is not None:
             memory = parse_size_bytes(case.run.memory)
             base = RunSpec(
@@ -91,6 +91,11 @@ def _plan(cases: dict[str, CaseConfig], seeds: int) -> SweepPlan | None:
     if not runs:
         return None
     return SweepPlan("reproduce", "published setups", VIRTUAL.name, (_CASE,), tuple(runs), (), memory_bytes)
+
+
+def _largest_first(cases: dict[str, CaseConfig]) -> list[tuple[str, CaseConfig]]:
+    """Return the setups by the memory of their runs: large ones take long, and one that began last would end alone."""
+    return sorted(cases.items(), key=lambda one: -parse_size_bytes(one[1].run.memory) if one[1].run else 0)
 
 
 def _metrics(name: str, case: CaseConfig, findings: Findings | None) -> list[dict[str, float]]:

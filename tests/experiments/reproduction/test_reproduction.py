@@ -36,6 +36,8 @@ def test_every_setup_has_a_source_and_can_be_run_or_says_why_not(monkeypatch: py
     plan = _plan(CASES, 2)  # Every one of them is checked with its fabric.
     assert plan is not None
     assert {run.point["case"] for run in plan.runs} == {name for name, one in CASES.items() if one.run}
+    memory = [run.spec.memory_bytes or 0 for run in plan.runs]
+    assert memory == sorted(memory, reverse=True), "the largest are begun first"
     assert {one.computed for one in CASES.values() if one.computed} <= COMPUTED.keys()
 
 
