@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.hfreduce_vs_nccl.use import LIMITS
-from experiments.hfreduce_vs_nccl.variants import Variant, VariantPhase, gigabytes
+from experiments.hfreduce_vs_nccl.variants import Variant, VariantPhase, gigabytes, rings_of
 from fabric.model.network import Fabric
 from fabric.units import format_size
 from traffic import metrics
@@ -31,7 +31,7 @@ def limits_of(fabric: Fabric, variant: Variant, count: int) -> list[NodeLimit]:
         trees = trees_of(variant.algorithm, variant.zones(fabric, count))
         return hfreduce_limits(inside, fabric.nic_rate_bps, max(sent_fractions(trees)))
     if variant.algorithm is Algorithm.RING:
-        return ring_limits(inside, fabric.nic_rate_bps, count * inside.gpus)
+        return ring_limits(inside, fabric.nic_rate_bps, count * inside.gpus, rings_of(fabric))
     return []
 
 

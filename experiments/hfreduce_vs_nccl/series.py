@@ -35,7 +35,8 @@ def described_series(config: HFReduceVsNcclConfig, fabric: Fabric, played: Seque
         return {**_lines(wanted, lambda play: play.count * per_node), "title": title + figure, "x_label": x_label}
 
     plain = [play for play in whole if not play.variant.nvlink]
-    found = {"scaling": {**scaled(plain, "" if fabric.inside is None else ", as Figure 7a"), "bands": _bands()}}
+    figure = ", as Figure 7a" if fabric.inside is not None and plain[0].variant.is_published else ""
+    found = {"scaling": {**scaled(plain, figure), "bands": _bands(played)}}
     if fabric.inside is not None:
         found["scaling"]["caps"] = _tightest(fabric, plain)
     paired = [play for play in whole if play.variant.nvlink]
@@ -66,7 +67,9 @@ def _lines(wanted: Sequence[VariantPhase], x_of: Callable[[VariantPhase], float]
     return {"series": series, "x": {play.phase: x_of(play) for play in wanted}}
 
 
-def _bands() -> list[dict[str, Any]]:
+def _bands(played: Sequence[VariantPhase]) -> list[dict[str, Any]]:
+    if not any(play.variant.is_published for play in played):
+        return []
     return [
         {
             "label": f"paper, {KINDS[level]}: {gigabytes(low)}-{gigabytes(high)} GB/s",

@@ -113,7 +113,7 @@ def zones_of_nodes(fabric: Fabric, nodes: Sequence[NodeId]) -> list[int]:
 @dataclass(frozen=True)
 class Variant:
     """An algorithm, with or without NVLink, and where its nodes are: in all zones from ``zones_from`` nodes on, or if
-    that is None, in one."""
+    that is None, in one. ``is_published``: whether the paper's Figure 7 is of such nodes."""
 
     name: str
     title: str
@@ -121,10 +121,13 @@ class Variant:
     algorithm: TreeKind | Algorithm
     nvlink: bool = False
     zones_from: int | None = _BOTH_ZONES_FROM
+    is_published: bool = True
 
     @property
     def paper(self) -> str:
         """The paper's range, in GB/s."""
+        if not self.is_published:
+            return "-"
         if self.nvlink:
             return f"> {gigabytes(PAPER_NVLINK_BPS)}"
         return "-".join(map(gigabytes, PAPER_BPS[self.level]))
@@ -144,7 +147,9 @@ class Variant:
 
     def inside(self, fabric: Fabric) -> Inside | None:
         """Return what it uses of the inside of a node."""
-        return fabric.inside if fabric.inside is None or self.nvlink else replace(fabric.inside, nvlink=None)
+        if fabric.inside is None or self.nvlink or has_switch(fabric.inside):
+            return fabric.inside
+        return replace(fabric.inside, nvlink=None)
 
     def flows(self, zones: Sequence[int]) -> list[Flow]:
         """Return what a step sends between ranks of these zones."""
@@ -158,14 +163,15 @@ class Variant:
             sent = max(sent_fractions(trees_of(self.algorithm, self.zones(fabric, count))))
         else:
             sent = sent_fraction(self.algorithm, count * (1 if fabric.inside is None else fabric.inside.gpus))
+            sent /= rings_of(fabric)
         return metrics.ideal_algbw(fabric.nic_rate_bps, sent)
 
     def job(self, session: Session, config: HFReduceVsNcclConfig, ranks: Sequence[NodeId], size: int) -> CollectiveJob:
         """Return the job that plays it over ``ranks``."""
         common: dict[str, Any] = {"dtype": config.dtype, "size": size, "step_timeout": config.step_timeout}
         if isinstance(self.algorithm, Algorithm):
-            made = NcclConfig(**common, algorithm=self.algorithm, slice=config.slice)
             fabric = session.live.fabric
+            made = NcclConfig(**common, algorithm=self.algorithm, slice=config.slice, channels=rings_of(fabric))
             if fabric.inside is None:
                 return NcclJob(session.stage, made, ranks)
             gpus = [gpu_of(host, number) for host in ranks for number in range(fabric.inside.gpus)]
@@ -188,15 +194,28 @@ def variants(fabric: Fabric) -> tuple[Variant, ...]:
         kinds = ((TreeKind.PLAIN, "plain tree"), (TreeKind.ZONE_AWARE, "zone-aware tree"))
         trees = [Variant(f"hfreduce_{kind.value}", f"HFReduce, {words}", hfreduce, kind) for kind, words in kinds]
         return (*trees, *(Variant(f"nccl_{one.value}", f"NCCL, {one.value}", nccl, one) for one in Algorithm))
-    tree = TreeKind.ZONE_AWARE
-    found = [Variant("hfreduce", "HFReduce", hfreduce, tree)]
+    tree, switched = TreeKind.ZONE_AWARE, has_switch(fabric.inside)
+    found = [Variant("hfreduce", "HFReduce", hfreduce, tree, is_published=not switched)]
     if has_pairs(fabric.inside):
         title = "HFReduce with NVLink"
         zones_from = _PAIRS_OF_ZONES_FROM
         found.append(Variant("hfreduce_nvlink_zone", f"{title}, within a zone", hfreduce, tree, True, None))
         if fabric.zones > 1:
             found.append(Variant("hfreduce_nvlink", f"{title}, across zones", hfreduce, tree, True, zones_from))
-    return (*found, Variant("nccl_ring", "NCCL, ring", nccl, Algorithm.RING))
+    ring = "NCCL, rings over NVSwitch" if switched else "NCCL, ring"
+    return (*found, Variant("nccl_ring", ring, nccl, Algorithm.RING, is_published=not switched))
+
+
+def rings_of(fabric: Fabric) -> int:
+    """Return how many rings share NCCL's data: one for each NIC where a switch joins a node's GPUs, else one."""
+    if fabric.inside is None or not has_switch(fabric.inside):
+        return 1
+    return len(set(fabric.inside.nic_of_gpu))
+
+
+def has_switch(inside: Inside) -> bool:
+    """Return whether a switch joins a node's GPUs, over which NCCL's rings then run inside nodes."""
+    return inside.nvlink is not None and inside.nvlink.is_switched
 
 
 def has_pairs(inside: Inside) -> bool:

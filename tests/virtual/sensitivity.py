@@ -121,6 +121,16 @@ WORLDS = {
             "lossless_soak": {"half credits": [f"queues.lanes.{lane}.credits=32 KiB" for lane in _LANES]},
         },
     ),
+    "planes": World(
+        ["topology=next_generation_32768_small"],
+        {
+            "nic_failover": [
+                *("stall_timeout=400 ms", "cut_at=500 ms", "phase_time=2500 ms", "sample_period=20 ms"),
+                "queueing=lanes",
+            ],
+        },
+        {"nic_failover": {"half patience": ["stall_timeout=200 ms"]}},
+    ),
     "storage": World(
         ["topology=storage_zone_200g", "topology.storage=8"],
         {

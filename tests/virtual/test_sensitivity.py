@@ -52,6 +52,12 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Metrics:
     return seen(tmp_path_factory.mktemp("sensitivity"), "storage")
 
 
+@pytest.fixture(scope="module")
+def planes(tmp_path_factory: pytest.TempPathFactory) -> Metrics:
+    """Experiments of hosts with several NICs, in four planes at 10 Mbit/s."""
+    return seen(tmp_path_factory.mktemp("sensitivity"), "planes")
+
+
 def ratio(found: Metrics, experiment: str, change: str, metric: str, changed_metric: str | None = None) -> float:
     """Return a number after a change over that before; ``changed_metric``: its name after, if that is another."""
     return found[f"{experiment} {change}"][changed_metric or metric] / found[experiment][metric]
@@ -179,6 +185,20 @@ def test_half_the_credits_halve_the_longest_stall_and_move_no_load(tiny: Metrics
     assert ratio(tiny, "lossless_soak", "half credits", "bytes") == pytest.approx(1, rel=BESIDE_OTHERS)
     for play in ("lossless_soak", "lossless_soak half credits"):
         assert tiny[play]["drops"] == tiny[play]["leaked_bytes"] == tiny[play]["unexplained_stalls"] == 0
+
+
+# Several NICs -------------------------------------------------------------------------------------------------------
+
+
+def test_an_allreduce_goes_on_over_three_of_four_planes(planes: Metrics) -> None:
+    assert planes["nic_failover"]["whole.busbw_Bps"] * 8 == pytest.approx(40e6, rel=0.05)
+    assert planes["nic_failover"]["cut.left_fraction"] == pytest.approx(0.75, abs=0.03)
+
+
+def test_half_the_patience_halves_the_time_without_steps_and_moves_no_bandwidth(planes: Metrics) -> None:
+    assert ratio(planes, "nic_failover", "half patience", "cut.again_after_s") == pytest.approx(0.5, rel=0.2)
+    for name in ("whole.busbw_Bps", "cut.left_fraction"):
+        assert ratio(planes, "nic_failover", "half patience", name) == pytest.approx(1, rel=NEAR), name
 
 
 # Incasts -------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,9 @@ same bytes; or, of nodes with an inside, a GPU.
 Of several channels, each is a ring over its own part of the data; where hosts have several NICs, ring r uses NIC r (of
 as many as there are), as NCCL's channels do. Of several queue pairs, the slices of a ring take turns, so that hashes
 choose a path for each (``NCCL_IB_QPS_PER_CONNECTION``).
+
+Where a switch joins all GPUs of a node (NVSwitch), rings run from GPU to GPU over it. Ring c enters each node at its
+GPU c, goes round, and leaves from the GPU before that, so that all NICs send and receive.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fabric.errors import TopologyError, TrafficError
-from fabric.model.identity import NodeId
+from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from traffic.collectives.chunk_connection import Edge, Handoff, Slots
@@ -93,6 +96,9 @@ class RingAllreduce:
     """A ring as a schedule. ``slots``: how many slices a rank holds between receiving and sending on. ``first``: where
     its part of the data begins; ``channels``: its connections from a rank to the next, which take turns.
 
+    Of each node, ``node_ranks`` are ranks, and the ring enters it at the one with the number ``entry``.
+    ``inner_channel``: the connection to the next rank in the same node, if that is another than between nodes.
+
     The data is added up in loops of as much as gives each rank a segment of half its slots, as NCCL does: with all
     slots free a rank can take in a whole segment while it still sends its own, so no two ranks wait for each other.
     """
@@ -104,6 +110,9 @@ class RingAllreduce:
     first: int = 0
     channels: Sequence[int] = (0,)
     dtype: Dtype = Dtype.FP32
+    node_ranks: int = 1
+    entry: int = 0
+    inner_channel: int | None = None
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -112,7 +121,20 @@ class RingAllreduce:
 
     def edges_from(self, rank: int) -> tuple[Edge, ...]:
         """Return the connections from a rank to the next, in the order of their turns."""
-        return tuple(Edge(channel, rank, (rank + 1) % self.ranks) for channel in self.channels)
+        following = self.rank_at(self.place_of(rank) + 1)
+        if self.inner_channel is not None and following // self.node_ranks == rank // self.node_ranks:
+            return (Edge(self.inner_channel, rank, following),)
+        return tuple(Edge(channel, rank, following) for channel in self.channels)
+
+    def rank_at(self, place: int) -> int:
+        """Return the rank at a place of the ring; places go round."""
+        node, within = divmod(place % self.ranks, self.node_ranks)
+        return node * self.node_ranks + (within + self.entry) % self.node_ranks
+
+    def place_of(self, rank: int) -> int:
+        """Return a rank's place in the ring."""
+        node, within = divmod(rank, self.node_ranks)
+        return node * self.node_ranks + (within - self.entry) % self.node_ranks
 
     @property
     def rounds(self) -> int:
@@ -137,9 +159,10 @@ class RingAllreduce:
     def sent(self, rank: int) -> Iterator[tuple[int, slice]]:
         """Yield (round, elements) of all slices that a rank sends, in order: in each loop its own segment first, then
         in each round what it received in the round before."""
+        place = self.place_of(rank)
         for loop in self.loops():
             for round_number in range(self.rounds):
-                for elements in self.slices(loop, (rank - round_number) % self.ranks):
+                for elements in self.slices(loop, (place - round_number) % self.ranks):
                     yield round_number, elements
 
     def shortened(self, elements: int) -> RingAllreduce:
@@ -157,7 +180,7 @@ class RingWorker:
     def __init__(self, schedule: RingAllreduce, seat: Seat, finished: Finished) -> None:
         (self._own,) = seat.inputs
         self._finished = finished
-        before = (seat.rank - 1) % schedule.ranks
+        before = schedule.rank_at(schedule.place_of(seat.rank) - 1)
         self._from = [seat.links[edge] for edge in schedule.edges_from(before)]
         self._to = [seat.links[edge] for edge in schedule.edges_from(seat.rank)]
         self._rounds = schedule.rounds
@@ -206,7 +229,8 @@ class RingWorker:
 @dataclass(frozen=True)
 class Rings:
     """Several rings as a schedule: each adds up its own part of the data, at the same time. Channels of the same
-    remainder by ``rings`` are one ring's."""
+    remainder by ``rings`` are one ring's. Of ranks that a switch joins, ``switched_ranks`` of each node, ring c has
+    channel c of those behind all others inside nodes."""
 
     ranks: int
     elements: int
@@ -215,11 +239,13 @@ class Rings:
     rings: int
     queue_pairs: int = 1
     dtype: Dtype = Dtype.FP32
+    switched_ranks: int | None = None
 
     @property
     def parts(self) -> tuple[RingAllreduce, ...]:
         """The rings, of parts that differ by an element at most."""
         bounds = [self.elements * number // self.rings for number in range(self.rings + 1)]
+        outer, node_ranks = self.rings * self.queue_pairs, self.switched_ranks or 1
         return tuple(
             RingAllreduce(
                 self.ranks,
@@ -227,8 +253,11 @@ class Rings:
                 self.slice_elements,
                 self.slots,
                 first,
-                range(number, self.rings * self.queue_pairs, self.rings),
+                range(number, outer, self.rings),
                 self.dtype,
+                node_ranks,
+                number % node_ranks,
+                None if self.switched_ranks is None else outer + number,
             )
             for number, (first, end) in enumerate(pairwise(bounds))
         )
@@ -294,18 +323,22 @@ class NcclJob(CollectiveJob):
         name: str | None = None,
         level: ServiceLevel = ServiceLevel.NCCL,
     ) -> None:
-        if address_of is None and config.channels > 1:
+        switched = _switched_gpus(stage.fabric, ranks)
+        if switched is not None:
+            addresses_of = switched_addresses(stage.fabric, config)
+        elif address_of is None and config.channels > 1:
             addresses_of = rail_addresses(stage.fabric, ranks, config.channels)
         else:
             addresses_of = one_address(stage, ranks, address_of)
         ideal_s = 0.0
         if len(ranks) > 1:  # Fewer are refused by CollectiveJob, in its words.
             sent_bits = sent_fraction(config.algorithm, len(ranks)) * config.size * 8
-            ideal_s = sent_bits / (len(set(addresses_of(ranks[0]))) * stage.fabric.nic_rate_bps)
+            nics = len(set(addresses_of(ranks[0]))) if switched is None else 1
+            ideal_s = sent_bits / (nics * stage.fabric.nic_rate_bps)
         if config.failover and address_of is not None:
             raise TrafficError("NCCL: failover chooses among NICs, and these ranks have one each; leave it out")
         over = partial(_schedule, config, len(ranks)) if config.failover else None
-        schedule = _schedule(config, len(ranks), config.channels)
+        schedule = _schedule(config, len(ranks), config.channels, switched)
         collective = Collective("NCCL", level, schedule, 1, ideal_s, over=over)
         super().__init__(stage, collective, config, ranks, addresses_of, name)
 
@@ -337,9 +370,33 @@ def rails_of(fabric: Fabric, host: NodeId, channels: int) -> tuple[int, ...]:
     return tuple(channel % len(fabric.nics_of[host]) for channel in range(channels))
 
 
-def _schedule(config: NcclConfig, ranks: int, rings: int) -> Schedule:
+def _switched_gpus(fabric: Fabric, ranks: Sequence[NodeId]) -> int | None:
+    """Return how many of each node the ranks are, if they are GPUs that a switch joins, node by node and all of a node;
+    else None."""
+    inside = fabric.inside
+    if inside is None or inside.nvlink is None or not inside.nvlink.is_switched or ranks[0].role is not Role.GPU:
+        return None
+    nodes = [ranks[first : first + inside.gpus] for first in range(0, len(ranks), inside.gpus)]
+    whole = [list(range(inside.gpus))] * len(nodes)
+    is_whole = [[gpu.place for gpu in node] for node in nodes] == whole and all(
+        len({gpu.host for gpu in node}) == 1 for node in nodes
+    )
+    return inside.gpus if is_whole else None
+
+
+def switched_addresses(fabric: Fabric, config: NcclConfig) -> AddressesOf:
+    """Return how a job finds the address that each channel of a GPU has: on PCIe between nodes, on NVLink inside."""
+    outer, inner = config.channels * config.queue_pairs, config.channels
+
+    def addresses_of(gpu: NodeId) -> tuple[str, ...]:
+        return (fabric.address_inside(gpu),) * outer + (fabric.address_inside(gpu, nvlink=True),) * inner
+
+    return addresses_of
+
+
+def _schedule(config: NcclConfig, ranks: int, rings: int, switched: int | None = None) -> Schedule:
     elements, dtype = config.elements_of(config.size), config.dtype
     slice_elements = min(config.elements_of(config.slice), elements)
     if config.algorithm is Algorithm.TREE:
         return TreeAllreduce(double_binary_tree(ranks), elements, slice_elements, slots=config.slots, dtype=dtype)
-    return Rings(ranks, elements, slice_elements, config.slots, rings, config.queue_pairs, dtype)
+    return Rings(ranks, elements, slice_elements, config.slots, rings, config.queue_pairs, dtype, switched)

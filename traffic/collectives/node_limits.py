@@ -45,10 +45,22 @@ def hfreduce_limits(inside: Inside, nic_rate_bps: int, sent: float) -> list[Node
     return sorted(found, key=lambda one: one.algbw_Bps)
 
 
-def ring_limits(inside: Inside, nic_rate_bps: int, ranks: int) -> list[NodeLimit]:
+def ring_limits(inside: Inside, nic_rate_bps: int, ranks: int, rings: int = 1) -> list[NodeLimit]:
     """Return the limits of a ring over ``ranks`` GPUs, neighbours in it where they can be, the tightest first: each
-    sends 2(n-1)/n times the size, by PCIe also inside its node."""
+    sends 2(n-1)/n times the size, by PCIe also inside its node.
+
+    Where a switch joins a node's GPUs, ``rings`` share the data, each over a NIC and a GPU's PCIe of its own, and over
+    the NVLink of all GPUs but that.
+    """
     sent = 2 * (ranks - 1) / ranks
+    if inside.nvlink is not None and inside.nvlink.is_switched:
+        idle = 1 / rings if rings >= inside.gpus else 0.0
+        found = [
+            NodeLimit("NIC", nic_rate_bps / 8, sent / rings),
+            NodeLimit("PCIe of a GPU", inside.gpu_link_bps / 8, sent / rings),
+            NodeLimit("NVLink", inside.nvlink.rate_bps / 8, sent * (1 - idle)),
+        ]
+        return sorted(found, key=lambda one: one.algbw_Bps)
     found = [
         NodeLimit("NIC", nic_rate_bps / 8, sent),
         NodeLimit("PCIe of a GPU", inside.gpu_link_bps / 8, sent),

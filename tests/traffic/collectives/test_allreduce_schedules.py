@@ -53,7 +53,7 @@ def allreduce(
         for rank in ranks
     ]
     try:
-        with ThreadPoolExecutor(6 * len(inputs)) as threads:
+        with ThreadPoolExecutor(sum(len(worker.tasks(0)) for worker in workers)) as threads:
             for step in range(steps):
                 for result in results:
                     result.fill(np.nan)
@@ -371,6 +371,29 @@ def test_collectives_add_up_in_every_type(tmp_path: Path, dtype: Dtype, kind: st
     for result in allreduce(schedule, [dataset.inputs(rank) for rank in range(ranks)]):
         assert result.dtype == dtype.numpy
         assert np.array_equal(result, expected)
+
+
+def switched_rings(elements: int, rings: int, ranks: int = 8, node_ranks: int = 4) -> Rings:
+    return Rings(ranks, elements, 128, 8, rings, switched_ranks=node_ranks)
+
+
+@pytest.mark.parametrize("rings", [1, 3, 4, 6])
+def test_rings_over_a_switch_inside_nodes_sum_up(rings: int) -> None:
+    inputs = random_inputs(8, 1, 3001)
+    assert_all_summed(switched_rings(3001, rings), inputs, steps=2)
+
+
+def test_each_ring_enters_a_node_at_its_own_rank_and_leaves_from_the_one_before() -> None:
+    schedule = switched_rings(1000, rings=4)
+    between = {edge for edge in schedule.edges if edge.dialer // 4 != edge.listener // 4}
+    assert {(edge.channel, edge.dialer % 4, edge.listener % 4) for edge in between} == {
+        (ring, (ring - 1) % 4, ring) for ring in range(4)
+    }
+    assert {edge.channel for edge in between} == set(range(4))
+    assert {edge.channel for edge in set(schedule.edges) - between} == set(range(4, 8))
+    assert len(schedule.edges) == 4 * 8
+    for part in schedule.parts:
+        assert [part.place_of(part.rank_at(place)) for place in range(8)] == list(range(8))
 
 
 @settings(max_examples=60, deadline=None)

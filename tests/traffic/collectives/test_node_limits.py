@@ -43,6 +43,15 @@ def test_a_large_ring_tends_to_half_of_the_peer_to_peer_limit_and_both_of_a_root
     assert second.algbw_Bps == pytest.approx(4.83e9, rel=0.002)
 
 
+def test_eight_rings_over_a_switch_fill_eight_nics() -> None:
+    dgx = load_fabric("dgx_a100_nodes").inside
+    assert dgx is not None
+    first, second, third = ring_limits(dgx, NIC_BPS, 16, rings=8)
+    assert (first.name, second.name, third.name) == ("NIC", "PCIe of a GPU", "NVLink")
+    assert first.algbw_Bps == pytest.approx(8 * 25e9 * 16 / 30)
+    assert third.algbw_Bps == pytest.approx(300e9 * 16 / 30 * 8 / 7)
+
+
 @pytest.mark.parametrize(
     ("halved", "moves"),
     [
