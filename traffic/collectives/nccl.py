@@ -323,7 +323,7 @@ class NcclJob(CollectiveJob):
         name: str | None = None,
         level: ServiceLevel = ServiceLevel.NCCL,
     ) -> None:
-        switched = _switched_gpus(stage.fabric, ranks)
+        switched = _switched_gpus(stage.fabric, ranks) if config.algorithm is Algorithm.RING else None
         if switched is not None:
             addresses_of = switched_addresses(stage.fabric, config)
         elif address_of is None and config.channels > 1:

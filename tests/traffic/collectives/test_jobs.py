@@ -17,6 +17,7 @@ import pytest
 from fabric.config import checked
 from fabric.errors import ConfigError, TopologyError, TrafficError
 from fabric.model.identity import NodeId
+from fabric.model.inside import gpu_of
 from fabric.model.lanes import ServiceLevel
 from fabric.world.agents import AgentPool
 from tests.crossings import crossing_pairs
@@ -32,9 +33,11 @@ from traffic.collectives.nccl import (
     NcclConfig,
     NcclJob,
     RingAllreduce,
+    _switched_gpus,
     nccl_flows,
     rail_addresses,
     sent_fraction,
+    switched_addresses,
 )
 from traffic.collectives.rank import RankArguments, RankListening, _accepted
 from traffic.job import Stage
@@ -143,6 +146,17 @@ def test_failover_without_a_choice_of_nics_or_an_end_of_patience_is_refused(stag
         nccl(stage, nodes(2), **FAILOVER)
     with pytest.raises(ConfigError, match="failover: a job begins again only with a stall_timeout; set one"):
         checked(NcclConfig, {"failover": True}, "test")
+
+
+def test_rings_run_over_a_switch_where_the_ranks_are_all_gpus_of_its_nodes() -> None:
+    dgx, pairs = load_fabric("dgx_a100_nodes"), load_fabric("fire_flyer_2_nodes_nvlink")
+    gpus = [gpu_of(host, number) for host in dgx.computes[:2] for number in range(8)]
+    assert _switched_gpus(dgx, gpus) == 8
+    others = [gpu_of(host, number) for host in pairs.computes[:2] for number in range(8)]
+    for fabric, ranks in ((dgx, gpus[:12]), (dgx, gpus[::-1]), (dgx, dgx.computes), (pairs, others)):
+        assert _switched_gpus(fabric, ranks) is None
+    addresses = switched_addresses(dgx, NcclConfig(channels=3, queue_pairs=2))(gpus[5])
+    assert addresses == (dgx.address_inside(gpus[5]),) * 6 + (dgx.address_inside(gpus[5], nvlink=True),) * 3
 
 
 def test_ring_r_uses_nic_r_of_every_host() -> None:
