@@ -8,7 +8,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO
 
 from rich.table import Table
@@ -33,6 +35,9 @@ from fabric.world.engines import current_engine
 from traffic.programs.environment import own_environment, programs_environment
 
 _END_S = 5.0
+_SERVERS_READY_S, _LOOK_S = 5.0, 0.05
+_BOUND = (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07"))
+"""Tables of /proc/net, and the state of sockets that wait for a peer: TCP's listen, UDP's without one."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -70,8 +75,7 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
         environment = current_engine().users_environment() | programs_environment(fabric, hosts)
         before = lane_counters(live.emulation, "sent_bytes")
         servers = [_start(live, host, command, environment) for host, command in beside]
-        if servers:
-            time.sleep(0.5)
+        await_servers([host for host, _ in beside], servers)
         failed = _run_all(live, hosts[:1] if options.first_only else hosts, options, environment)
         for server in servers:
             _end(server)
@@ -100,6 +104,39 @@ def _start(
         return live.emulation.popen(host, command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
     except OSError as error:
         raise TrafficError(f"{host}: cannot start {command[0]!r}: {error.strerror}") from error
+
+
+def await_servers(hosts: Sequence[NodeId], servers: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Wait until each host has a bound socket for each program that was started there, unless that has ended; at most
+    as long as is given to one that listens to nobody."""
+    deadline = time.monotonic() + _SERVERS_READY_S
+    wanted = Counter(hosts)
+    of_host = dict(zip(hosts, servers, strict=True))
+    while time.monotonic() < deadline:
+        waiting = [host for host, server in of_host.items() if server.poll() is None]
+        if all(bound_sockets(of_host[host].pid) >= wanted[host] for host in waiting):
+            return
+        time.sleep(_LOOK_S)
+
+
+def bound_sockets(pid: int) -> int:
+    """Return how many TCP sockets listen and UDP sockets are bound in the host of a process; 0 if it has ended, or is
+    not there yet."""
+    process = Path(f"/proc/{pid}")
+    try:
+        if (process / "ns/net").readlink() == Path("/proc/self/ns/net").readlink():
+            return 0
+    except OSError:
+        return 0
+    return sum(_in_table(process / "net" / name, state) for name, state in _BOUND)
+
+
+def _in_table(table: Path, state: str) -> int:
+    try:
+        rows = table.read_text().splitlines()[1:]
+    except OSError:  # The process has ended, or this kernel has no such protocol.
+        return 0
+    return sum(row.split()[3] == state for row in rows)
 
 
 def _run_all(
