@@ -147,7 +147,7 @@ class Variant:
 
     def inside(self, fabric: Fabric) -> Inside | None:
         """Return what it uses of the inside of a node."""
-        if fabric.inside is None or self.nvlink or has_switch(fabric.inside):
+        if fabric.inside is None or self.nvlink or fabric.inside.has_nvswitch:
             return fabric.inside
         return replace(fabric.inside, nvlink=None)
 
@@ -194,7 +194,7 @@ def variants(fabric: Fabric) -> tuple[Variant, ...]:
         kinds = ((TreeKind.PLAIN, "plain tree"), (TreeKind.ZONE_AWARE, "zone-aware tree"))
         trees = [Variant(f"hfreduce_{kind.value}", f"HFReduce, {words}", hfreduce, kind) for kind, words in kinds]
         return (*trees, *(Variant(f"nccl_{one.value}", f"NCCL, {one.value}", nccl, one) for one in Algorithm))
-    tree, switched = TreeKind.ZONE_AWARE, has_switch(fabric.inside)
+    tree, switched = TreeKind.ZONE_AWARE, fabric.inside.has_nvswitch
     found = [Variant("hfreduce", "HFReduce", hfreduce, tree, is_published=not switched)]
     if has_pairs(fabric.inside):
         title = "HFReduce with NVLink"
@@ -208,14 +208,9 @@ def variants(fabric: Fabric) -> tuple[Variant, ...]:
 
 def rings_of(fabric: Fabric) -> int:
     """Return how many rings share NCCL's data: one for each NIC where a switch joins a node's GPUs, else one."""
-    if fabric.inside is None or not has_switch(fabric.inside):
+    if fabric.inside is None or not fabric.inside.has_nvswitch:
         return 1
     return len(set(fabric.inside.nic_of_gpu))
-
-
-def has_switch(inside: Inside) -> bool:
-    """Return whether a switch joins a node's GPUs, over which NCCL's rings then run inside nodes."""
-    return inside.nvlink is not None and inside.nvlink.is_switched
 
 
 def has_pairs(inside: Inside) -> bool:

@@ -81,6 +81,11 @@ class Inside:
         return len(self.nic_of_gpu)
 
     @property
+    def has_nvswitch(self) -> bool:
+        """Whether a switch joins its GPUs."""
+        return self.nvlink is not None and self.nvlink.is_switched
+
+    @property
     def memory_bps(self) -> int:
         """The rate of the CPU's own link: as fast as its memory."""
         return 8 * self.memory_Bps
@@ -152,7 +157,7 @@ def nvswitch_of(host: NodeId) -> NodeId:
 def parts_of(inside: Inside, host: NodeId) -> tuple[NodeId, ...]:
     """Return the parts of a host: its CPU, its GPUs, and its NVSwitch if it has one."""
     gpus = (gpu_of(host, number) for number in range(inside.gpus))
-    switch = [nvswitch_of(host)] if inside.nvlink and inside.nvlink.is_switched else []
+    switch = [nvswitch_of(host)] if inside.has_nvswitch else []
     return (cpu_of(host), *gpus, *switch)
 
 

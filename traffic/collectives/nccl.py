@@ -374,7 +374,7 @@ def _switched_gpus(fabric: Fabric, ranks: Sequence[NodeId]) -> int | None:
     """Return how many of each node the ranks are, if they are GPUs that a switch joins, node by node and all of a node;
     else None."""
     inside = fabric.inside
-    if inside is None or inside.nvlink is None or not inside.nvlink.is_switched or ranks[0].role is not Role.GPU:
+    if inside is None or not inside.has_nvswitch or ranks[0].role is not Role.GPU:
         return None
     nodes = [ranks[first : first + inside.gpus] for first in range(0, len(ranks), inside.gpus)]
     whole = [list(range(inside.gpus))] * len(nodes)

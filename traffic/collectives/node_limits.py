@@ -30,7 +30,7 @@ class NodeLimit:
 def hfreduce_limits(inside: Inside, nic_rate_bps: int, sent: float) -> list[NodeLimit]:
     """Return the limits of an HFReduce whose busiest node sends ``sent`` times the size and receives as much, the
     tightest first. Of what it receives, the half that comes up the trees is added."""
-    paired = inside.nvlink is not None and not inside.nvlink.is_switched
+    paired = inside.nvlink is not None and not inside.has_nvswitch
     share = 0.5 if paired else 1.0
     copies = inside.gpus * share
     memory = copies + (copies + 1) + sent + sent + sent / 2 + copies * inside.copy_reads / inside.gpus
