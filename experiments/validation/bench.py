@@ -11,12 +11,13 @@ from functools import cached_property
 from controllers.planning.paths import planned_path
 from experiments.run.live import LiveFabric, Tell
 from experiments.validation.findings import Fault
-from experiments.validation.rounds import Pair, Path
+from experiments.validation.rounds import Path
 from fabric.measure.frames import machine_frame
 from fabric.measure.machine_checks import machine_checks
 from fabric.measure.sampling import Sampler, SamplerSetup
 from fabric.measure.verdict import Status
 from fabric.model.network import Fabric, Port
+from fabric.model.patterns import NicPair
 from fabric.queueing.lossless import lane_names
 from fabric.world.agents import AgentPool
 from fabric.world.engine import Engine
@@ -90,7 +91,7 @@ class Bench:
         """What switches are sure to pass on while hosts' programs send and receive, in frames a second."""
         return self.engine.timing.carried_frames_s
 
-    def path(self, pair: Pair) -> Path:
+    def path(self, pair: NicPair) -> Path:
         """Return the planned path of a pair."""
         return planned_path(self.live.plan, self.fabric, *pair)
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from experiments.validation.findings import Fault, FaultKind
-from experiments.validation.rounds import Pair, Path
+from experiments.validation.rounds import Path
 from fabric.model.network import Fabric, Link, Port
+from fabric.model.patterns import NicPair
 from fabric.units import format_rate
 
 
@@ -16,7 +17,7 @@ from fabric.units import format_rate
 class PairResult:
     """What a pair reached, of what its path allows, in bit/s."""
 
-    pair: Pair
+    pair: NicPair
     path: Path
     goodput_bps: float
     expected_bps: float

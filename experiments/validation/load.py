@@ -11,12 +11,13 @@ from experiments.validation.bench import Bench
 from experiments.validation.blame import links_of
 from experiments.validation.expectations import busiest_flows, fair_goodputs_bps
 from experiments.validation.findings import Fault, FaultKind, TestResult, not_run, tested, undecided
-from experiments.validation.rounds import Pair, Path, all_to_all_in
+from experiments.validation.rounds import Path
 from fabric.errors import TrafficError
 from fabric.measure.census import Conservation, conservation, lane_counters, take_census
 from fabric.measure.fidelity import UNACCOUNTED
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Nic, Port
+from fabric.model.patterns import NicPair, all_to_all_in
 from fabric.units import format_rate, format_size
 from traffic.flows.pair_streams import Streams
 from traffic.storage.config import CheckpointConfig, DataloaderConfig, StorageConfig
@@ -43,12 +44,12 @@ _STRESS = StorageConfig(
 class TurnsOfFlows:
     """Flows in turns, all of one at once, and to how many others each NIC sends."""
 
-    turns: Sequence[Sequence[Pair]]
+    turns: Sequence[Sequence[NicPair]]
     each: int
 
 
 def load_that_fits(
-    nics: Sequence[Nic], fabric: Fabric, path_of: Callable[[Pair], Path], queue_bytes: int, budget: float
+    nics: Sequence[Nic], fabric: Fabric, path_of: Callable[[NicPair], Path], queue_bytes: int, budget: float
 ) -> TurnsOfFlows:
     """Return flows from every NIC to as many others as can be, so that a port's queue has room for a frame of each
     flow that goes through it in a turn.
@@ -67,7 +68,9 @@ def load_that_fits(
         most = len(nics) * max(1, min(each - 1, each * room // busiest))
 
 
-def in_turns(flows: Sequence[Pair], fabric: Fabric, path_of: Callable[[Pair], Path], budget: float) -> list[list[Pair]]:
+def in_turns(
+    flows: Sequence[NicPair], fabric: Fabric, path_of: Callable[[NicPair], Path], budget: float
+) -> list[list[NicPair]]:
     """Return flows in as few turns as can be, by senders, so that no turn has switches pass on more than ``budget``
     frames a second at the fair shares of its flows.
 
@@ -131,9 +134,9 @@ class AllToAllTest:
         """What may wait at a port, of what these flows send."""
         return self._bench.live.emulation.lane_plan.lane_of(ServiceLevel.NCCL).limit_bytes
 
-    def _play(self, turns: Sequence[Sequence[Pair]]) -> tuple[dict[Pair, float], Conservation]:
+    def _play(self, turns: Sequence[Sequence[NicPair]]) -> tuple[dict[NicPair, float], Conservation]:
         bench = self._bench
-        goodput: dict[Pair, float] = {}
+        goodput: dict[NicPair, float] = {}
         streams = Streams(bench.stage(_WINDOW_BYTES), ServiceLevel.NCCL)
         before = take_census(bench.live.emulation, bench.live.rule_drops)
         streams.start()

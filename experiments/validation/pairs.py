@@ -10,8 +10,9 @@ from experiments.validation.blame import PairResult, blame, blame_fault, unexpla
 from experiments.validation.expectations import goodput_bps
 from experiments.validation.findings import TestResult, not_run, tested, undecided
 from experiments.validation.links_check import AGAIN_FRACTION, ATTEMPTS
-from experiments.validation.rounds import Pair, Path, nic_pairs, rounds, sample
+from experiments.validation.rounds import Path, nic_pairs, rounds, sample
 from fabric.model.lanes import ServiceLevel
+from fabric.model.patterns import NicPair
 from fabric.units import format_rate
 from traffic.flows.pair_streams import Streams
 
@@ -54,7 +55,7 @@ class PairTest:
         head = f"{len(chosen):,} pairs{of_all}, one direction each, in {len(made)} rounds of disjoint paths"
         return self._result(head, results)
 
-    def _play(self, streams: Streams, pairs: Sequence[tuple[Pair, Path]]) -> list[PairResult]:
+    def _play(self, streams: Streams, pairs: Sequence[tuple[NicPair, Path]]) -> list[PairResult]:
         times = self._bench.times
         ramp_s = max(times.pair_ramp_s, _RAMP_ROUND_TRIPS * self._fabric.round_trip_s)
         goodput = streams.run([pair for pair, _ in pairs], ramp_s, times.pair_s)

@@ -15,10 +15,10 @@ from experiments.run.live import LiveFabric, bring_up
 from experiments.validation.bench import Bench, Settings
 from experiments.validation.expectations import fair_goodputs_bps
 from experiments.validation.load import AllToAllTest
-from experiments.validation.rounds import Pair
 from fabric.measure.census import conservation, take_census
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
+from fabric.model.patterns import NicPair
 from fabric.world import inside
 from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
@@ -29,7 +29,7 @@ _FILES = 'for own in fabric netns; do mkdir -p /run/$own; mount -t tmpfs none /r
 OWN_NAMESPACES = ["unshare", "--net", "--mount", "sh", "-c", _FILES, "sh"]
 
 
-def permutation(fabric: Fabric) -> list[Pair]:
+def permutation(fabric: Fabric) -> list[NicPair]:
     """Return flows from every NIC of every host to the same of the host half of all hosts further on."""
     hosts = fabric.computes
     partners = [*hosts[len(hosts) // 2 :], *hosts[: len(hosts) // 2]]

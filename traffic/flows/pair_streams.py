@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.model.network import Nic
+from fabric.model.patterns import NicPair
 from fabric.world.agents import Agent
 from traffic.job import Ready, Stage
 from traffic.program_group import ProgramGroup
@@ -35,8 +35,6 @@ _LOW_WATER_BYTES = 1 << 13
 """What must have arrived before a receiver wakes: to wake for every frame costs a guest most of its time."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 s.
 
-NicPair = tuple[Nic, Nic]
-"""Who sends, and to whom."""
 _Way = tuple[str, str]
 """A flow by its addresses."""
 

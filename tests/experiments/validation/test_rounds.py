@@ -15,9 +15,10 @@ from controllers.planning.plan import RoutePlan
 from controllers.planning.routes import plan_static_routes
 from experiments.validation.expectations import busiest_flows, fair_goodputs_bps, goodput_bps
 from experiments.validation.load import TurnsOfFlows, in_turns, load_that_fits
-from experiments.validation.rounds import Pair, Path, all_to_all, all_to_all_in, nic_pairs, rounds, sample
+from experiments.validation.rounds import Path, nic_pairs, rounds, sample
 from fabric.model.identity import Role
 from fabric.model.network import Port
+from fabric.model.patterns import NicPair, all_to_all
 from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
 from traffic.metrics import payload_fraction
@@ -32,7 +33,7 @@ def plan() -> RoutePlan:
     return plan_static_routes(SMALL)
 
 
-def path(pair: Pair) -> Path:
+def path(pair: NicPair) -> Path:
     return planned_path(plan(), SMALL, *pair)
 
 
@@ -79,17 +80,6 @@ def test_a_sample_is_what_it_says_and_the_same_again() -> None:
     assert set(some) < set(pairs)
 
 
-@pytest.mark.parametrize(("most", "each"), [(10_000, 23), (24 * 23, 23), (100, 4), (1, 1)])
-def test_all_to_all_gives_every_nic_as_much_to_send_as_to_receive(most: int, each: int) -> None:
-    nics = [nic for nic in SMALL.nics if nic.node.role is Role.COMPUTE]
-    flows, found = all_to_all(nics, most)
-    assert found == each
-    assert len(set(flows)) == len(flows) == 24 * each
-    assert set(Counter(source for source, _ in flows).values()) == {each}
-    assert set(Counter(destination for _, destination in flows).values()) == {each}
-    assert all(source != destination for source, destination in flows)
-
-
 def test_a_flow_alone_gets_its_slowest_link_less_headers() -> None:
     slow = load_fabric("fire_flyer_2_small", [*AT_20_MBIT, "inter_zone.rate=5 Mbit/s"])
     one, near, far = (
@@ -115,7 +105,7 @@ def test_flows_that_share_a_link_share_it_and_others_take_the_rest() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.sampled_from(nic_pairs(SMALL)), min_size=1, max_size=40, unique=True))
-def test_fair_shares_fill_no_link_beyond_its_rate_and_no_flow_could_have_more(pairs: list[Pair]) -> None:
+def test_fair_shares_fill_no_link_beyond_its_rate_and_no_flow_could_have_more(pairs: list[NicPair]) -> None:
     """Max-min fair: every flow crosses a full link on which none has more than it."""
     paths = [path(pair) for pair in pairs]
     shares = fair_goodputs_bps(SMALL, paths)
@@ -179,16 +169,3 @@ def test_senders_take_turns_where_a_machine_cannot_switch_all_at_once() -> None:
         passed_bits = sum(share * (len(path(flow)) - 1) for share, flow in zip(shares, turn, strict=True))
         assert 1.5 * passed_bits / 8 / FRAME_BYTES <= 30_000
     assert len(in_turns(flows, SMALL, path, 1.0)) == 24
-
-
-@pytest.mark.parametrize(
-    ("name", "flows"), [("rail_optimised_small", 16 * 12), ("next_generation_32768_small", 16 * 3)]
-)
-def test_all_to_all_stays_within_networks_and_leaves_out_a_hosts_own_nics(name: str, flows: int) -> None:
-    fabric = load_fabric(name)
-    made, _ = all_to_all_in(fabric, fabric.nics, 10_000)
-    assert len(set(made)) == len(made) == flows
-    assert all(fabric.reaches(*pair) for pair in made)
-    fewer, each = all_to_all_in(fabric, fabric.nics, 48)
-    assert each == 3
-    assert len(fewer) <= 48

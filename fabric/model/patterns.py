@@ -1,0 +1,36 @@
+"""Traffic patterns over the NICs of a fabric: who sends to whom. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fabric.model.network import Fabric, Nic
+
+NicPair = tuple[Nic, Nic]
+"""Who sends, and to whom."""
+
+
+def by_network(fabric: Fabric, nics: Sequence[Nic]) -> dict[int, list[Nic]]:
+    """Return the NICs of each network, such as a plane: no others reach each other."""
+    found: dict[int, list[Nic]] = {}
+    for nic in nics:
+        found.setdefault(fabric.network_of(nic), []).append(nic)
+    return found
+
+
+def all_to_all_in(fabric: Fabric, nics: Sequence[Nic], most: int) -> tuple[list[NicPair], int]:
+    """Return :func:`all_to_all` of the NICs of each network, without pairs that do not reach each other."""
+    made = [all_to_all(members, most * len(members) // len(nics)) for members in by_network(fabric, nics).values()]
+    pairs = [pair for flows, _ in made for pair in flows if fabric.reaches(*pair)]
+    return pairs, max(each for _, each in made)
+
+
+def all_to_all(nics: Sequence[Nic], most: int) -> tuple[list[NicPair], int]:
+    """Return flows from every NIC to others, as many to each, and to how many others: all, or what ``most`` allows.
+
+    Where not all, the others are spread evenly over the sequence: every NIC sends and receives equally often.
+    """
+    others = len(nics) - 1
+    each = min(others, max(1, most // max(1, len(nics))))
+    shifts = [1 + place * others // each for place in range(each)]
+    return [(nic, nics[(at + shift) % len(nics)]) for shift in shifts for at, nic in enumerate(nics)], each

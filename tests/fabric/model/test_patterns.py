@@ -1,0 +1,37 @@
+"""Who sends to whom: every NIC sends and receives as much as every other, within its network."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from fabric.model.identity import Role
+from fabric.model.patterns import all_to_all, all_to_all_in
+from topologies.load import load_fabric
+
+SMALL = load_fabric("fire_flyer_2_small")
+
+
+@pytest.mark.parametrize(("most", "each"), [(10_000, 23), (24 * 23, 23), (100, 4), (1, 1)])
+def test_all_to_all_gives_every_nic_as_much_to_send_as_to_receive(most: int, each: int) -> None:
+    nics = [nic for nic in SMALL.nics if nic.node.role is Role.COMPUTE]
+    flows, found = all_to_all(nics, most)
+    assert found == each
+    assert len(set(flows)) == len(flows) == 24 * each
+    assert set(Counter(source for source, _ in flows).values()) == {each}
+    assert set(Counter(destination for _, destination in flows).values()) == {each}
+    assert all(source != destination for source, destination in flows)
+
+
+@pytest.mark.parametrize(
+    ("name", "flows"), [("rail_optimised_small", 16 * 12), ("next_generation_32768_small", 16 * 3)]
+)
+def test_all_to_all_stays_within_networks_and_leaves_out_a_hosts_own_nics(name: str, flows: int) -> None:
+    fabric = load_fabric(name)
+    made, _ = all_to_all_in(fabric, fabric.nics, 10_000)
+    assert len(set(made)) == len(made) == flows
+    assert all(fabric.reaches(*pair) for pair in made)
+    fewer, each = all_to_all_in(fabric, fabric.nics, 48)
+    assert each == 3
+    assert len(fewer) <= 48
