@@ -1,9 +1,9 @@
 """How many flows of a permutation meet on a leaf's uplink: by a plan, and in theory. Pure.
 
-Every host sends one flow, and every host receives one. Hashes throw the n flows that leave a leaf over its u uplinks as
+Every NIC sends one flow, and every NIC receives one. Hashes throw the n flows that leave a leaf over its u uplinks as
 balls into bins: a link has k of them with the binomial probability of n trials at 1/u. Static routes have dealt the D
-destinations elsewhere to the uplinks evenly beforehand, and no two flows have the same: a link has k with the
-hypergeometric probability of n draws from D, of which D/u are its own. That is more even, the more so the smaller the
+destinations elsewhere to the uplinks beforehand, and no two flows have the same: a link with d of them has k with the
+hypergeometric probability of n draws from D, of which d are its own. That is more even, the more so the smaller the
 fabric.
 """
 
@@ -20,7 +20,8 @@ from controllers.planning.paths import planned_path
 from controllers.planning.plan import RoutePlan
 from controllers.routing import Policy
 from fabric.model.identity import NodeId, Role
-from fabric.model.network import Fabric, Nic, Port
+from fabric.model.network import Fabric, Port
+from fabric.model.patterns import NicPair, compute_nics, permutation
 
 Histogram = dict[int, float]
 """The share of links by how many flows they have."""
@@ -42,16 +43,6 @@ class Collisions:
         return self.counted.get(0, 0.0), self.theory.get(0, 0.0)
 
 
-def permutation(fabric: Fabric, draw: random.Random) -> list[tuple[Nic, Nic]]:
-    """Return a flow from every compute node to another, each of which receives one."""
-    hosts = list(fabric.computes)
-    others = hosts.copy()
-    while any(a == b for a, b in zip(hosts, others, strict=True)):
-        draw.shuffle(others)
-    pairs = (fabric.nic_pair(a, b) for a, b in zip(hosts, others, strict=True))
-    return [pair for pair in pairs if pair is not None]
-
-
 def collisions(fabric: Fabric, plan: RoutePlan, policy: Policy, permutations: int, seed: int = 0) -> Collisions:
     """Return how many flows meet on leaves' uplinks in random permutations, with random source ports.
 
@@ -62,16 +53,29 @@ def collisions(fabric: Fabric, plan: RoutePlan, policy: Policy, permutations: in
     theory: Counter[int] = Counter()
     busiest_down = 0
     for _ in range(permutations):
-        load = _load(fabric, plan, permutation(fabric, draw), draw)
+        load = _load(fabric, plan, permutation(fabric, compute_nics(fabric), draw), draw)
         for leaf in fabric.with_role(Role.LEAF):
             uplinks = fabric.uplinks_of(leaf)
             own = [load[port] for port in uplinks]
             counted.update(own)
-            _add(theory, _expected(fabric, leaf, sum(own), len(uplinks), policy), len(uplinks))
+            _add(theory, expected_flows(fabric, plan, policy, leaf, sum(own)), len(uplinks))
         down = [count for port, count in load.items() if port.node.is_switch and not fabric.goes_up(port)]
         busiest_down = max(busiest_down, *down)
     total = counted.total()
     return Collisions(_shares(counted, total), _shares(theory, total), busiest_down)
+
+
+def expected_flows(fabric: Fabric, plan: RoutePlan, policy: Policy, leaf: NodeId, flows: int) -> Histogram:
+    """Return the share of a leaf's uplinks with each number of flows, in theory, when that many of a permutation leave
+    it. ``plan`` is of that policy, static or ECMP."""
+    uplinks = fabric.uplinks_of(leaf)
+    if policy is Policy.ECMP:
+        return binomial(flows, len(uplinks))
+    dealt = _destinations(fabric, plan, leaf)
+    found: Counter[int] = Counter()
+    for port in uplinks:
+        _add(found, hypergeometric(flows, dealt.total(), dealt[port.number]), 1)
+    return _shares(found, len(uplinks))
 
 
 def binomial(flows: int, links: int) -> Histogram:
@@ -89,7 +93,7 @@ def hypergeometric(flows: int, destinations: int, own: int) -> Histogram:
     }
 
 
-def _load(fabric: Fabric, plan: RoutePlan, flows: Sequence[tuple[Nic, Nic]], draw: random.Random) -> Counter[Port]:
+def _load(fabric: Fabric, plan: RoutePlan, flows: Sequence[NicPair], draw: random.Random) -> Counter[Port]:
     load: Counter[Port] = Counter()
     for source, destination in flows:
         ports = (draw.randint(_FIRST_PORT, _LAST_PORT) for _ in range(2))
@@ -97,11 +101,15 @@ def _load(fabric: Fabric, plan: RoutePlan, flows: Sequence[tuple[Nic, Nic]], dra
     return load
 
 
-def _expected(fabric: Fabric, leaf: NodeId, flows: int, uplinks: int, policy: Policy) -> Histogram:
-    if policy is Policy.ECMP:
-        return binomial(flows, uplinks)
-    destinations = sum(fabric.leaf_of(fabric.nics_of[host][0]) != leaf for host in fabric.computes)
-    return hypergeometric(flows, destinations, destinations // uplinks)
+def _destinations(fabric: Fabric, plan: RoutePlan, leaf: NodeId) -> Counter[int]:
+    """Return how many NICs of compute nodes elsewhere a leaf sends to by each of its uplinks, by the port's number."""
+    here = fabric.nics_on_leaf(leaf)
+    found: Counter[int] = Counter()
+    for nic in compute_nics(fabric):
+        if here and fabric.leaf_of(nic) != leaf and fabric.reaches(here[0], nic):
+            rule = plan.lookup(leaf.dpid, here[0].port.number, here[0].ip, nic.ip)
+            found.update(plan.ways(rule))
+    return found
 
 
 def _add(theory: Counter[int], histogram: Histogram, links: int) -> None:

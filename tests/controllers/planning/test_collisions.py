@@ -11,7 +11,7 @@ from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
 from topologies.load import load_fabric
 
-PERMUTATIONS = {"fat_tree_k4": 300, "fat_tree_k8": 25}
+PERMUTATIONS = {"fat_tree_k4": 600, "fat_tree_k8": 60}
 
 
 @cache
