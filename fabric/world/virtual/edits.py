@@ -63,6 +63,8 @@ _IN_VIRTUAL_TIME = "(time_travel_mode == TT_MODE_INFCPU || time_travel_mode == T
 _SCHEDULED_AT_EVERY_CALL = (
     "\tif (time_travel_mode == TT_MODE_INFCPU ||\n\t    time_travel_mode == TT_MODE_EXTERNAL)\n\t\tschedule();\n\n"
 )
+_MAPPED_AROUND = "\tmap_around(vma, address, flags);\n\tif (mm->context.id.kill)\n\t\tforce_sig(SIGKILL);\nout:\n"
+_BEFORE_FAULTS = "/*\n * Note this is constrained to return 0, -EFAULT, -EACCES, -ENOMEM by\n"
 _CALLED = "\t\tPT_REGS_SET_SYSCALL_RETURN(regs,\n\t\t\t\tEXECUTE_SYSCALL(syscall, regs));\n"
 _CALLED_AND_FAILED = (
     "\t{\n\t\tunsigned long ret = EXECUTE_SYSCALL(syscall, regs);\n\n\t\tPT_REGS_SET_SYSCALL_RETURN(regs, ret);\n"
@@ -113,6 +115,18 @@ EDITS = (
             _way(("um_udelay(1);", "time_travel_call_failed();")),
             # Before August 2024 (6.12; in stable kernels, too): no call took time, and each let others run first.
             _way((_SCHEDULED_AT_EVERY_CALL, ""), (_CALLED, _CALLED_AND_FAILED)),
+        ),
+    ),
+    # What lies around a page that a program touches is mapped with it: most of what starting programs costs is faults.
+    Edit(
+        "arch/um/kernel/trap.c",
+        tuple(
+            _way((_BEFORE_FAULTS, (HERE / "fault.c.inc").read_text() + _BEFORE_FAULTS), (mapped, mapped_around))
+            for mapped, mapped_around in (
+                ("\tflush_tlb_page(vma, address);\nout:\n", _MAPPED_AROUND),
+                # Since July 2024 (6.11) what was changed is remembered where it is, and mapped all at once.
+                ("#endif\n\nout:\n", "#endif\n\tmap_around(vma, address, flags);\nout:\n"),
+            )
         ),
     ),
     # Rates that are right within far less than the 0.3 % by which whole ns miss them at 200 Gbit/s.

@@ -208,6 +208,32 @@ def test_a_program_that_needs_too_much_memory_is_ended_with_a_reason() -> None:
         run(sys.executable, "-c", "x = [b'x' * 10**6 for _ in range(10**6)]", memory_bytes=GIB // 4)
 
 
+def test_what_lies_around_a_page_that_is_written_comes_with_it_and_holds_zeros() -> None:
+    """16 pages at a time, aligned, within their area: 40 pages here, of which number 4 is the first that is aligned."""
+    script = """
+import ctypes
+PAGE, PAGES, BLOCK = 4096, 40, 16
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+there = libc.mmap(None, 4 * BLOCK * PAGE, 0, 0x22, -1, 0)
+aligned = (there + BLOCK * PAGE - 1) // (BLOCK * PAGE) * BLOCK * PAGE
+start = aligned + (BLOCK - 4) * PAGE
+libc.mprotect(ctypes.c_void_p(start), PAGES * PAGE, 3)
+area = (ctypes.c_ubyte * (PAGES * PAGE)).from_address(start)
+def resident():
+    found = (ctypes.c_ubyte * PAGES)()
+    assert libc.mincore(ctypes.c_void_p(start), PAGES * PAGE, found) == 0
+    return [page for page in range(PAGES) if found[page] & 1]
+print(resident())
+for page in (1, 7, 39):
+    area[page * PAGE] = 1
+    print(resident())
+print(sum(area))
+"""
+    lines = run(sys.executable, "-c", script)[1].splitlines()
+    assert lines == [str(pages) for pages in ([], [*range(4)], [*range(20)], [*range(20), *range(36, 40)], 3)]
+
+
 def test_a_program_with_more_scattered_memory_than_the_host_maps_is_told_with_what_helps() -> None:
     """Each page that lies apart in the guest's memory is a mapping on the host; 65,530 are a kernel's default limit."""
     limit = int(Path("/proc/sys/vm/max_map_count").read_text())

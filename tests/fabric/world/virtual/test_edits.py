@@ -9,6 +9,7 @@ from fabric.world.virtual.edits import Edit
 
 SYSCALL = "arch/um/kernel/skas/syscall.c"
 TIME = "arch/um/kernel/time.c"
+TRAP = "arch/um/kernel/trap.c"
 
 RUN_AT_EVERY_CALL = (
     "\tif (time_travel_mode == TT_MODE_INFCPU ||\n\t    time_travel_mode == TT_MODE_EXTERNAL)\n\t\tschedule();\n\n"
@@ -27,6 +28,11 @@ CALLS = {
 READINGS = {
     "6.7": "time_travel_update_time_rel(TIMER_MULTIPLIER);",
     "5.15": "time_travel_update_time(time_travel_time +\n\t\t\t\t\t\tTIMER_MULTIPLIER,\n\t\t\t\t\t\tfalse);",
+}
+
+FAULTS = {
+    "6.12": "#endif\n\nout:\n\tmmap_read_unlock(mm);\n",
+    "6.8": "#endif\n\tflush_tlb_page(vma, address);\nout:\n\tmmap_read_unlock(mm);\n",
 }
 
 
@@ -49,6 +55,16 @@ def test_reading_the_clock_is_charged_our_way_in_every_kernel(version: str) -> N
     changed = edit_of(TIME).apply(f"#include <asm/irq.h>\nstatic u64 timer_read(\n\t\t\t{READINGS[version]}\n")
     assert "TIMER_MULTIPLIER" not in changed
     assert changed.index("static void time_travel_clock_was_read(void)") < changed.index("static u64 timer_read(")
+
+
+@pytest.mark.parametrize("version", FAULTS)
+def test_what_lies_around_a_fault_is_mapped_with_it_in_every_kernel(version: str) -> None:
+    before = "/*\n * Note this is constrained to return 0, -EFAULT, -EACCES, -ENOMEM by\n"
+    changed = edit_of(TRAP).apply(before + FAULTS[version])
+    steps = ["static void map_around(", before, "\tmap_around(vma, address, flags);\n", "out:", "mmap_read_unlock"]
+    assert [changed.count(step) for step in steps] == [1] * len(steps)
+    assert sorted(steps, key=changed.index) == steps
+    assert "flush_tlb_page" not in changed
 
 
 @pytest.mark.parametrize("text", ["", CALLS["6.12"] * 2], ids=["nowhere", "twice"])
