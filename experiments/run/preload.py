@@ -12,6 +12,7 @@ PRELOAD = (
     "traffic.flows.fan_in",
     "traffic.flows.sized_flows",
     "traffic.flows.streams",
+    "traffic.flows.pair_streams",
     "traffic.programs.job",
     "fabric.measure.sampling",
     "fabric.failures.injector",

@@ -128,8 +128,15 @@ WORLDS = {
                 *("stall_timeout=400 ms", "cut_at=500 ms", "phase_time=2500 ms", "sample_period=20 ms"),
                 "queueing=lanes",
             ],
+            "traffic_patterns": [
+                *("patterns=[permutation]", "policies=[static]", "draws=1", "warm_up=300 ms", "measured_time=1 s"),
+                "sample_period=20 ms",
+            ],
         },
-        {"nic_failover": {"half patience": ["stall_timeout=200 ms"]}},
+        {
+            "nic_failover": {"half patience": ["stall_timeout=200 ms"]},
+            "traffic_patterns": {"half link": ["failures=[{port: 'z0h000:0', at: 0 s, rate: 0.5}]"]},
+        },
     ),
     "storage": World(
         ["topology=storage_zone_200g", "topology.storage=8"],

@@ -201,6 +201,19 @@ def test_half_the_patience_halves_the_time_without_steps_and_moves_no_bandwidth(
         assert ratio(planes, "nic_failover", "half patience", name) == pytest.approx(1, rel=NEAR), name
 
 
+def test_half_the_link_of_a_nic_halves_the_flows_over_it_and_no_other_of_a_permutation(planes: Metrics) -> None:
+    """Each of 16 NICs sends one flow and receives one; the two of this NIC have half."""
+    assert planes["traffic_patterns"]["permutation_static.share_least_fraction"] > 0.9
+    least, median = (
+        ratio(planes, "traffic_patterns", "half link", f"permutation_static.share_{which}_fraction")
+        for which in ("least", "p50")
+    )
+    assert least == pytest.approx(0.5, rel=0.1)
+    assert median == pytest.approx(1, rel=NEAR)
+    for name in ("uplink_flows_mean", "uplink_flows_most", "uplinks_idle_fraction", "theory_nics_used_fraction"):
+        assert ratio(planes, "traffic_patterns", "half link", f"permutation_static.{name}") == 1, name
+
+
 # Incasts -------------------------------------------------------------------------------------------------------------
 
 

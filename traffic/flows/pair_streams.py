@@ -2,7 +2,7 @@
 
 A program in every host listens on each of its NICs. For every round it opens the connections that it is told to, sends
 zeros until the window is over, and counts what arrives in it; then all connections are reset, so that nothing of a
-round is left in the next.
+round is left in the next. Between these steps, whoever orders them may measure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.patterns import NicPair
 from fabric.world.agents import Agent
-from traffic.job import Ready, Stage
+from traffic.job import Stage
 from traffic.program_group import ProgramGroup
 from traffic.transport import SocketOptions, accept, connect, listen
 
@@ -61,13 +61,16 @@ class _Stream:
 
 
 class Streams:
-    """The run's end: programs in all hosts of a stage, which stream as :meth:`run` says."""
+    """The run's end: programs in all hosts of a stage, which stream as :meth:`run` says, or :meth:`connect`,
+    :meth:`begin` and :meth:`received_bps` in turn."""
 
     def __init__(self, stage: Stage, level: ServiceLevel) -> None:
         self._stage = stage
         self._options = stage.socket_options(level)
         self._programs: ProgramGroup[NodeId] = ProgramGroup(stage, "streams")
         self._ports: dict[str, int] = {}
+        self._ways: dict[_Way, NicPair] = {}
+        self._window_s = self._until_s = 0.0
 
     def start(self) -> None:
         """Fork the programs. Raises TrafficError."""
@@ -83,24 +86,43 @@ class Streams:
 
         A flow that does not get a connection in 5 s delivers 0. Raises TrafficError if a program fails.
         """
-        ways = {(source.ip, destination.ip): (source, destination) for source, destination in flows}
-        hosts = dict.fromkeys(nic.node for flow in flows for nic in flow)
-        self._connect(flows)
-        from_s = time.monotonic() + ramp_s
-        self._programs.order(_Stream(from_s, from_s + window_s), hosts)
-        received: dict[_Way, int] = {}
-        for found in self._programs.collect("what it received", ramp_s + window_s + _PATIENCE_S, hosts).values():
-            received |= found
-        return {flow: received.get(way, 0) * 8 / window_s for way, flow in ways.items()}
+        self.connect(flows)
+        self.begin(ramp_s, window_s)
+        return self.received_bps()
 
-    def _connect(self, flows: Sequence[NicPair]) -> None:
+    def connect(self, flows: Sequence[NicPair]) -> dict[NicPair, tuple[int, int]]:
+        """Open a connection for each flow, and return its ports, the source's first; a flow that does not get one in
+        5 s is missing. Raises TrafficError if a program fails."""
+        self._ways = {(source.ip, destination.ip): (source, destination) for source, destination in flows}
         by_host: dict[NodeId, list[tuple[_Way, int]]] = {}
         for source, destination in flows:
             way = (source.ip, destination.ip), self._ports[destination.ip]
             by_host.setdefault(source.node, []).append(way)
         self._programs.order_each({host: _Connect(tuple(ways)) for host, ways in by_host.items()})
         patience_s = CONNECT_TIMEOUT_S * max(map(len, by_host.values()), default=0) + _PATIENCE_S
-        self._programs.collect("report that it has its connections", patience_s, by_host)
+        ports: dict[NicPair, tuple[int, int]] = {}
+        for found in self._programs.collect("its connections", patience_s, by_host).values():
+            ports |= {self._ways[way]: (port, self._ports[way[1]]) for way, port in found.items()}
+        return ports
+
+    def begin(self, ramp_s: float, window_s: float) -> None:
+        """Let all flows that were connected send; what arrives counts from ``ramp_s`` on, for ``window_s``."""
+        from_s = time.monotonic() + ramp_s
+        self._window_s, self._until_s = window_s, from_s + window_s
+        self._programs.order(_Stream(from_s, self._until_s), self._hosts)
+
+    def received_bps(self) -> dict[NicPair, float]:
+        """Wait for the window's end, and return what each flow delivered in it, in bit/s. Raises TrafficError."""
+        received: dict[_Way, int] = {}
+        patience_s = max(0.0, self._until_s - time.monotonic()) + _PATIENCE_S
+        for found in self._programs.collect("what it received", patience_s, self._hosts).values():
+            received |= found
+        return {flow: received.get(way, 0) * 8 / self._window_s for way, flow in self._ways.items()}
+
+    @property
+    def _hosts(self) -> tuple[NodeId, ...]:
+        """Those that send or receive."""
+        return tuple(dict.fromkeys(nic.node for flow in self._ways.values() for nic in flow))
 
     def close(self) -> None:
         """End the programs."""
@@ -115,19 +137,21 @@ def run_streams(agent: Agent, arguments: _Arguments) -> None:
     while True:
         order = agent.receive()
         if isinstance(order, _Connect):
-            sending = _connected(order, arguments.options)
-            agent.report(Ready())
+            connected = _connected(order, arguments.options)
+            sending = list(connected.values())
+            agent.report({way: sock.getsockname()[1] for way, sock in connected.items()})
         elif isinstance(order, _Stream):
             agent.report(_Host(listeners, sending, arguments.options).stream(order))
             sending = []
 
 
-def _connected(order: _Connect, options: SocketOptions) -> list[socket.socket]:
+def _connected(order: _Connect, options: SocketOptions) -> dict[_Way, socket.socket]:
     """Return the connections that came about; a way that does not carry a SYN has none."""
-    found = []
-    for (source, destination), port in order.ways:
+    found = {}
+    for way, port in order.ways:
+        source, destination = way
         with contextlib.suppress(TrafficError):
-            found.append(connect(destination, port, options, CONNECT_TIMEOUT_S, source))
+            found[way] = connect(destination, port, options, CONNECT_TIMEOUT_S, source)
     return found
 
 

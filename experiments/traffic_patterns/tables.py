@@ -1,0 +1,36 @@
+"""The tables that traffic patterns add to a result: each flow beside theory, and each leaf's uplink."""
+
+from __future__ import annotations
+
+from fabric.tables import NO_UNIT, Column, Table, common
+
+_PLAYED = {
+    **common("phase"),
+    "pattern": Column("category", NO_UNIT, "traffic pattern"),
+    "policy": Column("category", NO_UNIT, "routing policy"),
+}
+TABLES = {
+    "pattern_flows": Table(
+        "One row per phase and flow of a traffic pattern.",
+        {
+            **_PLAYED,
+            "source": Column("category", NO_UNIT, "port of the NIC that sends"),
+            "destination": Column("category", NO_UNIT, "port of the NIC that receives"),
+            "goodput_bps": Column("float64", "bit/s", "payload that arrived per second of the measured time"),
+            "fair_bps": Column(
+                "float64", "bit/s", "the same if all flows shared the links of their paths max-min fairly"
+            ),
+        },
+    ),
+    "pattern_uplinks": Table(
+        "One row per phase and uplink of a leaf.",
+        {
+            **_PLAYED,
+            **common("port"),
+            "flows": Column("int64", "count", "flows whose path has this uplink"),
+            "flows_of_leaf": Column("int64", "count", "flows that leave this leaf"),
+            "delivered_bps": Column("float64", "bit/s", "what these flows delivered, with headers"),
+            "carried_bps": Column("float64", "bit/s", "what the uplink sent in the measured time"),
+        },
+    ),
+}

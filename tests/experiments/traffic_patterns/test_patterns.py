@@ -1,0 +1,135 @@
+"""Traffic patterns: what is observed of a phase, what theory says of uplinks, the summary, and configs refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import pandas as pd
+import pytest
+
+from controllers.planning.paths import planned_path
+from controllers.planning.planner import plan_routes
+from controllers.routing import Policy, Routing
+from experiments.registry import resolve
+from experiments.traffic_patterns.observed import PatternPhase
+from experiments.traffic_patterns.run import Pattern, TrafficPatternsConfig
+from experiments.traffic_patterns.summary import Variant, summarize
+from experiments.traffic_patterns.theory import expected_on_uplinks
+from fabric.errors import ConfigError
+from fabric.model.network import Port
+from fabric.model.patterns import NicPair
+from topologies.load import load_fabric
+from traffic.metrics import payload_fraction
+
+FABRIC = load_fabric("fat_tree_k4_small")
+PLAN = plan_routes(FABRIC, Routing(policy=Policy.STATIC))
+RATE_BPS = 20e6
+PAYLOAD = payload_fraction(FABRIC.mtu_bytes)
+A, B, C, D = (FABRIC.nics_of[FABRIC.computes[place]][0] for place in (0, 1, 8, 9))
+"""Two NICs of one leaf, and two of another pod's."""
+
+
+def phase(goodput_bps: Mapping[NicPair, float], pattern: str = "permutation") -> PatternPhase:
+    paths = {flow: planned_path(PLAN, FABRIC, *flow) for flow in goodput_bps}
+    return PatternPhase("p", pattern, "static", paths, goodput_bps, dict.fromkeys(goodput_bps, RATE_BPS * PAYLOAD))
+
+
+def samples(sent_bytes: Mapping[Port, tuple[int, int]]) -> pd.DataFrame:
+    """Samples of ports one second apart, two of them within the measured time, from 9.5 to 11.5 s."""
+    rows = [
+        {"at_s": at_s, "port": str(port), "lane": "nccl", "sent_bytes": sent}
+        for port, (first, last) in sent_bytes.items()
+        for at_s, sent in ((9.0, 0), (10.0, first), (11.0, last), (12.0, 10**9))
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_each_uplink_of_a_leaf_has_its_flows_and_what_it_carried_in_the_measured_time() -> None:
+    flows = {(A, C): 12e6 * PAYLOAD, (B, A): 5e6}
+    seen = phase(flows)
+    up = seen.paths[(A, C)][1]
+    frame = seen.uplinks_frame(FABRIC, samples({up: (1_000, 1_501_000)}), (9.5, 11.5)).set_index("port")
+    assert len(frame) == 8 * 2, "two uplinks of each of eight leaves"
+    assert frame["flows"].sum() == 1, "the other flow stays on its leaf"
+    own = frame.loc[str(up)]
+    assert (own["flows"], own["flows_of_leaf"]) == (1, 1)
+    assert own["delivered_bps"] == pytest.approx(12e6)
+    assert own["carried_bps"] == pytest.approx(12e6)
+    (beside,) = frame[(frame["flows_of_leaf"] == 1) & (frame["flows"] == 0)]["carried_bps"]
+    assert beside == 0
+    rows = seen.flows_frame()
+    assert list(rows["source"]) == [str(A.port), str(B.port)]
+    assert list(rows["goodput_bps"]) == list(flows.values())
+
+
+def test_static_routes_in_theory_are_what_all_permutations_of_a_leaf_come_to() -> None:
+    """Two flows leave a leaf, to 2 of the 14 NICs elsewhere: 7 by each uplink. Counted over every pair of them."""
+    leaf = FABRIC.leaf_of(A)
+    elsewhere = [FABRIC.nics_of[host][0] for host in FABRIC.computes if FABRIC.leaf_of(FABRIC.nics_of[host][0]) != leaf]
+    counted: Counter[int] = Counter()
+    for one in elsewhere:
+        for other in elsewhere:
+            if one != other:
+                ways = Counter(planned_path(PLAN, FABRIC, *flow)[1] for flow in ((A, one), (B, other)))
+                counted.update(ways[port] for port in FABRIC.uplinks_of(leaf))
+    uplinks = phase({(A, C): 1.0, (B, D): 1.0}).uplinks_frame(FABRIC, samples({A.port: (0, 0)}), (9.5, 11.5))
+    of_leaf = uplinks[uplinks["flows_of_leaf"] == 2]
+    expected = {count: number / counted.total() for count, number in sorted(counted.items())}
+    assert expected_on_uplinks(FABRIC, Policy.STATIC, of_leaf) == pytest.approx(expected)
+    assert expected_on_uplinks(FABRIC, Policy.ECMP, of_leaf) == pytest.approx({0: 0.25, 1: 0.5, 2: 0.25})
+
+
+def test_the_summary_sets_what_arrived_beside_theory() -> None:
+    flows = {(A, C): RATE_BPS * PAYLOAD, (B, D): RATE_BPS * PAYLOAD / 2}
+    seen = phase(flows)
+    up = seen.paths[(A, C)][1]
+    uplinks = seen.uplinks_frame(FABRIC, samples({up: (0, 2_500_000)}), (9.5, 11.5))
+    variants = [Variant("permutation", Policy.STATIC)]
+    found = summarize(FABRIC, variants, seen.flows_frame(), uplinks, 1)
+    metrics = {name.removeprefix("permutation_static."): value for name, value in found["metrics"].items()}
+    assert metrics["nics_used_fraction"] == pytest.approx(1.5 / 16)
+    assert metrics["theory_nics_used_fraction"] == pytest.approx(2 / 16)
+    assert (metrics["share_p50_fraction"], metrics["share_least_fraction"]) == pytest.approx((0.75, 0.5))
+    assert metrics["uplink_flows_mean"] == pytest.approx(2 / 16)
+    assert metrics["carried_off_fraction"] == pytest.approx(0.5), "the other uplink carried nothing of its 10 Mbit/s"
+    assert found["answer"] == (
+        "Of what all NICs could receive, there arrive: permutation by static routes 9% (12% in theory)."
+    )
+
+
+def test_of_static_all_to_all_nothing_is_left_to_chance() -> None:
+    seen = phase({(A, C): 1.0}, pattern="all_to_all")
+    uplinks = seen.uplinks_frame(FABRIC, samples({A.port: (0, 0)}), (9.5, 11.5))
+    found = summarize(FABRIC, [Variant("all_to_all", Policy.STATIC)], seen.flows_frame(), uplinks, 1)
+    assert found["uplinks_in_theory"] == {}
+    assert not any("theory_uplink" in name for name in found["metrics"])
+    assert found["tables"][1]["rows"][0][5] == found["tables"][1]["rows"][0][7] == "-"
+
+
+def config(*settings: str) -> TrafficPatternsConfig:
+    found = resolve("traffic_patterns", settings)[1]
+    assert isinstance(found, TrafficPatternsConfig)
+    return found
+
+
+def test_other_draws_and_seeds_are_other_permutations_and_all_to_all_is_one() -> None:
+    one, other = config(), config("seed=2")
+    drawn = [made.flows(FABRIC, Pattern.PERMUTATION, draw) for made in (one, other) for draw in (0, 1)]
+    assert len({tuple(flows) for flows in drawn}) == 4
+    assert drawn[0] == one.flows(FABRIC, Pattern.PERMUTATION, 0)
+    assert len(one.flows(FABRIC, Pattern.ALL_TO_ALL, 0)) == 16 * 15
+    assert len(config("most_flows=48").flows(FABRIC, Pattern.ALL_TO_ALL, 0)) == 48
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["policies=[adaptive]"], "policies: adaptive: theory needs paths that stay; use static or ecmp"),
+        (["routing.policy=ecmp"], "routing.policy: ecmp is not what decides here; remove it and set policies"),
+        (["topology=fire_flyer_2_tiny", "topology.compute=1"], "topology: 1 compute nodes; this needs 2"),
+    ],
+)
+def test_what_does_not_fit_is_refused(settings: list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        config(*settings)
