@@ -108,7 +108,7 @@ def test_of_static_all_to_all_nothing_is_left_to_chance() -> None:
 
 
 def config(*settings: str) -> TrafficPatternsConfig:
-    found = resolve("traffic_patterns", settings)[1]
+    found = resolve("traffic_patterns", ["topology=fat_tree_k4_small", *settings])[1]
     assert isinstance(found, TrafficPatternsConfig)
     return found
 
