@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import comb
 
@@ -50,7 +50,8 @@ def collisions(fabric: Fabric, plan: RoutePlan, policy: Policy, permutations: in
     """
     draw = random.Random(seed)
     counted: Counter[int] = Counter()
-    theory: Counter[int] = Counter()
+    theory = UplinkTheory(fabric, plan, policy)
+    expected: list[tuple[Histogram, int]] = []
     busiest_down = 0
     for _ in range(permutations):
         load = _load(fabric, plan, permutation(fabric, compute_nics(fabric), draw), draw)
@@ -58,24 +59,42 @@ def collisions(fabric: Fabric, plan: RoutePlan, policy: Policy, permutations: in
             uplinks = fabric.uplinks_of(leaf)
             own = [load[port] for port in uplinks]
             counted.update(own)
-            _add(theory, expected_flows(fabric, plan, policy, leaf, sum(own)), len(uplinks))
+            expected.append((theory.of_leaf(leaf, sum(own)), len(uplinks)))
         down = [count for port, count in load.items() if port.node.is_switch and not fabric.goes_up(port)]
         busiest_down = max(busiest_down, *down)
-    total = counted.total()
-    return Collisions(_shares(counted, total), _shares(theory, total), busiest_down)
+    shares = {count: number / counted.total() for count, number in sorted(counted.items())}
+    return Collisions(shares, mixture(expected), busiest_down)
 
 
-def expected_flows(fabric: Fabric, plan: RoutePlan, policy: Policy, leaf: NodeId, flows: int) -> Histogram:
-    """Return the share of a leaf's uplinks with each number of flows, in theory, when that many of a permutation leave
-    it. ``plan`` is of that policy, static or ECMP."""
-    uplinks = fabric.uplinks_of(leaf)
-    if policy is Policy.ECMP:
-        return binomial(flows, len(uplinks))
-    dealt = _destinations(fabric, plan, leaf)
+class UplinkTheory:
+    """How many flows of a permutation a leaf's uplinks should have. ``plan`` is of ``policy``, static or ECMP."""
+
+    def __init__(self, fabric: Fabric, plan: RoutePlan, policy: Policy) -> None:
+        self._fabric = fabric
+        self._plan = plan
+        self._policy = policy
+        self._dealt: dict[NodeId, Counter[int]] = {}
+
+    def of_leaf(self, leaf: NodeId, flows: int) -> Histogram:
+        """Return the share of a leaf's uplinks with each number of flows, when that many of a permutation leave it."""
+        uplinks = self._fabric.uplinks_of(leaf)
+        if self._policy is Policy.ECMP:
+            return binomial(flows, len(uplinks))
+        if leaf not in self._dealt:
+            self._dealt[leaf] = _destinations(self._fabric, self._plan, leaf)
+        dealt = self._dealt[leaf]
+        return mixture((hypergeometric(flows, dealt.total(), dealt[port.number]), 1) for port in uplinks)
+
+
+def mixture(parts: Iterable[tuple[Histogram, int]]) -> Histogram:
+    """Return the shares over all links, given those of parts of them and how many links each part is."""
     found: Counter[int] = Counter()
-    for port in uplinks:
-        _add(found, hypergeometric(flows, dealt.total(), dealt[port.number]), 1)
-    return _shares(found, len(uplinks))
+    total = 0
+    for histogram, links in parts:
+        total += links
+        for count, share in histogram.items():
+            found[count] += share * links  # type: ignore[assignment]
+    return {count: number / total for count, number in sorted(found.items())}
 
 
 def binomial(flows: int, links: int) -> Histogram:
@@ -110,12 +129,3 @@ def _destinations(fabric: Fabric, plan: RoutePlan, leaf: NodeId) -> Counter[int]
             rule = plan.lookup(leaf.dpid, here[0].port.number, here[0].ip, nic.ip)
             found.update(plan.ways(rule))
     return found
-
-
-def _add(theory: Counter[int], histogram: Histogram, links: int) -> None:
-    for count, share in histogram.items():
-        theory[count] += share * links  # type: ignore[assignment]
-
-
-def _shares(counts: Counter[int], total: float) -> Histogram:
-    return {count: number / total for count, number in sorted(counts.items())}

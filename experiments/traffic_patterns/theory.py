@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pandas as pd
 
-from controllers.planning.collisions import Histogram, expected_flows
-from controllers.planning.plan import RoutePlan
+from controllers.planning.collisions import Histogram, UplinkTheory, mixture
 from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
 from fabric.model.identity import NodeId
@@ -19,17 +16,9 @@ def expected_on_uplinks(fabric: Fabric, policy: Policy, uplinks: pd.DataFrame) -
 
     ``uplinks``: rows of ``pattern_uplinks``, of permutations or, with ECMP, of any pattern.
     """
-    plan = plan_routes(fabric, Routing(policy=policy))
-    found: Counter[int] = Counter()
-    total = 0
-    for (_, leaf), rows in uplinks.groupby(["phase", uplinks["port"].astype(str).str.partition(":")[0]], observed=True):
-        _add(found, fabric, plan, policy, NodeId.parse(str(leaf)), int(rows["flows_of_leaf"].iloc[0]), len(rows))
-        total += len(rows)
-    return {flows: share / total for flows, share in sorted(found.items())}
-
-
-def _add(
-    found: Counter[int], fabric: Fabric, plan: RoutePlan, policy: Policy, leaf: NodeId, flows: int, uplinks: int
-) -> None:
-    for count, share in expected_flows(fabric, plan, policy, leaf, flows).items():
-        found[count] += share * uplinks  # type: ignore[assignment]
+    theory = UplinkTheory(fabric, plan_routes(fabric, Routing(policy=policy)), policy)
+    leaves = uplinks["port"].astype(str).str.partition(":")[0]
+    return mixture(
+        (theory.of_leaf(NodeId.parse(str(leaf)), int(rows["flows_of_leaf"].iloc[0])), len(rows))
+        for (_, leaf), rows in uplinks.groupby(["phase", leaves], observed=True)
+    )

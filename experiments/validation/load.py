@@ -17,7 +17,7 @@ from fabric.measure.census import Conservation, conservation, lane_counters, tak
 from fabric.measure.fidelity import UNACCOUNTED
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Nic, Port
-from fabric.model.patterns import NicPair, all_to_all_in
+from fabric.model.patterns import NicPair, all_to_all_in, compute_nics
 from fabric.units import format_rate, format_size
 from traffic.flows.pair_streams import Streams
 from traffic.storage.config import CheckpointConfig, DataloaderConfig, StorageConfig
@@ -104,7 +104,7 @@ class AllToAllTest:
     def run(self) -> TestResult:
         """Let them send, and hold what they deliver against fair shares of the planned paths."""
         fabric = self._bench.fabric
-        nics = [nic for node in fabric.computes for nic in fabric.nics_of[node]]
+        nics = compute_nics(fabric)
         if len(nics) < 2:
             return not_run(ALL_TO_ALL, f"{fabric.name} has fewer than two compute NICs")
         load = load_that_fits(nics, fabric, self._bench.path, self._queue_bytes, self._bench.budget)
