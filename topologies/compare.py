@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rich.table import Table
 
+from fabric.errors import ConfigError
 from fabric.units import format_rate
 from topologies.keys import PriceSpec
 from topologies.load import fabric_of, read_topology, topology_path
@@ -33,6 +34,11 @@ class Priced:
         return self.network_price + self.server_price
 
     @property
+    def price_per_node(self) -> float | None:
+        """What a compute node costs with its share of the network."""
+        return None if self.total_price is None else self.total_price / self.summary.compute
+
+    @property
     def paper_prices(self) -> tuple[int, int] | None:
         """What Table III says of network and servers, if it has this topology."""
         return PAPER_PRICES.get(self.summary.name)
@@ -45,14 +51,30 @@ class Priced:
 
 def priced(name_or_path: str) -> Priced:
     """Return the counts and prices of a topology. Raises ConfigError with every fault."""
-    data = read_topology(name_or_path)
-    summary = summarize(fabric_of(data, str(topology_path(name_or_path))))
+    return priced_of(read_topology(name_or_path), str(topology_path(name_or_path)))
+
+
+def priced_of(data: Mapping[str, Any], source: str) -> Priced:
+    """Return the counts and prices of the topology that a mapping describes. Raises ConfigError with every fault."""
+    summary = summarize(fabric_of(data, source))
     prices = PriceSpec.model_validate(data.get("prices") or {})
+    if prices.as_in is not None:
+        return _as_in(summary, prices.as_in, source)
     return Priced(
         summary,
         None if prices.switch is None else prices.switch * summary.switches,
         None if prices.node is None else prices.node * summary.compute,
     )
+
+
+def _as_in(summary: TopologySummary, whole: str, source: str) -> Priced:
+    data = read_topology(whole)
+    if (data.get("prices") or {}).get("as_in") is not None:
+        raise ConfigError(source, [f"prices.as_in: {whole} has no prices of its own; name a topology that has"])
+    of_whole = priced(whole)
+    share = summary.compute / of_whole.summary.compute
+    network, servers = of_whole.network_price, of_whole.server_price
+    return Priced(summary, None if network is None else network * share, None if servers is None else servers * share)
 
 
 _COUNTS: tuple[tuple[str, Callable[[TopologySummary], float]], ...] = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fabric.config import RateBps, Strict, TimeS
 from fabric.model.inside import Inside
@@ -19,10 +19,18 @@ Price = Annotated[float, Field(gt=0)]
 
 
 class PriceSpec(Strict):
-    """Relative prices, in the units of Table III of arXiv 2408.14158v2: of a switch with its cables, and of a node."""
+    """Relative prices, in the units of Table III of arXiv 2408.14158v2: of a switch with its cables, and of a node; or
+    ``as_in``, a topology in which a node and its share of the network cost as much as in this one, which is a part."""
 
     switch: Price | None = None
     node: Price | None = None
+    as_in: str | None = None
+
+    @model_validator(mode="after")
+    def _verify_one_source(self) -> PriceSpec:
+        if self.as_in is not None and (self.switch is not None or self.node is not None):
+            raise ValueError(f"prices: as in {self.as_in!r}, and of its own; leave either out")
+        return self
 
 
 class TopologySpec(Strict):

@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from experiments.hfreduce_vs_nccl.cost import cost_metrics, cost_table, node_price
 from experiments.hfreduce_vs_nccl.limits import Busy, Figures, allowed_Bps, limits_of, limits_table, use_table
 from experiments.hfreduce_vs_nccl.series import described_series
 from experiments.hfreduce_vs_nccl.use import Served, busiest, counters_of, limits_frame, served
@@ -133,11 +134,14 @@ def summarize(session: Session, config: HFReduceVsNcclConfig, crowding: Mapping[
             **_network_metrics(outcomes[play.phase]),
         }
     whole = [play for play in played if not play.is_size]
+    price = node_price(config)
+    costs = cost_metrics(fabric, whole, figures, price)
+    tables = [*_tables(config, fabric, played, figures, busy), cost_table(config, whole, costs, price)]
     return {
         "title": f"HFReduce and NCCL: allreduce of {format_size(config.size)} over growing numbers of nodes",
         "answer": _answer(config, fabric, whole, figures),
-        "metrics": {**_metrics(figures), **_ratios(config, whole, figures)},
-        "tables": [table for table in _tables(config, fabric, played, figures, busy) if table is not None],
+        "metrics": {**_metrics(figures), **_ratios(config, whole, figures), **costs},
+        "tables": [table for table in tables if table is not None],
         **described_series(config, fabric, played),
     }
 

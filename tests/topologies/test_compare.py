@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
-from topologies.compare import PAPER_PRICES, priced, render
+from fabric.errors import ConfigError
+from topologies.compare import PAPER_PRICES, priced, priced_of, render
+from topologies.load import read_topology
 
 
 @pytest.mark.parametrize("name", PAPER_PRICES)
@@ -31,6 +34,29 @@ def test_the_paper_saves_forty_percent_of_the_network() -> None:
 def test_a_topology_without_prices_has_none() -> None:
     found = priced("next_generation_32768_small")
     assert (found.network_price, found.server_price, found.total_price) == (None, None, None)
+
+
+def test_a_part_costs_its_share_of_the_whole() -> None:
+    part, whole = priced("dgx_a100_nodes"), priced("dgx_a100_10000")
+    assert part.price_per_node == whole.price_per_node == pytest.approx(23_000 / 1250, rel=0.001)
+    assert part.server_price == pytest.approx(4 * 15.2)
+    assert priced("fire_flyer_2_nodes").price_per_node == pytest.approx(9 + 122 * 3 / 1200)
+
+
+@pytest.mark.parametrize(
+    ("prices", "says"),
+    [
+        (
+            {"as_in": "dgx_a100_nodes"},
+            "prices.as_in: dgx_a100_nodes has no prices of its own; name a topology that has",
+        ),
+        ({"as_in": "dgx_a100_1000"}, "no such topology file or builtin; did you mean 'dgx_a100_10000'"),
+        ({"as_in": "dgx_a100_10000", "node": 3.0}, "prices: as in 'dgx_a100_10000', and of its own; leave either out"),
+    ],
+)
+def test_a_price_has_one_source(prices: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        priced_of({**read_topology("dgx_a100_nodes"), "prices": prices}, "test")
 
 
 def test_both_stand_in_a_table_of_80_columns() -> None:

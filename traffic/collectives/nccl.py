@@ -21,7 +21,8 @@ as many as there are), as NCCL's channels do. Of several queue pairs, the slices
 choose a path for each (``NCCL_IB_QPS_PER_CONNECTION``).
 
 Where a switch joins all GPUs of a node (NVSwitch), rings run from GPU to GPU over it. Ring c enters each node at its
-GPU c, goes round, and leaves from the GPU before that, so that all NICs send and receive.
+GPU c, goes round, and leaves from the GPU before that, so that all NICs send and receive; where NICs are in networks
+that no link joins (planes), from the nearest GPU before it whose NIC is in the same.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from pydantic import Field, model_validator
 
 from fabric.errors import TopologyError, TrafficError
 from fabric.model.identity import NodeId, Role
+from fabric.model.inside import Inside, gpu_of
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from traffic.collectives.chunk_connection import Edge, Handoff, Slots
@@ -96,7 +98,7 @@ class RingAllreduce:
     """A ring as a schedule. ``slots``: how many slices a rank holds between receiving and sending on. ``first``: where
     its part of the data begins; ``channels``: its connections from a rank to the next, which take turns.
 
-    Of each node, ``node_ranks`` are ranks, and the ring enters it at the one with the number ``entry``.
+    ``order``: the ranks of each node by their numbers in it, in the order in which the ring goes through them.
     ``inner_channel``: the connection to the next rank in the same node, if that is another than between nodes.
 
     The data is added up in loops of as much as gives each rank a segment of half its slots, as NCCL does: with all
@@ -110,8 +112,7 @@ class RingAllreduce:
     first: int = 0
     channels: Sequence[int] = (0,)
     dtype: Dtype = Dtype.FP32
-    node_ranks: int = 1
-    entry: int = 0
+    order: tuple[int, ...] = (0,)
     inner_channel: int | None = None
 
     @property
@@ -122,19 +123,20 @@ class RingAllreduce:
     def edges_from(self, rank: int) -> tuple[Edge, ...]:
         """Return the connections from a rank to the next, in the order of their turns."""
         following = self.rank_at(self.place_of(rank) + 1)
-        if self.inner_channel is not None and following // self.node_ranks == rank // self.node_ranks:
+        is_inside = following // len(self.order) == rank // len(self.order)
+        if self.inner_channel is not None and is_inside:
             return (Edge(self.inner_channel, rank, following),)
         return tuple(Edge(channel, rank, following) for channel in self.channels)
 
     def rank_at(self, place: int) -> int:
         """Return the rank at a place of the ring; places go round."""
-        node, within = divmod(place % self.ranks, self.node_ranks)
-        return node * self.node_ranks + (within + self.entry) % self.node_ranks
+        node, within = divmod(place % self.ranks, len(self.order))
+        return node * len(self.order) + self.order[within]
 
     def place_of(self, rank: int) -> int:
         """Return a rank's place in the ring."""
-        node, within = divmod(rank, self.node_ranks)
-        return node * self.node_ranks + (within - self.entry) % self.node_ranks
+        node, within = divmod(rank, len(self.order))
+        return node * len(self.order) + self.order.index(within)
 
     @property
     def rounds(self) -> int:
@@ -229,8 +231,8 @@ class RingWorker:
 @dataclass(frozen=True)
 class Rings:
     """Several rings as a schedule: each adds up its own part of the data, at the same time. Channels of the same
-    remainder by ``rings`` are one ring's. Of ranks that a switch joins, ``switched_ranks`` of each node, ring c has
-    channel c of those behind all others inside nodes."""
+    remainder by ``rings`` are one ring's. Of ranks that a switch joins, ``orders`` are those in which rings go through
+    each node, which take turns, and ring c has channel c of those behind all others inside nodes."""
 
     ranks: int
     elements: int
@@ -239,13 +241,13 @@ class Rings:
     rings: int
     queue_pairs: int = 1
     dtype: Dtype = Dtype.FP32
-    switched_ranks: int | None = None
+    orders: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def parts(self) -> tuple[RingAllreduce, ...]:
         """The rings, of parts that differ by an element at most."""
         bounds = [self.elements * number // self.rings for number in range(self.rings + 1)]
-        outer, node_ranks = self.rings * self.queue_pairs, self.switched_ranks or 1
+        outer, orders = self.rings * self.queue_pairs, self.orders or ((0,),)
         return tuple(
             RingAllreduce(
                 self.ranks,
@@ -255,9 +257,8 @@ class Rings:
                 first,
                 range(number, outer, self.rings),
                 self.dtype,
-                node_ranks,
-                number % node_ranks,
-                None if self.switched_ranks is None else outer + number,
+                orders[number % len(orders)],
+                None if self.orders is None else outer + number,
             )
             for number, (first, end) in enumerate(pairwise(bounds))
         )
@@ -323,8 +324,8 @@ class NcclJob(CollectiveJob):
         name: str | None = None,
         level: ServiceLevel = ServiceLevel.NCCL,
     ) -> None:
-        switched = _switched_gpus(stage.fabric, ranks) if config.algorithm is Algorithm.RING else None
-        if switched is not None:
+        orders = switched_orders(stage.fabric, ranks) if config.algorithm is Algorithm.RING else None
+        if orders is not None:
             addresses_of = switched_addresses(stage.fabric, config)
         elif address_of is None and config.channels > 1:
             addresses_of = rail_addresses(stage.fabric, ranks, config.channels)
@@ -333,12 +334,12 @@ class NcclJob(CollectiveJob):
         ideal_s = 0.0
         if len(ranks) > 1:  # Fewer are refused by CollectiveJob, in its words.
             sent_bits = sent_fraction(config.algorithm, len(ranks)) * config.size * 8
-            nics = len(set(addresses_of(ranks[0]))) if switched is None else 1
+            nics = len(set(addresses_of(ranks[0]))) if orders is None else 1
             ideal_s = sent_bits / (nics * stage.fabric.nic_rate_bps)
         if config.failover and address_of is not None:
             raise TrafficError("NCCL: failover chooses among NICs, and these ranks have one each; leave it out")
         over = partial(_schedule, config, len(ranks)) if config.failover else None
-        schedule = _schedule(config, len(ranks), config.channels, switched)
+        schedule = _schedule(config, len(ranks), config.channels, orders)
         collective = Collective("NCCL", level, schedule, 1, ideal_s, over=over)
         super().__init__(stage, collective, config, ranks, addresses_of, name)
 
@@ -370,18 +371,41 @@ def rails_of(fabric: Fabric, host: NodeId, channels: int) -> tuple[int, ...]:
     return tuple(channel % len(fabric.nics_of[host]) for channel in range(channels))
 
 
-def _switched_gpus(fabric: Fabric, ranks: Sequence[NodeId]) -> int | None:
-    """Return how many of each node the ranks are, if they are GPUs that a switch joins, node by node and all of a node;
-    else None."""
+def switched_orders(fabric: Fabric, ranks: Sequence[NodeId]) -> tuple[tuple[int, ...], ...] | None:
+    """Return the orders in which rings go through each node's GPUs, the one that enters at GPU 0 first; None unless
+    the ranks are GPUs that a switch joins, node by node and all of a node.
+
+    Raises TopologyError if no other GPU of a node has a NIC in the network of the one that a ring enters by.
+    """
     inside = fabric.inside
-    if inside is None or not inside.has_nvswitch or ranks[0].role is not Role.GPU:
+    if inside is None or not inside.has_nvswitch or not _are_whole_nodes(inside, ranks):
         return None
-    nodes = [ranks[first : first + inside.gpus] for first in range(0, len(ranks), inside.gpus)]
-    whole = [list(range(inside.gpus))] * len(nodes)
-    is_whole = [[gpu.place for gpu in node] for node in nodes] == whole and all(
-        len({gpu.host for gpu in node}) == 1 for node in nodes
-    )
-    return inside.gpus if is_whole else None
+    networks = [
+        fabric.network_of(fabric.nics_of[gpu.host][inside.nic_of_gpu[gpu.place]]) for gpu in ranks[: inside.gpus]
+    ]
+    try:
+        return tuple(_order_from(entry, networks) for entry in range(inside.gpus))
+    except ValueError as error:
+        raise TopologyError(fabric.name, [f"{ranks[0].host}: {error}"]) from None
+
+
+def _order_from(entry: int, networks: Sequence[int]) -> tuple[int, ...]:
+    """Return the order of a ring that enters at GPU ``entry``, where GPUs' NICs are in these networks."""
+    round_trip = [(entry + place) % len(networks) for place in range(len(networks))]
+    last = next((gpu for gpu in reversed(round_trip[1:]) if networks[gpu] == networks[entry]), None)
+    if last is None:
+        raise ValueError(
+            f"a ring that enters at g{entry} cannot leave, as no other GPU's NIC is in that network; join them"
+        )
+    return (*(gpu for gpu in round_trip if gpu != last), last)
+
+
+def _are_whole_nodes(inside: Inside, ranks: Sequence[NodeId]) -> bool:
+    """Return whether the ranks are all GPUs of some nodes, in order."""
+    if ranks[0].role is not Role.GPU or len(ranks) % inside.gpus:
+        return False
+    hosts = [rank.host for rank in ranks[:: inside.gpus]]
+    return list(ranks) == [gpu_of(host, place) for host in hosts for place in range(inside.gpus)]
 
 
 def switched_addresses(fabric: Fabric, config: NcclConfig) -> AddressesOf:
@@ -394,9 +418,11 @@ def switched_addresses(fabric: Fabric, config: NcclConfig) -> AddressesOf:
     return addresses_of
 
 
-def _schedule(config: NcclConfig, ranks: int, rings: int, switched: int | None = None) -> Schedule:
+def _schedule(
+    config: NcclConfig, ranks: int, rings: int, orders: tuple[tuple[int, ...], ...] | None = None
+) -> Schedule:
     elements, dtype = config.elements_of(config.size), config.dtype
     slice_elements = min(config.elements_of(config.slice), elements)
     if config.algorithm is Algorithm.TREE:
         return TreeAllreduce(double_binary_tree(ranks), elements, slice_elements, slots=config.slots, dtype=dtype)
-    return Rings(ranks, elements, slice_elements, config.slots, rings, config.queue_pairs, dtype, switched)
+    return Rings(ranks, elements, slice_elements, config.slots, rings, config.queue_pairs, dtype, orders)

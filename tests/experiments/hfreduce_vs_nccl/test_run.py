@@ -10,6 +10,7 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from experiments.hfreduce_vs_nccl.cost import cost_metrics, cost_table, node_price
 from experiments.hfreduce_vs_nccl.experiment import EXPERIMENT
 from experiments.hfreduce_vs_nccl.run import CountedSteps, explanation, summarize
 from experiments.hfreduce_vs_nccl.variants import (
@@ -164,6 +165,20 @@ def test_pairs_across_zones_are_those_of_the_schedule() -> None:
 
 def test_drops_retransmissions_and_the_busiest_link_are_told_of_each_phase() -> None:
     assert rows_of(SUMMARY, "Network")[-1] == ["NCCL, tree", "8", "186 MiB", "4", "1.70", "12,345", "7", "14"]
+
+
+def test_bandwidth_per_price_is_at_full_scale_and_of_topologies_with_prices() -> None:
+    assert not [one for one in SUMMARY["tables"] if "price" in one["title"]]
+    half = {"algbw_Bps": 5e9}
+    config = config_of("nodes=[2,8]", "topology.prices={switch: 3, node: 6}")
+    whole = plays(config, SCALED)[:1]
+    price = node_price(config)
+    assert price == pytest.approx(6 + 3 * 18 / len(TRUE_RATE.computes))
+    found = cost_metrics(SCALED, whole, {whole[0].phase: half}, price)
+    assert found == {f"{whole[0].phase}.algbw_Bps_per_price": pytest.approx(5e9 * SCALED.scale / price)}
+    table = cost_table(config, whole, found, price)
+    assert table is not None
+    assert table["rows"] == [["HFReduce, plain tree", f"{price:.4g}", f"{5 * SCALED.scale / price:.3g}", "none"]]
 
 
 def test_a_run_without_steps_says_so() -> None:

@@ -22,7 +22,7 @@ from fabric.model.patterns import NicPair
 from topologies.load import load_fabric
 from traffic.metrics import payload_fraction
 
-FABRIC = load_fabric("fat_tree_k4_small")
+FABRIC = load_fabric("fat_tree_k4_small", ["nic_rate=20 Mbit/s", "uplink_rate=20 Mbit/s"])
 PLAN = plan_routes(FABRIC, Routing(policy=Policy.STATIC))
 RATE_BPS = 20e6
 PAYLOAD = payload_fraction(FABRIC.mtu_bytes)

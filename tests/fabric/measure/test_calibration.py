@@ -60,6 +60,8 @@ def test_a_window_is_a_second_but_in_virtual_time_no_more_than_its_frames_take()
     true_rate = load_fabric("fire_flyer_2_small_200g")
     assert window_s(SMALL, NAMESPACE) == window_s(true_rate, NAMESPACE) == 1.0
     assert window_s(SMALL, VIRTUAL) == 1.0
+    slow = load_fabric("fat_tree_k8_small", ["nic_rate=500 kbit/s", "uplink_rate=500 kbit/s"])
+    assert window_s(slow, NAMESPACE) == window_s(slow, VIRTUAL) == pytest.approx(200 * 4214 * 8 / 500e3)
     assert window_s(true_rate, VIRTUAL) == pytest.approx(5000 * 4214 * 8 / 200e9)
 
 

@@ -374,7 +374,27 @@ def test_collectives_add_up_in_every_type(tmp_path: Path, dtype: Dtype, kind: st
 
 
 def switched_rings(elements: int, rings: int, ranks: int = 8, node_ranks: int = 4) -> Rings:
-    return Rings(ranks, elements, 128, 8, rings, switched_ranks=node_ranks)
+    orders = tuple((*range(entry, node_ranks), *range(entry)) for entry in range(node_ranks))
+    return Rings(ranks, elements, 128, 8, rings, orders=orders)
+
+
+def test_rings_that_go_through_nodes_in_any_order_sum_up() -> None:
+    rings = Rings(8, 3001, 128, 8, rings=3, orders=((0, 2, 3, 1), (3, 0, 2, 1), (2, 1, 3, 0)))
+    assert [part.rank_at(place) for part in rings.parts for place in (0, 3, 4, 7)] == [
+        0,
+        1,
+        4,
+        5,
+        3,
+        1,
+        7,
+        5,
+        2,
+        0,
+        6,
+        4,
+    ]
+    assert_all_summed(rings, random_inputs(8, 1, 3001), steps=2)
 
 
 @pytest.mark.parametrize("rings", [1, 3, 4, 6])
