@@ -8,6 +8,7 @@ round is left in the next. Between these steps, whoever orders them may measure.
 from __future__ import annotations
 
 import contextlib
+import math
 import selectors
 import socket
 import struct
@@ -20,6 +21,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.patterns import NicPair
 from fabric.world.agents import Agent
+from fabric.world.engines import current_engine
 from traffic.job import Stage
 from traffic.program_group import ProgramGroup
 from traffic.transport import SocketOptions, accept, connect, listen
@@ -33,6 +35,9 @@ _PATIENCE_S = 60.0
 _PIECE_BYTES = 1 << 16
 _LOW_WATER_BYTES = 1 << 13
 """What must have arrived before a receiver wakes: to wake for every frame costs a guest most of its time."""
+_LEAVE_APART_S = 0.003
+"""Between one host's leaving and the next one's, in real time: if all reset their connections in one moment, programs
+stand still."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 s.
 
 _Way = tuple[str, str]
@@ -54,10 +59,12 @@ class _Connect:
 
 @dataclass(frozen=True)
 class _Stream:
-    """The order to send until ``until_s`` and to count what arrives from ``from_s`` on (``time.monotonic()``)."""
+    """The order to count what arrives from ``from_s`` until ``until_s`` (``time.monotonic()``), and to send until
+    ``leave_s``."""
 
     from_s: float
     until_s: float
+    leave_s: float
 
 
 class Streams:
@@ -109,7 +116,9 @@ class Streams:
         """Let all flows that were connected send; what arrives counts from ``ramp_s`` on, for ``window_s``."""
         from_s = time.monotonic() + ramp_s
         self._window_s, self._until_s = window_s, from_s + window_s
-        self._programs.order(_Stream(from_s, self._until_s), self._hosts)
+        apart_s = 0.0 if current_engine().is_exact else _LEAVE_APART_S
+        leave_s = {host: self._until_s + place * apart_s for place, host in enumerate(self._hosts)}
+        self._programs.order_each({host: _Stream(from_s, self._until_s, at) for host, at in leave_s.items()})
 
     def received_bps(self) -> dict[NicPair, float]:
         """Wait for the window's end, and return what each flow delivered in it, in bit/s. Raises TrafficError."""
@@ -179,10 +188,21 @@ class _Host:
         self._open.append(sock)
 
     def stream(self, order: _Stream) -> dict[_Way, int]:
-        """Send and receive until the window is over; return the bytes received in it, by way."""
-        while (now := time.monotonic()) < order.until_s:
-            ready = self._selector.select(order.until_s - now)
-            counts = time.monotonic() >= order.from_s
+        """Send and receive until it is time to leave; return the bytes received in the window, by way."""
+        self._carry(order.until_s, order.from_s)
+        for sock, way in self._receiving:
+            self._receive(sock, way)  # What has arrived since it was last looked at.
+        self._carry(order.leave_s, math.inf)
+        for sock in self._open:
+            sock.close()
+        self._selector.close()
+        return self._received
+
+    def _carry(self, until_s: float, counts_from_s: float) -> None:
+        """Send and receive until ``until_s``; what arrives counts from ``counts_from_s`` on."""
+        while (now := time.monotonic()) < until_s:
+            ready = self._selector.select(until_s - now)
+            counts = time.monotonic() >= counts_from_s
             for key, _ in ready:
                 sock = key.fileobj
                 assert isinstance(sock, socket.socket)
@@ -192,12 +212,6 @@ class _Host:
                     self._send(sock)
                 elif not self._receive(sock, key.data, counts):
                     self._selector.unregister(sock)
-        for sock, way in self._receiving:
-            self._receive(sock, way)  # What has arrived since it was last looked at.
-        for sock in self._open:
-            sock.close()
-        self._selector.close()
-        return self._received
 
     def _accept(self, listener: socket.socket) -> None:
         sock, source = accept(listener, self._options, _START_TIMEOUT_S)

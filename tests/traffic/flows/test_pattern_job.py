@@ -20,9 +20,9 @@ from traffic.job import Stage
 FABRIC = load_fabric("next_generation_32768_small")
 NICS = [
     replace(nic, ip=f"127.0.{number}.1")
-    for number, nic in enumerate(nic for host in FABRIC.computes[:2] for nic in FABRIC.nics_of[host][:2])
+    for number, nic in enumerate(nic for host in FABRIC.computes[:3] for nic in FABRIC.nics_of[host][:2])
 ]
-"""Two NICs of each of two hosts, at addresses of this machine's loopback."""
+"""Two NICs of each of three hosts, at addresses of this machine's loopback."""
 FIRST, SECOND = (NICS[0], NICS[2]), (NICS[1], NICS[3])
 
 
@@ -66,3 +66,19 @@ def test_a_flow_that_gets_no_connection_is_missing(job: PatternJob, monkeypatch:
     job._streams._ports[nowhere.ip] = 9
     monkeypatch.setattr("traffic.flows.pair_streams.CONNECT_TIMEOUT_S", 0.1)
     assert list(job.connect([FIRST, (NICS[0], nowhere)])) == [FIRST]
+
+
+def test_hosts_leave_one_after_the_other_and_what_arrives_after_the_window_does_not_count(
+    job: PatternJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = NICS[5], NICS[3]
+    received = {}
+    for apart_s in (0.0, 1.2):
+        monkeypatch.setattr("traffic.flows.pair_streams._LEAVE_APART_S", apart_s)
+        job.connect([FIRST, last])
+        begun = time.monotonic()
+        job.play("one")
+        rows = job.halt().operations
+        assert time.monotonic() - begun >= 0.6 + 2 * apart_s
+        received[apart_s] = rows[1]["size_bytes"]
+    assert 0 < received[1.2] < 2 * received[0.0], "it went on for four times as long"
