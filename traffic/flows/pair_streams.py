@@ -35,9 +35,9 @@ _PATIENCE_S = 60.0
 _PIECE_BYTES = 1 << 16
 _LOW_WATER_BYTES = 1 << 13
 """What must have arrived before a receiver wakes: to wake for every frame costs a guest most of its time."""
-_LEAVE_APART_S = 0.003
-"""Between one host's leaving and the next one's, in real time: if all reset their connections in one moment, programs
-stand still."""
+_APART_S = 0.003
+"""Between one host's beginning and the next one's, and between their leaving, in real time: if all fill or reset their
+connections in one moment, programs wait for each other."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 s.
 
 _Way = tuple[str, str]
@@ -59,9 +59,10 @@ class _Connect:
 
 @dataclass(frozen=True)
 class _Stream:
-    """The order to count what arrives from ``from_s`` until ``until_s`` (``time.monotonic()``), and to send until
-    ``leave_s``."""
+    """The order to send from ``begin_s`` to ``leave_s`` (``time.monotonic()``), and to count what arrives from
+    ``from_s`` until ``until_s``."""
 
+    begin_s: float
     from_s: float
     until_s: float
     leave_s: float
@@ -114,11 +115,15 @@ class Streams:
 
     def begin(self, ramp_s: float, window_s: float) -> None:
         """Let all flows that were connected send; what arrives counts from ``ramp_s`` on, for ``window_s``."""
-        from_s = time.monotonic() + ramp_s
+        now = time.monotonic()
+        from_s = now + ramp_s
         self._window_s, self._until_s = window_s, from_s + window_s
-        apart_s = 0.0 if current_engine().is_exact else _LEAVE_APART_S
-        leave_s = {host: self._until_s + place * apart_s for place, host in enumerate(self._hosts)}
-        self._programs.order_each({host: _Stream(from_s, self._until_s, at) for host, at in leave_s.items()})
+        apart_s = 0.0 if current_engine().is_exact else _APART_S
+        orders = {}
+        for place, host in enumerate(self._hosts):
+            late_s = place * apart_s
+            orders[host] = _Stream(now + min(late_s, ramp_s / 2), from_s, self._until_s, self._until_s + late_s)
+        self._programs.order_each(orders)
 
     def received_bps(self) -> dict[NicPair, float]:
         """Wait for the window's end, and return what each flow delivered in it, in bit/s. Raises TrafficError."""
@@ -189,6 +194,7 @@ class _Host:
 
     def stream(self, order: _Stream) -> dict[_Way, int]:
         """Send and receive until it is time to leave; return the bytes received in the window, by way."""
+        time.sleep(max(0.0, order.begin_s - time.monotonic()))
         self._carry(order.until_s, order.from_s)
         for sock, way in self._receiving:
             self._receive(sock, way)  # What has arrived since it was last looked at.

@@ -173,6 +173,7 @@ def test_bandwidth_per_price_is_at_full_scale_and_of_topologies_with_prices() ->
     config = config_of("nodes=[2,8]", "topology.prices={switch: 3, node: 6}")
     whole = plays(config, SCALED)[:1]
     price = node_price(config)
+    assert price is not None
     assert price == pytest.approx(6 + 3 * 18 / len(TRUE_RATE.computes))
     found = cost_metrics(SCALED, whole, {whole[0].phase: half}, price)
     assert found == {f"{whole[0].phase}.algbw_Bps_per_price": pytest.approx(5e9 * SCALED.scale / price)}

@@ -68,13 +68,13 @@ def test_a_flow_that_gets_no_connection_is_missing(job: PatternJob, monkeypatch:
     assert list(job.connect([FIRST, (NICS[0], nowhere)])) == [FIRST]
 
 
-def test_hosts_leave_one_after_the_other_and_what_arrives_after_the_window_does_not_count(
+def test_hosts_begin_and_leave_one_after_the_other_and_what_arrives_after_the_window_does_not_count(
     job: PatternJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     last = NICS[5], NICS[3]
     received = {}
     for apart_s in (0.0, 1.2):
-        monkeypatch.setattr("traffic.flows.pair_streams._LEAVE_APART_S", apart_s)
+        monkeypatch.setattr("traffic.flows.pair_streams._APART_S", apart_s)
         job.connect([FIRST, last])
         begun = time.monotonic()
         job.play("one")
