@@ -70,8 +70,8 @@ def kinds_of_links(fabric: Fabric) -> dict[str, Port]:
 
 
 def window_s(fabric: Fabric, engine: Engine) -> float:
-    """Return how long to measure: 1 s, or 200 frames of the slowest link if these take longer; where time is exact, 5000
-    frames if that is less, for a second of every kind of link at 200 Gbit/s is a hundred million frames."""
+    """Return how long to measure: 1 s, or 200 frames of the slowest link if they take longer; where time is exact, 5000
+    frames if that is less, as a second of every kind of link at 200 Gbit/s is a hundred million frames."""
     window = max(_WINDOW_S, _FEWEST_FRAMES * fabric.frame_time_s)
     return min(window, engine.duration_s(window, _ENOUGH_FRAMES, fabric.frame_time_s))
 
