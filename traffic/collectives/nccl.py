@@ -20,9 +20,10 @@ Of several channels, each is a ring over its own part of the data; where hosts h
 as many as there are), as NCCL's channels do. Of several queue pairs, the slices of a ring take turns, so that hashes
 choose a path for each (``NCCL_IB_QPS_PER_CONNECTION``).
 
-Where a switch joins all GPUs of a node (NVSwitch), rings run from GPU to GPU over it. Ring c enters each node at its
-GPU c, goes round, and leaves from the GPU before that, so that all NICs send and receive; where NICs are in networks
-that no link joins (planes), from the nearest GPU before it whose NIC is in the same.
+Where a switch joins all GPUs of a node (NVSwitch), rings run from GPU to GPU over it, and each has a NIC of its own.
+Ring c enters each node by NIC c at the first GPU that uses it, goes round, and leaves by NIC c again, as NCCL's rings
+do (``NCCL_CROSS_NIC``): rails are not crossed, and planes, which no link joins, need not be. What the last GPU sends to
+the next node goes by the PCIe link of the first, as if handed to it (``NCCL_PXN``).
 """
 
 from __future__ import annotations
@@ -324,8 +325,9 @@ class NcclJob(CollectiveJob):
         name: str | None = None,
         level: ServiceLevel = ServiceLevel.NCCL,
     ) -> None:
-        orders = switched_orders(stage.fabric, ranks) if config.algorithm is Algorithm.RING else None
-        if orders is not None:
+        orders = None
+        if config.algorithm is Algorithm.RING and are_switched(stage.fabric, ranks):
+            orders = switched_orders(stage.fabric, config.channels)
             addresses_of = switched_addresses(stage.fabric, config)
         elif address_of is None and config.channels > 1:
             addresses_of = rail_addresses(stage.fabric, ranks, config.channels)
@@ -371,51 +373,39 @@ def rails_of(fabric: Fabric, host: NodeId, channels: int) -> tuple[int, ...]:
     return tuple(channel % len(fabric.nics_of[host]) for channel in range(channels))
 
 
-def switched_orders(fabric: Fabric, ranks: Sequence[NodeId]) -> tuple[tuple[int, ...], ...] | None:
-    """Return the orders in which rings go through each node's GPUs, the one that enters at GPU 0 first; None unless
-    the ranks are GPUs that a switch joins, node by node and all of a node.
-
-    Raises TopologyError if no other GPU of a node has a NIC in the network of the one that a ring enters by.
-    """
+def are_switched(fabric: Fabric, ranks: Sequence[NodeId]) -> bool:
+    """Return whether the ranks are GPUs that a switch joins, node by node and all of a node, in order."""
     inside = fabric.inside
-    if inside is None or not inside.has_nvswitch or not _are_whole_nodes(inside, ranks):
-        return None
-    networks = [
-        fabric.network_of(fabric.nics_of[gpu.host][inside.nic_of_gpu[gpu.place]]) for gpu in ranks[: inside.gpus]
-    ]
-    try:
-        return tuple(_order_from(entry, networks) for entry in range(inside.gpus))
-    except ValueError as error:
-        raise TopologyError(fabric.name, [f"{ranks[0].host}: {error}"]) from None
-
-
-def _order_from(entry: int, networks: Sequence[int]) -> tuple[int, ...]:
-    """Return the order of a ring that enters at GPU ``entry``, where GPUs' NICs are in these networks."""
-    round_trip = [(entry + place) % len(networks) for place in range(len(networks))]
-    last = next((gpu for gpu in reversed(round_trip[1:]) if networks[gpu] == networks[entry]), None)
-    if last is None:
-        raise ValueError(
-            f"a ring that enters at g{entry} cannot leave, as no other GPU's NIC is in that network; join them"
-        )
-    return (*(gpu for gpu in round_trip if gpu != last), last)
-
-
-def _are_whole_nodes(inside: Inside, ranks: Sequence[NodeId]) -> bool:
-    """Return whether the ranks are all GPUs of some nodes, in order."""
-    if ranks[0].role is not Role.GPU or len(ranks) % inside.gpus:
+    if inside is None or not inside.has_nvswitch or ranks[0].role is not Role.GPU:
         return False
     hosts = [rank.host for rank in ranks[:: inside.gpus]]
-    return list(ranks) == [gpu_of(host, place) for host in hosts for place in range(inside.gpus)]
+    return list(ranks) == [gpu_of(host, number) for host in hosts for number in range(inside.gpus)]
+
+
+def switched_orders(fabric: Fabric, channels: int) -> tuple[tuple[int, ...], ...]:
+    """Return the order in which each ring goes through the GPUs of a node, from that by which it enters."""
+    assert fabric.inside is not None
+    gpus = fabric.inside.gpus
+    return tuple((*range(entry, gpus), *range(entry)) for entry in _entries(fabric.inside, channels))
 
 
 def switched_addresses(fabric: Fabric, config: NcclConfig) -> AddressesOf:
-    """Return how a job finds the address that each channel of a GPU has: on PCIe between nodes, on NVLink inside."""
-    outer, inner = config.channels * config.queue_pairs, config.channels
+    """Return how a job finds the address that each channel of a GPU has: between nodes that of the GPU by which the
+    ring enters, inside its own on NVLink."""
+    assert fabric.inside is not None
+    entries = _entries(fabric.inside, config.channels) * config.queue_pairs
 
     def addresses_of(gpu: NodeId) -> tuple[str, ...]:
-        return (fabric.address_inside(gpu),) * outer + (fabric.address_inside(gpu, nvlink=True),) * inner
+        outer = (fabric.address_inside(gpu_of(gpu.host, entry)) for entry in entries)
+        return (*outer, *(fabric.address_inside(gpu, nvlink=True),) * config.channels)
 
     return addresses_of
+
+
+def _entries(inside: Inside, channels: int) -> tuple[int, ...]:
+    """Return the GPU at which each ring enters a node: the first of each NIC, in turn."""
+    firsts = [inside.nic_of_gpu.index(nic) for nic in sorted(set(inside.nic_of_gpu))]
+    return tuple(firsts[channel % len(firsts)] for channel in range(channels))
 
 
 def _schedule(

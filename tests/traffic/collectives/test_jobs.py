@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,8 @@ from traffic.collectives.nccl import (
     NcclConfig,
     NcclJob,
     RingAllreduce,
+    _entries,
+    are_switched,
     nccl_flows,
     rail_addresses,
     sent_fraction,
@@ -151,30 +154,27 @@ def test_failover_without_a_choice_of_nics_or_an_end_of_patience_is_refused(stag
 def test_rings_run_over_a_switch_where_the_ranks_are_all_gpus_of_its_nodes() -> None:
     dgx, pairs = load_fabric("dgx_a100_nodes"), load_fabric("fire_flyer_2_nodes_nvlink")
     gpus = [gpu_of(host, number) for host in dgx.computes[:2] for number in range(8)]
-    assert switched_orders(dgx, gpus) == tuple((*range(entry, 8), *range(entry)) for entry in range(8))
+    assert are_switched(dgx, gpus)
     others = [gpu_of(host, number) for host in pairs.computes[:2] for number in range(8)]
     for fabric, ranks in ((dgx, gpus[:12]), (dgx, gpus[::-1]), (dgx, dgx.computes), (pairs, others)):
-        assert switched_orders(fabric, ranks) is None
-    addresses = switched_addresses(dgx, NcclConfig(channels=3, queue_pairs=2))(gpus[5])
-    assert addresses == (dgx.address_inside(gpus[5]),) * 6 + (dgx.address_inside(gpus[5], nvlink=True),) * 3
+        assert not are_switched(fabric, ranks)
 
 
-def test_over_planes_a_ring_leaves_a_node_in_the_plane_in_which_it_entered() -> None:
-    """GPUs g and g + 4 have their NICs in plane g mod 4."""
-    planes = load_fabric("next_generation_nodes")
-    gpus = [gpu_of(host, number) for host in planes.computes[:2] for number in range(8)]
-    found = switched_orders(planes, gpus)
-    assert found is not None
-    assert found[0] == (0, 1, 2, 3, 5, 6, 7, 4)
-    assert found[6] == (6, 7, 0, 1, 3, 4, 5, 2)
-    assert all((order[-1] - order[0]) % 8 == 4 and sorted(order) == list(range(8)) for order in found)
+def test_a_ring_enters_and_leaves_every_node_by_one_nic() -> None:
+    dgx = load_fabric("dgx_a100_nodes")
+    gpus = [gpu_of(dgx.computes[1], number) for number in range(8)]
+    assert switched_orders(dgx, 3) == ((0, 1, 2, 3, 4, 5, 6, 7), (1, 2, 3, 4, 5, 6, 7, 0), (2, 3, 4, 5, 6, 7, 0, 1))
+    by_nics = tuple(map(dgx.address_inside, gpus[:3])) * 2
+    for gpu in gpus:
+        addresses = switched_addresses(dgx, NcclConfig(channels=3, queue_pairs=2))(gpu)
+        assert addresses == by_nics + (dgx.address_inside(gpu, nvlink=True),) * 3
 
 
-def test_a_ring_that_cannot_leave_in_its_plane_is_refused() -> None:
-    planes = load_fabric("next_generation_nodes", ["pods=8", "leaves_per_pod=2"])
-    gpus = [gpu_of(host, number) for host in planes.computes[:2] for number in range(8)]
-    with pytest.raises(TopologyError, match="z0h000: a ring that enters at g0 cannot leave, as no other GPU's NIC"):
-        switched_orders(planes, gpus)
+def test_rings_take_nics_in_turn_where_several_gpus_share_one() -> None:
+    inside = load_fabric("dgx_a100_nodes").inside
+    assert inside is not None
+    shared = replace(inside, nic_of_gpu=(0, 0, 1, 1, 2, 2, 3, 3))
+    assert _entries(shared, 6) == (0, 2, 4, 6, 0, 2)
 
 
 def test_ring_r_uses_nic_r_of_every_host() -> None:
