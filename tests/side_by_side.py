@@ -38,7 +38,9 @@ LONGEST = (
     "root/test_results.py",
     "controllers/app/test_real_failures.py",
     "virtual/test_isolation.py",
-    "virtual/test_lossless.py",
+    "virtual/test_sensitivity.py",
+    "vl/test_virtual_lanes.py",
+    "virtual/test_nodes.py",
 )
 """Files below tests/ that take minutes: begun last, they would keep one worker busy when the others are done."""
 WORLDS_FIRST = (Kind.WORLD, Kind.GUEST, Kind.NEITHER)

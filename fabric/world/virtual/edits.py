@@ -7,7 +7,7 @@ is determined from the few files concerned, before anything is built (:func:`mis
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,13 +56,19 @@ def _way(*replacements: tuple[str, str]) -> Way:
     return tuple(Replacement(old, new) for old, new in replacements)
 
 
+def _read(name: str) -> str:
+    return (HERE / name).read_text()
+
+
 _TIME_HEADER = "arch/um/include/linux/time-internal.h"
 _TIME = "arch/um/kernel/time.c"
 _SCHEDULER_HEADER = "include/net/sch_generic.h"
 _IN_VIRTUAL_TIME = "(time_travel_mode == TT_MODE_INFCPU || time_travel_mode == TT_MODE_EXTERNAL)"
+_PAGE = _read("clock_page.h.inc")
 _SCHEDULED_AT_EVERY_CALL = (
     "\tif (time_travel_mode == TT_MODE_INFCPU ||\n\t    time_travel_mode == TT_MODE_EXTERNAL)\n\t\tschedule();\n\n"
 )
+_RUNS = ("\tset_current(to);\n", "\tset_current(to);\n\ttime_travel_runs(to);\n")
 _MAPPED_AROUND = "\tmap_around(vma, address, flags);\n\tif (mm->context.id.kill)\n\t\tforce_sig(SIGKILL);\nout:\n"
 _BEFORE_FAULTS = "/*\n * Note this is constrained to return 0, -EFAULT, -EACCES, -ENOMEM by\n"
 _CALLED = "\t\tPT_REGS_SET_SYSCALL_RETURN(regs,\n\t\t\t\tEXECUTE_SYSCALL(syscall, regs));\n"
@@ -89,7 +95,7 @@ EDITS = (
         (
             "struct thread_struct {\n",
             "struct time_travel_in_vain {\n\tunsigned long waits;\n\tunsigned int failures, readings;\n};\n\n"
-            "struct thread_struct {\n\tstruct time_travel_in_vain in_vain;\n",
+            "struct thread_struct {\n\tstruct time_travel_in_vain in_vain;\n\tint shares_memory;\n",
         ),
     ),
     Edit(
@@ -97,7 +103,7 @@ EDITS = (
         tuple(
             _way(
                 (reading, "time_travel_clock_was_read();"),
-                ("static u64 timer_read(", (HERE / "clock.c.inc").read_text() + "static u64 timer_read("),
+                ("static u64 timer_read(", _PAGE + _read("clock.c.inc") + "static u64 timer_read("),
                 ("#include <asm/irq.h>\n", "#include <asm/irq.h>\n#include <asm/unistd.h>\n"),
             )
             for reading in (
@@ -107,7 +113,23 @@ EDITS = (
             )
         ),
     ),
-    _edit("arch/um/kernel/process.c", ("\tset_current(to);\n", "\tset_current(to);\n\ttime_travel_runs(to);\n")),
+    Edit(
+        "arch/um/kernel/process.c",
+        (
+            # A new thread's memory is its process's, and in order. To unmap all that is not there once more, area by
+            # area, took a quarter of the CPU of programs that start threads.
+            _way(
+                _RUNS,
+                ("\tforce_flush_all();\n", "\tif (!current->thread.shares_memory)\n\t\tforce_flush_all();\n"),
+                (
+                    "\t\thandler = fork_handler;\n",
+                    "\t\thandler = fork_handler;\n\t\tp->thread.shares_memory = !!(clone_flags & CLONE_VM);\n",
+                ),
+            ),
+            # Since July 2024 (6.11) nothing is mapped in a new process.
+            _way(_RUNS),
+        ),
+    ),
     # A system call that fails takes 1 ns instead of 1 us, in which timers were late and no frame got further.
     Edit(
         "arch/um/kernel/skas/syscall.c",
@@ -121,7 +143,7 @@ EDITS = (
     Edit(
         "arch/um/kernel/trap.c",
         tuple(
-            _way((_BEFORE_FAULTS, (HERE / "fault.c.inc").read_text() + _BEFORE_FAULTS), (mapped, mapped_around))
+            _way((_BEFORE_FAULTS, _read("fault.c.inc") + _BEFORE_FAULTS), (mapped, mapped_around))
             for mapped, mapped_around in (
                 ("\tflush_tlb_page(vma, address);\nout:\n", _MAPPED_AROUND),
                 # Since July 2024 (6.11) what was changed is remembered where it is, and mapped all at once.
@@ -134,7 +156,7 @@ EDITS = (
         _SCHEDULER_HEADER,
         (
             "static inline u64 psched_l2t_ns(",
-            (HERE / "rate.h.inc").read_text() + "static inline u64 psched_l2t_ns(",
+            _read("rate.h.inc") + "static inline u64 psched_l2t_ns(",
         ),
         (
             "return ((u64)len * r->mult) >> r->shift;",
@@ -168,23 +190,88 @@ OFFLOADS = _edit(
 """Made where it fits, so that large fabrics come up faster: nothing need be known of each class of HTB for hardware
 that takes work off the kernel, which no guest has. The kernel looks through all that it knows for each new class."""
 
+CLOCK_PAGE = (
+    _edit(
+        "arch/x86/um/vdso/um_vdso.c",
+        ("#include <asm/unistd.h>\n", "#include <asm/unistd.h>\n\n" + _PAGE + _read("clock_read.c.inc")),
+        (
+            '\tlong ret;\n\n\tasm("syscall"\n\t\t: "=a" (ret)\n\t\t: "0" (__NR_clock_gettime)',
+            "\tunsigned long long ns;\n\tlong ret;\n\n"
+            "\tif (time_travel_read(clock, &ns)) {\n"
+            "\t\tts->tv_sec = ns / 1000000000;\n\t\tts->tv_nsec = ns % 1000000000;\n\t\treturn 0;\n\t}\n\n"
+            '\tasm volatile("syscall"\n\t\t: "=a" (ret)\n\t\t: "0" (__NR_clock_gettime)',
+        ),
+    ),
+    _edit(
+        "arch/x86/um/vdso/vdso-layout.lds.S",
+        (
+            "\t. = VDSO_PRELINK + SIZEOF_HEADERS;\n",
+            "\t. = VDSO_PRELINK;\n\ttime_travel_page = . - 4096;\n\t. = VDSO_PRELINK + SIZEOF_HEADERS;\n",
+        ),
+    ),
+    Edit(
+        "arch/x86/um/vdso/vma.c",
+        tuple(
+            _way(
+                ("static struct page **vdsop;\n", "static struct page **vdsop;\n\n" + _PAGE + _read("clock_vma.c.inc")),
+                ("\t*vdsop = um_vdso;\n", "\t*vdsop = um_vdso;\n\tmake_clock_page();\n"),
+                mapped,
+            )
+            for mapped in (
+                ("\t\tvdsop);\n", "\t\tvdsop);\n\tif (!err)\n\t\terr = map_clock_page(mm);\n"),
+                # Since August 2024 (6.12).
+                (
+                    "\t\t&vdso_mapping);\n",
+                    "\t\t&vdso_mapping);\n\tif (!IS_ERR(vma) && map_clock_page(mm))\n\t\tvma = ERR_PTR(-ENOMEM);\n",
+                ),
+            )
+        ),
+    ),
+    _edit(
+        "arch/um/include/shared/kern_util.h",
+        (
+            "extern void interrupt_end(void);\n",
+            "extern void interrupt_end(void);\n"
+            "extern void time_travel_to_user(void);\nextern void time_travel_from_user(void);\n",
+        ),
+    ),
+    _edit(
+        "arch/um/os-Linux/skas/process.c",
+        (
+            "\t\tif (ptrace(PTRACE_SETREGS, pid, 0, regs->gp)) {\n",
+            "\t\ttime_travel_to_user();\n\t\tif (ptrace(PTRACE_SETREGS, pid, 0, regs->gp)) {\n",
+        ),
+        (
+            "\t\tUPT_SYSCALL_NR(regs) = -1; /* Assume",
+            "\t\ttime_travel_from_user();\n\t\tUPT_SYSCALL_NR(regs) = -1; /* Assume",
+        ),
+    ),
+)
+"""Made where all of them fit: programs read the clock without a system call."""
+
 
 def files() -> list[str]:
     """Return the files of the kernel's source that are changed, or may be."""
-    return [edit.file for edit in (*EDITS, OFFLOADS)]
+    return [edit.file for edit in (*EDITS, OFFLOADS, *CLOCK_PAGE)]
 
 
 def changed(texts: Mapping[str, str]) -> dict[str, str]:
     """Return the changed files; ``texts`` holds those of :func:`files`. Raises ValueError if one of EDITS misfits."""
-    fitting = OFFLOADS.file in texts and OFFLOADS.fitting(texts[OFFLOADS.file]) is not None
-    return {edit.file: edit.apply(texts[edit.file]) for edit in (*EDITS, *([OFFLOADS] if fitting else []))}
+    optional = [group for group in ((OFFLOADS,), CLOCK_PAGE) if not _misfitting(group, texts)]
+    return {
+        edit.file: edit.apply(texts[edit.file]) for edit in (*EDITS, *(edit for group in optional for edit in group))
+    }
 
 
 def misfits(texts: Mapping[str, str]) -> list[str]:
     """Return the files that cannot be changed as needed, or are missing; ``texts`` holds those of :func:`files`."""
-    return [edit.file for edit in EDITS if edit.file not in texts or edit.fitting(texts[edit.file]) is None]
+    return _misfitting(EDITS, texts)
+
+
+def _misfitting(edits: Iterable[Edit], texts: Mapping[str, str]) -> list[str]:
+    return [edit.file for edit in edits if edit.file not in texts or edit.fitting(texts[edit.file]) is None]
 
 
 def digest() -> str:
     """Return what tells these edits from other ones."""
-    return hashlib.sha256(repr((EDITS, OFFLOADS)).encode()).hexdigest()[:12]
+    return hashlib.sha256(repr((EDITS, OFFLOADS, CLOCK_PAGE)).encode()).hexdigest()[:12]

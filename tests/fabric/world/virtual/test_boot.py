@@ -104,6 +104,42 @@ print(spent_ns(50), spent_ns(1000))
     assert 800_000 < many_ns < 1_200_000
 
 
+def test_the_clock_that_programs_read_by_themselves_is_the_kernels() -> None:
+    """Nor does a reading leap over what is due: while a program reads on, another wakes at its time, to the
+    slack of timers (50 us) and the microsecond that a reading takes by then."""
+    script = """
+import ctypes, os, time
+kernel = ctypes.CDLL(None).syscall
+now = (ctypes.c_long * 2)()
+def by_call_ns(clock):
+    kernel(228, clock, ctypes.byref(now))  # clock_gettime
+    return now[0] * 10**9 + now[1]
+time.sleep(0.001)
+for clock in (time.CLOCK_MONOTONIC, time.CLOCK_REALTIME):
+    readings = [time.clock_gettime_ns(clock) for _ in range(50)]
+    readings += [by_call_ns(clock), *(time.clock_gettime_ns(clock) for _ in range(50)), by_call_ns(clock)]
+    print(readings[-1] - readings[0], min(b - a for a, b in zip(readings, readings[1:])))
+ours, theirs = os.pipe()
+if not os.fork():
+    begun_ns = time.monotonic_ns()
+    time.sleep(0.005)
+    os.write(theirs, b"%d" % (time.monotonic_ns() - begun_ns))
+    os._exit(0)
+time.sleep(0.001)
+begun_ns = time.monotonic_ns()
+while time.monotonic_ns() - begun_ns < 20_000_000:
+    pass
+print(os.read(ours, 20).decode(), int("[clock]" in open("/proc/self/maps").read()))
+"""
+    code, out, _ = run(sys.executable, "-c", script)
+    print(out)
+    monotonic, realtime, (slept_ns, is_mapped) = (list(map(int, line.split())) for line in out.splitlines())
+    assert code == 0
+    assert monotonic == realtime == [101, 1]
+    assert 5_000_000 <= slept_ns < 5_052_000
+    assert is_mapped
+
+
 def test_yielding_takes_no_time() -> None:
     """Loops that wait for messages yield all the time, MPI's and UCX's for two; some kernels charge them for it."""
     script = """

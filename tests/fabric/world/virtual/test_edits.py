@@ -10,6 +10,8 @@ from fabric.world.virtual.edits import Edit
 SYSCALL = "arch/um/kernel/skas/syscall.c"
 TIME = "arch/um/kernel/time.c"
 TRAP = "arch/um/kernel/trap.c"
+PROCESS = "arch/um/kernel/process.c"
+VDSO = "arch/x86/um/vdso/vma.c"
 
 RUN_AT_EVERY_CALL = (
     "\tif (time_travel_mode == TT_MODE_INFCPU ||\n\t    time_travel_mode == TT_MODE_EXTERNAL)\n\t\tschedule();\n\n"
@@ -36,9 +38,24 @@ FAULTS = {
 }
 
 
+RUNNING = "\tset_current(to);\n"
+FORKED = {
+    "6.12": "\t\thandler = fork_handler;\n",
+    "6.8": "\tforce_flush_all();\n\n\tschedule_tail(current);\n\t\thandler = fork_handler;\n",
+}
+VDSO_MADE = "static struct page **vdsop;\n\n\t*vdsop = um_vdso;\n"
+VDSO_MAPPED = {"6.12": "\t\t&vdso_mapping);\n", "6.8": "\t\tvdsop);\n"}
+
+
 def edit_of(file: str) -> Edit:
-    (found,) = [edit for edit in edits.EDITS if edit.file == file]
+    (found,) = [edit for edit in (*edits.EDITS, *edits.CLOCK_PAGE) if edit.file == file]
     return found
+
+
+def fitting_texts() -> dict[str, str]:
+    """Return, of each file, a text that its edit fits."""
+    every = (*edits.EDITS, edits.OFFLOADS, *edits.CLOCK_PAGE)
+    return {edit.file: "\n".join(part.old for part in edit.ways[0]) for edit in every}
 
 
 @pytest.mark.parametrize("version", CALLS)
@@ -67,9 +84,29 @@ def test_what_lies_around_a_fault_is_mapped_with_it_in_every_kernel(version: str
     assert "flush_tlb_page" not in changed
 
 
+@pytest.mark.parametrize("version", FORKED)
+def test_what_a_thread_shares_is_not_unmapped_again_in_kernels_that_do(version: str) -> None:
+    changed = edit_of(PROCESS).apply(RUNNING + FORKED[version])
+    assert changed.count("\ttime_travel_runs(to);\n") == 1
+    if version == "6.12":
+        assert "shares_memory" not in changed
+    else:
+        assert "\tif (!current->thread.shares_memory)\n\t\tforce_flush_all();\n" in changed
+        assert "p->thread.shares_memory = !!(clone_flags & CLONE_VM);" in changed
+
+
+@pytest.mark.parametrize("version", VDSO_MAPPED)
+def test_the_page_of_the_clock_is_mapped_with_the_vdso_in_every_kernel(version: str) -> None:
+    changed = edit_of(VDSO).apply(VDSO_MADE + VDSO_MAPPED[version])
+    steps = ["struct time_travel_page {", "static int map_clock_page(", "\tmake_clock_page();\n", "map_clock_page(mm)"]
+    assert [changed.count(step) for step in steps] == [1] * len(steps)
+    assert sorted(steps, key=changed.index) == steps
+    assert changed.index(VDSO_MAPPED[version]) < changed.index("map_clock_page(mm)")
+
+
 @pytest.mark.parametrize("text", ["", CALLS["6.12"] * 2], ids=["nowhere", "twice"])
 def test_a_source_without_the_place_for_a_change_is_told_with_the_file(text: str) -> None:
-    fitting = {edit.file: "\n".join(part.old for part in edit.ways[0]) for edit in edits.EDITS}
+    fitting = fitting_texts()
     assert edits.misfits(fitting) == []
     assert edits.misfits({**fitting, SYSCALL: text}) == [SYSCALL]
     assert edits.misfits({file: kept for file, kept in fitting.items() if file != TIME}) == [TIME]
@@ -78,10 +115,19 @@ def test_a_source_without_the_place_for_a_change_is_told_with_the_file(text: str
 
 
 def test_blocks_of_classes_are_not_remembered_where_the_source_lets_them_be() -> None:
-    texts = {edit.file: "\n".join(part.old for part in edit.ways[0]) for edit in (*edits.EDITS, edits.OFFLOADS)}
+    texts = fitting_texts()
     file = edits.OFFLOADS.file
     assert "if (bo && !list_empty(&flow_block_indr_dev_list)) {" in edits.changed(texts)[file]
     for other in ("", None):
         without = {name: text for name, text in {**texts, file: other}.items() if text is not None}
         assert edits.misfits(without) == []
-        assert set(edits.changed(without)) == {edit.file for edit in edits.EDITS}
+        assert edits.changed(texts).keys() - edits.changed(without).keys() == {file}
+
+
+@pytest.mark.parametrize("file", [edit.file for edit in edits.CLOCK_PAGE])
+def test_the_clock_is_read_without_the_kernel_only_where_all_of_it_fits(file: str) -> None:
+    texts = fitting_texts()
+    page = {edit.file for edit in edits.CLOCK_PAGE}
+    assert page <= edits.changed(texts).keys()
+    assert edits.misfits({**texts, file: ""}) == []
+    assert not page & edits.changed({**texts, file: ""}).keys()
