@@ -35,9 +35,9 @@ _PATIENCE_S = 60.0
 _PIECE_BYTES = 1 << 16
 _LOW_WATER_BYTES = 1 << 13
 """What must have arrived before a receiver wakes: to wake for every frame costs a guest most of its time."""
-_APART_S = 0.003
-"""Between one host's beginning and the next one's, and between their leaving, in real time: if all fill or reset their
-connections in one moment, programs wait for each other."""
+_LEAVE_APART_S = 0.003
+"""Between one host's leaving and the next one's, in real time: if all reset their connections in one moment, programs
+wait for each other."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 s.
 
 _Way = tuple[str, str]
@@ -75,6 +75,7 @@ class Streams:
     def __init__(self, stage: Stage, level: ServiceLevel) -> None:
         self._stage = stage
         self._options = stage.socket_options(level)
+        self._is_exact = current_engine().is_exact
         self._programs: ProgramGroup[NodeId] = ProgramGroup(stage, "streams")
         self._ports: dict[str, int] = {}
         self._ways: dict[_Way, NicPair] = {}
@@ -114,15 +115,19 @@ class Streams:
         return ports
 
     def begin(self, ramp_s: float, window_s: float) -> None:
-        """Let all flows that were connected send; what arrives counts from ``ramp_s`` on, for ``window_s``."""
-        now = time.monotonic()
+        """Let all flows that were connected send; what arrives counts from ``ramp_s`` on, for ``window_s``.
+
+        In real time hosts begin one after the other, in the first half of the ramp.
+        """
+        now, hosts = time.monotonic(), self._hosts
         from_s = now + ramp_s
         self._window_s, self._until_s = window_s, from_s + window_s
-        apart_s = 0.0 if current_engine().is_exact else _APART_S
         orders = {}
-        for place, host in enumerate(self._hosts):
-            late_s = place * apart_s
-            orders[host] = _Stream(now + min(late_s, ramp_s / 2), from_s, self._until_s, self._until_s + late_s)
+        for number, host in enumerate(hosts):
+            # In real time, hosts that all begin in one moment would make each other's programs wait.
+            place = 0 if self._is_exact else number
+            begin_s, leave_s = now + ramp_s / 2 * place / len(hosts), self._until_s + place * _LEAVE_APART_S
+            orders[host] = _Stream(begin_s, from_s, self._until_s, leave_s)
         self._programs.order_each(orders)
 
     def received_bps(self) -> dict[NicPair, float]:

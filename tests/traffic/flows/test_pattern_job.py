@@ -73,12 +73,12 @@ def test_hosts_begin_and_leave_one_after_the_other_and_what_arrives_after_the_wi
 ) -> None:
     last = NICS[5], NICS[3]
     received = {}
-    for apart_s in (0.0, 1.2):
-        monkeypatch.setattr("traffic.flows.pair_streams._APART_S", apart_s)
+    for apart_s in (0.0, 2.0):
+        monkeypatch.setattr("traffic.flows.pair_streams._LEAVE_APART_S", apart_s)
         job.connect([FIRST, last])
         begun = time.monotonic()
         job.play("one")
         rows = job.halt().operations
         assert time.monotonic() - begun >= 0.6 + 2 * apart_s
         received[apart_s] = rows[1]["size_bytes"]
-    assert 0 < received[1.2] < 2 * received[0.0], "it went on for four times as long"
+    assert 0 < received[2.0] < 3 * received[0.0], "it went on for six times as long"
