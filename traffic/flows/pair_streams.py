@@ -35,7 +35,7 @@ _PATIENCE_S = 60.0
 _PIECE_BYTES = 1 << 16
 _LOW_WATER_BYTES = 1 << 13
 """What must have arrived before a receiver wakes: to wake for every frame costs a guest most of its time."""
-_LEAVE_APART_S = 0.003
+_LEAVE_APART_S = 0.01
 """Between one host's leaving and the next one's, in real time: if all reset their connections in one moment, programs
 wait for each other."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 s.
