@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +72,13 @@ def test_a_run_is_believed_and_accounts_for_every_packet(first: Done) -> None:
 def test_the_same_seed_gives_the_same_figures_whoever_runs_it(
     first: Done, shared_command: VirtualCommand, tmp_path: Path
 ) -> None:
-    """With another home, environment and name of its directory, and without the compiled modules beside the sources.
+    """With another home, environment, directory and depth of it, and without the compiled modules beside the sources.
 
-    Each of these shifts memory, and which modules are compiled also decides in which order sets are iterated.
+    Each of these shifts memory or how often files are looked for, and which modules are compiled also decides in which
+    order sets are iterated.
     """
+    deeper = shared_command.here / "a" / "place" / "deeper" / "by" / "far"
+    deeper.mkdir(parents=True)
     other = {
         "HOME": str(tmp_path),
         "LANG": "de_DE.UTF-8",
@@ -83,10 +87,11 @@ def test_the_same_seed_gives_the_same_figures_whoever_runs_it(
         "PATH": f"{tmp_path / 'another directory of programs'}:{os.environ['PATH']}",
         "SOMETHING_LONG": "x" * 5000,
     }
-    again = metrics(played(shared_command, 7, "the_same_by_another_name", UNDRAWN, environment=other)[1])
+    again = metrics(
+        played(replace(shared_command, here=deeper), 7, "the_same_by_another_name", UNDRAWN, environment=other)[1]
+    )
     before = metrics(first[1])
-    assert before.keys() == again.keys()
-    assert [name for name, value in before.items() if not math.isclose(value, again[name], rel_tol=5e-5)] == []
+    assert before == again
 
 
 def test_a_result_says_what_repeats_it(first: Done) -> None:

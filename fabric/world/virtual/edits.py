@@ -94,7 +94,7 @@ EDITS = (
         "arch/um/include/asm/processor-generic.h",
         (
             "struct thread_struct {\n",
-            "struct time_travel_in_vain {\n\tunsigned long waits;\n\tunsigned int failures, readings;\n};\n\n"
+            "struct time_travel_in_vain {\n\tunsigned long waits;\n\tunsigned int failures, lookups, readings;\n};\n\n"
             "struct thread_struct {\n\tstruct time_travel_in_vain in_vain;\n\tint shares_memory;\n",
         ),
     ),
@@ -130,7 +130,8 @@ EDITS = (
             _way(_RUNS),
         ),
     ),
-    # A system call that fails takes 1 ns instead of 1 us, in which timers were late and no frame got further.
+    # A system call that fails takes 1 ns instead of 1 us, in which timers were late and no frame got further; one that
+    # finds no file takes none.
     Edit(
         "arch/um/kernel/skas/syscall.c",
         (

@@ -140,7 +140,10 @@ static void write_text(const char *path, const char *text)
 	close(fd);
 }
 
-/* The kernel may have had no other source of randomness so far: this makes it ready, and the same in every run. */
+/*
+ * The kernel has had no other source of randomness so far: this makes it ready, and the same in every run. From then on
+ * what is drawn does not change what another call of this makes of it.
+ */
 static void seed_random(const char *seed)
 {
 	struct { struct rand_pool_info info; char bytes[64]; } entropy;
@@ -150,7 +153,7 @@ static void seed_random(const char *seed)
 	strncpy(entropy.bytes, seed, sizeof(entropy.bytes) - 1);
 	entropy.info.buf_size = sizeof(entropy.bytes);
 	entropy.info.entropy_count = 8 * sizeof(entropy.bytes);
-	if (fd < 0 || ioctl(fd, RNDADDENTROPY, &entropy) < 0)
+	if (fd < 0 || ioctl(fd, RNDADDENTROPY, &entropy) < 0 || ioctl(fd, RNDRESEEDCRNG) < 0)
 		give_up("cannot seed the random numbers: %s", strerror(errno));
 	close(fd);
 }
@@ -232,6 +235,7 @@ int main(void)
 	least_ms = strtol(next_string(), NULL, 10);
 	seed = next_string();
 	directory = next_string();
+	seed_random(seed);
 	for (char **kept = next_list(); *kept; kept++) {
 		make_directories(*kept);
 		must_mount("kept", *kept, "hostfs", *kept);
@@ -244,7 +248,7 @@ int main(void)
 	sethostname(host_name, strlen(host_name));
 	setrlimit(RLIMIT_NOFILE, &files);
 	write_text("/proc/sys/vm/panic_on_oom", "1"); /* A run that lost a process is no run: end it with a reason. */
-	seed_random(seed);
+	seed_random(seed); /* Each directory made above took a number, and other paths have other ones. */
 	bring_loopback_up();
 	wait_for_uptime(least_ms);
 	status = wait_for(start(arguments, environment, directory));

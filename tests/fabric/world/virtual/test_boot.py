@@ -90,8 +90,8 @@ def spent_ns(failing_calls):
     started_ns = time.monotonic_ns()
     for _ in range(failing_calls):
         try:
-            os.stat("/nowhere")
-        except FileNotFoundError:
+            os.kill(1 << 22, 0)
+        except ProcessLookupError:
             pass
     return time.monotonic_ns() - started_ns
 print(spent_ns(50), spent_ns(1000))
@@ -101,6 +101,27 @@ print(spent_ns(50), spent_ns(1000))
     print(few_ns, many_ns)
     assert code == 0
     assert 50 <= few_ns < 200
+    assert 800_000 < many_ns < 1_200_000
+
+
+def test_to_find_no_file_takes_no_time_unless_its_program_spins() -> None:
+    """How often a program does so at its start hangs on how deep in the directories it lies."""
+    script = """
+import os, time
+def spent_ns(looks):
+    time.sleep(0.001)
+    started_ns = time.monotonic_ns()
+    for _ in range(looks):
+        try:
+            os.readlink("/proc")
+        except OSError:
+            pass
+    return time.monotonic_ns() - started_ns
+print(spent_ns(20_000), spent_ns(101_000))
+"""
+    code, out, _ = run(sys.executable, "-c", script)
+    some_ns, many_ns = map(int, out.split())
+    assert (code, some_ns) == (0, 1)
     assert 800_000 < many_ns < 1_200_000
 
 
@@ -169,8 +190,8 @@ def spinner():
     os.read(blocked, 1)
     for _ in range(calls):
         try:
-            os.stat("/nowhere")
-        except FileNotFoundError:
+            os.kill(1 << 22, 0)
+        except ProcessLookupError:
             pass
     os._exit(0)
 
@@ -197,6 +218,18 @@ def test_two_guests_of_one_seed_agree_in_time_and_chance_and_another_seed_differ
     first, second, other = (run(sys.executable, "-c", script, seed=seed)[1] for seed in (1, 1, 2))
     assert first == second
     assert first.split()[1:3] != other.split()[1:3]
+
+
+def test_time_and_chance_do_not_hang_on_where_a_program_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = []
+    for place in (tmp_path / "a", tmp_path / "a/place/deeper/by/far"):
+        place.mkdir(parents=True)
+        script = place / "script.py"
+        script.write_text("import os, time; time.sleep(0.1); print(time.monotonic_ns(), os.urandom(8).hex())")
+        monkeypatch.chdir(place)
+        said.append(run(sys.executable, str(script))[1])
+    assert said[0]
+    assert said[0] == said[1]
 
 
 def test_files_are_written_on_the_host_as_the_account_that_runs_the_guest(
