@@ -147,7 +147,7 @@ WORLDS = {
             ],
             "dcqcn_frontier": [
                 *("grid.profiles=[paper]", "grid.thresholds=[1]", "grid.increase=[1]", "queueings=[lossless_lanes]"),
-                *("others=[line]", "nodes=2", "phase_time=1.5 ms", "warm_up=0.7 ms"),
+                *("others=[line]", "nodes=2", "phase_time=2 ms", "warm_up=0.7 ms"),
             ],
             "routing_incast": [
                 *("policies=[static]", "queueings=[lossless]", "phase_time=2 ms", "incast.period=500 us"),

@@ -228,14 +228,25 @@ def test_half_the_senders_at_a_time_halve_the_queue_and_no_bandwidth(storage: Me
     assert moved("read.p50_s") == pytest.approx(1, rel=2 * IN_READS), "a read waits for leave instead"
 
 
-@pytest.mark.parametrize("point", ["line", "dcqcn_paper_t1_i1"])
-def test_half_of_hfreduces_share_moves_it_with_either_congestion_control(storage: Metrics, point: str) -> None:
+def test_half_of_hfreduces_share_moves_it_and_leaves_the_rest_to_storage(storage: Metrics) -> None:
     """Of two lanes in use HFReduce has 0.5 of 0.9, then 0.25 of 0.65; storage has the rest, and each all alone."""
-    found = ratios(storage, "dcqcn_frontier", "half share", f"{point}_lossless_lanes.")
+    found = ratios(storage, "dcqcn_frontier", "half share", "line_lossless_lanes.")
     assert found["hfreduce.algbw_Bps"] == pytest.approx((0.25 / 0.65) / (0.5 / 0.9), rel=0.2)
     assert found["storage.read_Bps"] == pytest.approx((0.4 / 0.65) / (0.4 / 0.9), rel=0.2)
     for alone in ("hfreduce_alone.hfreduce.algbw_Bps", "storage_alone.storage.read_Bps"):
         assert ratio(storage, "dcqcn_frontier", "half share", alone) == pytest.approx(1, rel=BESIDE_OTHERS)
+
+
+def test_with_dcqcn_half_of_hfreduces_share_moves_it_less(storage: Metrics) -> None:
+    """Senders that DCQCN has cut do not fill their lane's share, and the other lane borrows what they leave.
+
+    With seeds 2 to 5 and phases of 4 ms HFReduce moves by 0.74 to 0.79 where shares alone give 0.69, storage by 1.19 to
+    1.26 where they give 1.38;
+    the phases of these plays, half as long, spread from 0.66 to 0.79, and from 1.19 to 1.32.
+    """
+    found = ratios(storage, "dcqcn_frontier", "half share", "dcqcn_paper_t1_i1_lossless_lanes.")
+    assert 0.6 < found["hfreduce.algbw_Bps"] < 0.9
+    assert 1.1 < found["storage.read_Bps"] < 1.5
 
 
 def test_half_as_much_of_an_incast_ends_in_half_the_time_and_bystanders_apart_do_not_notice(storage: Metrics) -> None:
