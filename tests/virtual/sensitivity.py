@@ -110,7 +110,7 @@ WORLDS = {
                 *("jobs_per_zone=1", *_SMALL_HFREDUCE, "storage.chunk_size=16 KiB"),
                 *("storage.dataloader.sample_min=4 KiB", "storage.dataloader.sample_max=16 KiB"),
             ],
-            "lossless_soak": ["repairs=[wait]", "rounds=1", "round_time=2", "flaps.count=0"],
+            "lossless_soak": ["repairs=[wait]", "rounds=1", "round_time=6", "flaps.count=0"],
         },
         {
             "isolation": {"half share": _shares(storage=0.2, other=0.25)},
