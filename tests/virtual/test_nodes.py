@@ -57,15 +57,18 @@ def test_half_a_limit_moves_what_it_must_on_packets_and_no_other(seen: dict[str,
         ("PCIe", (0.5, 0.85), (0.85, 0.97)),
         ("memory", (0.5, 0.85), (0.99, 1.01)),
         ("root port", (0.5, 0.85), (0.99, 1.01)),
-        ("peer to peer", (0.95, 1.05), (0.48, 0.52)),
-        ("NVLink", (0.92, 1.05), (0.99, 1.01)),
+        ("peer to peer", (0.88, 1.12), (0.48, 0.52)),
+        ("NVLink", (0.88, 1.12), (0.99, 1.01)),
     ],
 )
 def test_half_a_limit_moves_the_allreduce_that_uses_it(
     seen: dict[str, Any], limit: str, hfreduce: tuple[float, float], nccl: tuple[float, float]
 ) -> None:
     """HFReduce, here with pairs over NVLink, copies by PCIe, shares a root port and adds in memory, so that each slows
-    it, and over two nodes none alone halves it. NCCL's GPUs send to the NIC, so the peer-to-peer limit halves it."""
+    it, and over two nodes none alone halves it. NCCL's GPUs send to the NIC, so the peer-to-peer limit halves it.
+
+    Of a limit that does not bind HFReduce's step of 20 chunks shows by which of its frames go first: by 6 % at most.
+    """
     after = seen["halved"][limit]
     for name, (least, most) in (("hfreduce", hfreduce), ("nccl", nccl)):
         assert least < after[name]["algbw_Bps"] / seen[name]["algbw_Bps"] < most, name
