@@ -67,7 +67,7 @@ def test_half_a_limit_moves_the_allreduce_that_uses_it(
     """HFReduce, here with pairs over NVLink, copies by PCIe, shares a root port and adds in memory, so that each slows
     it, and over two nodes none alone halves it. NCCL's GPUs send to the NIC, so the peer-to-peer limit halves it.
 
-    Of a limit that does not bind HFReduce's step of 20 chunks shows by which of its frames go first: by 6 % at most.
+    A limit that does not bind it moves a step of 128 chunks, too: other frames go first. Of the two, by 6 % at most.
     """
     after = seen["halved"][limit]
     for name, (least, most) in (("hfreduce", hfreduce), ("nccl", nccl)):
