@@ -22,6 +22,7 @@ from fabric.errors import EmulationError
 from fabric.model.network import Fabric
 from fabric.world.datapath import SBIN, SWITCH_NICENESS, Datapath
 from fabric.world.preload import switch_library
+from fabric.world.priority import set_niceness
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 DAEMONS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl")
@@ -257,7 +258,7 @@ class OpenVSwitch:
         arguments = (f"unix:{database_socket}", "--pidfile", f"--unixctl={control}")
         self._start("ovs-vswitchd", *arguments, environment=self._prepare_datapath())
         self._wait_for(control, "ovs-vswitchd")
-        os.setpriority(os.PRIO_PROCESS, self.switch_pid, SWITCH_NICENESS)
+        set_niceness(self.switch_pid, SWITCH_NICENESS)
 
     def add_bridges(self, bridges: Sequence[Bridge]) -> None:
         """Make bridges as ``adding_bridges`` does, and return when they are there."""

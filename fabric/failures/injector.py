@@ -14,7 +14,6 @@ bounds the packets that the cut may have lost; :mod:`fabric.measure.census` hold
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -36,6 +35,7 @@ from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.engines import current_engine
 from fabric.world.netlink import LinkCounters, Netlink, Request, link_state
+from fabric.world.priority import leave_session
 
 if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and Mininet is large.
     from fabric.emulation.build import Emulation
@@ -170,7 +170,7 @@ class FaultInjector:
 
 def inject(agent: Agent, setup: _Setup) -> None:
     """Be the process (a program, see :mod:`fabric.world.agents`)."""
-    os.setpriority(os.PRIO_PROCESS, 0, SWITCH_NICENESS)
+    leave_session(SWITCH_NICENESS)
     inside.precise_timers()
     agent.report("ready")
     while True:

@@ -29,6 +29,7 @@ from fabric.stalls.waits import LaneNames, ObservedPort
 from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.netlink import Netlink
+from fabric.world.priority import leave_session
 
 _ANSWER_TIMEOUT_S = 30.0
 _CORES_PERIOD_S = 0.25
@@ -45,13 +46,15 @@ MACHINE = np.dtype(
         ("softnet_backlog", "i8"),
         ("softnet_squeezed", "i8"),
         ("clock_offset", "f8"),
+        ("stolen", "f8"),
     ]
 )
 """A sample of the machine: ``time.monotonic()``, lateness of switches in seconds, busy seconds of all cores and of
 ovs-vswitchd since boot, the worst lateness of hosts since the last sample in seconds, memory in bytes of the frames
 that wait to be switched, and of the kernel's input queues (softnet) of all cores: frames dropped since boot, frames
 that wait (-1: not reported by this kernel), and how often work was deferred since boot. ``clock_offset``: seconds by
-which the date (CLOCK_REALTIME) is ahead of ``time.monotonic()``."""
+which the date (CLOCK_REALTIME) is ahead of ``time.monotonic()``. ``stolen``: seconds that a hypervisor has
+taken from all cores since boot."""
 CORES = np.dtype([("busy", "f8"), ("niced", "f8"), ("switch", "f8")])
 """A core's seconds so far: busy, in niced programs, and in ovs-vswitchd as far as that was seen on it."""
 
@@ -155,7 +158,7 @@ def sample(agent: Agent, setup: SamplerSetup) -> None:
     inputs = InputQueues(setup.switch_pid) if setup.has_input_queues else None
     reader = MachineReader(setup.switch_pid, counts_niced=os.getpriority(os.PRIO_PROCESS, 0) > 0)
     hosts = HostLateness(reader.cores)
-    os.setpriority(os.PRIO_PROCESS, 0, SWITCH_NICENESS)
+    leave_session(SWITCH_NICENESS)
     writer = LiveWriter(setup.live_file, setup.live_is_synced) if setup.live_file else None
     agent.report("ready")
     try:
@@ -192,7 +195,8 @@ class _MachineSamples:
         busy_s = sum(core.busy_s for core in times)
         of_switches = (switch_s, self._hosts.worst_s(), waiting)
         of_softnet = (softnet.dropped, softnet.backlog, softnet.squeezed)
-        self._rows.append((at, lateness_s, busy_s, *of_switches, *of_softnet, clock_offset_s()))
+        stolen_s = sum(core.stolen_s for core in times)
+        self._rows.append((at, lateness_s, busy_s, *of_switches, *of_softnet, clock_offset_s(), stolen_s))
         if is_last or not self._cores_at or at - self._cores_at[-1] >= _CORES_PERIOD_S:
             self._cores_at.append(at)
             on_core = self._reader.switch_s.values()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from fabric.world import inside
 from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.netlink import Netlink
+from fabric.world.priority import leave_session
 
 if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and Mininet is large.
     from fabric.emulation.build import Emulation
@@ -81,7 +81,7 @@ def audited_ports(emulation: Emulation) -> dict[Path | None, dict[int, ObservedP
 def audit(agent: Agent, setup: AuditSetup) -> None:
     """Be the process: a report from each "begin" to the next "end" (a program, see :mod:`fabric.world.agents`)."""
     sockets = {namespace: Netlink(namespace) for namespace in setup.ports}
-    os.setpriority(os.PRIO_PROCESS, 0, SWITCH_NICENESS)
+    leave_session(SWITCH_NICENESS)
     inside.precise_timers()
     agent.report("ready")
     while True:

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fabric.errors import EmulationError, UsageError
+from fabric.world.priority import set_session_niceness
 from fabric.world.virtual.dialogue import Ask, Dialogue
 from fabric.world.virtual.kernel import KernelPaths, require
 from fabric.world.virtual.watch import LEAST_UPTIME_S, ClockWatch, Limits, Progress
@@ -377,19 +378,13 @@ def _run_kernel(
             pass_fds=(passed, *ends),
             start_new_session=True,  # Ctrl-C is ours to handle.
         )
-    _stay_as_nice(process.pid)
+    # A niced process's new session would not give way to those of others.
+    set_session_niceness(process.pid, os.getpriority(os.PRIO_PROCESS, process.pid))
     try:
         return _attend(process, watch, output, dialogue)
     finally:
         process.kill()  # Its own processes end with it: host.c sees to that.
         process.wait()
-
-
-def _stay_as_nice(pid: int) -> None:
-    """Where the kernel shares the processors out among sessions first (autogroup), a niced process's new session would
-    not give way to others': make it as nice."""
-    with suppress(OSError):  # No such kernel, or it has ended.
-        Path(f"/proc/{pid}/autogroup").write_text(str(os.getpriority(os.PRIO_PROCESS, pid)))
 
 
 @contextmanager

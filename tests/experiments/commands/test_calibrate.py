@@ -29,7 +29,7 @@ MACHINE = Machine("6.1.0", "a processor", 2, "userspace")
 
 def outcome(busy: dict[int, float], idle: float) -> PhaseOutcome:
     rows = [{"at_s": at, "core": core, "busy_fraction": value} for at in (1.0, 2.0) for core, value in busy.items()]
-    cpu = CpuUse(10 * (1 - idle), 0, 0, 0, 0, 0, 10 * idle, 0, 0, 2)
+    cpu = CpuUse(10 * (1 - idle), 0, 0, 0, 0, 0, 0, 10 * idle, 0, 0, 2)
     phase = Phase("load", "all", "lanes", 0.0, 10.0)
     counted = Conservation(0, 0, 0, 0, 0, 0, {}, 0)
     return PhaseOutcome(phase, Records(), counted, pd.DataFrame(), cores=pd.DataFrame(rows), cpu=cpu)

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -124,20 +122,3 @@ def test_of_a_commands_words_the_directories_are_kept_that_the_guest_would_hide(
     assert named([f"z0h000=python3 {script} --out={data}/new", f"z0l00:1={tmp_path}/a.pcap"]) == (tmp_path, data)
     assert named(["cat", "/tmp/no-such-directory/file", "/dev/null", "/run/x", "/usr/bin/env", f"/a{tmp_path}/x"]) == ()
     assert named(["ls", "/tmp", "/tmpfile", "x/tmp/y"]) == (Path("/tmp"),)
-
-
-@pytest.fixture
-def niced_session() -> Iterator[int]:
-    """A process that leads a session and is niced."""
-    command = ["sleep", "60"]
-    with subprocess.Popen(command, start_new_session=True, preexec_fn=lambda: os.nice(7)) as process:
-        yield process.pid
-        process.kill()
-
-
-def test_a_guest_is_as_nice_to_other_sessions_as_its_starter(niced_session: int) -> None:
-    of_session = Path(f"/proc/{niced_session}/autogroup")
-    guest._stay_as_nice(niced_session)
-    niceness = os.getpriority(os.PRIO_PROCESS, niced_session)
-    assert niceness >= 7
-    assert not of_session.exists() or of_session.read_text().endswith(f" nice {niceness}\n")
