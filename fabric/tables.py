@@ -183,6 +183,11 @@ TABLES: dict[str, Table] = {
             "clock_offset_s": Column(
                 "float64", "s", "the machine's date less its monotonic clock: it jumps when the date is set"
             ),
+            "stolen_s": Column(
+                "float64",
+                "s",
+                "time that a hypervisor took from all cores since the sample before, in ticks of 10 ms",
+            ),
         },
     ),
     "cores": Table(

@@ -228,6 +228,7 @@ def _machine_table() -> pd.DataFrame:
             "softnet_backlog": np.zeros(len(at), dtype=int),
             "softnet_squeezed": np.zeros(len(at), dtype=int),
             "clock_offset_s": np.full(len(at), 1.8e9),
+            "stolen_s": np.zeros(len(at)),
         }
     )
 

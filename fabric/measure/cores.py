@@ -27,11 +27,13 @@ def usable_cores() -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class CoreTime:
-    """Seconds since boot: not idle but for niced programs, in programs niced, and of the busy ones in softirqs."""
+    """Seconds since boot: not idle but for niced programs, in programs niced, and of the busy ones in softirqs, and
+    those that a hypervisor took from the core."""
 
     busy_s: float
     niced_s: float
     softirq_s: float
+    stolen_s: float = 0.0
 
 
 class CoreReader:
@@ -63,7 +65,7 @@ def core_times(stat: bytes, cores: Iterable[int], counts_niced: bool) -> Iterabl
         times = [int(ticks) / _TICKS_PER_S for ticks in line.split()]
         busy_s = sum(times[place] for place in (_USER, _SYSTEM, _IRQ, _SOFTIRQ, _STEAL))
         ours_s, niced_s = (times[_NICE], 0.0) if counts_niced else (0.0, times[_NICE])
-        yield CoreTime(busy_s + ours_s, niced_s, times[_SOFTIRQ])
+        yield CoreTime(busy_s + ours_s, niced_s, times[_SOFTIRQ], times[_STEAL])
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ def process_time(stat: str, with_children: bool = False) -> ProcessTime:
 @dataclass(frozen=True)
 class CpuUse:
     """CPU seconds of a stretch of time: of the run's programs (the controller and what measures included) and of its
-    switches, each in their own code and in the kernel; of all else on these cores; and what the cores did not use.
+    switches, each in their own code and in the kernel; of all else on these cores; what a hypervisor took from them
+    (stolen); and what the cores did not use.
 
     ``softirq_s`` is a part of the others: the kernel's work on packets, charged to whoever it interrupted.
     ``throttled_s`` is core time for which a quota of the control group kept programs from running.
@@ -101,6 +104,7 @@ class CpuUse:
     switches_s: float
     switches_kernel_s: float
     others_s: float
+    stolen_s: float
     niced_s: float
     idle_s: float
     softirq_s: float
@@ -114,8 +118,9 @@ class CpuUse:
 
     @property
     def used_s(self) -> float:
-        """What was used, but for niced programs."""
-        return self.programs_s + self.programs_kernel_s + self.switches_s + self.switches_kernel_s + self.others_s
+        """What was used or stolen, but for niced programs."""
+        ours_s = self.programs_s + self.programs_kernel_s + self.switches_s + self.switches_kernel_s
+        return ours_s + self.others_s + self.stolen_s
 
     def as_json(self) -> dict[str, float]:
         """Return it as a manifest holds it."""
@@ -160,9 +165,9 @@ def cpu_use(before: CpuSnapshot, after: CpuSnapshot) -> CpuUse:
     may round to a little less than nothing, and counts as nothing."""
     switches = after.switches - before.switches
     programs = after.all_processes - before.all_processes - switches
-    busy_s, niced_s, softirq_s = (
+    busy_s, niced_s, softirq_s, stolen_s = (
         sum(getattr(new, name) - getattr(old, name) for old, new in zip(before.cores, after.cores, strict=True))
-        for name in ("busy_s", "niced_s", "softirq_s")
+        for name in ("busy_s", "niced_s", "softirq_s", "stolen_s")
     )
     ours_s = programs.user_s + programs.kernel_s + switches.user_s + switches.kernel_s
     return CpuUse(
@@ -170,7 +175,8 @@ def cpu_use(before: CpuSnapshot, after: CpuSnapshot) -> CpuUse:
         programs_kernel_s=programs.kernel_s,
         switches_s=switches.user_s,
         switches_kernel_s=switches.kernel_s,
-        others_s=max(0.0, busy_s - ours_s),
+        others_s=max(0.0, busy_s - stolen_s - ours_s),
+        stolen_s=stolen_s,
         niced_s=niced_s,
         idle_s=max(0.0, (after.at_s - before.at_s) * len(after.cores) - busy_s - niced_s),
         softirq_s=softirq_s,

@@ -108,6 +108,7 @@ def machine_frame(series: Series, origin: float, frame_bytes: int = 0) -> pd.Dat
             "softnet_backlog": machine["softnet_backlog"][1:],
             "softnet_squeezed": machine["softnet_squeezed"][1:],
             "clock_offset_s": machine["clock_offset"][1:],
+            "stolen_s": np.diff(machine["stolen"]),
         }
     )
 

@@ -83,7 +83,19 @@ def _limits(frame_times: tuple[float, float], frame_time_s: float) -> tuple[floa
 def _lateness_check(machine: pd.DataFrame, frame_time_s: float, limits: LatenessLimits) -> Check:
     late = quantile(machine["lateness_s"].to_numpy(), LATE_QUANTILE)
     text = f"one wake-up in a hundred is {late * 1e3:.1f} ms late or more, {late / frame_time_s:.3g} frame times"
+    text += _stolen_meanwhile(machine, "lateness_s", limits.switches_s(frame_time_s)[0])
     return Check("lateness_p99_s", late, *limits.switches_s(frame_time_s), text)
+
+
+def _stolen_meanwhile(machine: pd.DataFrame, column: str, limit_s: float) -> str:
+    """Return in how many of the samples beyond a limit a hypervisor had taken time from the cores; nothing if in none.
+    It counts in ticks, and books them late: the next sample's count, too."""
+    late = machine[column].to_numpy() > limit_s
+    stolen = machine["stolen_s"].to_numpy() > 0
+    meanwhile = late & (stolen | np.append(stolen[1:], False))
+    if not meanwhile.any():
+        return ""
+    return f"; a hypervisor took time from the cores in {meanwhile.sum()} of the {late.sum()} samples beyond the limit"
 
 
 def _host_lateness_check(machine: pd.DataFrame, frame_time_s: float, limits: LatenessLimits) -> Check:
@@ -92,6 +104,7 @@ def _host_lateness_check(machine: pd.DataFrame, frame_time_s: float, limits: Lat
         f"programs wake {late * 1e3:.1f} ms late or more, {late / frame_time_s:.3g} frame times, "
         "in one sample of a hundred"
     )
+    text += _stolen_meanwhile(machine, "host_lateness_s", limits.hosts_s(frame_time_s)[0])
     return Check("host_lateness_p99_s", late, *limits.hosts_s(frame_time_s), text)
 
 

@@ -15,6 +15,7 @@ _CPU_COLUMNS = (
     ("switches", "switches_s"),
     ("in kernel", "switches_kernel_s"),
     ("others", "others_s"),
+    ("stolen", "stolen_s"),
     ("niced", "niced_s"),
     ("idle", "idle_s"),
 )
@@ -65,8 +66,8 @@ def cpu_used(manifest: Mapping[str, Any]) -> TextTable | None:
     columns = ["phase", *(name for name, _ in _CPU_COLUMNS), "core seconds"]
     note = (
         "Programs: those of the hosts, the controller, and the sampler. In kernel: their system calls, and work on "
-        "packets (softirqs) that interrupted them. Others: the rest of the machine, and softirqs in idle time. Niced: "
-        "programs of others that give way."
+        "packets (softirqs) that interrupted them. Others: the rest of the machine, and softirqs in idle time. Stolen: "
+        "what a hypervisor gave to other machines. Niced: programs of others that give way."
     )
     return TextTable("CPU used", columns, rows, note) if rows else None
 
@@ -83,11 +84,11 @@ def _margin_in(check: Mapping[str, Any], phase: str) -> str:
 
 def _parts(used: Mapping[str, float]) -> list[float]:
     total = _all(used) or 1.0
-    return [used[key] / total for _, key in _CPU_COLUMNS]
+    return [used.get(key, 0.0) / total for _, key in _CPU_COLUMNS]
 
 
 def _all(used: Mapping[str, float]) -> float:
-    return sum(used[key] for _, key in _CPU_COLUMNS)
+    return sum(used.get(key, 0.0) for _, key in _CPU_COLUMNS)
 
 
 def _number(value: float) -> str:

@@ -32,12 +32,13 @@ ctxt 1
 
 def test_only_the_cores_that_may_be_used_are_read() -> None:
     (found,) = core_times(STAT, [2], counts_niced=False)
-    assert found == CoreTime(10.0, 0.0, 0.0)
+    assert found == CoreTime(10.0, 0.0, 0.0, 0.0)
 
 
 def test_niced_programs_are_told_apart_and_stolen_time_is_busy() -> None:
     (found,) = core_times(STAT, [0], counts_niced=False)
     assert (found.busy_s, found.niced_s, found.softirq_s) == pytest.approx((2.23, 20.0, 0.07))
+    assert found.stolen_s == pytest.approx(0.8)
 
 
 def test_a_run_that_is_niced_itself_counts_its_own_time() -> None:
@@ -70,11 +71,14 @@ def test_the_time_of_a_process_is_its_own_or_with_that_of_its_children() -> None
 
 def test_what_a_run_used_is_told_by_what_used_it() -> None:
     before = CpuSnapshot(10.0, (CoreTime(1, 0, 0), CoreTime(2, 0, 1)), ProcessTime(1, 1), ProcessTime(0.5, 0.5), 0.25)
-    after = CpuSnapshot(20.0, (CoreTime(9, 1, 2), CoreTime(8, 0, 2)), ProcessTime(6, 4), ProcessTime(2, 2), 0.75)
+    after = CpuSnapshot(
+        20.0, (CoreTime(9, 1, 2, 0.5), CoreTime(8, 0, 2, 1)), ProcessTime(6, 4), ProcessTime(2, 2), 0.75
+    )
     used = cpu_use(before, after)
     assert (used.programs_s, used.programs_kernel_s) == (3.5, 1.5)
     assert (used.switches_s, used.switches_kernel_s) == (1.5, 1.5)
-    assert used.others_s == pytest.approx(14 - 8)
+    assert used.stolen_s == 1.5
+    assert used.others_s == pytest.approx(14 - 1.5 - 8)
     assert (used.niced_s, used.softirq_s, used.throttled_s) == (1, 3, 0.5)
     assert used.idle_s == pytest.approx(20 - 14 - 1)
     assert used.as_json()["idle_fraction"] == pytest.approx(0.25)

@@ -287,7 +287,7 @@ def test_a_single_long_stall_counts(column: str) -> None:
 
 def test_a_quota_that_keeps_programs_waiting_counts() -> None:
     def used(throttled_s: float) -> CpuUse:
-        return CpuUse(5, 1, 4, 2, 0, 0, 8, 1, throttled_s, 2)
+        return CpuUse(5, 1, 4, 2, 0, 0, 0, 8, 1, throttled_s, 2)
 
     (none,), (some,), (much,) = (quota_checks(used(throttled_s)) for throttled_s in (0.0, 1.0, 5.0))
     assert (none.status, some.status, much.status) == (FAITHFUL, DEGRADED, INVALID)
@@ -591,6 +591,29 @@ def test_seconds_without_a_sample_are_no_seconds() -> None:
 def test_one_wake_up_of_a_hundred_may_be_late(late_samples: int, status: Status) -> None:
     late = [0.5] * late_samples + [0.0] * (200 - late_samples)
     assert named(machine_checks(machine(lateness_s=late), FRAME_TIME_S, NAMESPACE), "lateness_p99_s").status is status
+
+
+@pytest.mark.parametrize(
+    ("stolen_at", "told"),
+    [
+        pytest.param([], "", id="none"),
+        pytest.param([50], "in 1 of the 4", id="then"),
+        pytest.param([51], "in 2 of the 4", id="between"),
+        pytest.param([60], "", id="when none was late"),
+    ],
+)
+@pytest.mark.parametrize("of", ["", "host_"])
+def test_a_verdict_tells_whether_a_hypervisor_had_the_cores_when_wake_ups_were_late(
+    of: str, stolen_at: list[int], told: str
+) -> None:
+    late, stolen = np.zeros(200), np.zeros(200)
+    late[[10, 50, 51, 150]] = 5.0
+    stolen[stolen_at] = 0.01
+    rows = machine(stolen_s=stolen)
+    rows[f"{of}lateness_s"] = late
+    text = named(machine_checks(rows, FRAME_TIME_S, NAMESPACE), f"{of}lateness_p99_s").text
+    sentence = f"a hypervisor took time from the cores {told} samples beyond the limit"
+    assert text.partition("; ")[2] == (sentence if told else "")
 
 
 @pytest.mark.parametrize(

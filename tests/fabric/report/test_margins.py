@@ -29,7 +29,7 @@ def verdict() -> dict[str, Any]:
     return found
 
 
-USED = CpuUse(4, 1, 2, 1, 0.5, 0.5, 1, 2, 0, 2)
+USED = CpuUse(4, 1, 2, 1, 0.3, 0.2, 0.5, 1, 2, 0, 2)
 
 
 def test_the_closest_checks_are_told_first_with_their_margins() -> None:
@@ -54,7 +54,7 @@ def test_each_phase_has_its_margins() -> None:
 def test_cpu_time_is_told_as_parts_of_what_the_cores_had() -> None:
     table = cpu_used({"cpu": {"alone": USED.as_json()}})
     assert table is not None
-    assert [list(row) for row in table.rows] == [["alone", "40%", "10%", "20%", "10%", "5%", "5%", "10%", "10.0"]]
+    assert [list(row) for row in table.rows] == [["alone", "40%", "10%", "20%", "10%", "3%", "2%", "5%", "10%", "10.0"]]
 
 
 def test_the_report_has_both(make_result: MakeResult) -> None:
@@ -82,7 +82,7 @@ def test_a_verdict_that_tells_no_margins_has_no_table(table: Callable[[dict[str,
 def test_a_result_stored_before_margins_were_is_drawn_told_and_compared(make_result: MakeResult) -> None:
     """Its checks have no margin and no phases, its samples lack columns and a table, its manifest CPU time."""
     result = make_result(without=("ports", "stalls", "waits", "flows"))
-    added = ("input_wait_s", "softnet_backlog", "softnet_squeezed", "clock_offset_s")
+    added = ("input_wait_s", "softnet_backlog", "softnet_squeezed", "clock_offset_s", "stolen_s")
     path = result.directory / "samples" / "machine.parquet"
     old = pd.read_parquet(path).drop(columns=list(added))
     assert set(old.columns) | set(added) == set(TABLES["machine"].columns)
