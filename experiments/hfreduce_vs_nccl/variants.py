@@ -19,7 +19,7 @@ from fabric.model.network import Fabric
 from fabric.units import format_size
 from traffic import metrics
 from traffic.collectives.elements import Dtype
-from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, TreeKind, trees_of
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, Pipelining, TreeKind, trees_of
 from traffic.collectives.job import CollectiveJob, ElementsBytes
 from traffic.collectives.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
 from traffic.collectives.trees import sent_fractions, tree_flows
@@ -34,8 +34,8 @@ _BOTH_ZONES_FROM = 4
 _PAIRS_OF_ZONES_FROM = 2
 
 
-class HFReduceVsNcclConfig(RunConfig):
-    """The allreduce, and over how many nodes. ``chunk`` is HFReduce's, ``slice`` NCCL's.
+class HFReduceVsNcclConfig(RunConfig, Pipelining):
+    """The allreduce, and over how many nodes. ``chunk`` and ``copies_ahead`` are HFReduce's, ``slice`` NCCL's.
 
     ``sizes``: further sizes, played over ``sizes_nodes`` nodes: whether ``size`` is enough for a steady state.
     ``gpus_per_node`` is for nodes that are points; others have their own.
@@ -49,7 +49,6 @@ class HFReduceVsNcclConfig(RunConfig):
     sizes: list[ElementsBytes] = Field(default_factory=list)
     sizes_nodes: Annotated[int, Field(ge=2)] = 2
     steps: Annotated[int, Field(ge=1)] = 1
-    chunk: ElementsBytes = 32 * 1024
     slice: ElementsBytes = 32 * 1024
     gpus_per_node: Annotated[int, Field(ge=1)] = 1
     rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
@@ -179,6 +178,7 @@ class Variant:
         hfreduce = HFReduceConfig(
             **common,
             chunk=config.chunk,
+            copies_ahead=config.copies_ahead,
             gpus_per_node=config.gpus_per_node,
             tree=self.algorithm,
             nvlink=self.nvlink,

@@ -86,22 +86,22 @@ class ChunkConnection:
         except OSError as error:
             raise self._gone(step, chunk) from error
         if sent != _HEADER_BYTES + size_bytes:
-            self._send_rest(_advanced([memoryview(header), data], sent), step, chunk)
+            _finish([UnsentFrame(self, _advanced([memoryview(header), data], sent), step, chunk)])
 
-    def _send_rest(self, waiting: list[memoryview], step: int, chunk: int) -> None:
-        """Go on with a frame whose first call did not send all of it."""
-        unacknowledged, since = -1, time.monotonic()
-        while waiting:
-            try:
-                waiting = _advanced(waiting, self._sock.sendmsg(waiting))
-            except BlockingIOError as error:
-                before, unacknowledged = unacknowledged, unacknowledged_bytes(self._sock)
-                if unacknowledged != before:
-                    since = time.monotonic()
-                elif time.monotonic() - since >= self._timeout_s:
-                    raise self._stuck("took no data", step, chunk) from error
-            except OSError as error:
-                raise self._gone(step, chunk) from error
+    def begin_sending(self, step: int, chunk: int, payload: Elements) -> UnsentFrame | None:
+        """Send as much of one chunk as the connection takes at once. Returns what is left, if anything is."""
+        header = _pack(step, self._channel, chunk, payload.nbytes)
+        frame = UnsentFrame(self, [memoryview(header), raw_bytes(payload)], step, chunk)
+        return None if frame.go_on() else frame
+
+    def send_at_once(self, views: list[memoryview], step: int, chunk: int) -> int:
+        """Send what the connection takes without waiting; return how many bytes that was."""
+        try:
+            return self._sock.sendmsg(views, (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._gone(step, chunk) from error
 
     def receive(self, step: int, chunk: int, into: Elements) -> None:
         """Receive one chunk of exactly the size of ``into``. Raises TrafficError if another frame arrives."""
@@ -157,6 +157,24 @@ class ChunkConnection:
         words = "(step, channel, chunk, bytes)"
         return TrafficError(f"{self._name}: received frame {found}, expected {expected} {words}")
 
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """How much of what was sent the peer's kernel has not acknowledged."""
+        return unacknowledged_bytes(self._sock)
+
+    @property
+    def timeout_s(self) -> float:
+        """How long the peer may be silent."""
+        return self._timeout_s
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, for select.poll."""
+        return self._sock.fileno()
+
+    def stuck_sending(self, step: int, chunk: int) -> StalledError:
+        """Return the error that the peer takes nothing."""
+        return self._stuck("took no data", step, chunk)
+
     def _stuck(self, what: str, step: int, chunk: int) -> StalledError:
         return StalledError(
             f"{self._name}: peer {what} for {self._timeout_s:g} s at step {step}, chunk {chunk}; "
@@ -176,6 +194,58 @@ class ChunkConnection:
         """Wake the threads that wait on this connection, with PeerGoneError."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
+
+
+class UnsentFrame:
+    """What is left of a frame of which its connection did not take all at once."""
+
+    def __init__(self, connection: ChunkConnection, views: list[memoryview], step: int, chunk: int) -> None:
+        self.connection = connection
+        self._views = views
+        self._step, self._chunk = step, chunk
+        self._unacknowledged, self._since = -1, time.monotonic()
+
+    def go_on(self) -> bool:
+        """Send what the connection takes now; return whether that was all."""
+        self._views = _advanced(self._views, self.connection.send_at_once(self._views, self._step, self._chunk))
+        return not self._views
+
+    def verify_progress(self) -> None:
+        """Raise StalledError if the peer has acknowledged nothing more for longer than its timeout."""
+        before, self._unacknowledged = self._unacknowledged, self.connection.unacknowledged_bytes
+        if self._unacknowledged != before:
+            self._since = time.monotonic()
+        elif time.monotonic() - self._since >= self.connection.timeout_s:
+            raise self.connection.stuck_sending(self._step, self._chunk)
+
+
+def send_side_by_side(sends: Iterable[tuple[ChunkConnection, Elements]], step: int, chunk: int) -> None:
+    """Send a chunk on each connection, so that one which takes its own slowly does not hold up the others.
+
+    Raises like :meth:`ChunkConnection.send`.
+    """
+    begun = [connection.begin_sending(step, chunk, payload) for connection, payload in sends]
+    unsent = [frame for frame in begun if frame is not None]
+    if unsent:
+        _finish(unsent)
+
+
+def _finish(frames: Iterable[UnsentFrame]) -> None:
+    """Send what is left of frames on connections of their own, each as its connection takes more."""
+    unsent = {frame.connection.fileno(): frame for frame in frames}
+    writable = select.poll()
+    for descriptor in unsent:
+        writable.register(descriptor, select.POLLOUT)
+    look_ms = min(frame.connection.timeout_s for frame in unsent.values()) * 1000 / _LOOKS_PER_TIMEOUT
+    while unsent:
+        ready = writable.poll(look_ms)
+        for descriptor, _ in ready:
+            if unsent[descriptor].go_on():
+                writable.unregister(descriptor)
+                del unsent[descriptor]
+        if not ready:
+            for frame in unsent.values():
+                frame.verify_progress()
 
 
 def _advanced(views: list[memoryview], done: int) -> list[memoryview]:

@@ -24,13 +24,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fabric.queueing.budgets import Reserving
-from traffic.collectives.chunk_connection import ChunkConnection
+from traffic.collectives.chunk_connection import ChunkConnection, send_side_by_side
 from traffic.collectives.dataset import Buffer
 from traffic.collectives.elements import Dtype, Elements
 from traffic.transport import SocketOptions, accept, connect, listen
 
 _CONNECT_TIMEOUT_S = 60.0
-_SEND_BUFFER_CHUNKS = 4
 _SO_SNDBUFFORCE = 32  # asm-generic/socket.h
 
 
@@ -39,6 +38,7 @@ class NodeParts:
     """Where a node's parts are: the addresses of its CPU and its GPUs, on PCIe and, of pairs, on NVLink.
 
     ``pairs`` has the partner of each GPU, or is empty. ``memory_budget``: the number of the node's memory.
+    ``copies_ahead``: how many shares of a chunk wait at a copy engine, beside the one on its way.
     """
 
     cpu: str
@@ -46,6 +46,7 @@ class NodeParts:
     memory_budget: int
     pairs: tuple[int, ...] = ()
     nvlink: tuple[str, ...] = ()
+    copies_ahead: int = 1
 
     def share(self, gpu: int, chunk: slice) -> slice:
         """Return the elements of a chunk that a GPU exchanges with the CPU: all, or with NVLink its half."""
@@ -53,6 +54,10 @@ class NodeParts:
             return chunk
         middle = (chunk.start + chunk.stop + 1) // 2
         return slice(chunk.start, middle) if gpu < self.pairs[gpu] else slice(middle, chunk.stop)
+
+    def longest_share(self, chunk: int) -> int:
+        """Return the most that a GPU exchanges with the CPU of a chunk of this length, in the same unit."""
+        return (chunk + 1) // 2 if self.pairs else chunk
 
     @property
     def reads_per_element(self) -> int:
@@ -82,7 +87,9 @@ def connect_parts(
     parts: NodeParts, trees: int, chunk_bytes: int, options: SocketOptions, name: str, timeout_s: float
 ) -> list[list[GpuLinks]]:
     """Return the connections of each GPU, tree by tree. Raises UnreachableError if a part does not answer."""
-    size_bytes = _SEND_BUFFER_CHUNKS * chunk_bytes
+    # What waits in a queue that all copies share holds up those to and from other GPUs: it has to wait in the sender.
+    # The kernel doubles this, for its own overhead, which leaves room for the share on its way.
+    size_bytes = parts.copies_ahead * parts.longest_share(chunk_bytes)
 
     def joined(source: str, target: str, tree: int) -> tuple[ChunkConnection, ChunkConnection]:
         return _joined(source, target, tree, size_bytes, options, f"{name}, {source} to {target}", timeout_s)
@@ -110,7 +117,6 @@ def _joined(
     dialled = connect(target, listener.getsockname()[1], options, _CONNECT_TIMEOUT_S, source=source)
     accepted, _ = accept(listener, options, _CONNECT_TIMEOUT_S)
     listener.close()
-    # A thread sends to all GPUs in turn: without room for some chunks, one that is slow would hold up the others.
     try:
         dialled.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, size_bytes)
     except PermissionError:  # Without CAP_NET_ADMIN, as much as the machine's limit lets one have.
@@ -187,7 +193,8 @@ class CpuSide:
             self._memory.take(size_bytes)
 
     def hand_out(self, step: int, number: int, chunk: slice, result: Elements) -> None:
-        """Send each GPU its share of the result."""
-        for gpu, links in enumerate(self._links):
-            share = self._parts.share(gpu, chunk)
-            links.cpu_to.send(step, number, result[share.start - chunk.start : share.stop - chunk.start])
+        """Send each GPU its share of the result, all side by side."""
+        shares = [self._parts.share(gpu, chunk) for gpu in range(len(self._links))]
+        parts = [result[share.start - chunk.start : share.stop - chunk.start] for share in shares]
+        ends = [links.cpu_to for links in self._links]
+        send_side_by_side(zip(ends, parts, strict=True), step, number)

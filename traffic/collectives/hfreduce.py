@@ -73,13 +73,23 @@ class HostMemoryConfig(Strict):
         return self.bandwidth / self.operations_per_byte
 
 
-class HFReduceConfig(CollectiveConfig):
-    """An HFReduce of ``size`` bytes a GPU. ``chunk`` is the paper's Chunk_Size, which it does not give.
+class Pipelining(Strict):
+    """How an HFReduce is pipelined, which the paper does not give. ``chunk`` is its Chunk_Size.
+
+    ``copies_ahead``: in each tree, between each GPU and the CPU of a node with an inside, how many shares of a chunk
+    wait beside the one on its way.
+    """
+
+    chunk: ElementsBytes = 32 * 1024
+    copies_ahead: Annotated[int, Field(ge=1)] = 1
+
+
+class HFReduceConfig(CollectiveConfig, Pipelining):
+    """An HFReduce of ``size`` bytes a GPU.
 
     ``nvlink``: whether GPUs that NVLink joins in pairs add up before the CPU does (section IV-C).
     """
 
-    chunk: ElementsBytes = 32 * 1024
     gpus_per_node: Annotated[int, Field(ge=1)] = 8
     tree: Annotated[TreeKind, Field(strict=False)] = TreeKind.ZONE_AWARE
     nvlink: bool = True
@@ -348,24 +358,25 @@ class HFReduceJob(CollectiveJob):
         memory_s = config.size / cap if cap else 0.0
         ideal_s = max(nic_s, memory_s)
         gpus = config.gpus_per_node if inside is None else inside.gpus
-        parts_of = None if inside is None else partial(node_parts, stage.fabric, nvlink=config.nvlink)
+        parts_of = None if inside is None else partial(node_parts, stage.fabric, config=config)
         collective = Collective("HFReduce", level, schedule, gpus, ideal_s, parts_of)
         super().__init__(stage, collective, config, ranks, one_address(stage, ranks, address_of), name)
 
 
-def node_parts(fabric: Fabric, host: NodeId, nvlink: bool = True) -> NodeParts:
-    """Return where the parts of a node with an inside are, as its rank needs to know; without ``nvlink`` no pairs."""
+def node_parts(fabric: Fabric, host: NodeId, config: HFReduceConfig) -> NodeParts:
+    """Return where the parts of a node with an inside are, as its rank needs to know; no pairs without NVLink."""
     inside = fabric.inside
     assert inside is not None, "asked only where nodes have one"
     gpus = [gpu_of(host, number) for number in range(inside.gpus)]
     peers = [inside.nvlink.peers(number) if inside.nvlink else () for number in range(inside.gpus)]
-    paired = nvlink and all(len(one) == 1 for one in peers)
+    paired = config.nvlink and all(len(one) == 1 for one in peers)
     return NodeParts(
         cpu=fabric.address_inside(cpu_of(host)),
         gpus=tuple(fabric.address_inside(gpu) for gpu in gpus),
         memory_budget=budgets.number_of(budget_name(host, BudgetKind.MEMORY, 0)),
         pairs=tuple(one[0] for one in peers) if paired else (),
         nvlink=tuple(fabric.address_inside(gpu, nvlink=True) for gpu in gpus) if paired else (),
+        copies_ahead=config.copies_ahead,
     )
 
 

@@ -6,12 +6,20 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from fabric.errors import TrafficError
-from traffic.collectives.chunk_connection import ChunkConnection, Handoff, PeerGoneError, Slots, StalledError
+from traffic.collectives.chunk_connection import (
+    ChunkConnection,
+    Handoff,
+    PeerGoneError,
+    Slots,
+    StalledError,
+    send_side_by_side,
+)
 from traffic.collectives.elements import Dtype, Elements
 
 
@@ -19,13 +27,25 @@ def floats(count: int) -> Elements:
     return np.arange(count, dtype=np.float32)
 
 
-@pytest.fixture
-def tcp() -> Iterator[tuple[socket.socket, socket.socket]]:
+@contextmanager
+def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         a = socket.create_connection(listener.getsockname())
         b, _ = listener.accept()
     with a, b:
         yield a, b
+
+
+@pytest.fixture
+def tcp() -> Iterator[tuple[socket.socket, socket.socket]]:
+    with connected() as both:
+        yield both
+
+
+@pytest.fixture
+def other_tcp() -> Iterator[tuple[socket.socket, socket.socket]]:
+    with connected() as both:
+        yield both
 
 
 @pytest.fixture
@@ -135,6 +155,39 @@ def test_peer_that_takes_nothing_is_named_after_the_timeout(tcp: tuple[socket.so
     link = ChunkConnection(tcp[0], 0, "rank 0 with rank 1", 0.1)
     with pytest.raises(TrafficError, match="peer took no data"):
         link.send(0, 0, floats(8_000_000))
+
+
+def test_side_by_side_a_peer_that_takes_nothing_does_not_hold_up_the_others(
+    tcp: tuple[socket.socket, socket.socket], other_tcp: tuple[socket.socket, socket.socket]
+) -> None:
+    """Of 32 MB each, more than any socket keeps, the second peer gets all while the first one reads nothing."""
+    stuck, quick = ChunkConnection(tcp[0], 0, "to 1", 20.0), ChunkConnection(other_tcp[0], 0, "to 2", 20.0)
+    sent, received = floats(8_000_000), [np.full(8_000_000, np.nan, np.float32) for _ in range(2)]
+    thread = threading.Thread(target=send_side_by_side, args=([(stuck, sent), (quick, sent)], 3, 7))
+    thread.start()
+    ChunkConnection(other_tcp[1], 0, "at 2", 20.0).receive(3, 7, received[1])
+    assert thread.is_alive()
+    ChunkConnection(tcp[1], 0, "at 1", 20.0).receive(3, 7, received[0])
+    thread.join(60)
+    assert not thread.is_alive()
+    assert all(np.array_equal(one, sent) for one in received)
+
+
+def test_side_by_side_the_peer_that_takes_nothing_is_named(
+    tcp: tuple[socket.socket, socket.socket], other_tcp: tuple[socket.socket, socket.socket]
+) -> None:
+    stuck, quick = ChunkConnection(tcp[0], 0, "to 1", 0.2), ChunkConnection(other_tcp[0], 0, "to 2", 0.2)
+    with pytest.raises(StalledError, match=r"to 1: peer took no data for 0\.2 s at step 3, chunk 7"):
+        send_side_by_side([(quick, floats(10)), (stuck, floats(8_000_000))], 3, 7)
+
+
+def test_side_by_side_a_connection_that_ends_ends_the_sending(
+    tcp: tuple[socket.socket, socket.socket], other_tcp: tuple[socket.socket, socket.socket]
+) -> None:
+    one, ended = ChunkConnection(tcp[0], 0, "to 1", 20.0), ChunkConnection(other_tcp[0], 0, "to 2", 20.0)
+    threading.Timer(0.05, other_tcp[1].close).start()
+    with pytest.raises(PeerGoneError, match="to 2: connection ended at step 3, chunk 7"):
+        send_side_by_side([(one, floats(8_000_000)), (ended, floats(8_000_000))], 3, 7)
 
 
 def test_connection_that_ends_wakes_the_receiver(links: tuple[ChunkConnection, ChunkConnection]) -> None:

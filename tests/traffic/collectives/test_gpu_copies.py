@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,6 +97,21 @@ def test_the_halves_of_a_pair_cover_a_chunk(length: int) -> None:
     assert [shares[0].start, shares[1].stop] == [chunk.start, chunk.stop]
     assert shares[0].stop == shares[1].start
     assert PLAIN.share(2, chunk) == chunk
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+@pytest.mark.parametrize("parts", [PLAIN, PAIRED], ids=["PCIe", "NVLink pairs"])
+def test_a_copy_has_room_for_what_may_wait_ahead(parts: NodeParts, ahead: int) -> None:
+    """A slow GPU must not fill queues that all GPUs' copies share. (The kernel doubles what it is asked for.)"""
+    chunk_bytes = 100_000
+    (links,) = connect_parts(replace(parts, copies_ahead=ahead), 1, chunk_bytes, OPTIONS, "test", 5.0)
+    share = parts.share(0, slice(0, chunk_bytes))
+    for link in links:
+        for end in (link.to_cpu, link.cpu_to, *link.to_peer.values()):
+            with socket.socket(fileno=os.dup(end.fileno())) as sock:
+                assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == ahead * 2 * (share.stop - share.start)
+        for end in link.all:
+            end.close()
 
 
 def test_with_nvlink_half_as_many_shares_cover_each_element() -> None:
