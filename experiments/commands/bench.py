@@ -31,13 +31,13 @@ from experiments.run.live import LiveFabric
 from experiments.run.placement import link_loads
 from experiments.run.preload import PRELOAD
 from experiments.run.session import Session
-from experiments.sweeps.local import available_bytes
 from experiments.sweeps.merging import merged_tables
 from fabric.emulation.build import build_with_stock_mininet
 from fabric.errors import UsageError
 from fabric.measure.calibration import LinkCalibration, calibrate
 from fabric.measure.census import lane_counters
 from fabric.measure.cores import world_time
+from fabric.measure.free_memory import available_bytes
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing
 from fabric.world.agents import AgentPool

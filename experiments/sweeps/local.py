@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 from experiments.launching.events import Event
 from experiments.launching.launcher import launch
@@ -17,9 +16,9 @@ from experiments.sweeps.executor import SweepWatch
 from experiments.sweeps.planning import PlannedRun, SweepPlan
 from experiments.sweeps.store import Store
 from fabric.errors import FabricError, UsageError
+from fabric.measure.free_memory import available_bytes
 from fabric.world.engines import engine_named
 
-_MEMINFO = Path("/proc/meminfo")
 Launch = Callable[[RunSpec, Callable[[Event], None]], object]
 
 
@@ -100,14 +99,6 @@ def cores_for(plan: SweepPlan, jobs: int | None) -> list[set[int]]:
         needed, there = (f"{size / 2**30:.1f} GiB" for size in (plan.memory_bytes, available_bytes()))
         raise UsageError(f"a run may take {needed} of memory, and {there} are free; give it less (memory: 2 GiB)")
     return [{core} for core in usable[: min(jobs or len(usable), fit)]]
-
-
-def available_bytes(meminfo: str | None = None) -> int:
-    """Return how much memory programs can have without others losing theirs."""
-    for line in (meminfo or _MEMINFO.read_text()).splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise UsageError(f"{_MEMINFO}: has no MemAvailable; say how many runs may go on at a time: --jobs N")
 
 
 def _told(cores: Sequence[set[int]]) -> str:

@@ -16,7 +16,7 @@ import pytest
 
 from experiments.launching.events import Event
 from experiments.launching.spec import RunSpec
-from experiments.sweeps.local import LocalExecutor, available_bytes, cores_for
+from experiments.sweeps.local import LocalExecutor, cores_for
 from experiments.sweeps.store import Store
 from experiments.sweeps.tables import medians_table, runs_table
 from experiments.sweeps.tally import Tally
@@ -176,12 +176,6 @@ def test_in_real_time_one_run_goes_on_at_a_time() -> None:
     assert cores_for(plan, None) == [set()]
     with pytest.raises(UsageError, match="--jobs 2: in real time, runs at a time disturb each other"):
         cores_for(plan, 2)
-
-
-def test_free_memory_is_what_the_kernel_says_is_available() -> None:
-    assert available_bytes("MemTotal: 9 kB\nMemAvailable:   2048 kB\n") == 2 * 2**20
-    with pytest.raises(UsageError, match="has no MemAvailable"):
-        available_bytes("MemTotal: 9 kB\n")
 
 
 def test_an_interrupted_sweep_ends_what_runs(tmp_path: Path) -> None:
