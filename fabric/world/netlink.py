@@ -19,6 +19,7 @@ from types import TracebackType
 
 from fabric.errors import EmulationError
 from fabric.world import netns
+from fabric.world.timeval import timeval
 
 BPF_INSTRUCTION = struct.Struct("=HBBI")
 """Of classic BPF (linux/filter.h): code, where to go on if true and if not, and a value."""
@@ -304,7 +305,8 @@ class Netlink:
             sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
         for option in (_CAP_ACK, _EXT_ACK):
             sock.setsockopt(_SOL_NETLINK, option, 1)
-        sock.settimeout(_ACK_TIMEOUT_S)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            sock.setsockopt(socket.SOL_SOCKET, option, timeval(_ACK_TIMEOUT_S))
         sock.bind((0, 0))
         return sock
 
@@ -359,7 +361,7 @@ class Netlink:
     def _receive(self, what: str) -> bytes:
         try:
             return self._socket.recv(1 << 18)
-        except TimeoutError as error:
+        except BlockingIOError as error:
             raise EmulationError(f"{what}: the kernel did not answer within {_ACK_TIMEOUT_S:g} s") from error
         except OSError as error:
             raise EmulationError(

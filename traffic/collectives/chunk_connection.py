@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabric.errors import TrafficError
+from fabric.world.timeval import timeval
 from traffic.collectives.elements import Dtype, Elements, raw_bytes
 from traffic.transport import silent_s, unacknowledged_bytes
 
@@ -70,10 +71,7 @@ class ChunkConnection:
         readable = select.poll()
         readable.register(sock, select.POLLIN)
         self._poll = readable.poll
-        seconds, fraction = divmod(timeout_s / _LOOKS_PER_TIMEOUT, 1)
-        self._sock.setsockopt(
-            socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), max(1, int(fraction * 1e6)))
-        )
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(timeout_s / _LOOKS_PER_TIMEOUT))
 
     def send(self, step: int, chunk: int, payload: Elements) -> None:
         """Send one chunk."""

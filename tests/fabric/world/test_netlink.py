@@ -147,7 +147,7 @@ class FakeSocket:
 
     def recv(self, _: int) -> bytes:
         if not self.answers:
-            raise TimeoutError
+            raise BlockingIOError
         return self.answers.pop(0)
 
     def close(self) -> None:
@@ -192,6 +192,13 @@ def test_a_kernel_that_does_not_answer_is_told_with_the_request() -> None:
     with pytest.raises(EmulationError) as told:
         link.send(STATES)
     assert str(told.value) == "setting eth2 up: the kernel did not answer within 10 s"
+
+
+def test_a_socket_to_which_nothing_comes_is_waited_for_no_longer_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(netlink, "_ACK_TIMEOUT_S", 0.05)
+    words = r"^a question: the kernel did not answer within 0.05 s$"
+    with Netlink() as link, pytest.raises(EmulationError, match=words):
+        link._receive("a question")
 
 
 @pytest.mark.parametrize(
