@@ -39,7 +39,12 @@ from traffic.transport import Endpoint, SocketOptions, bytes_acked, bytes_receiv
 Piece = bytes | bytearray | memoryview
 _WAKE_BYTES = 128 << 10
 """A receiver sleeps until this much has come (SO_RCVLOWAT): waking for each packet would cost a core per 20 MB/s."""
+_SCRATCH_BYTES = 32 << 10
+"""Less than this is received to be copied, with what comes behind it: small messages would else take a call for each
+of their parts. Copying so much takes microseconds."""
 _WRITE_BUFFER_BYTES = 64 << 10
+_LONGEST_START_BYTES = 16 << 10
+"""More than this is not copied to begin a payload with a whole segment."""
 _GREETING_TIMEOUT_S = 30.0
 """How long the first of a link's two connections waits for the second."""
 _DIAL_PAUSE_S = 0.02
@@ -104,6 +109,7 @@ class Party:
     """One end of links: its name, how it answers calls, and what its sockets carry.
 
     ``counts``: ``expired_calls``, that came when nobody waited for them any more, and ``expired_replies``, not sent.
+    ``scratch``: where small messages arrive, on whichever connection; what has come is taken out of it at once.
     """
 
     name: str
@@ -112,26 +118,54 @@ class Party:
     tasks: Tasks
     arrivals: ArrivingPayloads = field(default_factory=ArrivingPayloads)
     counts: Counter[str] = field(default_factory=Counter)
+    scratch: memoryview = field(default_factory=lambda: memoryview(bytearray(_SCRATCH_BYTES)), repr=False)
 
 
 class _Arriving:
-    """The frame that is arriving on a connection: its header, then its two parts, each into a buffer of its own."""
+    """The frame that is arriving on a connection: its header, then its two parts, each into a buffer of its own.
 
-    def __init__(self, arrivals: ArrivingPayloads, on_frame: Callable[[Frame], None]) -> None:
+    ``scratch``: where small ones come first, with what is behind them.
+    """
+
+    def __init__(self, arrivals: ArrivingPayloads, on_frame: Callable[[Frame], None], scratch: memoryview) -> None:
         self._arrivals = arrivals
         self._on_frame = on_frame
+        self._scratch = scratch
+        self._is_copied = False
         self._header = bytearray(HEADER.size)
         self._meta = bytearray()
         self._payload = bytearray()
         self._frame: Frame | None = None
         self._parts: list[bytearray] = []
         self._is_counted = False
-        self.rest = memoryview(self._header)
+        self._rest = memoryview(self._header)
 
-    def take(self, count: int) -> None:
-        """Take ``count`` bytes that have come into :attr:`rest`; hand on the frame if they complete it."""
-        self.rest = self.rest[count:]
-        while not self.rest:
+    @property
+    def wanted_bytes(self) -> int:
+        """How much completes the part that is arriving."""
+        return len(self._rest)
+
+    def buffer(self) -> memoryview:
+        """Return where the next bytes are to come."""
+        self._is_copied = len(self._rest) < len(self._scratch)
+        return self._scratch if self._is_copied else self._rest
+
+    def take(self, count: int, goes_on: Callable[[], bool]) -> None:
+        """Take ``count`` bytes that have come into :meth:`buffer`; hand on the frames that they complete, for as long
+        as ``goes_on`` says so after each."""
+        if not self._is_copied:
+            self._advance(count)
+            return
+        come = self._scratch[:count]
+        while come and goes_on():
+            taken = min(len(come), len(self._rest))
+            self._rest[:taken] = come[:taken]
+            come = come[taken:]
+            self._advance(taken)
+
+    def _advance(self, count: int) -> None:
+        self._rest = self._rest[count:]
+        while not self._rest:
             self._next_part()
 
     def give_up(self) -> None:
@@ -144,7 +178,7 @@ class _Arriving:
         if self._frame is None:
             self._begin_frame()
         if self._parts:
-            self.rest = memoryview(self._parts.pop())
+            self._rest = memoryview(self._parts.pop())
             if self._payload and not self._parts:
                 self._is_counted = True
                 self._arrivals.begin()
@@ -163,12 +197,12 @@ class _Arriving:
         self.give_up()
         meta, payload = bytes(self._meta), self._payload
         self._meta, self._payload = bytearray(), bytearray()
-        self.rest = memoryview(self._header)
+        self._rest = memoryview(self._header)
         self._on_frame(Frame(head.kind, head.is_reply, head.status, head.number, head.deadline_s, meta, payload))
 
 
 class Wire(asyncio.BufferedProtocol):
-    """One TCP connection, cut into frames. Receives straight into the buffers that are handed on."""
+    """One TCP connection, cut into frames. Receives large payloads straight into the buffers that are handed on."""
 
     def __init__(self, sock: socket.socket, party: Party, on_frame: Callable[[Wire, Frame], None]) -> None:
         self.sock = sock
@@ -181,7 +215,8 @@ class Wire(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._turn = Permits(1)
-        self._arriving = _Arriving(party.arrivals, lambda frame: self.on_frame(self, frame))
+        self._arriving = _Arriving(party.arrivals, lambda frame: self.on_frame(self, frame), party.scratch)
+        self._segment_bytes = 0
         self._wake_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -189,6 +224,7 @@ class Wire(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        self._segment_bytes = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
         self._wake_when(HEADER.size)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -199,19 +235,23 @@ class Wire(asyncio.BufferedProtocol):
         self.on_lost()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes belong."""
-        return self._arriving.rest
+        """Return where the next bytes are to come."""
+        return self._arriving.buffer()
 
     def buffer_updated(self, count: int) -> None:
-        """Take in ``count`` bytes; hand on the frame if they complete it. What makes no sense ends the program."""
+        """Take in ``count`` bytes; hand on the frames that they complete. What makes no sense ends the program."""
         try:
-            self._arriving.take(count)
-            self._wake_when(len(self._arriving.rest))
+            self._arriving.take(count, self._is_open)
+            self._wake_when(self._arriving.wanted_bytes)
         except Exception as error:  # asyncio would log it and close this connection only.
             damage = TrafficError(f"{self._ends}: {error}")
             damage.__cause__ = error
             self._party.tasks.fail(damage)
             self.close()
+
+    def _is_open(self) -> bool:
+        """Return whether nobody has closed this connection, as who takes a frame may."""
+        return self._transport is not None and not self._transport.is_closing()
 
     def _wake_when(self, wanted: int) -> None:
         wake_bytes = min(wanted, _WAKE_BYTES)
@@ -243,7 +283,7 @@ class Wire(asyncio.BufferedProtocol):
     async def _send(self, pieces: Sequence[Piece], deadline_s: float) -> bool:
         if time.monotonic() >= deadline_s:
             return False
-        for piece in pieces:
+        for piece in begun_whole(pieces, min(self._segment_bytes, _LONGEST_START_BYTES)):
             await self._writable.wait()
             if self.lost or self._transport is None:
                 raise ConnectionLost("connection lost")
@@ -263,6 +303,18 @@ class Wire(asyncio.BufferedProtocol):
         """Close at once."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def begun_whole(pieces: Sequence[Piece], segment_bytes: int) -> list[Piece]:
+    """Return pieces of the same bytes, of which the first fills a segment, if there are so many bytes in the first two:
+    TCP sends a short one at once, as a packet of its own."""
+    head, *others = pieces
+    if not others or len(head) >= segment_bytes:
+        return list(pieces)
+    second = memoryview(others[0])
+    room = segment_bytes - len(head)
+    left = [second[room:]] if len(second) > room else []
+    return [b"".join((head, second[:room])), *left, *others[1:]]
 
 
 def _name_of(end: Callable[[], tuple[str, int]]) -> str:

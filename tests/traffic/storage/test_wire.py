@@ -3,23 +3,31 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
+import struct
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain, repeat
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
 from traffic.storage.messages import CallKind, Frame, ReplyStatus, header_of
 from traffic.storage.wire import (
+    _SCRATCH_BYTES,
     CallTimeout,
     ConnectionLost,
     Listener,
     Party,
     StorageConnection,
     Tasks,
+    Wire,
     _dial_wire,
     _hello,
+    begun_whole,
     dial,
 )
 from traffic.transport import SocketOptions, listen
@@ -203,3 +211,127 @@ def test_nobody_listening_is_named() -> None:
             await dial(Party("client", echo, OPTIONS, Tasks()), "server", ("127.0.0.1", 1), "", 0.1)
 
     asyncio.run(run())
+
+
+class Transport(asyncio.Transport):
+    """Hands a wire what comes as asyncio does: into the buffer that it names, as much as fits."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__()
+        self._wire = wire
+        self._is_closing = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def abort(self) -> None:
+        self._is_closing = True
+
+    def receive(self, stream: bytes, most: int) -> bytes:
+        """Hand over the first bytes of a stream, at most so many, and return the others."""
+        buffer = self._wire.get_buffer(-1)
+        count = min(len(buffer), len(stream), most)
+        buffer[:count] = stream[:count]
+        self._wire.buffer_updated(count)
+        return stream[count:]
+
+
+@contextmanager
+def receiving(on_frame: Callable[[Frame], None]) -> Iterator[Transport]:
+    """Yield a transport whose wire hands on frames; nothing of a program fails."""
+
+    async def tasks() -> Tasks:
+        return Tasks()
+
+    made = asyncio.run(tasks())
+    with socket.socket() as sock:
+        wire = Wire(sock, Party("receiver", echo, OPTIONS, made), lambda _, frame: on_frame(frame))
+        transport = Transport(wire)
+        wire.connection_made(transport)
+        yield transport
+    assert not made.failed.done()
+
+
+def frame_bytes(number: int, meta: bytes, payload: bytes) -> bytes:
+    return header_of(Frame(CallKind.READ, False, ReplyStatus.OK, number, 9, meta), len(payload)) + payload
+
+
+SIZES = st.tuples(st.integers(0, 300), st.sampled_from([0, 1, 500, _SCRATCH_BYTES - 1, _SCRATCH_BYTES, 100_000]))
+
+
+@given(sizes=st.lists(SIZES, min_size=1, max_size=6), pieces=st.lists(st.integers(1, 50_000), max_size=20))
+def test_frames_are_whole_however_they_come_in_pieces(sizes: list[tuple[int, int]], pieces: list[int]) -> None:
+    sent = [
+        (number, bytes([number]) * meta, bytes([100 + number]) * payload)
+        for number, (meta, payload) in enumerate(sizes)
+    ]
+    stream = b"".join(frame_bytes(*one) for one in sent)
+    came: list[Frame] = []
+    with receiving(came.append) as transport:
+        for most in chain(pieces, repeat(1 << 20)):
+            if not stream:
+                break
+            stream = transport.receive(stream, most)
+    assert [(frame.number, frame.meta, bytes(frame.payload)) for frame in came] == sent
+
+
+def test_small_messages_that_came_together_are_received_at_once() -> None:
+    came: list[Frame] = []
+    with receiving(came.append) as transport:
+        assert transport.receive(b"".join(frame_bytes(number, b"meta", b"") for number in range(100)), 1 << 20) == b""
+    assert [frame.number for frame in came] == list(range(100))
+
+
+def test_a_large_payload_comes_into_the_buffer_that_is_handed_on() -> None:
+    """Copied is what came with its header; all else is not."""
+    came: list[Frame] = []
+    with receiving(came.append) as transport:
+        rest = transport.receive(frame_bytes(1, b"", b"p" * 1_000_000), 1 << 20)
+        assert len(rest) > 1_000_000 - _SCRATCH_BYTES
+        assert transport.receive(rest, 1 << 20) == b"", "in one piece"
+    assert came[0].payload == b"p" * 1_000_000
+
+
+def test_what_came_behind_a_frame_that_closed_its_connection_is_not_handed_on() -> None:
+    came: list[Frame] = []
+
+    def close(frame: Frame) -> None:
+        came.append(frame)
+        transport.abort()
+
+    with receiving(close) as transport:
+        transport.receive(frame_bytes(1, b"", b"") + frame_bytes(2, b"", b""), 1 << 20)
+    assert [frame.number for frame in came] == [1]
+
+
+PIECES = st.lists(st.binary(max_size=200), min_size=1, max_size=4)
+
+
+@given(pieces=PIECES, segment_bytes=st.integers(1, 150))
+def test_what_is_sent_begins_with_a_whole_segment(pieces: list[bytes], segment_bytes: int) -> None:
+    found = begun_whole(pieces, segment_bytes)
+    assert b"".join(found) == b"".join(pieces)
+    if len(b"".join(pieces[:2])) >= segment_bytes > len(pieces[0]):
+        assert len(found[0]) == segment_bytes
+
+
+def test_a_payload_and_its_header_leave_in_one_packet_if_they_fit() -> None:
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
+        before = packets_received(server.data_socket)
+        reply = await client.call(CallKind.WRITE, b"", 5, offer=[b"p" * 100])
+        assert reply.meta == b"p" * 10
+        assert packets_received(server.data_socket) == before + 1
+
+    play(scene)
+
+
+_DATA_SEGMENTS_IN = 8 + 4 * 24 + 8 * 4 + 4 * 4
+"""Where tcpi_data_segs_in is in a struct tcp_info (linux/tcp.h)."""
+
+
+def packets_received(sock: socket.socket) -> int:
+    raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 224)
+    return int(struct.unpack_from("=I", raw, _DATA_SEGMENTS_IN)[0])
