@@ -12,7 +12,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -309,8 +309,16 @@ class OpenVSwitch:
         control = self.directory / "switch.ctl"
         self._run([tool("ovs-appctl"), f"--target={control}", "--timeout=20", "revalidator/wait"])
 
+    def _keep_coverage(self) -> None:
+        """Write what ovs-vswitchd has counted of itself beside its log: why its datapath dropped packets, among it."""
+        control = self.directory / "switch.ctl"
+        with suppress(EmulationError, subprocess.TimeoutExpired):  # It has ended or is stuck; its log says why.
+            words = self._run([tool("ovs-appctl"), f"--target={control}", "--timeout=2", "coverage/show"])
+            (self.log_directory / "ovs-coverage.txt").write_text(words + "\n")
+
     def stop(self) -> None:
         """End both daemons, the switch first."""
+        self._keep_coverage()
         for daemon in reversed(self._daemons):
             daemon.terminate()
         for daemon in self._daemons:

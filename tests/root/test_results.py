@@ -123,6 +123,7 @@ def test_samples_figures_report_config_and_logs_are_all_there(directory: Path) -
     assert "alone_time: 2" in (directory / "config.yaml").read_text()
     assert len(read(directory / "fabric.json")["links"]) == 24
     assert {path.name for path in (directory / "logs").iterdir()} >= {"controller.log", "ovs-vswitchd.log"}
+    assert "dpif_" in (directory / "logs" / "ovs-coverage.txt").read_text(), "what the switches count of themselves"
 
 
 def test_results_are_drawn_reported_and_compared_later(shared_command: Command, directory: Path) -> None:
