@@ -25,9 +25,9 @@ from experiments.hfreduce_vs_nccl.variants import (
     HFReduceVsNcclConfig,
     Variant,
     VariantPhase,
+    chosen_variants,
     gigabytes,
     plays,
-    variants,
     zones_of_nodes,
 )
 from experiments.run.job_metrics import collective_medians
@@ -207,12 +207,9 @@ def _answer(config: HFReduceVsNcclConfig, fabric: Fabric, whole: Sequence[Varian
     if fabric.inside is not None:
         series = "; ".join(told(name) for name in last)
         return f"With {size} on nodes with an inside ({fabric.inside.name}): {series}; no cap was put in."
-    hfreduce, nccl = (last[name].variant.paper for name in ("hfreduce_zone_aware", "nccl_ring"))
-    return (
-        f"With {size} over {max(config.nodes)} nodes the network alone lets HFReduce add up "
-        f"{got('hfreduce_zone_aware')} GB/s (paper: {hfreduce}), an NCCL ring {got('nccl_ring')} GB/s and an NCCL tree "
-        f"{got('nccl_tree')} GB/s (paper: {nccl})."
-    )
+    found = ((play.variant, got(name)) for name, play in last.items())
+    series = "; ".join(f"{variant.title} {value} GB/s (paper: {variant.paper})" for variant, value in found)
+    return f"With {size} over {max(config.nodes)} nodes the network alone allows: {series}."
 
 
 def _bandwidth_table(
@@ -220,7 +217,7 @@ def _bandwidth_table(
 ) -> dict[str, Any]:
     at = {(play.variant.name, play.count): play for play in whole}
     rows = []
-    for variant in variants(fabric):
+    for variant in chosen_variants(config, fabric):
         cells = []
         for count in config.nodes:
             play = at.get((variant.name, count))
@@ -255,8 +252,12 @@ def _ratios(config: HFReduceVsNcclConfig, whole: Sequence[VariantPhase], figures
     return found
 
 
-def _ratio_table(config: HFReduceVsNcclConfig, whole: Sequence[VariantPhase], figures: Figures) -> dict[str, Any]:
+def _ratio_table(
+    config: HFReduceVsNcclConfig, whole: Sequence[VariantPhase], figures: Figures
+) -> dict[str, Any] | None:
     found = _ratios(config, whole, figures)
+    if not found:
+        return None
     names = {play.variant.name: play.variant.title for play in whole if play.variant.level is ServiceLevel.HFREDUCE}
     rows = []
     for name, title in names.items():

@@ -35,10 +35,12 @@ def described_series(config: HFReduceVsNcclConfig, fabric: Fabric, played: Seque
         return {**_lines(wanted, lambda play: play.count * per_node), "title": title + figure, "x_label": x_label}
 
     plain = [play for play in whole if not play.variant.nvlink]
-    figure = ", as Figure 7a" if fabric.inside is not None and plain[0].variant.is_published else ""
-    found = {"scaling": {**scaled(plain, figure), "bands": _bands(played)}}
-    if fabric.inside is not None:
-        found["scaling"]["caps"] = _tightest(fabric, plain)
+    found: dict[str, Any] = {}
+    if plain:
+        figure = ", as Figure 7a" if fabric.inside is not None and plain[0].variant.is_published else ""
+        found["scaling"] = {**scaled(plain, figure), "bands": _bands(played)}
+        if fabric.inside is not None:
+            found["scaling"]["caps"] = _tightest(fabric, plain)
     paired = [play for play in whole if play.variant.nvlink]
     if paired:
         above = {"label": f"paper, with NVLink: above {gigabytes(PAPER_NVLINK_BPS)}", "algbw_Bps": PAPER_NVLINK_BPS}

@@ -37,13 +37,15 @@ _PAIRS_OF_ZONES_FROM = 2
 class HFReduceVsNcclConfig(RunConfig, Pipelining):
     """The allreduce, and over how many nodes. ``chunk`` and ``copies_ahead`` are HFReduce's, ``slice`` NCCL's.
 
-    ``sizes``: further sizes, played over ``sizes_nodes`` nodes: whether ``size`` is enough for a steady state.
+    ``variants``: names of what is played; None: all that the nodes have. ``sizes``: further sizes, played over
+    ``sizes_nodes`` nodes: whether ``size`` is enough for a steady state.
     ``gpus_per_node`` is for nodes that are points; others have their own.
     """
 
     nodes: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] = Field(
         default_factory=lambda: [2, 4, 8, 16]
     )
+    variants: Annotated[list[str], Field(min_length=1)] | None = None
     dtype: Annotated[Dtype, Field(strict=False)] = Dtype.FP32
     size: ElementsBytes = 8 * 2**20
     sizes: list[ElementsBytes] = Field(default_factory=list)
@@ -60,10 +62,10 @@ class HFReduceVsNcclConfig(RunConfig, Pipelining):
         """The one."""
         return (self.queueing,)
 
-    @field_validator("nodes", "sizes")
+    @field_validator("nodes", "sizes", "variants")
     @classmethod
-    def _verify_once(cls, value: list[int]) -> list[int]:
-        twice = sorted({one for one in value if value.count(one) > 1})
+    def _verify_once(cls, value: list[Any] | None) -> list[Any] | None:
+        twice = sorted({one for one in value or () if (value or []).count(one) > 1})
         if twice:
             raise ValueError(f"{', '.join(map(str, twice))} more than once; name each once")
         return value
@@ -82,6 +84,9 @@ class HFReduceVsNcclConfig(RunConfig, Pipelining):
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
+        there = {variant.name for variant in variants(fabric)}
+        if unknown := [name for name in self.variants or () if name not in there]:
+            yield f"variants: {', '.join(unknown)} cannot be played on {fabric.name}; it has {', '.join(sorted(there))}"
         have = nodes_in_zones(fabric)
         counts = [("nodes", count) for count in self.nodes]
         counts += [("sizes_nodes", self.sizes_nodes)] if self.sizes else []
@@ -206,6 +211,11 @@ def variants(fabric: Fabric) -> tuple[Variant, ...]:
     return (*found, Variant("nccl_ring", ring, nccl, Algorithm.RING, is_published=not switched))
 
 
+def chosen_variants(config: HFReduceVsNcclConfig, fabric: Fabric) -> list[Variant]:
+    """Return what a config plays on a fabric, in order."""
+    return [one for one in variants(fabric) if config.variants is None or one.name in config.variants]
+
+
 def rings_of(fabric: Fabric) -> int:
     """Return how many rings share NCCL's data: one for each NIC where a switch joins a node's GPUs, else one."""
     if fabric.inside is None or not fabric.inside.has_nvswitch:
@@ -242,7 +252,7 @@ class VariantPhase:
 
 def plays(config: HFReduceVsNcclConfig, fabric: Fabric) -> list[VariantPhase]:
     """Return all that is played, in order: over each number of nodes that a variant's zones have, then each size."""
-    found = variants(fabric)
+    found = chosen_variants(config, fabric)
     whole = [VariantPhase(variant, count, config.size) for count in config.nodes for variant in found]
     whole += [VariantPhase(variant, config.sizes_nodes, size, True) for size in config.sizes for variant in found]
     return [play for play in whole if play.variant.fits(fabric, play.count)]

@@ -13,6 +13,7 @@ import pytest
 from experiments.hfreduce_vs_nccl.cost import cost_metrics, cost_table, node_price
 from experiments.hfreduce_vs_nccl.experiment import EXPERIMENT
 from experiments.hfreduce_vs_nccl.run import CountedSteps, explanation, summarize
+from experiments.hfreduce_vs_nccl.series import described_series
 from experiments.hfreduce_vs_nccl.variants import (
     HFReduceVsNcclConfig,
     nodes_by_zone,
@@ -58,7 +59,9 @@ def steps_of(speeds: dict[str, float]) -> pd.DataFrame:
     return table_of("steps", rows).astype(TABLES["steps"].dtypes)
 
 
-def summary_of(speeds: dict[str, float], fabric: Any = TRUE_RATE) -> dict[str, Any]:
+def summary_of(
+    speeds: dict[str, float], fabric: Any = TRUE_RATE, config: HFReduceVsNcclConfig = CONFIG
+) -> dict[str, Any]:
     outcomes = [
         SimpleNamespace(
             phase=SimpleNamespace(name=name),
@@ -68,7 +71,7 @@ def summary_of(speeds: dict[str, float], fabric: Any = TRUE_RATE) -> dict[str, A
     ]
     session = SimpleNamespace(live=SimpleNamespace(fabric=fabric), phases=outcomes, table=lambda _: steps_of(speeds))
     crowding = {name: 1 + place / 10 for place, name in enumerate(NAMES)}
-    return summarize(cast(Session, session), CONFIG, crowding)
+    return summarize(cast(Session, session), config, crowding)
 
 
 SPEEDS = {name: 9.01 + place for place, name in enumerate(NAMES)}
@@ -143,9 +146,38 @@ def test_what_is_explained_is_of_the_most_nodes_with_all_that_it_follows_from() 
 
 def test_the_answer_is_of_the_most_nodes() -> None:
     assert SUMMARY["answer"] == (
-        "With 186 MiB over 8 nodes the network alone lets HFReduce add up "
-        "12 GB/s (paper: 6.3-8.1), an NCCL ring 14 GB/s and an NCCL tree 16 GB/s (paper: 1.6-4.8)."
+        "With 186 MiB over 8 nodes the network alone allows: HFReduce, plain tree 10 GB/s (paper: 6.3-8.1); HFReduce, "
+        "zone-aware tree 12 GB/s (paper: 6.3-8.1); NCCL, ring 14 GB/s (paper: 1.6-4.8); NCCL, tree 16 GB/s (paper: "
+        "1.6-4.8)."
     )
+
+
+def test_only_chosen_variants_are_played_and_told() -> None:
+    config = config_of("nodes=[2,8]", "variants=[hfreduce_zone_aware]")
+    chosen = plays(config, TRUE_RATE)
+    assert [play.phase for play in chosen] == ["hfreduce_zone_aware_n2", "hfreduce_zone_aware_n8"]
+    summary = summary_of({play.phase: 9.0 for play in chosen}, config=config)
+    assert summary["answer"].endswith("alone allows: HFReduce, zone-aware tree 9 GB/s (paper: 6.3-8.1).")
+    assert [row[0] for row in rows_of(summary, "algbw")] == ["HFReduce, zone-aware tree"]
+    assert not any("times NCCL" in table["title"] for table in summary["tables"]), "no ring to compare with"
+    assert [line["label"] for line in summary["scaling"]["series"]] == ["HFReduce, zone-aware tree"]
+
+
+def test_series_of_nvlink_alone_have_no_figure_7a() -> None:
+    config = cast(HFReduceVsNcclConfig, resolve("hfreduce_vs_nccl", ["variants=[hfreduce_nvlink]"])[1])
+    fabric = config.fabric()
+    assert described_series(config, fabric, plays(config, fabric)).keys() == {"scaling_nvlink"} | {"sizes"}
+
+
+def test_a_variant_that_the_fabric_has_not_is_refused_with_those_that_it_has() -> None:
+    words = (
+        r"variants: nccl_rings, x cannot be played on fire_flyer_2_small_200g; it has hfreduce_plain, "
+        r"hfreduce_zone_aware, nccl_ring, nccl_tree"
+    )
+    with pytest.raises(ConfigError, match=words):
+        config_of("variants=[nccl_rings, nccl_ring, x]")
+    with pytest.raises(ConfigError, match="nccl_ring more than once"):
+        config_of("variants=[nccl_ring, nccl_ring]")
 
 
 def test_a_scaled_fabric_is_told_at_full_scale() -> None:
@@ -184,7 +216,7 @@ def test_bandwidth_per_price_is_at_full_scale_and_of_topologies_with_prices() ->
 
 def test_a_run_without_steps_says_so() -> None:
     summary = summary_of({})
-    assert "add up an unknown number of GB/s" in summary["answer"]
+    assert "plain tree an unknown number of GB/s" in summary["answer"]
     assert rows_of(summary, "algbw")[0][1] == "none"
     assert rows_of(summary, "What") == []
 
