@@ -47,6 +47,7 @@ COMMANDS = {
     "view": Command("write or serve an interactive page to look into results", "view"),
     "timeline": Command("write a result as a trace for Perfetto and chrome://tracing", "timeline"),
     "compare": Command("compare results", "results", "add_compare_options"),
+    "cost": Command("what results cost the machine: wall time, memory, packets per second, and how it grows", "cost"),
 }
 """By name, in the order of ``fabric --help``. Modules are those of :mod:`experiments.commands`."""
 

@@ -12,6 +12,9 @@
     samples/*.parquet   what was measured, see :mod:`fabric.tables`
     figures/            what ``fabric plot`` draws from the above
     logs/               the logs of the controller and of Open vSwitch
+    cost.json           what the run cost the machine: seconds of wall time (``setup_s`` until the first phase,
+                        ``phases_s`` in phases, ``wall_s`` in all) and ``memory_bytes``. Alone in a file of its own:
+                        the others are the same, byte for byte, where a run can be repeated
 
 Times (:data:`TIME_COLUMNS`) are seconds since the run's time origin. Counters are cumulative.
 """
@@ -35,6 +38,7 @@ from fabric.errors import ResultError
 from fabric.metrics import metrics_frame
 from fabric.tables import TABLES, Table
 
+COST_FILE = "cost.json"
 FORMAT_VERSION = 2
 """Of what is written. Format 1 had no table ``metrics``, for its metrics are in ``summary.json`` alone, and no column
 ``job``."""
@@ -136,6 +140,11 @@ class Result:
         """``status`` and ``reasons``."""
         verdict: Mapping[str, Any] = self.manifest["verdict"]
         return verdict
+
+    @cached_property
+    def cost(self) -> Mapping[str, float]:
+        """Seconds of wall time and bytes of memory by their names; empty if the run did not measure them."""
+        return self._json(COST_FILE) if (self.directory / COST_FILE).exists() else {}
 
     @property
     def scale(self) -> float:

@@ -90,3 +90,8 @@ def format_size(size_bytes: float) -> str:
 def format_time(time_s: float) -> str:
     """Return a time as a person reads it, e.g. ``1.5 ms``."""
     return _scaled(time_s, [(1, "s"), (1e-3, "ms"), (1e-6, "us")])
+
+
+def format_decimal(number: float) -> str:
+    """Return a number as a person reads it, to three digits, e.g. ``168 k``."""
+    return _scaled(number, [(1e9, "G"), (1e6, "M"), (1e3, "k"), (1, "")]).rstrip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from experiments.run.console import OUT, print_tables
 from experiments.run.definition import Experiment
 from fabric.measure.fidelity import EXIT_CODE_INVALID, Status
+from fabric.report.cost import cost_table
 from fabric.report.margins import closest_checks, cpu_used
 from fabric.results import Result
 
@@ -33,7 +34,7 @@ def print_answer(result: Result, experiment: Experiment) -> int:
 
 
 def _print_margins(result: Result) -> None:
-    """Print how near the verdict's checks came to their limits, and what the run used of the CPU."""
-    tables = (closest_checks(result.verdict, _CLOSEST), cpu_used(result.manifest))
+    """Print how near the verdict's checks came to their limits, what the run used of the CPU, and its cost."""
+    tables = (closest_checks(result.verdict, _CLOSEST), cpu_used(result.manifest), cost_table(result))
     # Their notes are for the report, where a reader has the time.
     print_tables(vars(table) | {"note": None} for table in tables if table is not None)

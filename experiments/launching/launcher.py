@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from experiments.launching.cost import CostMeter
 from experiments.launching.enter import guest_as_text
 from experiments.launching.events import Event, Note, Recorded, Report, RunFailure, decoded, error_of
 from experiments.launching.finish import UNDRAWN
@@ -49,9 +50,16 @@ def play(prepared: Prepared, report: Report) -> RunResult:
     directory = Path(prepared.order.directory)
     make_for_user(directory.parent)
     entered = ("enter", prepared.engine.name, str(os.getpid()), guest_as_text(prepared.guest))
-    recorded = _ended_well(entered, prepared.order.encoded(), report)
+    with CostMeter() as meter:
+
+        def report_metered(event: Event) -> None:
+            meter.report(event)
+            report(event)
+
+        recorded = _ended_well(entered, prepared.order.encoded(), report_metered)
     if recorded is None:
         raise EmulationError("the run's process ended well and recorded nothing")
+    meter.cost().write(Path(recorded))
     kept = f"what was recorded is complete, in {recorded}; to draw it: fabric report {recorded}"
     try:
         finish = ("finish", str(os.getpid()), recorded, str(directory), *([] if prepared.draws else [UNDRAWN]))

@@ -307,6 +307,7 @@ class Session:
         An exception here ends the run: the creator of the jobs closes them, and no incomplete phase is kept.
         """
         asked = time.monotonic()
+        self.progress(title, 0.0)
         begun = timeline.begin()
         if schedule is not None:
             self._injector.play(begun)
@@ -315,6 +316,7 @@ class Session:
         timeline.finish()
         faults = FaultReport() if schedule is None else self._injector.restore()
         records, played = timeline.end()
+        self.progress(title, 1.0)
         return _PlayedPhase(begun, records, played, faults)
 
     def _moves(self) -> tuple[Moved, ...]:
@@ -333,7 +335,6 @@ class Session:
             self._meter.verify_no_deadlock()
             timeline.verify()
             time.sleep(min(_PROGRESS_S, duration_s - elapsed))
-        self.progress(title, 1.0)
 
     def _keep_samples(self, series: Series) -> None:
         ports, plan = self._meter.sampled_ports, self.live.emulation.lane_plan

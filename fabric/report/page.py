@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 
 from fabric.report.compare import format_metric
+from fabric.report.cost import cost_table
 from fabric.report.figures import FigureSpec, all_figures, draw_all
 from fabric.report.figures.style import scale_text, verdict_colour
 from fabric.report.margins import cpu_used, margins_by_phase
@@ -79,7 +80,9 @@ def _content(result: Result, own: Sequence[FigureSpec], missing: str | None) -> 
         "status": status,
         "colour": verdict_colour(status),
         "meaning": _meaning(status, manifest.get("engine")),
-        "margins": [table for table in (margins_by_phase(result.verdict), cpu_used(manifest)) if table],
+        "margins": [
+            table for table in (margins_by_phase(result.verdict), cpu_used(manifest), cost_table(result)) if table
+        ],
         "checks": [_check_row(check) for check in result.verdict.get("checks", [])],
         "reasons": [str(reason) for reason in result.verdict.get("reasons", [])],
         "facts": _facts(result),

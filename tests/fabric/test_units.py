@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric.units import format_rate, format_size, format_time, parse_rate_bps, parse_size_bytes, parse_time_s
+from fabric.units import (
+    format_decimal,
+    format_rate,
+    format_size,
+    format_time,
+    parse_rate_bps,
+    parse_size_bytes,
+    parse_time_s,
+)
 
 
 @pytest.mark.parametrize(
@@ -142,3 +150,8 @@ def test_a_printed_size_of_whole_units_reads_as_itself(number: int, unit: int) -
 @given(st.floats(1e-6, 1e6))
 def test_a_printed_time_reads_as_itself_to_three_digits(time_s: float) -> None:
     assert parse_time_s(format_time(time_s)) == pytest.approx(time_s, rel=5e-3)
+
+
+@pytest.mark.parametrize(("number", "text"), [(28, "28"), (168_164, "168 k"), (2_451_285, "2.45 M"), (0, "0")])
+def test_numbers_are_told_to_three_digits(number: float, text: str) -> None:
+    assert format_decimal(number) == text
