@@ -7,7 +7,6 @@ before any switch does; a switch drops them, since no rule matches.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import socket
@@ -18,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from fabric.emulation.build import Emulation
+from fabric.measure.packet_filter import see_only
 from fabric.model.network import Port
 from fabric.world import netns
 from fabric.world.netlink import ETH_P_ALL, Netlink
@@ -25,7 +25,7 @@ from fabric.world.netlink import ETH_P_ALL, Netlink
 ETHERTYPE = 0x88B5  # IEEE 802: for experiments within one's own network.
 SMALL_FRAME_BYTES = 60
 """The smallest Ethernet frame, as the kernel counts it: without FCS."""
-_SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 26, 33  # asm-generic/socket.h
+_SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6  # linux/if_packet.h
 _STATISTICS = struct.Struct("=II")
 _SEEN_BYTES = 64
@@ -38,25 +38,6 @@ _ATTEMPTS = 6
 _ATTEMPT_S = 0.25
 
 
-class _Instructions(ctypes.Structure):
-    _fields_ = (("count", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
-
-
-def _arrivals_only() -> bytes:
-    """Return a classic BPF program that takes frames of our EtherType that arrive, not those that leave."""
-    return b"".join(
-        struct.pack("=HBBI", *instruction)
-        for instruction in (
-            (0x28, 0, 0, 12),  # the EtherType
-            (0x15, 0, 3, ETHERTYPE),
-            (0x30, 0, 0, 0xFFFFF004),  # SKF_AD_OFF + SKF_AD_PKTTYPE
-            (0x15, 1, 0, 4),  # PACKET_OUTGOING
-            (0x06, 0, 0, _SEEN_BYTES),
-            (0x06, 0, 0, 0),
-        )
-    )
-
-
 def _tap(namespace: Path | None, interface: str = "") -> socket.socket:
     """Return a socket that sees our frames arrive at an interface; by default at every one of a namespace."""
     if namespace is not None:
@@ -64,9 +45,7 @@ def _tap(namespace: Path | None, interface: str = "") -> socket.socket:
             return _tap(None, interface)
     # Of no protocol it is deaf until it is bound; to hear all interfaces it cannot be.
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0 if interface else socket.htons(ETH_P_ALL))
-    program = ctypes.create_string_buffer(_arrivals_only())
-    described = _Instructions(len(_arrivals_only()) // 8, ctypes.addressof(program))
-    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(described))
+    see_only(sock, ETHERTYPE, leaving=False, seen_bytes=_SEEN_BYTES)
     sock.setblocking(False)
     if interface:
         sock.bind((interface, ETH_P_ALL))

@@ -64,11 +64,13 @@ class Tasks:
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.loop = asyncio.get_running_loop()
+        """Kept, for Python 3.11 and before ask the kernel for the process's id to find it."""
+        self.failed: asyncio.Future[None] = self.loop.create_future()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run ``work`` beside the caller."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = self.loop.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
         return task
@@ -382,7 +384,7 @@ class StorageConnection:
         if self.lost:
             raise ConnectionLost(f"{self._party.name}: {self.peer} has gone")
         number = self.number() if number is None else number
-        loop = asyncio.get_running_loop()
+        loop = self._party.tasks.loop
         reply: asyncio.Future[Frame] = loop.create_future()
         self._calls[number] = reply
         if offer:

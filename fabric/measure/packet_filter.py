@@ -1,0 +1,40 @@
+"""Classic BPF on packet sockets: which frames they see, and how much of each. Layout: linux/filter.h."""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+from collections.abc import Sequence
+
+from fabric.world.netlink import BPF_INSTRUCTION
+
+_SO_ATTACH_FILTER = 26  # asm-generic/socket.h
+_LOAD_HALF, _LOAD_BYTE, _IF_EQUAL, _RETURN = 0x28, 0x30, 0x15, 0x06
+_ETHERTYPE_AT = 12
+_DIRECTION_AT = 0xFFFFF004  # SKF_AD_OFF + SKF_AD_PKTTYPE
+_OUTGOING = 4  # PACKET_OUTGOING
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
+
+
+def see_only(sock: socket.socket, ethertype: int, leaving: bool, seen_bytes: int) -> None:
+    """Let a packet socket see the first ``seen_bytes`` of frames of an EtherType that leave an interface, or else of
+    those that arrive. What has come already stays."""
+    taken, passed = (0, 1) if leaving else (1, 0)  # Instructions to leave out.
+    program = (
+        (_LOAD_HALF, 0, 0, _ETHERTYPE_AT),
+        (_IF_EQUAL, 0, 3, ethertype),
+        (_LOAD_BYTE, 0, 0, _DIRECTION_AT),
+        (_IF_EQUAL, taken, passed, _OUTGOING),
+        (_RETURN, 0, 0, seen_bytes),
+        (_RETURN, 0, 0, 0),
+    )
+    _attach(sock, program)
+
+
+def _attach(sock: socket.socket, program: Sequence[tuple[int, int, int, int]]) -> None:
+    instructions = ctypes.create_string_buffer(b"".join(BPF_INSTRUCTION.pack(*one) for one in program))
+    described = _Program(len(program), ctypes.addressof(instructions))
+    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(described))
