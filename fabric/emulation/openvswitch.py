@@ -37,6 +37,7 @@ _SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23  # linux/if_packet.h
 _START_TIMEOUT_S = 20.0
 _TRANSACTION_TIMEOUT_S = 300
 _STOP_TIMEOUT_S = 60.0  # Hundreds of ports take a while to let go.
+_PIPELINE_DROPS = "drop_action_of_pipeline"
 _IDLE_MS = 3_600_000
 """Keep datapath flows for an hour: re-learning them in the middle of a measurement would disturb it."""
 INACTIVITY_PROBE_MS = 60_000
@@ -308,6 +309,21 @@ class OpenVSwitch:
         """Wait until the counters of rules hold all that the datapath has done; otherwise they lag by half a second."""
         control = self.directory / "switch.ctl"
         self._run([tool("ovs-appctl"), f"--target={control}", "--timeout=20", "revalidator/wait"])
+
+    def pipeline_drops(self) -> int | None:
+        """Return how many packets rules of all switches together have dropped, as the userspace datapath counts them
+        when it drops one; None if it does not, or another one switches.
+
+        What single rules say differs from that where rules change: the last moments of one are credited to the next.
+        """
+        if self.datapath is not Datapath.USERSPACE:
+            return None
+        control = self.directory / "switch.ctl"
+        command = [tool("ovs-appctl"), f"--target={control}", "--timeout=20", "coverage/read-counter", _PIPELINE_DROPS]
+        try:
+            return int(self._run(command))
+        except EmulationError:
+            return None  # Open vSwitch before 2.13 has no such counter.
 
     def _keep_coverage(self) -> None:
         """Write what ovs-vswitchd has counted of itself beside its log: why its datapath dropped packets, among it."""
