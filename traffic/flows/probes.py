@@ -30,6 +30,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Nic
 from fabric.world import inside
 from fabric.world.agents import Agent
+from fabric.world.timeval import timeval
 from traffic.flows.arrival_clock import ArrivalClock, stamp_arrivals, stamped_packet
 from traffic.job import Collect, Halt, Listening, Play, Ready, Records, Stage
 from traffic.program_group import ProgramGroup
@@ -239,7 +240,7 @@ class _Sink:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, round(_LISTEN_S * 1e6)))
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval(_LISTEN_S))
         self._halting = threading.Event()
         self._thread: threading.Thread | None = None
         self._clock = ArrivalClock()

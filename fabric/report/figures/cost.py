@@ -1,4 +1,4 @@
-"""The figure of how costs grow: wall time, memory and CPU time over hosts, rules, ranks and packets."""
+"""The figure of how costs grow: wall time and memory over hosts, rules, ranks and packets."""
 
 from __future__ import annotations
 
