@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -141,12 +142,17 @@ async def _trouble(world: _World, until_s: float) -> None:
 
 
 async def _until_all_is_well(world: _World) -> None:
-    """Return once every living replica of each chunk has been read, which ends up in the history."""
+    """Return once every client has read every living replica of each chunk, which ends up in the history."""
     deadline = time.monotonic() + 20
-    for extent in world.extents:
-        for node in world.job.table.chains[extent.chain].nodes:
-            while not await _read(world.found, world.clients[0], extent, node):
-                assert time.monotonic() < deadline, f"{extent.chunk} on {node} is not readable 20 s after all trouble"
+
+    async def read_all(client: StorageClient) -> None:
+        for extent in world.extents:
+            for node in world.job.table.chains[extent.chain].nodes:
+                while not await _read(world.found, client, extent, node):
+                    where = f"{client.name}: {extent.chunk} on {node}"
+                    assert time.monotonic() < deadline, f"{where} is not readable 20 s after all trouble"
+
+    await asyncio.gather(*(read_all(client) for client in world.clients))
 
 
 async def _play(world: _World) -> None:
@@ -243,6 +249,21 @@ def test_a_service_that_ended_by_itself_is_what_a_run_reports(pool: AgentPool, m
     monkeypatch.setattr(_World, "living", _die_once(_World.living))
     with pytest.raises(TrafficError, match="ended with"):
         random_run(pool, 0, most_kills=0)
+
+
+def test_clients_that_were_cut_off_to_the_last_are_waited_for(pool: AgentPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are still dialling when all is well again, which can take longer than an operation may."""
+
+    async def trouble(world: _World, until_s: float) -> None:
+        await asyncio.sleep(until_s - time.monotonic() - 0.9)
+        for client in world.clients[1:]:
+            world.network.cut(client.name)
+        await asyncio.sleep(until_s - time.monotonic())
+        world.end_trouble()
+
+    monkeypatch.setitem(globals(), "_trouble", trouble)
+    monkeypatch.setitem(cast(dict[str, float], SETTINGS["client"]), "operation_timeout", 0.05)
+    assert random_run(pool, 0).verified.out_of_reach == ()
 
 
 def _die_once(living: Callable[[_World], list[NodeId]]) -> Callable[[_World], list[NodeId]]:
