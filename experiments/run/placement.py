@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from fabric.model.network import Fabric, Port
 Flow = tuple[int, int, float]
 """From rank, to rank, and how much of the data goes there in a step (1: all of it once)."""
 _TRIES = 2000
+_TRIES_AT_THE_BUSIEST_PER_NODE = 50
 
 
 def order_ranks(fabric: Fabric, plan: RoutePlan, nodes: Sequence[NodeId], flows: Sequence[Flow]) -> tuple[NodeId, ...]:
@@ -30,53 +32,108 @@ def order_ranks(fabric: Fabric, plan: RoutePlan, nodes: Sequence[NodeId], flows:
     Every rank keeps a node of the zone that it had, since schedules are made for zones. The same arguments give the
     same order.
     """
-    loads = _Loads(fabric, plan, nodes)
-    order = list(nodes)
-    zones = [node.zone for node in nodes]
+    placement = _Placement(fabric, plan, nodes, flows)
     swaps = random.Random(0)
-    best = loads.cost(order, flows)
     for _ in range(_TRIES):
-        a, b = swaps.sample(range(len(order)), 2)
-        if zones[a] != zones[b]:
-            continue
-        order[a], order[b] = order[b], order[a]
-        cost = loads.cost(order, flows)
-        if cost <= best:
-            best = cost
-        else:
-            order[a], order[b] = order[b], order[a]
-    return tuple(order)
+        _try_swap(placement, *swaps.sample(range(len(nodes)), 2))
+    # Among many nodes few swaps concern the busiest port.
+    for _ in range(_TRIES_AT_THE_BUSIEST_PER_NODE * len(nodes)):
+        ranks = placement.ranks_at_the_busiest()
+        if not ranks:
+            break
+        _try_swap(placement, swaps.choice(ranks), swaps.randrange(len(nodes)))
+    return tuple(placement.order)
+
+
+def _try_swap(placement: _Placement, a: int, b: int) -> None:
+    """Let two ranks of a zone exchange their nodes, unless that makes it worse."""
+    if a == b or placement.order[a].zone != placement.order[b].zone:
+        return
+    before = placement.cost()
+    placement.swap(a, b)
+    if placement.cost() > before:
+        placement.swap(a, b)
 
 
 def link_loads(fabric: Fabric, plan: RoutePlan, order: Sequence[NodeId], flows: Sequence[Flow]) -> Mapping[Port, float]:
-    """Return how much of the data each port sends in a step by the plan."""
-    loads = _Loads(fabric, plan, order)
-    return dict(zip(loads.ports, loads.vector(order, flows).tolist(), strict=True))
+    """Return how much of the data each port sends in a step by the plan; of every port of the fabric."""
+    return _Placement(fabric, plan, order, flows).port_loads()
 
 
-class _Loads:
-    """The ports on the ways between any two nodes, as indices, and each port's expected share of the flows."""
+class _Placement:
+    """Which node is which rank, and each port's expected load by it.
 
-    def __init__(self, fabric: Fabric, plan: RoutePlan, nodes: Sequence[NodeId]) -> None:
-        nics = fabric.nics_in_common(nodes)
-        paths = {(a, b): path_load(plan, fabric, nics[a], nics[b]) for a in nodes for b in nodes if a != b}
-        self.ports = sorted({port for path in paths.values() for port in path})
-        places = {port: place for place, port in enumerate(self.ports)}
-        self._paths = {pair: np.array([places[port] for port in path]) for pair, path in paths.items()}
-        self._shares = {pair: np.array(list(path.values())) for pair, path in paths.items()}
+    Only what a swap changes is computed: the ways of those flows that the two ranks have, of all pairs of nodes.
+    """
 
-    def vector(self, order: Sequence[NodeId], flows: Sequence[Flow]) -> npt.NDArray[np.float64]:
-        """Return the load of each port."""
-        loads = np.zeros(len(self.ports))
-        for source, destination, share in flows:
-            pair = order[source], order[destination]
-            loads[self._paths[pair]] += share * self._shares[pair]
-        return loads
+    def __init__(self, fabric: Fabric, plan: RoutePlan, order: Sequence[NodeId], flows: Sequence[Flow]) -> None:
+        self.order = list(order)
+        self._fabric, self._plan = fabric, plan
+        self._nics = fabric.nics_in_common(order)
+        self._ports = [port for link in fabric.links for port in link.ports]
+        self._places = {port: place for place, port in enumerate(self._ports)}
+        self._ways: dict[tuple[NodeId, NodeId], _Ways] = {}
+        self._flows = flows
+        self._flows_of: list[list[int]] = [[] for _ in order]
+        self._flows_at: list[set[int]] = [set() for _ in self._ports]
+        self._loads = np.zeros(len(self._ports))
+        for number, (source, destination, _) in enumerate(flows):
+            for rank in {source, destination}:
+                self._flows_of[rank].append(number)
+            self._add(number)
 
-    def cost(self, order: Sequence[NodeId], flows: Sequence[Flow]) -> tuple[float, float]:
+    def swap(self, a: int, b: int) -> None:
+        """Let two ranks exchange their nodes."""
+        theirs = sorted({*self._flows_of[a], *self._flows_of[b]})
+        for number in theirs:
+            self._remove(number)
+        self.order[a], self.order[b] = self.order[b], self.order[a]
+        for number in theirs:
+            self._add(number)
+
+    def cost(self) -> tuple[float, float]:
         """Return the busiest port's load, then the sum of squares, which falls as crowds dissolve."""
-        loads = self.vector(order, flows)
-        return float(loads.max()), float((loads**2).sum())
+        return float(self._loads.max()), float(self._loads @ self._loads)
+
+    def ranks_at_the_busiest(self) -> list[int]:
+        """Return the ranks whose flows the busiest port may send; none if it is a host's: no order changes its load."""
+        busiest = float(self._loads.max())
+        places = np.flatnonzero(self._loads == busiest).tolist()
+        if any(not self._ports[place].node.is_switch for place in places):
+            return []
+        return sorted({rank for number in self._flows_at[places[0]] for rank in self._flows[number][:2]})
+
+    def port_loads(self) -> dict[Port, float]:
+        """Return the load of each port."""
+        return dict(zip(self._ports, self._loads.tolist(), strict=True))
+
+    def _add(self, number: int) -> None:
+        ways = self._ways_of(number)
+        self._loads[ways.places] += self._flows[number][2] * ways.shares
+        for place in ways.places:
+            self._flows_at[place].add(number)
+
+    def _remove(self, number: int) -> None:
+        ways = self._ways_of(number)
+        self._loads[ways.places] -= self._flows[number][2] * ways.shares
+        for place in ways.places:
+            self._flows_at[place].remove(number)
+
+    def _ways_of(self, number: int) -> _Ways:
+        source, destination = (self.order[rank] for rank in self._flows[number][:2])
+        found = self._ways.get((source, destination))
+        if found is None:
+            load = path_load(self._plan, self._fabric, self._nics[source], self._nics[destination])
+            found = _Ways([self._places[port] for port in load], np.array(list(load.values())))
+            self._ways[source, destination] = found
+        return found
+
+
+class _Ways(NamedTuple):
+    """The ports that may send a flow, and the share of it that each is expected to."""
+
+    places: list[int]
+    shares: npt.NDArray[np.float64]
 
 
 class RankOrder(str, Enum):
