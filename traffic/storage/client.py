@@ -20,7 +20,7 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from traffic.storage.chains import ChainTable, ChunkId, Extent, TableChange
-from traffic.storage.config import ClientConfig, StorageConfig
+from traffic.storage.config import ClientConfig, Connections, StorageConfig
 from traffic.storage.links import Links, OnLink
 from traffic.storage.messages import (
     REQUEST_BITS,
@@ -243,8 +243,8 @@ class StorageClient:
         timeout_s: float = 30.0,
         on_link: OnLink = lambda node, link: None,
     ) -> None:
-        """Connect to every service, from the NIC with the address ``source``; ``on_link`` hears of each link that is
-        made, now or later. Raises TrafficError."""
+        """Connect to every service, now or when it is needed, from the NIC with the address ``source``; ``on_link``
+        hears of each link that is made. Raises TrafficError."""
 
         def is_linked(node: NodeId, link: StorageConnection) -> None:
             self._servers.trust(node)
@@ -252,8 +252,11 @@ class StorageClient:
 
         self.links = Links(self.party, source, is_linked)
         for node, address in services.items():
-            await self.links.connect(node, address, timeout_s)
             self._servers.add(node)
+            if self.config.connections is Connections.WHEN_NEEDED:
+                self.links.know(node, address)
+            else:
+                await self.links.connect(node, address, timeout_s)
 
     def adopt(self, change: TableChange) -> None:
         """Go by newer chains; tries under way take them up."""
@@ -317,9 +320,8 @@ class StorageClient:
 
     async def _try_write(self, head: NodeId, io: Io, pieces: Sequence[memoryview]) -> tuple[IoResult | None, str]:
         try:
-            reply = await self.links.to(head).call(
-                CallKind.WRITE, io.pack(), self.config.client.call_timeout, offer=pieces
-            )
+            link = await self.links.to(head)
+            reply = await link.call(CallKind.WRITE, io.pack(), self.config.client.call_timeout, offer=pieces)
         except (ConnectionLost, CallTimeout) as error:
             return None, str(error)
         if reply.status is ReplyStatus.OK:
@@ -392,7 +394,7 @@ class StorageClient:
         started = time.monotonic()
         async with self._servers.room(node):
             try:
-                reply = await self._call_read(self.links.to(node), ios)
+                reply = await self._call_read(await self.links.to(node), ios)
             except ConnectionLost as error:
                 return str(error)
             except CallTimeout as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -109,8 +110,19 @@ class CheckpointConfig(Strict):
     depth: Count = 4
 
 
+class Connections(str, Enum):
+    """When programs connect: each to all services before the first phase, which finds a route that is missing, or to
+    those that they call, when they first do."""
+
+    AT_START = "at_start"
+    WHEN_NEEDED = "when_needed"
+
+
 class StorageConfig(Strict):
     """The whole. 3FS's chunks are 512 KB to 64 MB and its files are striped over 200 chains in production."""
+
+    connections: Annotated[Connections, Field(strict=False)] = Connections.AT_START
+    """1,200 clients of 180 services would have 216,000 links of two connections each at the start."""
 
     chunk_size: Annotated[SizeBytes, Field(ge=4096, le=64 << 20)] = 256 << 10
     stripe: Count = 16

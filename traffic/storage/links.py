@@ -1,7 +1,8 @@
-"""A program's links to its peers: made at the start, and re-established on next use once they are lost."""
+"""A program's links to its peers: made at the start or when first used, and again on next use once they are lost."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -30,7 +31,8 @@ class Links(Mapping[NodeId, StorageConnection]):
         self._on_link = on_link
         self._links: dict[NodeId, StorageConnection] = {}
         self._addresses: dict[NodeId, Endpoint] = {}
-        self._dialling: set[NodeId] = set()
+        self._untried: set[NodeId] = set()
+        self._dialling: dict[NodeId, asyncio.Task[None]] = {}
         self._paused: dict[NodeId, tuple[float, float]] = {}
         """Until when no attempt is made, and how long that pause was."""
 
@@ -50,24 +52,38 @@ class Links(Mapping[NodeId, StorageConnection]):
         self._links[node] = link
         self._on_link(node, link)
 
+    def know(self, node: NodeId, address: Endpoint) -> None:
+        """Know of a peer, to whom the first link is made when somebody wants to call it."""
+        self._addresses[node] = address
+        self._untried.add(node)
+
     def is_up(self, node: NodeId) -> bool:
-        """Return whether there is a link to a peer; see that one is made if there is none."""
+        """Return whether there is a link to a peer, or none was needed yet; see that one is made if it was lost."""
         link = self._links.get(node)
-        if link is not None and not link.lost:
+        if node in self._untried or (link is not None and not link.lost):
             return True
         not_before_s, _ = self._paused.get(node, (0.0, 0.0))
         if node in self._addresses and node not in self._dialling and time.monotonic() >= not_before_s:
-            self._dialling.add(node)
-            self._party.tasks.spawn(self._dial_again(node))
+            self._dial(node)
         return False
 
-    def to(self, node: NodeId) -> StorageConnection:
-        """Return the link to a peer. Raises ConnectionLost if there is none now."""
+    async def to(self, node: NodeId) -> StorageConnection:
+        """Return the link to a peer; wait for the first one. Raises ConnectionLost if there is none now."""
+        if node in self._untried:
+            self._untried.remove(node)
+            self._dial(node)
+        if node not in self._links and (first := self._dialling.get(node)) is not None:
+            await asyncio.wait([first])
         if not self.is_up(node):
             raise ConnectionLost(f"{self._party.name}: {node} has gone")
         return self._links[node]
 
-    async def _dial_again(self, node: NodeId) -> None:
+    def _dial(self, node: NodeId) -> None:
+        self._dialling[node] = self._party.tasks.spawn(self._connect_beside(node))
+
+    async def _connect_beside(self, node: NodeId) -> None:
+        """Make a link beside other work; after a failure, none for a while."""
+        is_first = node not in self._links
         try:
             await self.connect(node, self._addresses[node], DIAL_TIMEOUT_S)
         except TrafficError:
@@ -76,6 +92,6 @@ class Links(Mapping[NodeId, StorageConnection]):
             self._paused[node] = (time.monotonic() + pause_s, pause_s)
         else:
             self._paused.pop(node, None)
-            self._party.counts["links_made_again"] += 1
+            self._party.counts["links_made_again"] += not is_first
         finally:
-            self._dialling.discard(node)
+            del self._dialling[node]
