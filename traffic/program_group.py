@@ -11,15 +11,20 @@ import threading
 import time
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from itertools import islice
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import Field
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
-from fabric.world.agents import AgentHandle, Program
+from fabric.world.agents import MOST_TOGETHER, AgentHandle, Program, ProgramStart
 from traffic.job import Ready, Stage
 
 FAILURES_TIMEOUT_S = 2.0
 """How long the others of a group may take to report, once one has failed."""
+ProgramsPerProcess = Annotated[int, Field(ge=1, le=MOST_TOGETHER)]
+"""A config's choice of how many programs share an interpreter: :meth:`AgentPool.start_together`."""
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -66,11 +71,23 @@ class ProgramGroup(Generic[Key]):
 
     def start(self, key: Key, name: str, node: NodeId, program: Program, arguments: object) -> None:
         """Start a program in a host. Raises TrafficError if the group was closed."""
-        with self._owning:
-            if self._closed:
-                raise TrafficError(f"{self._job}: was closed while its programs were started")
-            namespace = self._stage.namespace_of(node)
-            self._handles[key] = self._stage.pool.start(name, node.name, program, arguments, namespace)
+        self.start_all(program, {key: (name, node, arguments)})
+
+    def start_all(
+        self, program: Program, hosted: Mapping[Key, tuple[str, NodeId, object]], per_process: int = 1
+    ) -> None:
+        """Start a program in each of several hosts, with a name and arguments of its own, ``per_process`` of them in a
+        process: see :meth:`AgentPool.start_together`. Raises TrafficError as :meth:`start`."""
+        left = iter(hosted.items())
+        while together := dict(islice(left, per_process)):
+            with self._owning:
+                if self._closed:
+                    raise TrafficError(f"{self._job}: was closed while its programs were started")
+                starts = [
+                    ProgramStart(name, node.name, program, arguments, self._stage.namespace_of(node))
+                    for name, node, arguments in together.values()
+                ]
+                self._handles.update(zip(together, self._stage.pool.start_together(starts), strict=True))
 
     def order(self, message: object, only: Collection[Key] | None = None) -> None:
         """Send a message to all that live, or to some. One that has gone is reported by :meth:`collect`."""

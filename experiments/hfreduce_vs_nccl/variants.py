@@ -23,6 +23,7 @@ from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, Pipelining
 from traffic.collectives.job import CollectiveJob, ElementsBytes
 from traffic.collectives.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
 from traffic.collectives.trees import sent_fractions, tree_flows
+from traffic.program_group import ProgramsPerProcess
 
 PAPER_SIZE_BYTES = 186 * 2**20
 PAPER_BPS = {ServiceLevel.HFREDUCE: (6.3e9, 8.1e9), ServiceLevel.NCCL: (1.6e9, 4.8e9)}
@@ -39,7 +40,7 @@ class HFReduceVsNcclConfig(RunConfig, Pipelining):
 
     ``variants``: names of what is played; None: all that the nodes have. ``sizes``: further sizes, played over
     ``sizes_nodes`` nodes: whether ``size`` is enough for a steady state.
-    ``gpus_per_node`` is for nodes that are points; others have their own.
+    ``gpus_per_node`` is for nodes that are points; others have their own. ``ranks_per_process`` as collectives have it.
     """
 
     nodes: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] = Field(
@@ -53,6 +54,7 @@ class HFReduceVsNcclConfig(RunConfig, Pipelining):
     steps: Annotated[int, Field(ge=1)] = 1
     slice: ElementsBytes = 32 * 1024
     gpus_per_node: Annotated[int, Field(ge=1)] = 1
+    ranks_per_process: ProgramsPerProcess = 1
     rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = None
     queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LOSSLESS
@@ -172,7 +174,12 @@ class Variant:
 
     def job(self, session: Session, config: HFReduceVsNcclConfig, ranks: Sequence[NodeId], size: int) -> CollectiveJob:
         """Return the job that plays it over ``ranks``."""
-        common: dict[str, Any] = {"dtype": config.dtype, "size": size, "step_timeout": config.step_timeout}
+        common: dict[str, Any] = {
+            "dtype": config.dtype,
+            "size": size,
+            "step_timeout": config.step_timeout,
+            "ranks_per_process": config.ranks_per_process,
+        }
         if isinstance(self.algorithm, Algorithm):
             fabric = session.live.fabric
             made = NcclConfig(**common, algorithm=self.algorithm, slice=config.slice, channels=rings_of(fabric))

@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
@@ -28,6 +28,8 @@ from fabric.world import netns
 from fabric.world.packages import KnownPackages
 
 Program = Callable[["Agent", Any], None]
+MOST_TOGETHER = 200
+"""Programs of one process: multiprocessing hands over at most 256 descriptors at a time."""
 PRELOAD = ("numpy", "fabric.world.agents")
 _PRELOADED_LAST = "fabric.world.forked"
 _Message = TypeVar("_Message")
@@ -82,9 +84,20 @@ class Agent:
         return _of_kind(kind, self.receive(timeout_s), self.host)
 
 
+@dataclass(frozen=True)
+class ProgramStart:
+    """What to start: ``program(agent, arguments)`` in a host's network namespace (None: the caller's own)."""
+
+    name: str
+    host: str
+    program: Program
+    arguments: object
+    namespace: Path | None
+
+
 @dataclass
 class AgentHandle:
-    """The run's end of one program in one host."""
+    """The run's end of one program in one host. ``process`` may have other programs, which a signal concerns, too."""
 
     name: str
     host: str
@@ -111,7 +124,8 @@ class AgentHandle:
         except (EOFError, ConnectionError) as error:
             self.process.join(1)
             code = self.process.exitcode
-            raise TrafficError(f"{self.name} on {self.host}: ended with {code} before {what}{self._failure}") from error
+            ended = "ended" if code is None else f"ended with {code}"  # Others of its process go on.
+            raise TrafficError(f"{self.name} on {self.host}: {ended} before {what}{self._failure}") from error
         if isinstance(message, ProgramFailure):
             self._failure = f":\n{message.text}"
             raise TrafficError(f"{self.name} on {self.host}: failed before {what}:\n{message.text}")
@@ -173,21 +187,34 @@ class AgentPool:
 
     def start(self, name: str, host: str, program: Program, arguments: object, namespace: Path | None) -> AgentHandle:
         """Start ``program(agent, arguments)`` in a host's network namespace (None: the caller's own)."""
-        ours, theirs = self._context.Pipe()
+        (handle,) = self.start_together([ProgramStart(name, host, program, arguments, namespace)])
+        return handle
+
+    def start_together(self, starts: Sequence[ProgramStart]) -> list[AgentHandle]:
+        """Start programs in one process, each in a thread of its own, and return their handles in the same order.
+
+        They share an interpreter and what it takes in memory, and its lock: only one computes at a time. Whatever ends
+        the process ends all of them. Raises TrafficError for more than MOST_TOGETHER.
+        """
+        if len(starts) > MOST_TOGETHER:
+            raise TrafficError(f"{len(starts)} programs in one process; at most {MOST_TOGETHER}, use more processes")
+        pipes = [self._context.Pipe() for _ in starts]
+        first = starts[0]
         process = self._context.Process(
             target=_run,
             # What packages there are comes first: the program may be of one of them.
-            args=(KnownPackages(), name, host, namespace, program, arguments, theirs),
+            args=(KnownPackages(), list(starts), [theirs for _, theirs in pipes]),
             daemon=True,
-            name=f"{name}@{host}",
+            name=f"{first.name}@{first.host}",
         )
         with _STARTING, _without_main_module():
             self._start_server()
             process.start()
-        theirs.close()
-        handle = AgentHandle(name, host, process, ours)
-        self.handles.append(handle)
-        return handle
+        for _, theirs in pipes:
+            theirs.close()
+        handles = [AgentHandle(one.name, one.host, process, ours) for one, (ours, _) in zip(starts, pipes, strict=True)]
+        self.handles += handles
+        return handles
 
     @staticmethod
     def _start_server() -> None:
@@ -238,25 +265,41 @@ def _without_main_module() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _run(
-    _: KnownPackages | None,
-    name: str,
-    host: str,
-    namespace: Path | None,
-    program: Program,
-    arguments: object,
-    pipe: Connection,
-) -> None:
-    """Be the child process: enter the host, run the program, tell the run of a failure."""
+def _run(_: KnownPackages | None, starts: Sequence[ProgramStart], pipes: Sequence[Connection]) -> None:
+    """Be the child process: carry out its programs; exit with 1 if one failed."""
+    is_alone = len(starts) == 1
+    failed = [_carry_out(starts[0], pipes[0])] if is_alone else _carried_out_side_by_side(starts, pipes)
+    if any(failed):
+        raise SystemExit(1)
+
+
+def _carried_out_side_by_side(starts: Sequence[ProgramStart], pipes: Sequence[Connection]) -> list[bool]:
+    """Carry out each program in a thread of its own, which ends its pipe; return which have failed."""
+    failed: list[bool] = []
+
+    def carry_out(start: ProgramStart, pipe: Connection) -> None:
+        with closing(pipe):
+            failed.append(_carry_out(start, pipe))
+
+    ends = zip(starts, pipes, strict=True)
+    threads = [threading.Thread(target=carry_out, args=one, name=one[0].name) for one in ends]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failed
+
+
+def _carry_out(start: ProgramStart, pipe: Connection) -> bool:
+    """Enter the host, run the program, tell the run of a failure; return whether it failed."""
     try:
-        if namespace is not None:
-            netns.enter(namespace)
-        program(Agent(host, pipe), arguments)
+        if start.namespace is not None:
+            netns.enter(start.namespace)
+        start.program(Agent(start.host, pipe), start.arguments)
     except StopRequested:
-        return
+        return False
     except BaseException:
-        try:
+        with suppress(OSError):
             pipe.send(ProgramFailure(traceback.format_exc()))
-        except OSError:
-            return
-        raise SystemExit(1) from None
+        return True
+    return False

@@ -37,7 +37,7 @@ from traffic.collectives.rank import (
     run_rank,
 )
 from traffic.job import Halt, Play, Records, Stage
-from traffic.program_group import FAILURES_TIMEOUT_S, ProgramGroup, ProgramsFailedError
+from traffic.program_group import FAILURES_TIMEOUT_S, ProgramGroup, ProgramsFailedError, ProgramsPerProcess
 from traffic.repeating import Repeating
 
 REPORT_TIMEOUT_S = 10.0
@@ -64,6 +64,9 @@ ElementsBytes = Annotated[SizeBytes, Field(gt=0), AfterValidator(_whole_elements
 class CollectiveConfig(Strict):
     """An allreduce of ``size`` bytes a rank in steps, each of which may take ``step_timeout`` (if None, derived).
 
+    ``ranks_per_process``: how many ranks share an interpreter, for those of hundreds of nodes in virtual time: they
+    take less memory and start sooner, but of those together only one computes at a time.
+
     ``dtype``: the type of elements, in which they are added, too.
 
     ``slots``: how many chunks (of a tree, at its root) or slices (of a ring) a rank holds between taking them in and
@@ -76,6 +79,7 @@ class CollectiveConfig(Strict):
     hardware tries again at one interval, 7 times as a rule, and then breaks the connection).
     """
 
+    ranks_per_process: ProgramsPerProcess = 1
     dtype: Annotated[Dtype, Field(strict=False)] = Dtype.FP32
     size: ElementsBytes = 2 * 1024 * 1024
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = None
@@ -199,9 +203,8 @@ class CollectiveJob:
         self._start_ranks()
 
     def _start_ranks(self) -> None:
-        assert self._data is not None, "start() has written it"
-        for rank in range(len(self.ranks)):
-            self._fork(rank, self._data.dataset)
+        starts = {rank: self._start_of(rank) for rank in range(len(self.ranks))}
+        self._programs.start_all(run_rank, starts, self._config.ranks_per_process)
         listening = self._collect("listening", START_TIMEOUT_S)
         self._programs.order(self._wiring(listening))
         self._collect("connections", START_TIMEOUT_S)
@@ -216,7 +219,8 @@ class CollectiveJob:
             schedule = self._collective.over(len(places))
         return Wiring(schedule, places, tuple(tuple(one.endpoints[place] for place in places) for one in listening))
 
-    def _fork(self, rank: int, dataset: Dataset) -> None:
+    def _start_of(self, rank: int) -> tuple[str, NodeId, RankArguments]:
+        assert self._data is not None, "start() has written it"
         node = self.ranks[rank]
         arguments = RankArguments(
             collective=self._collective.name,
@@ -225,12 +229,12 @@ class CollectiveJob:
             addresses=self._addresses_of(node),
             options=self._stage.socket_options(self.level),
             schedule=self._collective.schedule,
-            dataset=dataset,
+            dataset=self._data.dataset,
             timeout_s=self.step_timeout_s,
             stall_s=self._config.stall_timeout or self.step_timeout_s,
             parts=self._collective.parts_of(node) if self._collective.parts_of else None,
         )
-        self._programs.start(rank, f"{self._collective.name} rank {rank}", node, run_rank, arguments)
+        return f"{self._collective.name} rank {rank}", node, arguments
 
     def play(self, phase: str) -> None:
         """Begin to repeat steps; returns once every rank samples its connections.

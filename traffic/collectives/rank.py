@@ -191,11 +191,10 @@ def _connected(agent: Agent, arguments: RankArguments) -> tuple[RankArguments, C
         arguments = replace(arguments, schedule=wiring.schedule, addresses=addresses)
         listeners = [listeners[place] for place in wiring.places]
         rank = arguments.rank
-        sockets: dict[Edge, socket.socket] = {}
-        for edge in arguments.schedule.edges:
-            if edge.dialer == rank:
-                sockets[edge] = _dial(edge, wiring.endpoints[edge.listener], arguments)
-        expected = {edge for edge in arguments.schedule.edges if edge.listener == rank}
+        edges = arguments.schedule.edges
+        dialled = [edge for edge in edges if edge.dialer == rank]
+        sockets = {edge: _dial(edge, wiring.endpoints[edge.listener], arguments) for edge in dialled}
+        expected = {edge for edge in edges if edge.listener == rank}
         for place, listener in enumerate(listeners):
             here = {edge for edge in expected if edge.channel % len(listeners) == place}
             while here - sockets.keys():

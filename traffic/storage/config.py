@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from fabric.config import RateBps, SizeBytes, Strict, TimeS
 from fabric.units import format_size, parse_rate_bps
+from traffic.program_group import ProgramsPerProcess
 
 Count = Annotated[int, Field(ge=1)]
 Size = Annotated[SizeBytes, Field(ge=1)]
@@ -124,6 +125,9 @@ class StorageConfig(Strict):
     connections: Annotated[Connections, Field(strict=False)] = Connections.AT_START
     """1,200 clients of 180 services would have 216,000 links of two connections each at the start."""
 
+    clients_per_process: ProgramsPerProcess = 1
+    """How many clients share an interpreter, for hundreds of them in virtual time: they take less memory and start
+    sooner, but of those together only one computes at a time."""
     chunk_size: Annotated[SizeBytes, Field(ge=4096, le=64 << 20)] = 256 << 10
     stripe: Count = 16
     replicas: Annotated[int, Field(ge=1, le=8)] = 2

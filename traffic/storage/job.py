@@ -139,8 +139,8 @@ class StorageJob:
         for node, listening in self._services.collect("the addresses it listens on", START_TIMEOUT_S).items():
             self.addresses.update({(zone, node): address for zone, address in listening.addresses.items()})
         self._order(self._services, Peers(self.addresses), "report that it is linked to its peers")
-        for number, client in enumerate(self.clients):
-            self._start_client(client, number)
+        starts = {client: self._start_of(client, number) for number, client in enumerate(self.clients)}
+        self._clients.start_all(run_client, starts, self.config.clients_per_process)
         self._clients.collect("report that it is linked to the services", START_TIMEOUT_S)
         processes = {node: handle.process for node, handle in self._services.handles.items()}
         self._mgmtd = Mgmtd(self._first_table, processes, self.config.failure_detection, self._publish)
@@ -156,7 +156,7 @@ class StorageJob:
         )
         self._services.start(node, "storage service", node, run_service, arguments)
 
-    def _start_client(self, client: NodeId, number: int) -> None:
+    def _start_of(self, client: NodeId, number: int) -> tuple[str, NodeId, ClientArguments]:
         zone = self._zone_of(client)
         arguments = ClientArguments(
             node=client,
@@ -173,7 +173,7 @@ class StorageJob:
             seed=self.stage.seed,
             options=self.stage.socket_options(self.level),
         )
-        self._clients.start(client, "storage client", client, run_client, arguments)
+        return "storage client", client, arguments
 
     def play(self, phase: str) -> None:
         """Begin the load: clients at full demand. Raises TrafficError if a program has gone."""

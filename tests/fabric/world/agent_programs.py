@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -69,3 +70,10 @@ def say_how_interrupts_are_handled(agent: Agent, _: None) -> None:
 
 def say_interfaces(agent: Agent, _: None) -> None:
     agent.report(Path("/proc/thread-self/net/dev").read_text())
+
+
+def where(agent: Agent, arguments: Any) -> None:
+    """Tell of this program's thread and process and what it was given, and again for each order."""
+    while True:
+        agent.report((threading.get_ident(), os.getpid(), arguments))
+        agent.receive()

@@ -8,14 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fabric.errors import TrafficError
-from fabric.world.agents import AgentHandle, AgentPool
+from fabric.world.agents import AgentHandle, AgentPool, ProgramStart
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -234,19 +235,31 @@ def test_programs_do_not_run_the_callers_script_again(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["script runs as __main__", "[0, 1]", "then __main__"]
 
 
-@pytest.mark.root
-def test_a_program_runs_in_the_network_of_its_host(pool: AgentPool) -> None:
-    host = subprocess.Popen(
-        ["unshare", "--net", "sh", "-c", "ip link add only_here type veth peer name there; echo; read _"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+@contextmanager
+def network_with(interface: str) -> Iterator[Path]:
+    """A network namespace with an interface of that name."""
+    words = f"ip link add {interface} type veth peer name there; echo; read _"
+    host = subprocess.Popen(["unshare", "--net", "sh", "-c", words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert host.stdout is not None
     host.stdout.readline()
-    namespace = Path(f"/proc/{host.pid}/ns/net")
-    seen = start(pool, "say_interfaces", namespace=namespace).receive(20, "interfaces")
+    yield Path(f"/proc/{host.pid}/ns/net")
     host.communicate(b"\n", timeout=60)
+
+
+@pytest.mark.root
+def test_a_program_runs_in_the_network_of_its_host(pool: AgentPool) -> None:
+    with network_with("only_here") as namespace:
+        seen = start(pool, "say_interfaces", namespace=namespace).receive(20, "interfaces")
     assert "only_here:" in seen
+
+
+@pytest.mark.root
+def test_programs_of_one_process_are_each_in_the_network_of_their_host(pool: AgentPool) -> None:
+    with network_with("first") as one, network_with("second") as other:
+        handles = pool.start_together(together("say_interfaces", "say_interfaces", namespaces=[one, other]))
+        first, second = (handle.receive(20, "interfaces") for handle in handles)
+    assert ("first:" in first, "second:" in first) == (True, False)
+    assert ("first:" in second, "second:" in second) == (False, True)
 
 
 @pytest.mark.root
@@ -256,3 +269,44 @@ def test_a_host_that_cannot_be_entered_is_told(pool: AgentPool, tmp_path: Path) 
     assert (
         str(told.value).rstrip().endswith(f"FileNotFoundError: [Errno 2] No such file or directory: '{tmp_path}/none'")
     )
+
+
+def together(*programs: str, namespaces: Sequence[Path | None] = ()) -> list[ProgramStart]:
+    found = importlib.import_module("agent_programs")
+    places = namespaces or [None] * len(programs)
+    return [
+        ProgramStart(f"program {number}", f"z0h00{number}", getattr(found, program), str(number), place)
+        for number, (program, place) in enumerate(zip(programs, places, strict=True))
+    ]
+
+
+def test_programs_of_one_process_are_told_and_answer_apart(pool: AgentPool) -> None:
+    handles = pool.start_together(together("where", "where", "where"))
+    told = [handle.receive(20, "where it is") for handle in handles]
+    assert [number for _, _, number in told] == ["0", "1", "2"]
+    assert {pid for _, pid, _ in told} == {handles[0].process.pid}
+    assert len({thread for thread, _, _ in told}) == 3
+    handles[1].send("again")
+    assert handles[1].receive(20, "answer") == told[1]
+    assert not handles[0].pipe.poll()
+    pool.stop(handles, timeout_s=20)
+    assert handles[0].process.exitcode == 0
+
+
+def test_one_that_fails_is_told_with_its_words_and_the_others_of_its_process_go_on(pool: AgentPool) -> None:
+    whole, failing = pool.start_together(together("where", "fail"))
+    with pytest.raises(TrafficError, match=r"program 1 on z0h001: failed before its report:\n(?s:.*)ValueError: 1"):
+        failing.receive(20, "its report")
+    with pytest.raises(TrafficError, match=r"program 1 on z0h001: ended before rows:\n(?s:.*)ValueError: 1"):
+        failing.receive(20, "rows")
+    for _ in range(2):
+        assert whole.receive(20, "where it is")[2] == "0"
+        whole.send("again")
+    whole.stop()
+    whole.process.join(20)
+    assert whole.process.exitcode == 1
+
+
+def test_more_programs_than_one_process_takes_are_refused(pool: AgentPool) -> None:
+    with pytest.raises(TrafficError, match="201 programs in one process; at most 200"):
+        pool.start_together(together("where") * 201)

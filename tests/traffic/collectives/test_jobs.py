@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -85,6 +87,17 @@ def hfreduce(stage: Stage, ranks: tuple[NodeId, ...], **config: object) -> HFRed
 
 def nccl(stage: Stage, ranks: tuple[NodeId, ...], **config: object) -> NcclJob:
     return NcclJob(stage, checked(NcclConfig, config, "test"), ranks, loopback)
+
+
+@pytest.mark.parametrize("make", ["hfreduce", "nccl"])
+def test_ranks_that_share_processes_sum_up_as_others_do(stage: Stage, make: str) -> None:
+    job = {"hfreduce": hfreduce, "nccl": nccl}[make](stage, nodes(5), size=300_000, ranks_per_process=2)
+    with started(job):
+        processes = [handle.process for handle in job._programs.handles.values()]
+        records = job.run_steps(3)
+    assert [process is before for before, process in pairwise(processes)] == [True, False, True, False]
+    assert [row["step"] for row in records.steps] == [0, 1, 2]
+    assert [row["host"] for row in records.rank_steps] == [node.name for node in nodes(5)] * 3
 
 
 @pytest.mark.parametrize(
@@ -380,16 +393,16 @@ class StoppedAtBirth:
 
     def __init__(self, job: CollectiveJob, patch: pytest.MonkeyPatch, attempts: int) -> None:
         self.stopped = 0
-        self._fork = job._fork
+        self._start_all = job._programs.start_all
         self._job, self._attempts = job, attempts
-        patch.setattr(job, "_fork", self._forked)
+        patch.setattr(job._programs, "start_all", self._started)
         patch.setattr("traffic.collectives.job.START_TIMEOUT_S", 1.0)
 
-    def _forked(self, rank: int, dataset: Dataset) -> None:
-        self._fork(rank, dataset)
-        if rank == 1 and self.stopped < self._attempts:
+    def _started(self, *arguments: Any) -> None:
+        self._start_all(*arguments)
+        if self.stopped < self._attempts:
             self.stopped += 1
-            self._job._programs.handles[rank].send_signal(signal.SIGSTOP)
+            self._job._programs.handles[1].send_signal(signal.SIGSTOP)
 
 
 def test_a_job_whose_restart_stalls_tries_until_it_works(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
