@@ -1,0 +1,55 @@
+"""The figure of ``storage_throughput``: how busy each kind of link was, in the order in which a read's data passes."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from experiments.storage_throughput.summary import PAPER_SHARE
+from fabric.report.figures import FigureSpec
+from fabric.report.figures.style import GREY, JOB_COLOURS, framed
+from fabric.results import Result
+
+_WIDTH = 0.8
+
+
+def links(result: Result) -> Figure | None:
+    """Return bars of the mean link, with a line up to the busiest; None if the run has no samples of ports."""
+    described = result.summary.get("storage_throughput")
+    if not described or not all(one["uses"] for one in described["variants"]):
+        return None
+    variants = described["variants"]
+    kinds = [use["kind"] for use in variants[0]["uses"]]
+    bar = _WIDTH / (len(variants) + 1)
+    with framed(result, "Reads of all compute nodes: how busy links are", 9.0, 4.2) as (figure, body):
+        panel = body.subplots()
+        for number, one in enumerate(variants):
+            colour = JOB_COLOURS[number % len(JOB_COLOURS)]
+            shift = (number - (len(variants) - 1) / 2) * bar
+            places = [place + shift for place in range(len(kinds) + 1)]
+            means = [one["share"], *(use["mean"] for use in one["uses"])]
+            panel.bar(places, means, bar * 0.9, color=colour, label=one["title"])
+            most = [use["most"] for use in one["uses"]]
+            panel.vlines(places[1:], means[1:], most, color=GREY, linewidth=1.0)
+            panel.plot(places[1:], most, "_", color=GREY, markersize=6)
+        panel.hlines(PAPER_SHARE, -0.5, 0.5, color=GREY, linestyle=":", linewidth=1.2)
+        panel.text(0.5, PAPER_SHARE, " the paper's", va="center", fontsize=7.5, color=GREY)
+        panel.set_xticks(range(len(kinds) + 1), ["reads, of the\nstorage NICs", *(_wrapped(kind) for kind in kinds)])
+        panel.set_ylabel("share of the rate")
+        panel.set_ylim(0, 1.05)
+        panel.grid(visible=False, axis="x")
+        body.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
+    return figure
+
+
+def _wrapped(kind: str) -> str:
+    return kind.replace(" to ", "\nto ")
+
+
+FIGURES = (
+    FigureSpec(
+        "links",
+        "What all compute nodes read, as a share of what the storage nodes' NICs have, and how busy each kind of link "
+        "was: the mean link (bar) and the busiest (line), in the order in which a read's data passes them.",
+        links,
+    ),
+)

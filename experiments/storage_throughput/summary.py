@@ -1,0 +1,211 @@
+"""What a run of ``storage_throughput`` says: what was read of what NICs have, and how busy each kind of link was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.run.session import PhaseOutcome, Session
+from experiments.storage_throughput.variants import StorageThroughputConfig, Variant
+from fabric.model.identity import Role
+from fabric.model.network import Fabric, Port
+from fabric.results import Phase
+from fabric.units import format_time
+from traffic import metrics
+
+PAPER_SHARE = 8 / 9
+"""Of 9 TB/s reads reached 8 (arXiv 2408.14158v2, VI-B)."""
+_ROLES = {
+    Role.COMPUTE: "compute node",
+    Role.STORAGE: "storage node",
+    Role.LEAF: "leaf",
+    Role.SPINE: "spine",
+    Role.CORE: "core",
+    Role.INTER_ZONE: "zone switch",
+}
+_PERCENTILES = ("p50_s", "p99_s")
+
+
+@dataclass(frozen=True)
+class KindUse:
+    """How busy the links of a kind were in one direction, as shares of their rate: the mean link, the 99th percentile
+    of links, the busiest."""
+
+    kind: str
+    links: int
+    mean: float
+    p99: float
+    most: float
+
+
+@dataclass(frozen=True)
+class VariantOutcome:
+    """What a variant came to: values by name of the measure, and how busy links were, kind by kind."""
+
+    variant: Variant
+    values: Mapping[str, float]
+    uses: Sequence[KindUse]
+
+    @property
+    def busiest(self) -> KindUse:
+        """The kind of link that is busiest on average: what is left of it is left to all."""
+        return max(self.uses, key=lambda use: use.mean)
+
+
+def nics_Bps(fabric: Fabric) -> float:  # noqa: N802 - bytes, not bits
+    """Return what all NICs of all storage nodes have, in bytes per second."""
+    return sum(len(fabric.nics_of[node]) for node in fabric.storages) * fabric.nic_rate_bps / 8
+
+
+def kind_of(fabric: Fabric, port: Port) -> str:
+    """Return the kind of link that a port sends on: from what to what."""
+    return " to ".join(_ROLES[node.role] for node in (port.node, fabric.peer(port).node))
+
+
+def summarize(session: Session, config: StorageThroughputConfig, playing: Sequence[Variant]) -> dict[str, Any]:
+    """Return the tables and metrics of a run."""
+    outcomes = {outcome.phase.name: outcome for outcome in session.phases}
+    fabric = session.live.fabric
+    found = [_seen(session, config, variant, outcomes[variant.name]) for variant in playing]
+    return {
+        "title": "Reads of all compute nodes from all storage nodes",
+        "answer": answer(fabric, found),
+        "metrics": {
+            **{f"{one.variant.name}.{name}": value for one in found for name, value in one.values.items()},
+            **{
+                f"{one.variant.name}.use.{use.kind.replace(' ', '_')}.{name}": getattr(use, name)
+                for one in found
+                for use in one.uses
+                for name in ("mean", "most")
+            },
+        },
+        "tables": [reads_table(fabric, found), links_table(found)],
+        "storage_throughput": figure_data(found),
+    }
+
+
+def _seen(session: Session, config: StorageThroughputConfig, variant: Variant, outcome: PhaseOutcome) -> VariantOutcome:
+    fabric, phase, counted = session.live.fabric, outcome.phase, outcome.conservation
+    from_s = phase.started_s + config.warm_up
+    rows = session.table("operations")
+    reads = rows[(rows["phase"] == phase.name) & (rows["operation"] == "read")]
+    bandwidth = metrics.operation_bandwidth(reads, from_s, phase.ended_s)
+    begun = reads[reads["started_s"].between(from_s, phase.ended_s)]
+    latency = metrics.operation_latency(begun) if len(begun) else None
+    values = {
+        "read.bandwidth_Bps": bandwidth,
+        "read.share_of_nics": bandwidth / nics_Bps(fabric),
+        "read.operations": float(len(begun)),
+        **({f"read.{name}": getattr(latency, name) for name in _PERCENTILES} if latency else {}),
+        "read.readers": float(begun["host"].nunique()),
+        "drops_packets": float(counted.dropped_by_queues),
+        "retransmissions": float(counted.retransmissions),
+    }
+    return VariantOutcome(variant, values, link_uses(fabric, session.table("ports"), from_s, phase))
+
+
+def link_uses(fabric: Fabric, ports: pd.DataFrame, from_s: float, phase: Phase) -> list[KindUse]:
+    """Return how busy each kind of link was between the first and the last sample of the counted part of a phase; none
+    if there are no two."""
+    rows = ports[ports["at_s"].between(from_s, phase.ended_s)]
+    times = np.unique(rows["at_s"])
+    if len(times) < 2:
+        return []
+    sent = rows.groupby(["at_s", "port"], observed=True)["sent_bytes"].sum()
+    bps = (sent.loc[times[-1]] - sent.loc[times[0]]) * 8 / float(times[-1] - times[0])
+    named = {str(port): port for link in fabric.links for port in link.ports}
+    by_kind: dict[str, list[float]] = {}
+    for name, rate in bps.items():
+        port = named[str(name)]
+        by_kind.setdefault(kind_of(fabric, port), []).append(rate / fabric.link_at[port].rate_bps)
+    return [
+        KindUse(kind, len(shares), float(np.mean(shares)), float(np.quantile(shares, 0.99)), max(shares))
+        for kind, shares in sorted(by_kind.items(), key=lambda one: _place(one[0]))
+    ]
+
+
+def _place(kind: str) -> tuple[bool, str]:
+    """Sort kinds of links as a read's data passes them, then those that only requests pass."""
+    ends = tuple(kind.split(" to "))
+    on_the_way = (("storage node", "leaf"), ("leaf", "spine"), ("spine", "leaf"), ("leaf", "compute node"))
+    return ends not in on_the_way, str(on_the_way.index(ends)) if ends in on_the_way else kind
+
+
+def answer(fabric: Fabric, found: Sequence[VariantOutcome]) -> str:
+    """Return the finding in words."""
+    most = nics_Bps(fabric)
+    told = []
+    for one in found:
+        rate = one.values["read.bandwidth_Bps"]
+        told.append(f"{one.variant.title}: {rate / 1e12:.3g} TB/s, {rate / most:.0%}")
+        if one.uses:
+            use = one.busiest
+            told[-1] += f" ({use.kind}: {use.mean:.0%} busy on average, the busiest {use.most:.0%})"
+    return (
+        f"Of the {most / 1e12:.3g} TB/s that the NICs of {len(fabric.storages)} storage nodes have, "
+        f"{len(fabric.computes)} compute nodes read: {'; '.join(told)}. The paper's reads reached 8 TB/s of 9, "
+        f"{PAPER_SHARE:.0%}."
+    )
+
+
+def reads_table(fabric: Fabric, found: Sequence[VariantOutcome]) -> dict[str, Any]:
+    """Return a row a variant."""
+    rows = []
+    for one in found:
+        values = one.values
+        latencies = [format_time(values[f"read.{name}"]) if f"read.{name}" in values else "-" for name in _PERCENTILES]
+        rows.append(
+            [
+                one.variant.queueing.words,
+                one.variant.limit_words,
+                f"{values['read.bandwidth_Bps'] / 1e12:.3g}",
+                f"{values['read.share_of_nics']:.1%}",
+                *latencies,
+                f"{values['read.operations']:,.0f}",
+                f"{values['read.readers']:,.0f}",
+                f"{values['drops_packets']:,.0f}",
+                f"{values['retransmissions']:,.0f}",
+            ]
+        )
+    columns = ["in", "request-to-send", "TB/s", "of the NICs", "median", "p99", "reads", "by", "dropped", "sent again"]
+    return {
+        "title": "Reads of all compute nodes",
+        "columns": columns,
+        "rows": rows,
+        "note": f"of the NICs: of the {nics_Bps(fabric) / 1e12:.3g} TB/s that the storage nodes' NICs have, headers "
+        f"included; the paper's 8 of 9 TB/s are {PAPER_SHARE:.1%}. A read counts whole where it ends. by: how many "
+        "compute nodes began one in the counted time",
+    }
+
+
+def links_table(found: Sequence[VariantOutcome]) -> dict[str, Any]:
+    """Return a row a variant and kind of link."""
+    rows = [
+        [one.variant.title, use.kind, f"{use.links:,}", f"{use.mean:.1%}", f"{use.p99:.1%}", f"{use.most:.1%}"]
+        for one in found
+        for use in one.uses
+    ]
+    return {
+        "title": "How busy links were, of their rate",
+        "columns": ["variant", "links", "number", "mean", "p99 of links", "busiest"],
+        "rows": rows,
+        "note": "each direction of a link by itself, over the counted time, in the order in which a read's data passes",
+    }
+
+
+def figure_data(found: Sequence[VariantOutcome]) -> dict[str, Any]:
+    """Return what the figure draws: for each variant its share of the NICs and how busy each kind of link was."""
+    return {
+        "variants": [
+            {
+                "title": one.variant.title,
+                "share": one.values["read.share_of_nics"],
+                "uses": [{"kind": use.kind, "mean": use.mean, "p99": use.p99, "most": use.most} for use in one.uses],
+            }
+            for one in found
+        ]
+    }

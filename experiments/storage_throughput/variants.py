@@ -1,0 +1,72 @@
+"""What ``storage_throughput`` plays: its config, and the variants that it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from experiments.run.config import Choices, QueueingsConfig, each_once, storage_faults
+from fabric.config import TimeS
+from fabric.model.lanes import Queueing
+from fabric.model.network import Fabric
+from traffic.storage.config import RequestToSend, StorageConfig
+
+Duration = Annotated[TimeS, Field(gt=0)]
+
+
+class StorageThroughputConfig(QueueingsConfig):
+    """All compute nodes read from all storage nodes, in each of ``queueings`` with each limit of ``request_to_send``
+    (how many reads may send to a client at once; off: all). Of ``phase_time`` the first ``warm_up`` does not count."""
+
+    request_to_send: Annotated[list[RequestToSend], Field(min_length=1), AfterValidator(each_once)] = Field(
+        default_factory=lambda: [None, 8]
+    )
+    queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.LOSSLESS_LANES])
+    phase_time: Duration = 0.003
+    warm_up: Duration = 0.001
+    storage: StorageConfig = Field(default_factory=StorageConfig)
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric."""
+        yield from super().faults(fabric)
+        yield from storage_faults(fabric, "all compute nodes read from them")
+        counted_s = self.phase_time - self.warm_up
+        if counted_s <= 0:
+            yield f"warm_up: {self.warm_up:g} s leaves nothing of phase_time, {self.phase_time:g} s; lower it"
+        elif counted_s < 2 * self.sampled_every_s:
+            least = f"two samples of ports, {self.sampled_every_s:g} s apart"
+            yield f"phase_time: {counted_s:g} s count, which have not {least}; raise it or lower sample_period"
+        if self.storage.checkpoint.share:
+            yield f"storage.checkpoint.share: {self.storage.checkpoint.share:g}, but nobody writes here; set it to 0"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Which limit reads have (None: none), in which queues."""
+
+    queueing: Queueing
+    limit: int | None
+
+    @property
+    def name(self) -> str:
+        """The name of its phase."""
+        return f"{self.queueing.value}_rts_{'off' if self.limit is None else self.limit}"
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        return f"{self.limit_words}, {self.queueing.words}"
+
+    @property
+    def limit_words(self) -> str:
+        """Its limit, in words."""
+        return "no limit" if self.limit is None else f"{self.limit} send at once"
+
+
+def variants(config: StorageThroughputConfig) -> tuple[Variant, ...]:
+    """Return all variants, a queueing after the other."""
+    return tuple(Variant(queueing, limit) for queueing, limit in product(config.queueings, config.request_to_send))
