@@ -154,11 +154,17 @@ WORLDS = {
                 *("incast.request=256 KiB", "bystanders.request=64 KiB", "bystanders.apart=1", "bystanders.crossing=0"),
                 "receive_window=256 KiB",
             ],
+            "storage_throughput": [
+                *("request_to_send=[8]", "phase_time=1.5 ms", "warm_up=0.5 ms", "sample_period=0.2 ms"),
+                *("storage.stripe=8", "storage.clients_per_process=2", "storage.dataloader.files=4"),
+                "storage.dataloader.file_size=16 MiB",
+            ],
         },
         {
             "incast": {"half limit": ["request_to_send=[2]"]},
             "dcqcn_frontier": {"half share": _shares(hfreduce=0.25, other=0.3)},
             "routing_incast": {"half request": ["incast.request=128 KiB"]},
+            "storage_throughput": {"one at a time": ["request_to_send=[1]"]},
         },
     ),
 }

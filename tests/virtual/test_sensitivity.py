@@ -231,6 +231,20 @@ def test_half_the_senders_at_a_time_halve_the_queue_and_no_bandwidth(storage: Me
     assert moved("read.p50_s") == pytest.approx(1, rel=2 * IN_READS), "a read waits for leave instead"
 
 
+def test_one_read_at_a_time_leaves_readers_idle_between_reads(storage: Metrics) -> None:
+    """The four readers' NICs are what limits eight servers; one read at a time leaves a round trip after each unused:
+    incasts (docs/results/incast.md) keep 0.71 of their bandwidth so."""
+    before, after = (f"lossless_lanes_rts_{limit}." for limit in (8, 1))
+
+    def moved(name: str) -> float:
+        return ratio(storage, "storage_throughput", "one at a time", before + name, after + name)
+
+    assert moved("read.bandwidth_Bps") == pytest.approx(0.71, rel=2 * IN_READS)
+    assert moved("use.leaf_to_compute_node.mean") == pytest.approx(0.71, rel=0.1)
+    assert storage["storage_throughput"][before + "use.leaf_to_compute_node.mean"] > 0.9
+    assert storage["storage_throughput"][before + "read.readers"] == 4
+
+
 def test_half_of_hfreduces_share_moves_it_and_leaves_the_rest_to_storage(storage: Metrics) -> None:
     """Of two lanes in use HFReduce has 0.5 of 0.9, then 0.25 of 0.65; storage has the rest, and each all alone."""
     found = ratios(storage, "dcqcn_frontier", "half share", "line_lossless_lanes.")

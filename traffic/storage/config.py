@@ -123,7 +123,8 @@ class StorageConfig(Strict):
     """The whole. 3FS's chunks are 512 KB to 64 MB and its files are striped over 200 chains in production."""
 
     connections: Annotated[Connections, Field(strict=False)] = Connections.AT_START
-    """1,200 clients of 180 services would have 216,000 links of two connections each at the start."""
+    """1,200 clients of 180 services have 216,000 links of two connections each at the start. When they are needed, the
+    first packets of each pair are decided on by ovs-vswitchd (an upcall in every switch) while a phase plays."""
 
     clients_per_process: ProgramsPerProcess = 1
     """How many clients share an interpreter, for hundreds of them in virtual time: they take less memory and start

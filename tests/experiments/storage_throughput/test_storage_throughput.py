@@ -1,0 +1,120 @@
+"""What a run of storage_throughput says: shares of the NICs from rows of the counted time, how busy each kind of link
+was, and that a config that cannot be played is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+from experiments.registry import resolve
+from experiments.run.session import Session
+from experiments.storage_throughput.experiment import EXPERIMENT
+from experiments.storage_throughput.summary import KindUse, kind_of, link_uses, nics_Bps, summarize
+from experiments.storage_throughput.variants import StorageThroughputConfig, variants
+from fabric.errors import ConfigError
+from fabric.results import Phase
+from fabric.tables import TABLES
+from tests.experiments.own_results import own_figures_drawn, own_result
+from tests.rows import table_of
+from topologies.load import load_fabric
+
+SMALL = ("topology=fire_flyer_2_small_200g", "storage.stripe=8", "phase_time=3", "warm_up=1")
+FABRIC = load_fabric("fire_flyer_2_small_200g")
+PHASE = Phase("p", "A phase", "lossless_lanes", 10.0, 13.0)
+
+
+def config_of(*overrides: str) -> StorageThroughputConfig:
+    return cast(StorageThroughputConfig, resolve("storage_throughput", overrides)[1])
+
+
+def ports_of(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
+    """Rows of at_s, port, lane, sent_bytes."""
+    full = [(at, port, lane, sent, 0, 0, 0, 0) for at, port, lane, sent in rows]
+    return pd.DataFrame(full, columns=list(TABLES["ports"].columns)).astype(TABLES["ports"].dtypes)
+
+
+def port_of(kind: str, number: int = 0) -> str:
+    ports = [port for link in FABRIC.links for port in link.ports if kind_of(FABRIC, port) == kind]
+    return str(ports[number])
+
+
+def test_the_paper_s_nics_have_nine_terabytes_a_second() -> None:
+    assert nics_Bps(load_fabric("fire_flyer_2")) == pytest.approx(9e12)
+    assert nics_Bps(FABRIC) == 4 * 2 * 25e9
+
+
+def test_the_use_of_links_is_over_the_counted_time_and_all_lanes_of_a_port() -> None:
+    one, other = port_of("leaf to spine"), port_of("leaf to spine", 1)
+    nic = port_of("storage node to leaf")
+    rows = [(10.5, one, "storage", 0), (11.5, one, "storage", 10**9), (12.5, one, "storage", 11 * 10**9)]
+    rows += [(11.5, one, "other", 0), (12.5, one, "other", 10**9)]
+    rows += [(11.5, other, "storage", 0), (12.5, other, "storage", 0), (13.5, other, "storage", 10**12)]
+    rows += [(11.5, nic, "storage", 0), (12.5, nic, "storage", 25 * 10**9)]
+    found = link_uses(FABRIC, ports_of(*rows), 11.0, PHASE)
+    assert [use.kind for use in found] == ["storage node to leaf", "leaf to spine"]
+    assert found[0] == KindUse("storage node to leaf", 1, 1.0, 1.0, 1.0)
+    assert found[1].links == 2
+    assert (found[1].mean, found[1].most) == pytest.approx((0.22, 0.44))
+
+
+def test_fewer_than_two_samples_say_nothing_of_links() -> None:
+    assert link_uses(FABRIC, ports_of((11.5, port_of("leaf to spine"), "storage", 9)), 11.0, PHASE) == []
+
+
+def session_of(config: StorageThroughputConfig, ports: pd.DataFrame) -> Any:
+    """A session that played: in the second variant one read ended in the counted time, in the first none."""
+    playing = variants(config)
+    row = [playing[1].name, "storage", "read", "z0h000", "st001", 10**9, 11.5, 12.0, 0]
+    tables = {"operations": table_of("operations", [row]).astype(TABLES["operations"].dtypes), "ports": ports}
+    outcomes = [
+        SimpleNamespace(
+            phase=Phase(one.name, one.title, one.queueing.value, 10.0, 13.0),
+            conservation=SimpleNamespace(dropped_by_queues=0, retransmissions=7),
+        )
+        for one in playing
+    ]
+    return SimpleNamespace(live=SimpleNamespace(fabric=FABRIC), phases=outcomes, table=tables.__getitem__)
+
+
+def test_a_run_has_its_share_of_the_nics_and_a_figure(tmp_path: Path) -> None:
+    config, nic = config_of(*SMALL), port_of("storage node to leaf")
+    ports = ports_of((11.5, nic, "storage", 0), (12.5, nic, "storage", 24 * 10**9))
+    summary = summarize(cast(Session, session_of(config, ports)), config, variants(config))
+    found = summary["metrics"]
+    assert found["lossless_lanes_rts_off.read.bandwidth_Bps"] == 0.0
+    assert "lossless_lanes_rts_off.read.p50_s" not in found
+    assert found["lossless_lanes_rts_8.read.share_of_nics"] == pytest.approx(0.5e9 / 200e9)
+    assert found["lossless_lanes_rts_8.use.storage_node_to_leaf.mean"] == pytest.approx(0.96)
+    assert "storage node to leaf: 96% busy" in summary["answer"]
+    for table in summary["tables"]:
+        assert {len(row) for row in table["rows"]} == {len(table["columns"])}
+    described = {"storage_throughput": summary["storage_throughput"]}
+    assert own_figures_drawn(own_result(tmp_path / "result", EXPERIMENT, summary=described), EXPERIMENT) == {"links"}
+
+
+def test_a_run_without_samples_of_ports_has_no_figure(tmp_path: Path) -> None:
+    config = config_of(*SMALL)
+    summary = summarize(cast(Session, session_of(config, ports_of())), config, variants(config))
+    described = {"storage_throughput": summary["storage_throughput"]}
+    assert own_figures_drawn(own_result(tmp_path / "result", EXPERIMENT, summary=described), EXPERIMENT) == set()
+    assert "busy" not in summary["answer"]
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("request_to_send=[8, 8]", "named more than once"),
+        ("warm_up=3", "warm_up: 3 s leaves nothing of phase_time"),
+        ("phase_time=1.0009", "0.0009 s count, which have not two samples of ports, 0.0005 s apart"),
+        ("storage.checkpoint.share=0.5", "nobody writes here"),
+        ("topology.storage=0", "0 storage nodes"),
+        ("storage.clients_per_process=201", "less than or equal to 200"),
+    ],
+)
+def test_a_config_that_cannot_be_played_is_refused(override: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        config_of(*SMALL, override)
