@@ -27,6 +27,8 @@ _ROLES = {
     Role.CORE: "core",
     Role.INTER_ZONE: "zone switch",
 }
+ON_THE_WAY = ("storage node to leaf", "leaf to spine", "spine to leaf", "leaf to compute node")
+"""The kinds of links that a read's data passes, in that order."""
 _PERCENTILES = ("p50_s", "p99_s")
 
 
@@ -128,11 +130,9 @@ def link_uses(fabric: Fabric, ports: pd.DataFrame, from_s: float, phase: Phase) 
     ]
 
 
-def _place(kind: str) -> tuple[bool, str]:
+def _place(kind: str) -> tuple[int, str]:
     """Sort kinds of links as a read's data passes them, then those that only requests pass."""
-    ends = tuple(kind.split(" to "))
-    on_the_way = (("storage node", "leaf"), ("leaf", "spine"), ("spine", "leaf"), ("leaf", "compute node"))
-    return ends not in on_the_way, str(on_the_way.index(ends)) if ends in on_the_way else kind
+    return ON_THE_WAY.index(kind) if kind in ON_THE_WAY else len(ON_THE_WAY), kind
 
 
 def answer(fabric: Fabric, found: Sequence[VariantOutcome]) -> str:
