@@ -232,15 +232,16 @@ def test_half_the_senders_at_a_time_halve_the_queue_and_no_bandwidth(storage: Me
 
 
 def test_one_read_at_a_time_leaves_readers_idle_between_reads(storage: Metrics) -> None:
-    """The four readers' NICs are what limits eight servers; one read at a time leaves a round trip after each unused:
-    incasts (docs/results/incast.md) keep 0.71 of their bandwidth so."""
+    """The four readers' NICs are what limits eight servers. One read at a time leaves each idle meanwhile: incasts with
+    reads of 256 KiB keep 0.71 of their bandwidth so (docs/results/incast.md), so 4.4 us pass beside the 10.7 us of the
+    data. Here samples lie across two chunks as a rule, each read half as much: 5.3 us of 9.7 are left."""
     before, after = (f"lossless_lanes_rts_{limit}." for limit in (8, 1))
 
     def moved(name: str) -> float:
         return ratio(storage, "storage_throughput", "one at a time", before + name, after + name)
 
-    assert moved("read.bandwidth_Bps") == pytest.approx(0.71, rel=2 * IN_READS)
-    assert moved("use.leaf_to_compute_node.mean") == pytest.approx(0.71, rel=0.1)
+    assert moved("read.bandwidth_Bps") == pytest.approx(5.3 / 9.7, rel=2 * IN_READS)
+    assert moved("use.leaf_to_compute_node.mean") == pytest.approx(5.3 / 9.7, rel=2 * IN_READS)
     assert storage["storage_throughput"][before + "use.leaf_to_compute_node.mean"] > 0.9
     assert storage["storage_throughput"][before + "read.readers"] == 4
 
