@@ -40,6 +40,10 @@ _STOP_TIMEOUT_S = 60.0  # Hundreds of ports take a while to let go.
 _PIPELINE_DROPS = "drop_action_of_pipeline"
 _IDLE_MS = 3_600_000
 """Keep datapath flows for an hour: re-learning them in the middle of a measurement would disturb it."""
+_MOST_FLOWS = 20_000_000
+"""Datapath flows of all switches together. The first switch on a way has one for each pair of hosts: half a million for
+the paper's storage. Open vSwitch begins with 10,000, forgets all at twice that, and keeps 2,000 more every second."""
+_FLOWS_STAY = {"max-idle": str(_IDLE_MS), "flow-limit": str(_MOST_FLOWS)}
 INACTIVITY_PROBE_MS = 60_000
 """How long a switch hears nothing of its controller before it asks whether that still is there, and then waits for an
 answer before it connects anew: five seconds by default, in which a busy machine may not have planned a large fabric."""
@@ -254,7 +258,7 @@ class OpenVSwitch:
         self._start("ovsdb-server", str(database), f"--remote=punix:{database_socket}")
         self._wait_for(database_socket, "ovsdb-server")
         with Database(database_socket, _START_TIMEOUT_S) as connection:
-            connection.transact([insert(DATABASE, "root", other_config=map_of({"max-idle": str(_IDLE_MS)}))])
+            connection.transact([insert(DATABASE, "root", other_config=map_of(_FLOWS_STAY))])
         control = self.directory / "switch.ctl"
         arguments = (f"unix:{database_socket}", "--pidfile", f"--unixctl={control}")
         self._start("ovs-vswitchd", *arguments, environment=self._prepare_datapath())
@@ -284,6 +288,7 @@ class OpenVSwitch:
             database.wait_for(begun)
             numbers = {name: number for bridge in bridges for name, number in bridge.ports.items()}
             _verify_numbers(numbers, database.rows("Interface", ["name", "ofport", "error"]))
+        self._control("upcall/set-flow-limit", str(_MOST_FLOWS))
 
     def enlarge_buffers(self, send_bytes: int) -> None:
         """Give the userspace datapath's sockets room, without touching a sysctl of the machine; and show those that
@@ -307,8 +312,7 @@ class OpenVSwitch:
 
     def settle_counters(self) -> None:
         """Wait until the counters of rules hold all that the datapath has done; otherwise they lag by half a second."""
-        control = self.directory / "switch.ctl"
-        self._run([tool("ovs-appctl"), f"--target={control}", "--timeout=20", "revalidator/wait"])
+        self._control("revalidator/wait")
 
     def pipeline_drops(self) -> int | None:
         """Return how many packets rules of all switches together have dropped, as the userspace datapath counts them
@@ -318,18 +322,20 @@ class OpenVSwitch:
         """
         if self.datapath is not Datapath.USERSPACE:
             return None
-        control = self.directory / "switch.ctl"
-        command = [tool("ovs-appctl"), f"--target={control}", "--timeout=20", "coverage/read-counter", _PIPELINE_DROPS]
         try:
-            return int(self._run(command))
+            return int(self._control("coverage/read-counter", _PIPELINE_DROPS))
         except EmulationError:
             return None  # Open vSwitch before 2.13 has no such counter.
 
+    def _control(self, *command: str, timeout_s: int = 20) -> str:
+        """Return what ovs-vswitchd answers to a command of ovs-appctl. Raises EmulationError."""
+        control = self.directory / "switch.ctl"
+        return self._run([tool("ovs-appctl"), f"--target={control}", f"--timeout={timeout_s}", *command])
+
     def _keep_coverage(self) -> None:
         """Write what ovs-vswitchd has counted of itself beside its log: why its datapath dropped packets, among it."""
-        control = self.directory / "switch.ctl"
         with suppress(EmulationError, subprocess.TimeoutExpired):  # It has ended or is stuck; its log says why.
-            words = self._run([tool("ovs-appctl"), f"--target={control}", "--timeout=2", "coverage/show"])
+            words = self._control("coverage/show", timeout_s=2)
             (self.log_directory / "ovs-coverage.txt").write_text(words + "\n")
 
     def stop(self) -> None:
