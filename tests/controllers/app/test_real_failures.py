@@ -79,3 +79,4 @@ def test_a_controller_that_crashed_comes_back_without_disturbing_anything(tmp_pa
     assert found["read"] == found["rules"], found
     assert 0 < found["messages"] < found["rules"] / 2, f"{found}; it must send what differs, no more"
     assert found["same_after"], found
+    assert "limit 20000000" in found["flows_kept"], "or Open vSwitch forgets what it has learned of large fabrics"

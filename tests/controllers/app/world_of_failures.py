@@ -281,6 +281,7 @@ def crash(live: LiveFabric) -> dict[str, Any]:
         "messages": sum(event.details["messages"] for event in events if event.kind == "round"),
         "rules": live.plan.rule_count,
         "same_after": dump(live) == before,
+        "flows_kept": live.emulation.switches._control("upcall/show"),
         "port": str(Port(unused.a.node, unused.a.number)),
     }
 
