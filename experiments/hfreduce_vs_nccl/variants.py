@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from experiments.run.config import RunConfig
 from experiments.run.placement import Flow, RankOrder
 from experiments.run.session import Session
-from fabric.config import TimeS
+from fabric.config import Strict, TimeS
 from fabric.model.identity import NodeId, Role
 from fabric.model.inside import Inside, gpu_of
 from fabric.model.lanes import Queueing, ServiceLevel
@@ -35,11 +35,20 @@ _BOTH_ZONES_FROM = 4
 _PAIRS_OF_ZONES_FROM = 2
 
 
-class HFReduceVsNcclConfig(RunConfig, Pipelining):
+class SizesConfig(Strict):
+    """What is added up: elements of ``dtype``, ``size`` bytes of them over each number of nodes, and ``sizes`` over
+    ``sizes_nodes`` nodes: whether ``size`` is enough for a steady state."""
+
+    dtype: Annotated[Dtype, Field(strict=False)] = Dtype.FP32
+    size: ElementsBytes = 8 * 2**20
+    sizes: list[ElementsBytes] = Field(default_factory=list)
+    sizes_nodes: Annotated[int, Field(ge=2)] = 2
+
+
+class HFReduceVsNcclConfig(RunConfig, Pipelining, SizesConfig):
     """The allreduce, and over how many nodes. ``chunk`` and ``copies_ahead`` are HFReduce's, ``slice`` NCCL's.
 
-    ``variants``: names of what is played; None: all that the nodes have. ``sizes``: further sizes, played over
-    ``sizes_nodes`` nodes: whether ``size`` is enough for a steady state.
+    ``variants``: names of what is played; None: all that the nodes have.
     ``gpus_per_node`` is for nodes that are points; others have their own. ``ranks_per_process`` as collectives have it.
     """
 
@@ -47,10 +56,6 @@ class HFReduceVsNcclConfig(RunConfig, Pipelining):
         default_factory=lambda: [2, 4, 8, 16]
     )
     variants: Annotated[list[str], Field(min_length=1)] | None = None
-    dtype: Annotated[Dtype, Field(strict=False)] = Dtype.FP32
-    size: ElementsBytes = 8 * 2**20
-    sizes: list[ElementsBytes] = Field(default_factory=list)
-    sizes_nodes: Annotated[int, Field(ge=2)] = 2
     steps: Annotated[int, Field(ge=1)] = 1
     slice: ElementsBytes = 32 * 1024
     gpus_per_node: Annotated[int, Field(ge=1)] = 1

@@ -119,16 +119,20 @@ class Connections(str, Enum):
     WHEN_NEEDED = "when_needed"
 
 
-class StorageConfig(Strict):
-    """The whole. 3FS's chunks are 512 KB to 64 MB and its files are striped over 200 chains in production."""
+class ProgramsConfig(Strict):
+    """How the programs run. Both are for hundreds of clients in virtual time."""
 
     connections: Annotated[Connections, Field(strict=False)] = Connections.AT_START
     """1,200 clients of 180 services have 216,000 links of two connections each at the start. When they are needed, the
     first packets of each pair are decided on by ovs-vswitchd (an upcall in every switch) while a phase plays."""
-
     clients_per_process: ProgramsPerProcess = 1
-    """How many clients share an interpreter, for hundreds of them in virtual time: they take less memory and start
-    sooner, but of those together only one computes at a time."""
+    """How many clients share an interpreter: they take less memory and start sooner, but of those together only one
+    computes at a time."""
+
+
+class StorageConfig(ProgramsConfig):
+    """The whole. 3FS's chunks are 512 KB to 64 MB and its files are striped over 200 chains in production."""
+
     chunk_size: Annotated[SizeBytes, Field(ge=4096, le=64 << 20)] = 256 << 10
     stripe: Count = 16
     replicas: Annotated[int, Field(ge=1, le=8)] = 2
