@@ -220,13 +220,14 @@ def test_half_the_link_of_a_nic_halves_the_flows_over_it_and_no_other_of_a_permu
 # Incasts -------------------------------------------------------------------------------------------------------------
 
 
-def test_half_the_senders_at_a_time_halve_the_queue_and_no_bandwidth(storage: Metrics) -> None:
+def test_half_the_senders_at_a_time_shrink_the_queue_and_no_bandwidth(storage: Metrics) -> None:
+    """One of those who send passes at once, the others wait: of two one, of four three. A phase of 1 ms spreads."""
     before, after = (f"lossless_lanes_line_n8_rts_{limit}." for limit in (4, 2))
 
     def moved(name: str) -> float:
         return ratio(storage, "incast", "half limit", before + name, after + name)
 
-    assert 0.3 < moved("queue_mean_bytes") < 0.75
+    assert 0.2 < moved("queue_mean_bytes") < 0.75
     assert moved("read.bandwidth_Bps") == pytest.approx(1, rel=IN_READS)
     assert moved("read.p50_s") == pytest.approx(1, rel=2 * IN_READS), "a read waits for leave instead"
 
