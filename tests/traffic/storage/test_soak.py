@@ -142,21 +142,17 @@ async def _trouble(world: _World, until_s: float) -> None:
 
 
 async def _until_all_is_well(world: _World) -> None:
-    """Return once every client has read every living replica of each chunk, which ends up in the history."""
+    """Return once every living replica of each chunk has been read, which ends up in the history."""
     deadline = time.monotonic() + 20
-
-    async def read_all(client: StorageClient) -> None:
-        for extent in world.extents:
-            for node in world.job.table.chains[extent.chain].nodes:
-                while not await _read(world.found, client, extent, node):
-                    where = f"{client.name}: {extent.chunk} on {node}"
-                    assert time.monotonic() < deadline, f"{where} is not readable 20 s after all trouble"
-
-    await asyncio.gather(*(read_all(client) for client in world.clients))
+    for extent in world.extents:
+        for node in world.job.table.chains[extent.chain].nodes:
+            while not await _read(world.found, world.clients[0], extent, node):
+                assert time.monotonic() < deadline, f"{extent.chunk} on {node} is not readable 20 s after all trouble"
 
 
 async def _read_back(client: StorageClient) -> Verification:
-    """Return what is read back; again if a busy machine let an operation's 0.6 s pass, for at most 20 s."""
+    """Return what is read back, again for 20 s at most while some is out of reach: a client that still dials may need
+    longer than an operation may take."""
     deadline = time.monotonic() + 20
     while (found := await client.read_back()).out_of_reach and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
