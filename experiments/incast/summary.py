@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.incast.variants import IncastConfig, Variant
+from experiments.run.counted_reads import read_metrics
 from experiments.run.session import PhaseOutcome, Session
 from experiments.run.stall_metrics import stall_metrics
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
@@ -70,19 +71,6 @@ def _seen(session: Session, config: IncastConfig, variant: Variant, outcome: Pha
         values |= stall_metrics(stalls, outcome)
         values["blocked_ports"] = blocked_ports(stalls, phase)
     return VariantOutcome(variant, values)
-
-
-def read_metrics(operations: pd.DataFrame, phase: Phase, warm_up_s: float) -> dict[str, float]:
-    """Return the bandwidth of reads that ended after the warm-up of a phase and before its end, and the percentiles of
-    how long those took that began after it, however late they ended."""
-    rows = operations[(operations["phase"] == phase.name) & (operations["operation"] == "read")]
-    from_s = phase.started_s + warm_up_s
-    found = {"read.bandwidth_Bps": metrics.operation_bandwidth(rows, from_s, phase.ended_s)}
-    counted = rows[rows["started_s"].between(from_s, phase.ended_s)]
-    if not counted.empty:
-        latency = metrics.operation_latency(counted)
-        found |= {f"read.{name}": getattr(latency, name) for name in _PERCENTILES}
-    return {**found, "read.operations": float(len(counted))}
 
 
 def queue_metrics(ports: pd.DataFrame, port: str, lane: str, phase: Phase, warm_up_s: float) -> dict[str, float]:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from experiments.run.counted_reads import read_metrics
 from experiments.run.session import PhaseOutcome, Session
 from experiments.storage_throughput.variants import StorageThroughputConfig, Variant
 from fabric.model.identity import Role
 from fabric.model.network import Fabric, Port
 from fabric.results import Phase
 from fabric.units import format_time
-from traffic import metrics
 
 PAPER_SHARE = 8 / 9
 """Of 9 TB/s reads reached 8 (arXiv 2408.14158v2, VI-B)."""
@@ -94,20 +94,20 @@ def _seen(session: Session, config: StorageThroughputConfig, variant: Variant, o
     fabric, phase, counted = session.live.fabric, outcome.phase, outcome.conservation
     from_s = phase.started_s + config.warm_up
     rows = session.table("operations")
-    reads = rows[(rows["phase"] == phase.name) & (rows["operation"] == "read")]
-    bandwidth = metrics.operation_bandwidth(reads, from_s, phase.ended_s)
-    begun = reads[reads["started_s"].between(from_s, phase.ended_s)]
-    latency = metrics.operation_latency(begun) if len(begun) else None
+    reads = read_metrics(rows, phase, config.warm_up)
     values = {
-        "read.bandwidth_Bps": bandwidth,
-        "read.share_of_nics": bandwidth / nics_Bps(fabric),
-        "read.operations": float(len(begun)),
-        **({f"read.{name}": getattr(latency, name) for name in _PERCENTILES} if latency else {}),
-        "read.readers": float(begun["host"].nunique()),
+        **reads,
+        "read.share_of_nics": reads["read.bandwidth_Bps"] / nics_Bps(fabric),
+        "read.readers": float(_begun(rows, from_s, phase)["host"].nunique()),
         "drops_packets": float(counted.dropped_by_queues),
         "retransmissions": float(counted.retransmissions),
     }
     return VariantOutcome(variant, values, link_uses(fabric, session.table("ports"), from_s, phase))
+
+
+def _begun(operations: pd.DataFrame, from_s: float, phase: Phase) -> pd.DataFrame:
+    is_read = (operations["phase"] == phase.name) & (operations["operation"] == "read")
+    return operations[is_read & operations["started_s"].between(from_s, phase.ended_s)]
 
 
 def link_uses(fabric: Fabric, ports: pd.DataFrame, from_s: float, phase: Phase) -> list[KindUse]:
@@ -119,11 +119,11 @@ def link_uses(fabric: Fabric, ports: pd.DataFrame, from_s: float, phase: Phase) 
         return []
     sent = rows.groupby(["at_s", "port"], observed=True)["sent_bytes"].sum()
     bps = (sent.loc[times[-1]] - sent.loc[times[0]]) * 8 / float(times[-1] - times[0])
-    named = {str(port): port for link in fabric.links for port in link.ports}
+    links = {str(port): (port, link) for port, link in fabric.directed_ports()}
     by_kind: dict[str, list[float]] = {}
     for name, rate in bps.items():
-        port = named[str(name)]
-        by_kind.setdefault(kind_of(fabric, port), []).append(rate / fabric.link_at[port].rate_bps)
+        port, link = links[str(name)]
+        by_kind.setdefault(kind_of(fabric, port), []).append(rate / link.rate_bps)
     return [
         KindUse(kind, len(shares), float(np.mean(shares)), float(np.quantile(shares, 0.99)), max(shares))
         for kind, shares in sorted(by_kind.items(), key=lambda one: _place(one[0]))

@@ -20,7 +20,7 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from traffic.storage.chains import ChainTable, ChunkId, Extent, TableChange
-from traffic.storage.config import ClientConfig, Connections, StorageConfig
+from traffic.storage.config import ClientConfig, StorageConfig
 from traffic.storage.links import Links, OnLink
 from traffic.storage.messages import (
     REQUEST_BITS,
@@ -253,10 +253,7 @@ class StorageClient:
         self.links = Links(self.party, source, is_linked)
         for node, address in services.items():
             self._servers.add(node)
-            if self.config.connections is Connections.WHEN_NEEDED:
-                self.links.know(node, address)
-            else:
-                await self.links.connect(node, address, timeout_s)
+            await self.links.add(node, address, self.config.connections, timeout_s)
 
     def adopt(self, change: TableChange) -> None:
         """Go by newer chains; tries under way take them up."""

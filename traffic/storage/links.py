@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
+from traffic.storage.config import Connections
 from traffic.storage.wire import ConnectionLost, Party, StorageConnection, dial
 from traffic.transport import Endpoint
 
@@ -52,8 +53,11 @@ class Links(Mapping[NodeId, StorageConnection]):
         self._links[node] = link
         self._on_link(node, link)
 
-    def know(self, node: NodeId, address: Endpoint) -> None:
-        """Know of a peer, to whom the first link is made when somebody wants to call it."""
+    async def add(self, node: NodeId, address: Endpoint, connections: Connections, timeout_s: float) -> None:
+        """Know of a peer, and make the first link now or when somebody wants to call it. Raises as :meth:`connect`."""
+        if connections is Connections.AT_START:
+            await self.connect(node, address, timeout_s)
+            return
         self._addresses[node] = address
         self._untried.add(node)
 

@@ -26,7 +26,7 @@ from fabric.model.identity import NodeId
 from fabric.world.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.storage.chains import ChainTable, ChunkId, TableChange, extents_on
-from traffic.storage.config import Connections, ServiceConfig, StorageConfig
+from traffic.storage.config import ServiceConfig, StorageConfig
 from traffic.storage.links import Links
 from traffic.storage.messages import (
     NO_CHECKSUM,
@@ -314,9 +314,5 @@ async def _connect(service: StorageService, peers: Peers, arguments: ServiceArgu
         links = Links(service.party(zone), source, lambda node, link: sampler.track(link.data_socket, node.name))
         service.use_links(zone, links)
         for (where, node), address in peers.addresses.items():
-            if where != zone or node == arguments.node:
-                continue
-            if arguments.config.connections is Connections.WHEN_NEEDED:
-                links.know(node, address)
-            else:
-                await links.connect(node, address, CONNECT_TIMEOUT_S)
+            if where == zone and node != arguments.node:
+                await links.add(node, address, arguments.config.connections, CONNECT_TIMEOUT_S)

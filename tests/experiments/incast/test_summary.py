@@ -19,11 +19,11 @@ from experiments.incast.summary import (
     kept,
     limits_table,
     queue_metrics,
-    read_metrics,
     summarize,
 )
 from experiments.incast.variants import IncastConfig, Variant, variants
 from experiments.registry import resolve
+from experiments.run.counted_reads import read_metrics
 from experiments.run.session import Session
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
