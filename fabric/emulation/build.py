@@ -47,9 +47,11 @@ from fabric.world.virtual.guest import CONTROL
 _FIRST_HOST_INDEX = 10
 _FIRST_SWITCH_INDEX = 1000
 _SIOCETHTOOL = 0x8946
-# ethtool's switches of what makes packets other than they are on a wire: rx and tx checksums, scatter-gather, TSO, GSO,
-# GRO. With them on, packets that userspace switching carries have no checksum: ping works and TCP hangs.
-_ETHTOOL_OFF = (0x15, 0x17, 0x19, 0x1F, 0x24, 0x2C)
+# ethtool's switches. What makes packets other than they are on a wire is off: TSO, GSO, GRO.
+_MERGES = (0x1F, 0x24, 0x2C)
+# Rx and tx checksums, scatter-gather. Where a process switches, they are off, too: its packets would have no checksum,
+# so that ping works and TCP hangs. In the kernel they save a copy of each packet and two sums over it.
+_IN_ONE_KERNEL = (0x15, 0x17, 0x19)
 _TRUESIZE_FACTOR = 4
 """A socket is charged for the memory of a frame, not its bytes: 4.2 KB in pages and headers come to 3 times as much."""
 _WARM_UP_S = 0.3
@@ -226,7 +228,7 @@ def emulate(fabric: Fabric, plan: LanePlan, log_directory: Path, datapath: Datap
     insides.require(fabric, plan.queueing)
     indices = _number_interfaces(fabric)
     _make_hosts(fabric)
-    _make_links(fabric, indices)
+    _make_links(fabric, indices, _MERGES if datapath is Datapath.KERNEL else (*_MERGES, *_IN_ONE_KERNEL))
     fastest_frame_s = fabric.frame_bytes * 8 / max(link.rate_bps for link in fabric.links)
     switches = OpenVSwitch(
         inside.RUN_DIR / "openvswitch", log_directory, datapath, openvswitch.pass_period_s(fastest_frame_s)
@@ -342,7 +344,7 @@ def _make_hosts(fabric: Fabric) -> None:
                 write_sysctl(name, value)
 
 
-def _make_links(fabric: Fabric, indices: dict[Port, int]) -> None:
+def _make_links(fabric: Fabric, indices: dict[Port, int], offloads: Sequence[int]) -> None:
     """Make every link, and have both its ends up before a switch has it: one that comes up later counts as cut."""
     namespaces = {host: os.open(netns.netns_path(host.name), os.O_RDONLY | os.O_CLOEXEC) for host in fabric.hosts}
     try:
@@ -350,13 +352,13 @@ def _make_links(fabric: Fabric, indices: dict[Port, int]) -> None:
             links = [*fabric.links, *fabric.inner_links]
             link.send([_pair(fabric, made, indices, namespaces) for made in links])
             switch_ports = [port for port in indices if _is_at_switch(fabric, port)]
-            _switch_off_offloads([port.interface for port in switch_ports])
+            _switch_off(offloads, [port.interface for port in switch_ports])
             link.send([netlink.link_state(indices[port], port.interface, up=True) for port in switch_ports])
     finally:
         for descriptor in namespaces.values():
             os.close(descriptor)
     for host in fabric.hosts:
-        _configure_host(fabric, host, indices)
+        _configure_host(fabric, host, indices, offloads)
 
 
 def _pair(fabric: Fabric, link: Link, indices: dict[Port, int], namespaces: dict[NodeId, int]) -> Request:
@@ -375,7 +377,7 @@ def _mac_of(fabric: Fabric, port: Port, indices: dict[Port, int]) -> str:
     return "06:00:" + ":".join(f"{byte:02x}" for byte in indices[port].to_bytes(4, "big"))
 
 
-def _configure_host(fabric: Fabric, host: NodeId, indices: dict[Port, int]) -> None:
+def _configure_host(fabric: Fabric, host: NodeId, indices: dict[Port, int], offloads: Sequence[int]) -> None:
     requests = [netlink.link_state(1, "lo", up=True)]
     ports = insides.part_ports(fabric, host)
     if ports:
@@ -385,7 +387,7 @@ def _configure_host(fabric: Fabric, host: NodeId, indices: dict[Port, int]) -> N
         requests += _nic_requests(fabric, host, indices)
     path = netns.netns_path(host.name)
     with netns.inside(path):
-        _switch_off_offloads([port.interface for port in ports])
+        _switch_off(offloads, [port.interface for port in ports])
     with Netlink(path) as link:
         link.send(requests)
 
@@ -413,11 +415,11 @@ def _split(network: str) -> tuple[str, int]:
     return address, int(bits)
 
 
-def _switch_off_offloads(interfaces: Sequence[str]) -> None:
-    """Switch off, by ethtool's ioctl, whatever changes packets from what a wire would carry."""
+def _switch_off(offloads: Sequence[int], interfaces: Sequence[str]) -> None:
+    """Switch off, by ethtool's ioctl, what a NIC could do in the kernel's place."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for interface in interfaces:
-            for command in _ETHTOOL_OFF:
+            for command in offloads:
                 _ethtool(sock, interface, command)
 
 

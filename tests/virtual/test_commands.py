@@ -64,6 +64,12 @@ def test_a_frame_that_has_left_its_host_does_not_hold_its_sender_back(command: V
     assert min(found) >= 10
 
 
+def test_a_frame_is_copied_and_summed_up_by_nobody_on_its_way_and_never_merged(command: VirtualCommand) -> None:
+    done = command.run("exec", TINY, "z0h000", "--", sys.executable, str(HERE / "offloads.py"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "1 1 1 0 0 0\n"
+
+
 def test_what_settles_goes_on_at_a_whole_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     script = "import time; from fabric.world.engines import VIRTUAL; VIRTUAL.settle(); print(time.monotonic_ns())"

@@ -191,6 +191,40 @@ OFFLOADS = _edit(
 """Made where it fits, so that large fabrics come up faster: nothing need be known of each class of HTB for hardware
 that takes work off the kernel, which no guest has. The kernel looks through all that it knows for each new class."""
 
+TIMERS = _edit(
+    "arch/um/os-Linux/signal.c",
+    (
+        "\tstruct uml_pt_regs regs;\n\n\tif (mc != NULL)\n",
+        "\tstatic struct uml_pt_regs none;\n\tstruct uml_pt_regs regs;\n\n\tif (mc != NULL)\n",
+    ),
+    (
+        "\telse\n\t\tmemset(&regs, 0, sizeof(regs));\n\ttimer_handler(SIGALRM, NULL, &regs);\n",
+        "\ttimer_handler(SIGALRM, NULL, mc ? &regs : &none);\n",
+    ),
+)
+"""Made where it fits, so that timers cost less: each cleared room for all registers anew."""
+
+IDLE = _edit(
+    "arch/um/kernel/process.c",
+    ("\tcpu_tasks[current_thread_info()->cpu].pid = os_getpid();\n", ""),
+)
+"""Made where it fits, so that events cost less: before each, the idle task asked the host for the number of its own
+process. Kernels from 6.12 on do not."""
+
+_BARRIER = '\tasm volatile("" : : : "memory");\n'
+IRQ_FLAGS = _edit(
+    "arch/um/include/asm/irqflags.h",
+    (
+        "\tum_set_signals(flags);\n",
+        f"{_BARRIER}\tif ((unsigned long)signals_enabled != flags)\n\t\tum_set_signals(flags);\n",
+    ),
+    ("\tblock_signals();\n", f"\tsignals_enabled = 0;\n{_BARRIER}"),
+)
+"""Made where it fits, so that what is done with interrupts off costs less: two assignments instead of two calls."""
+
+SAVINGS = (OFFLOADS, TIMERS, IDLE, IRQ_FLAGS)
+"""Each made where it fits: they change what a guest costs, not what it does."""
+
 CLOCK_PAGE = (
     _edit(
         "arch/x86/um/vdso/um_vdso.c",
@@ -253,15 +287,16 @@ CLOCK_PAGE = (
 
 def files() -> list[str]:
     """Return the files of the kernel's source that are changed, or may be."""
-    return [edit.file for edit in (*EDITS, OFFLOADS, *CLOCK_PAGE)]
+    return list(dict.fromkeys(edit.file for edit in (*EDITS, *SAVINGS, *CLOCK_PAGE)))
 
 
 def changed(texts: Mapping[str, str]) -> dict[str, str]:
     """Return the changed files; ``texts`` holds those of :func:`files`. Raises ValueError if one of EDITS misfits."""
-    optional = [group for group in ((OFFLOADS,), CLOCK_PAGE) if not _misfitting(group, texts)]
-    return {
-        edit.file: edit.apply(texts[edit.file]) for edit in (*EDITS, *(edit for group in optional for edit in group))
-    }
+    optional = [group for group in (*((edit,) for edit in SAVINGS), CLOCK_PAGE) if not _misfitting(group, texts)]
+    made: dict[str, str] = {}
+    for edit in (*EDITS, *(edit for group in optional for edit in group)):
+        made[edit.file] = edit.apply(made.get(edit.file, texts.get(edit.file, "")))
+    return made
 
 
 def misfits(texts: Mapping[str, str]) -> list[str]:
@@ -275,4 +310,4 @@ def _misfitting(edits: Iterable[Edit], texts: Mapping[str, str]) -> list[str]:
 
 def digest() -> str:
     """Return what tells these edits from other ones."""
-    return hashlib.sha256(repr((EDITS, OFFLOADS, CLOCK_PAGE)).encode()).hexdigest()[:12]
+    return hashlib.sha256(repr((EDITS, SAVINGS, CLOCK_PAGE)).encode()).hexdigest()[:12]

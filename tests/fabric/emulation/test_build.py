@@ -104,7 +104,7 @@ def test_mininets_programs_keep_the_namespace_made_for_them_and_close_no_files_b
 
 def test_offloads_that_cannot_be_switched_off_are_told() -> None:
     with pytest.raises(EmulationError) as refused:
-        build._switch_off_offloads(["no_such_nic"])
+        build._switch_off((0x15,), ["no_such_nic"])
     assert str(refused.value) == "no_such_nic: ethtool command 0x15 refused: No such device"
 
 

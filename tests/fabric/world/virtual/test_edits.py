@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fabric.world.virtual import edits
@@ -52,10 +54,20 @@ def edit_of(file: str) -> Edit:
     return found
 
 
+SAVED = {
+    edits.OFFLOADS: "if (bo && !list_empty(&flow_block_indr_dev_list)) {",
+    edits.TIMERS: "timer_handler(SIGALRM, NULL, mc ? &regs : &none);",
+    edits.IDLE: "",
+    edits.IRQ_FLAGS: "if ((unsigned long)signals_enabled != flags)\n\t\tum_set_signals(flags);",
+}
+
+
 def fitting_texts() -> dict[str, str]:
     """Return, of each file, a text that its edit fits."""
-    every = (*edits.EDITS, edits.OFFLOADS, *edits.CLOCK_PAGE)
-    return {edit.file: "\n".join(part.old for part in edit.ways[0]) for edit in every}
+    found: dict[str, list[str]] = {}
+    for edit in (*edits.EDITS, *edits.SAVINGS, *edits.CLOCK_PAGE):
+        found.setdefault(edit.file, []).extend(part.old for part in edit.ways[0])
+    return {file: "\n".join(places) for file, places in found.items()}
 
 
 @pytest.mark.parametrize("version", CALLS)
@@ -114,14 +126,22 @@ def test_a_source_without_the_place_for_a_change_is_told_with_the_file(text: str
         edit_of(SYSCALL).apply(text)
 
 
-def test_blocks_of_classes_are_not_remembered_where_the_source_lets_them_be() -> None:
+@pytest.mark.parametrize("saving", SAVED, ids=lambda saving: Path(saving.file).stem)
+def test_what_only_saves_time_is_changed_where_the_source_lets_it_be(saving: Edit) -> None:
     texts = fitting_texts()
-    file = edits.OFFLOADS.file
-    assert "if (bo && !list_empty(&flow_block_indr_dev_list)) {" in edits.changed(texts)[file]
-    for other in ("", None):
-        without = {name: text for name, text in {**texts, file: other}.items() if text is not None}
-        assert edits.misfits(without) == []
-        assert edits.changed(texts).keys() - edits.changed(without).keys() == {file}
+    made = edits.changed(texts)[saving.file]
+    assert SAVED[saving] in made
+    assert saving.ways[0][-1].old not in made
+    without = {**texts, saving.file: texts[saving.file].replace(saving.ways[0][-1].old, "\t/* otherwise */\n")}
+    assert edits.misfits(without) == []
+    kept = edits.changed(without)
+    assert {file for file, text in edits.changed(texts).items() if kept.get(file) != text} == {saving.file}
+    assert SAVED[saving] == "" or SAVED[saving] not in kept.get(saving.file, "")
+
+
+def test_two_changes_of_one_file_are_both_made() -> None:
+    changed = edits.changed(fitting_texts())[PROCESS]
+    assert "time_travel_runs(to);" in changed and "os_getpid" not in changed
 
 
 @pytest.mark.parametrize("file", [edit.file for edit in edits.CLOCK_PAGE])
