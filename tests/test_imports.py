@@ -267,3 +267,19 @@ def test_nobody_asks_which_engine_it_is(path: Path) -> None:
     ]
     assert not compared
     assert not called or name_of(path) in ASK_WHICH_ENGINE
+
+
+PROGRAMS_IN_SHELL = [
+    found
+    for script in sorted((ROOT / "tools").glob("*.sh"))
+    for found in re.findall(r"python -c '([^']*)'", script.read_text())
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS_IN_SHELL)
+def test_what_shell_scripts_ask_of_the_package_is_there(program: str) -> None:
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_shell_scripts_that_ask_are_found() -> None:
+    assert any("fabric" in program for program in PROGRAMS_IN_SHELL)

@@ -14,7 +14,7 @@ project=$PWD
 packages=${KERNEL_PACKAGES:-linux-image-amd64 linux-headers-amd64}
 limit_s=${LIMIT_S:-3600}
 out=${OUT:-$project/results/stock-kernel}
-cache=$(.venv/bin/python -c 'from fabric import cache; print(cache.own())')/stock-kernel
+cache=$(.venv/bin/python -c 'from fabric.world import cache; print(cache.own())')/stock-kernel
 kernel_package='^linux-(image|modules|headers|kbuild|compiler)-'
 # What a kernel of modules needs before it sees its root file system.
 first_modules="virtio_pci virtio_rng 9pnet_virtio 9p overlay"
