@@ -214,6 +214,7 @@ process. Kernels from 6.12 on do not."""
 _BARRIER = '\tasm volatile("" : : : "memory");\n'
 IRQ_FLAGS = _edit(
     "arch/um/include/asm/irqflags.h",
+    ("extern int signals_enabled;\n", "extern int signals_enabled;\n"),  # Kernels with several cores do not have it.
     (
         "\tum_set_signals(flags);\n",
         f"{_BARRIER}\tif ((unsigned long)signals_enabled != flags)\n\t\tum_set_signals(flags);\n",
