@@ -19,6 +19,9 @@
 #include "dcqcn.h"
 #include "tcp_line.h"
 
+#ifndef TCP_ECN_OK
+#define TCP_ECN_OK TCP_ECN_MODE_ANY	/* Since AccECN, of which a connection may agree instead. */
+#endif
 #define DCQCN_PACING_SHIFT 20	/* 24 KB may wait in the host at 200 Gbit/s, two frames at less than some 100. */
 
 struct dcqcn_flow {
