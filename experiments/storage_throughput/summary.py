@@ -111,15 +111,15 @@ def _begun(operations: pd.DataFrame, from_s: float, phase: Phase) -> pd.DataFram
 
 
 def link_uses(fabric: Fabric, ports: pd.DataFrame, from_s: float, phase: Phase) -> list[KindUse]:
-    """Return how busy each kind of link was between the first and the last sample of the counted part of a phase; none
-    if there are no two."""
-    rows = ports[ports["at_s"].between(from_s, phase.ended_s)]
+    """Return how busy each kind of link between nodes was from the first to the last sample of the counted part of a
+    phase; none if there are no two."""
+    links = {str(port): (port, link) for port, link in fabric.directed_ports()}
+    rows = ports[ports["at_s"].between(from_s, phase.ended_s) & ports["port"].isin(links)]
     times = np.unique(rows["at_s"])
     if len(times) < 2:
         return []
     sent = rows.groupby(["at_s", "port"], observed=True)["sent_bytes"].sum()
     bps = (sent.loc[times[-1]] - sent.loc[times[0]]) * 8 / float(times[-1] - times[0])
-    links = {str(port): (port, link) for port, link in fabric.directed_ports()}
     by_kind: dict[str, list[float]] = {}
     for name, rate in bps.items():
         port, link = links[str(name)]

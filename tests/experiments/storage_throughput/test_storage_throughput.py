@@ -54,6 +54,7 @@ def test_the_use_of_links_is_over_the_counted_time_and_all_lanes_of_a_port() -> 
     rows += [(11.5, one, "other", 0), (12.5, one, "other", 10**9)]
     rows += [(11.5, other, "storage", 0), (12.5, other, "storage", 0), (13.5, other, "storage", 10**12)]
     rows += [(11.5, nic, "storage", 0), (12.5, nic, "storage", 25 * 10**9)]
+    rows += [(at, "z0h000/g0:0", "storage", 0) for at in (11.5, 12.5)]  # Within a node: no link of the fabric.
     found = link_uses(FABRIC, ports_of(*rows), 11.0, PHASE)
     assert [use.kind for use in found] == ["storage node to leaf", "leaf to spine"]
     assert found[0] == KindUse("storage node to leaf", 1, 1.0, 1.0, 1.0)
