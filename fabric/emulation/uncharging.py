@@ -18,8 +18,9 @@ from fabric.world.bpf import EXIT, TC_ACT_STOLEN, Way, instruction
 from fabric.world.netlink import Netlink
 
 _WHAT = "what uncharges sockets"
-_MARK = 0x0FAB
-"""Tells a clone, which comes by again, from a frame; the mark of a frame is cleared as it leaves its host."""
+MARK = 0x0FAB
+"""Tells a clone, which comes by again, from a frame; the mark of a frame is cleared as it leaves its host. Packet
+sockets see both."""
 _TC_ACT_UNSPEC = -1
 _MARK_OFFSET, _IFINDEX_OFFSET = 8, 40  # In struct __sk_buff.
 _CLONE_REDIRECT, _INGRESS = 13, 1
@@ -28,7 +29,7 @@ _CLONE_REDIRECT, _INGRESS = 13, 1
 def _program() -> bytes:
     """Return the program: r6 is the frame."""
     replace = [
-        instruction(0xB7, to=1, immediate=_MARK),
+        instruction(0xB7, to=1, immediate=MARK),
         instruction(0x63, to=6, source=1, offset=_MARK_OFFSET),  # its mark = r1
         instruction(0xBF, to=1, source=6),
         instruction(0x61, to=2, source=6, offset=_IFINDEX_OFFSET),  # r2 = this port
@@ -41,7 +42,7 @@ def _program() -> bytes:
         [
             instruction(0xBF, to=6, source=1),
             instruction(0x61, to=1, source=6, offset=_MARK_OFFSET),  # r1 = its mark
-            instruction(0x15, to=1, offset=len(replace), immediate=_MARK),  # if r1 == _MARK: pass
+            instruction(0x15, to=1, offset=len(replace), immediate=MARK),  # if r1 == MARK: pass
             *replace,
             instruction(0xB7, immediate=_TC_ACT_UNSPEC),
             instruction(EXIT),

@@ -6,12 +6,14 @@ import ctypes
 import socket
 from collections.abc import Sequence
 
+from fabric.emulation.uncharging import MARK
 from fabric.world.netlink import BPF_INSTRUCTION
 
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h
-_LOAD_HALF, _LOAD_BYTE, _IF_EQUAL, _RETURN = 0x28, 0x30, 0x15, 0x06
+_LOAD_WORD, _LOAD_HALF, _LOAD_BYTE, _IF_EQUAL, _RETURN = 0x20, 0x28, 0x30, 0x15, 0x06
 _ETHERTYPE_AT = 12
 _DIRECTION_AT = 0xFFFFF004  # SKF_AD_OFF + SKF_AD_PKTTYPE
+_MARK_AT = 0xFFFFF014  # SKF_AD_OFF + SKF_AD_MARK
 _OUTGOING = 4  # PACKET_OUTGOING
 
 
@@ -21,9 +23,12 @@ class _Program(ctypes.Structure):
 
 def see_only(sock: socket.socket, ethertype: int, leaving: bool, seen_bytes: int) -> None:
     """Let a packet socket see the first ``seen_bytes`` of frames of an EtherType that leave an interface, or else of
-    those that arrive. What has come already stays."""
+    those that arrive; a frame that :mod:`fabric.emulation.uncharging` puts a clone in place of arrives once. What has
+    come already stays."""
     taken, passed = (0, 1) if leaving else (1, 0)  # Instructions to leave out.
+    unmarked = () if leaving else ((_LOAD_WORD, 0, 0, _MARK_AT), (_IF_EQUAL, 5, 0, MARK))
     program = (
+        *unmarked,
         (_LOAD_HALF, 0, 0, _ETHERTYPE_AT),
         (_IF_EQUAL, 0, 3, ethertype),
         (_LOAD_BYTE, 0, 0, _DIRECTION_AT),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fabric.emulation import uncharging
+from fabric.measure.packet_filter import see_only
 from fabric.world import netns
 from fabric.world.netlink import LinkEnd, Netlink, link_state, veth_pair
 from fabric.world.sysctl import write_sysctl
@@ -20,6 +21,7 @@ HOST, PORT, WIRE = "host0", "port0", "wire0"
 HOST_INDEX, PORT_INDEX, WIRE_INDEX, FAR_INDEX = 200, 201, 202, 203
 MESSAGES, FRAME = 20, b"\x02\0\0\0\0\1\x02\0\0\0\0\2\x88\xb5" + bytes(1000)
 _SIOCOUTQ = 0x5411
+_SOL_PACKET, _PACKET_STATISTICS = 263, 6
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("private_network")]
 
@@ -81,3 +83,15 @@ def test_a_frame_behind_its_first_switch_is_no_longer_charged_to_its_sender(send
     assert min(before, after) > (MESSAGES - 2) * len(FRAME)
     frames = int(waiting.split("backlog ")[1].split()[1].removesuffix("p"))
     assert 2 * MESSAGES - 3 <= frames <= 2 * MESSAGES, "clones wait in the frames' place, none lost, none twice"
+
+
+def test_a_frame_that_a_clone_replaces_arrives_once(sender: Path) -> None:
+    with Netlink() as link, socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as tap:
+        make_switch(link, sender)
+        see_only(tap, 0x88B5, leaving=False, seen_bytes=64)
+        tap.bind((PORT, 0x0003))
+        for install in (uncharging.install, uncharging.remove):
+            install(link, {PORT_INDEX: PORT})
+            charged_after_a_burst(sender)
+            seen, _ = struct.unpack("II", tap.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+            assert seen == MESSAGES
