@@ -181,9 +181,10 @@ def test_half_as_long_cuts_of_a_year_halve_the_time_that_links_are_down(tiny: Me
     assert 0.5 < lost < 1.05, "a cut costs its time and what TCP adds, which stays"
 
 
-def test_half_the_credits_halve_the_longest_stall_and_move_no_load(tiny: Metrics) -> None:
-    """A full buffer of half the size has left after half the time; the longest of few stalls waited for one to four."""
-    assert 0.25 < ratio(tiny, "lossless_soak", "half credits", "longest_stall_s") < 0.75
+def test_half_the_credits_move_no_load_and_make_no_stall_longer_than_full_buffers_explain(tiny: Metrics) -> None:
+    """The longest of a few stalls waits until one to four full buffers have left: with half the size an eighth to twice
+    as long. How often it was four hangs on each packet."""
+    assert 1 / 8 < ratio(tiny, "lossless_soak", "half credits", "longest_stall_s") < 2
     assert ratio(tiny, "lossless_soak", "half credits", "flows") == 1
     assert ratio(tiny, "lossless_soak", "half credits", "bytes") == pytest.approx(1, rel=BESIDE_OTHERS)
     for play in ("lossless_soak", "lossless_soak half credits"):
