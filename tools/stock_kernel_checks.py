@@ -25,7 +25,13 @@ SHORT = [
     "nccl.size=64KiB",
     "storage.checkpoint.size=256KiB",
 ]
-HEAD_OF_LINE = ["topology.nic_rate=10 Mbit/s", "topology.uplink_rate=40 Mbit/s", "time_scale=10", "repeats=1"]
+HEAD_OF_LINE = [
+    "topology.nic_rate=3 Mbit/s",
+    "topology.uplink_rate=12 Mbit/s",
+    "time_scale=33",
+    "repeats=1",
+    "sample_period=50 ms",
+]
 
 
 class UnexpectedError(Exception):
