@@ -19,10 +19,12 @@ from typing import Any
 
 from rich.table import Table
 
+from controllers.routing import Routing
 from experiments.commands.inside_limits import bench_inside
+from experiments.commands.live import routing_of
 from experiments.commands.packet_hops import bench_hops, bench_queueings, bring_up_by_config, wall_s
 from experiments.commands.repeats import check_repeats
-from experiments.commands.worlds import add_engine_option, enter_world
+from experiments.commands.worlds import add_engine_option, add_routing_options, enter_world
 from experiments.isolation.run import IsolationConfig
 from experiments.registry import resolve
 from experiments.run.console import OUT, print_tables, tell
@@ -52,19 +54,19 @@ _STOCK_LINKS = 400
 """Stock Mininet takes a minute for so many."""
 
 
-def bench_setup(topology: str | None) -> Table:
-    """Return how long it takes to build a fabric: with rules, and by stock Mininet without.
+def bench_setup(topology: str | None, routing: Routing) -> Table:
+    """Return how long it takes to build a fabric: with the rules of a routing, and by stock Mininet without.
 
     By default 200 hosts, 30 switches and 300 links. Stock Mininet only in real time (in virtual time its many processes
     cost nothing, and minutes of ours), and only for up to ``_STOCK_LINKS``.
     """
     fabric = load_fabric(topology or "two_hundred_hosts")
     started_s, had_bytes, cpu = wall_s(), available_bytes(), world_time()
-    with bring_up_by_config(fabric, QueueConfig(), Queueing.LANES) as live:
+    with bring_up_by_config(fabric, QueueConfig(), Queueing.LANES, routing) as live:
         took_s, took_bytes, cpu = wall_s() - started_s, had_bytes - available_bytes(), world_time() - cpu
         rules, lanes = live.plan.rule_count, len(live.emulation.lane_plan.lanes)
         size = f"{len(fabric.hosts)} hosts, {len(fabric.switches)} switches, {len(fabric.links)} links"
-        table = Table("", "seconds", title=size)
+        table = Table("", "seconds", title=f"{fabric.name}: {size}; routing {routing.name}")
         built = f"this project: links, addresses, queues of {lanes} lanes at every port, bridges"
         table.add_row(built, f"{live.built_s:.2f}")
         table.add_row(f"this project: until {rules} rules are installed and confirmed", f"{live.ready_s:.2f}")
@@ -170,7 +172,6 @@ def _hfreduce(session: Session, order: str) -> tuple[float, float]:
     return config.hfreduce.size / statistics.median(times), max(loads.values())
 
 
-ON_A_TOPOLOGY: dict[str, Callable[[str | None], Table]] = {"setup": bench_setup, "inside": bench_inside}
 BENCHES: dict[str, Callable[[], Table]] = {
     "links": bench_links,
     "hfreduce": bench_hfreduce,
@@ -181,9 +182,10 @@ BENCHES: dict[str, Callable[[], Table]] = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric bench``."""
-    parser.add_argument("name", choices=[*ON_A_TOPOLOGY, *BENCHES, "plans", "collisions"])
+    parser.add_argument("name", choices=["setup", "inside", *BENCHES, "plans", "collisions"])
     defaults = "setup (two_hundred_hosts), inside (a part of fire_flyer_2_nodes), plans (fire_flyer_2), collisions"
     parser.add_argument("--topology", metavar="FILE", help=f"for {defaults} (fat_tree_k8); in brackets: the default")
+    add_routing_options(parser, "setup: ")
     add_engine_option(parser)
     parser.add_argument("--repeat", type=int, metavar="N", help="run it N times: medians and 95 %% intervals")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of a guest, and of what is drawn at random")
@@ -207,6 +209,9 @@ def _measured(options: argparse.Namespace, arguments: list[str]) -> Table:
     """Return what a benchmark finds, in namespaces or a guest of its own unless it only computes."""
     if options.topology is not None and options.name in BENCHES:
         raise UsageError(f"bench {options.name}: has a topology of its own; omit --topology {options.topology}")
+    routing = routing_of(options)
+    if options.name != "setup" and routing != Routing():
+        raise UsageError(f"bench {options.name}: has a routing of its own; omit --routing and --repair")
     fabric = None if options.topology is None else load_fabric(options.topology)
     if options.name == "collisions":
         from experiments.commands.collisions import bench_collisions
@@ -217,8 +222,10 @@ def _measured(options: argparse.Namespace, arguments: list[str]) -> Table:
 
         return bench_plans(options.topology)
     enter_world(arguments, options, fabric)
-    if options.name in ON_A_TOPOLOGY:
-        return ON_A_TOPOLOGY[options.name](options.topology)
+    if options.name == "setup":
+        return bench_setup(options.topology, routing)
+    if options.name == "inside":
+        return bench_inside(options.topology)
     return BENCHES[options.name]()
 
 
@@ -240,6 +247,7 @@ def _repeat(options: argparse.Namespace) -> int:
         tell(f"{number + 1} of {options.repeat}")
         words = [options.name, "--engine", options.engine, "--seed", str(options.seed + number), "--json"]
         words += ["--topology", options.topology] if options.topology else []
+        words += ["--routing", options.routing, "--repair", options.repair]
         words += ["--memory", f"{options.memory}B"] if options.memory else []
         command = [sys.executable, "-m", "experiments.cli", "bench", *words]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

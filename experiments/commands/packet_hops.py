@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from controllers.planning.paths import planned_path
+from controllers.routing import Routing
 from experiments.run.console import tell
 from experiments.run.live import LiveFabric, bring_up
 from fabric.measure.census import lane_counters
@@ -63,11 +64,13 @@ class Passed:
 
 
 @contextmanager
-def bring_up_by_config(fabric: Fabric, queues: QueueConfig, queueing: Queueing) -> Iterator[LiveFabric]:
-    """Bring a fabric up to be measured, for the time of a block."""
+def bring_up_by_config(
+    fabric: Fabric, queues: QueueConfig, queueing: Queueing, routing: Routing | None = None
+) -> Iterator[LiveFabric]:
+    """Bring a fabric up to be measured, for the time of a block; by default with static routes."""
     logs = inside.RUN_DIR / "logs"
     logs.mkdir(exist_ok=True)
-    with bring_up(fabric, plan_lanes(queues, queueing), logs, tell) as live:
+    with bring_up(fabric, plan_lanes(queues, queueing), logs, tell, routing) as live:
         yield live
 
 

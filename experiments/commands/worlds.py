@@ -59,11 +59,7 @@ def add_capture_option(parser: argparse.ArgumentParser, text: str | None = None)
 def add_fabric_options(parser: argparse.ArgumentParser) -> None:
     """Let a command choose a topology, its routing and its queues."""
     parser.add_argument("topology", metavar="TOPOLOGY")
-    policies, repairs = [one.value for one in Policy], [one.value for one in Repair]
-    parser.add_argument(
-        "--routing", choices=policies, default="static", help="which of several equal paths packets take"
-    )
-    parser.add_argument("--repair", choices=repairs, default="wait", help="what happens when a link fails")
+    add_routing_options(parser)
     queueings = [queueing.value for queueing in Queueing]
     text = (
         "one queue per port, or lanes; lossless: by credits, in the virtual engine or with the kernel datapath "
@@ -72,6 +68,14 @@ def add_fabric_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queueing", choices=queueings, default="lanes", help=text)
     values = "as in fabric run: topology.placement=packed, queues.lanes.storage.share=0.2; topology. may be omitted"
     add_set_option(parser, values)
+
+
+def add_routing_options(parser: argparse.ArgumentParser, whose: str = "") -> None:
+    """Let a command choose how packets are routed, and how failures are repaired; ``whose`` begins the help."""
+    policies, repairs = [one.value for one in Policy], [one.value for one in Repair]
+    which = f"{whose}which of several equal paths packets take"
+    parser.add_argument("--routing", choices=policies, default="static", help=which)
+    parser.add_argument("--repair", choices=repairs, default="wait", help=f"{whose}what happens when a link fails")
 
 
 def fabric_of(options: argparse.Namespace) -> Fabric:

@@ -525,6 +525,7 @@ def test_a_benchmark_is_repeated_with_other_seeds(capfd: pytest.CaptureFixture[s
     ("words", "why"),
     [
         (["bench", "collisions", "--repeat", "1"], "--repeat 1: must be 2 or more"),
+        (["bench", "links", "--routing", "ecmp"], "bench links: has a routing of its own; omit --routing and --repair"),
         (["run", "isolation", "--repeat", "1"], "--repeat 1: must be 2 or more"),
         (["run", "isolation", "--jobs", "2"], "--jobs 2: a single run is one job; it is for --repeat"),
         (["run", "isolation", "--repeat", "2", "--capture", "z0l00:1=a"], "--capture: is for a single run"),
@@ -533,7 +534,7 @@ def test_a_benchmark_is_repeated_with_other_seeds(capfd: pytest.CaptureFixture[s
         (["sweep", "nowhere.yaml", "--jobs", "0"], "--jobs 0: must be 1 or more"),
     ],
 )
-def test_repeats_and_sweeps_that_cannot_be_are_refused(
+def test_benchmarks_repeats_and_sweeps_that_cannot_be_are_refused(
     words: list[str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refusal(capsys, *words).startswith(why)

@@ -202,10 +202,12 @@ def running() -> KernelPaths:
 def build(
     progress: Progress = lambda text: None, *, jobs: int | None = None, source: Path | None = None
 ) -> KernelPaths:
-    """Return the kernel of ``source``, or of the preferred one installed, building it if need be.
+    """Return the kernel of ``source``, building it if need be; by default of the source that is installed of the
+    version which the environment chooses, or of the preferred one.
 
     That takes minutes, with ``jobs`` compilers at once. Says what it does through ``progress``. Raises EmulationError
-    if something is missing, no guest can be built from that source, or the build fails.
+    if something is missing, no guest can be built from that source, or the build fails, and UsageError if the version
+    chosen is not installed.
     """
     archive = _ready_to_build(source)
     directory = cache_directory()
@@ -262,7 +264,22 @@ def _ready_to_build(source: Path | None) -> Path:
         raise UsageError(f"{source}: not an archive of a kernel's source, as /usr/src/linux-source-6.12.tar.xz is")
     if missing := missing_packages(source):
         raise EmulationError(f"building the guest kernel needs: sudo apt-get install {' '.join(missing)}")
-    return source_archives()[0] if source is None else source.resolve()
+    return _chosen_archive() if source is None else source.resolve()
+
+
+def _chosen_archive() -> Path:
+    """Return the source that is built unless one is named. Raises UsageError if the version chosen is not installed."""
+    archives, chosen = source_archives(), os.environ.get(CHOICE)
+    if not chosen:
+        return archives[0]
+    versions = {".".join(map(str, _version(archive))): archive for archive in reversed(archives)}
+    if chosen in versions:
+        return versions[chosen]
+    there = ", ".join(reversed(versions))
+    raise UsageError(
+        f"{CHOICE}={chosen}: no source of this version is in {SOURCE_DIRECTORY} ({there}); "
+        "install it, name an archive (--source), or unset the variable"
+    )
 
 
 @contextmanager

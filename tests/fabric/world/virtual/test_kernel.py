@@ -110,6 +110,25 @@ def test_of_one_version_the_kernel_of_the_source_that_is_installed_is_used(
     assert kernel.require().directory.name == kernel._name(archive)
 
 
+def test_the_version_that_is_chosen_is_the_one_that_is_built(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    archives = [tmp_path / f"linux-source-{version}.tar.xz" for version in ("6.1", "6.12")]
+    for archive in archives:
+        archive.touch()
+        make_kernel(cache / kernel._name(archive))
+    monkeypatch.setattr(kernel, "source_archives", lambda: archives)
+    monkeypatch.setattr(kernel, "missing_packages", lambda source: [])
+    monkeypatch.setattr(kernel.modules, "build", lambda *_: None)
+    monkeypatch.delenv(kernel.CHOICE, raising=False)
+    assert kernel.build().version == "6.1"
+    monkeypatch.setenv(kernel.CHOICE, "6.12")
+    assert kernel.build().version == "6.12"
+    monkeypatch.setenv(kernel.CHOICE, "6.13")
+    with pytest.raises(UsageError, match=r"FABRIC_GUEST_KERNEL=6\.13: no source of this version .* \(6\.1, 6\.12\)"):
+        kernel.build()
+
+
 def archive_of(path: Path, texts: dict[str, str]) -> Path:
     """Make an archive of a kernel's source with these files."""
     root = path.name.split(".tar")[0]
