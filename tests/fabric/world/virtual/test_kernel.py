@@ -119,7 +119,7 @@ def test_the_version_that_is_chosen_is_the_one_that_is_built(
         make_kernel(cache / kernel._name(archive))
     monkeypatch.setattr(kernel, "source_archives", lambda: archives)
     monkeypatch.setattr(kernel, "missing_packages", lambda source: [])
-    monkeypatch.setattr(kernel.modules, "build", lambda *_: None)
+    monkeypatch.setattr("fabric.world.modules.build", lambda *_: None)
     monkeypatch.delenv(kernel.CHOICE, raising=False)
     assert kernel.build().version == "6.1"
     monkeypatch.setenv(kernel.CHOICE, "6.12")
