@@ -54,4 +54,6 @@ class Display:
     def _show(self, title: str, fraction: float) -> None:
         if title != self._bar.tasks[0].description:
             self._bar.reset(self._phase, total=1.0, visible=True)
+            if not ERR.is_terminal:  # Nobody sees the bar there, and a long phase would look like what came before it.
+                tell(title)
         self._bar.update(self._phase, description=title, completed=fraction)

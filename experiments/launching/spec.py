@@ -82,10 +82,17 @@ def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
     require_engine_for_jitter(engine, config.queues)
     directory = choose_directory(spec.directory, experiment.name)
     fabric = config.fabric()
-    keep = (directory.parent, experiment.folder, *directories_named([*spec.captures, *config.commands]))
+    words = [*spec.captures, *config.commands, *_words(spec.experiment), *overrides]
+    keep = (directory.parent, experiment.folder, *directories_named(words))
     guest = engine.guest_for(Guest(config.seed, keep, spec.memory_bytes), needed_bytes(fabric), described(fabric))
     order = Order(spec.experiment, tuple(overrides), str(directory), tuple(spec.captures), tuple(command))
     return Prepared(experiment, config, engine, guest, order, spec.draws)
+
+
+def _words(experiment: str) -> list[str]:
+    """Return what may name files that a run reads again in its guest: the path of its config, and what is in it."""
+    path = Path(experiment)
+    return [str(path.absolute()), path.read_text()] if path.is_file() else []
 
 
 def choose_directory(wanted: Path | None, experiment: str) -> Path:

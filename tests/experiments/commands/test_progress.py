@@ -65,6 +65,9 @@ def test_a_file_gets_lines_and_nothing_that_is_drawn_anew(monkeypatch: pytest.Mo
     monkeypatch.setattr(console, "ERR", made)
     with Display() as display:
         display.report(Note("up"))
+        display.report(PhaseProgress("alone", 0.0))
         display.report(PhaseProgress("alone", 0.5))
         display.report(GuestTime(virtual_s=12.5, wall_s=1.0))
-    assert written.getvalue().splitlines() == ["up", "virtual time 12.50 s, wall time 1 s, ratio 0.50"]
+        display.report(PhaseProgress("together", 0.0))
+    lines = ["up", "alone", "together", "virtual time 12.50 s, wall time 1 s, ratio 0.50"]
+    assert written.getvalue().splitlines() == lines
