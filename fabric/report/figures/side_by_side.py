@@ -88,7 +88,7 @@ def _draw(axes: Axes, panel: dict[str, Any], queueings: list[Queueing], named: b
         axes.plot(panel["theory"], places, color="#222222", marker="|", linestyle="", markersize=13)
     axes.set_yticks(places, [queueing.words for queueing in queueings] if named else [""] * len(queueings))
     axes.tick_params(axis="y", length=0)
-    axes.set_xlim(0, 1.2 * max([*ends, 1e-9]))
+    axes.set_xlim(0, 1.2 * max(ends) if any(ends) else 1.0)
     axes.xaxis.set_major_locator(MaxNLocator(_TICKS))
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")

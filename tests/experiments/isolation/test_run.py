@@ -10,6 +10,7 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from experiments.isolation.experiment import EXPERIMENT
 from experiments.isolation.run import IsolationConfig, busiest_switch_port, summarize
 from experiments.registry import resolve
 from experiments.run.session import PhaseOutcome, Session
@@ -319,3 +320,10 @@ def test_a_port_is_busy_by_the_fraction_of_its_link() -> None:
     uplink = next(str(link.a) for link in faster.links if link.tier.value == "uplink")
     ports = sent((0.0, uplink, "a", 0), (9.0, uplink, "a", 5000), (0.0, "z0l01:1", "a", 0), (9.0, "z0l01:1", "a", 1000))
     assert str(busiest_switch_port(ports, faster)) == "z0l01:1"
+
+
+def test_the_config_at_the_true_rate_plays_four_queueings_without_congestion_control() -> None:
+    config = cast(IsolationConfig, resolve(str(EXPERIMENT.folder / "true_rate.yaml"), [])[1])
+    assert [queueing.value for queueing in config.queueings] == ["shared", "lanes", "lossless", "lossless_lanes"]
+    assert {str(control) for control in config.congestion_controls().values()} == {"line"}
+    assert config.fabric().nic_rate_bps == 200_000_000_000
