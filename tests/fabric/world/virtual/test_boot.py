@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -308,6 +309,23 @@ def test_a_program_with_more_scattered_memory_than_the_host_maps_is_told_with_wh
         """
     with pytest.raises(EmulationError, match=r"needed more mappings than this host allows.*sysctl vm\.max_map_count"):
         run(sys.executable, "-c", program, str(2 * limit), memory_bytes=2 * GIB)
+
+
+def test_the_kernels_own_memory_is_in_pages_of_2_mib_and_that_of_programs_is_not() -> None:
+    if tuple(int(part) for part in os.uname().release.split(".")[:2]) < (6, 1):
+        pytest.skip("kernels before 6.1 do not hold shared memory in pages of 2 MiB when asked to")
+    before = set(processes_of_guests())
+    mapped: list[int] = []
+
+    def look(moment: GuestTime) -> None:
+        for process, parent in processes_of_guests().items():
+            if process not in before and parent not in processes_of_guests():
+                (line,) = re.findall(r"ShmemPmdMapped: +(\d+) kB", Path(f"/proc/{process}/smaps_rollup").read_text())
+                mapped.append(int(line) >> 10)
+
+    program = "memory = bytearray(200 << 20)\nsum(range(10**8))"
+    run_in_guest([sys.executable, "-c", program], seed=1, memory_bytes=GIB, progress=look, stdout=io.BytesIO())
+    assert 16 <= max(mapped) < 200
 
 
 def test_a_panic_is_reported_in_the_words_of_the_kernel() -> None:

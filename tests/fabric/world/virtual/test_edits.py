@@ -65,7 +65,7 @@ SAVED = {
 def fitting_texts() -> dict[str, str]:
     """Return, of each file, a text that its edit fits."""
     found: dict[str, list[str]] = {}
-    for edit in (*edits.EDITS, *edits.SAVINGS, *edits.CLOCK_PAGE):
+    for edit in (*edits.EDITS, *edits.SAVINGS, *edits.HUGE_PAGES, *edits.CLOCK_PAGE):
         found.setdefault(edit.file, []).extend(part.old for part in edit.ways[0])
     return {file: "\n".join(places) for file, places in found.items()}
 
@@ -151,3 +151,21 @@ def test_the_clock_is_read_without_the_kernel_only_where_all_of_it_fits(file: st
     assert page <= edits.changed(texts).keys()
     assert edits.misfits({**texts, file: ""}) == []
     assert not page & edits.changed({**texts, file: ""}).keys()
+
+
+def test_huge_pages_are_asked_for_where_a_source_takes_both_changes_and_else_nowhere() -> None:
+    texts = fitting_texts()
+    process, pages = (edit.file for edit in edits.HUGE_PAGES)
+    made = edits.changed(texts)
+    assert "void os_huge_pages(void *from, unsigned long length)\n{" in made[process]
+    assert (
+        "\tif (migratetype == MIGRATE_UNMOVABLE || migratetype == MIGRATE_RECLAIMABLE)\n\t\tos_huge_pages("
+        in made[pages]
+    )
+    assert made[pages].index("static int __init huge_mem_map(void)") < made[pages].index(
+        "void set_pageblock_migratetype("
+    )
+    for file in (process, pages):
+        without = {**texts, file: "/* otherwise */\n"}
+        assert edits.misfits(without) == []
+        assert not any("os_huge_pages" in text for text in edits.changed(without).values())
