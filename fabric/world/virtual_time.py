@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import re
 import site
@@ -191,8 +192,8 @@ class VirtualEngine(Engine):
             return replace(guest, memory_bytes=enough * GIB) if needed_bytes > DEFAULT_MEMORY_BYTES else guest
         if guest.memory_bytes < needed_bytes:
             raise UsageError(
-                f"{subject} needs some {needed_bytes / GIB:.1f} GiB of memory in the virtual engine, and would have "
-                f"{guest.memory_bytes / GIB:.1f} GiB; omit --memory, or give it more: --memory {enough}GiB"
+                f"{subject} needs some {math.ceil(10 * needed_bytes / GIB) / 10:.1f} GiB of memory in the virtual engine, and "
+                f"would have {math.floor(10 * guest.memory_bytes / GIB) / 10:.1f} GiB; omit --memory, or give it more: --memory {enough}GiB"
             )
         return guest
 

@@ -30,3 +30,8 @@ def test_a_guest_too_small_for_its_fabric_is_refused_with_what_it_needs() -> Non
         VIRTUAL.guest_for(Guest(1, memory_bytes=4 * GIB), needed_bytes(full), described(full))
     enough = Guest(1, memory_bytes=suggested * GIB)
     assert VIRTUAL.guest_for(enough, needed_bytes(full), described(full)) == enough
+
+
+def test_a_guest_that_lacks_little_memory_is_not_told_that_it_has_what_it_needs() -> None:
+    with pytest.raises(UsageError, match=r"needs some 9\.1 GiB .* would have 9\.0 GiB.*--memory 10GiB"):
+        VIRTUAL.guest_for(Guest(1, memory_bytes=9 * GIB), 9 * GIB + 1, "a fabric")
