@@ -191,9 +191,10 @@ class VirtualEngine(Engine):
         if guest.memory_bytes is None:
             return replace(guest, memory_bytes=enough * GIB) if needed_bytes > DEFAULT_MEMORY_BYTES else guest
         if guest.memory_bytes < needed_bytes:
+            needed, given = math.ceil(10 * needed_bytes / GIB) / 10, math.floor(10 * guest.memory_bytes / GIB) / 10
             raise UsageError(
-                f"{subject} needs some {math.ceil(10 * needed_bytes / GIB) / 10:.1f} GiB of memory in the virtual engine, and "
-                f"would have {math.floor(10 * guest.memory_bytes / GIB) / 10:.1f} GiB; omit --memory, or give it more: --memory {enough}GiB"
+                f"{subject} needs some {needed:.1f} GiB of memory in the virtual engine, and would have {given:.1f} "
+                f"GiB; omit --memory, or give it more: --memory {enough}GiB"
             )
         return guest
 
