@@ -36,6 +36,10 @@ class EmulationError(FabricError):
     """The emulation could not be built or did not stay up."""
 
 
+class DeadlockError(EmulationError):
+    """Lossless ports wait for each other for ever: routes allow a circle, and traffic closed it."""
+
+
 class ControllerError(FabricError):
     """The controller did not start, or did not install what was planned."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -49,6 +50,11 @@ def why_no_guest() -> str | None:
     if missing := kernel.missing_packages():
         return f"no guest kernel is built, and building one needs: sudo apt-get install {' '.join(missing)}"
     return None
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C interrupt what tests start: a shell that runs them in the background has it ignored, by all below."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)

@@ -7,12 +7,15 @@ links are cut for random times. Then the load ends, and the fabric is checked, t
 - every credit is back: at rest, no port occupies any input buffer;
 - every stalled lane waited, directly or through other stalled lanes, for a link that was busy.
 
-One miss and the verdict is ``invalid``. Lanes that wait for each other in a circle end the run at once, with the ports.
+One miss and the verdict is ``invalid``.
 
-Repairs take turns, a block of rounds each. One that reroutes traffic gets cuts of links between switches, one
-after the other, so that there always is another path: where no path leads to a host, Open vSwitch credits the last
-packets that a rule drops to the rule that comes next, and they are missing. Where failures are waited out, any link is
-cut at any time: what is sent into it is dropped there.
+Repairs take turns, a block of rounds each, and each starts programs of its own. One that reroutes traffic gets cuts of
+links between switches, one after the other, so that there always is another path, and rules drop nothing. Where
+failures are waited out, any link is cut at any time: what is sent into it is dropped there.
+
+While routes change, packets of the old ones meet packets of the new ones, and lanes may wait for each other in a circle
+that neither would allow. That is no fault of the emulation: the repair's block ends there, the fabric is emptied, and
+the result names the round and the ports. Where routes never change, a circle ends the run.
 """
 
 from __future__ import annotations
@@ -27,11 +30,12 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from controllers.routing import Repair, Routing
-from experiments.lossless_soak.summary import SoakRound, soak_checks, summarize
+from experiments.lossless_soak.summary import BrokenOff, SoakRound, soak_checks, summarize
 from experiments.run.config import RunConfig
 from experiments.run.jobs import started
 from experiments.run.session import Session
 from fabric.config import Strict, TimeS
+from fabric.errors import DeadlockError
 from fabric.failures.schedule import FailureSchedule, LinkFailure
 from fabric.model.lanes import DATA_LEVELS, Queueing
 from fabric.model.network import Fabric, Link, Tier
@@ -147,14 +151,33 @@ def run_lossless_soak(session: Session, config: LosslessSoakConfig) -> dict[str,
     session.use_queueing(config.queueing)
     fabric = session.live.fabric
     audit = StallAudit(session.pool, session.live.emulation, config.stall_limit, leaving_limit_s(fabric))
-    rounds = []
-    with _playing(session, config) as jobs:
-        for repair in config.repairs:
-            session.use_routing(Routing(repair=repair), repair.value)
+    rounds: list[SoakRound] = []
+    broken_off = [one for repair in config.repairs if (one := _soak(session, config, audit, repair, rounds))]
+    session.checks += soak_checks(rounds)
+    return summarize(session, rounds, broken_off, config.stall_limit)
+
+
+def _soak(
+    session: Session, config: LosslessSoakConfig, audit: StallAudit, repair: Repair, rounds: list[SoakRound]
+) -> BrokenOff | None:
+    """Play the rounds of a repair, add them to ``rounds``, and return which one a deadlock broke off, if one did.
+
+    Raises DeadlockError where routes never change.
+    """
+    session.use_routing(Routing(repair=repair), repair.value)
+    number = 0
+    try:
+        with _playing(session, config) as jobs:
             for number in range(1, config.rounds + 1):
                 rounds.append(_play(session, config, jobs, audit, repair, number))
-    session.checks += soak_checks(rounds)
-    return summarize(session, rounds, config.stall_limit)
+    except DeadlockError as error:
+        if repair is Repair.WAIT:
+            raise
+        session.tell(f"{repair.value}, round {number}: {error}")
+        audit.end()
+        session.empty_fabric()
+        return BrokenOff(repair, number, flaps_of_round(session.live.fabric, config, repair, number), str(error))
+    return None
 
 
 def _play(
@@ -171,7 +194,7 @@ def _play(
     audit.begin()
     outcome = session.run_phase(f"{repair.value}_{number}", title, jobs, config.round_time, schedule)
     still_held = held_at_rest(session.live.emulation)
-    return SoakRound(outcome, tuple(still_held), audit.end())
+    return SoakRound(repair, outcome, tuple(still_held), audit.end())
 
 
 @contextmanager

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controllers.routing import Repair
 from experiments.run.session import PhaseOutcome, Session
 from fabric.delivered import COMPLETED
+from fabric.failures.schedule import FailureSchedule
 from fabric.measure.fidelity import Check
 from fabric.queueing import vl
 from fabric.stalls.audit import AuditReport
@@ -22,8 +24,9 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class SoakRound:
-    """A round: what it measured, what was not given back at rest after it, and why lanes stood still."""
+    """A round: its repair, what it measured, what was not given back at rest after it, and why lanes stood still."""
 
+    repair: Repair
     outcome: PhaseOutcome
     held: tuple[Held, ...]
     audit: AuditReport
@@ -34,10 +37,16 @@ class SoakRound:
         return sum(not change.state.up for change in self.outcome.faults.changes)
 
     @property
+    def always_has_a_way(self) -> bool:
+        """Whether no cut left a frame without a way: where traffic is led another way, cuts leave one."""
+        return self.repair is not Repair.WAIT or not self.flaps
+
+    @property
     def dropped_by_cause(self) -> dict[str, int]:
-        """Frames that were dropped, but for what cuts themselves take; by rules, too, if there was no cut."""
+        """Frames that were dropped, but for what cuts themselves take; by rules, too, where there always was a way."""
         counted = self.outcome.conservation
-        rules = {} if self.flaps or not counted.dropped_by_rules else {"rules": counted.dropped_by_rules}
+        excused = not self.always_has_a_way or not counted.dropped_by_rules
+        rules = {} if excused else {"rules": counted.dropped_by_rules}
         return {cause: count for cause, count in counted.dropped_by_cause.items() if cause != _CUT} | rules
 
     @property
@@ -49,7 +58,7 @@ class SoakRound:
     @property
     def without_a_way(self) -> int:
         """Frames that rules dropped since a cut left them no way."""
-        return self.outcome.conservation.dropped_by_rules if self.flaps else 0
+        return 0 if self.always_has_a_way else self.outcome.conservation.dropped_by_rules
 
     @property
     def leaked_bytes(self) -> int:
@@ -60,6 +69,23 @@ class SoakRound:
     def unexplained(self) -> list[Stall]:
         """The stalls that nothing explains."""
         return [stall for stall in self.audit.stalls if stall.cause is StallCause.NOTHING]
+
+
+@dataclass(frozen=True)
+class BrokenOff:
+    """A round that a deadlock broke off while routes changed: what was to be cut in it, and the circle in words."""
+
+    repair: Repair
+    number: int
+    flaps: FailureSchedule
+    circle: str
+
+    @property
+    def row(self) -> list[str]:
+        """The round as a row of a table."""
+        cuts = [event for event in self.flaps.events if not event.state.up]
+        told = ", ".join(f"{event.link} at {format_time(event.at_s)}" for event in cuts)
+        return [self.repair.value, str(self.number), told, self.circle.removeprefix("deadlock: ")]
 
 
 def soak_checks(rounds: Sequence[SoakRound]) -> list[Check]:
@@ -95,16 +121,39 @@ def _in_words(one: SoakRound, stall: Stall) -> str:
     return f"{stall.lane} for {format_time(stall.lasted_ns / 1e9)} in {one.outcome.phase.name}"
 
 
-def summarize(session: Session, rounds: Sequence[SoakRound], stall_limit_s: float) -> dict[str, Any]:
+def summarize(
+    session: Session, rounds: Sequence[SoakRound], broken_off: Sequence[BrokenOff], stall_limit_s: float
+) -> dict[str, Any]:
     """Return the tables and metrics of a run."""
-    metrics = soak_metrics(rounds, stall_limit_s)
+    metrics = soak_metrics(rounds, stall_limit_s) | {"rounds_broken_off": len(broken_off)}
     minutes = metrics["seconds"] / 60
     return {
         "title": f"A lossless fabric under random flows and {metrics['flaps']} cuts for {minutes:.1f} minutes",
-        "answer": _answer(metrics, minutes),
+        "answer": _answer(metrics, minutes) + _broken_off_words(broken_off),
         "metrics": metrics,
-        "tables": [_promises_table(metrics, stall_limit_s), _load_table(metrics), *_stalls_tables(session, rounds)],
+        "tables": [
+            _promises_table(metrics, stall_limit_s),
+            _load_table(metrics),
+            *_stalls_tables(session, rounds),
+            *_broken_off_tables(broken_off),
+        ],
     }
+
+
+def _broken_off_words(broken_off: Sequence[BrokenOff]) -> str:
+    """Return a sentence on deadlocks; nothing if there were none."""
+    if not broken_off:
+        return ""
+    rounds = ", ".join(f"{one.repair.value} in round {one.number}" for one in broken_off)
+    return f" Changing routes led to a deadlock: {rounds}."
+
+
+def _broken_off_tables(broken_off: Sequence[BrokenOff]) -> list[dict[str, Any]]:
+    """Return a table of the rounds that a deadlock broke off; none if there are none."""
+    columns = ["repair", "round", "cuts", "ports and lanes that waited for each other"]
+    note = "packets of routes before and after a change met; the repair's later rounds were not played"
+    rows = [one.row for one in broken_off]
+    return [{"title": "Deadlocks while routes changed", "columns": columns, "rows": rows, "note": note}] if rows else []
 
 
 def soak_metrics(rounds: Sequence[SoakRound], stall_limit_s: float) -> dict[str, float]:

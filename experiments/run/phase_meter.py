@@ -63,17 +63,22 @@ class PhaseMeter:
         return self._started
 
     def verify_no_deadlock(self) -> None:
-        """Raise EmulationError if lossless ports wait for each other for ever."""
+        """Raise DeadlockError if lossless ports wait for each other for ever."""
         self._sampler.verify_no_deadlock()
 
     def end(self) -> Measured:
-        """End the samples of the phase. Raises EmulationError if there was a deadlock."""
+        """End the samples of the phase. Raises DeadlockError if there was one."""
         self._sampler.verify_no_deadlock()
         ended = time.monotonic()
         series = self._sampler.end()
         cpu_after = self._take_cpu()
         cpu = cpu_use(self._cpu_before, cpu_after) if self._cpu_before and cpu_after else None
         return Measured(self._started, ended, series, cpu)
+
+    def abandon(self) -> None:
+        """End the samples of a phase that a deadlock broke off, and forget them."""
+        self._sampler.end()
+        self.forget_census()
 
     def count(self, faults: FaultReport) -> Conservation:
         """Return what became of the packets of the phase that ended. Waits until the fabric is at rest."""

@@ -266,6 +266,17 @@ class Session:
             self._tables.keep_moves(name, [move for move in outcome.moves if move.at_s >= phase.started_s])
         return outcome
 
+    def empty_fabric(self) -> None:
+        """After a DeadlockError of :meth:`run_phase`: forget the phase, make links whole, give every port new queues.
+
+        What waited in the old ones is lost. Close the jobs before.
+        """
+        if "_injector" in self.__dict__:
+            self._injector.abandon()
+        self._meter.abandon()
+        current_engine().settle()
+        self.live.emulation.set_lanes(self.live.emulation.lane_plan)
+
     def _keep_happened(
         self, phase: str, started: float, played: _PlayedPhase, schedule: FailureSchedule | None
     ) -> None:
@@ -280,7 +291,7 @@ class Session:
     def _outcome(self, phase: Phase, played: _PlayedPhase, measured: Measured, counted: Conservation) -> PhaseOutcome:
         """Return the outcome of a phase, and keep its samples of the machine."""
         series = measured.series
-        machine = machine_frame(series, self.origin, self.live.fabric.frame_bytes)
+        machine = machine_frame(series, self.origin, self.live.fabric.frame_bytes, self.live.emulation.datapath)
         cores = cores_frame(series, self.origin)
         self.keep_frame("machine", machine)
         self.keep_frame("cores", cores)

@@ -136,6 +136,7 @@ class FaultInjector:
         }
         setup = _Setup(ends, {switch: fabric.ports_of[switch] for switch in fabric.switches})
         self._dead_frames = 0
+        self._has_prepared = self._is_playing = False
         self._agent: AgentHandle = pool.start("faults", "this world", inject, setup, None)
         self._agent.receive(_READY_TIMEOUT_S, "report that it is ready")
 
@@ -146,22 +147,33 @@ class FaultInjector:
         """
         self._agent.send(_Prepare(schedule, self._emulation.lane_plan))
         self._agent.receive(_READY_TIMEOUT_S, "report that it can play the schedule")
+        self._has_prepared = True
 
     def play(self, started: float) -> None:
         """Let the schedule that was prepared begin at ``started`` (``time.monotonic()``); returns at once."""
         self._dead_frames = self._dead_port_frames()
         self._agent.send(_Start(started))
+        self._is_playing = True
 
     def restore(self) -> FaultReport:
         """End the schedule wherever it is, make every link whole, and return what happened. Raises TrafficError."""
         self._agent.send(_Restore())
+        self._is_playing = False
         report = self._agent.receive_a(FaultReport, _RESTORE_TIMEOUT_S, "report of the failures")
         return replace(report, refused=report.refused + self._dead_port_frames() - self._dead_frames)
 
     def release(self) -> None:
         """Take off links what could make them lose, once nothing is sent and all is counted. Raises TrafficError."""
         self._agent.send(_Release())
+        self._has_prepared = False
         self._agent.receive(_RESTORE_TIMEOUT_S, "report that links are restored")
+
+    def abandon(self) -> None:
+        """Make every link whole and take off what could make it lose, wherever a schedule is. Raises TrafficError."""
+        if self._is_playing:
+            self.restore()
+        if self._has_prepared:
+            self.release()
 
     def _dead_port_frames(self) -> int:
         indices = [index for port, index in self._emulation.indices.items() if port.node.is_switch]

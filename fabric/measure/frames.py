@@ -13,6 +13,7 @@ from fabric.measure.sampling import CORES, STALLS, Series
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Port
 from fabric.tables import TABLES
+from fabric.world.datapath import Datapath
 
 
 def ports_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: LanePlan, origin: float) -> pd.DataFrame:
@@ -87,10 +88,12 @@ def _tiled(names: Sequence[str], times: int) -> pd.Categorical:
     return pd.Categorical.from_codes(codes, categories=pd.Index(categories))  # type: ignore[arg-type]
 
 
-def machine_frame(series: Series, origin: float, frame_bytes: int = 0) -> pd.DataFrame:
+def machine_frame(
+    series: Series, origin: float, frame_bytes: int = 0, datapath: Datapath = Datapath.USERSPACE
+) -> pd.DataFrame:
     """Return a series as rows of the ``machine`` table; its first sample has no predecessor and is omitted.
 
-    ``frame_bytes``: the largest frame; without it, the wait for userspace switches is 0.
+    ``frame_bytes``: the largest frame; without it, the wait to be switched is 0. ``datapath``: where frames wait.
     """
     machine = series.machine
     elapsed = np.diff(machine["at"])
@@ -103,7 +106,7 @@ def machine_frame(series: Series, origin: float, frame_bytes: int = 0) -> pd.Dat
             "lateness_s": machine["lateness"][1:],
             "host_lateness_s": machine["host_lateness"][1:],
             "input_queue_bytes": machine["input_queue"][1:],
-            "input_wait_s": _input_waits_s(series, frame_bytes)[1:],
+            "input_wait_s": _input_waits_s(series, frame_bytes, datapath)[1:],
             "softnet_drops": machine["softnet_drops"][1:],
             "softnet_backlog": machine["softnet_backlog"][1:],
             "softnet_squeezed": machine["softnet_squeezed"][1:],
@@ -113,7 +116,7 @@ def machine_frame(series: Series, origin: float, frame_bytes: int = 0) -> pd.Dat
     )
 
 
-def _input_waits_s(series: Series, frame_bytes: int) -> npt.NDArray[np.float64]:
+def _input_waits_s(series: Series, frame_bytes: int, datapath: Datapath) -> npt.NDArray[np.float64]:
     machine = series.machine
     if not frame_bytes:
         return np.zeros(len(machine))
@@ -121,7 +124,11 @@ def _input_waits_s(series: Series, frame_bytes: int) -> npt.NDArray[np.float64]:
     handed_on = sum(of_switches[name].astype(np.int64).sum(axis=1) for name in ("sent_packets", "qlen", "drops"))
     # A link that is cut takes what waits at it uncounted: the sum shrinks, and nothing was taken back.
     switched = np.maximum.accumulate(handed_on)
-    return least_waits_s(machine["at"], waiting_packets(machine["input_queue"], frame_bytes), switched)
+    if datapath is Datapath.USERSPACE:
+        waiting = waiting_packets(machine["input_queue"], frame_bytes)
+    else:  # -1: not reported.
+        waiting = np.maximum(machine["softnet_backlog"], 0)
+    return least_waits_s(machine["at"], waiting, switched)
 
 
 def cores_frame(series: Series, origin: float) -> pd.DataFrame:

@@ -1,9 +1,11 @@
 """How long frames waited to be switched, at least, from samples of queued and of switched packets.
 
-A sample shows how much waits in front of the userspace switches, and then how many packets they have handed to their
-ports' queues so far. While something waits at every sample, and fewer packets than waited in the first have been handed
-on since the sample before it, some that waited then wait still: this is a proof, not an estimate, and it detects a
-switch that stands still though nothing new arrives, which the length of the queue alone does not show.
+A sample shows how much waits in front of the switches (of userspace ones in their sockets, of the kernel's in its
+cores' queues), and then how many packets they have handed to their ports' queues so far. While something waits at
+every sample, and fewer packets than waited in the first have been handed on since the sample before it, some that
+waited then wait still: this is a proof, not an estimate, and it detects a switch that stands still though nothing new
+arrives, which the length of the queue alone does not show. The kernel's queues hold frames on their way to hosts,
+too, and those of others on the machine: there, what is proved is that much was late.
 
 What passes within one period of sampling cannot be proved, and is 0 here; the mean wait (Little's law) has it.
 """

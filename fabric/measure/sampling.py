@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fabric.emulation.openvswitch import InputQueues
-from fabric.errors import EmulationError
+from fabric.errors import DeadlockError, EmulationError
 from fabric.measure.lateness import HostLateness
 from fabric.measure.live_file import LiveNames, LiveWriter
 from fabric.measure.machine import MachineReader, clock_offset_s
@@ -146,9 +146,9 @@ class Sampler:
         return series
 
     def verify_no_deadlock(self) -> None:
-        """Raise EmulationError naming the ports if there is a deadlock in the series so far."""
+        """Raise DeadlockError naming the ports if there is a deadlock in the series so far."""
         if self._agent.pipe.poll():
-            raise EmulationError(self._agent.receive_a(Deadlock, _ANSWER_TIMEOUT_S, "report of a deadlock").text)
+            raise DeadlockError(self._agent.receive_a(Deadlock, _ANSWER_TIMEOUT_S, "report of a deadlock").text)
 
 
 def sample(agent: Agent, setup: SamplerSetup) -> None:

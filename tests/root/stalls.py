@@ -51,6 +51,7 @@ def _stalls(session: Session) -> dict[str, Any]:
     finally:
         job.close()
     return {
+        "datapath": live.emulation.datapath.value,
         "checks": {one.name: one.as_json() for one in session.judge().checks},
         "full": {one.phase.name: [vars(full) for full in one.full_queues] for one in session.phases},
         "cpu": {one.phase.name: one.cpu.as_json() for one in session.phases if one.cpu},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from controllers.routing import Repair
 from experiments.lossless_soak.run import LosslessSoakConfig, flaps_of_round
-from experiments.lossless_soak.summary import SoakRound, soak_checks, summarize
+from experiments.lossless_soak.summary import BrokenOff, SoakRound, soak_checks, summarize
 from experiments.registry import resolve
 from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
@@ -39,7 +40,10 @@ def config_of(*overrides: str) -> LosslessSoakConfig:
 
 
 def round_of(
-    drops: dict[str, int] | None = None, not_back: tuple[Held, ...] = (), stalls: tuple[Stall, ...] = ()
+    drops: dict[str, int] | None = None,
+    not_back: tuple[Held, ...] = (),
+    stalls: tuple[Stall, ...] = (),
+    repair: Repair = Repair.WAIT,
 ) -> SoakRound:
     """A round of 10 s with a cut; nothing is wrong but what is given."""
     counted = Conservation(1000, 4_000_000, 0, 0, 0, 0, {}, 0, dropped_by_cause={"link_down": 7, **(drops or {})})
@@ -50,7 +54,7 @@ def round_of(
         faults=SimpleNamespace(changes=changes),
         records=SimpleNamespace(operations=[{"operation": "flow"}, {"operation": "flow_abandoned"}]),
     )
-    return SoakRound(cast(PhaseOutcome, outcome), not_back, AuditReport(100, stalls))
+    return SoakRound(repair, cast(PhaseOutcome, outcome), not_back, AuditReport(100, stalls))
 
 
 def stall(cause: StallCause, lasted_ns: int = 10**8) -> Stall:
@@ -61,8 +65,8 @@ def statuses(one: SoakRound) -> dict[str, Status]:
     return {check.name: check.status for check in soak_checks([round_of(), one])}
 
 
-def summary(*rounds: SoakRound) -> dict[str, Any]:
-    return summarize(cast(Session, SimpleNamespace(origin=0.5)), rounds, 0.1)
+def summary(*rounds: SoakRound, broken_off: Sequence[BrokenOff] = ()) -> dict[str, Any]:
+    return summarize(cast(Session, SimpleNamespace(origin=0.5)), rounds, broken_off, 0.1)
 
 
 def test_a_run_that_keeps_all_promises_is_faithful() -> None:
@@ -78,13 +82,23 @@ def test_one_frame_dropped_but_by_a_cut_is_invalid(cause: str) -> None:
     assert set(found.values()) == {Status.FAITHFUL}
 
 
-def test_rules_that_drop_without_a_cut_are_invalid() -> None:
-    found = round_of()
+@pytest.mark.parametrize(
+    ("repair", "has_cut", "status"),
+    [
+        (Repair.WAIT, True, Status.FAITHFUL),
+        (Repair.WAIT, False, Status.INVALID),
+        (Repair.FAST_FAILOVER, True, Status.INVALID),
+        (Repair.REROUTE, True, Status.INVALID),
+    ],
+)
+def test_rules_may_drop_only_where_a_cut_can_leave_no_way(repair: Repair, has_cut: bool, status: Status) -> None:
+    found = round_of(repair=repair)
+    changes = found.outcome.faults.changes if has_cut else []
     counted = replace(found.outcome.conservation, dropped_by_rules=2)
-    kept = SimpleNamespace(**{**vars(found.outcome), "conservation": counted})
-    calm = SimpleNamespace(**{**vars(kept), "faults": SimpleNamespace(changes=[])})
-    assert statuses(replace(found, outcome=cast(PhaseOutcome, kept)))["lossless_drops"] is Status.FAITHFUL
-    assert statuses(replace(found, outcome=cast(PhaseOutcome, calm)))["lossless_drops"] is Status.INVALID
+    parts = vars(found.outcome) | {"conservation": counted, "faults": SimpleNamespace(changes=changes)}
+    one = replace(found, outcome=cast(PhaseOutcome, SimpleNamespace(**parts)))
+    assert statuses(one)["lossless_drops"] is status
+    assert one.without_a_way == (2 if status is Status.FAITHFUL else 0)
 
 
 def test_one_byte_of_credit_lost_is_invalid_and_its_lane_named() -> None:
@@ -99,6 +113,18 @@ def test_one_stall_without_a_reason_is_invalid_and_listed_with_its_time() -> Non
     assert statuses(one)["unexplained_stalls"] is Status.INVALID
     listed = summary(one)["tables"][-1]
     assert listed["rows"] == [["0.500 s", "100 ms", "z0l00:1 storage"]]
+
+
+def test_a_round_that_a_deadlock_broke_off_is_told_with_its_cuts_and_ports() -> None:
+    flaps = flaps_of_round(FABRIC, config_of("flaps.count=1"), Repair.FAST_FAILOVER, 3)
+    broken_off = BrokenOff(Repair.FAST_FAILOVER, 3, flaps, "deadlock: a -> b -> a, each waiting")
+    found = summary(round_of(), broken_off=[broken_off])
+    assert found["metrics"]["rounds_broken_off"] == 1
+    assert "deadlock: fast_failover in round 3" in found["answer"]
+    (row,) = found["tables"][-1]["rows"]
+    assert (row[0], row[1], row[3]) == ("fast_failover", "3", "a -> b -> a, each waiting")
+    assert str(flaps.events[0].link) in row[2]
+    assert "deadlock" not in summary(round_of())["answer"]
 
 
 def test_the_summary_adds_up_all_rounds() -> None:

@@ -13,6 +13,7 @@ from fabric.measure.sampling import CORES, MACHINE, Series
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.queueing.counters import COUNTERS
 from fabric.tables import TABLES
+from fabric.world.datapath import Datapath
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")
@@ -116,6 +117,10 @@ def test_switches_that_stand_still_are_told_from_what_waits_and_what_ports_were_
     taken = series({(0, 1000, 1): of_switch, (1, 10, 1): of_host}, machine)
     assert machine_frame(taken, 100.0, frame_bytes=4214)["input_wait_s"].tolist() == pytest.approx([0.1, 0.05, 0, 0])
     assert machine_frame(taken, 100.0)["input_wait_s"].tolist() == [0, 0, 0, 0]
+    in_kernel = [row | {"softnet_backlog": row["input_queue"] // 9024, "input_queue": 0} for row in machine]
+    taken = series({(0, 1000, 1): of_switch, (1, 10, 1): of_host}, in_kernel)
+    waits = machine_frame(taken, 100.0, 4214, Datapath.KERNEL)["input_wait_s"]
+    assert waits.tolist() == pytest.approx([0.1, 0.05, 0, 0])
 
 
 def test_one_sample_says_nothing_of_the_machine() -> None:
