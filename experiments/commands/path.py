@@ -14,11 +14,19 @@ from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes
 from experiments.commands.live import lanes_of, live_fabric, routing_of
 from experiments.commands.probe import Hop, planned_hops, probe
-from experiments.commands.worlds import add_engine_option, add_fabric_options, enter_world, fabric_of, require_queueing
+from experiments.commands.worlds import (
+    add_down_option,
+    add_engine_option,
+    add_fabric_options,
+    enter_world,
+    fabric_of,
+    links_down,
+    require_queueing,
+)
 from experiments.run.console import OUT
 from fabric.errors import UsageError
 from fabric.model.lanes import ServiceLevel
-from fabric.model.network import Fabric, Link, Nic, Port
+from fabric.model.network import Fabric, Nic, Port
 
 PlannedPath = tuple[tuple[Port, ...], float]
 """The ports that a packet leaves by, and the share of flows that go this way."""
@@ -32,8 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--level", choices=[level.label for level in ServiceLevel], default="hfreduce")
     rail = "by the NICs number N; default: the first that reach each other"
     parser.add_argument("--rail", type=int, metavar="N", help=rail)
-    down = "plan as if the link at this port were down, e.g. z0l00:5; may be repeated"
-    parser.add_argument("--down", action="append", default=[], metavar="PORT", help=down)
+    add_down_option(parser)
     parser.add_argument("--probe", action="store_true", help="bring the fabric up and send a packet (root)")
     parser.add_argument("--json", action="store_true")
     add_engine_option(parser)
@@ -58,20 +65,11 @@ def _packet(fabric: Fabric, options: argparse.Namespace) -> tuple[tuple[Nic, Nic
     return nics, ServiceLevel[options.level.upper()]
 
 
-def _links_down(fabric: Fabric, names: Sequence[str]) -> list[Link]:
-    """Return the links plugged into the named ports. Raises UsageError for a name that is no port of the fabric."""
-    ports = {str(port): link for port, link in fabric.link_at.items()}
-    for name in names:
-        if name not in ports:
-            raise UsageError(f"--down {name}: {fabric.name} has no such port; write a port like {next(iter(ports))}")
-    return [ports[name] for name in names]
-
-
 def print_path(fabric: Fabric, options: argparse.Namespace) -> int:
     """Print the planned path and lane of packets between two hosts."""
     nics, level = _packet(fabric, options)
     lanes = lanes_of(options)
-    plan = plan_routes(fabric, routing_of(options), _links_down(fabric, options.down))
+    plan = plan_routes(fabric, routing_of(options), links_down(fabric, options.down))
     hops = planned_hops(plan, fabric, lanes, nics, level)
     paths = planned_paths(plan, fabric, *nics)
     load = port_load(plan, fabric)

@@ -12,7 +12,9 @@ from topologies.load import load_fabric, topology_path
 
 def add_topo_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric topo``."""
-    commands = parser.add_subparsers(required=True, metavar="show|draw")
+    from experiments.commands.credit_loops import add_loop_options
+
+    commands = parser.add_subparsers(required=True, metavar="show|draw|loops")
     show = commands.add_parser("show", help="print counts, port budget, bisection, oversubscription, relative cost")
     show.add_argument("topology", metavar="FILE")
     show.add_argument("other", metavar="FILE", nargs="?", help="a second topology to set beside it")
@@ -22,6 +24,10 @@ def add_topo_options(parser: argparse.ArgumentParser) -> None:
     draw.add_argument("topology", metavar="FILE")
     draw.add_argument("-o", "--out", required=True, type=Path, metavar="FILE.svg")
     draw.set_defaults(command=draw_topology)
+    loops = commands.add_parser(
+        "loops", help="look for credit loops: whether lossless ports may deadlock on its routes"
+    )
+    add_loop_options(loops)
 
 
 def add_check_options(parser: argparse.ArgumentParser) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
 from controllers.routing import Policy, Repair
 from experiments.run.config import queue_faults, queues_of, require_engine_for_jitter, split_fabric_settings
 from experiments.run.console import ERR, tell
-from fabric.errors import ConfigError
+from fabric.errors import ConfigError, UsageError
 from fabric.model.lanes import Queueing
-from fabric.model.network import Fabric
+from fabric.model.network import Fabric, Link
 from fabric.queueing import lossless, red
 from fabric.units import parse_size_bytes
 from fabric.world import engines, inside
@@ -76,6 +76,21 @@ def add_routing_options(parser: argparse.ArgumentParser, whose: str = "") -> Non
     which = f"{whose}which of several equal paths packets take"
     parser.add_argument("--routing", choices=policies, default="static", help=which)
     parser.add_argument("--repair", choices=repairs, default="wait", help=f"{whose}what happens when a link fails")
+
+
+def add_down_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command plan routes around links that are down: ``--down``, for :func:`links_down`."""
+    down = "plan as if the link at this port were down, e.g. z0l00:5; may be repeated"
+    parser.add_argument("--down", action="append", default=[], metavar="PORT", help=down)
+
+
+def links_down(fabric: Fabric, names: Sequence[str]) -> list[Link]:
+    """Return the links plugged into the named ports. Raises UsageError for a name that is no port of the fabric."""
+    ports = {str(port): link for port, link in fabric.link_at.items()}
+    for name in names:
+        if name not in ports:
+            raise UsageError(f"--down {name}: {fabric.name} has no such port; write a port like {next(iter(ports))}")
+    return [ports[name] for name in names]
 
 
 def fabric_of(options: argparse.Namespace) -> Fabric:

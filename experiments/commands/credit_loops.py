@@ -1,0 +1,44 @@
+"""``fabric topo loops``: whether the routes of a fabric allow lossless ports to wait for each other in a circle."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from experiments.commands.worlds import add_down_option, add_routing_options, add_set_option, fabric_of, links_down
+from experiments.run.console import OUT
+
+
+def add_loop_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric topo loops``."""
+    parser.add_argument("topology", metavar="TOPOLOGY")
+    add_routing_options(parser)
+    add_down_option(parser)
+    add_set_option(parser, "of the topology: placement=packed")
+    parser.add_argument("--json", action="store_true")
+    parser.set_defaults(command=show_loops)
+
+
+def show_loops(options: argparse.Namespace, _: list[str]) -> int:
+    """Print how many ports are in credit loops, and one of these."""
+    from controllers.planning.credit_loops import a_loop, dependencies, in_loops
+    from controllers.planning.planner import plan_routes
+    from experiments.commands.live import routing_of
+
+    fabric, routing = fabric_of(options), routing_of(options)
+    found = dependencies(fabric, plan_routes(fabric, routing, links_down(fabric, options.down)))
+    loop, ports = a_loop(found), len(in_loops(found))
+    if options.json:
+        print(json.dumps({"ports": len(found), "in_loops": ports, "loop": [str(port) for port in loop]}))
+        return 0
+    if not loop:
+        OUT.print(f"no credit loop: on these routes of {fabric.name} lossless ports cannot deadlock while they stay")
+        return 0
+    around = " -> ".join(str(port) for port in (*loop, loop[0]))
+    OUT.print(f"credit loop: {around}", soft_wrap=True)
+    OUT.print(
+        f"{ports} of {len(found)} ports of switches that pass packets on are in loops or between them: in a lossless "
+        "queueing, traffic that fills one stops for good. Keep traffic off a part of it, or change the topology.",
+        soft_wrap=True,
+    )
+    return 0
