@@ -12,7 +12,7 @@ import itertools
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -240,11 +240,12 @@ class StorageClient:
         self,
         services: Mapping[NodeId, Endpoint],
         source: str,
+        holding: Collection[NodeId] = (),
         timeout_s: float = 30.0,
         on_link: OnLink = lambda node, link: None,
     ) -> None:
-        """Connect to every service, now or when it is needed, from the NIC with the address ``source``; ``on_link``
-        hears of each link that is made. Raises TrafficError."""
+        """Connect to every service, now or when it is needed, from the NIC with the address ``source``; ``holding``:
+        those that hold this client's data. ``on_link`` hears of each link that is made. Raises TrafficError."""
 
         def is_linked(node: NodeId, link: StorageConnection) -> None:
             self._servers.trust(node)
@@ -253,7 +254,8 @@ class StorageClient:
         self.links = Links(self.party, source, is_linked)
         for node, address in services.items():
             self._servers.add(node)
-            await self.links.add(node, address, self.config.connections, timeout_s)
+            is_made_now = self.config.connections.is_made_at_start(node in holding)
+            await self.links.add(node, address, timeout_s, is_made_now=is_made_now)
 
     def adopt(self, change: TableChange) -> None:
         """Go by newer chains; tries under way take them up."""

@@ -85,6 +85,8 @@ class DataloaderConfig(Strict):
     sample_min: Size = 16 << 10
     sample_max: Size = 512 << 10
     files: Count = 8
+    files_per_client: Count | None = None
+    """Of these, how many each client reads, all equally often; None: all. With few, a client needs few links."""
     file_size: Size = 32 << 20
 
     @model_validator(mode="after")
@@ -97,6 +99,8 @@ class DataloaderConfig(Strict):
             raise ValueError(
                 f"sample_max {format_size(self.sample_max)} exceeds file_size {format_size(self.file_size)}; lower it"
             )
+        if self.files_per_client is not None and self.files_per_client > self.files:
+            raise ValueError(f"files_per_client {self.files_per_client} exceeds files {self.files}; lower it")
         return self
 
 
@@ -112,11 +116,16 @@ class CheckpointConfig(Strict):
 
 
 class Connections(str, Enum):
-    """When programs connect: each to all services before the first phase, which finds a route that is missing, or to
-    those that they call, when they first do."""
+    """When programs connect: each to all services before the first phase, which finds a route that is missing; then to
+    those that hold its data, and to others when it first calls them; or to each when it first calls it."""
 
     AT_START = "at_start"
+    TO_ITS_DATA = "to_its_data"
     WHEN_NEEDED = "when_needed"
+
+    def is_made_at_start(self, holds_data: bool) -> bool:
+        """Return whether a link is, to a service that holds data of the program or does not."""
+        return self is Connections.AT_START or (self is Connections.TO_ITS_DATA and holds_data)
 
 
 class ProgramsConfig(Strict):

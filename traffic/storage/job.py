@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
@@ -30,13 +31,14 @@ from traffic.storage.orders import (
 )
 from traffic.storage.service import run_service
 from traffic.storage.verification import Verification
-from traffic.storage.workloads import dataset, run_client
+from traffic.storage.workloads import dataset, files_of, run_client
 from traffic.transport import Endpoint
 
 PRELOAD = ("traffic.storage.service", "traffic.storage.workloads")
 """For :class:`fabric.world.agents.AgentPool`: what its programs import."""
 START_TIMEOUT_S = 60.0
 AddressOf = Callable[[NodeId, int], str]
+T = TypeVar("T")
 
 
 def chosen(clients: Sequence[NodeId], share: float) -> frozenset[NodeId]:
@@ -44,6 +46,12 @@ def chosen(clients: Sequence[NodeId], share: float) -> frozenset[NodeId]:
     rounding = 1e-9  # 0.1 + 0.2 is not 0.3 in floating point.
     up_to = [int(place * share + rounding) for place in range(len(clients) + 1)]
     return frozenset(client for place, client in enumerate(clients) if up_to[place + 1] > up_to[place])
+
+
+def _from_place(services: Sequence[T], place: int) -> Iterator[T]:
+    """Yield all services from a place on, around: clients that connect in one order all ask one service at once, more
+    than its queue of connections holds."""
+    return (services[(place + step) % len(services)] for step in range(len(services)))
 
 
 @dataclass
@@ -158,15 +166,16 @@ class StorageJob:
 
     def _start_of(self, client: NodeId, number: int) -> tuple[str, NodeId, ClientArguments]:
         zone = self._zone_of(client)
+        services = [(node, address) for (where, node), address in self.addresses.items() if where == zone]
         arguments = ClientArguments(
             node=client,
             number=number,
             source=self._address(client, zone),
-            services={node: address for (where, node), address in self.addresses.items() if where == zone},
+            services=dict(_from_place(services, number)),
             config=self.config,
             table=self._first_table,
             striping=self.striping,
-            dataset=self.dataset,
+            dataset=files_of(self.config.dataloader, self.dataset, number),
             reads=client in chosen(self.clients, self.config.dataloader.share),
             # From the other end: others than the readers, as far as the shares allow.
             writes=client in chosen(self.clients[::-1], self.config.checkpoint.share),

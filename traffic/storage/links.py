@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
-from traffic.storage.config import Connections
 from traffic.storage.wire import ConnectionLost, Party, StorageConnection, dial
 from traffic.transport import Endpoint
 
@@ -53,9 +52,9 @@ class Links(Mapping[NodeId, StorageConnection]):
         self._links[node] = link
         self._on_link(node, link)
 
-    async def add(self, node: NodeId, address: Endpoint, connections: Connections, timeout_s: float) -> None:
+    async def add(self, node: NodeId, address: Endpoint, timeout_s: float, *, is_made_now: bool) -> None:
         """Know of a peer, and make the first link now or when somebody wants to call it. Raises as :meth:`connect`."""
-        if connections is Connections.AT_START:
+        if is_made_now:
             await self.connect(node, address, timeout_s)
             return
         self._addresses[node] = address

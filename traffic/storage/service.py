@@ -310,9 +310,11 @@ def _listen(
 
 
 async def _connect(service: StorageService, peers: Peers, arguments: ServiceArguments, sampler: FlowSampler) -> None:
+    others = {node for chain in arguments.table.chains if arguments.node in chain.nodes for node in chain.nodes}
     for zone, source in arguments.addresses.items():
         links = Links(service.party(zone), source, lambda node, link: sampler.track(link.data_socket, node.name))
         service.use_links(zone, links)
         for (where, node), address in peers.addresses.items():
             if where == zone and node != arguments.node:
-                await links.add(node, address, arguments.config.connections, CONNECT_TIMEOUT_S)
+                is_made_now = arguments.config.connections.is_made_at_start(node in others)
+                await links.add(node, address, CONNECT_TIMEOUT_S, is_made_now=is_made_now)

@@ -32,6 +32,12 @@ def dataset(config: DataloaderConfig, striping: Striping) -> tuple[FileLayout, .
     return tuple(striping.layout(number, config.file_size) for number in range(config.files))
 
 
+def files_of(config: DataloaderConfig, files: Sequence[FileLayout], client: int) -> tuple[FileLayout, ...]:
+    """Return the files of the data set that a client reads: the next ones in turn, so all are read equally often."""
+    count = config.files_per_client or len(files)
+    return tuple(files[(client * count + place) % len(files)] for place in range(count))
+
+
 def checkpoint_file(config: CheckpointConfig, striping: Striping, client: int, number: int) -> FileLayout:
     """Return where a client's checkpoint goes that follows ``number`` whole ones."""
     file = FIRST_CHECKPOINT_FILE + client * CHECKPOINTS_KEPT + number % CHECKPOINTS_KEPT
@@ -44,6 +50,16 @@ def draw_sample(config: DataloaderConfig, files: Sequence[FileLayout], rng: rand
     size = min(config.sample_max, max(config.sample_min, round(math.exp(rng.uniform(low, high)))))
     layout = rng.choice(files)
     return layout.locate(rng.randrange(layout.size_bytes - size + 1), size)
+
+
+def holding(arguments: ClientArguments) -> frozenset[NodeId]:
+    """Return the nodes of the chains of all that a client reads and writes."""
+    files = list(arguments.dataset) if arguments.reads else []
+    if arguments.writes:
+        config, striping = arguments.config.checkpoint, arguments.striping
+        files += [checkpoint_file(config, striping, arguments.number, kept) for kept in range(CHECKPOINTS_KEPT)]
+    chains = {extent.chain for layout in files for extent in layout.extents()}
+    return frozenset(node for chain in chains for node in arguments.table.chains[chain].nodes)
 
 
 class ClientLoad:
@@ -137,7 +153,7 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
         if arguments.writes:
             sampler.track(link.data_socket, node.name)
 
-    await orders.unless_failed(client.connect(arguments.services, arguments.source, on_link=track))
+    await orders.unless_failed(client.connect(arguments.services, arguments.source, holding(arguments), on_link=track))
     agent.report(Ready())
     await _serve(agent, orders, tasks, client, ClientLoad(client, arguments), sampler, arguments.options.level)
 

@@ -271,7 +271,8 @@ def test_input_that_waits_in_one_sample_of_a_hundred_counts(datapath: Datapath, 
     """16 MiB twice in ten seconds are nothing to the mean, and 1,600 frames that wait for a whole period and longer."""
     waiting, waits = np.zeros(200), np.zeros(200)
     waiting[::100], waits[::100] = much, 0.05
-    late = on(machine(**{column: waiting}, input_wait_s=waits))
+    columns: dict[str, Any] = {column: waiting, "input_wait_s": waits}
+    late = on(machine(**columns))
     verdict = judge([], [late], FRAME_TIME_S, datapath=datapath)
     assert verdict.status is DEGRADED
     assert any("in one sample of a hundred, frames wait 50 ms" in text for text in verdict.reasons)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 import pytest
@@ -59,12 +59,17 @@ def job_of(pool: AgentPool) -> Iterator[JobOf]:
 
 @contextlib.asynccontextmanager
 async def client_of(
-    job: StorageJob, number: int = 900, config: StorageConfig | None = None, source: str = "127.0.0.1"
+    job: StorageJob,
+    number: int = 900,
+    config: StorageConfig | None = None,
+    source: str = "127.0.0.1",
+    holding: Collection[NodeId] = (),
 ) -> AsyncIterator[StorageClient]:
     """A client in the test's own process, which goes by the job's newest table."""
     tasks = Tasks()
     client = StorageClient(f"test{number}", number, job.table, config or job.config, tasks)
-    await client.connect({node: address for (zone, node), address in job.addresses.items() if zone == 0}, source)
+    services = {node: address for (zone, node), address in job.addresses.items() if zone == 0}
+    await client.connect(services, source, holding)
 
     async def follow_tables() -> None:
         while True:
