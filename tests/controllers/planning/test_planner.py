@@ -301,7 +301,8 @@ def test_plans_are_what_they_were(policy: Policy, repair: Repair) -> None:
 
 
 def test_the_full_fabric_is_planned_in_seconds_of_the_cpu() -> None:
-    """First and after a cut; 4.2 and 2.2 s measured on two cores under a load of twelve; see ``fabric bench plans``."""
+    """First and after a cut. It takes 2.2 and 1.4 s (docs/performance.md, ``fabric bench plans``), on a crowded machine
+    twice as much, and took a minute before destinations were looked up by leaf: that is what this is to find."""
     fabric = load_fabric("fire_flyer_2")
     planner = Planner(fabric, Routing(repair=Repair.FAST_FAILOVER))
     first_s = cpu_s(planner.plan)
