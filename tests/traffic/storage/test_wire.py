@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+import resource
 import socket
 import struct
 import time
@@ -175,6 +177,28 @@ def test_what_is_not_a_greeting_fails_the_program() -> None:
             await asyncio.wait_for(tasks.failed, 5)
 
     asyncio.run(run())
+
+
+def test_a_service_without_descriptors_for_another_connection_fails_and_says_so() -> None:
+    """Not accepting would look like a service that has gone."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def scene() -> None:
+        tasks = Tasks()
+        with contextlib.closing(listen("127.0.0.1", 0, OPTIONS)) as sock, contextlib.ExitStack() as ours:
+            Listener(Party("server", echo, OPTIONS, tasks), sock, lambda link: None)
+            caller = ours.enter_context(socket.socket())
+            caller.setblocking(False)
+            lowest_free = ours.enter_context(socket.socket()).fileno() + 1
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))
+            await asyncio.get_running_loop().sock_connect(caller, sock.getsockname())
+            with pytest.raises(OSError, match="Too many open files"):
+                await asyncio.wait_for(tasks.failed, 5)
+
+    try:
+        asyncio.run(scene())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_replies_that_nobody_waits_for_are_not_sent() -> None:
