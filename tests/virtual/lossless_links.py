@@ -18,7 +18,7 @@ from experiments.run.session import PhaseOutcome, RunSettings, Session
 from experiments.run.stall_metrics import stall_metrics
 from fabric.config import checked
 from fabric.emulation.openvswitch import tool
-from fabric.errors import EmulationError
+from fabric.errors import DeadlockError
 from fabric.failures.config import FailureConfig, schedule_failures
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
@@ -139,7 +139,8 @@ def _rate_bps(session: Session, port: Port, from_s: float, to_s: float) -> float
 
 
 def _circle(live: LiveFabric, session: Session) -> dict[str, Any]:
-    """Lead what hosts of a leaf send to each other around two leaves and two spines; return how the run ends."""
+    """Lead what hosts of a leaf send to each other around two leaves and two spines; return how the phase ends, and
+    what one stream then does in the fabric that was emptied."""
     leaves, spines = live.fabric.with_role(Role.LEAF), live.fabric.with_role(Role.SPINE)
     hosts = live.fabric.computes
     beside = [(hosts[0], hosts[3]), (hosts[1], hosts[4])]
@@ -154,20 +155,28 @@ def _circle(live: LiveFabric, session: Session) -> dict[str, Any]:
                     _add_rule(here, f"{to},in_port={entered},actions=output:{_port(live, here, out)}")
             _add_rule(out, f"{to},actions=output:{_port(live, out, there)}")
             _add_rule(there, f"{to},in_port={_port(live, there, out)},actions=output:{_port(live, there, back)}")
-    return _until_deadlock(session, [(a, b) for one, other in beside for a, b in ((one, other), (other, one))])
+    found = _until_deadlock(session, [(a, b) for one, other in beside for a, b in ((one, other), (other, one))])
+    session.empty_fabric()
+    at_once = [str(one) for one in held_at_rest(live.emulation)]
+    after = _failed(session, "after", beside[:1], {"host": hosts[4].name, "for": CUT_S})
+    return found | {"held_at_once": at_once, "after": after}
 
 
 def _until_deadlock(session: Session, pairs: Sequence[tuple[NodeId, NodeId]]) -> dict[str, Any]:
-    """Return with which words a run ended, how long after its streams began."""
+    """Return with which words a phase ended, in which a link is cut later, how long after its streams began."""
     job = StreamsJob(session.stage, [Stream(a, b, ServiceLevel.STORAGE) for a, b in pairs], LONG)
     job.start()
     started = time.monotonic()
+    later = checked(FailureConfig, {"at": LONG.duration_s - 1, "host": pairs[0][0].name, "for": CUT_S}, "test")
+    schedule = schedule_failures([later], session.live.fabric, 1)
+    words, after_s = "", 0.0
     try:
-        session.run_phase("circle", "circle", [job], LONG.duration_s)
-        words = ""
-    except EmulationError as error:
-        words = str(error)
-    return {"words": words, "after_s": time.monotonic() - started}
+        session.run_phase("circle", "circle", [job], LONG.duration_s, schedule)
+    except DeadlockError as error:
+        words, after_s = str(error), time.monotonic() - started
+    finally:
+        job.close()
+    return {"words": words, "after_s": after_s}
 
 
 def _port(live: LiveFabric, node: NodeId, other: NodeId) -> int:

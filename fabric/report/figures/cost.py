@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, LogLocator
 
 from fabric.report.figures.style import headed, job_colours
 
@@ -51,4 +51,5 @@ def _scale(panel: Axes, unit: str) -> None:
     panel.set_xscale("log")
     panel.set_yscale("log")
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # A panel may span less than two powers of ten.
     panel.yaxis.set_major_formatter(EngFormatter(unit=unit))
