@@ -271,8 +271,7 @@ class Session:
 
         What waited in the old ones is lost. Close the jobs before.
         """
-        if "_injector" in self.__dict__:
-            self._injector.abandon()
+        self._injector.abandon()
         self._meter.abandon()
         current_engine().settle()
         self.live.emulation.set_lanes(self.live.emulation.lane_plan)
