@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from controllers.planning.plan import RoutePlan
+from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Nic, Port
 
 Dependencies = Mapping[Port, frozenset[Port]]
@@ -22,20 +23,19 @@ def dependencies(fabric: Fabric, plan: RoutePlan) -> dict[Port, frozenset[Port]]
 
     Of the NICs of one kind at a switch one stands for all: rules know no more of a source.
     """
-    sources = {(fabric.peer(nic.port).node, nic.node.role): nic for nic in fabric.nics}
+    sources: dict[Role, dict[NodeId, Nic]] = {}
+    for nic in fabric.nics:
+        sources.setdefault(nic.node.role, {})[fabric.peer(nic.port).node] = nic
     found: dict[Port, set[Port]] = {}
     for destination in fabric.nics:
-        for role in {role for _, role in sources}:
-            begins = [nic for (_, one), nic in sources.items() if one is role and nic.node != destination.node]
-            for sent, sent_next in _steps(fabric, plan, begins, destination):
+        for by_switch in sources.values():
+            for sent, sent_next in _steps(fabric, plan, list(by_switch.values()), destination):
                 found.setdefault(sent, set()).add(sent_next)
     return {sent: frozenset(others) for sent, others in found.items()}
 
 
 def _steps(fabric: Fabric, plan: RoutePlan, sources: list[Nic], destination: Nic) -> Iterator[tuple[Port, Port]]:
     """Yield the pairs of ports that packets from some NICs of one kind to another NIC leave by, one after the other."""
-    if not sources:
-        return
     waiting: list[tuple[Port | None, Port]] = [(None, fabric.peer(nic.port)) for nic in sources]
     seen = {arrived for _, arrived in waiting}
     while waiting:

@@ -27,18 +27,17 @@ def show_loops(options: argparse.Namespace, _: list[str]) -> int:
 
     fabric, routing = fabric_of(options), routing_of(options)
     found = dependencies(fabric, plan_routes(fabric, routing, links_down(fabric, options.down)))
-    loop, ports = a_loop(found), len(in_loops(found))
+    loops = in_loops(found)
+    loop = a_loop(loops)
     if options.json:
-        print(json.dumps({"ports": len(found), "in_loops": ports, "loop": [str(port) for port in loop]}))
+        print(json.dumps({"ports": len(found), "in_loops": len(loops), "loop": [str(port) for port in loop]}))
         return 0
     if not loop:
         OUT.print(f"no credit loop: on these routes of {fabric.name} lossless ports cannot deadlock while they stay")
         return 0
     around = " -> ".join(str(port) for port in (*loop, loop[0]))
     OUT.print(f"credit loop: {around}", soft_wrap=True)
-    OUT.print(
-        f"{ports} of {len(found)} ports of switches that pass packets on are in loops or between them: in a lossless "
-        "queueing, traffic that fills one stops for good. Keep traffic off a part of it, or change the topology.",
-        soft_wrap=True,
-    )
+    share = f"{len(loops)} of {len(found)} ports of switches that pass packets on are in loops or between them"
+    why = "in a lossless queueing, traffic that fills one stops for good"
+    OUT.print(f"{share}: {why}. Keep traffic off a part of it, or change the topology.", soft_wrap=True)
     return 0

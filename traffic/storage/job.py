@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
 
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
@@ -38,7 +37,6 @@ PRELOAD = ("traffic.storage.service", "traffic.storage.workloads")
 """For :class:`fabric.world.agents.AgentPool`: what its programs import."""
 START_TIMEOUT_S = 60.0
 AddressOf = Callable[[NodeId, int], str]
-T = TypeVar("T")
 
 
 def chosen(clients: Sequence[NodeId], share: float) -> frozenset[NodeId]:
@@ -46,12 +44,6 @@ def chosen(clients: Sequence[NodeId], share: float) -> frozenset[NodeId]:
     rounding = 1e-9  # 0.1 + 0.2 is not 0.3 in floating point.
     up_to = [int(place * share + rounding) for place in range(len(clients) + 1)]
     return frozenset(client for place, client in enumerate(clients) if up_to[place + 1] > up_to[place])
-
-
-def _from_place(services: Sequence[T], place: int) -> Iterator[T]:
-    """Yield all services from a place on, around: clients that connect in one order all ask one service at once, more
-    than its queue of connections holds."""
-    return (services[(place + step) % len(services)] for step in range(len(services)))
 
 
 @dataclass
@@ -167,11 +159,12 @@ class StorageJob:
     def _start_of(self, client: NodeId, number: int) -> tuple[str, NodeId, ClientArguments]:
         zone = self._zone_of(client)
         services = [(node, address) for (where, node), address in self.addresses.items() if where == zone]
+        first = number % len(services)  # Else all clients would connect to the same service first.
         arguments = ClientArguments(
             node=client,
             number=number,
             source=self._address(client, zone),
-            services=dict(_from_place(services, number)),
+            services=dict(services[first:] + services[:first]),
             config=self.config,
             table=self._first_table,
             striping=self.striping,

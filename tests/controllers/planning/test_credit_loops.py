@@ -44,7 +44,7 @@ def by_paths(fabric: Fabric, routing: Routing) -> dict[Port, set[Port]]:
 
 
 @pytest.mark.parametrize("policy", [Policy.STATIC, Policy.ECMP])
-@pytest.mark.parametrize("fabric", FABRICS)
+@pytest.mark.parametrize("fabric", [*FABRICS, load_fabric("rail_optimised_small"), load_fabric("dual_tor_small")])
 def test_dependencies_are_those_of_all_paths(fabric: Fabric, policy: Policy) -> None:
     routing = Routing(policy=policy)
     assert dependencies(fabric, plan_routes(fabric, routing)) == by_paths(fabric, routing)
