@@ -41,7 +41,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world.agents import Agent
 from traffic.job import Halt, Listening, Play, Ready, Records, Stage, flow_rows
-from traffic.program_group import ProgramGroup
+from traffic.program_group import ProgramGroup, ProgramsPerProcess
 from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept, connect, listen
 
 START_TIMEOUT_S = 60.0
@@ -120,7 +120,8 @@ class BackgroundConfig(Strict):
     with slower NICs needs smaller flows, lest a run see only a few.
     ``max_flows`` is how many flows a host may have running; arrivals beyond are refused and counted. ``within_zone``:
     flows stay in the zone of their source's NIC, as Fire-Flyer 2 places jobs; drawn over all hosts, half of the load
-    crosses zones.
+    crosses zones. ``hosts_per_process``: how many hosts' programs share an interpreter, for hundreds of hosts in
+    virtual time.
     """
 
     load: Annotated[float, Field(gt=0, strict=False)] = 0.05
@@ -128,6 +129,7 @@ class BackgroundConfig(Strict):
     size_scale: Annotated[float, Field(gt=0)] = 0.1
     max_flows: Annotated[int, Field(ge=1)] = 64
     within_zone: bool = False
+    hosts_per_process: ProgramsPerProcess = 1
 
     @field_validator("cdf")
     @classmethod
@@ -438,8 +440,8 @@ class BackgroundJob:
 
     def start(self) -> None:
         """Fork the programs and tell each where the sinks are. Raises TrafficError naming a host that failed."""
-        for place, host in enumerate(self.hosts):
-            self._programs.start(place, "background", host, run_host, self._arguments(place))
+        starts = {place: ("background", host, self._arguments(place)) for place, host in enumerate(self.hosts)}
+        self._programs.start_all(run_host, starts, self._config.hosts_per_process)
         listening = self._programs.collect("listening", START_TIMEOUT_S)
         self._programs.order([message.endpoint for message in listening.values()])
         self._programs.collect("readiness", START_TIMEOUT_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from itertools import islice, takewhile
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -96,10 +97,13 @@ def stage() -> Stage:
     return Stage(FABRIC, AgentPool(preload=("traffic.flows.background",)), lambda _: None, seed=5)
 
 
-def test_every_arrival_of_a_quiet_network_completes_and_has_a_row() -> None:
-    config = BackgroundConfig(load=0.9, cdf="ali_storage", size_scale=1.0)
+@pytest.mark.parametrize(("together", "processes"), [(1, [1, 1, 1]), (2, [2, 1])])
+def test_every_arrival_of_a_quiet_network_completes_and_has_a_row(together: int, processes: list[int]) -> None:
+    config = BackgroundConfig(load=0.9, cdf="ali_storage", size_scale=1.0, hosts_per_process=together)
     job = BackgroundJob(stage(), config, FABRIC.computes[:3], lambda _: "127.0.0.1")
-    records = play(job, 1.0)
+    with patch.object(job._stage.pool, "start_together", wraps=job._stage.pool.start_together) as start_together:
+        records = play(job, 1.0)
+    assert [len(call.args[0]) for call in start_together.call_args_list] == processes
     rows = pd.DataFrame(records.operations)
     assert list(rows.columns) == columns_of_programs("operations")
     assert (rows["ended_s"] >= rows["started_s"]).all()
