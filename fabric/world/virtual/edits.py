@@ -69,6 +69,8 @@ _SCHEDULED_AT_EVERY_CALL = (
     "\tif (time_travel_mode == TT_MODE_INFCPU ||\n\t    time_travel_mode == TT_MODE_EXTERNAL)\n\t\tschedule();\n\n"
 )
 _RUNS = ("\tset_current(to);\n", "\tset_current(to);\n\ttime_travel_runs(to);\n")
+_BORN = "\tp->thread = (struct thread_struct) INIT_THREAD;\n"
+_READS_ON = (_BORN, f"{_BORN}\tp->thread.in_vain.read = current->thread.in_vain.read;\n")
 _MAPPED_AROUND = "\tmap_around(vma, address, flags);\n\tif (mm->context.id.kill)\n\t\tforce_sig(SIGKILL);\nout:\n"
 _BEFORE_FAULTS = "/*\n * Note this is constrained to return 0, -EFAULT, -EACCES, -ENOMEM by\n"
 _CALLED = "\t\tPT_REGS_SET_SYSCALL_RETURN(regs,\n\t\t\t\tEXECUTE_SYSCALL(syscall, regs));\n"
@@ -94,7 +96,8 @@ EDITS = (
         "arch/um/include/asm/processor-generic.h",
         (
             "struct thread_struct {\n",
-            "struct time_travel_in_vain {\n\tunsigned long waits;\n\tunsigned int failures, lookups, readings;\n};\n\n"
+            "struct time_travel_in_vain {\n\tunsigned long waits;\n\tunsigned int failures, lookups, readings;\n"
+            "\tunsigned long long read;\n};\n\n"
             "struct thread_struct {\n\tstruct time_travel_in_vain in_vain;\n\tint shares_memory;\n",
         ),
     ),
@@ -120,6 +123,7 @@ EDITS = (
             # area, took a quarter of the CPU of programs that start threads.
             _way(
                 _RUNS,
+                _READS_ON,
                 ("\tforce_flush_all();\n", "\tif (!current->thread.shares_memory)\n\t\tforce_flush_all();\n"),
                 (
                     "\t\thandler = fork_handler;\n",
@@ -127,11 +131,11 @@ EDITS = (
                 ),
             ),
             # Since July 2024 (6.11) nothing is mapped in a new process.
-            _way(_RUNS),
+            _way(_RUNS, _READS_ON),
         ),
     ),
-    # A system call that fails takes 1 ns instead of 1 us, in which timers were late and no frame got further; one that
-    # finds no file takes none.
+    # A system call that fails takes no time instead of 1 us, in which timers were late and no frame got further, unless
+    # its program spins.
     Edit(
         "arch/um/kernel/skas/syscall.c",
         (
@@ -223,7 +227,82 @@ IRQ_FLAGS = _edit(
 )
 """Made where it fits, so that what is done with interrupts off costs less: two assignments instead of two calls."""
 
-SAVINGS = (OFFLOADS, TIMERS, IDLE, IRQ_FLAGS)
+YOUNG = _edit("mm/memory.c", ("\tpte = pte_mkold(pte);\n", ""))
+"""Made where it fits, so that starting programs costs less: a new process reads what its parent has without a fault for
+each page. What counts as not yet touched, the host keeps from being read."""
+
+_COPY_IS_SET = "\t\tset_pte_at_notify(mm, vmf->address, vmf->pte, entry);\n"
+COPIES = _edit(
+    "mm/memory.c",
+    (
+        "\t\tptep_clear_flush_notify(vma, vmf->address, vmf->pte);\n",
+        "\t\tptep_get_and_clear(mm, vmf->address, vmf->pte);\n",
+    ),
+    (
+        f"{_COPY_IS_SET}\t\tupdate_mmu_cache(vma, vmf->address, vmf->pte);\n",
+        f"{_COPY_IS_SET}\t\tflush_tlb_page(vma, vmf->address);\n",
+    ),
+)
+"""Made where it fits, so that a page that is copied as it is written costs less: its process maps the copy in place of
+the page and does not unmap the page first. Kernels from 6.11 on do so."""
+
+_LOOP = "arch/um/os-Linux/skas/process.c"
+FP_REGISTERS = (
+    _edit(
+        "arch/x86/um/os-Linux/registers.c",
+        ("int save_i387_registers(", _read("fp_registers.c.inc") + "int save_i387_registers("),
+        (
+            "\tif (ptrace(PTRACE_SETFPREGS, pid, 0, fp_regs) < 0)\n",
+            "\tfp_registers_unknown(pid);\n\tif (ptrace(PTRACE_SETFPREGS, pid, 0, fp_regs) < 0)\n",
+        ),
+        (
+            "\t\tif (ptrace(PTRACE_SETREGSET, pid, NT_X86_XSTATE, &iov) < 0)\n",
+            "\t\tfp_registers_unknown(pid);\n\t\tif (ptrace(PTRACE_SETREGSET, pid, NT_X86_XSTATE, &iov) < 0)\n",
+        ),
+    ),
+    _edit(
+        _LOOP,
+        (
+            "static void get_skas_faultinfo(",
+            "int fp_registers_are(int pid, const unsigned long *registers);\n"
+            "void fp_registers_were(int pid, const unsigned long *registers);\n"
+            "void fp_registers_unknown(int pid);\n\nstatic void get_skas_faultinfo(",
+        ),
+        (
+            "\terr = get_fp_registers(pid, aux_fp_regs);\n\tif (err < 0) {\n"
+            '\t\tprintk(UM_KERN_ERR "save_fp_registers returned %d\\n",\n'
+            "\t\t       err);\n\t\tfatal_sigsegv();\n\t}\n",
+            "",
+        ),
+        (
+            "\terr = put_fp_registers(pid, aux_fp_regs);\n\tif (err < 0) {\n"
+            '\t\tprintk(UM_KERN_ERR "put_fp_registers returned %d\\n",\n'
+            "\t\t       err);\n\t\tfatal_sigsegv();\n\t}\n",
+            "\tfp_registers_unknown(pid);\n",
+        ),
+        (
+            "\tinterrupt_end();\n\n\twhile (1) {\n",
+            "\tinterrupt_end();\n\tfp_registers_unknown(pid);\n\n\twhile (1) {\n",
+        ),
+        (
+            "\t\tUPT_SYSCALL_NR(regs) = -1; /* Assume",
+            "\t\tfp_registers_were(pid, regs->fp);\n\t\tUPT_SYSCALL_NR(regs) = -1; /* Assume",
+        ),
+        (
+            "\t\t\tpid = userspace_pid[0];\n",
+            "\t\t\tif (pid != userspace_pid[0])\n\t\t\t\tfp_registers_unknown(userspace_pid[0]);\n"
+            "\t\t\tpid = userspace_pid[0];\n",
+        ),
+        (
+            "\t\tif (put_fp_registers(pid, regs->fp)) {\n",
+            "\t\tif (!fp_registers_are(pid, regs->fp) && put_fp_registers(pid, regs->fp)) {\n",
+        ),
+    ),
+)
+"""Made where both fit, so that calls and faults of programs cost less: each set all floating-point registers, changed
+or not, and a fault twice."""
+
+SAVINGS = (OFFLOADS, TIMERS, IDLE, IRQ_FLAGS, YOUNG, COPIES)
 """Each made where it fits: they change what a guest costs, not what it does."""
 
 _OF_THE_KERNEL = (
@@ -316,13 +395,15 @@ CLOCK_PAGE = (
 
 def files() -> list[str]:
     """Return the files of the kernel's source that are changed, or may be."""
-    return list(dict.fromkeys(edit.file for edit in (*EDITS, *SAVINGS, *HUGE_PAGES, *CLOCK_PAGE)))
+    return list(dict.fromkeys(edit.file for edit in (*EDITS, *SAVINGS, *FP_REGISTERS, *HUGE_PAGES, *CLOCK_PAGE)))
 
 
 def changed(texts: Mapping[str, str]) -> dict[str, str]:
     """Return the changed files; ``texts`` holds those of :func:`files`. Raises ValueError if one of EDITS misfits."""
     optional = [
-        group for group in (*((edit,) for edit in SAVINGS), HUGE_PAGES, CLOCK_PAGE) if not _misfitting(group, texts)
+        group
+        for group in (*((edit,) for edit in SAVINGS), FP_REGISTERS, HUGE_PAGES, CLOCK_PAGE)
+        if not _misfitting(group, texts)
     ]
     made: dict[str, str] = {}
     for edit in (*EDITS, *(edit for group in optional for edit in group)):
@@ -341,4 +422,4 @@ def _misfitting(edits: Iterable[Edit], texts: Mapping[str, str]) -> list[str]:
 
 def digest() -> str:
     """Return what tells these edits from other ones."""
-    return hashlib.sha256(repr((EDITS, SAVINGS, HUGE_PAGES, CLOCK_PAGE)).encode()).hexdigest()[:12]
+    return hashlib.sha256(repr((EDITS, SAVINGS, FP_REGISTERS, HUGE_PAGES, CLOCK_PAGE)).encode()).hexdigest()[:12]

@@ -10,7 +10,7 @@ The guest sees the host's files, and writes to them as the account that runs it.
 are its own; directories there that the program needs stay visible. In the guest the program is root.
 
 Computing costs no virtual time: the clock moves only when every process sleeps, and then at once to the next event
-(reading it costs a program 1 ns, so that loops which wait for it to move do end).
+(a program that does nothing but read it, or fail, moves it by 1 us at a time, so that loops which wait for it do end).
 """
 
 from __future__ import annotations

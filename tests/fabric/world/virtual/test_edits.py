@@ -40,7 +40,15 @@ FAULTS = {
 }
 
 
-RUNNING = "\tset_current(to);\n"
+FORKS = {
+    "6.12": "\tif (src_vma->vm_flags & VM_SHARED)\n\t\tpte = pte_mkclean(pte);\n\tpte = pte_mkold(pte);\n\n",
+    "6.8": "\tif (vm_flags & VM_SHARED)\n\t\tpte = pte_mkclean(pte);\n\tpte = pte_mkold(pte);\n\n",
+}
+RESUMED = {
+    "6.12": "\twhile (1) {\n\t\ttime_travel_print_bc_msg();\n",
+    "6.8": "\twhile (1) {\n\t\tif (kill_userspace_mm[0])\n\t\t\tfatal_sigsegv();\n",
+}
+RUNNING = "\tset_current(to);\n\tp->thread = (struct thread_struct) INIT_THREAD;\n"
 FORKED = {
     "6.12": "\t\thandler = fork_handler;\n",
     "6.8": "\tforce_flush_all();\n\n\tschedule_tail(current);\n\t\thandler = fork_handler;\n",
@@ -59,15 +67,47 @@ SAVED = {
     edits.TIMERS: "timer_handler(SIGALRM, NULL, mc ? &regs : &none);",
     edits.IDLE: "",
     edits.IRQ_FLAGS: "if ((unsigned long)signals_enabled != flags)\n\t\tum_set_signals(flags);",
+    edits.YOUNG: "",
+    edits.COPIES: "\t\tflush_tlb_page(vma, vmf->address);\n",
 }
 
 
 def fitting_texts() -> dict[str, str]:
     """Return, of each file, a text that its edit fits."""
-    found: dict[str, list[str]] = {}
-    for edit in (*edits.EDITS, *edits.SAVINGS, *edits.HUGE_PAGES, *edits.CLOCK_PAGE):
-        found.setdefault(edit.file, []).extend(part.old for part in edit.ways[0])
+    found: dict[str, dict[str, None]] = {}
+    for edit in (*edits.EDITS, *edits.SAVINGS, *edits.FP_REGISTERS, *edits.HUGE_PAGES, *edits.CLOCK_PAGE):
+        found.setdefault(edit.file, {}).update(dict.fromkeys(part.old for part in edit.ways[0]))
     return {file: "\n".join(places) for file, places in found.items()}
+
+
+def fault_information() -> str:
+    """Return how a fault is looked into in 6.1 to 6.12."""
+    return "".join(
+        (
+            "static void get_skas_faultinfo(int pid, struct faultinfo *fi, unsigned long *aux_fp_regs)\n{\n",
+            registers_of_a_fault("get", "save"),
+            "\terr = ptrace(PTRACE_CONT, pid, 0, SIGSEGV);\n\twait_stub_done(pid);\n",
+            registers_of_a_fault("put", "put"),
+            "}\n",
+        )
+    )
+
+
+def registers_of_a_fault(call: str, word: str) -> str:
+    failed = f'\t\tprintk(UM_KERN_ERR "{word}_fp_registers returned %d\\n",\n\t\t       err);\n\t\tfatal_sigsegv();\n'
+    return f"\terr = {call}_fp_registers(pid, aux_fp_regs);\n\tif (err < 0) {{\n{failed}\t}}\n"
+
+
+def loop(version: str) -> str:
+    """Return where a kernel lets a program go on, and takes over when it stops."""
+    return "".join(
+        (
+            f"\tinterrupt_end();\n\n{RESUMED[version]}",
+            "\t\tif (put_fp_registers(pid, regs->fp)) {\n\t\tif (get_fp_registers(pid, regs->fp)) {\n",
+            "\t\tUPT_SYSCALL_NR(regs) = -1; /* Assume: It's not a syscall */\n",
+            "\t\t\tpid = userspace_pid[0];\n\t\t\tinterrupt_end();\n",
+        )
+    )
 
 
 @pytest.mark.parametrize("version", CALLS)
@@ -94,6 +134,35 @@ def test_what_lies_around_a_fault_is_mapped_with_it_in_every_kernel(version: str
     assert [changed.count(step) for step in steps] == [1] * len(steps)
     assert sorted(steps, key=changed.index) == steps
     assert "flush_tlb_page" not in changed
+
+
+@pytest.mark.parametrize("version", FORKS)
+def test_a_new_process_has_its_parents_pages_as_touched_in_every_kernel(version: str) -> None:
+    assert edits.YOUNG.apply(FORKS[version]) == FORKS[version].replace("\tpte = pte_mkold(pte);\n", "")
+
+
+@pytest.mark.parametrize("version", RESUMED)
+def test_floating_point_registers_are_set_once_a_stop_if_at_all_in_every_kernel(version: str) -> None:
+    setting, loop_edit = edits.FP_REGISTERS
+    changed = loop_edit.apply(f"{fault_information()}void userspace(\n{loop(version)}")
+    handled, _, resumed = changed.partition("static void get_skas_faultinfo(")[2].partition("void userspace(")
+    assert "_fp_registers(" not in handled
+    assert handled.index("wait_stub_done(pid);") < handled.index("fp_registers_unknown(pid);")
+    steps = ["interrupt_end();", "fp_registers_unknown(pid);", "while (1)", "fp_registers_are(pid, regs->fp)"]
+    steps += ["put_fp_registers(", "get_fp_registers(", "fp_registers_were(", "fp_registers_unknown(userspace_pid[0])"]
+    assert sorted(steps, key=resumed.index) == steps
+    for part in setting.ways[0][1:]:
+        assert part.new == part.old.replace(
+            "if (", "fp_registers_unknown(pid);\n" + part.old.partition("if (")[0] + "if ("
+        )
+
+
+@pytest.mark.parametrize("file", [edit.file for edit in edits.FP_REGISTERS])
+def test_floating_point_registers_are_set_always_where_a_source_takes_one_of_both_changes_only(file: str) -> None:
+    texts = fitting_texts()
+    assert sum("fp_registers_unknown" in text for text in edits.changed(texts).values()) == 2
+    assert edits.misfits({**texts, file: ""}) == []
+    assert not any("fp_registers_unknown" in text for text in edits.changed({**texts, file: ""}).values())
 
 
 @pytest.mark.parametrize("version", FORKED)
@@ -126,7 +195,7 @@ def test_a_source_without_the_place_for_a_change_is_told_with_the_file(text: str
         edit_of(SYSCALL).apply(text)
 
 
-@pytest.mark.parametrize("saving", SAVED, ids=lambda saving: Path(saving.file).stem)
+@pytest.mark.parametrize("saving", SAVED, ids=[f"{Path(edit.file).stem}-{place}" for place, edit in enumerate(SAVED)])
 def test_what_only_saves_time_is_changed_where_the_source_lets_it_be(saving: Edit) -> None:
     texts = fitting_texts()
     made = edits.changed(texts)[saving.file]
@@ -146,11 +215,15 @@ def test_two_changes_of_one_file_are_both_made() -> None:
 
 @pytest.mark.parametrize("file", [edit.file for edit in edits.CLOCK_PAGE])
 def test_the_clock_is_read_without_the_kernel_only_where_all_of_it_fits(file: str) -> None:
+    def made_in(texts: dict[str, str]) -> set[str]:
+        made = edits.changed(texts)
+        return {file for file, marks in marks_of.items() if any(mark in made.get(file, "") for mark in marks)}
+
     texts = fitting_texts()
-    page = {edit.file for edit in edits.CLOCK_PAGE}
-    assert page <= edits.changed(texts).keys()
+    marks_of = {edit.file: [part.new for part in edit.ways[0]] for edit in edits.CLOCK_PAGE}
+    assert made_in(texts) == marks_of.keys()
     assert edits.misfits({**texts, file: ""}) == []
-    assert not page & edits.changed({**texts, file: ""}).keys()
+    assert made_in({**texts, file: ""}) == set()
 
 
 def test_huge_pages_are_asked_for_where_a_source_takes_both_changes_and_else_nowhere() -> None:
