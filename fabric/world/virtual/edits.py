@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -393,20 +394,20 @@ CLOCK_PAGE = (
 """Made where all of them fit: programs read the clock without a system call."""
 
 
+OPTIONAL = (*((edit,) for edit in SAVINGS), FP_REGISTERS, HUGE_PAGES, CLOCK_PAGE)
+"""Groups of changes; each is made where all of it fits."""
+
+
 def files() -> list[str]:
     """Return the files of the kernel's source that are changed, or may be."""
-    return list(dict.fromkeys(edit.file for edit in (*EDITS, *SAVINGS, *FP_REGISTERS, *HUGE_PAGES, *CLOCK_PAGE)))
+    return list(dict.fromkeys(edit.file for edit in (*EDITS, *chain(*OPTIONAL))))
 
 
 def changed(texts: Mapping[str, str]) -> dict[str, str]:
     """Return the changed files; ``texts`` holds those of :func:`files`. Raises ValueError if one of EDITS misfits."""
-    optional = [
-        group
-        for group in (*((edit,) for edit in SAVINGS), FP_REGISTERS, HUGE_PAGES, CLOCK_PAGE)
-        if not _misfitting(group, texts)
-    ]
+    fitting = [group for group in OPTIONAL if not _misfitting(group, texts)]
     made: dict[str, str] = {}
-    for edit in (*EDITS, *(edit for group in optional for edit in group)):
+    for edit in (*EDITS, *chain(*fitting)):
         made[edit.file] = edit.apply(made.get(edit.file, texts.get(edit.file, "")))
     return made
 

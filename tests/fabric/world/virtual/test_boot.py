@@ -300,18 +300,25 @@ def test_a_program_that_needs_too_much_memory_is_ended_with_a_reason() -> None:
         run(sys.executable, "-c", "x = [b'x' * 10**6 for _ in range(10**6)]", memory_bytes=GIB // 4)
 
 
-def test_what_lies_around_a_page_that_is_written_comes_with_it_and_holds_zeros() -> None:
-    """16 pages at a time, aligned, within their area: 40 pages here, of which number 4 is the first that is aligned."""
-    script = """
+def area_of_pages(before_a_block: int) -> str:
+    """Return the beginning of a script: an ``area`` of 40 pages of its own, so many of them before a block of 16."""
+    return f"""
 import ctypes
 PAGE, PAGES, BLOCK = 4096, 40, 16
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
-there = libc.mmap(None, 4 * BLOCK * PAGE, 0, 0x22, -1, 0)
+there = libc.mmap(None, 5 * BLOCK * PAGE, 0, 0x22, -1, 0)
 aligned = (there + BLOCK * PAGE - 1) // (BLOCK * PAGE) * BLOCK * PAGE
-start = aligned + (BLOCK - 4) * PAGE
+start = aligned + (BLOCK - {before_a_block}) * PAGE
 libc.mprotect(ctypes.c_void_p(start), PAGES * PAGE, 3)
 area = (ctypes.c_ubyte * (PAGES * PAGE)).from_address(start)
+"""
+
+
+def test_what_lies_around_a_page_that_is_written_comes_with_it_and_holds_zeros() -> None:
+    """16 pages at a time, aligned, within their area: 40 pages here, of which number 4 is the first that is aligned."""
+    script = area_of_pages(before_a_block=4)
+    script += """
 def resident():
     found = (ctypes.c_ubyte * PAGES)()
     assert libc.mincore(ctypes.c_void_p(start), PAGES * PAGE, found) == 0
@@ -328,14 +335,9 @@ print(sum(area))
 
 def test_a_new_process_reads_its_parents_pages_without_faults_and_has_a_copy_of_one_that_it_writes() -> None:
     """What either process writes, the other does not see."""
-    script = """
-import ctypes, os, resource
-PAGE, PAGES, BLOCK = 4096, 40, 16
-libc = ctypes.CDLL(None)
-libc.mmap.restype = ctypes.c_void_p
-there = libc.mmap(None, 4 * BLOCK * PAGE, 3, 0x22, -1, 0)
-start = (there + BLOCK * PAGE - 1) // (BLOCK * PAGE) * BLOCK * PAGE
-area = (ctypes.c_ubyte * (PAGES * PAGE)).from_address(start)
+    script = area_of_pages(before_a_block=0)
+    script += """
+import os, resource
 for page in range(PAGES):
     area[page * PAGE] = page
 def values():

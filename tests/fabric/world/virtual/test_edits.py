@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ SAVED = {
 def fitting_texts() -> dict[str, str]:
     """Return, of each file, a text that its edit fits."""
     found: dict[str, dict[str, None]] = {}
-    for edit in (*edits.EDITS, *edits.SAVINGS, *edits.FP_REGISTERS, *edits.HUGE_PAGES, *edits.CLOCK_PAGE):
+    for edit in (*edits.EDITS, *chain(*edits.OPTIONAL)):
         found.setdefault(edit.file, {}).update(dict.fromkeys(part.old for part in edit.ways[0]))
     return {file: "\n".join(places) for file, places in found.items()}
 
