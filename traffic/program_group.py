@@ -19,12 +19,15 @@ from pydantic import Field
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.world.agents import MOST_TOGETHER, AgentHandle, Program, ProgramStart
+from fabric.world.engines import current_engine
 from traffic.job import Ready, Stage
 
 FAILURES_TIMEOUT_S = 2.0
 """How long the others of a group may take to report, once one has failed."""
-ProgramsPerProcess = Annotated[int, Field(ge=1, le=MOST_TOGETHER)]
-"""A config's choice of how many programs share an interpreter: :meth:`AgentPool.start_together`."""
+ProgramsPerProcess = Annotated[int, Field(ge=1, le=MOST_TOGETHER)] | None
+"""A config's choice of how many programs share an interpreter: :meth:`AgentPool.start_together`. None: the engine's, 1
+in real time, where of those together only one computes at a time, and many in virtual time, where computing takes
+none."""
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -74,12 +77,14 @@ class ProgramGroup(Generic[Key]):
         self.start_all(program, {key: (name, node, arguments)})
 
     def start_all(
-        self, program: Program, hosted: Mapping[Key, tuple[str, NodeId, object]], per_process: int = 1
+        self, program: Program, hosted: Mapping[Key, tuple[str, NodeId, object]], per_process: int | None = None
     ) -> None:
         """Start a program in each of several hosts, with a name and arguments of its own, ``per_process`` of them in a
-        process: see :meth:`AgentPool.start_together`. Raises TrafficError as :meth:`start`."""
+        process, by default as many as the engine has: see :meth:`AgentPool.start_together`. Raises TrafficError as
+        :meth:`start`."""
         left = iter(hosted.items())
-        while together := dict(islice(left, per_process)):
+        most = per_process or current_engine().programs_per_process
+        while together := dict(islice(left, most)):
             with self._owning:
                 if self._closed:
                     raise TrafficError(f"{self._job}: was closed while its programs were started")

@@ -59,7 +59,7 @@ class HFReduceVsNcclConfig(RunConfig, Pipelining, SizesConfig):
     steps: Annotated[int, Field(ge=1)] = 1
     slice: ElementsBytes = 32 * 1024
     gpus_per_node: Annotated[int, Field(ge=1)] = 1
-    ranks_per_process: ProgramsPerProcess = 1
+    ranks_per_process: ProgramsPerProcess = None
     rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = None
     queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LOSSLESS

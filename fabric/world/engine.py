@@ -121,6 +121,8 @@ class Engine(ABC):
     """A run has no more rights than the user who started it."""
     takes_machine: ClassVar[bool]
     """A run needs all cores of the machine to itself; else it takes one, whatever the others do."""
+    programs_per_process: ClassVar[int]
+    """How many of a job's programs share an interpreter, unless a config says otherwise."""
 
     @abstractmethod
     def duration_s(self, against_noise_s: float, frames: float, frame_time_s: float) -> float:

@@ -45,6 +45,7 @@ class NamespaceEngine(Engine):
     has_terminal = True
     acts_for_user = False
     takes_machine = True
+    programs_per_process = 1  # Of those together only one computes at a time.
 
     def duration_s(self, against_noise_s: float, frames: float, frame_time_s: float) -> float:
         """Return ``against_noise_s``."""

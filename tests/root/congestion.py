@@ -121,6 +121,7 @@ CURVE_FRAMES = (10, 70)
 """Between so many waiting frames chance decides: enough of them that it decides both ways."""
 _CURVE = Marking(kmin=CURVE_FRAMES[0] * _FRAME_BYTES, kmax=CURVE_FRAMES[1] * _FRAME_BYTES, pmax=0.5)
 _BURST_FRAMES = 110
+_SO_SNDBUFFORCE = 32
 
 
 def curve() -> dict[str, Any]:
@@ -153,6 +154,7 @@ def _burst(plan: LanePlan, number: int, tos: int) -> dict[str, Any]:
     with Netlink() as link, socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
         link.send(htb.install_requests(port, plan))
         sock.bind((name, netlink.ETH_P_IP))
+        sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, 1 << 20)  # Or it waits until the port has sent some.
         header = struct.pack("!BBHIBBH8x", 0x45, tos, _FRAME_BYTES - 14, 0, 64, 17, 0)
         for _ in range(_BURST_FRAMES):
             sock.send(bytes(12) + struct.pack("!H", netlink.ETH_P_IP) + header.ljust(_FRAME_BYTES - 14, b"\0"))

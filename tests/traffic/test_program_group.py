@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import math
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import pytest
 
 from fabric.errors import TrafficError
 from fabric.world.agents import AgentPool, Program
+from fabric.world.engine import Engine
+from fabric.world.engines import NAMESPACE, VIRTUAL
 from topologies.load import load_fabric
 from traffic import program_group
 from traffic.job import Stage
@@ -51,6 +55,23 @@ def test_all_or_some_are_ordered_and_answer_in_their_order(group: ProgramGroup[s
     assert list(group.collect("answers", 20, ["c", "a"]).values()) == [("c", "stay"), ("a", "stay")]
     group.order_each({"a": 1, "b": 2})
     assert group.collect("answers", 20, ["a", "b"]) == {"a": ("a", 1), "b": ("b", 2)}
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked", "together"),
+    [(NAMESPACE, None, 1), (NAMESPACE, 2, 2), (VIRTUAL, None, 3), (VIRTUAL, 1, 1)],
+    ids=["real time", "real time, two", "virtual time", "virtual time, one"],
+)
+def test_programs_share_processes_as_the_engine_or_the_config_says(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, engine: Engine, asked: int | None, together: int
+) -> None:
+    monkeypatch.setattr(program_group, "current_engine", lambda: engine)
+    made: ProgramGroup[str] = ProgramGroup(stage, "a job")
+    made.start_all(answer(), {key: ("program", FABRIC.computes[0], key) for key in KEYS}, asked)
+    made.await_ready("readiness", 30)
+    processes = Counter(handle.process for handle in made.handles.values())
+    assert max(processes.values()) == together
+    assert len(processes) == math.ceil(len(KEYS) / together)
 
 
 def test_an_answer_that_is_not_readiness_is_shown(group: ProgramGroup[str]) -> None:

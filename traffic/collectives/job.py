@@ -64,8 +64,7 @@ ElementsBytes = Annotated[SizeBytes, Field(gt=0), AfterValidator(_whole_elements
 class CollectiveConfig(Strict):
     """An allreduce of ``size`` bytes a rank in steps, each of which may take ``step_timeout`` (if None, derived).
 
-    ``ranks_per_process``: how many ranks share an interpreter, for those of hundreds of nodes in virtual time: they
-    take less memory and start sooner, but of those together only one computes at a time.
+    ``ranks_per_process``: how many ranks share an interpreter (None: as many as the engine has).
 
     ``dtype``: the type of elements, in which they are added, too.
 
@@ -79,7 +78,7 @@ class CollectiveConfig(Strict):
     hardware tries again at one interval, 7 times as a rule, and then breaks the connection).
     """
 
-    ranks_per_process: ProgramsPerProcess = 1
+    ranks_per_process: ProgramsPerProcess = None
     dtype: Annotated[Dtype, Field(strict=False)] = Dtype.FP32
     size: ElementsBytes = 2 * 1024 * 1024
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = None

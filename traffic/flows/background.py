@@ -120,8 +120,8 @@ class BackgroundConfig(Strict):
     with slower NICs needs smaller flows, lest a run see only a few.
     ``max_flows`` is how many flows a host may have running; arrivals beyond are refused and counted. ``within_zone``:
     flows stay in the zone of their source's NIC, as Fire-Flyer 2 places jobs; drawn over all hosts, half of the load
-    crosses zones. ``hosts_per_process``: how many hosts' programs share an interpreter, for hundreds of hosts in
-    virtual time.
+    crosses zones. ``hosts_per_process``: how many hosts' programs share an interpreter (None: as many as the engine
+    has).
     """
 
     load: Annotated[float, Field(gt=0, strict=False)] = 0.05
@@ -129,7 +129,7 @@ class BackgroundConfig(Strict):
     size_scale: Annotated[float, Field(gt=0)] = 0.1
     max_flows: Annotated[int, Field(ge=1)] = 64
     within_zone: bool = False
-    hosts_per_process: ProgramsPerProcess = 1
+    hosts_per_process: ProgramsPerProcess = None
 
     @field_validator("cdf")
     @classmethod

@@ -201,9 +201,8 @@ class FanInJob:
     def start(self) -> None:
         """Fork all programs and connect them. Raises TrafficError naming a host that failed."""
         for number, fan_in in enumerate(self.fan_ins):
-            servers = [(number, server) for server in fan_in.servers]
-            for key in servers:
-                self._start_server(key, fan_in)
+            servers = {(number, server): self._server(server, fan_in) for server in fan_in.servers}
+            self._servers.start_all(run_server, servers)
             endpoints = self._servers.collect("report that it listens", START_TIMEOUT_S, servers)
             self._start_reader(number, fan_in, tuple(endpoints.values()))
         self._collect(START_TIMEOUT_S, "readiness")
@@ -220,12 +219,11 @@ class FanInJob:
             raise TrafficError(f"{node}: has no NIC in zone {nic.zone}, where {reader} reads; choose another server")
         return found.ip
 
-    def _start_server(self, key: _Server, fan_in: FanIn) -> None:
-        _, server = key
+    def _server(self, server: NodeId, fan_in: FanIn) -> tuple[str, NodeId, ServerArguments]:
         readers = {self._address(fan_in.reader, fan_in.reader): fan_in.reader.name}
         address = self._address(server, fan_in.reader)
         arguments = ServerArguments(address, server.name, readers, self._stage.socket_options(self.level))
-        self._servers.start(key, f"server of {fan_in.operation}", server, run_server, arguments)
+        return f"server of {fan_in.operation}", server, arguments
 
     def _start_reader(self, number: int, fan_in: FanIn, endpoints: tuple[Endpoint, ...]) -> None:
         address = self._address(fan_in.reader, fan_in.reader)

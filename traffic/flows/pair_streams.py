@@ -83,10 +83,10 @@ class Streams:
 
     def start(self) -> None:
         """Fork the programs. Raises TrafficError."""
-        stage = self._stage
-        for host in stage.fabric.hosts:
-            arguments = _Arguments(tuple(nic.ip for nic in stage.fabric.nics_of[host]), self._options)
-            self._programs.start(host, "streams", host, run_streams, arguments)
+        fabric = self._stage.fabric
+        addresses = {host: tuple(nic.ip for nic in fabric.nics_of[host]) for host in fabric.hosts}
+        starts = {host: ("streams", host, _Arguments(found, self._options)) for host, found in addresses.items()}
+        self._programs.start_all(run_streams, starts)
         for ports in self._programs.collect("the ports it listens on", _START_TIMEOUT_S).values():
             self._ports |= ports
 

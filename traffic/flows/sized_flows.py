@@ -182,17 +182,20 @@ class SizedFlowsJob:
     def start(self) -> None:
         """Fork all programs and connect all flows. Raises TrafficError naming a host that failed."""
         sinks, sources = self._groups
+        options = self._stage.socket_options(self.level)
+        receiving = {}
         for host, numbers in self._by_host("sink").items():
             sizes = {number: self.flows[number].size_bytes for number in numbers}
-            address = self._addresses(numbers[0])[1]
-            arguments = FlowSinkArguments(address, self._stage.socket_options(self.level), sizes)
-            sinks.start(host, "sink of flows", host, run_sinks, arguments)
+            arguments = FlowSinkArguments(self._addresses(numbers[0])[1], options, sizes)
+            receiving[host] = ("sink of flows", host, arguments)
+        sinks.start_all(run_sinks, receiving)
         listening = sinks.collect("report that it listens", START_TIMEOUT_S)
+        sending = {}
         for host, numbers in self._by_host("source").items():
             self.endpoints |= {number: listening[self.flows[number].sink] for number in numbers}
             flows = {number: self._flow(number) for number in numbers}
-            options = self._stage.socket_options(self.level)
-            sources.start(host, "source of flows", host, run_sources, FlowSourceArguments(options, flows))
+            sending[host] = ("source of flows", host, FlowSourceArguments(options, flows))
+        sources.start_all(run_sources, sending)
         for ports in sources.collect("connections", START_TIMEOUT_S).values():
             self.ports |= ports
 

@@ -194,11 +194,11 @@ class StreamsJob:
 
     def start(self) -> None:
         """Fork all programs. Raises TrafficError naming a host that failed."""
-        for number, stream in enumerate(self.streams):
-            self._start_sink(number, stream)
-        for number, stream in enumerate(self.streams):
-            listening = self._sinks.collect("report that it listens", START_TIMEOUT_S, [number])
-            self._start_source(number, stream, listening[number])
+        sinks = {number: self._sink(stream) for number, stream in enumerate(self.streams)}
+        self._sinks.start_all(run_sink, sinks)
+        listening = self._sinks.collect("report that it listens", START_TIMEOUT_S)
+        sources = {number: self._source(self.streams[number], endpoint) for number, endpoint in listening.items()}
+        self._sources.start_all(run_source, sources)
         self._sources.collect("readiness", START_TIMEOUT_S)
 
     def _address(self, node: NodeId, peer: NodeId) -> str:
@@ -207,13 +207,13 @@ class StreamsJob:
             raise TrafficError(f"{node} and {peer}: no NIC of one reaches one of the other; choose others")
         return pair[0].ip
 
-    def _start_sink(self, number: int, stream: Stream) -> None:
+    def _sink(self, stream: Stream) -> tuple[str, NodeId, StreamSinkArguments]:
         arguments = StreamSinkArguments(
             self._address(stream.sink, stream.source), self._stage.socket_options(stream.level)
         )
-        self._sinks.start(number, "sink of a stream", stream.sink, run_sink, arguments)
+        return "sink of a stream", stream.sink, arguments
 
-    def _start_source(self, number: int, stream: Stream, endpoint: Endpoint) -> None:
+    def _source(self, stream: Stream, endpoint: Endpoint) -> tuple[str, NodeId, StreamSourceArguments]:
         arguments = StreamSourceArguments(
             address=self._address(stream.source, stream.sink),
             host=stream.source.name,
@@ -221,7 +221,7 @@ class StreamsJob:
             endpoint=endpoint,
             options=self._stage.socket_options(stream.level),
         )
-        self._sources.start(number, "source of a stream", stream.source, run_source, arguments)
+        return "source of a stream", stream.source, arguments
 
     def play(self, phase: str) -> None:
         """Begin all streams; returns at once."""

@@ -129,14 +129,14 @@ class Connections(str, Enum):
 
 
 class ProgramsConfig(Strict):
-    """How the programs run. Both are for hundreds of clients in virtual time."""
+    """How the programs run."""
 
     connections: Annotated[Connections, Field(strict=False)] = Connections.AT_START
     """1,200 clients of 180 services have 216,000 links of two connections each at the start. When they are needed, the
     first packets of each pair are decided on by ovs-vswitchd (an upcall in every switch) while a phase plays."""
-    clients_per_process: ProgramsPerProcess = 1
-    """How many clients share an interpreter: they take less memory and start sooner, but of those together only one
-    computes at a time."""
+    clients_per_process: ProgramsPerProcess = None
+    """How many clients share an interpreter (None: as many as the engine has). A service has one for itself, and dies
+    alone."""
 
 
 class StorageConfig(ProgramsConfig):
