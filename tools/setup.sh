@@ -98,7 +98,8 @@ report_packages() {
         echo "$package $version${was:+ (was $was)}"
     done > "$work/changed"
     new=$(grep -vc '(was ' "$work/changed" || true)
-    echo "setup: installed $new packages:" $(sed -n '/(was /!s/ .*//p' "$work/changed")
+    [ "$new" -eq 1 ] && noun=package || noun=packages
+    echo "setup: installed $new $noun:" $(sed -n '/(was /!s/ .*//p' "$work/changed")
     if grep -q '(was ' "$work/changed"; then
         echo "setup: what they need in another version than was there:"
         grep '(was ' "$work/changed"
@@ -121,13 +122,14 @@ install_packages() {
     disable_new_services
 }
 
+# Make .venv, with the extras of pyproject.toml that are named.
 make_venv() {
     echo "setup: making .venv"
     rm -rf .venv
     $python -m venv --system-site-packages .venv
     # Ryu 4.34 builds with no newer setuptools than this; without isolation, what is in the venv is what builds it.
     .venv/bin/pip install -q --disable-pip-version-check -c constraints.txt setuptools==66.1.1 wheel pbr
-    .venv/bin/pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+    .venv/bin/pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[$1]"
     echo "$wanted" > "$stamp"
 }
 
@@ -143,5 +145,7 @@ missing=$(missing_packages "${1:-}")
 
 # What .venv hangs on: versions, the Python it is of, and how it is made.
 wanted=$({ cat pyproject.toml constraints.txt; $python -V; sed -n '/^make_venv/,/^}/p' tools/setup.sh; } | sha256sum)
-[ -f "$stamp" ] && [ "$(cat $stamp)" = "$wanted" ] || make_venv
+extras=dev
+[ "${1:-}" != test ] || extras=dev,ray # At once: each call of pip looks at all packages.
+[ -f "$stamp" ] && [ "$(cat $stamp)" = "$wanted" ] || make_venv "$extras"
 [ "${1:-}" != test ] || .venv/bin/python -c "import ray" 2> /dev/null || install_ray
