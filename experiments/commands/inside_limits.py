@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from experiments.commands.packet_hops import bring_up_by_config
 from experiments.run.live import LiveFabric
-from fabric.errors import UsageError
+from fabric.errors import EmulationError, UsageError
 from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
 from fabric.model.inside import BudgetKind, Inside, budget_name, cpu_of, gpu_of, to_cpu, to_gpu
@@ -26,6 +25,7 @@ from topologies.load import load_fabric
 
 _TOPOLOGY, _SMALL = "fire_flyer_2_nodes", ("compute=2", "storage=0", "leaves_per_zone=1", "spines_per_zone=1")
 _START_S, _MEASURED_S = 0.0002, 0.0005
+_ENDING_S = 5.0
 _PORT = 5000
 _UDP_HEADERS = 28
 _RESERVED_BYTES = 64 * 2**20
@@ -185,23 +185,24 @@ def _sink(live: LiveFabric, part: NodeId, nvlink: bool) -> Iterator[None]:
 
 @contextmanager
 def _sender(live: LiveFabric, part: NodeId, address: str, nvlink: bool) -> Iterator[None]:
-    """Let a part send full datagrams as fast as its socket takes them, for the time of a block."""
-    child = os.fork()
-    if child == 0:
-        _send(live, part, address, nvlink)
-    try:
-        yield
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    """Let a part send full datagrams as fast as its socket takes them, for the time of a block.
+
+    In a thread: to fork this process takes longer than all that is measured.
+    """
+    ending = threading.Event()
+    with _socket_of(live, part, 0, nvlink) as sender:
+        data = bytes(live.fabric.mtu_bytes - _UDP_HEADERS)
+        thread = threading.Thread(target=_send, args=(sender, data, (address, _PORT), ending), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            thread.join(_ENDING_S)
+            if thread.is_alive():
+                raise EmulationError(f"{part}: its queues took no datagram within {_ENDING_S:g} s")
 
 
-def _send(live: LiveFabric, part: NodeId, address: str, nvlink: bool) -> None:
-    data = bytes(live.fabric.mtu_bytes - _UDP_HEADERS)
-    sender = _socket_of(live, part, 0, nvlink)
-    send: Callable[[bytes, tuple[str, int]], int] = sender.sendto
-    try:
-        while True:
-            send(data, (address, _PORT))
-    finally:
-        os._exit(1)
+def _send(sender: socket.socket, data: bytes, to: tuple[str, int], ending: threading.Event) -> None:
+    while not ending.is_set():
+        sender.sendto(data, to)

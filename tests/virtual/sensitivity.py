@@ -156,7 +156,7 @@ WORLDS = {
             ],
             "storage_throughput": [
                 *("request_to_send=[8]", "phase_time=1.5 ms", "warm_up=0.5 ms", "sample_period=0.2 ms"),
-                *("storage.stripe=8", "storage.clients_per_process=2", "storage.dataloader.files=4"),
+                *("storage.stripe=8", "storage.dataloader.files=4"),
                 "storage.dataloader.file_size=16 MiB",
             ],
         },
