@@ -10,8 +10,10 @@ links are cut for random times. Then the load ends, and the fabric is checked, t
 One miss and the verdict is ``invalid``.
 
 Repairs take turns, a block of rounds each, and each starts programs of its own. One that reroutes traffic gets cuts of
-links between switches, one after the other, so that there always is another path, and rules drop nothing. Where
-failures are waited out, any link is cut at any time: what is sent into it is dropped there.
+links between switches, one after the other, so that there always is another path, and rules drop nothing. Between them
+is a rest: a frame that is held up for so long that it meets two cuts may find both of its ways dead, and is dropped
+where its search for another ends. Where failures are waited out, any link is cut at any time: what is sent into it is
+dropped there.
 
 While routes change, packets of the old ones meet packets of the new ones, and lanes may wait for each other in a circle
 that neither would allow. That is no fault of the emulation: the repair's block ends there, the fabric is emptied, and
@@ -135,14 +137,20 @@ def flaps_of_round(fabric: Fabric, config: LosslessSoakConfig, repair: Repair, n
     if not count:
         return FailureSchedule()
     edges = [config.round_time * place / count for place in range(count + 1)]
-    return FailureSchedule.of(_flap(links, config, drawn, part) for part in pairwise(edges))
+    return FailureSchedule.of(_flap(links, config, drawn, part, rests=True) for part in pairwise(edges))
 
 
 def _flap(
-    links: Sequence[Link], config: LosslessSoakConfig, drawn: random.Random, within_s: tuple[float, float]
+    links: Sequence[Link],
+    config: LosslessSoakConfig,
+    drawn: random.Random,
+    within_s: tuple[float, float],
+    rests: bool = False,
 ) -> LinkFailure:
+    """Draw a cut within a time; ``rests``: in its first half, if it is no longer than that."""
     duration_s = math.exp(drawn.uniform(math.log(config.flaps.shortest), math.log(config.flaps.longest)))
-    began_s = drawn.uniform(within_s[0], within_s[1] - duration_s)
+    latest_s = max(within_s[0] + duration_s, sum(within_s) / 2) if rests else within_s[1]
+    began_s = drawn.uniform(within_s[0], latest_s - duration_s)
     return LinkFailure(drawn.choice(links), round(began_s, 9), round(began_s + duration_s, 9))
 
 

@@ -176,6 +176,16 @@ def test_where_traffic_is_led_another_way_one_link_between_switches_is_cut_at_a_
     assert tiers == {Tier.UPLINK, Tier.INTER_ZONE}
 
 
+def test_where_traffic_is_led_another_way_what_met_one_cut_has_time_to_arrive_before_the_next() -> None:
+    """At least half of each cut's part of the round, unless the cut itself is longer than the other half."""
+    config = config_of("flaps.count=4", "flaps.longest=1")
+    part_s = config.round_time / 4
+    for number in range(100):
+        cuts = intervals_of(flaps_of_round(FABRIC, config, Repair.REROUTE, number))
+        assert [int(cut.began_s / part_s) for cut in cuts] == [0, 1, 2, 3]
+        assert all(cut.ended_s % part_s <= max(part_s / 2, cut.ended_s - cut.began_s) + 1e-6 for cut in cuts)
+
+
 @pytest.mark.parametrize("repair", Repair)
 def test_there_may_be_no_cuts(repair: Repair) -> None:
     assert flaps_of_round(FABRIC, config_of("flaps.count=0"), repair, 1) == FailureSchedule()

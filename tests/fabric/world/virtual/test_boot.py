@@ -104,14 +104,14 @@ for calls in {counts}:
 
 
 def test_a_call_that_fails_takes_no_time_unless_its_program_spins() -> None:
-    few_ns, many_ns = spent_ns("os.kill(1 << 22, 0)", 50, 1000)
+    few_ns, many_ns = spent_ns("os.kill(1 << 22, 0)", 9_000, 11_000)
     assert few_ns == 1, "the second reading of the clock"
     assert 800_000 < many_ns < 1_200_000
 
 
 def test_to_find_no_file_takes_no_time_unless_its_program_spins() -> None:
     """How often a program does so at its start hangs on how deep in the directories it lies."""
-    some_ns, many_ns = spent_ns("os.readlink('/proc')", 20_000, 101_000)
+    some_ns, many_ns = spent_ns("os.readlink('/proc')", 20_000, 111_000)
     assert some_ns == 1
     assert 800_000 < many_ns < 1_200_000
 
@@ -153,7 +153,7 @@ print(os.read(ours, 20).decode(), int("[clock]" in open("/proc/self/maps").read(
 
 
 def test_no_time_passes_for_others_while_a_program_reads_the_clock_and_what_it_reads_only_grows() -> None:
-    """Up to a thousand readings without a wait; what a program has read is its child's past, too."""
+    """Up to 20,000 readings without a wait; what a program has read is its child's past, too."""
     script = """
 import os, time
 time.sleep(0.001)
@@ -166,7 +166,7 @@ if not os.fork():
     os.write(theirs, b"%d" % (time.monotonic_ns() - begun_ns))
     os._exit(0)
 os.read(ours, 1)
-readings = [time.monotonic_ns() for _ in range(400)]
+readings = [time.monotonic_ns() for _ in range(15_000)]
 os.write(start, b"0")
 print(os.read(ours, 20).decode(), readings[-1] - readings[0])
 if not os.fork():
@@ -180,7 +180,7 @@ print(readings[0], time.monotonic_ns() > readings[-1])
     code, out, _ = run(sys.executable, "-c", script)
     print(out)
     slept_ns, read_ns, in_child_ns, later_ns, grows = out.split()
-    assert (code, slept_ns, read_ns, grows) == (0, "1", "399", "True")
+    assert (code, slept_ns, read_ns, grows) == (0, "1", "14999", "True")
     assert 1 <= int(in_child_ns) < 100 and 1 <= int(later_ns) < 100
 
 
@@ -203,7 +203,7 @@ def test_two_programs_that_spin_move_the_clock_whatever_their_numbers() -> None:
     """Each has a count of its own, also if their numbers are equal modulo 64, as a table's places would have it."""
     script = """
 import os, time
-apart, calls = 64, 2000
+apart, calls = 64, 12_000
 blocked, starter = os.pipe()
 
 def spinner():
