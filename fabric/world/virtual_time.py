@@ -47,6 +47,7 @@ from fabric.world.virtual.guest import (
 )
 from fabric.world.virtual.kernel import HERE as GUEST_SOURCES
 from fabric.world.virtual.kernel import KernelPaths
+from fabric.world.virtual.watch import Limits
 
 _USERS_ENVIRONMENT = "environment"
 _FIGURES_DEPEND_ON = "figures_depend_on"
@@ -109,6 +110,7 @@ class VirtualEngine(Engine):
             command,
             seed=guest.seed,
             memory_bytes=memory_bytes,
+            limits=Limits.of_guest(memory_bytes),
             keep=guest.keep,
             kernel=guest_kernel,
             environment=_own_environment(),

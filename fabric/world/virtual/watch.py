@@ -23,6 +23,7 @@ _NAME_BYTES = 16
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SURE_FRACTION = 0.25
 """A guest that stood still for ``hang_s`` is ended once it has computed for this part of it more, without any time."""
+_HANG_S_PER_GIB = 60.0
 PATIENCE = 10
 """How many times ``hang_s`` a guest may stand still that gets no CPU."""
 
@@ -40,6 +41,12 @@ class Limits:
     wall_s: float | None = None
     virtual_s: float = 86_400.0
     """Programs that wait for each other for ever let virtual time fly; this ends it."""
+
+    @classmethod
+    def of_guest(cls, memory_bytes: int) -> Limits:
+        """Return those of a guest with so much memory: the larger a fabric, the more its programs have to do in one
+        moment. 1,200 clients of storage link up for three minutes or more."""
+        return cls(hang_s=max(cls.hang_s, _HANG_S_PER_GIB * memory_bytes / 2**30))
 
 
 @dataclass(frozen=True)

@@ -92,3 +92,8 @@ def test_a_clock_that_creeps_is_ended_and_the_program_that_runs_named(
     if is_ended:
         assert "'spinner' (process 64) loops without sleeping" in str(reasons[-1])
         assert "hardly moved" in str(reasons[-1])
+
+
+def test_the_larger_a_guest_the_longer_its_clock_may_stand_still() -> None:
+    waits = [Limits.of_guest(gib << 30).hang_s for gib in (1, 2, 4, 15)]
+    assert waits == [120, 120, 240, 900]
