@@ -149,8 +149,8 @@ def _flap(
 ) -> LinkFailure:
     """Draw a cut within a time; ``rests``: in its first half, if it is no longer than that."""
     duration_s = math.exp(drawn.uniform(math.log(config.flaps.shortest), math.log(config.flaps.longest)))
-    latest_s = max(within_s[0] + duration_s, sum(within_s) / 2) if rests else within_s[1]
-    began_s = drawn.uniform(within_s[0], latest_s - duration_s)
+    ends_by_s = max(within_s[0] + duration_s, sum(within_s) / 2) if rests else within_s[1]
+    began_s = drawn.uniform(within_s[0], ends_by_s - duration_s)
     return LinkFailure(drawn.choice(links), round(began_s, 9), round(began_s + duration_s, 9))
 
 
