@@ -98,8 +98,7 @@ report_packages() {
         echo "$package $version${was:+ (was $was)}"
     done > "$work/changed"
     new=$(grep -vc '(was ' "$work/changed" || true)
-    [ "$new" -eq 1 ] && noun=package || noun=packages
-    echo "setup: installed $new $noun:" $(sed -n '/(was /!s/ .*//p' "$work/changed")
+    echo "setup: installed $new packages:" $(sed -n '/(was /!s/ .*//p' "$work/changed")
     if grep -q '(was ' "$work/changed"; then
         echo "setup: what they need in another version than was there:"
         grep '(was ' "$work/changed"
