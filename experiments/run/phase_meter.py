@@ -20,18 +20,20 @@ from fabric.queueing.lossless import lane_names
 from fabric.stalls.deadlock_watch import LONGEST_STALL_FRAMES, switch_ports
 from fabric.world.agents import AgentPool
 from fabric.world.datapath import Datapath
+from fabric.world.engine import Spun
 from fabric.world.engines import current_engine
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The samples of a phase, from when to when they were taken (``time.monotonic()``), and the CPU time that it used;
-    None in virtual time, where nothing computes."""
+    """The samples of a phase, from when to when they were taken (``time.monotonic()``), the CPU time that it used (None
+    in virtual time, where nothing computes), and the time that passed because programs spun (None in real time)."""
 
     started: float
     ended: float
     series: Series
     cpu: CpuUse | None
+    spun: Spun | None
 
 
 class PhaseMeter:
@@ -47,6 +49,7 @@ class PhaseMeter:
         """Of a fabric at which nothing was changed since."""
         self._before: Census | None = None
         self._cpu_before: CpuSnapshot | None = None
+        self._spun_before: Spun | None = None
         self._started = 0.0
 
     def forget_census(self) -> None:
@@ -59,6 +62,7 @@ class PhaseMeter:
         self._cpu_before = self._take_cpu()
         current_engine().settle()
         self._sampler.begin(lane_names(self._live.emulation.lane_plan), self._live_names(phase))
+        self._spun_before = current_engine().spun()
         self._started = time.monotonic()
         return self._started
 
@@ -70,10 +74,12 @@ class PhaseMeter:
         """End the samples of the phase. Raises DeadlockError if there was one."""
         self._sampler.verify_no_deadlock()
         ended = time.monotonic()
+        spun_after = current_engine().spun()
+        spun = spun_after.since(self._spun_before) if self._spun_before and spun_after else None
         series = self._sampler.end()
         cpu_after = self._take_cpu()
         cpu = cpu_use(self._cpu_before, cpu_after) if self._cpu_before and cpu_after else None
-        return Measured(self._started, ended, series, cpu)
+        return Measured(self._started, ended, series, cpu, spun)
 
     def abandon(self) -> None:
         """End the samples of a phase that a deadlock broke off, and forget them."""

@@ -35,6 +35,7 @@ from fabric.model.marking import Marking
 from fabric.results import Phase
 from fabric.tables import TABLES, Table
 from fabric.world.agents import AgentPool
+from fabric.world.engine import Spun
 from fabric.world.engines import current_engine
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
@@ -77,8 +78,8 @@ class PhaseOutcome:
     """The measurements of a phase: rows and failures (times still ``time.monotonic()``), the census of its packets, its
     rows of ``machine`` and ``cores`` (the last row covers the sample taken just after the phase ended), its routing,
     the moves of adaptive routing by its end (in seconds since the run's origin), its full ports, its CPU time (None in
-    virtual time, where nothing computes), and when in the run the jobs of the whole phase had all begun: its failures
-    count from then."""
+    virtual time, where nothing computes), the time that passed because programs spun (None in real time), and when in
+    the run the jobs of the whole phase had all begun: its failures count from then."""
 
     phase: Phase
     records: Records
@@ -90,6 +91,7 @@ class PhaseOutcome:
     cores: pd.DataFrame = field(default_factory=lambda: TABLES["cores"].empty())
     full_queues: Sequence[FullQueue] = ()
     cpu: CpuUse | None = None
+    spun: Spun | None = None
     began_s: float = 0.0
     controls: Mapping[str, str] = field(default_factory=dict)
     """The congestion control of each service level of data."""
@@ -99,7 +101,7 @@ class PhaseOutcome:
         """The evidence for the verdict."""
         seconds = self.phase.ended_s - self.phase.started_s
         return PhaseEvidence(
-            self.phase.name, self.conservation, self.machine, seconds, self.cores, self.full_queues, self.cpu
+            self.phase.name, self.conservation, self.machine, seconds, self.cores, self.full_queues, self.cpu, self.spun
         )
 
 
@@ -305,6 +307,7 @@ class Session:
             cores=cores,
             full_queues=self._meter.full_queues(series, played.faults),
             cpu=measured.cpu,
+            spun=measured.spun,
             began_s=played.begun - self.origin,
             controls=self.controls,
         )

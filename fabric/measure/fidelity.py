@@ -30,8 +30,9 @@ queue is no loss in the emulated network, and hosts of the emulated system do no
 connection drops because the config gave it a small window is only reported.
 
 In virtual time nothing computes while time passes: cores, switches and programs are on time by construction, which is
-no measurement, and the verdict says so. Everything else can go wrong there, too, memory above all: all hosts share the
-guest's.
+no measurement, and the verdict says so. Programs that spin are the exception: they make time pass, lest they stand
+still, and whoever is ready to run meanwhile is late. 1 % of a phase may pass so, as a quota may take of real time.
+Everything else can go wrong there, too, memory above all: all hosts share the guest's.
 """
 
 from __future__ import annotations
@@ -52,13 +53,14 @@ from fabric.measure.machine_checks import (
     quota_checks,
     softnet_backlog_checks,
     softnet_drop_checks,
+    spinning_checks,
 )
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.verdict import EXIT_CODE_INVALID, Check, Status, Verdict, worst_of_phases
 from fabric.model.lanes import PortLane
 from fabric.tables import TABLES
 from fabric.world.datapath import Datapath
-from fabric.world.engine import Engine
+from fabric.world.engine import Engine, Spun
 from fabric.world.engines import NAMESPACE
 
 __all__ = ["EXIT_CODE_INVALID", "Check", "PhaseEvidence", "Status", "Verdict", "judge"]
@@ -73,7 +75,8 @@ DROPPED_AT_SOCKETS = (0.0, 10.0)
 @dataclass(frozen=True)
 class PhaseEvidence:
     """What a phase left: what became of its packets, the ``machine`` and ``cores`` rows of its time, how long it was,
-    its ports and lanes that were full, and what the run used of the CPU (None: not measured, as in virtual time)."""
+    its ports and lanes that were full, what the run used of the CPU (None: not measured, as in virtual time), and the
+    time that passed because programs spun (None: as in real time, it passes anyway)."""
 
     name: str
     conservation: Conservation
@@ -82,6 +85,7 @@ class PhaseEvidence:
     cores: pd.DataFrame = field(default_factory=lambda: TABLES["cores"].empty())
     full_queues: Sequence[FullQueue] = ()
     cpu: CpuUse | None = None
+    spun: Spun | None = None
 
 
 def judge(
@@ -116,6 +120,7 @@ def _phase_checks(phase: PhaseEvidence, frame_time_s: float, engine: Engine, dat
             checks += input_queue_checks(machine, counted.switched_bytes, phase.seconds, frame_time_s)
         else:
             checks += softnet_backlog_checks(machine, counted.switched_packets, phase.seconds, frame_time_s)
+    checks += spinning_checks(phase.spun, phase.seconds)
     checks += [*full_queue_checks(phase.full_queues), *memory_checks([counted]), *socket_checks(counted)]
     return [replace(check, phase=phase.name) for check in checks]
 

@@ -15,11 +15,12 @@ from fabric.measure.census import Conservation
 from fabric.measure.cores import CpuUse
 from fabric.measure.verdict import Check
 from fabric.world.datapath import Datapath
-from fabric.world.engine import Engine, LatenessLimits
+from fabric.world.engine import Engine, LatenessLimits, Spun
 
 BUSY_CHECK = "cpu_busy_fraction"
 BUSY_CPU = (0.95, 0.99)
 THROTTLED = (0.01, 0.10)
+SPUN = THROTTLED
 SWITCHING_FRAME_TIMES = (3.0, 15.0)
 INPUT_WAIT_FRAME_TIMES = (15.0, 75.0)
 STALL_S = (0.2, 1.0)
@@ -155,6 +156,20 @@ def quota_checks(cpu: CpuUse | None) -> list[Check]:
     if not stopped:
         text = "no quota of CPU time (cgroup) kept programs waiting"
     return [Check("cpu_throttled_fraction", stopped, *THROTTLED, text)]
+
+
+def spinning_checks(spun: Spun | None, seconds: float) -> list[Check]:
+    """Return whether programs that spun made virtual time pass in a phase of ``seconds`` while others were ready."""
+    if spun is None:
+        return []
+    fraction = spun.seconds / seconds
+    text = (
+        f"{fraction:.1%} of the time passed while programs spun, {spun.program} last, and kept others waiting: let "
+        "them sleep, or poll, instead of trying again at once"
+    )
+    if not spun.seconds:
+        text = "no program spun and kept others waiting"
+    return [Check("spun_fraction", fraction, *SPUN, text)]
 
 
 def switching_delay_s(machine: pd.DataFrame, switched_bytes: int, seconds: float) -> float:

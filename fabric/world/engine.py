@@ -79,6 +79,18 @@ class LatenessLimits:
 
 
 @dataclass(frozen=True)
+class Spun:
+    """The seconds that passed because programs spun while others were ready to run, and which program did so last."""
+
+    seconds: float
+    program: str
+
+    def since(self, before: Spun) -> Spun:
+        """Return what was added to what there was before."""
+        return Spun(self.seconds - before.seconds, self.program)
+
+
+@dataclass(frozen=True)
 class Guest:
     """What a guest is like, for engines that have one: its ``seed`` fixes what is drawn at random in it, ``keep`` names
     directories of the host below ``/tmp``, ``/run`` or ``/dev`` that programs need, None is the usual memory."""
@@ -148,6 +160,11 @@ class Engine(ABC):
     @abstractmethod
     def wall_s(self) -> float:
         """Return, inside, the seconds of a clock that goes on while programs compute."""
+
+    @abstractmethod
+    def spun(self) -> Spun | None:
+        """Return, inside, what programs that spun have made of time so far that else passes only while all wait; None
+        where time passes anyway."""
 
     @abstractmethod
     def users_environment(self) -> dict[str, str]:

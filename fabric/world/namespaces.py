@@ -86,6 +86,9 @@ class NamespaceEngine(Engine):
         """Return the time: it goes on while programs compute."""
         return time.time()
 
+    def spun(self) -> None:
+        """Return None: it passes anyway."""
+
     def users_environment(self) -> dict[str, str]:
         """Return this process's own, which is the user's."""
         return dict(os.environ)

@@ -29,6 +29,7 @@ from fabric.world.engine import (
     Front,
     Guest,
     LatenessLimits,
+    Spun,
     Timing,
     own_environment,
     started_at,
@@ -66,6 +67,7 @@ _MOST_ARRIVING = 2**20
 _TCP_MEMORY_PARTS = (4, 3, 2)
 """What part of a guest's memory all TCP together may use freely, sparingly and at most. A kernel's own choice, up to a
 tenth, is for one host: with dozens in one guest windows shrink and packets are dropped once they have arrived."""
+_SPUN = Path("/sys/module/time/parameters")
 _PR_SET_TIMERSLACK = 29
 _PR_GET_TIMERSLACK = 30
 _TIMER_ABSTIME = 1
@@ -153,6 +155,11 @@ class VirtualEngine(Engine):
     def wall_s(self) -> float:
         """Return the host's time, in whole seconds."""
         return host_time_s()
+
+    def spun(self) -> Spun:
+        """Return what the guest's kernel has counted (clock.c.inc)."""
+        seconds = int((_SPUN / "spun_ns").read_text()) / 1e9
+        return Spun(seconds, (_SPUN / "spun_by").read_text().strip())
 
     def users_environment(self) -> dict[str, str]:
         """Return the user's, with what is other in the guest."""

@@ -31,11 +31,13 @@ from fabric.measure.machine_checks import (
     quota_checks,
     softnet_backlog_checks,
     softnet_drop_checks,
+    spinning_checks,
 )
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.verdict import Check, Status, Verdict
 from fabric.tables import TABLES
 from fabric.world.datapath import Datapath
+from fabric.world.engine import Spun
 from fabric.world.engines import NAMESPACE, VIRTUAL
 
 FRAME_TIME_S = 4214 * 8 / 20e6
@@ -299,6 +301,16 @@ def test_a_quota_that_keeps_programs_waiting_counts() -> None:
     assert (none.status, some.status, much.status) == (FAITHFUL, DEGRADED, INVALID)
     assert some.text.startswith("a quota of CPU time (cgroup) kept programs waiting for 5.0% of the cores' time")
     assert quota_checks(None) == []
+
+
+def test_programs_that_make_virtual_time_pass_while_others_are_ready_count() -> None:
+    """A phase of a millisecond is too short for a late wake-up to be seen: this is."""
+    spun = [on(machine(), seconds=0.001, spun=Spun(seconds, "spinner")) for seconds in (0.0, 5e-6, 5e-5, 5e-4)]
+    found = [judge([], [one], FRAME_TIME_S, engine=VIRTUAL) for one in spun]
+    assert [one.status for one in found] == [FAITHFUL, FAITHFUL, DEGRADED, INVALID]
+    assert found[0].reasons == []
+    assert "50.0% of the time passed while programs spun, spinner last, and kept others waiting" in found[3].reasons[0]
+    assert spinning_checks(None, 1.0) == []
 
 
 def test_a_date_that_is_set_during_a_phase_is_told() -> None:

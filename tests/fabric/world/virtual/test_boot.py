@@ -116,6 +116,32 @@ def test_to_find_no_file_takes_no_time_unless_its_program_spins() -> None:
     assert 800_000 < many_ns < 1_200_000
 
 
+def test_time_that_passes_while_a_program_spins_is_counted_if_another_is_ready() -> None:
+    script = """
+import os, time
+from fabric.world.engines import VIRTUAL
+def spin(programs):
+    before, end = VIRTUAL.spun(), time.monotonic() + 0.1
+    others = [os.fork() for _ in range(programs - 1)]
+    while time.monotonic() < end:
+        pass
+    if 0 in others:
+        os._exit(0)
+    spun = VIRTUAL.spun().since(before)
+    print(spun.seconds, spun.program, flush=True)
+open("/proc/self/comm", "w").write("spinner")
+spin(1)
+spin(2)
+"""
+    code, out, errors = run(sys.executable, "-c", script)
+    assert code == 0, errors
+    print(out)
+    alone, beside = (line.split() for line in out.splitlines())
+    assert float(alone[0]) < 0.01
+    assert float(beside[0]) == pytest.approx(0.1, abs=0.01)
+    assert beside[1] == "spinner"
+
+
 def test_the_clock_that_programs_read_by_themselves_is_the_kernels() -> None:
     """Nor does a reading leap over what is due: while a program reads on, another wakes at its time, to the
     slack of timers (50 us) and the microsecond that a reading takes by then."""
