@@ -17,6 +17,7 @@ from multiprocessing import forkserver
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fabric.world import modules
 from fabric.world.virtual import kernel
@@ -28,6 +29,10 @@ _GUESTS_TIMEOUT_S = 1200
 """Long for what takes seconds: a niced guest may have to wait."""
 _OUR_NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
 _libc = ctypes.CDLL(None, use_errno=True)
+
+# How long examples take says how busy the machine is: guests beside them leave them a part of a core.
+settings.register_profile("beside_guests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("beside_guests")
 
 
 @cache

@@ -82,7 +82,7 @@ def test_every_pair_that_may_reach_is_delivered_on_its_planned_path_and_no_other
     verify_forwarding(fabric)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(trees)
 def test_forwarding_holds_for_any_size(fabric: Fabric) -> None:
     verify_forwarding(fabric)
@@ -149,7 +149,7 @@ def test_links_of_a_choice_carry_the_same_number_of_destinations_within_one(fabr
     verify_balance(fabric, plan_static_routes(fabric))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(trees)
 def test_balance_holds_for_any_size(fabric: Fabric) -> None:
     verify_balance(fabric, plan_static_routes(fabric))

@@ -129,7 +129,7 @@ def test_small_fabrics_are_delivered_up_and_down_and_balanced(fabric: Fabric) ->
     verify(fabric)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(trees())
 def test_so_are_fabrics_of_any_shape(fabric: Fabric) -> None:
     verify(fabric)

@@ -36,7 +36,6 @@ def test_nothing_short_nothing_blamed() -> None:
     assert list(blame(short, good)) == []
 
 
-@settings(deadline=None)
 @given(st.sampled_from(USED))
 def test_one_slow_link_is_the_only_one_blamed(slow: Port) -> None:
     short, good = results({slow})
@@ -48,7 +47,7 @@ def test_one_slow_link_is_the_only_one_blamed(slow: Port) -> None:
         assert {pair for pair, path in PATHS.items() if port in path} >= {one.pair for one in short}
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.sets(st.sampled_from(USED), min_size=2, max_size=3))
 def test_of_several_slow_links_each_short_pair_is_explained_once(slow: set[Port]) -> None:
     short, good = results(slow)

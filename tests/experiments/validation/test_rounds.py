@@ -103,7 +103,7 @@ def test_flows_that_share_a_link_share_it_and_others_take_the_rest() -> None:
     )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(nic_pairs(SMALL)), min_size=1, max_size=40, unique=True))
 def test_fair_shares_fill_no_link_beyond_its_rate_and_no_flow_could_have_more(pairs: list[NicPair]) -> None:
     """Max-min fair: every flow crosses a full link on which none has more than it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fabric.errors import EmulationError
@@ -42,7 +42,6 @@ def verify(sample: VlSample | None, found: list[PortStats]) -> None:
     assert sample.waits.tolist() == waits
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ports(), min_size=1, max_size=3), st.sampled_from([0, 300, 804]))
 def test_a_reader_finds_what_is_read_one_by_one(dumps: list[list[PortStats]], options: int) -> None:
     reader = VlReader()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fabric.stalls.congestion_trees import CongestionTree, PortLane, RootKind, forest, trees_of
@@ -91,7 +91,6 @@ def reached(start: PortLane, graph: Mapping[PortLane, Mapping[PortLane, int]]) -
     return found
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(GRAPHS)
 def test_every_lane_that_stands_still_is_in_exactly_the_trees_of_the_roots_that_it_reaches(
     graph: dict[PortLane, dict[PortLane, int]],
@@ -104,7 +103,6 @@ def test_every_lane_that_stands_still_is_in_exactly_the_trees_of_the_roots_that_
         assert expected
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(GRAPHS)
 def test_a_root_waits_for_nobody_but_its_own_cycle(graph: dict[PortLane, dict[PortLane, int]]) -> None:
     for tree in forest(graph):
@@ -118,7 +116,6 @@ def test_a_root_waits_for_nobody_but_its_own_cycle(graph: dict[PortLane, dict[Po
             assert not graph.get(tree.root)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(GRAPHS)
 def test_depth_is_the_number_of_waits_to_the_root_and_waits_stay_in_the_tree(
     graph: dict[PortLane, dict[PortLane, int]],

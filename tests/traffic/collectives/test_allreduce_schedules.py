@@ -91,7 +91,7 @@ def assert_all_summed(
 SIZES = {"ranks": st.integers(2, 9), "elements": st.integers(1, 3000), "chunk": st.integers(1, 4000)}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(**SIZES, gpus=st.integers(1, 3), zones=st.integers(1, 3))
 def test_hfreduce_sums_any_size_over_any_ranks(ranks: int, elements: int, chunk: int, gpus: int, zones: int) -> None:
     trees = zone_aware_double_tree([rank % zones for rank in range(ranks)])
@@ -99,14 +99,14 @@ def test_hfreduce_sums_any_size_over_any_ranks(ranks: int, elements: int, chunk:
     assert_all_summed(TreeAllreduce(trees, elements, chunk), random_inputs(ranks, gpus, elements), steps=2)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(**SIZES, slots=st.integers(2, 9))
 def test_ring_sums_any_size_over_any_ranks(ranks: int, elements: int, chunk: int, slots: int) -> None:
     chunk = max(chunk, elements // 50)
     assert_all_summed(RingAllreduce(ranks, elements, chunk, slots), random_inputs(ranks, 1, elements), steps=2)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     ranks=st.integers(2, 5),
     elements=SIZES["elements"],
@@ -416,7 +416,7 @@ def test_each_ring_enters_a_node_at_its_own_rank_and_leaves_from_the_one_before(
         assert [part.place_of(part.rank_at(place)) for place in range(8)] == list(range(8))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     period=st.integers(1, 500), buffers=st.integers(2, 400), exact_up_to=st.integers(4, 40), seed=st.integers(0, 2**32)
 )

@@ -70,7 +70,7 @@ def test_zone_aware_tree_of_two_even_zones_is_at_most_one_edge_deeper_than_the_p
         assert max(tree.depth for tree in aware) <= max(tree.depth for tree in plain) + 1, ranks
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(sizes=ZONE_SIZES, order=st.integers(0, 2**32))
 def test_zone_aware_tree_has_one_pair_a_border_and_keeps_to_twice_the_size(sizes: list[int], order: int) -> None:
     zones = zones_of(sizes)
@@ -84,7 +84,7 @@ def test_zone_aware_tree_has_one_pair_a_border_and_keeps_to_twice_the_size(sizes
     assert max(sent_fractions(trees)) <= 2
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sizes=st.tuples(st.integers(1, 80), st.integers(1, 80)))
 def test_only_the_two_gateways_are_inner_in_both_trees_of_two_zones(sizes: tuple[int, int]) -> None:
     trees = zone_aware_double_tree(zones_of(sizes))

@@ -94,7 +94,7 @@ def histories(draw: st.DrawFn) -> list[Operation]:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(histories())
 def test_the_quick_answer_is_that_of_trying_every_order(history: list[Operation]) -> None:
     assert (violations(history) == []) == _explained(history)
