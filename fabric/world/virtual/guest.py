@@ -55,6 +55,7 @@ BYTECODE = "bytecode"
 _KILLED_FOR_MAPPINGS = "killing current process"  # What UML says of a program whose memory the host will not map.
 _ENDED_FOR_MAPPINGS = (128 + signal.SIGKILL, 128 + signal.SIGSEGV)
 """How such a program ends: by the first in Linux 6.1, by the second in 6.12."""
+_MORE_MAPPINGS = "the guest needed more mappings than this host allows; raise it: sudo sysctl vm.max_map_count=1048576"
 SYSTEM_PROGRAMS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 POLL_S = 0.05
 
@@ -121,7 +122,9 @@ def run_in_guest(
             output.copy()
             if console_log is not None:
                 shutil.copyfile(control / "console", console_log)
-        return _exit_code(control, ending, memory_bytes)
+        code = _exit_code(control, ending, memory_bytes)
+        _tell_of_others(control, code, stderr or sys.stderr.buffer)
+        return code
 
 
 def _job(
@@ -244,7 +247,7 @@ def memory_directory(memory_bytes: int, candidates: Sequence[Path]) -> Path:
 def explain_failure(console: str, return_code: int, memory_bytes: int) -> str:
     """Return why a guest ended before its program did, from what its kernel said and how its process ended."""
     if _is_out_of_mappings(console):
-        return "the guest needed more mappings than this host allows; raise it: sudo sysctl vm.max_map_count=1048576"
+        return _MORE_MAPPINGS
     if re.search(r"out of memory", console, re.IGNORECASE):
         return f"the guest ran out of its {memory_bytes / GIB:.1f} GiB of memory; give it more (--memory)"
     if panic := re.search(r"Kernel panic - not syncing: (.*)", console):
@@ -427,6 +430,13 @@ def _exit_code(control: Path, ending: int, memory_bytes: int) -> int:
     if kind == "failed":
         raise EmulationError(f"the guest could not start the program: {rest}")
     raise EmulationError(explain_failure(console, ending, memory_bytes))
+
+
+def _tell_of_others(control: Path, code: int, stderr: ByteSink) -> None:
+    """Say so if a program that failed may have done so because another one's memory was not mapped, which killed it."""
+    if code and _is_out_of_mappings((control / "console").read_text(errors="replace")):
+        stderr.write(f"error: a program was killed: {_MORE_MAPPINGS}\n".encode())
+        stderr.flush()
 
 
 def _is_out_of_mappings(console: str) -> bool:

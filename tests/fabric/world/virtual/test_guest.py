@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import signal
 from pathlib import Path
@@ -54,6 +55,18 @@ def test_a_program_whose_memory_the_host_will_not_map_is_told_so_by_each_kernel(
     (tmp_path / "console").write_text(said)
     with pytest.raises(EmulationError, match=r"needed more mappings than this host allows.*sysctl vm\.max_map_count"):
         guest._exit_code(tmp_path, 0, 1 << 30)
+
+
+def test_a_program_that_fails_once_another_was_killed_for_want_of_mappings_is_told_so(tmp_path: Path) -> None:
+    """As a run whose switches' process was."""
+    console, said = tmp_path / "console", io.BytesIO()
+    console.write_text("")
+    guest._tell_of_others(tmp_path, 1, said)
+    console.write_text("fix_range_common: failed, killing current process: 25")
+    guest._tell_of_others(tmp_path, 0, said)
+    assert said.getvalue() == b""
+    guest._tell_of_others(tmp_path, 1, said)
+    assert b"needed more mappings than this host allows; raise it: sudo sysctl vm.max_map_count" in said.getvalue()
 
 
 def test_the_same_seed_gives_the_same_command_line_whatever_the_run() -> None:
