@@ -103,8 +103,8 @@ def strain_of(rate_bps: int, outcome: PhaseOutcome, checks: Sequence[Check]) -> 
     asked = [(_of_check(check), check.text) for check in checks]
     for core, busy in outcome.cores.groupby("core")["busy_fraction"].mean().items():
         asked.append((float(busy) / USED, f"core {core} is {busy:.0%} busy"))
-    if outcome.cpu is not None and outcome.cpu.total_s:
-        used = 1 - outcome.cpu.idle_s / outcome.cpu.total_s
+    if outcome.used.cpu is not None and outcome.used.cpu.total_s:
+        used = 1 - outcome.used.cpu.idle_s / outcome.used.cpu.total_s
         asked.append((used / USED, f"all cores are {used:.0%} busy"))
     value, limit = max(asked)
     return Strain(rate_bps, value, limit)

@@ -25,15 +25,22 @@ from fabric.world.engines import current_engine
 
 
 @dataclass(frozen=True)
+class TimeUse:
+    """The CPU time that a phase used (None in virtual time, where nothing computes), and the time that passed because
+    programs spun (None in real time)."""
+
+    cpu: CpuUse | None = None
+    spun: Spun | None = None
+
+
+@dataclass(frozen=True)
 class Measured:
-    """The samples of a phase, from when to when they were taken (``time.monotonic()``), the CPU time that it used (None
-    in virtual time, where nothing computes), and the time that passed because programs spun (None in real time)."""
+    """The samples of a phase, from when to when they were taken (``time.monotonic()``), and what it used of time."""
 
     started: float
     ended: float
     series: Series
-    cpu: CpuUse | None
-    spun: Spun | None
+    used: TimeUse
 
 
 class PhaseMeter:
@@ -79,7 +86,7 @@ class PhaseMeter:
         series = self._sampler.end()
         cpu_after = self._take_cpu()
         cpu = cpu_use(self._cpu_before, cpu_after) if self._cpu_before and cpu_after else None
-        return Measured(self._started, ended, series, cpu, spun)
+        return Measured(self._started, ended, series, TimeUse(cpu, spun))
 
     def abandon(self) -> None:
         """End the samples of a phase that a deadlock broke off, and forget them."""

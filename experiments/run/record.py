@@ -74,7 +74,7 @@ def _manifest(
             queueing: [_calibration_as_json(one) for one in found] for queueing, found in run.calibrations.items()
         },
         "conservation": {outcome.phase.name: vars(outcome.conservation) for outcome in run.phases},
-        "cpu": {one.phase.name: one.cpu.as_json() for one in run.phases if one.cpu is not None},
+        "cpu": {one.phase.name: one.used.cpu.as_json() for one in run.phases if one.used.cpu is not None},
         "full_queues": {one.phase.name: [vars(full) for full in one.full_queues] for one in run.phases},
         "setup": {"built_s": run.live.built_s, "ready_s": run.live.ready_s, "rules": run.live.plan.rule_count},
         "congestion_control": run.controls,

@@ -14,7 +14,7 @@ import pandas as pd
 from controllers.routing import Policy, Routing
 from experiments.run.config import RunConfig
 from experiments.run.live import LiveFabric, Tell
-from experiments.run.phase_meter import Measured, PhaseMeter
+from experiments.run.phase_meter import Measured, PhaseMeter, TimeUse
 from experiments.run.phase_rows import controller_rows, failure_row, job_row
 from experiments.run.run_tables import RunTables
 from experiments.run.timeline import JobWindow, Played, Timeline
@@ -24,7 +24,6 @@ from fabric.failures.injector import FaultInjector, FaultReport
 from fabric.failures.schedule import FailureSchedule
 from fabric.measure.calibration import LinkCalibration, calibrate
 from fabric.measure.census import Conservation
-from fabric.measure.cores import CpuUse
 from fabric.measure.fidelity import Check, PhaseEvidence, Verdict, judge
 from fabric.measure.frames import cores_frame, machine_frame, ports_frame, stalls_frame, waits_frame
 from fabric.measure.live_file import LivePhase
@@ -35,7 +34,6 @@ from fabric.model.marking import Marking
 from fabric.results import Phase
 from fabric.tables import TABLES, Table
 from fabric.world.agents import AgentPool
-from fabric.world.engine import Spun
 from fabric.world.engines import current_engine
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
@@ -77,9 +75,8 @@ class RunSettings:
 class PhaseOutcome:
     """The measurements of a phase: rows and failures (times still ``time.monotonic()``), the census of its packets, its
     rows of ``machine`` and ``cores`` (the last row covers the sample taken just after the phase ended), its routing,
-    the moves of adaptive routing by its end (in seconds since the run's origin), its full ports, its CPU time (None in
-    virtual time, where nothing computes), the time that passed because programs spun (None in real time), and when in
-    the run the jobs of the whole phase had all begun: its failures count from then."""
+    the moves of adaptive routing by its end (in seconds since the run's origin), its full ports, what it used of time,
+    and when in the run the jobs of the whole phase had all begun: its failures count from then."""
 
     phase: Phase
     records: Records
@@ -90,8 +87,7 @@ class PhaseOutcome:
     moves: tuple[Moved, ...] = ()
     cores: pd.DataFrame = field(default_factory=lambda: TABLES["cores"].empty())
     full_queues: Sequence[FullQueue] = ()
-    cpu: CpuUse | None = None
-    spun: Spun | None = None
+    used: TimeUse = field(default_factory=TimeUse)
     began_s: float = 0.0
     controls: Mapping[str, str] = field(default_factory=dict)
     """The congestion control of each service level of data."""
@@ -101,7 +97,14 @@ class PhaseOutcome:
         """The evidence for the verdict."""
         seconds = self.phase.ended_s - self.phase.started_s
         return PhaseEvidence(
-            self.phase.name, self.conservation, self.machine, seconds, self.cores, self.full_queues, self.cpu, self.spun
+            self.phase.name,
+            self.conservation,
+            self.machine,
+            seconds,
+            self.cores,
+            self.full_queues,
+            self.used.cpu,
+            self.used.spun,
         )
 
 
@@ -306,8 +309,7 @@ class Session:
             moves=self._moves(),
             cores=cores,
             full_queues=self._meter.full_queues(series, played.faults),
-            cpu=measured.cpu,
-            spun=measured.spun,
+            used=measured.used,
             began_s=played.begun - self.origin,
             controls=self.controls,
         )

@@ -54,7 +54,7 @@ def _stalls(session: Session) -> dict[str, Any]:
         "datapath": live.emulation.datapath.value,
         "checks": {one.name: one.as_json() for one in session.judge().checks},
         "full": {one.phase.name: [vars(full) for full in one.full_queues] for one in session.phases},
-        "cpu": {one.phase.name: one.cpu.as_json() for one in session.phases if one.cpu},
+        "cpu": {one.phase.name: one.used.cpu.as_json() for one in session.phases if one.used.cpu},
     }
 
 

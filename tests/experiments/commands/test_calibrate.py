@@ -11,6 +11,7 @@ import pytest
 from experiments.commands.calibrate import USED, load_config, strain_of
 from experiments.registry import resolve
 from experiments.run import rates
+from experiments.run.phase_meter import TimeUse
 from experiments.run.rates import CALIBRATED, named_rate, rate_settings
 from experiments.run.session import PhaseOutcome
 from fabric.errors import UsageError
@@ -32,7 +33,7 @@ def outcome(busy: dict[int, float], idle: float) -> PhaseOutcome:
     cpu = CpuUse(10 * (1 - idle), 0, 0, 0, 0, 0, 0, 10 * idle, 0, 0, 2)
     phase = Phase("load", "all", "lanes", 0.0, 10.0)
     counted = Conservation(0, 0, 0, 0, 0, 0, {}, 0)
-    return PhaseOutcome(phase, Records(), counted, pd.DataFrame(), cores=pd.DataFrame(rows), cpu=cpu)
+    return PhaseOutcome(phase, Records(), counted, pd.DataFrame(), cores=pd.DataFrame(rows), used=TimeUse(cpu))
 
 
 def check(value: float, limit: float) -> Check:
