@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fabric.world import modules
 from fabric.world.virtual import kernel
+from tests.vl.guest import end_guests
 
 HERE = Path(__file__).parent
 
@@ -23,3 +25,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             kernel.build(lambda text: print(f"  {text}", flush=True))
         else:
             modules.build(found.directory.name, found.module_command)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def guests() -> Iterator[None]:
+    """End, with the tests of a file, the guests that they had."""
+    yield
+    end_guests()

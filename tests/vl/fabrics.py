@@ -115,7 +115,7 @@ def head_of_line(queueing: str, host_bps: int, uplink_bps: int) -> dict[str, obj
     lab = three_leaves(queueing, host_bps, uplink_bps)
     flows = [Flow("v", "n", 5001, tos=4 * VICTIM_DSCP)]
     flows += [Flow(source, "d", 5002 + i) for i, source in enumerate(("s1", "s2", "s3"))]
-    duration_s = (1.0 if queueing == "lossy" else 0.25) * 10**9 / host_bps
+    duration_s = (0.5 if queueing == "lossy" else 0.1) * 10**9 / host_bps
     found = goodputs(lab, flows, duration_s, duration_s)
     stats = lab.stats()
     lanes = [lane for port in stats.values() for lane in port.lanes.values() if lane.lane != vl.MANAGEMENT_LANE]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import struct
 import subprocess
 import time
@@ -126,9 +127,10 @@ def _flooded(dscp: int) -> tuple[Lab, int]:
     return lab, sent
 
 
-def _disturbed(lab: Lab, disturb: Callable[[int], None]) -> tuple[Lab, int]:
+def _disturbed(lab: Lab, disturb: Callable[[int], None], mend: Callable[[], None] | None = None) -> tuple[Lab, int]:
     """Disturb a lab a thousand times, while both hosts flood; also return how often both ports of the switch held
-    frames at that moment, of the hundred times that this is looked at."""
+    frames at that moment, of the hundred times that this is looked at. What takes long and needs no load is for
+    ``mend``: the floods stand still meanwhile, which they would otherwise have spent by the time of the last ones."""
     sinks = [lab.udp(host) for host in "ab"]
     floods = [labs.flood(lab, a, b, 10**6, pause_s=5e-6) for a, b in (("a", "b"), ("b", "a"))]
     worked = 0
@@ -138,12 +140,21 @@ def _disturbed(lab: Lab, disturb: Callable[[int], None]) -> tuple[Lab, int]:
             stats = lab.stats()
             worked += all(stats[name].link_packets for name in ("s-a", "s-b"))
         disturb(i)
+        if mend is not None:
+            _signal(floods, signal.SIGSTOP)
+            mend()
+            _signal(floods, signal.SIGCONT)
     for child in floods:
         os.kill(child, 9)
         os.waitpid(child, 0)
     for sink in sinks:
         sink.close()
     return lab, worked
+
+
+def _signal(processes: list[int], number: signal.Signals) -> None:
+    for process in processes:
+        os.kill(process, number)
 
 
 def _flap() -> tuple[Lab, int]:
@@ -187,8 +198,7 @@ def _replace() -> tuple[Lab, int]:
 def _delete() -> tuple[Lab, int]:
     lab = redirected(port())
 
-    def make_again(_: int) -> None:
-        lab.unlink("b", "s")
+    def make_again() -> None:
         index = lab.interfaces["s-a"].index
         body = netlink._TCMSG.pack(0, index, 0xFFFF0000, 0xFFFFFFF1, 0)
         lab.socket_of("").send([Request(netlink.RTM_DELQDISC, 0, body, "ending the redirection of s-a")])
@@ -197,7 +207,7 @@ def _delete() -> tuple[Lab, int]:
         redirect(lab, "s-a", "s-b")
         redirect(lab, "s-b", "s-a")
 
-    return _disturbed(lab, make_again)
+    return _disturbed(lab, lambda _: lab.unlink("b", "s"), make_again)
 
 
 INJECTIONS: dict[str, Callable[[], tuple[Lab, int]]] = {

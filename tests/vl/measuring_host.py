@@ -1,0 +1,30 @@
+"""Runs a guest that measures what the lines on stdin ask for: ``measuring_host.py [KERNEL-PARAMETER]...``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from fabric.world.virtual import bytecode
+from fabric.world.virtual.guest import GIB, run_in_guest
+
+
+def next_request() -> str | None:
+    """Return the next line of stdin, None at its end."""
+    line = sys.stdin.readline()
+    return line.rstrip("\n") if line else None
+
+
+if __name__ == "__main__":
+    sys.exit(
+        run_in_guest(
+            [sys.executable, str(Path(__file__).with_name("measuring.py"))],
+            seed=1,
+            memory_bytes=GIB,
+            environment=os.environ,
+            kernel_parameters=sys.argv[1:],
+            ask=next_request,
+            bytecode=bytecode.prepare(),
+        )
+    )
