@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,29 @@ _DEFINITION = "experiment.py"
 """What makes a folder an experiment: it defines ``EXPERIMENT``."""
 
 
-def _found() -> dict[str, Experiment]:
-    folders = sorted(path.parent for path in HOME.glob(f"*/{_DEFINITION}"))
-    return {folder.name: _defined(f"{__package__}.{folder.name}", folder) for folder in folders}
+class _Ours(Mapping[str, Experiment]):
+    """The experiments in this package's folders by name; each is imported when it is first asked for.
+
+    A run needs one of them, and three of its processes would import all.
+    """
+
+    def __init__(self) -> None:
+        self._folders = {path.parent.name: path.parent for path in sorted(HOME.glob(f"*/{_DEFINITION}"))}
+        self._imported: dict[str, Experiment] = {}
+
+    def __getitem__(self, name: str) -> Experiment:
+        if name not in self._imported:
+            self._imported[name] = _defined(f"{__package__}.{name}", self._folders[name])
+        return self._imported[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._folders
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._folders)
+
+    def __len__(self) -> int:
+        return len(self._folders)
 
 
 def _defined(package: str, folder: Path) -> Experiment:
@@ -51,13 +71,13 @@ def _elsewhere(folder: Path) -> Experiment:
     return _defined(package, folder)
 
 
-EXPERIMENTS = _found()
+EXPERIMENTS: Mapping[str, Experiment] = _Ours()
 
 
 def experiment_of(manifest: Mapping[str, Any]) -> Experiment:
     """Return the experiment that a result is of, by its manifest. Raises ResultError, which says why it is missing."""
     name, folder = manifest.get("experiment"), manifest.get("experiment_folder")
-    if folder is None and name in EXPERIMENTS:
+    if folder is None and isinstance(name, str) and name in EXPERIMENTS:
         return EXPERIMENTS[name]
     if folder is None:
         raise ResultError(f"this program has no experiment {name}")
@@ -91,28 +111,31 @@ def resolve(name_or_path: str, overrides: Iterable[str]) -> tuple[Experiment, Ru
     fault, those of the topology included.
     """
     path = Path(name_or_path)
-    experiments = EXPERIMENTS
+    others: dict[str, Experiment] = {}
     if name_or_path in EXPERIMENTS:
         path = EXPERIMENTS[name_or_path].file
     elif (path / _DEFINITION).is_file():
         other = _elsewhere(path.resolve())
-        experiments, path = {**EXPERIMENTS, other.name: other}, other.file
+        others, path = {other.name: other}, other.file
     elif not path.is_file():
         hint = f"{unknown_key(name_or_path, EXPERIMENTS)}, or the path of a YAML file or an experiment's folder"
         raise ConfigError("experiment", [hint])
-    return _resolve_data(read_yaml(path), str(path), overrides, experiments)
+    return _resolve_data(read_yaml(path), str(path), overrides, others)
 
 
 def _resolve_data(
-    data: dict[str, Any], source: str, overrides: Iterable[str], experiments: Mapping[str, Experiment]
+    data: dict[str, Any], source: str, overrides: Iterable[str], others: Mapping[str, Experiment]
 ) -> tuple[Experiment, RunConfig, dict[str, Any]]:
+    """Do that with what a file says; ``others``: experiments by name that go before ours."""
     name = data.get("experiment")
-    if not isinstance(name, str) or name not in experiments:
-        raise ConfigError(source, [f"experiment: {name!r} does not exist; use one of {', '.join(experiments)}"])
+    if not isinstance(name, str) or not (name in others or name in EXPERIMENTS):
+        known = ", ".join(dict.fromkeys([*EXPERIMENTS, *others]))
+        raise ConfigError(source, [f"experiment: {name!r} does not exist; use one of {known}"])
+    experiment = others[name] if name in others else EXPERIMENTS[name]
     whole, single = split_topology_setting(overrides)
     raw = with_overrides(with_whole_topology(with_overrides(data, whole), source), single)
-    config = _checked_with_topology(experiments[name].config, raw, source)
-    return experiments[name], config, config.model_dump(mode="json", by_alias=True)
+    config = _checked_with_topology(experiment.config, raw, source)
+    return experiment, config, config.model_dump(mode="json", by_alias=True)
 
 
 def _checked_with_topology(kind: type[RunConfig], raw: dict[str, Any], source: str) -> RunConfig:

@@ -18,7 +18,7 @@ from fabric.world.virtual import bytecode, kernel
 from tests.virtual.command import TINY, VirtualCommand
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
-SIZES = (f"topology={TINY}", "nccl_nodes=4", "hfreduce.size=256 KiB", "alone_time=0.5", "together_time=1")
+SIZES = (f"topology={TINY}", "nccl_nodes=4", "hfreduce.size=256 KiB", "alone_time=0.2", "together_time=0.4")
 SHORT = [word for size in SIZES for word in ("--set", size)]
 UNDRAWN = "--no-figures"
 Done = tuple[subprocess.CompletedProcess[str], Path]
