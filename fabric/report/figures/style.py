@@ -11,6 +11,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure, SubFigure
 
 from fabric.model.lanes import LOSSLESS, MANAGEMENT, SHARED, Queueing
@@ -204,9 +206,10 @@ def save(figure: Figure, directory: Path, name: str) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     paths = [directory / f"{name}.png", directory / f"{name}.svg"]
     with mpl.rc_context(_RC):
-        figure.savefig(paths[0], dpi=_PNG_DPI)
+        figure.set_dpi(_PNG_DPI)
+        FigureCanvasAgg(figure).print_png(paths[0])  # savefig() would draw everything twice.
         figure.set_layout_engine("none")  # All has its place; to look for it again takes as long as to draw.
-        figure.savefig(paths[1], metadata={"Date": None}, dpi=_PNG_DPI)
+        FigureCanvasSVG(figure).print_svg(paths[1], metadata={"Date": None})
     return paths
 
 
