@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from fabric.errors import FabricError, UsageError
 
@@ -101,5 +101,13 @@ def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
+def _end(code: int) -> NoReturn:
+    """End this process with an exit code, and with it the world that it is the first of, if it is."""
+    inside = sys.modules.get("fabric.world.inside")  # What needs no world has not imported it, and is quick.
+    if inside is not None and inside.is_inside():
+        inside.leave(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _end(main())

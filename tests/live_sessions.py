@@ -11,7 +11,7 @@ from experiments.run.session import RunSettings, Session
 from fabric.model.lanes import LanePlan, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
-from fabric.world.agents import AgentPool
+from fabric.world.agents import AgentPool, fork_server
 
 SETTINGS = RunSettings(QueueConfig(), seed=5, sample_period_s=0.05)
 
@@ -30,6 +30,7 @@ def session_on(live: LiveFabric, pool: AgentPool, settings: RunSettings = SETTIN
 def session_live(fabric: Fabric, lanes: LanePlan, settings: RunSettings = SETTINGS) -> Iterator[Session]:
     """Set this world up and bring a fabric up in it, for the time of a block."""
     inside.set_up()
+    fork_server(PRELOAD)
     logs = inside.RUN_DIR / "logs"
     logs.mkdir()
     with bring_up(fabric, lanes, logs, lambda text: None) as live:

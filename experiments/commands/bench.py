@@ -42,7 +42,7 @@ from fabric.measure.cores import world_time
 from fabric.measure.free_memory import available_bytes
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing
-from fabric.world.agents import AgentPool
+from fabric.world.agents import AgentPool, fork_server
 from fabric.world.engines import current_engine
 from topologies.load import load_fabric
 from traffic import metrics
@@ -143,6 +143,7 @@ def bench_hfreduce() -> Table:
     config = resolve("isolation", [])[1]
     fabric = config.fabric()
     ideal = metrics.ideal_hfreduce_algbw(fabric.nic_rate_bps)
+    fork_server(PRELOAD)
     with bring_up_by_config(fabric, config.queues, Queueing.SHARED) as live:
         pool = AgentPool(PRELOAD)
         session = Session.of(config, live, pool, tell, _quiet)

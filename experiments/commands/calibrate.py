@@ -32,7 +32,7 @@ from fabric.model.identity import Role
 from fabric.model.lanes import Queueing
 from fabric.units import format_rate, parse_rate_bps
 from fabric.world import engines
-from fabric.world.agents import AgentPool
+from fabric.world.agents import AgentPool, fork_server
 from topologies.load import fabric_of, read_topology
 from topologies.rates import at_nic_rate, nic_rate_bps, shape
 
@@ -87,6 +87,7 @@ def measure_in_world(topology: Mapping[str, Any], as_json: bool) -> int:
     """Load a topology at the rates that it says, in this world, and print how far the machine kept up."""
     config = load_config(topology)
     fabric = config.fabric()
+    fork_server(PRELOAD)
     with bring_up_by_config(fabric, config.queues, Queueing.LANES) as live:
         pool = AgentPool(PRELOAD)
         session = Session.of(config, live, pool, tell, lambda title, done: None)

@@ -7,7 +7,6 @@ It is given an :class:`experiments.launching.order.Order`, and reports on stdout
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,7 +27,7 @@ from fabric.errors import FabricError
 from fabric.model.lanes import plan_lanes
 from fabric.results import ResultWriter
 from fabric.world import inside
-from fabric.world.agents import AgentPool
+from fabric.world.agents import AgentPool, fork_server
 from fabric.world.engines import current_engine
 from traffic import congestion_control
 
@@ -52,6 +51,7 @@ def main() -> int:
     try:
         order = Order.decoded(current_engine().given())
         inside.set_up()
+        fork_server(PRELOAD)
         play(order, lines.report)
     except FabricError as error:
         lines.report(failure_of(error))
@@ -128,4 +128,4 @@ def _save_logs(draft: ResultWriter, directory: Path, report: Report) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    inside.leave(main())

@@ -28,7 +28,7 @@ from fabric.measure.linktest import link_test_plan
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
-from fabric.world.agents import AgentPool
+from fabric.world.agents import AgentPool, fork_server
 from fabric.world.engines import ENGINES, current_engine
 from traffic.flows.pair_streams import PRELOAD as STREAMS_PRELOAD
 from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
@@ -40,6 +40,7 @@ _STYLES = {
     Outcome.NOT_RUN: "yellow",
 }
 _APPLIED_S = 0.5
+_PRELOAD = (*STREAMS_PRELOAD, *STORAGE_PRELOAD, "fabric.failures.injector", "fabric.measure.sampling")
 
 
 def check_options(fabric: Fabric, options: argparse.Namespace) -> None:
@@ -60,8 +61,9 @@ def validate_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     logs = inside.RUN_DIR / "logs"
     logs.mkdir()
     settings = Settings(quick=options.quick, most_pairs=options.pairs)
+    fork_server(_PRELOAD)
     with bring_up(fabric, lanes, logs, tell, wired=injection.wired) as live:
-        pool = AgentPool([*STREAMS_PRELOAD, *STORAGE_PRELOAD, "fabric.failures.injector", "fabric.measure.sampling"])
+        pool = AgentPool(_PRELOAD)
         try:
             with _injected(live, pool, injection):
                 started = time.monotonic()

@@ -14,11 +14,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -174,15 +175,85 @@ class AgentHandle:
         self.pipe.close()
 
 
+def fork_server(preload: Iterable[str] = ()) -> None:
+    """Start the fork server of this process's pools as a copy of this process, which need not import all anew.
+
+    ``preload``: as of :class:`AgentPool`. Call it before there are threads, which a copy would lack. Files that are
+    open by then stay this process's own.
+    """
+    _context(preload)
+    resource_tracker.ensure_running()  # That is to be no copy.
+    with _without_main_module(), _forking_what_is_spawned():
+        _start_server()
+
+
+def _context(preload: Iterable[str]) -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*PRELOAD, *preload, _PRELOADED_LAST])
+    return context
+
+
+@contextmanager
+def _forking_what_is_spawned() -> Iterator[None]:
+    """Let multiprocessing, where it would start an interpreter with a line of Python, run that in a copy of this."""
+    spawn = util.spawnv_passfds
+    util.spawnv_passfds = _forked  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        util.spawnv_passfds = spawn
+
+
+def _forked(_: bytes, arguments: Sequence[Any], passed: Sequence[int]) -> int:
+    """Return the process that runs the Python at the end of an interpreter's arguments, with these descriptors."""
+    if threading.active_count() > 1:
+        raise RuntimeError(
+            f"the fork server is to be a copy of this process, which has threads: {threading.enumerate()}"
+        )
+    if process := os.fork():
+        return process
+    code = 1
+    try:
+        _close_all_but({0, 1, 2, *passed, resource_tracker.getfd()})
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        forkserver._forkserver._lock = threading.Lock()  # type: ignore[attr-defined] # It was taken to come here.
+        exec(arguments[-1], {})
+        code = 0
+    except SystemExit:
+        code = 0  # How the server ends when the run has.
+    finally:
+        os._exit(code)
+
+
+def _close_all_but(kept: Container[int | None]) -> None:
+    for descriptor in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        if descriptor not in kept:
+            with suppress(OSError):  # That of the listing itself has been closed.
+                os.close(descriptor)
+
+
+def _start_server() -> None:
+    """Start the fork server, if it is not there, with SIGINT blocked: so it is then in programs, from their birth.
+
+    Ctrl-C goes to all processes of a terminal, and is the run's to handle; it stops its programs.
+    """
+    resource_tracker.ensure_running()  # Or the fork server would start it, and it unblocks SIGINT.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class AgentPool:
     """Starts programs in hosts and ends them all.
 
-    ``preload`` names modules that the fork server imports once, so that a program starts in milliseconds.
+    ``preload`` names modules that the fork server imports once, so that a program starts in milliseconds. The server
+    starts with the first program, unless :func:`fork_server` has started it.
     """
 
     def __init__(self, preload: Iterable[str] = ()) -> None:
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([*PRELOAD, *preload, _PRELOADED_LAST])
+        self._context = _context(preload)
         self.handles: list[AgentHandle] = []
 
     def start(self, name: str, host: str, program: Program, arguments: object, namespace: Path | None) -> AgentHandle:
@@ -208,26 +279,13 @@ class AgentPool:
             name=f"{first.name}@{first.host}",
         )
         with _STARTING, _without_main_module():
-            self._start_server()
+            _start_server()
             process.start()
         for _, theirs in pipes:
             theirs.close()
         handles = [AgentHandle(one.name, one.host, process, ours) for one, (ours, _) in zip(starts, pipes, strict=True)]
         self.handles += handles
         return handles
-
-    @staticmethod
-    def _start_server() -> None:
-        """Start the fork server, if it is not there, with SIGINT blocked: so it is then in programs, from their birth.
-
-        Ctrl-C goes to all processes of a terminal, and is the run's to handle; it stops its programs.
-        """
-        resource_tracker.ensure_running()  # Or the fork server would start it, and it unblocks SIGINT.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            forkserver.ensure_running()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def stop(self, handles: Sequence[AgentHandle] | None = None, timeout_s: float = 5.0) -> None:
         """Ask programs (all by default) to end, wait, and kill those that do not within ``timeout_s`` altogether.

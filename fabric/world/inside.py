@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import signal
@@ -49,6 +50,17 @@ def set_up() -> None:
     write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
     with netlink.Netlink() as link:
         link.send([netlink.link_state(_LOOPBACK_INDEX, "lo", up=True)])
+
+
+def leave(code: int) -> NoReturn:
+    """End this process, and so its world, with an exit code: at once, since all that Python would take apart ends, too.
+
+    That writes to every object, and so copies all memory that is shared with programs: a second, in a guest.
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _terminated(number: int, _: object) -> NoReturn:

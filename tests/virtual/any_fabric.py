@@ -20,7 +20,7 @@ from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
 from fabric.model.patterns import NicPair
 from fabric.world import inside
-from fabric.world.agents import AgentPool
+from fabric.world.agents import AgentPool, fork_server
 from topologies.load import load_fabric
 from traffic.flows.pair_streams import PRELOAD, Streams
 
@@ -45,6 +45,7 @@ def seen(name: str) -> dict[str, Any]:
     inside.set_up()
     logs = inside.RUN_DIR / "logs"
     logs.mkdir()
+    fork_server([*PRELOAD, "fabric.measure.sampling"])
     lanes = plan_lanes(QueueConfig(), Queueing.LANES)
     with bring_up(load_fabric(name), lanes, logs, lambda text: None) as live:
         pool = AgentPool([*PRELOAD, "fabric.measure.sampling"])

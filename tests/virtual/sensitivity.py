@@ -15,7 +15,7 @@ from experiments.run.preload import PRELOAD
 from experiments.run.session import Session
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.world import inside
-from fabric.world.agents import AgentPool
+from fabric.world.agents import AgentPool, fork_server
 from traffic import congestion_control
 
 
@@ -186,6 +186,7 @@ def played(live: LiveFabric, pool: AgentPool, experiment: str, settings: list[st
 def seen(world: World) -> dict[str, dict[str, float]]:
     """Return the metrics of all plays in a world, by their names."""
     inside.set_up()
+    fork_server(PRELOAD)
     logs = inside.RUN_DIR / "logs"
     logs.mkdir()
     plays = world.plays()

@@ -10,9 +10,9 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure, SubFigure
 
 from fabric.model.lanes import LOSSLESS, MANAGEMENT, SHARED, Queueing
@@ -207,9 +207,9 @@ def save(figure: Figure, directory: Path, name: str) -> list[Path]:
     paths = [directory / f"{name}.png", directory / f"{name}.svg"]
     with mpl.rc_context(_RC):
         figure.set_dpi(_PNG_DPI)
-        FigureCanvasAgg(figure).print_png(paths[0])  # savefig() would draw everything twice.
+        FigureCanvasAgg(figure).print_png(paths[0])  # type: ignore[no-untyped-call] # savefig() draws all twice.
         figure.set_layout_engine("none")  # All has its place; to look for it again takes as long as to draw.
-        FigureCanvasSVG(figure).print_svg(paths[1], metadata={"Date": None})
+        FigureCanvasSVG(figure).print_svg(paths[1], metadata={"Date": None})  # type: ignore[no-untyped-call]
     return paths
 
 

@@ -25,6 +25,14 @@ def count_collectable(agent: Agent, _: None) -> None:
     agent.report((len(gc.get_objects()), gc.get_freeze_count()))
 
 
+STATE = "as imported"
+
+
+def say_what_is_shared(agent: Agent, _: None) -> None:
+    """Report the state of this module, and how the process that programs are forked from would take SIGTERM."""
+    agent.report((STATE, signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, os.getppid()))
+
+
 def expect_begin(agent: Agent, _: None) -> None:
     agent.expect("begin")
     agent.report("begun")

@@ -235,6 +235,83 @@ def test_programs_do_not_run_the_callers_script_again(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["script runs as __main__", "[0, 1]", "then __main__"]
 
 
+def run_script(*lines: str) -> list[str]:
+    """Run lines of Python as a program of its own; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)],
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{HERE}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+FORKED = (
+    "import os, select, signal, threading",
+    "import agent_programs",
+    "from fabric.world.agents import AgentPool, fork_server",
+    "from agent_programs import say_what_is_shared",
+    "signal.signal(signal.SIGTERM, lambda number, frame: None)",
+    "agent_programs.STATE = 'as it was left'",
+    "reader, writer = os.pipe()",
+)
+"""A process with a state, a handler and an open file."""
+
+
+def test_a_forked_server_has_what_its_process_imported_and_none_of_its_handlers_and_files() -> None:
+    state, default, ended = run_script(
+        *FORKED,
+        "fork_server()",
+        "agent_programs.STATE = 'as it is now'",
+        "pool = AgentPool()",
+        "state, default, server = pool.start('p', 'h', say_what_is_shared, None, None).receive(20, 'answer')",
+        "print(state, default, sep='\\n')",
+        "os.close(writer)",
+        "print(select.select([reader], [], [], 20)[0] == [reader])",
+        "pool.stop()",
+    )
+    assert (state, default, ended) == ("as it was left", "True", "True")
+
+
+def test_a_server_that_is_started_knows_nothing_of_its_process() -> None:
+    (answer,) = run_script(
+        *FORKED,
+        "pool = AgentPool()",
+        "print(pool.start('p', 'h', say_what_is_shared, None, None).receive(20, 'answer')[:2])",
+        "pool.stop()",
+    )
+    assert answer == "('as imported', True)"
+
+
+def test_a_forked_server_ends_with_its_process() -> None:
+    (server,) = run_script(
+        *FORKED,
+        "fork_server()",
+        "pool = AgentPool()",
+        "print(pool.start('p', 'h', say_what_is_shared, None, None).receive(20, 'answer')[2])",
+        "pool.stop()",
+    )
+    deadline = time.monotonic() + 20
+    while Path("/proc", server).exists():
+        assert time.monotonic() < deadline, f"the fork server, process {server}, goes on"
+        time.sleep(0.01)
+
+
+def test_a_process_with_threads_is_not_copied() -> None:
+    (refused,) = run_script(
+        *FORKED,
+        "thread = threading.Thread(target=os.read, args=(reader, 1))",
+        "thread.start()",
+        "try: fork_server()",
+        "except RuntimeError as error: print(error)",
+        "os.write(writer, b'x')",
+        "thread.join()",
+    )
+    assert refused.startswith("the fork server is to be a copy of this process, which has threads: [")
+
+
 @contextmanager
 def network_with(interface: str) -> Iterator[Path]:
     """A network namespace with an interface of that name."""
