@@ -53,8 +53,8 @@ def in_real_time(test: Callable[..., None]) -> Callable[..., None]:
         for _ in range(TRIES - 1):
             try:
                 return test(**fixtures)
-            except Exception as error:  # Also what is not there to be judged, such as a port that never was full.
-                warnings.warn(f"{test.__name__}: played again, since {error!r}", stacklevel=2)
+            except AssertionError as error:
+                warnings.warn(f"{test.__name__}: played again, since {error}", stacklevel=2)
             for seen in fixtures.values():
                 if isinstance(seen, Seen):
                     seen.play_again()

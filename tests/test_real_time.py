@@ -39,14 +39,3 @@ def test_errors_other_than_a_judgement_are_not_tried_again() -> None:
     plays = Plays()
     with pytest.raises(IndexError):
         fast_enough(seen=plays.seen)
-
-
-def test_what_is_not_there_to_be_judged_is_played_again() -> None:
-    plays = iter([[], ["a port that was full"]])
-
-    @in_real_time
-    def one_is_full() -> None:
-        (_,) = next(plays)
-
-    with pytest.warns(UserWarning, match=r"one_is_full: played again, since ValueError\("):
-        one_is_full()
