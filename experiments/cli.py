@@ -62,7 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.program = program
     command: Callable[[argparse.Namespace, list[str]], int] = options.command
     try:
-        return command(options, arguments)
+        code = command(options, arguments)
+        sys.stdout.flush()  # Whoever has gone is to be missed here, not when the process ends.
+        return code
     except FabricError as error:
         return _refused(error)
     except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -54,3 +55,17 @@ def test_two_worlds_side_by_side_do_not_disturb_each_other(command: Command) -> 
     for (out, err), code in ended:
         assert code == 0, out + err
         assert json.loads(out)["agrees"] is True
+
+
+def test_a_reader_who_has_gone_is_no_reason_for_a_traceback(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is noticed when what was printed last is written, at the end."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with nothing_left(command):
+        process = command.start("path", TINY, *OTHER_LEAF, "--probe", "--json", stdout=writer)
+        os.close(writer)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "Traceback" not in err, err
+    assert "Exception ignored" not in err, err
