@@ -29,12 +29,9 @@ class _Ours(Mapping[str, Experiment]):
 
     def __init__(self) -> None:
         self._folders = {path.parent.name: path.parent for path in sorted(HOME.glob(f"*/{_DEFINITION}"))}
-        self._imported: dict[str, Experiment] = {}
 
     def __getitem__(self, name: str) -> Experiment:
-        if name not in self._imported:
-            self._imported[name] = _defined(f"{__package__}.{name}", self._folders[name])
-        return self._imported[name]
+        return _defined(f"{__package__}.{name}", self._folders[name])
 
     def __contains__(self, name: object) -> bool:
         return name in self._folders

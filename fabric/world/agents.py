@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection
@@ -182,9 +182,8 @@ def fork_server(preload: Iterable[str] = ()) -> None:
     open by then stay this process's own.
     """
     _context(preload)
-    resource_tracker.ensure_running()  # That is to be no copy.
-    with _without_main_module(), _forking_what_is_spawned():
-        _start_server()
+    with _without_main_module():
+        _start_server(_forking_what_is_spawned())
 
 
 def _context(preload: Iterable[str]) -> ForkServerContext:
@@ -212,17 +211,17 @@ def _forked(_: bytes, arguments: Sequence[Any], passed: Sequence[int]) -> int:
         )
     if process := os.fork():
         return process
-    code = 1
     try:
         _close_all_but({0, 1, 2, *passed, resource_tracker.getfd()})
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         forkserver._forkserver._lock = threading.Lock()  # type: ignore[attr-defined] # It was taken to come here.
         exec(arguments[-1], {})
-        code = 0
     except SystemExit:
-        code = 0  # How the server ends when the run has.
+        pass  # How the server ends when the run has.
+    except BaseException:
+        traceback.print_exc()
     finally:
-        os._exit(code)
+        os._exit(0)
 
 
 def _close_all_but(kept: Container[int | None]) -> None:
@@ -232,15 +231,17 @@ def _close_all_but(kept: Container[int | None]) -> None:
                 os.close(descriptor)
 
 
-def _start_server() -> None:
+def _start_server(manner: AbstractContextManager[None]) -> None:
     """Start the fork server, if it is not there, with SIGINT blocked: so it is then in programs, from their birth.
 
-    Ctrl-C goes to all processes of a terminal, and is the run's to handle; it stops its programs.
+    Ctrl-C goes to all processes of a terminal, and is the run's to handle; it stops its programs. ``manner``: entered
+    while the server starts, and nothing else.
     """
     resource_tracker.ensure_running()  # Or the fork server would start it, and it unblocks SIGINT.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        forkserver.ensure_running()
+        with manner:
+            forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -279,7 +280,7 @@ class AgentPool:
             name=f"{first.name}@{first.host}",
         )
         with _STARTING, _without_main_module():
-            _start_server()
+            _start_server(nullcontext())
             process.start()
         for _, theirs in pipes:
             theirs.close()

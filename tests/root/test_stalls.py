@@ -14,6 +14,7 @@ from tests.worlds import Command
 pytestmark = [pytest.mark.root, pytest.mark.timeout(900)]
 
 SCRIPT = Path(__file__).with_name("stalls.py")
+NEVER_FULL = "the port was not seen full for long enough: the machine was too busy"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def test_switches_that_are_stopped_lose_nothing(seen: Seen) -> None:
 def test_a_link_that_is_slower_than_it_says_is_found_while_it_is_full(seen: Seen) -> None:
     found = seen["checks"]["full_port_rate_error"]
     print(found)
-    assert "slowed" in found["by_phase"], "the port was not seen full for long enough: the machine was too busy"
+    assert "slowed" in found["by_phase"], NEVER_FULL
     assert found["by_phase"]["slowed"] == pytest.approx(1 - LYING_FRACTION, abs=0.03)
     assert (found["phase"], found["status"]) == ("slowed", "invalid")
 
@@ -52,7 +53,7 @@ def test_a_link_that_is_slower_than_it_says_is_found_while_it_is_full(seen: Seen
 @in_real_time
 def test_a_link_that_is_as_fast_as_it_says_is_seen_full_and_passes(seen: Seen) -> None:
     print(seen["full"])
-    assert len(seen["full"]["healthy"]) == 1, "the port was not seen full for long enough: the machine was too busy"
+    assert len(seen["full"]["healthy"]) == 1, NEVER_FULL
     (full,) = seen["full"]["healthy"]
     assert full["seconds"] > 1.5
     assert full["rate"] == pytest.approx(1, abs=0.02)

@@ -24,6 +24,7 @@ from fabric.world.agents import AgentPool, fork_server
 from topologies.load import load_fabric
 from traffic.flows.pair_streams import PRELOAD, Streams
 
+_PRELOAD = (*PRELOAD, "fabric.measure.sampling")
 LEVEL = ServiceLevel.NCCL
 _FILES = 'for own in fabric netns; do mkdir -p /run/$own; mount -t tmpfs none /run/$own; done; exec "$@"'
 OWN_NAMESPACES = ["unshare", "--net", "--mount", "sh", "-c", _FILES, "sh"]
@@ -45,10 +46,10 @@ def seen(name: str) -> dict[str, Any]:
     inside.set_up()
     logs = inside.RUN_DIR / "logs"
     logs.mkdir()
-    fork_server([*PRELOAD, "fabric.measure.sampling"])
+    fork_server(_PRELOAD)
     lanes = plan_lanes(QueueConfig(), Queueing.LANES)
     with bring_up(load_fabric(name), lanes, logs, lambda text: None) as live:
-        pool = AgentPool([*PRELOAD, "fabric.measure.sampling"])
+        pool = AgentPool(_PRELOAD)
         try:
             bench = Bench(live, live.fabric, pool, Settings(), lambda text: None)
             all_to_all = AllToAllTest(bench).run().as_json()

@@ -47,12 +47,13 @@ class MeasuringGuest:
         what = f"{function}{arguments}"
         deadline = time.monotonic() + _MEASUREMENT_TIMEOUT_S
         said: list[str] = []
-        while not (line := self._line(deadline, what)).startswith("result "):
+        while (line := self._line(deadline, what)) != "done":
             said.append(line)
-            if line.startswith("failed "):
-                pytest.fail("\n".join([f"{what} failed in the guest:", *said]))
+        results = [line for line in said if line.startswith("result ")]
+        if len(results) != 1:
+            pytest.fail("\n".join([f"{what} failed in the guest:", *said]))
         print(*said, sep="\n")
-        return json.loads(line.removeprefix("result "))
+        return json.loads(results[0].removeprefix("result "))
 
     def _line(self, deadline: float, what: str) -> str:
         assert self._process.stdout is not None

@@ -144,8 +144,8 @@ def _disturbed(lab: Lab, disturb: Callable[[int], None], mend: Callable[[], None
             _signal(floods, signal.SIGSTOP)
             mend()
             _signal(floods, signal.SIGCONT)
+    _signal(floods, signal.SIGKILL)
     for child in floods:
-        os.kill(child, 9)
         os.waitpid(child, 0)
     for sink in sinks:
         sink.close()

@@ -1,7 +1,7 @@
 """The program of a guest that measures: one function after the other, each in a process and namespaces of its own.
 
-A request is a line ``["MODULE", "FUNCTION", [ARGUMENT, ...]]``; the answer is a line, ``result JSON`` or ``failed
-REASON``, after what the function printed.
+A request is a line ``["MODULE", "FUNCTION", [ARGUMENT, ...]]``. The answer is what the function prints, a line ``result
+JSON``, unless it failed, and a line ``done`` once nothing of it is left.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ from fabric.world.virtual.guest import CONTROL
 from tests.vl.lab import load_module
 
 _NEW_NAMESPACES = CLONE_NEWNET | 0x20000000 | 0x00020000  # CLONE_NEWPID, CLONE_NEWNS
-_IMPORTED = ("budgets", "congestion", "edges", "fabrics", "leaks", "links", "marking", "rings")
 _MOST_ORPHANS = Path("/proc/sys/net/ipv4/tcp_max_orphans")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
     """Answer requests until there are no more."""
-    for name in _IMPORTED:  # Once, in place of in each process.
-        importlib.import_module(f"tests.vl.{name}")
     while (request := next_line(CONTROL)) is not None:
         module, function, arguments = json.loads(request)
-        in_child(partial(answer, module, function, arguments))
+        found = importlib.import_module(f"tests.vl.{module}")  # Here, so that its other functions have it, too.
+        in_child(partial(measure_apart, partial(getattr(found, function), *arguments)))
         unload_modules()
+        print("done", flush=True)
 
 
 def unload_modules() -> None:
@@ -52,31 +51,30 @@ def unload_modules() -> None:
     _MOST_ORPHANS.write_text(before)
 
 
-def answer(module: str, function: str, arguments: list[object]) -> None:
-    """Measure in new namespaces, and print the result or why there is none; end this process."""
+def measure_apart(function: Callable[[], object]) -> None:
+    """Measure in new namespaces."""
     if _libc.unshare(_NEW_NAMESPACES) != 0:
         raise OSError(ctypes.get_errno(), "making namespaces")
-    in_child(partial(measure, module, function, arguments))  # The first process of the new ones: all end with it.
+    in_child(partial(measure, function))  # The first process of the new ones: all end with it.
 
 
-def measure(module: str, function: str, arguments: list[object]) -> None:
-    """Do that, in them."""
+def measure(function: Callable[[], object]) -> None:
+    """Print what a function returns, in namespaces of its own."""
     mount("proc", Path("/proc"), 0)
     mount("tmpfs", Path("/run"), 0, "mode=755")
     load_module()
-    found = getattr(importlib.import_module(f"tests.vl.{module}"), function)(*arguments)
-    print("\nresult", json.dumps(found), flush=True)
+    print("\nresult", json.dumps(function()), flush=True)
 
 
 def in_child(play: Callable[[], None]) -> None:
-    """Call a function in a forked process, wait for its end, and say so if it failed."""
+    """Call a function in a forked process, and wait for its end."""
     child = os.fork()
     if child == 0:
         try:
             play()
-        except BaseException as error:
+        except BaseException:
             traceback.print_exc(file=sys.stdout)
-            print(f"failed {error!r}", flush=True)
+            sys.stdout.flush()
         finally:
             os._exit(0)
     os.waitpid(child, 0)

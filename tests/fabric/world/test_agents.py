@@ -212,6 +212,19 @@ def test_interrupts_are_left_to_the_run(pool: AgentPool) -> None:
     assert start(pool, "say_how_interrupts_are_handled").receive(20, "answer") is True
 
 
+def output_of(*arguments: str) -> list[str]:
+    """Return the lines that a Python of its own prints; it may not complain."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{HERE}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
 def test_programs_do_not_run_the_callers_script_again(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -224,28 +237,12 @@ def test_programs_do_not_run_the_callers_script_again(tmp_path: Path) -> None:
         "pool.stop()\n"
         "print('then', __name__)\n"
     )
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{HERE}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.stderr == ""
-    assert done.stdout.splitlines() == ["script runs as __main__", "[0, 1]", "then __main__"]
+    assert output_of(str(script)) == ["script runs as __main__", "[0, 1]", "then __main__"]
 
 
 def run_script(*lines: str) -> list[str]:
-    """Run lines of Python as a program of its own; return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)],
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{HERE}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+    """Run lines of Python; return what they print."""
+    return output_of("-c", "\n".join(lines))
 
 
 FORKED = (
