@@ -15,7 +15,7 @@ from fabric.model.network import Fabric
 from topologies.load import load_fabric
 
 SMALL, TINY = "fire_flyer_2_small", "fire_flyer_2_tiny"
-WIRED = {SMALL: "75ccfd95a940ccb3", TINY: "b88b510ec24cc948"}
+WIRED = {SMALL: "a04cfdc9fbfd89c3", TINY: "b88b510ec24cc948"}
 PLANNED = {
     SMALL: {
         "static, wait": "870a3d3bf140fbc5",

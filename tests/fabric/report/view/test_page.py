@@ -125,7 +125,7 @@ def test_the_slider_moves_colours(window: Browser, view: View) -> None:
     nothing, pale = window.run(f"return {of_storage}"), window.run(picture)
     slide(window, 49.0)
     assert nothing == 0
-    assert window.run(f"return {of_storage}") == pytest.approx(0.4 * 8e6, rel=0.01)
+    assert window.run(f"return {of_storage}") == pytest.approx(0.4 * 5e6, rel=0.01)
     assert window.run(picture) != pale
     window.run("fabricView.laneChoice = ''; fabricView.render()")
 
