@@ -37,7 +37,7 @@ HIGH_LIMIT_BYTES = 4096
 
 
 class ServiceLevel(Enum):
-    """The kinds of traffic, with the SL each carries. CONTROL is never starved by data: pure ACKs and the like."""
+    """The kinds of traffic, with the SL each carries. CONTROL is never starved by data."""
 
     OTHER = 0
     STORAGE = 1
@@ -120,6 +120,19 @@ class FlowControl(str, Enum):
     PFC = "pfc"
 
 
+class Acknowledgements(str, Enum):
+    """Which lane TCP's segments without data wait in, where there are lanes.
+
+    ``with_data``: that of their service level, as InfiniBand's acknowledgements travel in the lane of what they
+    acknowledge. ``control``: the control lane, and ICMP with them, as simulators of RoCE send them at the highest
+    priority. There they overtake data that goes the same way. On a connection with data both ways, data that waited for
+    longer than a window of the other way takes then acknowledges what is so old that TCP drops it (RFC 5961, 5.2).
+    """
+
+    WITH_DATA = "with_data"
+    CONTROL = "control"
+
+
 class InputBuffer(Strict):
     """A lane's input buffer at the other end of a link, in lossless queueing.
 
@@ -179,6 +192,8 @@ class QueueConfig(Strict):
 
     ``return_time`` is how long credits take to return; by default the delay of the link.
 
+    ``acknowledgements``: the lane of TCP's segments without data.
+
     ``jitter`` is for virtual time, where only wires take time, so that senders stay in step and the same one loses
     every time. Each frame that a host sends waits for a random time, evenly distributed, up to this many times the time
     of a full frame on its link; their order stays. This follows Floyd and Jacobson ("On traffic phase effects in
@@ -192,6 +207,7 @@ class QueueConfig(Strict):
     flow_control: Annotated[FlowControl, Field(strict=False)] = FlowControl.CREDIT
     return_time: Annotated[TimeS, Field(ge=0, le=1)] | None = None
     marking: Marking | None = None
+    acknowledgements: Annotated[Acknowledgements, Field(strict=False)] = Acknowledgements.WITH_DATA
     jitter: Annotated[float, Field(ge=0, le=10)] = 0.0
 
     @property
@@ -213,6 +229,10 @@ class QueueConfig(Strict):
         for name, lane in self.lanes.items():
             if lane.ceiling < lane.share:
                 yield f"{name}: ceiling {lane.ceiling} is below share {lane.share}; raise it"
+        alone = any(lane.service_levels == [ServiceLevel.CONTROL.label] for lane in self.lanes.values())
+        if self.acknowledgements is Acknowledgements.CONTROL and not alone:
+            words = f"no lane has the service level {ServiceLevel.CONTROL.label!r} alone"
+            yield f"acknowledgements: control: {words}; give it one, or leave them with_data"
         yield from self._service_level_faults()
 
     def _service_level_faults(self) -> Iterator[str]:
@@ -244,7 +264,7 @@ class Lane:
 
     @property
     def is_control(self) -> bool:
-        """Whether pure ACKs and control messages wait here, ahead of data."""
+        """Whether control messages wait here, ahead of data."""
         return ServiceLevel.CONTROL in self.levels and len(self.levels) == 1
 
 
@@ -261,6 +281,7 @@ class LanePlan:
     flow_control: FlowControl = FlowControl.CREDIT
     return_ns: int | None = None
     jitter_frames: float = 0.0
+    acknowledgements: Acknowledgements = Acknowledgements.WITH_DATA
 
     def lane_of(self, level: ServiceLevel) -> Lane:
         """Return the lane in which a service level waits."""
@@ -274,6 +295,11 @@ class LanePlan:
     def control(self) -> Lane | None:
         """The lane of control messages alone, if there is one."""
         return next((lane for lane in self.lanes if lane.is_control), None)
+
+    @property
+    def for_acknowledgements(self) -> Lane | None:
+        """The lane of TCP's segments without data and of ICMP; None: that of their DSCP."""
+        return self.control if self.acknowledgements is Acknowledgements.CONTROL else None
 
     @property
     def with_share(self) -> tuple[Lane, ...]:
@@ -313,10 +339,11 @@ def plan_lanes(config: QueueConfig, queueing: Queueing) -> LanePlan:
     """Return the queues of a port: one for all service levels, or those of ``config.lanes``."""
     lanes = _lanes(config) if queueing.has_lanes else (_only_lane(config, queueing),)
     if not queueing.is_lossless:
-        return LanePlan(queueing, lanes, jitter_frames=config.jitter)
+        return LanePlan(queueing, lanes, jitter_frames=config.jitter, acknowledgements=config.acknowledgements)
     management = Lane(MANAGEMENT, MANAGEMENT_NUMBER, 0.0, 1.0, 0, ())
     return_ns = None if config.return_time is None else round(config.return_time * 1e9)
-    return LanePlan(queueing, (*lanes, management), config.flow_control, return_ns, config.jitter)
+    all_lanes = (*lanes, management)
+    return LanePlan(queueing, all_lanes, config.flow_control, return_ns, config.jitter, config.acknowledgements)
 
 
 def _only_lane(config: QueueConfig, queueing: Queueing) -> Lane:

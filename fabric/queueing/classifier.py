@@ -1,7 +1,7 @@
 """The lane of a frame, as a classic BPF program: some fifteen instructions, in place of twenty u32 filters in turn.
 
-With a control lane, TCP segments without data and ICMP go there first; then the DSCP decides. Other frames go to
-the qdisc's default class. Layouts: linux/filter.h; ``tcpdump -dd`` prints such programs.
+Where acknowledgements have a lane of their own, TCP segments without data and ICMP go there first; then the DSCP
+decides. Other frames go to the qdisc's default class. Layouts: linux/filter.h; ``tcpdump -dd`` prints such programs.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@
     1:12  class  ...                      12: red                        lane number 2, with marking; bfifo where the
                                                                          kernel has no RED and the filter marks
 
-A filter (:mod:`fabric.queueing.classifier`) puts packets into lanes: with a control lane, TCP segments without data and
-ICMP go there first, so that the data of one lane cannot starve the acknowledgements of another; then the DSCP decides.
+A filter (:mod:`fabric.queueing.classifier`) puts packets into lanes by their DSCP; TCP segments without data and ICMP
+into the control lane, if the plan says so.
 Rates count Ethernet frames without preamble, gap and FCS, as the kernel does.
 
 Lossless queueing has a ``vl`` as its only qdisc in place of all this (:mod:`fabric.queueing.lossless`), with the delay
@@ -142,10 +142,11 @@ def _filter_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
         return [marking_filter.request(port.index, port.interface)]
     default = plan.lane_of(ServiceLevel.OTHER)
     classes = {level.tos: _class(lane) for lane in plan.lanes if lane != default for level in lane.levels}
-    control = None if plan.control is None else _class(plan.control)
-    if not classes and control is None:
+    if not classes:
         return []
-    return [netlink.bpf_filter(port.index, port.interface, classifier(control, classes))]
+    ahead = plan.for_acknowledgements
+    program = classifier(None if ahead is None else _class(ahead), classes)
+    return [netlink.bpf_filter(port.index, port.interface, program)]
 
 
 def _filter_marks(plan: LanePlan) -> bool:
@@ -162,8 +163,8 @@ def provide(plan: LanePlan) -> None:
     lanes = {level.tos: lane for lane in plan.lanes for level in lane.levels}
     places = [*range(0, marking_filter.CONTROL, 4)]
     entries = {place: _entry(lanes.get(place, default)) for place in places}
-    if plan.control is not None:
-        entries[marking_filter.CONTROL] = LaneEntry(_class(plan.control))
+    if (ahead := plan.for_acknowledgements) is not None:
+        entries[marking_filter.CONTROL] = LaneEntry(_class(ahead))
     marking_filter.provide(entries)
 
 

@@ -82,7 +82,7 @@ def lane_names(plan: LanePlan) -> dict[int, str]:
 
 def vl_port(plan: LanePlan, rate_bps: int, delay_ns: int, *, marks: bool = False) -> vl.VlConfig:
     """Return the port of a link under a lossless plan; ``marks``: it is a switch's."""
-    control = plan.control
+    control, ahead = plan.control, plan.for_acknowledgements
     lane_of_dscp = {level.dscp: vl_number(lane) for lane in plan.lanes for level in lane.levels}
     return vl.VlConfig(
         rate_bps=rate_bps,
@@ -93,7 +93,7 @@ def vl_port(plan: LanePlan, rate_bps: int, delay_ns: int, *, marks: bool = False
         high_limit=HIGH_LIMIT_BYTES // vl.HIGH_LIMIT_BYTES,
         lane_of_dscp=lane_of_dscp | {MANAGEMENT_DSCP: vl.MANAGEMENT_LANE},
         default_lane=vl_number(plan.lane_of(ServiceLevel.OTHER)),
-        control_lane=None if control is None else vl_number(control),
+        control_lane=None if ahead is None else vl_number(ahead),
         delay_ns=delay_ns,
         return_ns=delay_ns if plan.return_ns is None else plan.return_ns,
     )

@@ -24,7 +24,7 @@ from fabric.world.mounts import NODEV, NOEXEC, NOSUID, mount
 from fabric.world.netlink import Request
 
 CONTROL = 256
-"""The place of the control lane's entry, behind those of all TOS bytes."""
+"""The place of the entry of acknowledgements' own lane, if they have one, behind those of all TOS bytes."""
 _LANE = struct.Struct("=IIII")
 _MOUNTED = inside.RUN_DIR / "bpf"
 _MARKS = _MOUNTED / "marks"
@@ -61,7 +61,7 @@ class Program:
             loaded.close()
 
     def know(self, entries: Mapping[int, LaneEntry]) -> None:
-        """Learn the lanes by TOS byte without ECN bits, and the one at CONTROL if there is one."""
+        """Learn the lanes by TOS byte without ECN bits, and that of acknowledgements at CONTROL if there is one."""
         nothing = LaneEntry(0)
         for place in range(CONTROL + 1):
             entry = entries.get(place, nothing)

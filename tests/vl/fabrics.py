@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from fabric.queueing import vl
 from tests.vl.lab import Lab, flood
@@ -103,13 +102,6 @@ def goodputs(lab: Lab, flows: Sequence[Flow], warm_up_s: float, duration_s: floa
     return [float(os.read(result, 100)) for result in results]
 
 
-def retransmissions(host: str, lab: Lab) -> int:
-    """Return how many TCP segments a host has sent again."""
-    with lab.inside(host), Path("/proc/thread-self/net/snmp").open() as file:
-        names, values = (line.split() for line in file if line.startswith("Tcp:"))
-    return int(values[names.index("RetransSegs")])
-
-
 def head_of_line(queueing: str, host_bps: int, uplink_bps: int) -> dict[str, object]:
     """Return what the victim and the three senders get, and what was lost."""
     lab = three_leaves(queueing, host_bps, uplink_bps)
@@ -122,7 +114,7 @@ def head_of_line(queueing: str, host_bps: int, uplink_bps: int) -> dict[str, obj
     return {
         "goodput_bps": found,
         "dropped_bytes": sum(port.dropped_bytes() for port in stats.values()),
-        "retransmissions": sum(retransmissions(host, lab) for host in LEAF_OF),
+        "retransmissions": sum(lab.count(host, "Tcp", "RetransSegs") for host in LEAF_OF),
         "most_buffered_bytes": max(lane.most_buffered_bytes for lane in lanes),
         "stalled": sorted(name for name, port in stats.items() if any(lane.stalls for lane in port.lanes.values())),
     }

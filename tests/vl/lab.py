@@ -199,6 +199,13 @@ class Lab:
         command = ["ovs-ofctl", "replace-flows", bridge, "-"]
         subprocess.run(command, input=text, text=True, check=True, timeout=60, capture_output=True)
 
+    def count(self, host: str, protocol: str, name: str) -> int:
+        """Return a counter of a host's kernel, as /proc/net/snmp and netstat name it."""
+        with self.inside(host):
+            text = "".join(Path(f"/proc/thread-self/net/{file}").read_text() for file in ("snmp", "netstat"))
+        names, values = (line.split() for line in text.splitlines() if line.startswith(f"{protocol}:"))
+        return int(values[names.index(name)])
+
     def udp(self, host: str, *, tos: int = 0) -> socket.socket:
         """Return a datagram socket of a host, bound to port 5000."""
         with self.inside(host):

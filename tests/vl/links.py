@@ -8,7 +8,9 @@ import socket
 import statistics
 import struct
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 
 from fabric.queueing import vl
@@ -128,6 +130,47 @@ def credits_bound(credit_bytes: int, delay_ns: int, return_ns: int) -> float:
     """Return the rate of a link whose credits, not its rate, are the limit."""
     port = labs.one_lane(10_000_000_000, credit_bytes=credit_bytes, delay_ns=delay_ns, return_ns=return_ns)
     return labs.goodput_bps(labs.two_hosts(port), "a", "b", 20_000_000)
+
+
+def both_ways(goes_ahead: bool) -> dict[str, int]:
+    """Send data both ways on one connection, with frames of others ahead of it one way; return how many segments the
+    far end took for too old, and how many the near end sent again.
+
+    ``goes_ahead``: acknowledgements have a lane of their own.
+    """
+    lane = vl.LaneBuffer(credit_bytes=labs.CREDIT_BYTES)
+    low = (vl.ArbitrationEntry(0, 64), vl.ArbitrationEntry(1, 64))
+    lab = labs.two_hosts(vl.VlConfig(10**9, {0: lane, 1: lane}, low=low, control_lane=1 if goes_ahead else None))
+    with lab.inside("b"):
+        listener = socket.create_server((lab.ip("b"), 5001))
+    ahead = [_connected(lab, listener) for _ in range(4)]
+    near, far = _connected(lab, listener, receive_bytes=32 * 1024)
+    stop_s = time.monotonic() + 0.5  # More than the least timeout after which TCP sends again.
+    for sender, receiver in (*ahead, (near, far), (far, near)):
+        _until(stop_s, partial(sender.send, bytes(1 << 16)))
+        _until(stop_s, partial(receiver.recv, 1 << 16))
+    time.sleep(stop_s - time.monotonic())
+    return {"too_old": lab.count("b", "TcpExt", "TCPChallengeACK"), "sent_again": lab.count("a", "Tcp", "RetransSegs")}
+
+
+def _connected(
+    lab: Lab, listener: socket.socket, receive_bytes: int | None = None
+) -> tuple[socket.socket, socket.socket]:
+    """Return both ends of a connection from host a, whose receive buffer may be given."""
+    with lab.inside("a"):
+        near = socket.socket()
+    if receive_bytes is not None:
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    near.connect(listener.getsockname())
+    return near, listener.accept()[0]
+
+
+def _until(stop_s: float, step: Callable[[], object]) -> None:
+    """Fork a process that does something again and again."""
+    if os.fork() == 0:
+        while time.monotonic() < stop_s:
+            step()
+        os._exit(0)
 
 
 def poisson_waits(rate_bps: int, loads: list[float], frames: list[int], batches: int) -> list[dict[str, float]]:

@@ -83,6 +83,13 @@ def test_a_flooding_program_is_kept_waiting_and_nothing_is_lost() -> None:
     assert found["kept_s"] == pytest.approx(3000 * FRAME_BYTES * 8 / GBPS, rel=0.01)
 
 
+@pytest.mark.parametrize("goes_ahead", [False, True], ids=["with data", "ahead"])
+def test_data_comes_too_late_where_its_connections_own_acknowledgements_overtake_it(goes_ahead: bool) -> None:
+    """TCP drops data that acknowledges what is older than a window (RFC 5961, 5.2): so lanes do not part the two."""
+    found = measured("links", "both_ways", goes_ahead)
+    assert (found["too_old"] > 0, found["sent_again"] > 0) == (goes_ahead, goes_ahead), found
+
+
 def test_super_packets_are_cut_and_what_no_credit_is_enough_for_is_dropped_not_stalled() -> None:
     found = measured("links", "large_frames")
     assert found["rate"] == pytest.approx(10 * GBPS, rel=0.001)

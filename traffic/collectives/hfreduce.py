@@ -119,8 +119,9 @@ class TreeAllreduce:
     def edges(self) -> tuple[Edge, ...]:
         """Two connections for every edge of both trees: for sums on their way up, and for results on their way down.
 
-        With data both ways on one, acknowledgements in a lane of their own would overtake it, and what it says itself
-        of the other way would be so old when it comes that TCP drops it (RFC 5961, 5.2).
+        With data both ways on one, acknowledgements in a lane of their own (``queues.acknowledgements: control``) would
+        overtake it, and what it says itself of the other way would be so old when it comes that TCP drops it (RFC 5961,
+        5.2).
         """
         ways = [(channel, *edge) for channel, tree in enumerate(self.trees) for edge in tree.edges()]
         up = [_upward(channel, child, parent) for channel, child, parent in ways]

@@ -8,9 +8,10 @@ import struct
 from collections.abc import Iterator
 
 import pytest
+from pydantic import ValidationError
 
 from fabric.measure.calibration import nobodys_frame
-from fabric.model.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import Acknowledgements, LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.queueing.counters import QueueReader
 from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
 from fabric.world import netlink
@@ -19,6 +20,7 @@ from fabric.world.sysctl import write_sysctl
 
 INDICES = {"left": 11, "right": 12}
 LANES = plan_lanes(QueueConfig(), Queueing.LANES)
+AHEAD = QueueConfig(acknowledgements=Acknowledgements.CONTROL)
 
 
 # Making ---------------------------------------------------------------------------------------------------------------
@@ -128,15 +130,15 @@ def test_a_packet_waits_in_the_lane_of_its_service_level(wire: Wire, level: Serv
         (1, 1500, "control"),
     ],
 )
-def test_pings_wait_apart_from_data(wire: Wire, protocol: int, ip_bytes: int, lane: str) -> None:
-    wire.shape(QueueConfig(), Queueing.LANES)
+def test_pings_wait_with_acknowledgements_that_go_ahead(wire: Wire, protocol: int, ip_bytes: int, lane: str) -> None:
+    wire.shape(AHEAD, Queueing.LANES)
     assert wire.lane_of(ip_frame(protocol, ip_bytes)) == lane
 
 
 @pytest.mark.root
 @pytest.mark.parametrize("header_bytes", range(20, 64, 4))
-def test_acknowledgements_wait_apart_and_data_however_short_does_not(wire: Wire, header_bytes: int) -> None:
-    wire.shape(QueueConfig(), Queueing.LANES)
+def test_acknowledgements_that_go_ahead_wait_apart_and_short_data_does_not(wire: Wire, header_bytes: int) -> None:
+    wire.shape(AHEAD, Queueing.LANES)
     assert wire.lane_of(segment(header_bytes, 0)) == "control"
     for data_bytes in (1, 4, 8, 60, 1000):
         assert wire.lane_of(segment(header_bytes, data_bytes)) == "hfreduce"
@@ -144,19 +146,25 @@ def test_acknowledgements_wait_apart_and_data_however_short_does_not(wire: Wire,
 
 @pytest.mark.root
 def test_the_end_of_a_connection_does_not_overtake_its_data(wire: Wire) -> None:
-    wire.shape(QueueConfig(), Queueing.LANES)
+    wire.shape(AHEAD, Queueing.LANES)
     ack, syn, reset, fin = 0x10, 0x02, 0x04, 0x01
     lanes = [wire.lane_of(segment(32, 0, flags=flags)) for flags in (ack, syn, reset, fin | ack)]
     assert lanes == ["control", "control", "control", "hfreduce"]
 
 
 @pytest.mark.root
-def test_acknowledgements_stay_with_data_where_no_lane_is_theirs(wire: Wire) -> None:
+def test_acknowledgements_stay_with_data(wire: Wire) -> None:
+    wire.shape(QueueConfig(), Queueing.LANES)
+    for level in (ServiceLevel.HFREDUCE, ServiceLevel.CONTROL, ServiceLevel.OTHER):
+        assert wire.lane_of(segment(32, 0, level)) == level.label
+    assert wire.lane_of(ip_frame(1, 84)) == "hfreduce"
+
+
+def test_acknowledgements_cannot_go_ahead_without_a_lane_for_that() -> None:
     data = LaneConfig(share=0.5, service_levels=["hfreduce", "control"])
     rest = LaneConfig(share=0.5, service_levels=["nccl", "storage", "other"])
-    wire.shape(QueueConfig(lanes={"rest": rest, "data": data}), Queueing.LANES)
-    assert wire.lane_of(segment(32, 0)) == "data"
-    assert wire.lane_of(segment(32, 0, ServiceLevel.NCCL)) == "rest"
+    with pytest.raises(ValidationError, match=r"no lane has the service level 'control' alone; give it one"):
+        QueueConfig(lanes={"rest": rest, "data": data}, acknowledgements=Acknowledgements.CONTROL)
 
 
 @pytest.mark.root

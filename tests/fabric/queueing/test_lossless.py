@@ -9,6 +9,7 @@ import pytest
 from fabric.errors import UsageError
 from fabric.model.lanes import (
     DATA_LEVELS,
+    Acknowledgements,
     FlowControl,
     InputBuffer,
     LaneConfig,
@@ -55,10 +56,18 @@ def test_in_one_lane_acknowledgements_travel_with_data() -> None:
 def test_in_lanes_each_kind_waits_apart_and_control_goes_first() -> None:
     made = port(LANES)
     assert len({made.lane_of_dscp[level.dscp] for level in DATA_LEVELS}) == len(DATA_LEVELS)
-    assert made.control_lane == made.lane_of_dscp[ServiceLevel.CONTROL.dscp]
-    assert [entry.lane for entry in made.high] == [made.control_lane]
-    assert made.control_lane not in {entry.lane for entry in made.low}
+    control = made.lane_of_dscp[ServiceLevel.CONTROL.dscp]
+    assert made.control_lane is None, "acknowledgements wait with data"
+    assert [entry.lane for entry in made.high] == [control]
+    assert control not in {entry.lane for entry in made.low}
     assert made.default_lane == made.lane_of_dscp[ServiceLevel.OTHER.dscp]
+
+
+def test_acknowledgements_go_ahead_of_data_where_the_config_says_so() -> None:
+    config = QueueConfig(acknowledgements=Acknowledgements.CONTROL)
+    made = port(plan_lanes(config, Queueing.LOSSLESS_LANES))
+    assert made.control_lane == made.lane_of_dscp[ServiceLevel.CONTROL.dscp]
+    assert port(plan_lanes(config, Queueing.LOSSLESS)).control_lane is None
 
 
 @pytest.mark.parametrize("plan", [ONE_LANE, LANES], ids=["one lane", "lanes"])
