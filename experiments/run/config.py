@@ -185,11 +185,11 @@ def split_fabric_settings(overrides: Iterable[str]) -> tuple[list[str], list[str
     return [text.removeprefix(_TOPOLOGY) for text in texts if text not in queues], queues
 
 
-def queues_of(overrides: Iterable[str]) -> QueueConfig:
-    """Return the default queues with those of a command's settings that are of queues. Raises ConfigError."""
+def queues_of(overrides: Iterable[str], default: QueueConfig | None = None) -> QueueConfig:
+    """Return a command's default queues with those of its settings that are of queues. Raises ConfigError."""
     settings = [text.removeprefix(_QUEUES) for text in split_fabric_settings(overrides)[1]]
-    default = QueueConfig().model_dump(mode="json")
-    return checked(QueueConfig, with_overrides(default, settings), "--set queues")
+    data = (default or QueueConfig()).model_dump(mode="json")
+    return checked(QueueConfig, with_overrides(data, settings), "--set queues")
 
 
 def with_whole_topology(data: Mapping[str, Any], source: str) -> dict[str, Any]:

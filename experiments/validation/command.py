@@ -25,7 +25,7 @@ from fabric.errors import UsageError
 from fabric.failures.injector import FaultInjector
 from fabric.measure.fidelity import EXIT_CODE_INVALID
 from fabric.measure.linktest import link_test_plan
-from fabric.model.lanes import Queueing, plan_lanes
+from fabric.model.lanes import Acknowledgements, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
 from fabric.world.agents import AgentPool, fork_server
@@ -40,6 +40,8 @@ _STYLES = {
     Outcome.NOT_RUN: "yellow",
 }
 _APPLIED_S = 0.5
+_QUEUES = QueueConfig(acknowledgements=Acknowledgements.CONTROL)
+"""Behind the data of another pair, acknowledgements would keep a pair from filling links that are in order."""
 _PRELOAD = (*STREAMS_PRELOAD, *STORAGE_PRELOAD, "fabric.failures.injector", "fabric.measure.sampling")
 
 
@@ -57,7 +59,7 @@ def validate_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     Returns 1 if that were faults; 3 if there were none, but the machine was too busy to tell of something.
     """
     injection = read_faults(options.fault, fabric)
-    lanes = plan_lanes(queues_of(options.overrides), Queueing(options.queueing))
+    lanes = plan_lanes(queues_of(options.overrides, _QUEUES), Queueing(options.queueing))
     logs = inside.RUN_DIR / "logs"
     logs.mkdir()
     settings = Settings(quick=options.quick, most_pairs=options.pairs)
