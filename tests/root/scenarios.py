@@ -27,7 +27,7 @@ from scapy.packet import Packet, Raw
 from experiments.run.live import LiveFabric, bring_up
 from experiments.run.preload import PRELOAD
 from fabric.errors import TrafficError
-from fabric.model.lanes import Lane, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import Acknowledgements, Lane, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
 from fabric.queueing.counters import COUNTERS, QueueReader
 from fabric.world import inside, netns
@@ -43,6 +43,7 @@ ETH_P_ALL = 0x0003
 FRAMES = 5
 WIDE = np.dtype([(str(name), "<i8") for name in COUNTERS.names or ()])
 RISE_S, MEASURE_S = 2.0, 3.0
+AHEAD = QueueConfig(acknowledgements=Acknowledgements.CONTROL)
 FLOODS = [("z0h008", "0x0"), ("z0h004", "0x20")]
 
 
@@ -59,12 +60,13 @@ def small_fabric() -> Iterator[LiveFabric]:
 def networks() -> dict[str, Any]:
     """Links, lanes and rules, by real TCP, UDP and frames that nobody expects."""
     with small_fabric() as live:
-        return {
+        found = {
             "strangers": send_all_strangers(live),
             "pings": {f"{a} {b}": pings(live, a, b) for a, b in PINGS},
             "alone": carried(live, ServiceLevel.HFREDUCE),
-            "against_full_lanes": carried(live, ServiceLevel.OTHER, FLOODS),
         }
+        live.emulation.set_lanes(plan_lanes(AHEAD, Queueing.LANES))
+        return found | {"against_full_lanes": carried(live, ServiceLevel.OTHER, FLOODS)}
 
 
 # Frames that no rule wants.

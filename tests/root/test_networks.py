@@ -49,7 +49,7 @@ def test_a_saturated_link_carries_its_rate(seen: Seen) -> None:
 
 
 @in_real_time
-def test_acknowledgements_are_not_starved_by_full_lanes(seen: Seen) -> None:
+def test_acknowledgements_that_go_ahead_are_not_starved_by_full_lanes(seen: Seen) -> None:
     """A flow in the lane with the smallest share keeps its link though data fills the way back twice over, in that lane
     and in storage's."""
     found = seen["against_full_lanes"]
