@@ -25,7 +25,7 @@ from fabric.errors import UsageError
 from fabric.failures.injector import FaultInjector
 from fabric.measure.fidelity import EXIT_CODE_INVALID
 from fabric.measure.linktest import link_test_plan
-from fabric.model.lanes import Acknowledgements, QueueConfig, Queueing, plan_lanes
+from fabric.model.lanes import Acknowledgements, LanePlan, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
 from fabric.world.agents import AgentPool, fork_server
@@ -49,6 +49,7 @@ def check_options(fabric: Fabric, options: argparse.Namespace) -> None:
     """Raise UsageError or ConfigError for what cannot be asked of a fabric, before a world is made."""
     read_faults(options.fault, fabric)
     link_test_plan(fabric, ENGINES[options.engine])
+    _lanes(options)
     if options.pairs < 1:
         raise UsageError(f"--pairs {options.pairs}: must be 1 or more")
 
@@ -59,12 +60,11 @@ def validate_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     Returns 1 if that were faults; 3 if there were none, but the machine was too busy to tell of something.
     """
     injection = read_faults(options.fault, fabric)
-    lanes = plan_lanes(queues_of(options.overrides, _QUEUES), Queueing(options.queueing))
     logs = inside.RUN_DIR / "logs"
     logs.mkdir()
     settings = Settings(quick=options.quick, most_pairs=options.pairs)
     fork_server(_PRELOAD)
-    with bring_up(fabric, lanes, logs, tell, wired=injection.wired) as live:
+    with bring_up(fabric, _lanes(options), logs, tell, wired=injection.wired) as live:
         pool = AgentPool(_PRELOAD)
         try:
             with _injected(live, pool, injection):
@@ -77,6 +77,10 @@ def validate_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     if _faults(results):
         return 1
     return EXIT_CODE_INVALID if any(one.outcome is Outcome.UNDECIDED for one in results) else 0
+
+
+def _lanes(options: argparse.Namespace) -> LanePlan:
+    return plan_lanes(queues_of(options.overrides, _QUEUES), Queueing(options.queueing))
 
 
 @contextmanager
