@@ -45,9 +45,10 @@ _HOST_COUNTERS = {
     "spurious_timeouts": ("TcpExt:TCPSpuriousRTOs",),
     "udp_dropped": ("Udp:RcvbufErrors", "Udp:MemErrors"),
     "connections_dropped": ("TcpExt:ListenDrops", "TcpExt:TCPReqQFullDrop"),
+    "discarded": ("TcpExt:TCPChallengeACK", "TcpExt:TCPACKSkippedChallenge"),
 }
 """What makes up each field of HostCount: RFC 4022, RFC 4113 and Linux' own (``net/ipv4/proc.c``). ListenDrops has
-ListenOverflows in it."""
+ListenOverflows in it; a discarded segment is answered (TCPChallengeACK), or not if one was just now (Skipped)."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,9 @@ class HostCount:
     Segments sent again, retransmission timeouts, and those of them that were in vain; how often TCP as a whole was
     short of memory; segments that arrived and were dropped, since a program held the socket too long
     (``backlog_drops``) or it had no room (``pruned``); datagrams that found no room; connections that a listener's
-    queue had no place for. ``not_counted`` names what this kernel lacks.
+    queue had no place for; segments that TCP took for an attacker's, since their acknowledgement was older than a
+    window (``discarded``: RFC 5961, 5.2; RST and SYN out of place are counted with them). ``not_counted`` names what
+    this kernel lacks.
     """
 
     retransmissions: int = 0
@@ -87,6 +90,7 @@ class HostCount:
     pruned: int = 0
     udp_dropped: int = 0
     connections_dropped: int = 0
+    discarded: int = 0
     not_counted: tuple[str, ...] = ()
 
     def since(self, before: HostCount) -> HostCount:
@@ -145,6 +149,7 @@ class Conservation:
     tcp_pruned: int = 0
     udp_dropped: int = 0
     connections_dropped: int = 0
+    discarded: int = 0
     not_counted: tuple[str, ...] = ()
 
     @property
@@ -293,6 +298,7 @@ def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultRep
         tcp_pruned=0 if hosts.memory_pressures else hosts.pruned,
         udp_dropped=hosts.udp_dropped,
         connections_dropped=hosts.connections_dropped,
+        discarded=hosts.discarded,
         not_counted=hosts.not_counted,
     )
 

@@ -70,6 +70,8 @@ SHARE_ERROR = (0.05, 0.10)
 UNACCOUNTED = (0.0, 1e-4)
 SHORT_OF_MEMORY = (0.0, 10.0)
 DROPPED_AT_SOCKETS = (0.0, 10.0)
+DISCARDED = (10.0, math.inf)
+"""Some, since TCP discards a SYN or RST out of place likewise: where programs end, or links are cut."""
 
 
 @dataclass(frozen=True)
@@ -223,9 +225,13 @@ def socket_checks(counted: Conservation) -> list[Check]:
     """Return whether hosts took up what arrived at UDP sockets and listeners, and whether the kernel counts it all."""
     udp, listen, missing = counted.udp_dropped, counted.connections_dropped, counted.not_counted
     names = ", ".join(missing)
+    late = f"TCP discarded {counted.discarded} segments that had arrived, their acknowledgement older than a window"
+    if counted.discarded > DISCARDED[0]:
+        late += ": others overtook them; let acknowledgements wait with data (queues.acknowledgements)"
     return [
         Check("udp_dropped", udp, *DROPPED_AT_SOCKETS, f"{udp} datagrams found no room in their sockets"),
         Check("connections_dropped", listen, *DROPPED_AT_SOCKETS, f"listeners' queues were full {listen} times"),
+        Check("tcp_discarded", counted.discarded, *DISCARDED, late),
         Check(
             "not_counted",
             len(missing),

@@ -83,6 +83,7 @@ def test_what_hosts_count_is_what_came_since() -> None:
     assert (found.retransmissions, found.tcp_short_of_memory, found.timeouts) == (7, 3, 6)
     assert hosts_counted(spurious_timeouts=5).spurious_timeouts == 5
     assert (found.udp_dropped, found.connections_dropped, found.not_counted) == (2, 4, ())
+    assert hosts_counted(discarded=8).discarded == 8
 
 
 def test_what_a_small_window_drops_is_no_want_of_memory() -> None:
@@ -98,13 +99,13 @@ Udp: InDatagrams RcvbufErrors MemErrors
 Udp: 5 2 1
 TcpExt: TCPMemoryPressures TCPBacklogDrop RcvPruned OfoPruned TCPRcvQDrop TCPSpuriousRTOs ListenDrops TCPReqQFullDrop
 TcpExt: 1 2 3 4 5 6 7 8
-TcpExt: TCPTimeouts
-TcpExt: 9
+TcpExt: TCPTimeouts TCPChallengeACK TCPACKSkippedChallenge
+TcpExt: 9 1 3
 """
 
 
 def test_counters_of_a_host_are_read_by_their_names() -> None:
-    assert host_count(SNMP) == HostCount(12, 9, 6, 1, 2, 12, 3, 15)
+    assert host_count(SNMP) == HostCount(12, 9, 6, 1, 2, 12, 3, 15, 4)
 
 
 def test_a_counter_that_the_kernel_lacks_is_named() -> None:

@@ -184,6 +184,7 @@ def test_a_quiet_run_is_faithful_in_every_respect() -> None:
         "full_port_rate_error",
         "udp_dropped",
         "connections_dropped",
+        "tcp_discarded",
     }
 
 
@@ -396,6 +397,12 @@ def test_what_hosts_dropped_at_their_sockets_is_noticed(name: str) -> None:
     for count, status in ((0, FAITHFUL), (1, DEGRADED), (11, INVALID)):
         dropping: dict[str, Any] = {name: count}
         assert named(socket_checks(replace(counted(1000), **dropping)), name).status is status
+
+
+def test_segments_that_tcp_discarded_since_others_overtook_them_are_noticed() -> None:
+    for count, status, advised in ((10, FAITHFUL, False), (11, DEGRADED, True)):
+        check = named(socket_checks(replace(counted(1000), discarded=count)), "tcp_discarded")
+        assert (check.status, "queues.acknowledgements" in check.text) == (status, advised)
 
 
 def test_a_counter_that_the_kernel_lacks_is_not_taken_for_zero() -> None:
