@@ -82,6 +82,12 @@ def format_rate(rate_bps: float) -> str:
     return _scaled(rate_bps, [(1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1, "bit/s")])
 
 
+def format_bandwidth(bytes_per_s: float) -> str:
+    """Return bytes per second as a person reads them, e.g. ``0.726 MB/s``: in two units, so that columns compare."""
+    factor, unit = (1e9, "GB/s") if abs(bytes_per_s) >= 1e9 else (1e6, "MB/s")
+    return f"{bytes_per_s / factor:.3f} {unit}"
+
+
 def format_size(size_bytes: float) -> str:
     """Return a size as a person reads it, e.g. ``4 MiB``."""
     return _scaled(size_bytes, [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")])

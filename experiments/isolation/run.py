@@ -26,7 +26,7 @@ from fabric.measure.level_counter import LevelCounter
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric, Port
-from fabric.units import format_rate, format_time
+from fabric.units import format_bandwidth, format_rate, format_time
 from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows, sent_fraction
@@ -231,10 +231,6 @@ def _rows(
     return [[titles[phase], *cells(found)] for phase, found in figures.items() if key in found]
 
 
-def _bytes_per_s(value: float) -> str:
-    return f"{value / 1e6:.3f} MB/s"
-
-
 def _times(value: float, alone: float) -> str:
     return f"{value / alone:.2f} x" if alone else "unknown"
 
@@ -251,8 +247,8 @@ def _collectives_table(
             step = found[f"{level}.step_s"]
             return [
                 level,
-                _bytes_per_s(algbw),
-                _bytes_per_s(found[f"{level}.busbw_Bps"]),
+                format_bandwidth(algbw),
+                format_bandwidth(found[f"{level}.busbw_Bps"]),
                 f"{algbw / ideal[level]:.0%}",
                 format_time(step),
                 format_time(found[f"{level}.slowest_step_s"]),
@@ -275,7 +271,7 @@ def _storage_table(session: Session, figures: Mapping[str, Mapping[str, float]])
             bandwidth = found[f"{operation}.bandwidth_Bps"]
             percentiles = [format_time(found[f"{operation}.{name}_s"]) for name in ("p50", "p99", "p999")]
             count = f"{found[f'{operation}.operations']:.0f}"
-            return [operation, _bytes_per_s(bandwidth), *percentiles, count, _times(bandwidth, alone)]
+            return [operation, format_bandwidth(bandwidth), *percentiles, count, _times(bandwidth, alone)]
 
         rows += _rows(session, figures, f"{operation}.bandwidth_Bps", cells)
     columns = ["phase", "operation", "bandwidth", "p50", "p99", "p99.9", "operations", "bandwidth / alone"]
@@ -335,7 +331,7 @@ def _relative_to(key: str, base: float) -> str:
     """Return what a value over that alone is a multiple of, and which way is better."""
     if key.endswith("_s"):
         return f"times alone ({format_time(base)}), less is better"
-    return f"times alone ({_bytes_per_s(base)}), more is better"
+    return f"times alone ({format_bandwidth(base)}), more is better"
 
 
 def _shares_table(session: Session, config: IsolationConfig, port: Port, at_port: Shares) -> dict[str, Any]:

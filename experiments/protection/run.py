@@ -22,7 +22,7 @@ from fabric.config import TimeS
 from fabric.delivered import acknowledged_bytes
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
-from fabric.units import format_time
+from fabric.units import format_bandwidth, format_time
 from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.flows.background import BackgroundConfig, BackgroundJob
@@ -294,7 +294,7 @@ def _of(value: float | None, alone: float) -> str:
 
 
 def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{value / 1e6:.3f} MB/s"
+    return "-" if value is None else format_bandwidth(value)
 
 
 def _point_rows(

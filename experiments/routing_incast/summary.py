@@ -19,7 +19,7 @@ from experiments.routing_incast.spreading import (
 )
 from experiments.run.session import Session
 from fabric.model.lanes import Queueing
-from fabric.units import format_size, format_time
+from fabric.units import format_bandwidth, format_size, format_time
 
 INCAST = "incast"
 KINDS = (APART, CROSSING)
@@ -246,7 +246,7 @@ def _incast_table(variants: Sequence[Variant], figures: Figures) -> dict[str, An
         found = figures[variant.beside]
         if f"{INCAST}.reads" in found:
             times = [format_time(found[f"{INCAST}.{name}"]) for name in ("p50_s", "p99_s")]
-            goodput = f"{found[f'{INCAST}.bandwidth_Bps'] / 1e6:.3f} MB/s"
+            goodput = format_bandwidth(found[f"{INCAST}.bandwidth_Bps"])
             rows.append([*names, f"{found[f'{INCAST}.reads']:.0f}", *times, goodput])
     columns = ["in", "routes", "reads", "p50", "p99", "goodput"]
     note = "a read is of all servers, and ends with the last; goodput: while a read is in progress, mean over clients"

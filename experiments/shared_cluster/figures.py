@@ -13,6 +13,7 @@ from fabric.report.figures import FigureSpec
 from fabric.report.figures.data import directions
 from fabric.report.figures.style import GREY, framed, job_colours
 from fabric.results import Result
+from fabric.units import format_bandwidth
 
 _PORTS_SHOWN = 16
 _REST_COLOUR = "#dddddd"
@@ -46,7 +47,7 @@ def _draw_slowdown(panel: Axes, row: int, one: Mapping[str, Any], colour: str) -
         text = "got nothing done in one of the phases"
     else:
         panel.barh(row, value, height=0.6, color=colour)
-        speeds = f"{one['alone_Bps'] / 1e6:.3g} → {one['together_Bps'] / 1e6:.3g} MB/s"
+        speeds = f"{format_bandwidth(one['alone_Bps'])} → {format_bandwidth(one['together_Bps'])}"
         text = f"{value:.2f}   {one['measure']}: {speeds}"
     panel.annotate(text, (max(value or 0.0, 1.0), row), (5, 0), textcoords="offset points", va="center", fontsize=8)
 

@@ -24,7 +24,7 @@ from fabric.config import TimeS
 from fabric.delivered import Flow, delivered
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Port
-from fabric.units import format_time
+from fabric.units import format_bandwidth, format_time
 from traffic import metrics
 from traffic.programs.job import ENDED, STOPPED
 
@@ -209,7 +209,7 @@ def _speed_text(found: dict[str, float]) -> str:
     if speed is None:
         return "nothing done"
     latency = f", p99 {format_time(found['read.p99_s'])}" if "read.p99_s" in found else ""
-    return f"{speed[1] / 1e6:.3f} MB/s{latency}"
+    return format_bandwidth(speed[1]) + latency
 
 
 def sharing_table(session: Session, placed: list[PlacedJob], together: PhaseOutcome) -> dict[str, Any]:

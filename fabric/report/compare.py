@@ -15,12 +15,12 @@ from fabric.errors import UsageError
 from fabric.measure.fidelity import Status
 from fabric.report.promise import promised
 from fabric.results import Result
-from fabric.units import format_rate, format_size, format_time
+from fabric.units import format_bandwidth, format_rate, format_size, format_time
 from fabric.world.engines import ENGINES
 
 _FORMATS: dict[str, Callable[[float], str]] = {
     "_bps": format_rate,
-    "_Bps": lambda value: f"{value / 1e6:.4g} MB/s",
+    "_Bps": format_bandwidth,
     "_bytes": format_size,
     "_fraction": lambda value: f"{value:.1%}",
     "_s": format_time,

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabric.units import (
+    format_bandwidth,
     format_decimal,
     format_rate,
     format_size,
@@ -135,6 +136,14 @@ def test_sizes_are_printed_in_binary_units(size_bytes: float, text: str) -> None
 )
 def test_times_are_printed_in_the_unit_they_fill(time_s: float, text: str) -> None:
     assert format_time(time_s) == text
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_s", "text"),
+    [(0, "0.000 MB/s"), (167e3, "0.167 MB/s"), (9.9e8, "990.000 MB/s"), (1.50305e11, "150.305 GB/s")],
+)
+def test_bandwidths_are_printed_in_two_units_only(bytes_per_s: float, text: str) -> None:
+    assert format_bandwidth(bytes_per_s) == text
 
 
 @given(st.integers(1, 999), st.sampled_from([1, 10**3, 10**6, 10**9, 10**12]))

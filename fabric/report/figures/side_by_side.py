@@ -8,7 +8,7 @@ and ``intervals`` of a panel has the lower and upper end of each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ WIDTH = 11.0
 def height(found: Mapping[str, Any]) -> float:
     """Return how high the panels of a ``side_by_side`` are, in inches."""
     rows = -(-(len(found["panels"]) + 1) // _COLUMNS)
-    return 0.55 + (0.75 + 0.27 * len(found["queueings"])) * rows
+    return 0.6 + (0.75 + 0.27 * len(found["queueings"])) * rows
 
 
 def draw_panels(body: SubFigure, found: Mapping[str, Any]) -> None:
@@ -56,9 +56,16 @@ def draw_panels(body: SubFigure, found: Mapping[str, Any]) -> None:
         if panel is not drops:
             axes.set_xlabel(panel.get("unit", found["unit"]), fontsize=8)
             _draw_alone(axes, found.get("alone"))
+    if key := list(_key(found, panels)):
+        body.legend(handles=key, loc="outside lower center", ncols=len(key))
+
+
+def _key(found: Mapping[str, Any], panels: Sequence[Mapping[str, Any]]) -> Iterator[Line2D]:
+    """Yield what the marks mean that some panels have."""
+    if found.get("alone") is not None:
+        yield Line2D([], [], color=GREY, linestyle="--", linewidth=1, label="alone")
     if any("theory" in panel for panel in panels):
-        theory = Line2D([], [], color="#222222", marker="|", linestyle="", markersize=11, label="in theory")
-        body.legend(handles=[theory], loc="outside lower center")
+        yield Line2D([], [], color="#222222", marker="|", linestyle="", markersize=11, label="in theory")
 
 
 def _draw_alone(axes: Axes, place: float | None) -> None:
@@ -67,8 +74,6 @@ def _draw_alone(axes: Axes, place: float | None) -> None:
         return
     axes.set_xlim(0, max(axes.get_xlim()[1], 1.1 * place))
     axes.axvline(place, color=GREY, linestyle="--", linewidth=1, zorder=3)
-    axes.annotate("alone", (place, 1), (0, 1), xycoords=("data", "axes fraction"), textcoords="offset points",
-                  ha="center", va="bottom", fontsize=7, color=GREY)  # fmt: skip
 
 
 def _draw(axes: Axes, panel: dict[str, Any], queueings: list[Queueing], named: bool) -> None:

@@ -26,7 +26,7 @@ def test_slowdowns_are_bars_and_a_job_that_got_nothing_done_has_words(tmp_path: 
     (panel,) = figure.subfigs[1].axes
     assert [bar.get_width() for container in panel.containers for bar in container] == [1.5]
     texts = [text.get_text() for text in panel.texts]
-    assert texts == ["1.50   algbw: 3 → 2 MB/s", "got nothing done in one of the phases", "as alone"]
+    assert texts == ["1.50   algbw: 3.000 MB/s → 2.000 MB/s", "got nothing done in one of the phases", "as alone"]
 
 
 def test_shares_of_a_port_add_up_to_what_it_sent(tmp_path: Path) -> None:

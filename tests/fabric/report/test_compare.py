@@ -64,7 +64,7 @@ def test_table_shows_values_with_units_differences_and_warnings(make_result: Mak
     ]
     out = io.StringIO()
     Console(file=out, width=120).print(compare(runs).table())
-    for part in ("a_Bps", "2 MB/s", "1 MB/s (-50.0%)", "warning: run1: seed is 2"):
+    for part in ("a_Bps", "2.000 MB/s", "1.000 MB/s (-50.0%)", "warning: run1: seed is 2"):
         assert part in out.getvalue()
 
 
@@ -72,7 +72,8 @@ def test_table_shows_values_with_units_differences_and_warnings(make_result: Mak
     ("name", "value", "text"),
     [
         ("a.rate_bps", 2e7, "20 Mbit/s"),
-        ("a.algbw_Bps", 1.5e6, "1.5 MB/s"),
+        ("a.algbw_Bps", 1.5e6, "1.500 MB/s"),
+        ("a.algbw_Bps", 1.503e11, "150.300 GB/s"),
         ("a.p99_s", 0.0123, "12.3 ms"),
         ("a.depth_bytes", 4096, "4 KiB"),
         ("a.cpu_fraction", 0.5, "50.0%"),
