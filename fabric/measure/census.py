@@ -45,10 +45,11 @@ _HOST_COUNTERS = {
     "spurious_timeouts": ("TcpExt:TCPSpuriousRTOs",),
     "udp_dropped": ("Udp:RcvbufErrors", "Udp:MemErrors"),
     "connections_dropped": ("TcpExt:ListenDrops", "TcpExt:TCPReqQFullDrop"),
-    "discarded": ("TcpExt:TCPChallengeACK", "TcpExt:TCPACKSkippedChallenge"),
+    "discarded": ("TcpExt:TCPChallengeACK", "TcpExt:TCPACKSkippedChallenge", "-TcpExt:TCPSYNChallenge"),
 }
 """What makes up each field of HostCount: RFC 4022, RFC 4113 and Linux' own (``net/ipv4/proc.c``). ListenDrops has
-ListenOverflows in it; a discarded segment is answered (TCPChallengeACK), or not if one was just now (Skipped)."""
+ListenOverflows in it; a discarded segment is answered (TCPChallengeACK), or not if one was just now (Skipped). So is a
+SYN sent again, as many are where it takes a lane a second to pass it on: those are subtracted."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,8 @@ class HostCount:
     short of memory; segments that arrived and were dropped, since a program held the socket too long
     (``backlog_drops``) or it had no room (``pruned``); datagrams that found no room; connections that a listener's
     queue had no place for; segments that TCP took for an attacker's, since their acknowledgement was older than a
-    window (``discarded``: RFC 5961, 5.2; RST and SYN out of place are counted with them). ``not_counted`` names what
-    this kernel lacks.
+    window (``discarded``: RFC 5961, 5.2; an RST out of place is counted with them). ``not_counted`` names what this
+    kernel lacks.
     """
 
     retransmissions: int = 0
@@ -211,8 +212,9 @@ def host_count(snmp: str) -> HostCount:
     for names, numbers in zip(lines[::2], lines[1::2], strict=True):
         group = names[0]
         values.update({group + name: int(number) for name, number in zip(names[1:], numbers[1:], strict=True)})
+    values |= {f"-{name}": -value for name, value in values.items()}
     counted = {field: sum(values.get(name, 0) for name in names) for field, names in _HOST_COUNTERS.items()}
-    lacking = tuple(name for names in _HOST_COUNTERS.values() for name in names if name not in values)
+    lacking = tuple(name.lstrip("-") for names in _HOST_COUNTERS.values() for name in names if name not in values)
     return HostCount(**counted, not_counted=lacking)
 
 

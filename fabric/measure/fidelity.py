@@ -71,7 +71,7 @@ UNACCOUNTED = (0.0, 1e-4)
 SHORT_OF_MEMORY = (0.0, 10.0)
 DROPPED_AT_SOCKETS = (0.0, 10.0)
 DISCARDED = (10.0, math.inf)
-"""Some, since TCP discards a SYN or RST out of place likewise: where programs end, or links are cut."""
+"""Some, since TCP discards an RST out of place likewise: where programs end, or links are cut."""
 
 
 @dataclass(frozen=True)

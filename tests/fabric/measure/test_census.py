@@ -99,8 +99,8 @@ Udp: InDatagrams RcvbufErrors MemErrors
 Udp: 5 2 1
 TcpExt: TCPMemoryPressures TCPBacklogDrop RcvPruned OfoPruned TCPRcvQDrop TCPSpuriousRTOs ListenDrops TCPReqQFullDrop
 TcpExt: 1 2 3 4 5 6 7 8
-TcpExt: TCPTimeouts TCPChallengeACK TCPACKSkippedChallenge
-TcpExt: 9 1 3
+TcpExt: TCPTimeouts TCPChallengeACK TCPACKSkippedChallenge TCPSYNChallenge
+TcpExt: 9 5 3 4
 """
 
 
