@@ -89,6 +89,31 @@ def test_a_tail_that_is_cut_off_loses_nothing_and_all_is_well_after_the_cut(job_
     network.heal()
 
 
+@pytest.mark.parametrize("deaf", ["head", "tail"])
+def test_a_chain_whose_members_hear_one_another_one_way_only_loses_nothing(job_of: JobOf, deaf: str) -> None:
+    """A client reaches all of them: the head's update, or the tail's acknowledgement of it, is what does not come."""
+    job = job_of(client=QUICK, **SMALL)
+    extent = job.striping.layout(FILE, 64 << 10).extent(0)
+    head, tail = job.table.chains[extent.chain].nodes
+    network = network_of(job)
+    hearer, speaker = (head, tail) if deaf == "head" else (tail, head)
+
+    async def scene() -> None:
+        async with client_of(job) as client:
+            await client.write_chunk(extent)
+            network.part(hearer.name, speaker.name, both_ways=False)
+            with pytest.raises(GaveUp):
+                await client.write_chunk(extent)
+            network.heal()
+            await until(lambda: in_reach(client, extent), "a write after the cut")
+            assert await client.read_back() == Verification(2)
+            versions = {chunk.version for node in (head, tail) for chunk in await client.read_chunks([extent], node)}
+            assert versions == {client.acknowledged[extent.chunk].version}
+
+    run(scene())
+    network.heal()
+
+
 @pytest.mark.parametrize("of", ["client", "service"])
 def test_a_link_that_tcp_has_given_up_is_made_again(job_of: JobOf, of: str) -> None:
     job = job_of(client=QUICK, **SMALL)

@@ -1,4 +1,5 @@
-"""Clients of services in processes of their own, under random kills, cuts and stops: what they see is linearizable, and
+"""Clients of services in processes of their own, under random kills, cuts (of one, or between two, also one-way) and
+stops: what they see is linearizable, and
 no acknowledged write is lost.
 
 A few runs belong to the tests; ``pytest -m soak -s tests/traffic/storage`` makes 200.
@@ -74,6 +75,10 @@ class _World:
     def living(self) -> list[NodeId]:
         return list(self.job._services.living)
 
+    def parties(self) -> list[str]:
+        """Return the names of all that have a part in the traffic."""
+        return [*(node.name for node in self.living()), *(client.name for client in self.clients)]
+
     def end_trouble(self) -> None:
         self.network.heal()
         for node in self.stopped:
@@ -117,12 +122,13 @@ async def _read(found: Run, client: StorageClient, extent: Extent, node: NodeId 
 
 
 async def _trouble(world: _World, until_s: float) -> None:
-    """Kill some of a chain's three (up to two), stop services and cut services and clients off, for a while each."""
+    """Kill some of a chain's three (up to two), stop services, cut services and clients off or from one another, for a
+    while each."""
     rng, kills = world.rng, world.rng.choice(range(world.most_kills + 1))
     while time.monotonic() < until_s:
         await asyncio.sleep(rng.random() * 0.25)
         node = rng.choice(world.living())
-        event = rng.choice(("kill", "cut", "cut", "stop", "stop", "heal"))
+        event = rng.choice(("kill", "cut", "part", "part one way", "stop", "stop", "heal"))
         if event == "kill" and kills:
             kills -= 1
             world.job.kill_service(node)
@@ -130,6 +136,9 @@ async def _trouble(world: _World, until_s: float) -> None:
             world.stopped.discard(node)
         elif event == "cut":
             world.network.cut(rng.choice([node.name, node.name, *(client.name for client in world.clients)]))
+        elif event.startswith("part"):
+            hearer, speaker = rng.sample(world.parties(), 2)
+            world.network.part(hearer, speaker, both_ways=event == "part")
         elif event == "stop":
             world.send(node, signal.SIGSTOP)
             world.stopped.add(node)
@@ -295,4 +304,4 @@ def test_soak(pool: AgentPool, batch: int) -> None:
     first = 1000 + batch * RUNS_OF_A_BATCH
     counts = _soak(pool, range(first, first + RUNS_OF_A_BATCH))
     print(dict(counts))
-    assert min(counts[event] for event in ("kill", "cut", "stop")) > RUNS_OF_A_BATCH / 4
+    assert min(counts[event] for event in ("kill", "cut", "part", "part one way", "stop")) > RUNS_OF_A_BATCH / 4
