@@ -344,8 +344,9 @@ def _shares_table(session: Session, config: IsolationConfig, port: Port, at_port
     totals = [f"{sum(shares.values()) * 8 / rate:.1%}" for shares in at_port.values()]
     rows.append(["all", "100%", *totals])
     return {
-        "title": f"Shares of the busiest port, {port} ({format_rate(rate)})",
+        "title": "Shares of the busiest port",
         "columns": ["service level", "configured share", *(f"measured, {Queueing(phase).words}" for phase in at_port)],
         "rows": rows,
-        "note": "by DSCP, so acknowledgements count with their kind; other lanes may borrow what a lane does not use",
+        "note": "by DSCP, so acknowledgements count with their kind; other lanes may borrow what a lane does not use; "
+        f"port {port} of {format_rate(rate)}",
     }

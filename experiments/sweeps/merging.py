@@ -44,7 +44,8 @@ def merged_tables(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
 
     Tables are the same by title and columns; rows by their names, which are their first cells without a number. A row
     that not all runs have says how many have it. A cell that is the same in all runs keeps its type; one that some runs
-    lack (None) is of those that have it, and the table's note says so.
+    lack (None) is of those that have it, and the table's note says so. What notes of all runs say stays, between their
+    semicolons; what only some say, as the name of a port, does not.
     """
     found: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for summary in summaries:
@@ -55,8 +56,14 @@ def merged_tables(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
 
 def _merged(tables: Sequence[Mapping[str, Any]], runs: int) -> dict[str, Any]:
     rows, is_partial = _merged_rows(tables, runs)
-    notes = [note for note in (tables[0].get("note"), _PARTIAL if is_partial else "") if note]
-    return {**tables[0], "rows": rows, **({"note": "; ".join(notes)} if notes else {})}
+    notes = [*_common_notes(tables), *([_PARTIAL] if is_partial else [])]
+    kept = {key: value for key, value in tables[0].items() if key != "note"}
+    return {**kept, "rows": rows, **({"note": "; ".join(notes)} if notes else {})}
+
+
+def _common_notes(tables: Sequence[Mapping[str, Any]]) -> list[str]:
+    parts = [table["note"].split("; ") if table.get("note") else [] for table in tables]
+    return [part for part in parts[0] if all(part in others for others in parts[1:])]
 
 
 def _merged_rows(tables: Sequence[Mapping[str, Any]], runs: int) -> tuple[list[list[Cell]], bool]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fabric.units import format_time
-
 _MINUTE_S, _HOUR_S = 60, 3600
 
 
@@ -51,7 +49,7 @@ COLUMNS = ("done", "running", "failed", "invalid", "time left")
 def about(seconds: float) -> str:
     """Return a time as a person reads it who waits: ``2 h 05 min``."""
     if seconds < _MINUTE_S:
-        return format_time(round(seconds))
+        return f"{seconds:.0f} s"
     if seconds < _HOUR_S:
         return f"{round(seconds / _MINUTE_S)} min"
     minutes = round(seconds / _MINUTE_S)

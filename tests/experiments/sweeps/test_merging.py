@@ -56,6 +56,12 @@ def test_a_table_says_that_some_runs_lack_a_cell() -> None:
     assert merged["note"] == "as fio's; a cell that some runs lack is of those that have it"
 
 
+def test_only_what_notes_of_all_runs_say_stays() -> None:
+    runs = [{"tables": [{**table(["alone", 1]), "note": f"by DSCP; port {port}; as fio's"}]} for port in ("a", "b")]
+    assert merged_tables(runs)[0]["note"] == "by DSCP; as fio's"
+    assert "note" not in merged_tables([runs[0], {"tables": [{**table(["alone", 1]), "note": ""}]}])[0]
+
+
 def test_a_number_is_no_part_of_a_rows_name() -> None:
     runs = [{"tables": [table(["alone", value])]} for value in (1, 3, 2)]
     assert merged_tables(runs)[0]["rows"] == [["alone", "2 [1, 3]"]]

@@ -208,6 +208,8 @@ def test_the_time_left_is_at_the_pace_so_far() -> None:
     assert tally.cells(110.0) == ["2 of 10", "0", "0", "0", "unknown yet"]
     tally.ended, tally.failed, tally.running, tally.invalid = 3, 1, 2, 1
     assert tally.cells(500.0) == ["5 of 10", "2", "1", "1", "7 min"]
+    tally.ended = 7
+    assert tally.cells(500.0)[-1] == "0 s"
 
 
 def test_a_run_that_is_not_there_is_missing(tmp_path: Path) -> None:
