@@ -42,6 +42,7 @@ from fabric.measure.cores import world_time
 from fabric.measure.free_memory import available_bytes
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing
+from fabric.units import format_bandwidth
 from fabric.world.agents import AgentPool, fork_server
 from fabric.world.engines import current_engine
 from topologies.load import load_fabric
@@ -149,7 +150,7 @@ def bench_hfreduce() -> Table:
         session = Session.of(config, live, pool, tell, _quiet)
         for order in ("routes", "nodes"):
             algbw, busiest = _hfreduce(session, order)
-            table.add_row(order, f"{algbw / 1e6:.3f} MB/s", f"{algbw / ideal:.1%}", f"{busiest:.1f} x the data")
+            table.add_row(order, format_bandwidth(algbw), f"{algbw / ideal:.1%}", f"{busiest:.1f} x the data")
         pool.stop()
     return table
 

@@ -45,11 +45,11 @@ _HOST_COUNTERS = {
     "spurious_timeouts": ("TcpExt:TCPSpuriousRTOs",),
     "udp_dropped": ("Udp:RcvbufErrors", "Udp:MemErrors"),
     "connections_dropped": ("TcpExt:ListenDrops", "TcpExt:TCPReqQFullDrop"),
-    "discarded": ("TcpExt:TCPChallengeACK", "TcpExt:TCPACKSkippedChallenge", "-TcpExt:TCPSYNChallenge"),
+    "challenges": ("TcpExt:TCPChallengeACK", "TcpExt:TCPACKSkippedChallenge"),
+    "syn_challenges": ("TcpExt:TCPSYNChallenge",),
 }
 """What makes up each field of HostCount: RFC 4022, RFC 4113 and Linux' own (``net/ipv4/proc.c``). ListenDrops has
-ListenOverflows in it; a discarded segment is answered (TCPChallengeACK), or not if one was just now (Skipped). So is a
-SYN sent again, as many are where it takes a lane a second to pass it on: those are subtracted."""
+ListenOverflows in it; a challenge is sent, or not if one was just now (Skipped)."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,8 @@ class HostCount:
     Segments sent again, retransmission timeouts, and those of them that were in vain; how often TCP as a whole was
     short of memory; segments that arrived and were dropped, since a program held the socket too long
     (``backlog_drops``) or it had no room (``pruned``); datagrams that found no room; connections that a listener's
-    queue had no place for; segments that TCP took for an attacker's, since their acknowledgement was older than a
-    window (``discarded``: RFC 5961, 5.2; an RST out of place is counted with them). ``not_counted`` names what this
-    kernel lacks.
+    queue had no place for; segments that TCP took for an attacker's and challenged (RFC 5961), and the SYNs among them.
+    ``not_counted`` names what this kernel lacks.
     """
 
     retransmissions: int = 0
@@ -91,7 +90,8 @@ class HostCount:
     pruned: int = 0
     udp_dropped: int = 0
     connections_dropped: int = 0
-    discarded: int = 0
+    challenges: int = 0
+    syn_challenges: int = 0
     not_counted: tuple[str, ...] = ()
 
     def since(self, before: HostCount) -> HostCount:
@@ -104,6 +104,12 @@ class HostCount:
         """How often TCP was short of memory. What was dropped for want of room in a socket counts only if the memory of
         all was short, too: otherwise the connection's own window was too small for it, as the config may want."""
         return self.memory_pressures + self.backlog_drops + (self.pruned if self.memory_pressures else 0)
+
+    @property
+    def discarded(self) -> int:
+        """How many segments were dropped since their acknowledgement was older than a window (RFC 5961, 5.2); an RST
+        out of place is counted with them. SYNs are not: many are sent again where a lane takes a second to pass one."""
+        return self.challenges - self.syn_challenges
 
 
 @dataclass(frozen=True)
@@ -212,9 +218,8 @@ def host_count(snmp: str) -> HostCount:
     for names, numbers in zip(lines[::2], lines[1::2], strict=True):
         group = names[0]
         values.update({group + name: int(number) for name, number in zip(names[1:], numbers[1:], strict=True)})
-    values |= {f"-{name}": -value for name, value in values.items()}
     counted = {field: sum(values.get(name, 0) for name in names) for field, names in _HOST_COUNTERS.items()}
-    lacking = tuple(name.lstrip("-") for names in _HOST_COUNTERS.values() for name in names if name not in values)
+    lacking = tuple(name for names in _HOST_COUNTERS.values() for name in names if name not in values)
     return HostCount(**counted, not_counted=lacking)
 
 

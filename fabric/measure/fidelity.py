@@ -222,7 +222,7 @@ def memory_checks(conservations: Sequence[Conservation]) -> list[Check]:
 
 
 def socket_checks(counted: Conservation) -> list[Check]:
-    """Return whether hosts took up what arrived at UDP sockets and listeners, and whether the kernel counts it all."""
+    """Return whether hosts took up what arrived at their sockets, and whether the kernel counts it all."""
     udp, listen, missing = counted.udp_dropped, counted.connections_dropped, counted.not_counted
     names = ", ".join(missing)
     late = f"TCP discarded {counted.discarded} segments that had arrived, their acknowledgement older than a window"

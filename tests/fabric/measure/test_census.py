@@ -83,7 +83,7 @@ def test_what_hosts_count_is_what_came_since() -> None:
     assert (found.retransmissions, found.tcp_short_of_memory, found.timeouts) == (7, 3, 6)
     assert hosts_counted(spurious_timeouts=5).spurious_timeouts == 5
     assert (found.udp_dropped, found.connections_dropped, found.not_counted) == (2, 4, ())
-    assert hosts_counted(discarded=8).discarded == 8
+    assert hosts_counted(challenges=10, syn_challenges=2).discarded == 8
 
 
 def test_what_a_small_window_drops_is_no_want_of_memory() -> None:
@@ -105,7 +105,8 @@ TcpExt: 9 5 3 4
 
 
 def test_counters_of_a_host_are_read_by_their_names() -> None:
-    assert host_count(SNMP) == HostCount(12, 9, 6, 1, 2, 12, 3, 15, 4)
+    assert host_count(SNMP) == HostCount(12, 9, 6, 1, 2, 12, 3, 15, 8, 4)
+    assert host_count(SNMP).discarded == 4
 
 
 def test_a_counter_that_the_kernel_lacks_is_named() -> None:

@@ -1,6 +1,5 @@
 """Clients of services in processes of their own, under random kills, cuts (of one, or between two, also one-way) and
-stops: what they see is linearizable, and
-no acknowledged write is lost.
+stops: what they see is linearizable, and no acknowledged write is lost.
 
 A few runs belong to the tests; ``pytest -m soak -s tests/traffic/storage`` makes 200.
 """
