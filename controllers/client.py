@@ -120,7 +120,8 @@ class ControllerEvent:
 class ControllerProcess:
     """A controller that does the task in a file. Use as a context manager, or call :meth:`stop`.
 
-    All that it says goes to ``log``. It listens on 127.0.0.1 of the network namespace in which it is started.
+    All that it says goes to ``log``. It listens for switches on ``address`` of the network namespace in which it is
+    started, by default 127.0.0.1.
     """
 
     def __init__(
@@ -130,12 +131,13 @@ class ControllerProcess:
         *,
         openflow_port: int = OPENFLOW_PORT,
         rest_port: int = DEFAULT_REST_PORT,
+        address: str = CONTROLLER_ADDRESS,
     ) -> None:
         self.log = log
         self.openflow_port = openflow_port
         self.rest_port = rest_port
         command = [sys.executable, "-m", "controllers.app.launcher", "--task", str(task)]
-        command += ["--openflow-port", str(openflow_port), "--rest-port", str(rest_port)]
+        command += ["--openflow-port", str(openflow_port), "--rest-port", str(rest_port), "--address", address]
         self._command = command
         self._process = self._started()
 

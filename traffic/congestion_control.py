@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from fabric.errors import EmulationError, TrafficError, UsageError
-from fabric.world import modules, struct_ops
+from fabric.world import guest_calls, modules, struct_ops
 from fabric.world.engine import Engine
 from fabric.world.engines import NAMESPACE, VIRTUAL, current_engine
 from traffic.dcqcn import Parameters, module_parameters
@@ -73,12 +73,16 @@ def require(engine: Engine, controls: Mapping[str, str]) -> None:
 
 
 def provide(names: Iterable[str], parameters: Parameters, line_rate_bps: int) -> None:
-    """Make those of the project's own among ``names`` known to the kernel of this world. Raises EmulationError.
+    """Make those of the project's own among ``names`` known to the kernels of this world. Raises EmulationError.
 
     A module that is loaded keeps the parameters that it was loaded with. Where the kernel is the run's own, it is taken
     out and loaded with the new ones, once no connection has it any more. Hosts know BPF programs, and their parameters,
     only once they are admitted (:func:`admit`).
     """
+    guest_calls.everywhere(_provide_here, list(names), parameters, line_rate_bps)
+
+
+def _provide_here(names: Iterable[str], parameters: Parameters, line_rate_bps: int) -> None:
     for name in sorted(modules.CONGESTION_CONTROLS.keys() & set(names)):
         module = modules.CONGESTION_CONTROLS[name]
         given = module_parameters(parameters, line_rate_bps) if name == DCQCN else {}
@@ -147,6 +151,11 @@ def _difference(given: Mapping[str, int]) -> str:
 def counted() -> dict[str, int] | None:
     """Return what ``dcqcn`` has counted in this world, with whichever parameters: ends of connections, those without
     ECN, and notifications that cut a rate; None: it is not there."""
+    found = [one for one in guest_calls.everywhere(_counted_here) if one is not None]
+    return {name: sum(one[name] for one in found) for name in _COUNTED} if found else None
+
+
+def _counted_here() -> dict[str, int] | None:
     if DCQCN not in _held and not modules.is_loaded(_DCQCN_MODULE):
         return None
     now = _counted_now()

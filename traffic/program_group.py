@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
+from fabric.world import netns
 from fabric.world.agents import MOST_TOGETHER, AgentHandle, Program, ProgramStart
 from fabric.world.engines import current_engine
 from traffic.job import Ready, Stage
@@ -82,17 +82,20 @@ class ProgramGroup(Generic[Key]):
         """Start a program in each of several hosts, with a name and arguments of its own, ``per_process`` of them in a
         process, by default as many as the engine has: see :meth:`AgentPool.start_together`. Raises TrafficError as
         :meth:`start`."""
-        left = iter(hosted.items())
         most = per_process or current_engine().programs_per_process
-        while together := dict(islice(left, most)):
+        started: dict[Key, AgentHandle] = {}
+        for together in _batches(self._stage, hosted, most):
             with self._owning:
                 if self._closed:
                     raise TrafficError(f"{self._job}: was closed while its programs were started")
                 starts = [
                     ProgramStart(name, node.name, program, arguments, self._stage.namespace_of(node))
-                    for name, node, arguments in together.values()
+                    for name, node, arguments in (hosted[key] for key in together)
                 ]
-                self._handles.update(zip(together, self._stage.pool.start_together(starts), strict=True))
+                started.update(zip(together, self._stage.pool.start_together(starts), strict=True))
+                self._handles.update({key: started[key] for key in together})
+        with self._owning:  # In the order asked for, whichever guests they are in.
+            self._handles.update({key: self._handles.pop(key) for key in hosted if key in self._handles})
 
     def order(self, message: object, only: Collection[Key] | None = None) -> None:
         """Send a message to all that live, or to some. One that has gone is reported by :meth:`collect`."""
@@ -168,6 +171,16 @@ class ProgramGroup(Generic[Key]):
             ending = list(self._handles.values())
             self._handles, self._killed = {}, set()
         return ending
+
+
+def _batches(stage: Stage, hosted: Mapping[Key, tuple[str, NodeId, object]], most: int) -> Iterator[list[Key]]:
+    """Yield the keys of programs that share a process: of one guest, ``most`` at a time."""
+    by_guest: dict[int, list[Key]] = {}
+    for key, (_, node, _) in hosted.items():
+        by_guest.setdefault(netns.guest_of(stage.namespace_of(node)), []).append(key)
+    for keys in by_guest.values():
+        for start in range(0, len(keys), most):
+            yield keys[start : start + most]
 
 
 def close_all(stage: Stage, *groups: ProgramGroup[Any]) -> None:

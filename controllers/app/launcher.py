@@ -46,6 +46,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--task", type=Path, required=True, help="the fabric and its routing, as Task.save wrote them")
     parser.add_argument("--openflow-port", type=int, default=OPENFLOW_PORT, help="default: %(default)s")
     parser.add_argument("--rest-port", type=int, default=DEFAULT_REST_PORT, help="default: %(default)s")
+    parser.add_argument("--address", default=CONTROLLER_ADDRESS, help="where switches connect; default: %(default)s")
     parser.add_argument("--log", type=Path, help="the log file; default: standard error")
     return parser.parse_args(arguments)
 
@@ -69,7 +70,7 @@ def _serve(options: argparse.Namespace) -> None:
     cfg.CONF(args=[], project="ryu", default_config_files=[], default_config_dirs=[])
     for name, value in (
         ("task", str(options.task)),
-        ("ofp_listen_host", CONTROLLER_ADDRESS),
+        ("ofp_listen_host", options.address),
         ("ofp_tcp_listen_port", options.openflow_port),
         ("wsapi_host", CONTROLLER_ADDRESS),
         ("wsapi_port", options.rest_port),

@@ -44,6 +44,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     repeats = "run it with N seeds, from --seed on: medians and 95 %% intervals (docs/sweeps.md)"
     parser.add_argument("--repeat", type=int, metavar="N", help=repeats)
     parser.add_argument("--jobs", type=int, metavar="N", help="of --repeat: how many runs at a time, at most")
+    guests = (
+        "play the run in N guests of the virtual engine, each with a part of the fabric and a core of its own "
+        "(docs/virtual-time.md); default: 1"
+    )
+    parser.add_argument("--guests", type=int, default=1, metavar="N", help=guests)
     live = "show the run while it plays: a page on 127.0.0.1, whose address is printed, and a table in the terminal"
     parser.add_argument("--live", action="store_true", help=live)
 
@@ -66,6 +71,7 @@ def spec_of(experiment: str, options: argparse.Namespace, settings: Mapping[str,
         directory=options.out,
         captures=options.capture,
         draws=options.draws,
+        guests=options.guests,
     )
 
 
@@ -73,6 +79,9 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
     """Run a spec, once or as often as options say, and print its answer; 3 if it is not to be believed."""
     die_with_sudo()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # Or the run would be killed, not ended.
+    if options.guests > 1 and (options.repeat is not None or options.live):
+        what = "--live" if options.live else f"--repeat {options.repeat}, whose runs have a core each"
+        raise UsageError(f"--guests {options.guests}: not with {what}; omit one of the two")
     if options.repeat is not None:
         if options.live:
             raise UsageError(f"--live: shows one run, and --repeat {options.repeat} plays several; omit one of the two")

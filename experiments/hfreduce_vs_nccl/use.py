@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from fabric.model.inside import BudgetKind, Inside, budget_name, gpu_of, to_gpu
 from fabric.model.network import Fabric, Port
 from fabric.queueing import budgets
 from fabric.queueing.vl_abi import WEIGHT_ONE
+from fabric.world import guest_calls
 
 ROOT_PORT, MEMORY, NVLINK = "root port", "memory", "NVLink"
 TO_CPU, TO_GPU = "PCIe, GPU to CPU", "PCIe, CPU to GPU"
@@ -67,7 +69,7 @@ def _of_host(fabric: Fabric, inside: Inside, host: NodeId) -> Iterator[NodeLimit
 
 def served(live: LiveFabric, counters: Sequence[NodeLimitCounter]) -> Served:
     """Return what each limit has served up to now. Raises EmulationError without the module ``vl``."""
-    drawn = budgets.read()
+    drawn = dict(ChainMap(*guest_calls.everywhere(budgets.read)))
     found: dict[Port | str, float] = {}
     for one in counters:
         if isinstance(one.counted_at, str):

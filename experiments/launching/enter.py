@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from experiments.launching.events import EventLines, Note, failure_of
@@ -20,12 +21,12 @@ from fabric.world.processes import die_with
 
 def guest_as_text(guest: Guest) -> str:
     """Return a guest as an argument of this program."""
-    return json.dumps([guest.seed, list(map(str, guest.keep)), guest.memory_bytes])
+    return json.dumps(asdict(guest) | {"keep": [*map(str, guest.keep)]})
 
 
 def _guest(text: str) -> Guest:
-    seed, keep, memory_bytes = json.loads(text)
-    return Guest(seed, tuple(map(Path, keep)), memory_bytes)
+    values = json.loads(text)
+    return Guest(**values | {"keep": tuple(map(Path, values["keep"]))})
 
 
 def main(engine: str, parent: str, guest: str) -> int:

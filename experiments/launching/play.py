@@ -26,7 +26,7 @@ from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import FabricError
 from fabric.model.lanes import plan_lanes
 from fabric.results import ResultWriter
-from fabric.world import inside
+from fabric.world import guest_calls, inside
 from fabric.world.agents import AgentPool, fork_server
 from fabric.world.engines import current_engine
 from traffic import congestion_control
@@ -52,6 +52,8 @@ def main() -> int:
         order = Order.decoded(current_engine().given())
         inside.set_up()
         fork_server(PRELOAD)
+        if guest_calls.own_number() > 0:
+            guest_calls.serve()
         play(order, lines.report)
     except FabricError as error:
         lines.report(failure_of(error))

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from controllers.routing import Policy
 from experiments.launching.order import Order
 from experiments.registry import resolve
 from experiments.run.config import RunConfig, require_engine_for_jitter
 from experiments.run.definition import Experiment
 from experiments.run.rates import CALIBRATED, rate_settings
 from fabric.errors import UsageError
+from fabric.model.network import Fabric
+from fabric.model.partition import partition
 from fabric.queueing import lossless, red
 from fabric.results import new_directory
 from fabric.world import engines
 from fabric.world.engine import Engine, Guest
 from fabric.world.virtual.guest import directories_named
+from fabric.world.virtual.joining import MOST_GUESTS
 from fabric.world.virtual.memory import described, needed_bytes
 from traffic import congestion_control
 
@@ -33,7 +38,7 @@ class RunSpec:
     proportion, such as ``"15 Mbit/s"``, or ``calibrated``; None: the topology's own. ``memory_bytes``: of a guest.
     ``directory``: where the result will be; None: a new one in ``results``. ``captures``: ports and files, such as
     ``z0l03:7=leaf.pcap``. ``draws``: whether figures and the report are made at once, which takes seconds; they can be
-    made from the directory at any time.
+    made from the directory at any time. ``guests``: how many guests play the run together, each on a core of its own.
     """
 
     experiment: str
@@ -46,6 +51,7 @@ class RunSpec:
     directory: Path | None = None
     captures: Sequence[str] = ()
     draws: bool = True
+    guests: int = 1
 
     @property
     def all_overrides(self) -> list[str]:
@@ -84,9 +90,31 @@ def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
     fabric = config.fabric()
     words = [*spec.captures, *config.commands, *_words(spec.experiment), *overrides]
     keep = (directory.parent, experiment.folder, *directories_named(words))
-    guest = engine.guest_for(Guest(config.seed, keep, spec.memory_bytes), needed_bytes(fabric), described(fabric))
+    if spec.guests != 1:
+        require_several_guests(spec, engine, config, fabric)
+    lookahead_ns = partition(fabric, spec.guests).lookahead_ns if spec.guests > 1 else 0
+    wanted = Guest(config.seed, keep, spec.memory_bytes, spec.guests, lookahead_ns)
+    guest = engine.guest_for(wanted, -(-needed_bytes(fabric) // spec.guests), described(fabric))
     order = Order(spec.experiment, tuple(overrides), str(directory), tuple(spec.captures), tuple(command))
     return Prepared(experiment, config, engine, guest, order, spec.draws)
+
+
+def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig, fabric: Fabric) -> None:
+    """Raise UsageError naming what of a run several guests cannot do together."""
+    if not 1 <= spec.guests <= MOST_GUESTS:
+        raise UsageError(f"--guests {spec.guests}: must be 1 to {MOST_GUESTS}")
+    if not engine.has_own_kernel:
+        raise UsageError(f"--guests {spec.guests}: the engine {engine} has no guests; use --engine virtual")
+    if spec.guests > (cores := len(os.sched_getaffinity(0))):
+        raise UsageError(f"--guests {spec.guests}: each has a core to itself, and there are {cores}; use fewer")
+    unable = {
+        "--capture": bool(spec.captures),
+        "routing adaptive": config.routing.policy is Policy.ADAPTIVE,
+        "commands of the config's own": bool(config.commands),
+        "failures": config.failure_schedule(fabric) is not None,
+    }
+    if found := [what for what, asked in unable.items() if asked]:
+        raise UsageError(f"--guests {spec.guests}: not with {found[0]}, which one guest can do only; omit --guests")
 
 
 def _words(experiment: str) -> list[str]:

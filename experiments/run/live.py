@@ -14,10 +14,10 @@ from controllers.planning.planner import plan_routes
 from controllers.routing import Routing
 from controllers.task import Task
 from fabric.emulation.build import Emulation, emulate
-from fabric.model.identity import NodeId
+from fabric.model.identity import ANY_ADDRESS, CONTROLLER_ADDRESS, NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Fabric
-from fabric.world import inside, modules
+from fabric.world import guest_calls, inside, modules
 from fabric.world.datapath import find_datapath
 from fabric.world.engines import current_engine
 
@@ -63,7 +63,7 @@ class LiveFabric:
 
     def rule_drops(self) -> Mapping[NodeId, int]:
         """Return the packets that each switch's rules have dropped, up to now."""
-        self.emulation.switches.settle_counters()
+        self.emulation.settle_counters()
         counters = self.controller.counters()
         return {switch: counters[switch.name].packets for switch in self.fabric.switches}
 
@@ -100,7 +100,8 @@ def bring_up(
     plan = plan_routes(fabric, routing)
     task = inside.RUN_DIR / "task.json"
     Task(fabric, routing).save(task)
-    with ControllerProcess(task, log_directory / "controller.log") as controller:
+    address = ANY_ADDRESS if guest_calls.others() else CONTROLLER_ADDRESS
+    with ControllerProcess(task, log_directory / "controller.log", address=address) as controller:
         emulation = emulate(wired or fabric, lanes, log_directory, datapath)
         try:
             built_s = time.monotonic() - started
@@ -111,6 +112,6 @@ def bring_up(
             emulation.warm_up()
             yield LiveFabric(emulation, controller, task, log_directory, routing, plan, built_s, ready_s)
         finally:
-            emulation.switches.stop()
+            emulation.stop()
             if not current_engine().has_own_kernel:  # Modules end with it.
                 modules.tell_what_stays(modules_before, tell)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from experiments.run.live import LiveFabric
+from fabric.emulation.build import Emulation
 from fabric.failures.injector import FaultReport
 from fabric.measure.census import Census, Conservation, conservation, take_census
 from fabric.measure.cores import CoreReader, CpuSnapshot, CpuUse, cpu_use, take_snapshot, usable_cores
@@ -18,6 +20,7 @@ from fabric.measure.sampling import Sampler, SamplerSetup, Series
 from fabric.model.network import Port
 from fabric.queueing.lossless import lane_names
 from fabric.stalls.deadlock_watch import LONGEST_STALL_FRAMES, switch_ports
+from fabric.world import guest_calls, netns
 from fabric.world.agents import AgentPool
 from fabric.world.datapath import Datapath
 from fabric.world.engine import Spun
@@ -51,7 +54,7 @@ class PhaseMeter:
     ) -> None:
         self._live = live
         self._is_watched = live_file is not None
-        self._sampler = Sampler(pool, _sampler_setup(live, sample_period_s, live_file))
+        self._sampler = Sampler(pool, *_sampler_setups(live, sample_period_s, live_file))
         self._census: Census | None = None
         """Of a fabric at which nothing was changed since."""
         self._before: Census | None = None
@@ -69,7 +72,7 @@ class PhaseMeter:
         self._cpu_before = self._take_cpu()
         current_engine().settle()
         self._sampler.begin(lane_names(self._live.emulation.lane_plan), self._live_names(phase))
-        self._spun_before = current_engine().spun()
+        self._spun_before = _spun()
         self._started = time.monotonic()
         return self._started
 
@@ -81,7 +84,7 @@ class PhaseMeter:
         """End the samples of the phase. Raises DeadlockError if there was one."""
         self._sampler.verify_no_deadlock()
         ended = time.monotonic()
-        spun_after = current_engine().spun()
+        spun_after = _spun()
         spun = spun_after.since(self._spun_before) if self._spun_before and spun_after else None
         series = self._sampler.end()
         cpu_after = self._take_cpu()
@@ -114,12 +117,13 @@ class PhaseMeter:
     @cached_property
     def sampled_ports(self) -> dict[tuple[int, int], Port]:
         """The port at each interface of each namespace that is sampled, by their numbers."""
-        numbers = {host: number for number, host in enumerate(self._live.fabric.hosts, start=1)}
         emulation = self._live.emulation
-        return {
-            (numbers[port.node.host] if emulation.namespace_of_port(port) else 0, index): port
-            for port, index in emulation.indices.items()
+        numbers = {
+            namespace: number
+            for first, namespaces in _numbered(emulation)
+            for number, namespace in enumerate(namespaces, first)
         }
+        return {(numbers[emulation.namespace_of_port(port)], index): port for port, index in emulation.indices.items()}
 
     def _live_names(self, phase: LivePhase) -> LiveNames | None:
         """Return what those who watch the run are told; None if nobody does."""
@@ -135,16 +139,43 @@ class PhaseMeter:
         return full_queues(series, self.sampled_ports, self._live.emulation.lane_plan, self._live.fabric, spared)
 
 
-def _sampler_setup(live: LiveFabric, period_s: float, live_file: Path | None) -> SamplerSetup:
+def _spun() -> Spun | None:
+    """Return what passed of time in all guests of the run because programs spun; None in real time."""
+    found = [one for one in guest_calls.everywhere(_spun_here) if one is not None]
+    return Spun(sum(one.seconds for one in found), max(found, key=lambda one: one.seconds).program) if found else None
+
+
+def _spun_here() -> Spun | None:
+    return current_engine().spun()
+
+
+def _numbered(emulation: Emulation) -> Iterator[tuple[int, tuple[Path | None, ...]]]:
+    """Yield, for each guest of the run, its namespaces and the number of the first.
+
+    It is the guest's own, with the switches' ports; then come those of its hosts, in the fabric's order. There is a
+    number between guests, for the time when the last namespace of one had been read.
+    """
+    first = 0
+    for guest in range(emulation.guests):
+        namespaces = (emulation.namespace_of_guest(guest), *map(emulation.namespace_of, emulation.hosts_of(guest)))
+        yield first, namespaces
+        first += len(namespaces) + 1
+
+
+def _sampler_setups(live: LiveFabric, period_s: float, live_file: Path | None) -> list[SamplerSetup]:
     emulation, fabric = live.emulation, live.fabric
-    return SamplerSetup(
-        # Namespace 0 is the world's own, with the switches' ports; then each host's, in the fabric's order.
-        namespaces=(None, *(emulation.namespace_of(host) for host in fabric.hosts)),
-        switch_pid=emulation.switches.switch_pid,
-        has_input_queues=emulation.datapath is Datapath.USERSPACE,
-        period_s=period_s,
-        watched=switch_ports(fabric, emulation.indices),
-        longest_stall_s=LONGEST_STALL_FRAMES * fabric.frame_time_s,
-        live_file=live_file,
-        live_is_synced=current_engine().has_own_kernel,  # A guest would keep it for itself for seconds.
-    )
+    return [
+        SamplerSetup(
+            namespaces=tuple(map(netns.as_seen_there, namespaces)),
+            switch_pid=switch_pid,
+            has_input_queues=emulation.datapath is Datapath.USERSPACE,
+            period_s=period_s,
+            watched=switch_ports(fabric, emulation.indices),
+            longest_stall_s=LONGEST_STALL_FRAMES * fabric.frame_time_s,
+            live_file=live_file,
+            live_is_synced=current_engine().has_own_kernel,  # A guest would keep it for itself for seconds.
+            first_number=first,
+            place=namespaces[0],
+        )
+        for (first, namespaces), switch_pid in zip(_numbered(emulation), emulation.switch_pids, strict=True)
+    ]

@@ -33,16 +33,19 @@ from fabric.errors import EmulationError
 from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT, NodeId, Role
 from fabric.model.lanes import LanePlan
 from fabric.model.network import ADDRESSES, GATEWAY, SHARED_MAC, Fabric, Link, Nic, Port
+from fabric.model.partition import Partition, partition
 from fabric.queueing import htb, lossless, red
 from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
 from fabric.queueing.vl import DrawOptions
-from fabric.world import inside, limits, netlink, netns
+from fabric.world import guest_calls, inside, limits, netlink, netns
 from fabric.world.datapath import Datapath
 from fabric.world.engines import current_engine
+from fabric.world.guest_calls import OtherGuest
 from fabric.world.netlink import LinkEnd, Netlink, Request
 from fabric.world.sysctl import write_sysctl
 from fabric.world.virtual.dialogue import UserOutside, take_terminal
 from fabric.world.virtual.guest import CONTROL
+from fabric.world.virtual.joining import Crossing, address_of, guest_link, link_id
 
 _FIRST_HOST_INDEX = 10
 _FIRST_SWITCH_INDEX = 1000
@@ -85,24 +88,48 @@ class Emulation:
     """Whether frames are taken off their senders' accounts as they leave a host."""
     draws: Mapping[Port, tuple[DrawOptions, ...]] = field(default_factory=dict)
     """The budgets that ports of nodes with an inside draw on."""
+    partition: Partition = field(kw_only=True)
+    number: int = 0
+    """Of the guest that this is in, where several play a run. The first has the whole fabric at hand, by way of the
+    others; each of these has its own part."""
 
     @property
     def datapath(self) -> Datapath:
         """Where packets are switched."""
         return self.switches.datapath
 
+    @property
+    def guests(self) -> int:
+        """How many guests play this run."""
+        return self.partition.guests
+
+    def hosts_of(self, guest: int) -> tuple[NodeId, ...]:
+        """Return the hosts that a guest has."""
+        return self.partition.hosts_of(guest)
+
+    def namespace_of_guest(self, guest: int) -> Path | None:
+        """Return a guest's own network namespace, with its switches' ports; None: the world's own."""
+        return None if guest == self.number else netns.in_guest(guest, None)
+
     def namespace_of(self, node: NodeId) -> Path | None:
-        """Return the network namespace that a host's programs run in; None for switches: the world's own."""
-        return None if node.is_switch else netns.netns_path(node.host.name)
+        """Return the network namespace that a host's programs run in; of switches the world's own (None), or that of
+        their guest."""
+        guest = self.partition.guest_of(node)
+        if node.is_switch:
+            return self.namespace_of_guest(guest)
+        path = netns.netns_path(node.host.name)
+        return path if guest == self.number else netns.in_guest(guest, path)
 
     @property
     def host_namespaces(self) -> list[Path]:
-        """The network namespaces of all hosts."""
-        return [netns.netns_path(host.host.name) for host in self.fabric.hosts]
+        """The network namespaces of the hosts of this guest."""
+        return [netns.netns_path(host.host.name) for host in self.hosts_of(self.number)]
 
     def namespace_of_port(self, port: Port) -> Path | None:
         """Return the network namespace that a port's interface is in; None: the world's own."""
-        return None if _is_at_switch(self.fabric, port) else netns.netns_path(port.node.host.name)
+        if _is_at_switch(self.fabric, port):
+            return self.namespace_of_guest(self.partition.guest_of(port.node))
+        return self.namespace_of(port.node.host)
 
     def ports_of_host(self, host: NodeId) -> tuple[Port, ...]:
         """Return the ports in a host's namespace: its NICs, or its parts' ports if it has an inside."""
@@ -114,15 +141,17 @@ class Emulation:
     def _with_inside(self) -> frozenset[NodeId]:
         return frozenset(self.fabric.hosts_with_inside)
 
-    def ports_of_switches(self) -> tuple[Port, ...]:
-        """Return the ports in the world's own namespace: those of switches and of nodes with an inside."""
+    def ports_of_switches(self, guest: int) -> tuple[Port, ...]:
+        """Return the ports in a guest's own namespace: those of switches and of nodes with an inside."""
         fabric = self.fabric
         inner = [
             port
             for host in fabric.hosts_with_inside
+            if self.partition.guest_of(host) == guest
             for port in (*insides.bridge_ports(fabric, host), *insides.switch_ports(fabric, host))
         ]
-        return (*(port for switch in fabric.switches for port in fabric.ports_of[switch]), *inner)
+        switches = self.partition.switches_of(guest)
+        return (*(port for switch in switches for port in fabric.ports_of[switch]), *inner)
 
     def shaped_port(self, port: Port) -> ShapedPort:
         """Return what a port's queues are made from."""
@@ -134,6 +163,7 @@ class Emulation:
             mtu_bytes=self.fabric.mtu_bytes,
             slack_s=current_engine().timing.slack_s,
             delay_ns=link.delay_ns,
+            crosses=port in self.partition.crossing_ports,
             is_host=not _is_at_switch(self.fabric, port),
             draws=self.draws.get(port, ()),
         )
@@ -141,10 +171,22 @@ class Emulation:
     def set_lanes(self, plan: LanePlan) -> None:
         """Give every port the queues of another plan. Call it while nothing is sent: what waits is lost."""
         insides.require(self.fabric, plan.queueing)
+        self._everywhere("_set_own_lanes", plan)
+
+    def _set_own_lanes(self, plan: LanePlan) -> None:
         self._provide(plan)
         self._send_to_switches(plan, replace_requests)
         self._send_to_hosts(plan, replace_requests)
         self.lane_plan = plan
+
+    def _everywhere(self, method: str, *arguments: Any) -> list[Any]:
+        """Return what a method returns here and, at the same time, in each other guest of the run."""
+        pending = [other.begin(in_this_part, method, *arguments) for other in self._others]
+        return [getattr(self, method)(*arguments), *(one.result() for one in pending)]
+
+    @property
+    def _others(self) -> Sequence[OtherGuest]:
+        return guest_calls.others() if self.guests > 1 and self.number == 0 else ()
 
     def _provide(self, plan: LanePlan) -> None:
         """Make what queues are made of known to the kernel. Raises EmulationError if it cannot be had."""
@@ -158,11 +200,11 @@ class Emulation:
 
     def _send_to_switches(self, plan: LanePlan, make: MakeQueues) -> None:
         with Netlink() as link:
-            link.send(self._requests(self.ports_of_switches(), plan, make))
+            link.send(self._requests(self.ports_of_switches(self.number), plan, make))
             self._uncharge(link, not plan.queueing.is_lossless)
 
     def _send_to_hosts(self, plan: LanePlan, make: MakeQueues) -> None:
-        for host in self.fabric.hosts:
+        for host in self.hosts_of(self.number):
             with Netlink(self.namespace_of(host)) as link:
                 link.send(self._requests(self.ports_of_host(host), plan, make))
 
@@ -185,21 +227,68 @@ class Emulation:
 
         Then, where packets are switched in userspace, give that process room for every frame that may wait in a queue.
         """
-        others = greeted(self.fabric)
-        for host in self.fabric.hosts:
-            with netns.inside(netns.netns_path(host.name)):
-                _greet(self.fabric.nics_of[host], others)
+        self._everywhere("_greet")
         time.sleep(_WARM_UP_S)
         if self.datapath is Datapath.USERSPACE:
             ports = sum(len(self.fabric.ports_of[switch]) for switch in self.fabric.switches)
             queued = ports * sum(lane.limit_bytes for lane in self.lane_plan.lanes)
             self.switches.enlarge_buffers(_TRUESIZE_FACTOR * queued)
 
+    def _greet(self) -> None:
+        others = greeted(self.fabric)
+        for host in self.hosts_of(self.number):
+            with netns.inside(netns.netns_path(host.name)):
+                _greet(self.fabric.nics_of[host], others)
+
     def ask_for_ecn(self) -> None:
         """Let hosts agree on ECN on every connection: programs may choose what steers by marks once it is there."""
+        self._everywhere("_ask_for_ecn")
+
+    def _ask_for_ecn(self) -> None:
         for namespace in self.host_namespaces:
             with netns.inside(namespace):
                 write_sysctl("net/ipv4/tcp_ecn", "1")
+
+    def in_hosts(self, function: Callable[[Sequence[Path]], list[Any]]) -> list[Any]:
+        """Return what a function of a module returns of the namespaces of all hosts, guest by guest."""
+        return [result for results in self._everywhere("_in_own_hosts", function) for result in results]
+
+    def _in_own_hosts(self, function: Callable[[Sequence[Path]], list[Any]]) -> list[Any]:
+        return function(self.host_namespaces)
+
+    @property
+    def switch_pids(self) -> list[int]:
+        """The process of ovs-vswitchd in each guest, by its number there."""
+        return self._everywhere("_own_switch_pid")
+
+    def _own_switch_pid(self) -> int:
+        return self.switches.switch_pid
+
+    def settle_counters(self) -> None:
+        """Wait until the counters of rules hold all that the datapath has done."""
+        self._everywhere("_settle_own_counters")
+
+    def _settle_own_counters(self) -> None:
+        self.switches.settle_counters()
+
+    def pipeline_drops(self) -> int | None:
+        """Return how many packets rules of all switches have dropped, as the datapath counts; None: it does not."""
+        counts = self._everywhere("_own_pipeline_drops")
+        return None if None in counts else sum(counts)
+
+    def _own_pipeline_drops(self) -> int | None:
+        return self.switches.pipeline_drops()
+
+    def stop(self) -> None:
+        """End the switches; what those of other guests have said goes to the logs of this one."""
+        for guest, logs in enumerate(self._everywhere("_stop_own")):
+            for name, text in logs.items():
+                (self.switches.log_directory / f"guest{guest}-{name}").write_text(text)
+
+    def _stop_own(self) -> dict[str, str]:
+        self.switches.stop()
+        files = sorted(self.switches.log_directory.iterdir()) if self.number else []
+        return {file.name: file.read_text(errors="replace") for file in files if file.is_file()}
 
     def popen(self, host: NodeId, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Start an unmodified program on a host."""
@@ -220,28 +309,57 @@ class Emulation:
 def emulate(fabric: Fabric, plan: LanePlan, log_directory: Path, datapath: Datapath) -> Emulation:
     """Bring a fabric up in this world, with queues and without rules; its switches call a controller on loopback.
 
-    Raises EmulationError naming what could not be made.
+    Where other guests play with this one, each brings its part up. Raises EmulationError naming what could not be made.
     """
+    others = guest_calls.others()
+    parts = partition(fabric, 1 + len(others))
+    pending = [other.begin(_emulate_part_here, parts, other.number, plan, datapath) for other in others]
+    emulation = _emulate_part(parts, 0, plan, log_directory, datapath)
+    for one in pending:
+        one.result()
+    return emulation
+
+
+_here: Emulation | None = None
+"""In another guest than the first: its part of the fabric."""
+
+
+def _emulate_part_here(parts: Partition, number: int, plan: LanePlan, datapath: Datapath) -> None:
+    global _here
+    logs = inside.RUN_DIR / "logs"
+    logs.mkdir(exist_ok=True)
+    _here = _emulate_part(parts, number, plan, logs, datapath)
+
+
+def in_this_part(method: str, *arguments: Any) -> Any:
+    """Return, in another guest than the first, what a method of its part of the fabric returns."""
+    return getattr(_here, method)(*arguments)
+
+
+def _emulate_part(parts: Partition, number: int, plan: LanePlan, log_directory: Path, datapath: Datapath) -> Emulation:
+    fabric = parts.fabric
     limits.require_open_files(fabric)
     if fabric.inside and current_engine().has_own_kernel:
         write_sysctl("net/ipv4/neigh/default/gc_thresh3", _NEIGHBOURS)
     insides.require(fabric, plan.queueing)
     indices = _number_interfaces(fabric)
-    _make_hosts(fabric)
-    _make_links(fabric, indices, _MERGES if datapath is Datapath.KERNEL else (*_MERGES, *_IN_ONE_KERNEL))
+    _make_hosts(fabric, parts.hosts_of(number))
+    _make_links(parts, number, indices, _MERGES if datapath is Datapath.KERNEL else (*_MERGES, *_IN_ONE_KERNEL))
     fastest_frame_s = fabric.frame_bytes * 8 / max(link.rate_bps for link in fabric.links)
     switches = OpenVSwitch(
         inside.RUN_DIR / "openvswitch", log_directory, datapath, openvswitch.pass_period_s(fastest_frame_s)
     )
     switches.start()
     draws = insides.draws_by_port(fabric, indices)
-    bridges = openvswitch.bridges_of(fabric, f"tcp:{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}")
+    controller = CONTROLLER_ADDRESS if number == 0 else address_of(0)
+    bridges = openvswitch.bridges_of(fabric, parts.switches_of(number), f"tcp:{controller}:{OPENFLOW_PORT}")
     with switches.adding_bridges(bridges):
-        emulation = Emulation(fabric, plan, switches, _mininet(fabric), indices, draws=draws)
+        net = _mininet(fabric) if number == 0 else None
+        emulation = Emulation(fabric, plan, switches, net, indices, draws=draws, partition=parts, number=number)
         emulation._provide(plan)
         if not plan.queueing.is_lossless:
             emulation._send_to_hosts(plan, install_requests)
-    insides.add_bridges(switches, fabric)
+    insides.add_bridges(switches, fabric, parts.hosts_of(number))
     emulation._send_to_switches(plan, install_requests)  # Open vSwitch would take away what it finds on a new port.
     if plan.queueing.is_lossless:  # What a host's end may send is what the switch's has room for.
         emulation._send_to_hosts(plan, install_requests)
@@ -336,39 +454,57 @@ def _is_at_switch(fabric: Fabric, port: Port) -> bool:
     return port.node.is_switch or port.node.role is Role.NVSWITCH
 
 
-def _make_hosts(fabric: Fabric) -> None:
-    for host in fabric.hosts:
+def _make_hosts(fabric: Fabric, hosts: Iterable[NodeId]) -> None:
+    for host in hosts:
         with netns.created(host.name):
             own = insides.HOST_SYSCTLS if host.role is Role.COMPUTE and fabric.inside else {}
             for name, value in (_HOST_SYSCTLS | own).items():
                 write_sysctl(name, value)
 
 
-def _make_links(fabric: Fabric, indices: dict[Port, int], offloads: Sequence[int]) -> None:
-    """Make every link, and have both its ends up before a switch has it: one that comes up later counts as cut."""
-    namespaces = {host: os.open(netns.netns_path(host.name), os.O_RDONLY | os.O_CLOEXEC) for host in fabric.hosts}
+def _make_links(parts: Partition, number: int, indices: dict[Port, int], offloads: Sequence[int]) -> None:
+    """Make every link of a guest's part, and those to other guests, and have their ends up before a switch has them:
+    one that comes up later counts as cut."""
+    fabric, hosts = parts.fabric, parts.hosts_of(number)
+    namespaces = {host: os.open(netns.netns_path(host.name), os.O_RDONLY | os.O_CLOEXEC) for host in hosts}
     try:
         with Netlink() as link:
-            links = [*fabric.links, *fabric.inner_links]
-            link.send([_pair(fabric, made, indices, namespaces) for made in links])
-            switch_ports = [port for port in indices if _is_at_switch(fabric, port)]
+            link.send([_pair(fabric, made, indices, namespaces) for made in parts.links_within(number)])
+            link.send([*_crossings(parts, number, indices, namespaces)])
+            switch_ports = [
+                port for port in indices if _is_at_switch(fabric, port) and parts.guest_of(port.node) == number
+            ]
             _switch_off(offloads, [port.interface for port in switch_ports])
             link.send([netlink.link_state(indices[port], port.interface, up=True) for port in switch_ports])
     finally:
         for descriptor in namespaces.values():
             os.close(descriptor)
-    for host in fabric.hosts:
+    for host in hosts:
         _configure_host(fabric, host, indices, offloads)
 
 
 def _pair(fabric: Fabric, link: Link, indices: dict[Port, int], namespaces: dict[NodeId, int]) -> Request:
+    a, b = (_link_end(fabric, port, indices, namespaces) for port in link.ports)
+    return netlink.veth_pair(a, b, fabric.mtu_bytes)
+
+
+def _crossings(
+    parts: Partition, number: int, indices: dict[Port, int], namespaces: dict[NodeId, int]
+) -> Iterator[Request]:
+    """Yield what makes a guest's ends of the links to others."""
+    for place, link in enumerate(parts.crossing):
+        for port in link.ports:
+            if parts.guest_of(port.node) == number:
+                other = parts.guest_of(link.other(port).node)
+                end = _link_end(parts.fabric, port, indices, namespaces)
+                crossing = Crossing(link_id(place), other, link.delay_ns, indices[link.other(port)])
+                yield guest_link(end, parts.fabric.mtu_bytes, crossing)
+
+
+def _link_end(fabric: Fabric, port: Port, indices: dict[Port, int], namespaces: dict[NodeId, int]) -> LinkEnd:
     # A switch end has the MAC of its index; it is never an address of a packet.
-    ends = [
-        LinkEnd(port.interface, indices[port], _mac_of(fabric, port, indices), namespace)
-        for port in link.ports
-        for namespace in [None if _is_at_switch(fabric, port) else namespaces[port.node.host]]
-    ]
-    return netlink.veth_pair(ends[0], ends[1], fabric.mtu_bytes)
+    namespace = None if _is_at_switch(fabric, port) else namespaces[port.node.host]
+    return LinkEnd(port.interface, indices[port], _mac_of(fabric, port, indices), namespace)
 
 
 def _mac_of(fabric: Fabric, port: Port, indices: dict[Port, int]) -> str:

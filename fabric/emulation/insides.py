@@ -11,7 +11,7 @@ The bridge of a node has fixed rules: to a part by its address, else to the NIC 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fabric.emulation import openvswitch
 from fabric.emulation.host_routes import routes_by_destination
@@ -84,11 +84,15 @@ def draws_by_port(fabric: Fabric, indices: Mapping[Port, int]) -> dict[Port, tup
 # The bridge ----------------------------------------------------------------------------------------------------------
 
 
-def add_bridges(switches: OpenVSwitch, fabric: Fabric) -> None:
-    """Make the bridges of all nodes with their ports, numbered one above the fabric's, and give them their rules."""
+def add_bridges(switches: OpenVSwitch, fabric: Fabric, hosts: Iterable[NodeId]) -> None:
+    """Make the bridges of those hosts that have an inside, with their ports, numbered one above the fabric's, and give
+    them their rules."""
     bridges = []
     rules = {}
-    for host in fabric.hosts_with_inside:
+    with_inside = frozenset(fabric.hosts_with_inside)
+    for host in hosts:
+        if host not in with_inside:
+            continue
         bridges.append(_bridge(host.name, bridge_ports(fabric, host), fabric.mtu_bytes))
         rules[host.name] = [*_rules(fabric, host)]
         if ports := switch_ports(fabric, host):

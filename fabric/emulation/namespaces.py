@@ -10,7 +10,9 @@ from fabric.model.network import Port
 
 
 def ports_by_namespace(emulation: Emulation) -> Iterator[tuple[Path | None, list[Port]]]:
-    """Yield each namespace with the ports in it: the world's own (None) with all switches', then each host's."""
-    yield None, list(emulation.ports_of_switches())
+    """Yield each namespace with the ports in it: the world's own (None) with all switches', or one for each of several
+    guests; then each host's."""
+    for guest in range(emulation.guests):
+        yield emulation.namespace_of_guest(guest), list(emulation.ports_of_switches(guest))
     for host in emulation.fabric.hosts:
         yield emulation.namespace_of(host), list(emulation.ports_of_host(host))

@@ -19,6 +19,7 @@ from typing import Any
 
 from fabric.emulation.ovsdb import DATABASE, Database, Operation, insert, map_of, reference, set_of
 from fabric.errors import EmulationError
+from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
 from fabric.world.datapath import SBIN, SWITCH_NICENESS, Datapath
 from fabric.world.preload import switch_library
@@ -71,8 +72,8 @@ class Bridge:
     controller: str | None = None
 
 
-def bridges_of(fabric: Fabric, controller: str) -> list[Bridge]:
-    """Return every switch of a fabric as a bridge, its ports numbered as in the fabric."""
+def bridges_of(fabric: Fabric, switches: Iterable[NodeId], controller: str) -> list[Bridge]:
+    """Return switches of a fabric as bridges, their ports numbered as in the fabric."""
     return [
         Bridge(
             switch.name,
@@ -81,7 +82,7 @@ def bridges_of(fabric: Fabric, controller: str) -> list[Bridge]:
             switch.dpid,
             controller,
         )
-        for switch in fabric.switches
+        for switch in switches
     ]
 
 

@@ -5,7 +5,7 @@
 
 #include <linux/types.h>
 
-#define VL_VERSION 3
+#define VL_VERSION 4
 #define VL_LANES 16	/* InfiniBand's: data lanes 0 to 14 and 15 */
 #define VL_MANAGEMENT_LANE 15	/* before all others, and never subject to flow control */
 #define VL_DSCPS 64
@@ -56,7 +56,7 @@ struct vl_port_options {
 	__u8 mode;
 	__u8 control_lane;	/* of ICMP and of TCP segments without data or FIN; VL_NO_LANE: as their DSCP says */
 	__u8 high_limit;	/* in VL_HIGH_LIMIT_BYTES */
-	__u8 reserved;
+	__u8 crosses;	/* 1: to another guest of the run, by a link that delays by itself (guest_link) */
 	__u64 rate_bps;
 	__u64 delay_ns;	/* from the last bit sent to the last bit received */
 	__u64 return_ns;	/* from a frame's leaving the other end's buffer until this end knows */
@@ -67,7 +67,7 @@ _Static_assert(__builtin_offsetof(struct vl_port_options, version) == 0, "vl_por
 _Static_assert(__builtin_offsetof(struct vl_port_options, mode) == 4, "vl_port_options.mode");
 _Static_assert(__builtin_offsetof(struct vl_port_options, control_lane) == 5, "vl_port_options.control_lane");
 _Static_assert(__builtin_offsetof(struct vl_port_options, high_limit) == 6, "vl_port_options.high_limit");
-_Static_assert(__builtin_offsetof(struct vl_port_options, reserved) == 7, "vl_port_options.reserved");
+_Static_assert(__builtin_offsetof(struct vl_port_options, crosses) == 7, "vl_port_options.crosses");
 _Static_assert(__builtin_offsetof(struct vl_port_options, rate_bps) == 8, "vl_port_options.rate_bps");
 _Static_assert(__builtin_offsetof(struct vl_port_options, delay_ns) == 16, "vl_port_options.delay_ns");
 _Static_assert(__builtin_offsetof(struct vl_port_options, return_ns) == 24, "vl_port_options.return_ns");

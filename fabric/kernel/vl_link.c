@@ -189,6 +189,10 @@ void vl_release(struct vl_record *record, u64 at_ns)
 	struct vl_link *link = record->link;
 	unsigned long flags;
 
+	if (record->released) {
+		record->released(record, at_ns);
+		return;
+	}
 	if (!record->taken) {
 		vl_record_free(record);
 		return;

@@ -43,6 +43,11 @@ struct vl_record {
 	bool taken;				/* counts in `used` */
 	bool arrived;				/* counts in `buffered` */
 	bool announced;				/* counts in `seen` */
+	/* Of a frame from another guest (vl_guests.c): what is called when it is released, by which link it came, and the
+	 * record there. */
+	void (*released)(struct vl_record *record, u64 at_ns);
+	u32 guest_link;
+	u64 elsewhere;
 };
 
 struct vl_buffer {				/* a lane of the other end's input buffer */

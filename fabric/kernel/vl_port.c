@@ -108,7 +108,8 @@ static void vl_start(struct vl_sched *q, u8 lane, u64 start_ns)
 	arrival_ns = max(q->free_ns + q->config.port.delay_ns, q->last_arrival_ns);
 	q->last_arrival_ns = arrival_ns;
 	vl_frame_of(frame)->record = vl_settle(q, vl_frame_of(frame)->record, arrival_ns);
-	vl_frame_of(frame)->at_ns = arrival_ns;
+	/* A link to another guest delays by itself. */
+	vl_frame_of(frame)->at_ns = q->config.port.crosses ? arrival_ns - q->config.port.delay_ns : arrival_ns;
 	skb_orphan(frame);	/* As a network card does: what waits counts as its socket's, what is sent does not. */
 	__skb_queue_tail(&q->under_way, frame);
 	q->under_way_bytes += qdisc_pkt_len(frame);

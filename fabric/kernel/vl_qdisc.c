@@ -19,6 +19,7 @@
 
 #include "vl_enqueue.h"
 #include "vl_frames.h"
+#include "vl_guests.h"
 #include "vl_loss.h"
 #include "vl_port.h"
 #include "vl_stats.h"
@@ -249,6 +250,8 @@ static int __init vl_module_init(void)
 		return error;
 	vl_frames_module_init();
 	error = vl_budget_module_init();
+	if (!error)
+		error = vl_guests_module_init();
 	if (!error) {
 		error = register_qdisc(&vl_ops);
 		if (!error)

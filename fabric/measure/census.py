@@ -178,7 +178,7 @@ def take_census(emulation: Emulation, rule_drops: Callable[[], Mapping[NodeId, i
         time.sleep(_REST_S)
         now = _count_ports(emulation)
         if now == before and not any(count.waiting_packets for count in now.values()):
-            return Census(now, rule_drops(), _count_hosts(emulation), emulation.switches.pipeline_drops())
+            return Census(now, rule_drops(), _count_hosts(emulation), emulation.pipeline_drops())
         if time.monotonic() > deadline:
             busy = [str(port) for port, count in now.items() if count != before[port]]
             raise EmulationError(
@@ -204,8 +204,8 @@ def lane_counters(emulation: Emulation, counter: str = "sent_packets") -> dict[t
 def _count_hosts(emulation: Emulation) -> HostCount:
     total = Counter[str]()
     lacking: set[str] = set()
-    for host in emulation.fabric.hosts:
-        found = host_count(_snmp_of(emulation.namespace_of(host)))
+    for text in emulation.in_hosts(_snmp_of_all):
+        found = host_count(text)
         lacking.update(found.not_counted)
         total.update({name: getattr(found, name) for name in _HOST_COUNTERS})
     return HostCount(**total, not_counted=tuple(sorted(lacking)))
@@ -227,6 +227,10 @@ def _snmp_of(namespace: Path | None) -> str:
     assert namespace is not None, "hosts have namespaces"
     with netns.inside(namespace):
         return "".join(Path(f"/proc/thread-self/net/{file}").read_text() for file in ("snmp", "netstat"))
+
+
+def _snmp_of_all(namespaces: Sequence[Path]) -> list[str]:
+    return [_snmp_of(namespace) for namespace in namespaces]
 
 
 def _count_ports(emulation: Emulation) -> dict[Port, PortCount]:

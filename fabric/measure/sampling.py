@@ -57,6 +57,9 @@ which the date (CLOCK_REALTIME) is ahead of ``time.monotonic()``. ``stolen``: se
 taken from all cores since boot."""
 CORES = np.dtype([("busy", "f8"), ("niced", "f8"), ("switch", "f8")])
 """A core's seconds so far: busy, in niced programs, and in ovs-vswitchd as far as that was seen on it."""
+_WORST = ("lateness", "host_lateness", "softnet_drops", "softnet_backlog", "softnet_squeezed", "clock_offset")
+_TOGETHER_S = 1e-4
+"""How long before they begin or end samplers of several guests are told so."""
 
 STALLS = np.dtype([(name, "i8") for name in ("stalls", "stalled_ns", "buffered_bytes", "most_buffered_bytes")])
 """The counters of lossless lanes in addition to COUNTERS, see :class:`fabric.queueing.vl.LaneStats`."""
@@ -84,6 +87,10 @@ class SamplerSetup:
     live_file: Path | None = None
     live_is_synced: bool = False
     """Where samples are written as they are taken, for whoever watches the run, and how; None: nobody does."""
+    first_number: int = 0
+    """The number of the first namespace, among those of all samplers of a run that several guests play."""
+    place: Path | None = None
+    """What stands for the guest in which this sampler is; None: the first."""
 
 
 @dataclass(frozen=True)
@@ -115,46 +122,97 @@ class Deadlock:
 
 @dataclass(frozen=True)
 class BeginSeries:
-    """The order to begin a series; ``live``: what to tell those who watch the run."""
+    """The order to begin a series; ``live``: what to tell those who watch the run. ``at_s`` (``time.monotonic()``):
+    when the first sample is due, where several samplers are to begin together; None: at once."""
 
     names: LaneNames
     live: LiveNames | None = None
+    at_s: float | None = None
+
+
+@dataclass(frozen=True)
+class EndSeries:
+    """The order to end a series with a sample at ``at_s``, or at once."""
+
+    at_s: float | None = None
 
 
 class Sampler:
-    """The run's handle of the sampling process."""
+    """The run's handle of the sampling processes: one, or one in each guest of the run."""
 
-    def __init__(self, pool: AgentPool, setup: SamplerSetup) -> None:
-        self._agent: AgentHandle = pool.start("sampler", "this world", sample, setup, None)
-        self._agent.receive(_ANSWER_TIMEOUT_S, "report that it is ready")
+    def __init__(self, pool: AgentPool, *setups: SamplerSetup) -> None:
+        self._agents = [pool.start("sampler", "this world", sample, setup, setup.place) for setup in setups]
+        for agent in self._agents:
+            agent.receive(_ANSWER_TIMEOUT_S, "report that it is ready")
 
     def begin(self, names: LaneNames, live: LiveNames | None = None) -> None:
         """Begin a series; returns once its first sample is taken, so that even the shortest one has two.
 
         ``names`` are those of lossless lanes, for the report of a deadlock; ``live``: for those who watch the run.
         """
-        self._agent.send(BeginSeries(names, live))
-        self._agent.receive(_ANSWER_TIMEOUT_S, "report that it has begun")
+        self._order(BeginSeries(names, live, self._soon()))
+        for agent in self._agents:
+            agent.receive(_ANSWER_TIMEOUT_S, "report that it has begun")
 
     def end(self) -> Series:
         """End the series and return it. Call :meth:`verify_no_deadlock` first."""
-        self._agent.send("end")
-        series = self._agent.receive(_ANSWER_TIMEOUT_S, "series of samples")
-        while isinstance(series, Deadlock):
-            series = self._agent.receive(_ANSWER_TIMEOUT_S, "series of samples")
-        assert isinstance(series, Series)
-        return series
+        self._order(EndSeries(self._soon()))
+        return joined([_series_of(agent) for agent in self._agents])
 
     def verify_no_deadlock(self) -> None:
         """Raise DeadlockError naming the ports if there is a deadlock in the series so far."""
-        if self._agent.pipe.poll():
-            raise DeadlockError(self._agent.receive_a(Deadlock, _ANSWER_TIMEOUT_S, "report of a deadlock").text)
+        for agent in self._agents:
+            if agent.pipe.poll():
+                raise DeadlockError(agent.receive_a(Deadlock, _ANSWER_TIMEOUT_S, "report of a deadlock").text)
+
+    def _order(self, order: BeginSeries | EndSeries) -> None:
+        for agent in self._agents:
+            agent.send(order)
+
+    def _soon(self) -> float | None:
+        """Return when all samplers do what they are told now; None: there is one."""
+        return time.monotonic() + _TOGETHER_S if len(self._agents) > 1 else None
+
+
+def _series_of(agent: AgentHandle) -> Series:
+    series = agent.receive(_ANSWER_TIMEOUT_S, "series of samples")
+    while isinstance(series, Deadlock):
+        series = agent.receive(_ANSWER_TIMEOUT_S, "series of samples")
+    assert isinstance(series, Series)
+    return series
+
+
+def joined(parts: Sequence[Series]) -> Series:
+    """Return the samples that several samplers took at the same times as those of one.
+
+    Of machines, which are guests on one, the worst counts. Raises EmulationError if samplers took more than others.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    taken = {len(part.counters) for part in parts}
+    if len(taken) > 1:
+        raise EmulationError(f"the samplers of the run's guests took {sorted(taken)} samples, not equally many")
+    machine = parts[0].machine.copy()
+    for name in _WORST:
+        machine[name] = np.max([part.machine[name] for part in parts], axis=0)
+    stalls = [part.stalls for part in parts if part.stalls is not None]
+    return replace(
+        parts[0],
+        keys=[key for part in parts for key in part.keys],
+        counters=np.concatenate([part.counters for part in parts], axis=1),
+        machine=machine,
+        stalls=np.concatenate(stalls, axis=1) if stalls else None,
+        waits=np.concatenate([part.waits for part in parts]),
+        read_at=np.concatenate([part.read_at for part in parts], axis=1),
+    )
 
 
 def sample(agent: Agent, setup: SamplerSetup) -> None:
     """The sampling process (a program, see :mod:`fabric.world.agents`): one series from each :class:`BeginSeries` to
-    the next "end"."""
-    sources = [(number, Netlink(path), QueueReader()) for number, path in enumerate(setup.namespaces)]
+    the next :class:`EndSeries`."""
+    sources = [
+        (number, Netlink(path), QueueReader()) for number, path in enumerate(setup.namespaces, setup.first_number)
+    ]
     inputs = InputQueues(setup.switch_pid) if setup.has_input_queues else None
     reader = MachineReader(setup.switch_pid, counts_niced=os.getpriority(os.PRIO_PROCESS, 0) > 0)
     hosts = HostLateness(reader.cores)
@@ -166,7 +224,8 @@ def sample(agent: Agent, setup: SamplerSetup) -> None:
             begin = agent.receive_a(BeginSeries)
             watchdog = Watchdog(setup.watched, setup.longest_stall_s, begin.names)
             taken = _Taken(writer, begin.live)
-            agent.report(_series(agent, setup, sources, _MachineSamples(reader, hosts, inputs), watchdog, taken))
+            samples = _MachineSamples(reader, hosts, inputs)
+            agent.report(_series(agent, setup, sources, samples, watchdog, taken, begin.at_s))
     finally:
         hosts.close()
 
@@ -221,11 +280,22 @@ def _series(
     machine: _MachineSamples,
     watchdog: Watchdog,
     taken: _Taken,
+    begin_s: float | None,
 ) -> Series:
-    start = time.monotonic()
+    # Samplers that begin and end together go by the times that they are told, to the last bit: their timetables agree.
+    start = time.monotonic() if begin_s is None else begin_s
+    if begin_s is not None:
+        time.sleep(max(0.0, begin_s - time.monotonic()))
+    end: EndSeries | None = None
     while True:
         due = start + len(machine) * setup.period_s
-        ended = len(machine) > 0 and _told_by(due, agent)
+        if end is None and len(machine) > 0:
+            # Whoever has been told by then takes no sample after the last one that others take.
+            told = _told_by(due, agent) or (begin_s is not None and agent.pipe.poll())
+            end = agent.receive_a(EndSeries, _ANSWER_TIMEOUT_S) if told else None
+        ended = end is not None and (end.at_s is None or end.at_s <= due)
+        if end is not None and end.at_s is not None:
+            time.sleep(max(0.0, min(due, end.at_s) - time.monotonic()))
         lateness_s = 0.0 if ended else time.monotonic() - due
         at = machine.take(lateness_s, is_last=ended)
         read_at = [time.monotonic()]
@@ -240,7 +310,6 @@ def _series(
         if found and (first := found[0][1].lossless) and (deadlock := watchdog.look(first, dumps[0])):
             agent.report(Deadlock(deadlock))
         if ended:
-            agent.receive(_ANSWER_TIMEOUT_S)
             return machine.added_to(taken.series())
         start += _skipped(start + len(machine) * setup.period_s, setup.period_s)
 

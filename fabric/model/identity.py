@@ -26,6 +26,8 @@ from functools import cache, total_ordering
 
 CONTROLLER_ADDRESS = "127.0.0.1"
 """The controller listens here only: a run has a network of its own, and nobody else shall program its switches."""
+ANY_ADDRESS = "0.0.0.0"
+"""Where it listens if several guests play a run: all of its guest's addresses, none of which is outside of the run."""
 OPENFLOW_PORT = 6653
 
 MAX_ZONES = 100

@@ -42,7 +42,8 @@ BURST_FRAMES = 2
 @dataclass(frozen=True)
 class ShapedPort:
     """What a port's tree is made from. ``slack_s``: how late timers may be without the link losing rate; ``is_host``:
-    what it sends is a host's own; ``draws``: budgets that frames take of, in lossless queueing only."""
+    what it sends is a host's own; ``draws``: budgets that frames take of, in lossless queueing only; ``crosses``: its
+    link leads to another guest of the run, and delays by itself."""
 
     interface: str
     index: int
@@ -52,6 +53,7 @@ class ShapedPort:
     delay_ns: int = 0
     is_host: bool = False
     draws: tuple[vl.DrawOptions, ...] = ()
+    crosses: bool = False
 
     def jitter_ns(self, plan: LanePlan) -> int:
         """Return how long a frame waits here at most, at random, before it comes into a queue."""
@@ -90,15 +92,15 @@ def _queue(port: ShapedPort, lane: Lane) -> Request:
 
 def _lossless_port(port: ShapedPort, plan: LanePlan) -> vl.VlConfig:
     made = vl_port(plan, port.rate_bps, port.delay_ns, marks=not port.is_host)
-    return replace(made, jitter_ns=port.jitter_ns(plan))
+    return replace(made, jitter_ns=port.jitter_ns(plan), crosses=port.crosses)
 
 
 def _roots(port: ShapedPort, plan: LanePlan, default_minor: int) -> list[Request]:
-    jitter_ns = port.jitter_ns(plan)
-    if not port.delay_ns and not jitter_ns:
+    jitter_ns, delay_ns = port.jitter_ns(plan), 0 if port.crosses else port.delay_ns
+    if not delay_ns and not jitter_ns:
         return [netlink.htb_root(port.index, port.interface, default_minor)]
     return [
-        netlink.delay_root(port.index, port.interface, port.delay_ns, jitter_ns),
+        netlink.delay_root(port.index, port.interface, delay_ns, jitter_ns),
         netlink.htb_root(port.index, port.interface, default_minor, parent=netlink.DELAY_HANDLE | 1),
     ]
 

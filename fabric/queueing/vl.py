@@ -73,6 +73,7 @@ class VlConfig:
     segments without data go to ``control_lane`` if one is given. Lane 15 goes before all others and is never subject
     to flow control. ``return_ns`` is how long the news of a frame that left the other end's buffer takes back here.
     ``jitter_ns``: each frame waits up to so long, at random, before it may be sent; the order of a lane stays.
+    ``crosses``: the link leads to another guest of the run and delays by itself.
     """
 
     rate_bps: int
@@ -87,6 +88,7 @@ class VlConfig:
     delay_ns: int = 0
     return_ns: int = 0
     jitter_ns: int = 0
+    crosses: bool = False
 
     @property
     def lanes(self) -> frozenset[int]:
@@ -136,6 +138,7 @@ def _port_options(port: VlConfig) -> PortOptions:
         delay_ns=port.delay_ns,
         return_ns=port.return_ns,
         jitter_ns=port.jitter_ns,
+        crosses=int(port.crosses),
     )
 
 

@@ -17,7 +17,7 @@ from fabric.queueing.c_struct import U8, U16, U32, U64, Numbering, StructLayout,
 
 HEADER = Path(__file__).resolve().parents[1] / "kernel" / "vl_abi.h"
 
-VERSION = 3
+VERSION = 4
 LANES = 16
 MANAGEMENT_LANE = 15
 DSCPS = 64
@@ -72,7 +72,7 @@ class PortOptions:
     mode: Annotated[int, U8]
     control_lane: Annotated[int, U8, "of ICMP and of TCP segments without data or FIN; VL_NO_LANE: as their DSCP says"]
     high_limit: Annotated[int, U8, "in VL_HIGH_LIMIT_BYTES"]
-    reserved: Annotated[int, U8] = 0
+    crosses: Annotated[int, U8, "1: to another guest of the run, by a link that delays by itself (guest_link)"] = 0
     rate_bps: Annotated[int, U64]
     delay_ns: Annotated[int, U64, "from the last bit sent to the last bit received"]
     return_ns: Annotated[int, U64, "from a frame's leaving the other end's buffer until this end knows"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -16,7 +17,8 @@ import time
 import traceback
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
@@ -25,7 +27,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from fabric.errors import TrafficError
-from fabric.world import netns
+from fabric.world import guest_calls, netns
 from fabric.world.packages import KnownPackages
 
 Program = Callable[["Agent", Any], None]
@@ -162,7 +164,10 @@ class AgentHandle:
     def send_signal(self, number: signal.Signals) -> None:
         """Send the program a signal, such as SIGSTOP. Raises TrafficError, with its last words, if it has gone."""
         try:
-            os.kill(self.process.pid, number)
+            if isinstance(self.process, RemoteProcess):
+                self.process.send_signal(number)
+            else:
+                os.kill(self.process.pid, number)
         except ProcessLookupError as error:
             self.process.join(1)
             gone = f"{self.name} on {self.host}: has gone (exit code {self.process.exitcode}) before {number.name}"
@@ -270,23 +275,25 @@ class AgentPool:
         """
         if len(starts) > MOST_TOGETHER:
             raise TrafficError(f"{len(starts)} programs in one process; at most {MOST_TOGETHER}, use more processes")
-        pipes = [self._context.Pipe() for _ in starts]
-        first = starts[0]
-        process = self._context.Process(
-            target=_run,
-            # What packages there are comes first: the program may be of one of them.
-            args=(KnownPackages(), list(starts), [theirs for _, theirs in pipes]),
-            daemon=True,
-            name=f"{first.name}@{first.host}",
-        )
-        with _STARTING, _without_main_module():
-            _start_server(nullcontext())
-            process.start()
-        for _, theirs in pipes:
-            theirs.close()
-        handles = [AgentHandle(one.name, one.host, process, ours) for one, (ours, _) in zip(starts, pipes, strict=True)]
+        guests = {netns.guest_of(start.namespace) for start in starts}
+        if len(guests) > 1:
+            raise TrafficError(f"programs of one process in guests {sorted(guests)} of the run; use a process for each")
+        (guest,) = guests
+        process, pipes = self._started(starts) if guest == 0 else _started_in(guest, starts)
+        handles = [AgentHandle(one.name, one.host, process, ours) for one, ours in zip(starts, pipes, strict=True)]
         self.handles += handles
         return handles
+
+    def _started(self, starts: Sequence[ProgramStart]) -> tuple[Any, list[Connection]]:
+        """Start programs in one process; return it, and this end of the pipe of each."""
+        pipes = [self._context.Pipe() for _ in starts]
+        first = starts[0]
+        # What packages there are comes first: the program may be of one of them.
+        arguments = (KnownPackages(), list(starts), [theirs for _, theirs in pipes])
+        process = _started_process(self._context, _run, arguments, f"{first.name}@{first.host}")
+        for _, theirs in pipes:
+            theirs.close()
+        return process, [ours for ours, _ in pipes]
 
     def stop(self, handles: Sequence[AgentHandle] | None = None, timeout_s: float = 5.0) -> None:
         """Ask programs (all by default) to end, wait, and kill those that do not within ``timeout_s`` altogether.
@@ -300,6 +307,99 @@ class AgentPool:
         for handle in ending:
             handle.wait(max(0.0, deadline - time.monotonic()))
             self.handles.remove(handle)
+
+
+def _started_process(context: ForkServerContext, target: Callable[..., None], arguments: object, name: str) -> Any:
+    process = context.Process(target=target, args=arguments, daemon=True, name=name)  # type: ignore[arg-type]
+    with _STARTING, _without_main_module():
+        _start_server(nullcontext())
+        process.start()
+    return process
+
+
+# In other guests of the run ------------------------------------------------------------------------------------------
+
+
+def _started_in(guest: int, starts: Sequence[ProgramStart]) -> tuple[RemoteProcess, list[Connection]]:
+    """Start programs in one process of another guest; return it, and this end of the pipe of each."""
+    there = [replace(start, namespace=netns.as_seen_there(start.namespace)) for start in starts]
+    payload = pickle.dumps((KnownPackages(), there))
+    tokens = guest_calls.next_tokens(len(starts))
+    pipes = []
+    for token in tokens:
+        pipes.append(guest_calls.dial(guest))
+        pipes[-1].send(("pipe", token))
+    other = guest_calls.others()[guest - 1]
+    return RemoteProcess(other, other.call(_start_here, payload, tokens, f"{starts[0].name}@{starts[0].host}")), pipes
+
+
+_processes: dict[int, Any] = {}
+"""In another guest than the first: the processes that were started here, by their numbers."""
+
+
+def _start_here(payload: bytes, tokens: Sequence[int], name: str) -> int:
+    pipes = [guest_calls.taken_pipe(token) for token in tokens]
+    process = _started_process(_context(()), _run_payload, (payload, pipes), name)
+    for pipe in pipes:
+        pipe.close()
+    _processes[process.pid] = process
+    return int(process.pid)
+
+
+def _run_payload(payload: bytes, pipes: Sequence[Connection]) -> None:
+    known, starts = pickle.loads(payload)
+    _run(known, starts, pipes)
+
+
+def _ended_here(pid: int, timeout_s: float | None) -> int | None:
+    _processes[pid].join(timeout_s)
+    code: int | None = _processes[pid].exitcode
+    return code
+
+
+def _signal_here(pid: int, number: int) -> None:
+    if _processes[pid].exitcode is None:
+        os.kill(pid, number)
+
+
+@dataclass
+class RemoteProcess:
+    """A process of another guest, with what :class:`AgentHandle` uses of multiprocessing's."""
+
+    guest: guest_calls.OtherGuest
+    pid: int
+    exitcode: int | None = None
+
+    @cached_property
+    def _end(self) -> guest_calls.Pending:
+        return self.guest.begin(_ended_here, self.pid, None)
+
+    @property
+    def sentinel(self) -> int:
+        """What :func:`multiprocessing.connection.wait` waits for: it can be read once the process has ended."""
+        return self._end.fileno()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for its end."""
+        if self.exitcode is None:
+            self.exitcode = self.guest.call(_ended_here, self.pid, timeout_s)
+
+    def is_alive(self) -> bool:
+        """Return whether it has not ended."""
+        self.join(0)
+        return self.exitcode is None
+
+    def kill(self) -> None:
+        """End it at once."""
+        with suppress(ProcessLookupError):
+            self.send_signal(signal.SIGKILL)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal. Raises ProcessLookupError if it has ended."""
+        self.join(0)
+        if self.exitcode is not None:
+            raise ProcessLookupError
+        self.guest.call(_signal_here, self.pid, int(number))
 
 
 def _of_kind(kind: type[_Message], message: object, who: str) -> _Message:

@@ -93,11 +93,15 @@ class Spun:
 @dataclass(frozen=True)
 class Guest:
     """What a guest is like, for engines that have one: its ``seed`` fixes what is drawn at random in it, ``keep`` names
-    directories of the host below ``/tmp``, ``/run`` or ``/dev`` that programs need, None is the usual memory."""
+    directories of the host below ``/tmp``, ``/run`` or ``/dev`` that programs need, None is the usual memory.
+    ``count``: how many guests play a run together, with so much memory each; ``lookahead_ns``: by how much one of them
+    may be ahead of another."""
 
     seed: int
     keep: tuple[Path, ...] = ()
     memory_bytes: int | None = None
+    count: int = 1
+    lookahead_ns: int = 0
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from types import TracebackType
 
 from fabric.errors import EmulationError
 from fabric.world import netns
+from fabric.world.relayed import RelayedSocket, relayed_socket
 from fabric.world.timeval import timeval
 
 BPF_INSTRUCTION = struct.Struct("=HBBI")
@@ -56,6 +57,7 @@ _BURST_REQUESTS = 128
 """The kernel answers a burst at once, and what the receive buffer has no room for is lost (ENOBUFS). An answer takes
 less than 1 KB of it, however short the request; the default, 208 KiB, holds some 270."""
 _RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
+RECEIVED_BYTES = 1 << 18
 _SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 _ACK_TIMEOUT_S = 10.0
 _SOL_NETLINK, _CAP_ACK, _EXT_ACK = 270, 10, 11
@@ -113,6 +115,13 @@ def veth_pair(a: LinkEnd, b: LinkEnd, mtu_bytes: int) -> Request:
     info = _text(1, "veth") + attribute(2, attribute(1, peer))
     body = _IFINFO.pack(0, 0, a.index, 0, 0) + _end_attributes(a, mtu_bytes) + attribute(18, info)
     return Request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body, f"making link {a.interface}--{b.interface}")
+
+
+def new_link(end: LinkEnd, mtu_bytes: int, kind: str, attributes: bytes) -> Request:
+    """Make an interface of a kind that has attributes of its own, with segments as of :func:`veth_pair`."""
+    info = _text(1, kind) + attribute(2, attributes)
+    body = _IFINFO.pack(0, 0, end.index, 0, 0) + _end_attributes(end, mtu_bytes) + attribute(18, info)
+    return Request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body, f"making the interface {end.interface}")
 
 
 def _end_attributes(end: LinkEnd, mtu_bytes: int) -> bytes:
@@ -285,30 +294,39 @@ def delete_root_qdisc(index: int, interface: str) -> Request:
     return Request(RTM_DELQDISC, 0, body, f"taking the queues off {interface}")
 
 
+def open_socket(namespace: Path | None) -> socket.socket:
+    """Return an rtnetlink socket in a network namespace of this guest or machine (None: the caller's own)."""
+    if namespace is None:
+        return _opened()
+    with netns.inside(namespace):
+        return _opened()
+
+
+def _opened() -> socket.socket:
+    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)  # As far as the sysctl allows.
+    with suppress(PermissionError):
+        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
+    for option in (_CAP_ACK, _EXT_ACK):
+        sock.setsockopt(_SOL_NETLINK, option, 1)
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        sock.setsockopt(socket.SOL_SOCKET, option, timeval(_ACK_TIMEOUT_S))
+    sock.bind((0, 0))
+    return sock
+
+
 class Netlink:
     """An rtnetlink socket in one network namespace (the caller's own unless ``namespace`` is given)."""
 
     def __init__(self, namespace: Path | None = None) -> None:
-        if namespace is None:
-            self._socket = self._open()
+        self._socket: socket.socket | RelayedSocket
+        if netns.guest_of(namespace):
+            assert namespace is not None
+            self._socket = relayed_socket(namespace, _ACK_TIMEOUT_S)
         else:
-            with netns.inside(namespace):
-                self._socket = self._open()
+            self._socket = open_socket(namespace)
         self._sequence = 0
         self._may_dump = False
-
-    @staticmethod
-    def _open() -> socket.socket:
-        sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)  # As far as the sysctl allows.
-        with suppress(PermissionError):
-            sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
-        for option in (_CAP_ACK, _EXT_ACK):
-            sock.setsockopt(_SOL_NETLINK, option, 1)
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            sock.setsockopt(socket.SOL_SOCKET, option, timeval(_ACK_TIMEOUT_S))
-        sock.bind((0, 0))
-        return sock
 
     def __enter__(self) -> Netlink:
         return self
@@ -360,7 +378,7 @@ class Netlink:
 
     def _receive(self, what: str) -> bytes:
         try:
-            return self._socket.recv(1 << 18)
+            return self._socket.recv(RECEIVED_BYTES)
         except BlockingIOError as error:
             raise EmulationError(f"{what}: the kernel did not answer within {_ACK_TIMEOUT_S:g} s") from error
         except OSError as error:

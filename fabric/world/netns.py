@@ -14,6 +14,8 @@ CLONE_NEWNET = 0x40000000
 MS_BIND = 0x1000
 NETNS_DIR = Path("/run/netns")
 """Where ``ip netns`` looks; private to the world, whose /run is its own."""
+_OTHER_GUESTS = Path("/run/guests")
+"""What stands for a namespace of another guest: ``/run/guests/1/z1h000``, or ``/run/guests/1`` for that guest's own."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -31,8 +33,31 @@ def netns_path(name: str) -> Path:
     return NETNS_DIR / name
 
 
+def in_guest(guest: int, path: Path | None) -> Path | None:
+    """Return what stands for a namespace of a guest (None: its own) in the first guest, in which the run is."""
+    if guest == 0:
+        return path
+    return _OTHER_GUESTS / str(guest) / (path.name if path is not None else "")
+
+
+def guest_of(path: Path | None) -> int:
+    """Return the guest that a namespace is in, as the first guest sees it."""
+    if path is None or not path.is_relative_to(_OTHER_GUESTS):
+        return 0
+    return int(path.relative_to(_OTHER_GUESTS).parts[0])
+
+
+def as_seen_there(path: Path | None) -> Path | None:
+    """Return how the guest that a namespace is in sees it itself."""
+    if path is None or guest_of(path) == 0:
+        return path
+    return None if path.parent == _OTHER_GUESTS else netns_path(path.name)
+
+
 def enter(path: Path) -> None:
     """Move the calling thread into the network namespace held by ``path``. Raises EmulationError."""
+    if guest := guest_of(path):
+        raise EmulationError(f"{path}: this namespace is in guest {guest} of the run; omit --guests")
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc.setns(descriptor, CLONE_NEWNET), f"entering network namespace {path}")

@@ -46,8 +46,11 @@ from fabric.world.virtual.guest import (
     in_guest,
     run_in_guest,
 )
+from fabric.world.virtual.joining import MODULE as LINKING_MODULE
+from fabric.world.virtual.joining import TOGETHER, Together, join
 from fabric.world.virtual.kernel import HERE as GUEST_SOURCES
 from fabric.world.virtual.kernel import KernelPaths
+from fabric.world.virtual.together import Member, run_together
 from fabric.world.virtual.watch import Limits
 
 _USERS_ENVIRONMENT = "environment"
@@ -71,6 +74,8 @@ _SPUN = Path("/sys/module/time/parameters")
 _PR_SET_TIMERSLACK = 29
 _PR_GET_TIMERSLACK = 30
 _TIMER_ABSTIME = 1
+_SEEDS_APART = 1_000_003
+"""Guests of one run draw other numbers each."""
 _BUILT_IN = "reno"
 """Every kernel has this congestion control, without an option."""
 
@@ -108,25 +113,31 @@ class VirtualEngine(Engine):
         guest_kernel = kernel.require()
         compiled = bytecode.prepare(front.tell)
         memory_bytes = guest.memory_bytes or DEFAULT_MEMORY_BYTES
-        ended = run_in_guest(
-            command,
-            seed=guest.seed,
-            memory_bytes=memory_bytes,
-            limits=Limits.of_guest(memory_bytes),
-            keep=guest.keep,
-            kernel=guest_kernel,
-            environment=_own_environment(),
-            progress=front.progress,
-            ask=front.ask,
-            bytecode=compiled,
-            handed={
-                _USERS_ENVIRONMENT: _encoded(guest_environment(os.environ, guest.seed)),
-                _FIGURES_DEPEND_ON: json.dumps(_figures_depend_on(guest_kernel, memory_bytes)).encode(),
-                **({_GIVEN: sys.stdin.buffer.read()} if front.gives else {}),
-            },
-            stdout=front.stdout,
-        )
-        raise SystemExit(ended)
+        handed = {
+            _USERS_ENVIRONMENT: _encoded(guest_environment(os.environ, guest.seed)),
+            _FIGURES_DEPEND_ON: json.dumps(_figures_depend_on(guest_kernel, memory_bytes, guest.count)).encode(),
+            **({_GIVEN: sys.stdin.buffer.read()} if front.gives else {}),
+        }
+
+        def run(member: Member | None) -> int:
+            number = 0 if member is None else member.together.number
+            return run_in_guest(
+                command,
+                seed=guest.seed + number * _SEEDS_APART,
+                memory_bytes=memory_bytes,
+                limits=Limits.of_guest(memory_bytes),
+                keep=guest.keep,
+                kernel=guest_kernel,
+                environment=_own_environment(),
+                progress=front.progress if number == 0 else None,
+                ask=front.ask if number == 0 else None,
+                bytecode=compiled,
+                handed=handed if member is None else handed | {TOGETHER: member.together.encoded()},
+                stdout=front.stdout if number == 0 else None,
+                companion=member,
+            )
+
+        raise SystemExit(run(None) if guest.count == 1 else run_together(guest.count, guest.lookahead_ns, run))
 
     def given(self) -> bytes:
         """Return what was on stdin; a program in a guest has none."""
@@ -138,6 +149,8 @@ class VirtualEngine(Engine):
         write_sysctl("net/core/netdev_max_backlog", _MOST_ARRIVING)
         pages = os.sysconf("SC_PHYS_PAGES")
         write_sysctl("net/ipv4/tcp_mem", " ".join(str(pages // part) for part in _TCP_MEMORY_PARTS))
+        if (together := Together.read(CONTROL)) is not None:
+            join(together, self.module(LINKING_MODULE))
 
     def settle(self) -> None:
         """Wait for the next whole second, to the nanosecond.
@@ -241,8 +254,9 @@ def _own_environment() -> dict[str, str]:
     return {**_FIXED_ENVIRONMENT, **kept, INSIDE: "1", STARTED_AT: started_at()}
 
 
-def _figures_depend_on(guest_kernel: KernelPaths, memory_bytes: int) -> dict[str, str]:
+def _figures_depend_on(guest_kernel: KernelPaths, memory_bytes: int, guests: int) -> dict[str, str]:
     return {
+        **({"guests": str(guests)} if guests > 1 else {}),
         "guest_kernel": guest_kernel.release,
         "guest_kernel_changes": kernel.fingerprint(),
         "guest_memory": f"{memory_bytes // 2**20} MiB",

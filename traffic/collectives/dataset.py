@@ -134,6 +134,11 @@ class Dataset:
         return dataset
 
     @property
+    def files(self) -> tuple[Path, Path]:
+        """The two files."""
+        return self._series_path, self._expected_path
+
+    @property
     def _series_path(self) -> Path:
         return self.directory / f"series.{self.dtype.value}"
 

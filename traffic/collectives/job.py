@@ -21,6 +21,7 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.units import format_time
+from fabric.world import guest_calls
 from traffic.collectives.chunk_connection import StalledError
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.elements import Dtype
@@ -198,6 +199,7 @@ class CollectiveJob:
             self._collective.schedule.longest_piece,
             self._config.dtype,
         )
+        guest_calls.hand_out(*dataset.files)
         self._data = _Data(files, dataset)
         self._start_ranks()
 

@@ -393,8 +393,36 @@ CLOCK_PAGE = (
 )
 """Made where all of them fit: programs read the clock without a system call."""
 
+_SLEEPS = "static inline void\ntime_travel_set_event_fn("
+PEERS = (
+    _edit(
+        _TIME_HEADER,
+        ("\tbool pending, onstack;\n", "\tbool pending, onstack;\n\tunsigned int arrival;\n"),
+        (_SLEEPS, _read("peers.h.inc") + _SLEEPS),
+    ),
+    _edit(
+        _TIME,
+        (
+            "static void __time_travel_update_time(",
+            "void os_wait_a_moment(void);\n\n" + _read("peers.c.inc") + "static void __time_travel_update_time(",
+        ),
+        (
+            "\telse\n\t\ttime_travel_set_time(ns);\n",
+            "\telse if (time_travel_may_go(ns))\n\t\ttime_travel_set_time(ns);\n",
+        ),
+    ),
+    _edit(
+        "arch/um/os-Linux/time.c",
+        (
+            "/**\n * os_idle_sleep() - sleep until interrupted\n",
+            _read("peers_wait.c.inc") + "/**\n * os_idle_sleep() - sleep until interrupted\n",
+        ),
+    ),
+)
+"""Made where all of them fit: several guests play one run."""
 
-OPTIONAL = (*((edit,) for edit in SAVINGS), FP_REGISTERS, HUGE_PAGES, CLOCK_PAGE)
+
+OPTIONAL = (*((edit,) for edit in SAVINGS), FP_REGISTERS, HUGE_PAGES, CLOCK_PAGE, PEERS)
 """Groups of changes; each is made where all of it fits."""
 
 
@@ -423,4 +451,4 @@ def _misfitting(edits: Iterable[Edit], texts: Mapping[str, str]) -> list[str]:
 
 def digest() -> str:
     """Return what tells these edits from other ones."""
-    return hashlib.sha256(repr((EDITS, SAVINGS, FP_REGISTERS, HUGE_PAGES, CLOCK_PAGE)).encode()).hexdigest()[:12]
+    return hashlib.sha256(repr((EDITS, OPTIONAL)).encode()).hexdigest()[:12]

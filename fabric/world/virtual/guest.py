@@ -60,6 +60,28 @@ SYSTEM_PROGRAMS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/
 POLL_S = 0.05
 
 
+SHARED = "peers"
+"""Where in it the memory is that guests of one run share (:mod:`fabric.world.virtual.joining`)."""
+
+
+class Companion(Protocol):
+    """What a guest has in common with others of its run: ``memory``, a file, which its kernel is told of by a
+    parameter."""
+
+    memory: Path
+
+    @property
+    def kernel_parameter(self) -> str:
+        """The parameter."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run is over, so that this guest was ended."""
+
+    def must_end(self) -> bool:
+        """Whether this guest must end now. Raises EmulationError if another one has failed."""
+
+
 class ByteSink(Protocol):
     """What takes what a program writes."""
 
@@ -87,6 +109,7 @@ def run_in_guest(
     ask: Ask | None = None,
     bytecode: Path | None = None,
     handed: Mapping[str, bytes] | None = None,
+    companion: Companion | None = None,
 ) -> int:
     """Run ``argv`` as the only program of a new guest, in the current directory, and return its exit code.
 
@@ -96,7 +119,8 @@ def run_in_guest(
     ``console_log`` receives what the guest's kernel said. ``ask`` is called, in the main thread, for each line that the
     program asks for (:mod:`fabric.world.virtual.dialogue`); its stdin is empty. ``bytecode`` holds compiled Python
     modules (:mod:`fabric.world.virtual.bytecode`). ``handed`` are files for CONTROL, by their names: what they hold
-    does not show in the program's own memory, as its environment does.
+    does not show in the program's own memory, as its environment does. ``companion``: what this guest is to the
+    others, if it is one of several (:mod:`fabric.world.virtual.together`).
 
     Raises EmulationError if the guest could not run the program to its end, with nothing of it left on the host.
     """
@@ -112,16 +136,21 @@ def run_in_guest(
             (control / name).write_bytes(content)
         if bytecode is not None:
             (control / BYTECODE).symlink_to(bytecode.resolve())
+        if companion is not None:
+            (control / SHARED).symlink_to(companion.memory)
+            kernel_parameters = [*kernel_parameters, companion.kernel_parameter]
         output = _Copies(control, stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
         command = kernel_command(kernel, memory_bytes, kernel_parameters)
         watch = ClockWatch(limits, progress, kernel.clock_address, kernel.running_address)
         surroundings = _kernel_environment(kernel, memory_bytes, seed, processor)
         try:
-            ending = _run_kernel(command, surroundings, control, watch, output, dialogue)
+            ending = _run_kernel(command, surroundings, control, watch, output, dialogue, companion)
         finally:
             output.copy()
             if console_log is not None:
                 shutil.copyfile(control / "console", console_log)
+        if companion is not None and companion.is_over:
+            return 0
         code = _exit_code(control, ending, memory_bytes)
         _tell_of_others(control, code, stderr or sys.stderr.buffer)
         return code
@@ -363,6 +392,7 @@ def _run_kernel(
     watch: ClockWatch,
     output: _Copies,
     dialogue: Dialogue | None,
+    companion: Companion | None,
 ) -> int:
     """Run the guest to its end and return how its process ended. Raises EmulationError if it must be ended instead."""
     with _descriptor_of(control) as passed, (control / "console").open("wb") as console:
@@ -384,7 +414,7 @@ def _run_kernel(
     # A niced process's new session would not give way to those of others.
     set_session_niceness(process.pid, os.getpriority(os.PRIO_PROCESS, process.pid))
     try:
-        return _attend(process, watch, output, dialogue)
+        return _attend(process, watch, output, dialogue, companion)
     finally:
         process.kill()  # Its own processes end with it: host.c sees to that.
         process.wait()
@@ -404,7 +434,13 @@ def _descriptor_of(control: Path) -> Iterator[int]:
         os.close(passed)
 
 
-def _attend(process: subprocess.Popen[bytes], watch: ClockWatch, output: _Copies, dialogue: Dialogue | None) -> int:
+def _attend(
+    process: subprocess.Popen[bytes],
+    watch: ClockWatch,
+    output: _Copies,
+    dialogue: Dialogue | None,
+    companion: Companion | None,
+) -> int:
     ended = os.pidfd_open(process.pid)
     watched = [ended] if dialogue is None else [ended, dialogue.fileno()]
     try:
@@ -412,7 +448,9 @@ def _attend(process: subprocess.Popen[bytes], watch: ClockWatch, output: _Copies
             output.copy()
             if dialogue is not None and ready:
                 dialogue.answer()
-            if reason := watch.look(process.pid):
+            if companion is not None and companion.must_end():
+                process.kill()
+            elif reason := watch.look(process.pid):
                 raise EmulationError(reason)
         return process.wait()
     finally:

@@ -1,4 +1,4 @@
-"""What a run in a guest sees of the host's files."""
+"""What a run in a guest sees of the host's files, and what several guests can play."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from experiments.launching.spec import RunSpec, prepare
+from fabric.errors import UsageError
 
 FOLDER = Path(__file__).parents[3] / "experiments" / "isolation"
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
@@ -33,3 +35,41 @@ def test_a_config_and_the_topology_that_it_names_are_there_in_the_guest(hidden: 
     config.write_text(text.replace("topology: fire_flyer_2_small", f"topology: {named}"))
     asked = RunSpec(str(config), engine="virtual", overrides=[f"topology={set_}"], directory=tmp_path / "result")
     assert {config.parent, named.parent, set_.parent} <= set(prepare(asked, []).guest.keep)
+
+
+POINTS = str(Path(__file__).parents[3] / "experiments" / "hfreduce_vs_nccl" / "points.yaml")
+CUT = "failures=[{at: 1 ms, switch: z0s00, for: 1 ms}]"
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_two_guests_have_half_of_the_memory_each_and_the_delay_between_zones(tmp_path: Path) -> None:
+    spec = RunSpec(POINTS, engine="virtual", guests=2, directory=tmp_path / "result")
+    guest = prepare(spec, []).guest
+    assert (guest.count, guest.lookahead_ns) == (2, 1000)
+
+
+@pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"guests": 0}, r"--guests 0: must be 1 to 8"),
+        ({"guests": 9}, r"--guests 9: must be 1 to 8"),
+        ({"guests": 3}, r"--guests 3: each has a core to itself, and there are 2; use fewer"),
+        ({"guests": 2, "engine": "namespace", "experiment": "isolation"}, r"--guests 2: the engine namespace has no"),
+        ({"guests": 2, "experiment": "isolation"}, r"--guests 2: the link .* has no delay.* topology.link_delay"),
+        ({"guests": 2, "captures": ("z0l00:1=a.pcap",)}, r"--guests 2: not with --capture, which one guest"),
+        ({"guests": 2, "overrides": ["routing.policy=adaptive"]}, r"--guests 2: not with routing adaptive"),
+        ({"guests": 2, "overrides": [CUT]}, r"--guests 2: not with failures"),
+    ],
+)
+def test_what_several_guests_cannot_play_is_refused_before_anything_starts(
+    asked: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"experiment": POINTS, "engine": "virtual", "directory": tmp_path / "result"}
+    with pytest.raises(UsageError, match=words):
+        prepare(RunSpec(**settings | asked), [])

@@ -25,13 +25,14 @@ def test_options_are_laid_out_as_the_kernel_reads_them() -> None:
         delay_ns=5,
         return_ns=6,
         jitter_ns=7,
+        crosses=True,
     )
     marking = Marking(kmin=6, kmax=7, pmax=0.5)
     port = replace(port, buffers={0: LaneBuffer(1, 2, 4, 3, 5).marked(marking), 1: LaneBuffer(credit_bytes=9)})
     draws = [budgets.draw(77, 5000, 0.25, 6), budgets.draw(78, 6000)]
     found = dict(netlink.attributes_of(vl.options(port, draws), 0))
     assert found[6] == struct.pack("=QQIIQQII", 77, 5000, 6, 250, 78, 6000, 0, 1000)
-    assert found[1] == struct.pack("=IBBBxQQQQ", 3, 1, 15, 255, 10**9, 5, 6, 7)
+    assert found[1] == struct.pack("=IBBBBQQQQ", 4, 1, 15, 255, 1, 10**9, 5, 6, 7)
     assert found[2] == bytes(8) + b"\1" + bytes(55)
     assert (found[3], found[4]) == (b"", bytes([0, 3, 1, 255]))
     assert len(found[5]) == 16 * 32

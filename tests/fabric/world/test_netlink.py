@@ -107,6 +107,7 @@ def test_attributes_read_as_they_were_written() -> None:
 
 def test_thousands_of_short_requests_have_all_their_answers_read_with_a_buffer_of_the_default_size() -> None:
     with Netlink() as link:
+        assert isinstance(link._socket, socket.socket)
         link._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 212_992 // 2)  # The kernel doubles it.
         link.send([netlink.Request(netlink.NLMSG_NOOP, 0, b"", "asking for nothing")] * 5000)
 
@@ -116,6 +117,7 @@ def test_an_answer_that_the_kernel_had_no_memory_for_is_told_with_what_was_asked
 ) -> None:
     monkeypatch.setattr(netlink, "_BURST_REQUESTS", 10**6)
     with Netlink() as link:
+        assert isinstance(link._socket, socket.socket)
         link._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         with pytest.raises(EmulationError, match=r"asking for nothing: .* was lost: No buffer space.*lacks memory"):
             link.send([netlink.Request(netlink.NLMSG_NOOP, 0, b"", "asking for nothing")] * 1000)

@@ -1,0 +1,74 @@
+"""Experiments that several guests play together: the same figures as of one guest, in every run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.virtual.command import ROOT, VirtualCommand
+
+pytestmark = pytest.mark.guest
+POINTS = str(ROOT / "experiments" / "hfreduce_vs_nccl" / "points.yaml")
+ALIKE = 0.02
+"""Of figures by one guest and by two: what happens at one moment may happen in another order."""
+
+
+def played(command: VirtualCommand, guests: int, name: str, *arguments: str) -> Path:
+    directory = command.here / name
+    done = command.run("run", *arguments, "--no-figures", "--guests", str(guests), "--out", str(directory))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "verdict: faithful" in done.stdout
+    return directory
+
+
+def metrics(directory: Path) -> dict[str, float]:
+    found: dict[str, float] = json.loads((directory / "summary.json").read_text())["metrics"]
+    return found
+
+
+def conservation(directory: Path) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads((directory / "manifest.json").read_text())["conservation"]
+    return found
+
+
+def verify_alike(one: Path, two: Path) -> None:
+    """Verify that two guests sent and switched what one did, lost nothing between them, and measured the same."""
+    for phase, counted in conservation(two).items():
+        alone = conservation(one)[phase]
+        assert counted["unaccounted"] == {}
+        assert counted["dropped_by_queues"] == alone["dropped_by_queues"]
+        for what in ("sent_packets", "sent_bytes", "switched_packets"):
+            assert counted[what] == pytest.approx(alone[what], rel=ALIKE), (phase, what)
+    for name, value in metrics(one).items():
+        if name.endswith("algbw_Bps"):
+            assert metrics(two)[name] == pytest.approx(value, rel=ALIKE), name
+
+
+def test_an_allreduce_by_two_guests_is_that_of_one_and_the_same_in_every_run(command: VirtualCommand) -> None:
+    settings = ("nodes=[8]", "size=48 MiB", "variants=[hfreduce_zone_aware, nccl_ring]")
+    asked = [POINTS, *(word for setting in settings for word in ("--set", setting))]
+    one, two, again = (played(command, guests, f"run{n}", *asked) for n, guests in enumerate((1, 2, 2)))
+    verify_alike(one, two)
+    assert metrics(two) == metrics(again)
+    assert conservation(two) == conservation(again)
+    assert "guests" in json.loads((two / "manifest.json").read_text())["repeatable_with"]
+    assert {path.name for path in (two / "logs").glob("guest1-*")} >= {"guest1-ovs-vswitchd.log"}
+
+
+def test_ports_of_two_guests_have_each_others_credits(command: VirtualCommand) -> None:
+    settings = ("nodes=[4]", "sizes=[]", "size=6 MiB", "variants=[hfreduce, nccl_ring]")
+    asked = ["hfreduce_vs_nccl", *(word for setting in settings for word in ("--set", setting))]
+    one, two = (played(command, guests, f"run{guests}", *asked) for guests in (1, 2))
+    verify_alike(one, two)
+
+
+def test_training_and_storage_by_two_guests_are_whole(command: VirtualCommand) -> None:
+    settings = ("queueings=[lanes, lossless_lanes]", "alone_time=1 ms", "together_time=1 ms")
+    path = str(ROOT / "experiments" / "isolation" / "true_rate.yaml")
+    two = played(command, 2, "run", path, *(word for setting in settings for word in ("--set", setting)))
+    for counted in conservation(two).values():
+        assert counted["unaccounted"] == {}
+        assert counted["sent_packets"] > 0
