@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fabric.world.virtual import bytecode
-from fabric.world.virtual.guest import DEFAULT_MEMORY_BYTES, run_in_guest
+from fabric.world.virtual.guest import DEFAULT_MEMORY_BYTES, GIB, run_in_guest
+from fabric.world.virtual.joining import TOGETHER
+from fabric.world.virtual.together import Member, run_together
+from fabric.world.virtual.watch import Limits
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,4 +36,29 @@ def run_script(
     )
     words = stdout.getvalue().decode()
     assert code == 0, f"{script.name} ended with {code} in the guest: {words}"
+    return words
+
+
+def run_script_in_guests(
+    script: Path, *arguments: str, guests: int, lookahead_ns: int = 1000, limits: Limits | None = None
+) -> str:
+    """Run a script as the program of each of several guests that play together; return what that of guest 0 prints."""
+    stdout = io.BytesIO()
+
+    def run(member: Member) -> int:
+        return run_in_guest(
+            [sys.executable, str(script), *arguments],
+            seed=1 + member.together.number,
+            memory_bytes=GIB // 2,
+            limits=limits or Limits(),
+            environment=os.environ | {"PYTHONPATH": str(ROOT), "FABRIC_WORLD": "1"},
+            stdout=stdout if member.together.number == 0 else io.BytesIO(),
+            bytecode=bytecode.prepare(),
+            handed={TOGETHER: member.together.encoded()},
+            companion=member,
+        )
+
+    code = run_together(guests, lookahead_ns, run)
+    words = stdout.getvalue().decode()
+    assert code == 0, f"{script.name} ended with {code} in guest 0: {words}"
     return words

@@ -12,6 +12,7 @@
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/time-internal.h>
+#include <linux/version.h>
 #include <net/rtnetlink.h>
 
 #include "guest_link.h"
@@ -382,7 +383,12 @@ static void guest_link_setup(struct net_device *dev)
 	dev->netdev_ops = &guest_link_ops;
 	dev->needs_free_netdev = true;
 	dev->priv_flags |= IFF_LIVE_ADDR_CHANGE | IFF_NO_QUEUE;
-	dev->features |= NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HW_CSUM | NETIF_F_RXCSUM | NETIF_F_HIGHDMA | NETIF_F_LLTX;
+	dev->features |= NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HW_CSUM | NETIF_F_RXCSUM | NETIF_F_HIGHDMA;
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+	dev->lltx = true;
+#else
+	dev->features |= NETIF_F_LLTX;
+#endif
 	dev->hw_features |= dev->features | NETIF_F_ALL_TSO;	/* which is switched off, as at every port */
 	dev->max_mtu = ETH_MAX_MTU;
 }

@@ -7,7 +7,7 @@
 #ifndef VL_GUESTS_H
 #define VL_GUESTS_H
 
-#ifdef CONFIG_UML
+#ifdef VL_HAS_GUESTS
 int vl_guests_module_init(void);
 #else
 static inline int vl_guests_module_init(void)

@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection
@@ -333,7 +333,20 @@ def _started_in(guest: int, starts: Sequence[ProgramStart]) -> tuple[RemoteProce
     return RemoteProcess(other, other.call(_start_here, payload, tokens, f"{starts[0].name}@{starts[0].host}")), pipes
 
 
-_processes: dict[int, Any] = {}
+@dataclass
+class _StartedHere:
+    """A process that the first guest has had started here. Only one thread waits for it: its exit code can be read
+    once."""
+
+    process: Any
+    has_ended: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self) -> None:
+        self.process.join()
+        self.has_ended.set()
+
+
+_processes: dict[int, _StartedHere] = {}
 """In another guest than the first: the processes that were started here, by their numbers."""
 
 
@@ -342,7 +355,8 @@ def _start_here(payload: bytes, tokens: Sequence[int], name: str) -> int:
     process = _started_process(_context(()), _run_payload, (payload, pipes), name)
     for pipe in pipes:
         pipe.close()
-    _processes[process.pid] = process
+    started = _processes[process.pid] = _StartedHere(process)
+    threading.Thread(target=started.wait, daemon=True).start()
     return int(process.pid)
 
 
@@ -352,13 +366,13 @@ def _run_payload(payload: bytes, pipes: Sequence[Connection]) -> None:
 
 
 def _ended_here(pid: int, timeout_s: float | None) -> int | None:
-    _processes[pid].join(timeout_s)
-    code: int | None = _processes[pid].exitcode
+    started = _processes[pid]
+    code: int | None = started.process.exitcode if started.has_ended.wait(timeout_s) else None
     return code
 
 
 def _signal_here(pid: int, number: int) -> None:
-    if _processes[pid].exitcode is None:
+    if not _processes[pid].has_ended.is_set():
         os.kill(pid, number)
 
 

@@ -111,6 +111,11 @@ class VirtualEngine(Engine):
     def enter(self, command: Sequence[str], guest: Guest, front: Front) -> NoReturn:
         """Run a command in a new guest and end with its exit code. Raises UsageError, EmulationError."""
         guest_kernel = kernel.require()
+        if guest.count > 1 and modules.find(guest_kernel.directory.name, LINKING_MODULE) is None:
+            raise UsageError(
+                f"--guests {guest.count}: the guest kernel {guest_kernel.directory.name} is of a source whose guests "
+                "can only play alone; build it from Debian's linux-source-6.1: fabric virtual build"
+            )
         compiled = bytecode.prepare(front.tell)
         memory_bytes = guest.memory_bytes or DEFAULT_MEMORY_BYTES
         handed = {

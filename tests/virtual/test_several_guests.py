@@ -48,7 +48,7 @@ def verify_alike(one: Path, two: Path) -> None:
 
 
 def test_an_allreduce_by_two_guests_is_that_of_one_and_the_same_in_every_run(command: VirtualCommand) -> None:
-    settings = ("nodes=[8]", "size=48 MiB", "variants=[hfreduce_zone_aware, nccl_ring]")
+    settings = ("nodes=[4]", "size=24 MiB", "variants=[hfreduce_zone_aware, nccl_ring]")
     asked = [POINTS, *(word for setting in settings for word in ("--set", setting))]
     one, two, again = (played(command, guests, f"run{n}", *asked) for n, guests in enumerate((1, 2, 2)))
     verify_alike(one, two)
@@ -66,7 +66,7 @@ def test_ports_of_two_guests_have_each_others_credits(command: VirtualCommand) -
 
 
 def test_training_and_storage_by_two_guests_are_whole(command: VirtualCommand) -> None:
-    settings = ("queueings=[lanes, lossless_lanes]", "alone_time=1 ms", "together_time=1 ms")
+    settings = ("queueings=[lossless_lanes]", "alone_time=0.3 ms", "together_time=0.5 ms")
     path = str(ROOT / "experiments" / "isolation" / "true_rate.yaml")
     two = played(command, 2, "run", path, *(word for setting in settings for word in ("--set", setting)))
     for counted in conservation(two).values():

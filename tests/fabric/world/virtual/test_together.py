@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
 from fabric.errors import EmulationError
-from fabric.world.virtual import bytecode
-from fabric.world.virtual.guest import GIB, run_in_guest
-from fabric.world.virtual.joining import TOGETHER
-from fabric.world.virtual.together import Member, run_together
 from fabric.world.virtual.watch import Limits
 from tests.fabric.world.virtual.linked_guests import DELAY_NS, IDLE_S
-from tests.guest_scripts import ROOT
+from tests.guest_scripts import run_script_in_guests
 from tests.virtual.guests import below
 
 pytestmark = pytest.mark.guest
@@ -27,23 +21,8 @@ LATE_NS = 100
 
 def played(what: str, guests: int = 2) -> list[str]:
     """Run a part of the script in guests; return what guest 0 prints, in words."""
-    stdout = io.BytesIO()
-
-    def run(member: Member) -> int:
-        return run_in_guest(
-            [sys.executable, str(SCRIPT), what],
-            seed=1 + member.together.number,
-            memory_bytes=GIB // 2,
-            limits=Limits(virtual_s=100_000.0),
-            environment=os.environ | {"PYTHONPATH": str(ROOT), "FABRIC_WORLD": "1"},
-            stdout=stdout if member.together.number == 0 else io.BytesIO(),
-            bytecode=bytecode.prepare(),
-            handed={TOGETHER: member.together.encoded()},
-            companion=member,
-        )
-
-    assert run_together(guests, DELAY_NS, run) == 0
-    return stdout.getvalue().decode().split()
+    limits = Limits(virtual_s=100_000.0)
+    return run_script_in_guests(SCRIPT, what, guests=guests, lookahead_ns=DELAY_NS, limits=limits).split()
 
 
 @pytest.mark.parametrize("guests", [2, 3])
