@@ -15,6 +15,7 @@ MOST_ATTRIBUTES = 12
 LARGER = {
     "TopologySummary": "one number per line of what fabric topo show prints, and per key of its JSON",
     "LaneStats": "one per member of the kernel's structure",
+    "VlConfig": "one per member of the kernel's structure",
     "Conservation": "one per count of a phase, as the manifest of every result has had them",
 }
 """Classes that have more attributes for good, and why."""

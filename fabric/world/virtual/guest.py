@@ -137,8 +137,7 @@ def run_in_guest(
         if bytecode is not None:
             (control / BYTECODE).symlink_to(bytecode.resolve())
         if companion is not None:
-            (control / SHARED).symlink_to(companion.memory)
-            kernel_parameters = [*kernel_parameters, companion.kernel_parameter]
+            kernel_parameters = [*kernel_parameters, _shared(companion, control)]
         output = _Copies(control, stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
         command = kernel_command(kernel, memory_bytes, kernel_parameters)
         watch = ClockWatch(limits, progress, kernel.clock_address, kernel.running_address)
@@ -149,11 +148,15 @@ def run_in_guest(
             output.copy()
             if console_log is not None:
                 shutil.copyfile(control / "console", console_log)
-        if companion is not None and companion.is_over:
-            return 0
-        code = _exit_code(control, ending, memory_bytes)
+        code = 0 if companion is not None and companion.is_over else _exit_code(control, ending, memory_bytes)
         _tell_of_others(control, code, stderr or sys.stderr.buffer)
         return code
+
+
+def _shared(companion: Companion, control: Path) -> str:
+    """Put the memory that guests share into the control directory; return the parameter that tells a kernel of it."""
+    (control / SHARED).symlink_to(companion.memory)
+    return companion.kernel_parameter
 
 
 def _job(

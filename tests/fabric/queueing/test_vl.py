@@ -87,7 +87,7 @@ def test_the_management_lane_needs_neither_an_entry_nor_credits() -> None:
     vl.options(replace(PORT, control_lane=vl.MANAGEMENT_LANE, lane_of_dscp={48: vl.MANAGEMENT_LANE}))
 
 
-def answer(*, version: int = 3, waits: int = 2, all_waits: int = 2) -> bytes:
+def answer(*, version: int = vl.VERSION, waits: int = 2, all_waits: int = 2) -> bytes:
     port = struct.pack("=8IQQ", version, 7, 8, 2, waits, all_waits, 2, 3, 4, 5)
     lanes = b"".join(struct.pack("=II24Q", lane, *range(100 * lane, 100 * lane + 25)) for lane in (1, 15))
     held = [struct.pack("=IBBHQ", 70 + i, i, 1, 0, 1000 * i) for i in range(waits)]
@@ -111,7 +111,7 @@ def test_statistics_are_read_field_by_field() -> None:
 
 
 def test_a_module_of_another_version_is_not_believed() -> None:
-    with pytest.raises(EmulationError, match="speaks version 2, this program 3"):
+    with pytest.raises(EmulationError, match=rf"speaks version 2, this program {vl.VERSION}"):
         vl.parse(answer(version=2))
 
 
