@@ -11,7 +11,6 @@ import ctypes
 import json
 import os
 import struct
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,11 +71,11 @@ def link_id(number: int) -> int:
 
 @contextmanager
 def shared_memory(guests: int) -> Iterator[Path]:
-    """Make the file that guests share, for the time of a block. It takes memory as it is used."""
-    directory = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.NamedTemporaryFile(prefix="fabric-guests-", dir=directory) as file:
-        file.truncate(_PAGE_BYTES + guests * guests * _rounded(_RING_BYTES))
-        yield Path(file.name)
+    """Make the memory that guests share, for the time of a block, and yield where it can be opened. It takes memory as
+    it is used, has no name in any directory, and ends with the processes that have it, however they end."""
+    with os.fdopen(os.memfd_create("fabric-guests"), "wb") as memory:
+        memory.truncate(_PAGE_BYTES + guests * guests * _rounded(_RING_BYTES))
+        yield Path(f"/proc/{os.getpid()}/fd/{memory.fileno()}")
 
 
 def _rounded(size: int) -> int:
