@@ -37,9 +37,11 @@ struct guest_link_message {		/* in a ring, before a frame's bytes; a whole numbe
 	u32 link, size;			/* the size of all */
 	u32 bytes, head_bytes, truesize;
 	u16 csum_start, csum_offset;
-	u8 ip_summed, kind;
+	u8 ip_summed, kind, pieces;
 	u64 at_ns;
 	struct guest_link_claim claim;
+	u32 head_size, headroom;	/* of the memory that its head is in, and of what is free in front of it there */
+	u32 piece_bytes[MAX_SKB_FRAGS];	/* of what follows its head */
 };
 
 /* What arrives by a link, in order of time. */
@@ -131,20 +133,38 @@ static void guest_link_deliver(struct time_travel_event *event)
 		time_travel_add_arrival(event, guest_link_arrival_of(first)->arrival_ns, queue->order);
 }
 
-/* Returns a frame as it was, also in what it is charged for: windows go by that. NULL: no memory. */
+/* Gives a frame pieces of memory as it had, each in one. Returns false if there is none. */
+static bool guest_link_add_pieces(struct sk_buff *frame, const struct guest_link_message *message)
+{
+	unsigned int piece;
+
+	for (piece = 0; piece < message->pieces; piece++) {
+		u32 bytes = message->piece_bytes[piece];
+		struct page *page = alloc_pages(GFP_ATOMIC | __GFP_COMP, get_order(bytes));
+
+		if (!page)
+			return false;
+		skb_add_rx_frag(frame, piece, page, 0, bytes, bytes);
+	}
+	return true;
+}
+
+/*
+ * Returns a frame as it was, in all that a receiver is charged for: TCP merges frames by their pieces, then charges what is
+ * left without their heads, and opens its window by that. NULL: no memory.
+ */
 static struct sk_buff *guest_link_made_of(const struct guest_link_message *message)
 {
-	u32 paged = message->bytes - message->head_bytes;
-	struct sk_buff *frame;
-	int fault;
+	struct sk_buff *frame = alloc_skb(message->head_size, GFP_ATOMIC);
 
-	frame = alloc_skb_with_frags(NET_SKB_PAD + message->head_bytes, paged, get_order(paged), &fault, GFP_ATOMIC);
 	if (!frame || message->kind == GUEST_LINK_NEWS)
 		return frame;
-	skb_reserve(frame, NET_SKB_PAD);
+	skb_reserve(frame, message->headroom);
 	skb_put(frame, message->head_bytes);
-	frame->data_len = paged;
-	frame->len += paged;
+	if (!guest_link_add_pieces(frame, message)) {
+		kfree_skb(frame);
+		return NULL;
+	}
 	skb_store_bits(frame, 0, message + 1, message->bytes);
 	frame->truesize = message->truesize;
 	frame->ip_summed = message->ip_summed;
@@ -262,6 +282,19 @@ static void guest_link_send(struct guest_link_ring *ring, u32 size)
 	virt_store_release(&ring->written, ring->written + size);
 }
 
+/* Notes in how many pieces of memory a frame is. It is no list of frames: see features. */
+static void guest_link_note_pieces(struct guest_link_message *message, const struct sk_buff *frame)
+{
+	const struct skb_shared_info *shared = skb_shinfo(frame);
+	unsigned int piece;
+
+	message->head_size = skb_end_offset(frame);
+	message->headroom = skb_headroom(frame);
+	message->pieces = shared->nr_frags;
+	for (piece = 0; piece < shared->nr_frags; piece++)
+		message->piece_bytes[piece] = skb_frag_size(&shared->frags[piece]);
+}
+
 static void guest_link_write(struct guest_link *link, struct sk_buff *frame)
 {
 	struct guest_link_ring *ring = guest_link_ring_between(self, link->guest);
@@ -281,6 +314,7 @@ static void guest_link_write(struct guest_link *link, struct sk_buff *frame)
 		.ip_summed = is_unsummed ? CHECKSUM_PARTIAL : CHECKSUM_UNNECESSARY,
 		.kind = GUEST_LINK_FRAME,
 	};
+	guest_link_note_pieces(message, frame);
 	if (cargo)
 		cargo->leaves(frame, &message->claim);
 	skb_copy_bits(frame, 0, message + 1, frame->len);
@@ -383,7 +417,7 @@ static void guest_link_setup(struct net_device *dev)
 	dev->netdev_ops = &guest_link_ops;
 	dev->needs_free_netdev = true;
 	dev->priv_flags |= IFF_LIVE_ADDR_CHANGE | IFF_NO_QUEUE;
-	dev->features |= NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HW_CSUM | NETIF_F_RXCSUM | NETIF_F_HIGHDMA;
+	dev->features |= NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_RXCSUM | NETIF_F_HIGHDMA;
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
 	dev->lltx = true;
 #else

@@ -122,10 +122,20 @@ def _wrapper(path: Path, script: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "terminated"])
-def test_a_run_that_is_ended_from_outside_leaves_nothing(command: VirtualCommand, number: signal.Signals) -> None:
-    tiny = ("--set", f"topology={TINY}", "--set", "nccl_nodes=4")
-    with command.start("run", "isolation", *tiny, "--out", "result") as process:
+@pytest.mark.parametrize(
+    ("number", "guests"),
+    [
+        pytest.param(signal.SIGKILL, 1, id="killed"),
+        pytest.param(signal.SIGTERM, 1, id="terminated"),
+        pytest.param(signal.SIGKILL, 2, id="killed in two guests"),
+        pytest.param(signal.SIGTERM, 2, id="terminated in two guests"),
+    ],
+)
+def test_a_run_that_is_ended_from_outside_leaves_nothing(
+    command: VirtualCommand, number: signal.Signals, guests: int
+) -> None:
+    tiny = ("--set", f"topology={TINY}", "--set", "nccl_nodes=4", "--set", "topology.inter_zone.delay=1us")
+    with command.start("run", "isolation", *tiny, "--guests", str(guests), "--out", "result") as process:
         deadline = time.monotonic() + 600
         while len(below(process.pid)) < IN_HOSTS and time.monotonic() < deadline:
             time.sleep(0.1)

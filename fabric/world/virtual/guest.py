@@ -35,6 +35,7 @@ from typing import Protocol
 from fabric.errors import EmulationError, UsageError
 from fabric.world.priority import set_session_niceness
 from fabric.world.virtual.dialogue import Ask, Dialogue
+from fabric.world.virtual.joining import REGION
 from fabric.world.virtual.kernel import KernelPaths, require
 from fabric.world.virtual.watch import LEAST_UPTIME_S, ClockWatch, Limits, Progress
 
@@ -58,10 +59,6 @@ _ENDED_FOR_MAPPINGS = (128 + signal.SIGKILL, 128 + signal.SIGSEGV)
 _MORE_MAPPINGS = "the guest needed more mappings than this host allows; raise it: sudo sysctl vm.max_map_count=1048576"
 SYSTEM_PROGRAMS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 POLL_S = 0.05
-
-
-SHARED = "peers"
-"""Where in it the memory is that guests of one run share (:mod:`fabric.world.virtual.joining`)."""
 
 
 class Companion(Protocol):
@@ -155,7 +152,7 @@ def run_in_guest(
 
 def _shared(companion: Companion, control: Path) -> str:
     """Put the memory that guests share into the control directory; return the parameter that tells a kernel of it."""
-    (control / SHARED).symlink_to(companion.memory)
+    (control / REGION).symlink_to(companion.memory)
     return companion.kernel_parameter
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fabric.errors import EmulationError, FabricError
-from fabric.world.virtual.guest import CONTROL_DESCRIPTOR, SHARED
+from fabric.world.virtual.guest import CONTROL_DESCRIPTOR
 from fabric.world.virtual.joining import REGION, Together, shared_memory
 
 _ENDING_S = 30.0
@@ -28,7 +28,7 @@ class Member:
     @property
     def kernel_parameter(self) -> str:
         """What tells the kernel of the memory: its name in the control directory, which is the same in every run."""
-        return f"iomem={REGION},/proc/self/fd/{CONTROL_DESCRIPTOR}/./{SHARED}"
+        return f"iomem={REGION},/proc/self/fd/{CONTROL_DESCRIPTOR}/./{REGION}"
 
     @property
     def is_over(self) -> bool:
