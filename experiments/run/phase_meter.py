@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
+from typing import TypeVar
 
 from experiments.run.live import LiveFabric
 from fabric.emulation.build import Emulation
@@ -26,6 +30,7 @@ from fabric.world.datapath import Datapath
 from fabric.world.engine import Spun
 from fabric.world.engines import current_engine
 
+T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TimeUse:
@@ -79,6 +84,16 @@ class PhaseMeter:
     def verify_no_deadlock(self) -> None:
         """Raise DeadlockError if lossless ports wait for each other for ever."""
         self._sampler.verify_no_deadlock()
+
+    def unless_deadlocked(self, work: Callable[[], T]) -> T:
+        """Return what ``work`` does. Raises DeadlockError at once if there is one: who waits for data that stands still
+        would wait for as long as it may, and ``work`` is left to do so in its thread."""
+        done, end = Pipe(duplex=False)
+        outcome: Future[T] = Future()
+        with done:
+            threading.Thread(target=_do, args=(work, outcome, end), daemon=True).start()
+            self._sampler.verify_no_deadlock_until(done)
+        return outcome.result(0)
 
     def end(self) -> Measured:
         """End the samples of the phase. Raises DeadlockError if there was one."""
@@ -137,6 +152,14 @@ class PhaseMeter:
         """Return the full ports, except those of links that failures changed."""
         spared = frozenset(port for change in faults.changes for port in change.link.ports)
         return full_queues(series, self.sampled_ports, self._live.emulation.lane_plan, self._live.fabric, spared)
+
+
+def _do(work: Callable[[], T], outcome: Future[T], end: Connection) -> None:
+    with end:  # Whoever waits sees it closed.
+        try:
+            outcome.set_result(work())
+        except BaseException as error:
+            outcome.set_exception(error)
 
 
 def _spun() -> Spun | None:

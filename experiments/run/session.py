@@ -328,9 +328,9 @@ class Session:
             self._injector.play(begun)
         # With a schedule, its end is played, too.
         self._wait(title, asked if schedule is None else begun, duration_s, timeline)
-        timeline.finish()
+        self._meter.unless_deadlocked(timeline.finish)
         faults = FaultReport() if schedule is None else self._injector.restore()
-        records, played = timeline.end()
+        records, played = self._meter.unless_deadlocked(timeline.end)
         self.progress(title, 1.0)
         return _PlayedPhase(begun, records, played, faults)
 

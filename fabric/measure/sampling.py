@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,11 @@ class Sampler:
         for agent in self._agents:
             if agent.pipe.poll():
                 raise DeadlockError(agent.receive_a(Deadlock, _ANSWER_TIMEOUT_S, "report of a deadlock").text)
+
+    def verify_no_deadlock_until(self, done: Connection) -> None:
+        """Return once ``done`` can be read. Raises DeadlockError as soon as there is a deadlock before that."""
+        while done not in wait([done, *(agent.pipe for agent in self._agents)]):
+            self.verify_no_deadlock()
 
     def _order(self, order: BeginSeries | EndSeries) -> None:
         for agent in self._agents:

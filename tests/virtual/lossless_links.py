@@ -41,6 +41,8 @@ SOAK = (
 )
 TIMES = Timetable(warm_up_s=0.2, measured_s=0.4, spread_s=0.005)
 LONG = Timetable(warm_up_s=20.0, measured_s=20.0, spread_s=0.005)
+SHORT_S = 0.001
+"""A phase in which there is no deadlock yet."""
 AT_S, FOR_S = 0.3, 0.15
 SLOW = 0.3
 LOSS = 0.01
@@ -155,23 +157,27 @@ def _circle(live: LiveFabric, session: Session) -> dict[str, Any]:
                     _add_rule(here, f"{to},in_port={entered},actions=output:{_port(live, here, out)}")
             _add_rule(out, f"{to},actions=output:{_port(live, out, there)}")
             _add_rule(there, f"{to},in_port={_port(live, there, out)},actions=output:{_port(live, there, back)}")
-    found = _until_deadlock(session, [(a, b) for one, other in beside for a, b in ((one, other), (other, one))])
+    pairs = [(a, b) for one, other in beside for a, b in ((one, other), (other, one))]
+    found = _until_deadlock(session, pairs, LONG.duration_s)
+    session.empty_fabric()
+    at_its_end = _until_deadlock(session, pairs, SHORT_S)
     session.empty_fabric()
     at_once = [str(one) for one in held_at_rest(live.emulation)]
     after = _failed(session, "after", beside[:1], {"host": hosts[4].name, "for": CUT_S})
-    return found | {"held_at_once": at_once, "after": after}
+    return found | {"at_its_end": at_its_end, "held_at_once": at_once, "after": after}
 
 
-def _until_deadlock(session: Session, pairs: Sequence[tuple[NodeId, NodeId]]) -> dict[str, Any]:
-    """Return with which words a phase ended, in which a link is cut later, how long after its streams began."""
+def _until_deadlock(session: Session, pairs: Sequence[tuple[NodeId, NodeId]], duration_s: float) -> dict[str, Any]:
+    """Return with which words a phase ended, in which a link is cut later, how long after its streams began. They play
+    on while they are halted."""
     job = StreamsJob(session.stage, [Stream(a, b, ServiceLevel.STORAGE) for a, b in pairs], LONG)
     job.start()
     started = time.monotonic()
-    later = checked(FailureConfig, {"at": LONG.duration_s - 1, "host": pairs[0][0].name, "for": CUT_S}, "test")
+    later = checked(FailureConfig, {"at": max(duration_s - 1, 0), "host": pairs[0][0].name, "for": CUT_S}, "test")
     schedule = schedule_failures([later], session.live.fabric, 1)
     words, after_s = "", 0.0
     try:
-        session.run_phase("circle", "circle", [job], LONG.duration_s, schedule)
+        session.run_phase("circle", "circle", [job], duration_s, schedule)
     except DeadlockError as error:
         words, after_s = str(error), time.monotonic() - started
     finally:

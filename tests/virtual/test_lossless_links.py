@@ -111,6 +111,12 @@ def test_routes_in_a_circle_end_a_run_soon_and_it_names_the_ports_that_wait_for_
     assert found["after_s"] < 3, "it would have gone on for 40 s"
 
 
+def test_a_deadlock_while_jobs_are_halted_ends_a_run_soon(seen: dict[str, Any]) -> None:
+    found = seen["circle"]["at_its_end"]
+    assert found["words"].startswith("deadlock: ")
+    assert found["after_s"] < 3, "jobs would have been waited for, for 40 s"
+
+
 def test_a_fabric_that_is_emptied_after_a_deadlock_goes_on_as_if_there_had_been_none(seen: dict[str, Any]) -> None:
     found = seen["circle"]
     print(found["held_at_once"], found["after"])
