@@ -54,7 +54,7 @@ def _play(
     hfreduce = HFReduceJob(session.stage, config.hfreduce, ranks)
     storage = StorageJob(session.stage, config.storage, ranks)
     with started(session, [hfreduce, storage]):
-        hfreduce.warm_up()
+        session.warm_up(hfreduce)
         if alone:
             session.run_phase(HFREDUCE_ALONE, "HFReduce alone", [hfreduce], config.phase_time)
             session.run_phase(STORAGE_ALONE, "storage alone", [storage], config.phase_time)

@@ -86,7 +86,7 @@ def run_hfreduce_vs_nccl(session: Session, config: HFReduceVsNcclConfig) -> dict
         crowding[play.phase] = _crowding(session, play.variant, ranks)
         with closing(play.variant.job(session, config, ranks, play.size)) as job:
             job.start()
-            job.warm_up()
+            session.warm_up(job)
             _play(session, config, play, job)
     return summarize(session, config, crowding)
 

@@ -91,7 +91,7 @@ def run_nic_failover(session: Session, config: NicFailoverConfig) -> dict[str, A
     ):
         job = NcclJob(session.stage, config.job_config(nics), hosts)
         with started(session, [job]):
-            job.warm_up()
+            session.warm_up(job)
             session.run_phase(phase, title, [job], config.phase_time, schedule)
     failures, restarts = session.table("failures"), session.table("restarts")
     cut_s = float(failures["done_s"].min()) if len(failures) else math.nan

@@ -36,6 +36,7 @@ from fabric.tables import TABLES, Table
 from fabric.world.agents import AgentPool
 from fabric.world.engines import current_engine
 from traffic import congestion_control
+from traffic.collectives.job import CollectiveJob
 from traffic.dcqcn import DcqcnConfig
 from traffic.job import Job, Records, Stage
 
@@ -229,6 +230,11 @@ class Session:
             current_engine().settle()
             self.live.use_routing(routing)
             self._meter.forget_census()
+
+    def warm_up(self, job: CollectiveJob) -> None:
+        """Let a collective carry out a short step, of which no phase tells: it does not count what was sent in it."""
+        job.warm_up()
+        self._meter.forget_census()
 
     def run_phase(
         self,

@@ -78,7 +78,7 @@ def _limits_and_collectives(session: Session, inside: Inside) -> dict[str, Any]:
 def _played(session: Session, job: CollectiveJob) -> dict[str, Any]:
     job.start()
     try:
-        job.warm_up()
+        session.warm_up(job)
         before = session.live.emulation
         sent = lane_counters(before, "sent_bytes")
         outcome = session.run_phase(job.name, job.name, [_Once(job)], 0.0)
