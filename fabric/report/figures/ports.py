@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter
 
 from fabric.model.lanes import LOSSLESS, SHARED, Queueing
 from fabric.report.figures import topology
@@ -39,7 +40,8 @@ from fabric.results import Phase, Result
 from fabric.units import format_rate
 
 _COLUMNS = 3
-_MBIT = 1e6
+_FEW_SAMPLES = 10
+"""A line of so few points shows them, too: one alone would not be seen."""
 
 
 def throughput(result: Result) -> Figure | None:
@@ -56,7 +58,7 @@ def throughput(result: Result) -> Figure | None:
     if not panels:
         return None
     with framed(result, title, *_panel_size(len(panels))) as (figure, body):
-        axes = _rate_panels(body, panels)
+        axes = rate_panels(body, panels)
         _add_legend(body, panels, shares=False)
         axes[0].set_ylim(bottom=0)
     return figure
@@ -75,12 +77,12 @@ def port_throughput(result: Result) -> Figure | None:
     rate_bps = links[port].rate_bps
     title = f"Lanes at the run's busiest port, {links[port].label} ({format_rate(rate_bps)})"
     with framed(result, title, *_panel_size(len(panels))) as (figure, body):
-        axes = _rate_panels(body, panels)
+        axes = rate_panels(body, panels)
         for panel, (phase, rates) in zip(axes, panels, strict=True):
             _draw_shares(panel, phase, rates, shares, rate_bps)
         for number, panel in enumerate(axes, start=1):
             _add_fraction_axis(panel, rate_bps, named=number % min(_COLUMNS, len(axes)) == 0)
-        axes[0].set_ylim(0, max(axes[0].get_ylim()[1], 1.05 * rate_bps / _MBIT))
+        axes[0].set_ylim(0, max(axes[0].get_ylim()[1], 1.05 * rate_bps))
         _add_legend(body, panels, shares=any(_lanes_with_share(*panel, shares) for panel in panels))
     return figure
 
@@ -90,16 +92,19 @@ def _panel_size(count: int) -> tuple[float, float]:
     return 11.0, 2.5 * rows + 0.45
 
 
-def _rate_panels(body: SubFigure, panels: list[tuple[Phase, Rates]]) -> list[Axes]:
+def rate_panels(body: SubFigure, panels: list[tuple[Phase, Rates]]) -> list[Axes]:
+    """Draw the rates of each phase in a panel of its own, all to one scale."""
     axes = panel_grid(body, len(panels), _COLUMNS, sharex=True, sharey=True)
     for panel, (phase, rates) in zip(axes, panels, strict=True):
         for name in _ordered(rates):
-            panel.plot(rates.at_s, rates.by_name_bps[name] / _MBIT, color=level_colour(name))
+            marker = "o" if len(rates.at_s) < _FEW_SAMPLES else None
+            panel.plot(rates.at_s, rates.by_name_bps[name], color=level_colour(name), marker=marker, markersize=4)
         panel.set_title(phase_label(phase))
-    for panel in axes[::_COLUMNS]:
-        panel.set_ylabel("Mbit/s")
+    axes[0].set_xlim(left=0)
+    axes[0].xaxis.set_major_formatter(EngFormatter("s"))
+    axes[0].yaxis.set_major_formatter(EngFormatter("bit/s"))
     for panel in axes[-_COLUMNS:]:
-        panel.set_xlabel("time in the phase, s")
+        panel.set_xlabel("time in the phase")
     return axes
 
 
@@ -110,7 +115,7 @@ def _ordered(rates: Rates) -> list[str]:
 
 def _draw_shares(panel: Axes, phase: Phase, rates: Rates, shares: dict[str, float], rate_bps: float) -> None:
     for name in _lanes_with_share(phase, rates, shares):
-        panel.axhline(shares[name] * rate_bps / _MBIT, color=level_colour(name), linestyle="--", linewidth=0.9)
+        panel.axhline(shares[name] * rate_bps, color=level_colour(name), linestyle="--", linewidth=0.9)
 
 
 def _lanes_with_share(phase: Phase, rates: Rates, shares: dict[str, float]) -> list[str]:
@@ -118,7 +123,7 @@ def _lanes_with_share(phase: Phase, rates: Rates, shares: dict[str, float]) -> l
 
 
 def _add_fraction_axis(panel: Axes, rate_bps: float, named: bool) -> None:
-    right = panel.secondary_yaxis("right", functions=times(_MBIT / rate_bps))
+    right = panel.secondary_yaxis("right", functions=times(1 / rate_bps))
     right.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     right.tick_params(labelright=named)
     if named:

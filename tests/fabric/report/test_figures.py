@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from fabric.errors import ResultError, UsageError
 from fabric.model.encoding import fabric_as_json
@@ -18,6 +19,7 @@ from fabric.report.figures import (
     data,
     draw_all,
     draw_topology,
+    ports,
     side_by_side,
     stalled,
     timeline,
@@ -373,3 +375,16 @@ def test_a_group_of_hosts_is_as_busy_as_its_busiest() -> None:
 def test_unknown_format_is_refused_with_those_known(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'\.bmp'; use one of \.svg, \.png, \.pdf"):
         draw_topology(fabric_as_json(load_fabric("fire_flyer_2_small")), tmp_path / "a.bmp")
+
+
+def test_a_rate_of_which_there_is_one_sample_is_seen() -> None:
+    """A line of one point is none."""
+    marked = []
+    for samples in (1, 50):
+        rates = data.Rates(np.arange(samples, dtype=np.float64), {"storage": np.full(samples, 2e13)})
+        body = Figure().subfigures(squeeze=False)[0, 0]
+        (panel,) = ports.rate_panels(body, [(PHASE, rates)])
+        (line,) = panel.get_lines()
+        marked.append(line.get_marker())
+        assert panel.yaxis.get_major_formatter()(2e13) == "20 Tbit/s"
+    assert marked == ["o", "None"]
