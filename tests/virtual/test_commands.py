@@ -134,13 +134,14 @@ def _wrapper(path: Path, script: str) -> str:
 def test_a_run_that_is_ended_from_outside_leaves_nothing(
     command: VirtualCommand, number: signal.Signals, guests: int
 ) -> None:
-    tiny = ("--set", f"topology={TINY}", "--set", "nccl_nodes=4", "--set", "topology.inter_zone.delay=1us")
-    with command.start("run", "isolation", *tiny, "--guests", str(guests), "--out", "result") as process:
+    tiny = ("--set", f"topology={TINY}", "--set", "nccl_nodes=4")
+    apart = ("--guests", "2", "--set", "topology.link_delay=1us", "--set", "topology.inter_zone.delay=1us")
+    with command.start("run", "isolation", *tiny, *(apart if guests > 1 else ()), "--out", "result") as process:
         deadline = time.monotonic() + 600
-        while len(below(process.pid)) < IN_HOSTS and time.monotonic() < deadline:
+        while len(below(process.pid)) < IN_HOSTS and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.1)
         guest = below(process.pid)
-        assert len(guest) >= IN_HOSTS, "the run did not get far enough"
+        assert len(guest) >= IN_HOSTS, f"the run did not get far enough: {process.communicate(timeout=60)[1]}"
         os.kill(process.pid, number)
         process.communicate(timeout=60)
     deadline = time.monotonic() + 20
