@@ -32,6 +32,7 @@ from fabric.world.engines import current_engine
 
 T = TypeVar("T")
 
+
 @dataclass(frozen=True)
 class TimeUse:
     """The CPU time that a phase used (None in virtual time, where nothing computes), and the time that passed because

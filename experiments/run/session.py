@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -36,9 +37,11 @@ from fabric.tables import TABLES, Table
 from fabric.world.agents import AgentPool
 from fabric.world.engines import current_engine
 from traffic import congestion_control
-from traffic.collectives.job import CollectiveJob
 from traffic.dcqcn import DcqcnConfig
 from traffic.job import Job, Records, Stage
+
+if TYPE_CHECKING:
+    from traffic.collectives.job import CollectiveJob  # Not every run has one, and each would load it.
 
 _PROGRESS_S = 0.5
 Progress = Callable[[str, float], None]
