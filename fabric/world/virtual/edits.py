@@ -217,16 +217,38 @@ IDLE = _edit(
 process. Kernels from 6.12 on do not."""
 
 _BARRIER = '\tasm volatile("" : : : "memory");\n'
-IRQ_FLAGS = _edit(
-    "arch/um/include/asm/irqflags.h",
-    ("extern int signals_enabled;\n", "extern int signals_enabled;\n"),  # Kernels with several cores do not have it.
-    (
-        "\tum_set_signals(flags);\n",
-        f"{_BARRIER}\tif ((unsigned long)signals_enabled != flags)\n\t\tum_set_signals(flags);\n",
+_WAITS = "\t\tlist_add_tail(&e->list, &time_travel_irqs);\n"
+_NO_LONGER_WAITS = "\twhile ((e = list_first_entry_or_null(&time_travel_irqs,\n"
+_KNOWN_TO_MODULES = "EXPORT_SYMBOL(signals_enabled);\n"
+IRQ_FLAGS = (
+    _edit(
+        "arch/um/include/asm/irqflags.h",
+        # Kernels with several cores do not have this line.
+        ("extern int signals_enabled;\n", "extern int signals_enabled;\nextern unsigned int signals_pending;\n\n"),
+        (
+            "\tum_set_signals(flags);\n",
+            f"{_BARRIER}\tif ((unsigned long)signals_enabled == flags)\n\t\treturn;\n"
+            f"\tsignals_enabled = flags;\n{_BARRIER}"
+            "\tif (flags && signals_pending) {\n\t\tsignals_enabled = 0;\n\t\tunblock_signals();\n\t}\n",
+        ),
+        ("\tblock_signals();\n", f"\tsignals_enabled = 0;\n{_BARRIER}"),
     ),
-    ("\tblock_signals();\n", f"\tsignals_enabled = 0;\n{_BARRIER}"),
+    _edit(
+        "arch/um/os-Linux/signal.c",
+        ("static unsigned int signals_pending;\n", "unsigned int signals_pending;\n"),
+    ),
+    _edit(
+        "arch/um/kernel/ksyms.c",
+        (_KNOWN_TO_MODULES, f"{_KNOWN_TO_MODULES}EXPORT_SYMBOL(signals_pending);\n"),
+    ),
+    # What waits there is no signal, and has a bit of its own.
+    _edit(
+        _TIME,
+        (_WAITS, f"{_WAITS}\t\tsignals_pending |= 1U << 31;\n"),
+        (_NO_LONGER_WAITS, f"\tsignals_pending &= ~(1U << 31);\n{_NO_LONGER_WAITS}"),
+    ),
 )
-"""Made where it fits, so that what is done with interrupts off costs less: two assignments instead of two calls."""
+"""Made where all fit, so that what is done with interrupts off costs less: a few assignments instead of two calls."""
 
 YOUNG = _edit("mm/memory.c", ("\tpte = pte_mkold(pte);\n", ""))
 """Made where it fits, so that starting programs costs less: a new process reads what its parent has without a fault for
@@ -248,17 +270,17 @@ COPIES = _edit(
 the page and does not unmap the page first. Kernels from 6.11 on do so."""
 
 _LOOP = "arch/um/os-Linux/skas/process.c"
-FP_REGISTERS = (
+REGISTERS = (
     _edit(
         "arch/x86/um/os-Linux/registers.c",
-        ("int save_i387_registers(", _read("fp_registers.c.inc") + "int save_i387_registers("),
+        ("int save_i387_registers(", _read("registers.c.inc") + "int save_i387_registers("),
         (
             "\tif (ptrace(PTRACE_SETFPREGS, pid, 0, fp_regs) < 0)\n",
-            "\tfp_registers_unknown(pid);\n\tif (ptrace(PTRACE_SETFPREGS, pid, 0, fp_regs) < 0)\n",
+            "\tregisters_unknown(pid);\n\tif (ptrace(PTRACE_SETFPREGS, pid, 0, fp_regs) < 0)\n",
         ),
         (
             "\t\tif (ptrace(PTRACE_SETREGSET, pid, NT_X86_XSTATE, &iov) < 0)\n",
-            "\t\tfp_registers_unknown(pid);\n\t\tif (ptrace(PTRACE_SETREGSET, pid, NT_X86_XSTATE, &iov) < 0)\n",
+            "\t\tregisters_unknown(pid);\n\t\tif (ptrace(PTRACE_SETREGSET, pid, NT_X86_XSTATE, &iov) < 0)\n",
         ),
     ),
     _edit(
@@ -267,7 +289,9 @@ FP_REGISTERS = (
             "static void get_skas_faultinfo(",
             "int fp_registers_are(int pid, const unsigned long *registers);\n"
             "void fp_registers_were(int pid, const unsigned long *registers);\n"
-            "void fp_registers_unknown(int pid);\n\nstatic void get_skas_faultinfo(",
+            "long gp_registers_get(int pid, unsigned long *registers);\n"
+            "long gp_registers_set(int pid, unsigned long *registers);\n"
+            "void registers_unknown(int pid);\n\nstatic void get_skas_faultinfo(",
         ),
         (
             "\terr = get_fp_registers(pid, aux_fp_regs);\n\tif (err < 0) {\n"
@@ -279,11 +303,11 @@ FP_REGISTERS = (
             "\terr = put_fp_registers(pid, aux_fp_regs);\n\tif (err < 0) {\n"
             '\t\tprintk(UM_KERN_ERR "put_fp_registers returned %d\\n",\n'
             "\t\t       err);\n\t\tfatal_sigsegv();\n\t}\n",
-            "\tfp_registers_unknown(pid);\n",
+            "\tregisters_unknown(pid);\n",
         ),
         (
             "\tinterrupt_end();\n\n\twhile (1) {\n",
-            "\tinterrupt_end();\n\tfp_registers_unknown(pid);\n\n\twhile (1) {\n",
+            "\tinterrupt_end();\n\tregisters_unknown(pid);\n\n\twhile (1) {\n",
         ),
         (
             "\t\tUPT_SYSCALL_NR(regs) = -1; /* Assume",
@@ -291,19 +315,50 @@ FP_REGISTERS = (
         ),
         (
             "\t\t\tpid = userspace_pid[0];\n",
-            "\t\t\tif (pid != userspace_pid[0])\n\t\t\t\tfp_registers_unknown(userspace_pid[0]);\n"
+            "\t\t\tif (pid != userspace_pid[0])\n\t\t\t\tregisters_unknown(userspace_pid[0]);\n"
             "\t\t\tpid = userspace_pid[0];\n",
         ),
         (
             "\t\tif (put_fp_registers(pid, regs->fp)) {\n",
             "\t\tif (!fp_registers_are(pid, regs->fp) && put_fp_registers(pid, regs->fp)) {\n",
         ),
+        ("ptrace(PTRACE_SETREGS, pid, 0, regs->gp)", "gp_registers_set(pid, regs->gp)"),
+        ("ptrace(PTRACE_GETREGS, pid, 0, regs->gp)", "gp_registers_get(pid, regs->gp)"),
+    ),
+    _edit(
+        "arch/x86/um/ptrace_user.c",
+        ("int ptrace_setregs(", "void gp_registers_unknown(int pid);\n\nint ptrace_setregs("),
+        (
+            "\tif (ptrace(PTRACE_SETREGS, pid, 0, regs) < 0)\n",
+            "\tgp_registers_unknown(pid);\n\tif (ptrace(PTRACE_SETREGS, pid, 0, regs) < 0)\n",
+        ),
     ),
 )
-"""Made where both fit, so that calls and faults of programs cost less: each set all floating-point registers, changed
-or not, and a fault twice."""
+"""Made where all fit, so that calls and faults of programs cost less: each set all registers, changed or not, and a
+fault those of floating point twice."""
 
-SAVINGS = (OFFLOADS, TIMERS, IDLE, IRQ_FLAGS, YOUNG, COPIES)
+TICKS = _edit(
+    _TIME,
+    ("#include <asm/irq.h>\n", "#include <asm/irq.h>\n#include <asm/irq_regs.h>\n"),
+    ("void timer_handler(int sig,", _read("tick.c.inc") + "void timer_handler(int sig,"),
+    (
+        "\tdo_IRQ(TIMER_IRQ, regs);\n",
+        f"\tif {_IN_VIRTUAL_TIME}\n\t\ttime_travel_tick(regs);\n\telse\n\t\tdo_IRQ(TIMER_IRQ, regs);\n",
+    ),
+)
+"""Made where it fits, so that timers cost less: they go without what only interrupts of hardware need."""
+
+CODE_MODEL = _edit(
+    "arch/um/Makefile",
+    (
+        "\tKBUILD_CFLAGS += -mcmodel=large\n",
+        "\tKBUILD_CFLAGS_KERNEL += -mcmodel=small -fbuiltin\n\tKBUILD_CFLAGS_MODULE += -mcmodel=large -fbuiltin\n",
+    ),
+)
+"""Made where it fits, so that code is smaller. The kernel lies below 2 GB, only modules do not: it needs no address of
+64 bits for each call and variable. Short copies are instructions, not calls, as in a kernel for hardware."""
+
+SAVINGS = (OFFLOADS, TIMERS, IDLE, YOUNG, COPIES, TICKS, CODE_MODEL)
 """Each made where it fits: they change what a guest costs, not what it does."""
 
 _OF_THE_KERNEL = (
@@ -422,7 +477,7 @@ PEERS = (
 """Made where all of them fit: several guests play one run."""
 
 
-OPTIONAL = (*((edit,) for edit in SAVINGS), FP_REGISTERS, HUGE_PAGES, CLOCK_PAGE, PEERS)
+OPTIONAL = (*((edit,) for edit in SAVINGS), IRQ_FLAGS, HUGE_PAGES, CLOCK_PAGE, REGISTERS, PEERS)
 """Groups of changes; each is made where all of it fits."""
 
 

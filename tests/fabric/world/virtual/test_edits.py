@@ -67,9 +67,9 @@ SAVED = {
     edits.OFFLOADS: "if (bo && !list_empty(&flow_block_indr_dev_list)) {",
     edits.TIMERS: "timer_handler(SIGALRM, NULL, mc ? &regs : &none);",
     edits.IDLE: "",
-    edits.IRQ_FLAGS: "if ((unsigned long)signals_enabled != flags)\n\t\tum_set_signals(flags);",
     edits.YOUNG: "",
     edits.COPIES: "\t\tflush_tlb_page(vma, vmf->address);\n",
+    edits.CODE_MODEL: "\tKBUILD_CFLAGS_MODULE += -mcmodel=large",
 }
 
 
@@ -78,7 +78,10 @@ def fitting_texts() -> dict[str, str]:
     found: dict[str, dict[str, None]] = {}
     for edit in (*edits.EDITS, *chain(*edits.OPTIONAL)):
         found.setdefault(edit.file, {}).update(dict.fromkeys(part.old for part in edit.ways[0]))
-    return {file: "\n".join(places) for file, places in found.items()}
+    return {
+        file: "\n".join(one for one in places if not any(one in other for other in places if other != one))
+        for file, places in found.items()
+    }
 
 
 def fault_information() -> str:
@@ -104,7 +107,8 @@ def loop(version: str) -> str:
     return "".join(
         (
             f"\tinterrupt_end();\n\n{RESUMED[version]}",
-            "\t\tif (put_fp_registers(pid, regs->fp)) {\n\t\tif (get_fp_registers(pid, regs->fp)) {\n",
+            "\t\tif (ptrace(PTRACE_SETREGS, pid, 0, regs->gp)) {\n\t\tif (put_fp_registers(pid, regs->fp)) {\n",
+            "\t\tif (ptrace(PTRACE_GETREGS, pid, 0, regs->gp)) {\n\t\tif (get_fp_registers(pid, regs->fp)) {\n",
             "\t\tUPT_SYSCALL_NR(regs) = -1; /* Assume: It's not a syscall */\n",
             "\t\t\tpid = userspace_pid[0];\n\t\t\tinterrupt_end();\n",
         )
@@ -143,27 +147,42 @@ def test_a_new_process_has_its_parents_pages_as_touched_in_every_kernel(version:
 
 
 @pytest.mark.parametrize("version", RESUMED)
-def test_floating_point_registers_are_set_once_a_stop_if_at_all_in_every_kernel(version: str) -> None:
-    setting, loop_edit = edits.FP_REGISTERS
+def test_registers_are_set_once_a_stop_if_at_all_in_every_kernel(version: str) -> None:
+    setting, loop_edit, stub = edits.REGISTERS
     changed = loop_edit.apply(f"{fault_information()}void userspace(\n{loop(version)}")
     handled, _, resumed = changed.partition("static void get_skas_faultinfo(")[2].partition("void userspace(")
     assert "_fp_registers(" not in handled
-    assert handled.index("wait_stub_done(pid);") < handled.index("fp_registers_unknown(pid);")
-    steps = ["interrupt_end();", "fp_registers_unknown(pid);", "while (1)", "fp_registers_are(pid, regs->fp)"]
-    steps += ["put_fp_registers(", "get_fp_registers(", "fp_registers_were(", "fp_registers_unknown(userspace_pid[0])"]
+    assert handled.index("wait_stub_done(pid);") < handled.index("registers_unknown(pid);")
+    steps = ["interrupt_end();", "registers_unknown(pid);", "while (1)", "gp_registers_set(pid, regs->gp)"]
+    steps += ["fp_registers_are(pid, regs->fp)", "put_fp_registers(", "gp_registers_get(pid, regs->gp)"]
+    steps += ["get_fp_registers(", "fp_registers_were(", "registers_unknown(userspace_pid[0])"]
     assert sorted(steps, key=resumed.index) == steps
+    assert "ptrace(PTRACE_" not in resumed
     for part in setting.ways[0][1:]:
         assert part.new == part.old.replace(
-            "if (", "fp_registers_unknown(pid);\n" + part.old.partition("if (")[0] + "if ("
+            "if (", "registers_unknown(pid);\n" + part.old.partition("if (")[0] + "if ("
         )
+    called = stub.apply("int ptrace_setregs(long pid)\n\tif (ptrace(PTRACE_SETREGS, pid, 0, regs) < 0)\n")
+    assert called.index("\tgp_registers_unknown(pid);\n") < called.index("ptrace(PTRACE_SETREGS")
 
 
-@pytest.mark.parametrize("file", [edit.file for edit in edits.FP_REGISTERS])
-def test_floating_point_registers_are_set_always_where_a_source_takes_one_of_both_changes_only(file: str) -> None:
+@pytest.mark.parametrize("file", [edit.file for edit in edits.REGISTERS])
+def test_registers_are_set_always_where_a_source_lacks_one_of_the_places(file: str) -> None:
     texts = fitting_texts()
-    assert sum("fp_registers_unknown" in text for text in edits.changed(texts).values()) == 2
+    assert sum("registers_unknown" in text for text in edits.changed(texts).values()) == len(edits.REGISTERS)
     assert edits.misfits({**texts, file: ""}) == []
-    assert not any("fp_registers_unknown" in text for text in edits.changed({**texts, file: ""}).values())
+    assert not any("registers_unknown" in text for text in edits.changed({**texts, file: ""}).values())
+
+
+def test_what_waits_for_interrupts_is_seen_where_they_are_enabled_by_an_assignment() -> None:
+    texts = fitting_texts()
+    changed = edits.changed(texts)
+    assert all("signals_pending" in changed[edit.file] for edit in edits.IRQ_FLAGS)
+    enabled = changed[edits.IRQ_FLAGS[0].file]
+    assert enabled.index("signals_enabled = flags;") < enabled.index("if (flags && signals_pending)")
+    for edit in edits.IRQ_FLAGS:
+        lacking = edits.changed({**texts, edit.file: texts[edit.file].replace(edit.ways[0][0].old, "")})
+        assert "signals_enabled = flags;" not in lacking.get(edits.IRQ_FLAGS[0].file, "")
 
 
 @pytest.mark.parametrize("version", FORKED)
@@ -209,6 +228,16 @@ def test_what_only_saves_time_is_changed_where_the_source_lets_it_be(saving: Edi
     assert SAVED[saving] == "" or SAVED[saving] not in kept.get(saving.file, "")
 
 
+def test_timers_go_without_what_interrupts_need_in_virtual_time_only() -> None:
+    texts = fitting_texts()
+    changed = edits.changed(texts)[TIME]
+    assert "\t\ttime_travel_tick(regs);\n\telse\n\t\tdo_IRQ(TIMER_IRQ, regs);\n" in changed
+    assert changed.index("static void time_travel_tick(") < changed.index("void timer_handler(int sig,")
+    without = {**texts, TIME: texts[TIME].replace("\tdo_IRQ(TIMER_IRQ, regs);\n", "")}
+    assert edits.misfits(without) == []
+    assert "time_travel_tick" not in edits.changed(without)[TIME]
+
+
 def test_two_changes_of_one_file_are_both_made() -> None:
     changed = edits.changed(fitting_texts())[PROCESS]
     assert "time_travel_runs(to);" in changed and "os_getpid" not in changed
@@ -221,7 +250,15 @@ def test_the_clock_is_read_without_the_kernel_only_where_all_of_it_fits(file: st
         return {file for file, marks in marks_of.items() if any(mark in made.get(file, "") for mark in marks)}
 
     texts = fitting_texts()
-    marks_of = {edit.file: [part.new for part in edit.ways[0]] for edit in edits.CLOCK_PAGE}
+    marks_of = {
+        edit.file: [
+            line
+            for part in edit.ways[0]
+            for line in part.new.splitlines()
+            if line and line not in part.old.splitlines()
+        ]
+        for edit in edits.CLOCK_PAGE
+    }
     assert made_in(texts) == marks_of.keys()
     assert edits.misfits({**texts, file: ""}) == []
     assert made_in({**texts, file: ""}) == set()
