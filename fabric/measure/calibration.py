@@ -115,16 +115,27 @@ def _measure(
         _wait_until_empty(emulation, readers)
         feeder = Feeder(emulation.lane_plan.queueing)
         stack.callback(feeder.close)
+        shares = _fed_shares(emulation, lanes)
         for port in ports:
             for lane in lanes:
                 frame = nobodys_frame(lane.levels[0], emulation.fabric.mtu_bytes)
                 link = emulation.fabric.link_at[port]
-                feeder.add(emulation.namespace_of_port(port), port, link, frame, ETH_P_IP, _WINDOW_FRAMES)
+                namespace = emulation.namespace_of_port(port)
+                feeder.add(namespace, port, link, frame, _WINDOW_FRAMES, shares[lane])
         feeder.feed(_FILL_FRACTION * window_s)
         before = {port: _sent(emulation, port, readers[port]) for port in ports}
         feeder.feed(window_s)
         after = {port: _sent(emulation, port, readers[port]) for port in ports}
     return {port: _rates(before[port], after[port], lanes, emulation.lane_plan) for port in ports}
+
+
+def _fed_shares(emulation: Emulation, lanes: Sequence[Lane]) -> dict[Lane, float]:
+    """Return what part of a link each lane is fed for: its share while all are full; all of the link in real time,
+    where who feeds may be late."""
+    if len(lanes) == 1 or not current_engine().is_exact:
+        return dict.fromkeys(lanes, 1.0)
+    promised = emulation.lane_plan.promised_shares(emulation.fabric.frame_bytes)
+    return {lane: promised[lane.name] for lane in lanes}
 
 
 def _rates(

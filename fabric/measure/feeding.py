@@ -26,21 +26,21 @@ _SO_SNDBUFFORCE = 32  # asm-generic/socket.h
 
 @dataclass
 class Feed:
-    """Frames for one port: ``window_frames`` are kept queued, ``sent`` counts what the port has taken so far."""
+    """Frames for one port: ``window_frames`` are kept queued, or ``turn_frames`` sent each turn if the clock paces
+    them; ``sent`` counts what the port has taken so far."""
 
     port: Port
     frame: bytes
-    ethertype: int
     window_frames: int
+    turn_frames: int
     sock: socket.socket
     sent: int = 0
 
     def fill(self, most: int) -> None:
         """Send until the window is full, or ``most`` frames."""
-        address = (self.port.interface, self.ethertype)
         with contextlib.suppress(BlockingIOError):  # Its window is full.
             for _ in range(most):
-                self.sock.sendto(self.frame, address)
+                self.sock.send(self.frame)
                 self.sent += 1
 
 
@@ -55,12 +55,17 @@ class Feeder:
         self._turn_s = math.inf
 
     def add(
-        self, namespace: Path | None, port: Port, link: Link, frame: bytes, ethertype: int, window_frames: int
+        self, namespace: Path | None, port: Port, link: Link, frame: bytes, window_frames: int, share: float = 1.0
     ) -> Feed:
-        """Take a port to those that are kept full, and return what it is fed."""
+        """Take a port to those that are kept full, and return what it is fed.
+
+        ``share`` is what part of the link these frames take at most. What the clock paces is then sent a quarter more
+        than that, not all that the link could carry, which would fill the queues of lanes that carry a part of it.
+        """
         window = max(window_frames, math.ceil(_TURN_FRAMES_S * link.rate_bps / 8 / len(frame)))
         self._turn_s = min(self._turn_s, _TURN_FRACTION * window * len(frame) * 8 / link.rate_bps)
-        feed = Feed(port, frame, ethertype, window, _packet_socket(namespace, window * len(frame)))
+        sock = _packet_socket(namespace, port.interface, window * len(frame))
+        feed = Feed(port, frame, window, math.ceil(share * window), sock)
         self._feeds[feed.sock.fileno()] = feed
         self._writable.register(feed.sock, select.POLLOUT)
         self._by_clock = self._by_clock or (link.delay_ns > 0 and not self._is_lossless)
@@ -72,7 +77,7 @@ class Feeder:
         self._prepare()
         while (left_s := end - time.monotonic()) > 0:
             for feed in self._ready(left_s):
-                feed.fill(feed.window_frames)
+                feed.fill(feed.turn_frames if self._by_clock else feed.window_frames)
 
     def feed_frames(self, count: int, timeout_s: float) -> None:
         """Send so many more frames into each port. Raises EmulationError naming those that do not take them in time."""
@@ -108,12 +113,17 @@ class Feeder:
             feed.sock.close()
 
 
-def _packet_socket(namespace: Path | None, window_bytes: int) -> socket.socket:
-    """Return a socket that takes no more while its window of frames is queued, so that the port paces the sender."""
+def _packet_socket(namespace: Path | None, interface: str, window_bytes: int) -> socket.socket:
+    """Return a socket that takes no more while its window of frames is queued, so that the port paces the sender.
+
+    It is bound to its interface, which to name with each frame takes another system call, and to no protocol: it is to
+    receive nothing, and what it sends says what it is.
+    """
     if namespace is not None:
         with netns.inside(namespace):
-            return _packet_socket(None, window_bytes)
+            return _packet_socket(None, interface, window_bytes)
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    sock.bind((interface, 0))
     sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, window_bytes)
     sock.setblocking(False)
     return sock

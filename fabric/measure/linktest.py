@@ -18,7 +18,7 @@ from pathlib import Path
 from fabric.emulation.build import Emulation
 from fabric.errors import EmulationError, UsageError
 from fabric.measure.feeding import Feed, Feeder
-from fabric.measure.wiring import ETHERTYPE, SMALL_FRAME_BYTES, ArrivalCounter, measuring_frame
+from fabric.measure.wiring import SMALL_FRAME_BYTES, ArrivalCounter, measuring_frame
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.queueing.counters import QueueReader
@@ -175,7 +175,7 @@ class _Bench:
         for port in ports:
             link = self._emulation.fabric.link_at[port]
             namespace = self._emulation.namespace_of_port(port)
-            self._feeds.append(feeder.add(namespace, port, link, frame, ETHERTYPE, window))
+            self._feeds.append(feeder.add(namespace, port, link, frame, window))
         return feeder
 
     def arrived(self) -> dict[Port, tuple[float, int]]:

@@ -1,0 +1,92 @@
+"""What ports are fed when the clock paces the frames, and that each frame takes one system call."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+import pytest
+
+from fabric.measure import feeding
+from fabric.measure.feeding import Feeder
+from fabric.model.lanes import Queueing
+from fabric.model.network import Link, Port
+from topologies.load import load_fabric
+
+
+class Ends:
+    """Sockets in place of those of packets: datagrams, of which the other ends tell how many were sent."""
+
+    def __init__(self) -> None:
+        self.others: list[socket.socket] = []
+
+    def make(self, *_: object) -> socket.socket:
+        one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        for end in (one, other):
+            end.setblocking(False)
+        self.others.append(other)
+        return one
+
+    def take(self) -> list[int]:
+        """Return how many frames each has been sent since the last time."""
+        return [self._take(other) for other in self.others]
+
+    @staticmethod
+    def _take(other: socket.socket) -> int:
+        count = 0
+        while True:
+            try:
+                other.recv(100)
+            except BlockingIOError:
+                return count
+            count += 1
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> Ends:
+    made = Ends()
+    monkeypatch.setattr(feeding, "_packet_socket", made.make)
+    return made
+
+
+def slowest_port(delay: str) -> tuple[Port, Link]:
+    fabric = load_fabric("fire_flyer_2_small", [f"link_delay={delay}"])
+    return next((port, link) for port, link in fabric.directed_ports() if link.delay_ns == fabric.links[0].delay_ns)
+
+
+@dataclass
+class Clock:
+    """Goes on only while somebody sleeps, as in virtual time."""
+
+    now_s: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, duration_s: float) -> None:
+        self.now_s += duration_s
+
+
+def test_a_lane_that_the_clock_paces_is_fed_for_its_share_of_the_link(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Feeder, "_prepare", lambda self: None)
+    monkeypatch.setattr(feeding, "time", Clock())
+    port, link = slowest_port("1 us")
+    feeder = Feeder(Queueing.LANES)
+    for share in (0.5, 0.05, 1.0):
+        feeder.add(None, port, link, b"frame", 20, share)
+    feeder.feed(2.5 * feeder._turn_s)
+    assert ends.take() == [3 * 10, 3 * 1, 3 * 20]
+    feeder.close()
+
+
+def test_what_its_socket_paces_is_sent_until_the_window_is_full(ends: Ends) -> None:
+    port, link = slowest_port("0 us")
+    feeder = Feeder(Queueing.LANES)
+    feed = feeder.add(None, port, link, b"frame", 5, 0.2)
+    feeder.feed_frames(7, 1.0)
+    assert (feed.sent, ends.take()) == (7, [7])
+    feed.fill(feed.window_frames)
+    assert ends.take() == [5]
+    feeder.close()
