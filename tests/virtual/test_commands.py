@@ -138,9 +138,8 @@ def test_a_run_that_is_ended_from_outside_leaves_nothing(
     apart = ("--guests", "2", "--set", "topology.link_delay=1us", "--set", "topology.inter_zone.delay=1us")
     with command.start("run", "isolation", *tiny, *(apart if guests > 1 else ()), "--out", "result") as process:
         deadline = time.monotonic() + 600
-        while len(below(process.pid)) < IN_HOSTS and process.poll() is None and time.monotonic() < deadline:
+        while len(guest := below(process.pid)) < IN_HOSTS and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.1)
-        guest = below(process.pid)
         assert len(guest) >= IN_HOSTS, f"the run did not get far enough: {process.communicate(timeout=60)[1]}"
         os.kill(process.pid, number)
         process.communicate(timeout=60)

@@ -25,6 +25,7 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.world.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows
+from traffic.storage import event_loop
 from traffic.storage.chains import ChainTable, ChunkId, TableChange, extents_on
 from traffic.storage.config import ServiceConfig, StorageConfig
 from traffic.storage.links import Links
@@ -270,7 +271,7 @@ class StorageService:
 
 def run_service(agent: Agent, arguments: ServiceArguments) -> None:
     """Be a storage node's service until the run stops it."""
-    asyncio.run(_run(agent, arguments))
+    event_loop.run(_run(agent, arguments))
 
 
 async def _run(agent: Agent, arguments: ServiceArguments) -> None:

@@ -13,6 +13,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows
+from traffic.storage import event_loop
 from traffic.storage.chains import Extent, FileLayout, Striping
 from traffic.storage.client import GaveUp, Operation, StorageClient
 from traffic.storage.config import CheckpointConfig, DataloaderConfig
@@ -132,7 +133,7 @@ class ClientLoad:
 
 def run_client(agent: Agent, arguments: ClientArguments) -> None:
     """Be a client in a compute host until the run stops it."""
-    asyncio.run(_run(agent, arguments))
+    event_loop.run(_run(agent, arguments))
 
 
 async def _run(agent: Agent, arguments: ClientArguments) -> None:
