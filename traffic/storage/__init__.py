@@ -7,6 +7,7 @@
     service             in a storage node: listens on each of its NICs, one per zone
     replica             the state of a service's chunks and the CRAQ protocol, without sockets
     links, wire         links that are re-established when lost; frames, messages and calls on TCP connections
+    event_loop          what programs wait in: looks for events less often than asyncio does
     permits             how many at once, with a deadline for waiting
     chains, payload     pure: where chunks live and what they hold
     config              the keys of YAML files
