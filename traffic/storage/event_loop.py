@@ -2,8 +2,8 @@
 
 asyncio looks for events before each round of what is ready to run, also if that is only what the last event led to: a
 message that arrives sets a future, whose task runs in the next round. So each message took two calls of ``epoll_wait``,
-and every third system call of a service was one that found nothing. What is ready runs first, and events are looked for
-once nothing is, or after a number of rounds.
+one of them in vain. Here, what is ready runs first, and events are looked for once nothing is, or after a number of
+rounds.
 """
 
 from __future__ import annotations

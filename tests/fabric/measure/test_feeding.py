@@ -1,4 +1,4 @@
-"""What ports are fed when the clock paces the frames, and that each frame takes one system call."""
+"""What ports are fed when the clock paces the frames, and when their sockets do."""
 
 from __future__ import annotations
 
