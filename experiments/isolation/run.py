@@ -73,7 +73,7 @@ def run_isolation(session: Session, config: IsolationConfig) -> dict[str, Any]:
             name = job.level.label
             session.run_phase(f"{name}_alone", f"{name} alone", [job], config.alone_time)
         port = busiest_switch_port(session.table("ports"), session.live.fabric)
-        counter = LevelCounter(session.pool, {port: session.live.fabric.link_at[port].rate_bps})
+        counter = LevelCounter(session.pool, {port: session.live.emulation.namespace_of_port(port)})
         at_port: Shares = {}
         for queueing in config.queueings:
             session.use_queueing(queueing)

@@ -14,10 +14,6 @@ from fabric.world import bpf
 from fabric.world.bpf import EXIT, TC_ACT_OK, TC_ACT_STOLEN, Way, instruction
 from fabric.world.netlink import Request
 
-_MAP_CREATE = 0
-_MAP_TYPE_ARRAY = 2
-_ONLY = bytes(4)
-"""The key of the only value of a map."""
 _WHAT = "random loss"
 _THRESHOLD = struct.Struct("=Q")
 """The program's first memory: lose a frame if a random 32-bit number is below it."""
@@ -54,19 +50,16 @@ class LossProgram:
     """A loaded program with its memory. Raises EmulationError, with the kernel's reason, if it cannot be."""
 
     def __init__(self) -> None:
-        self._threshold, self._lost = (
-            bpf.call(_MAP_CREATE, struct.pack("=IIIII", _MAP_TYPE_ARRAY, 4, value.size, 1, 0), _WHAT)
-            for value in (_THRESHOLD, _LOST)
-        )
+        self._threshold, self._lost = (bpf.memory_of(value.size, _WHAT) for value in (_THRESHOLD, _LOST))
         self._descriptor = bpf.load(_program(self._threshold, self._lost), _WHAT)
 
     def set_fraction(self, fraction: float) -> None:
         """Lose this part of the frames from now on; what was lost stays counted."""
-        bpf.update(self._threshold, _ONLY, _THRESHOLD.pack(round(fraction * 2**32)), _WHAT)
+        bpf.write(self._threshold, _THRESHOLD.pack(round(fraction * 2**32)), _WHAT)
 
     def lost(self) -> tuple[int, int]:
         """Return the frames and bytes lost so far."""
-        frames, size_bytes = _LOST.unpack(bpf.look_up(self._lost, _ONLY, _LOST.size, _WHAT))
+        frames, size_bytes = _LOST.unpack(bpf.read(self._lost, _LOST.size, _WHAT))
         return frames, size_bytes
 
     def install_requests(self, index: int, interface: str) -> list[Request]:

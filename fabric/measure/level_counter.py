@@ -1,111 +1,125 @@
-"""Counts packets of each service level at interfaces."""
+"""Counts the bytes of each service level at interfaces, by a small BPF program on a packet socket: it reads the DSCP of
+every frame that leaves, and lets none come to the socket. Layouts: linux/{bpf,if_packet}.h."""
 
 from __future__ import annotations
 
-import contextlib
+import os
 import socket
 import struct
-import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 
 from fabric.errors import EmulationError
-from fabric.measure.packet_filter import see_only
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Port
+from fabric.world import bpf
 from fabric.world.agents import Agent, AgentHandle, AgentPool
+from fabric.world.bpf import EXIT, ProgramKind, instruction
 from fabric.world.netlink import ETH_P_ALL, ETH_P_IP
 
 _ANSWER_TIMEOUT_S = 10.0
 _TOS_OFFSET = 15
-_HEADERS_BYTES = 64
-_WHOLE_BYTES = 1 << 18
-"""A frame of which a filter lets less be seen is as short as that for whoever asks for its size."""
-_SO_RCVBUFFORCE = 33  # asm-generic/socket.h
-_SOL_PACKET, _PACKET_STATISTICS = 263, 6  # linux/if_packet.h
-_STATISTICS = struct.Struct("=II")
-_TAP_BUFFER_BYTES = 32 * 1024 * 1024
-_HELD_PER_BYTE = 12
-"""Of a buffer, for each byte on the wire: the smallest frame, of 66 B, takes 768 B."""
-_LONGEST_LOOK_S = 1.0
-_SHORTEST_ORDER_S = 0.05
-"""Orders are waited for in whole milliseconds; shorter times are slept."""
+_DSCPS = 64
+_BYTES = struct.Struct(f"={_DSCPS}Q")
+"""The program's memory: the bytes of each DSCP so far."""
+_WHAT = "what counts service levels"
+_SO_ATTACH_BPF = 50  # asm-generic/socket.h
+_LENGTH_OFFSET, _TYPE_OFFSET, _PROTOCOL_OFFSET = 0, 4, 16  # In struct __sk_buff.
+_OUTGOING = 4  # PACKET_OUTGOING
+
+Counts = dict[str, tuple[int, ...]]
+"""The bytes of each DSCP that have left interfaces, by their names."""
 
 
 class LevelCounter:
-    """Counts the bytes of each service level that leave ports of switches, by looking at every frame's DSCP.
+    """Counts the bytes of each service level that leave ports of switches.
 
-    Queues count lanes; in one shared queue only the packets themselves say what they are. For a few ports: every frame
-    costs some microseconds. ``rates_bps``: of each port's link.
+    Queues count lanes; in one shared queue only the packets themselves say what they are. ``namespaces``: the network
+    namespace that each port is in (None: the world's own).
     """
 
-    def __init__(self, pool: AgentPool, rates_bps: Mapping[Port, int]) -> None:
-        self._ports = {port.interface: port for port in rates_bps}
-        look_s = look_period_s(max(rates_bps.values()))
-        self._agent: AgentHandle = pool.start(
-            "level counter", "this world", count_levels, (tuple(self._ports), look_s), None
-        )
-        self._agent.receive(_ANSWER_TIMEOUT_S, "report that it is ready")
+    def __init__(self, pool: AgentPool, namespaces: Mapping[Port, Path | None]) -> None:
+        self._ports = {port.interface: port for port in namespaces}
+        self._agents: list[AgentHandle] = []
+        self._before: Counts = dict.fromkeys(self._ports, (0,) * _DSCPS)
+        for namespace in dict.fromkeys(namespaces.values()):
+            interfaces = tuple(port.interface for port, place in namespaces.items() if place == namespace)
+            self._agents.append(pool.start("level counter", "this world", count_levels, interfaces, namespace))
+        for agent in self._agents:
+            agent.receive(_ANSWER_TIMEOUT_S, "report that it is ready")
 
     def read(self) -> dict[Port, dict[ServiceLevel, int]]:
-        """Return the bytes since the last reading, by port and service level. Raises TrafficError if frames came faster
-        than they could be counted."""
-        self._agent.send("read")
-        counts: dict[tuple[str, int], int] = self._agent.receive(_ANSWER_TIMEOUT_S, "counts")
-        found = {port: dict.fromkeys(ServiceLevel, 0) for port in self._ports.values()}
-        for (interface, dscp), size in counts.items():
-            found[self._ports[interface]][ServiceLevel.of_dscp(dscp)] += size
-        return found
+        """Return the bytes since the last reading, by port and service level."""
+        for agent in self._agents:
+            agent.send("read")
+        now: Counts = {}
+        for agent in self._agents:
+            now |= agent.receive(_ANSWER_TIMEOUT_S, "counts")
+        before, self._before = self._before, now
+        return {port: _by_level(before[name], now[name]) for name, port in self._ports.items()}
 
 
-def look_period_s(rate_bps: float) -> float:
-    """Return how often frames must be taken in, so that they fill at most half of a socket's buffer meanwhile."""
-    return min(_LONGEST_LOOK_S, _TAP_BUFFER_BYTES / 2 / (_HELD_PER_BYTE * rate_bps / 8))
+def _by_level(before: tuple[int, ...], now: tuple[int, ...]) -> dict[ServiceLevel, int]:
+    found = dict.fromkeys(ServiceLevel, 0)
+    for dscp, (earlier, later) in enumerate(zip(before, now, strict=True)):
+        if later > earlier:
+            found[ServiceLevel.of_dscp(dscp)] += later - earlier
+    return found
 
 
-def count_levels(agent: Agent, arguments: tuple[Sequence[str], float]) -> None:
-    """Be the counting process: it takes in what has left each interface from time to time, and on an order, which it
-    answers. To wake for each frame would cost more than all that it counts."""
-    interfaces, look_s = arguments
-    counts: Counter[tuple[str, int]] = Counter()
+def count_levels(agent: Agent, interfaces: tuple[str, ...]) -> None:
+    """Be the counting process, which waits for orders to read (a program, see :mod:`fabric.world.agents`)."""
     with ExitStack() as stack:
-        taps = {interface: stack.enter_context(_tap(interface)) for interface in interfaces}
+        counters = {interface: _Counter(interface, stack) for interface in interfaces}
         agent.report("ready")
         while True:
-            is_asked = _is_asked(agent, look_s)
-            for interface, tap in taps.items():
-                _count(tap, interface, counts)
-            if is_asked:
-                agent.receive(_ANSWER_TIMEOUT_S)
-                agent.report(dict(counts))
-                counts.clear()
+            agent.expect("read")
+            agent.report({interface: counter.read() for interface, counter in counters.items()})
 
 
-def _is_asked(agent: Agent, within_s: float) -> bool:
-    if within_s >= _SHORTEST_ORDER_S:
-        return agent.pipe.poll(within_s)
-    time.sleep(within_s)
-    return agent.pipe.poll()
+class _Counter:
+    """Counts at an interface until the end of the block ``ends``. Raises EmulationError."""
+
+    def __init__(self, interface: str, ends: ExitStack) -> None:
+        self._memory = bpf.memory_of(_BYTES.size, _WHAT)
+        ends.callback(os.close, self._memory)
+        program = bpf.load(_program(self._memory), _WHAT, ProgramKind.SOCKET)
+        sock = ends.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_BPF, program)
+            sock.bind((interface, ETH_P_ALL))
+        except OSError as error:
+            raise EmulationError(f"{interface}: {_WHAT} cannot be put there: {error.strerror}") from error
+        finally:
+            os.close(program)
+
+    def read(self) -> tuple[int, ...]:
+        """Return the bytes of each DSCP so far."""
+        return _BYTES.unpack(bpf.read(self._memory, _BYTES.size, _WHAT))
 
 
-def _tap(interface: str) -> socket.socket:
-    """Return a socket that sees what of IPv4 leaves an interface from now on."""
-    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _TAP_BUFFER_BYTES)
-    see_only(sock, ETH_P_IP, leaving=True, seen_bytes=_WHOLE_BYTES)
-    sock.setblocking(False)
-    sock.bind((interface, ETH_P_ALL))
-    return sock
-
-
-def _count(sock: socket.socket, interface: str, counts: Counter[tuple[str, int]]) -> None:
-    """Take in all that has come. Raises EmulationError if some found no room."""
-    headers = bytearray(_HEADERS_BYTES)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            size = sock.recv_into(headers, 0, socket.MSG_TRUNC)
-            counts[interface, headers[_TOS_OFFSET] >> 2] += size
-    _, lost = _STATISTICS.unpack(sock.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size))
-    if lost:
-        raise EmulationError(f"{interface}: {lost} frames came faster than they could be counted by service level")
+def _program(memory: int) -> bytes:
+    """Return the program: r6 is the frame, r7 where the bytes of its DSCP are counted."""
+    count = [
+        instruction(0x30, immediate=_TOS_OFFSET),  # r0 = the byte there; a frame without it ends the program
+        instruction(0x57, immediate=0xFC),  # r0 &= 0xFC: without ECN
+        instruction(0x67, immediate=1),  # r0 <<= 1: eight bytes for each DSCP
+        instruction(0x18, to=7, source=2, immediate=memory) + instruction(0),  # r7 = the map's value itself
+        instruction(0x0F, to=7, source=0),  # r7 += r0
+        instruction(0x61, to=1, source=6, offset=_LENGTH_OFFSET),
+        instruction(0xDB, to=7, source=1),  # the bytes there += r1, atomically
+    ]
+    counting = len(b"".join(count)) // len(instruction(0))
+    return b"".join(
+        [
+            instruction(0xBF, to=6, source=1),
+            instruction(0x61, to=1, source=6, offset=_TYPE_OFFSET),
+            instruction(0x55, to=1, offset=counting + 2, immediate=_OUTGOING),  # if r1 != _OUTGOING: do not count
+            instruction(0x61, to=1, source=6, offset=_PROTOCOL_OFFSET),
+            instruction(0x55, to=1, offset=counting, immediate=socket.htons(ETH_P_IP)),
+            *count,
+            instruction(0xB7),  # r0 = 0: nothing for the socket
+            instruction(EXIT),
+        ]
+    )

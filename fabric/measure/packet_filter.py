@@ -21,18 +21,16 @@ class _Program(ctypes.Structure):
     _fields_ = (("count", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
 
 
-def see_only(sock: socket.socket, ethertype: int, leaving: bool, seen_bytes: int) -> None:
-    """Let a packet socket see the first ``seen_bytes`` of frames of an EtherType that leave an interface, or else of
-    those that arrive; a frame that :mod:`fabric.emulation.uncharging` puts a clone in place of arrives once. What has
-    come already stays."""
-    taken, passed = (0, 1) if leaving else (1, 0)  # Instructions to leave out.
-    unmarked = () if leaving else ((_LOAD_WORD, 0, 0, _MARK_AT), (_IF_EQUAL, 5, 0, MARK))
+def see_arriving(sock: socket.socket, ethertype: int, seen_bytes: int) -> None:
+    """Let a packet socket see the first ``seen_bytes`` of frames of an EtherType that arrive at an interface; a frame
+    that :mod:`fabric.emulation.uncharging` puts a clone in place of arrives once. What has come already stays."""
     program = (
-        *unmarked,
+        (_LOAD_WORD, 0, 0, _MARK_AT),
+        (_IF_EQUAL, 5, 0, MARK),
         (_LOAD_HALF, 0, 0, _ETHERTYPE_AT),
         (_IF_EQUAL, 0, 3, ethertype),
         (_LOAD_BYTE, 0, 0, _DIRECTION_AT),
-        (_IF_EQUAL, taken, passed, _OUTGOING),
+        (_IF_EQUAL, 1, 0, _OUTGOING),
         (_RETURN, 0, 0, seen_bytes),
         (_RETURN, 0, 0, 0),
     )

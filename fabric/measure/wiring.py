@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from fabric.emulation.build import Emulation
-from fabric.measure.packet_filter import see_only
+from fabric.measure.packet_filter import see_arriving
 from fabric.model.network import Port
 from fabric.world import netns
 from fabric.world.netlink import ETH_P_ALL, Netlink
@@ -45,7 +45,7 @@ def _tap(namespace: Path | None, interface: str = "") -> socket.socket:
             return _tap(None, interface)
     # Of no protocol it is deaf until it is bound; to hear all interfaces it cannot be.
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0 if interface else socket.htons(ETH_P_ALL))
-    see_only(sock, ETHERTYPE, leaving=False, seen_bytes=_SEEN_BYTES)
+    see_arriving(sock, ETHERTYPE, seen_bytes=_SEEN_BYTES)
     sock.setblocking(False)
     if interface:
         sock.bind((interface, ETH_P_ALL))

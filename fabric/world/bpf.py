@@ -17,7 +17,10 @@ from fabric.world import netlink
 from fabric.world.netlink import Request
 
 _SYS_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
-_MAP_LOOKUP, _MAP_UPDATE, _PROG_LOAD, _PROG_TYPE_SCHED_CLS = 1, 2, 5, 3
+_MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _PROG_LOAD = 0, 1, 2, 5
+_MAP_TYPE_ARRAY = 2
+_ONLY = bytes(4)
+"""The key of the only value of a map."""
 _PIN, _GET_PINNED, _INFORMATION = 6, 7, 15
 _ATTRIBUTES_BYTES = 128
 _LOG_BYTES = 4096
@@ -30,6 +33,13 @@ TC_ACT_OK, TC_ACT_STOLEN = 0, 4
 EXIT = 0x95
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class ProgramKind(IntEnum):
+    """What a program is put on."""
+
+    SOCKET = 1
+    PORT = 3
 
 
 class Way(IntEnum):
@@ -100,6 +110,21 @@ def _exchange(command: int, memory: int, key: bytes, value: bytes, what: str) ->
     return buffer.raw
 
 
+def memory_of(size_bytes: int, what: str) -> int:
+    """Return the descriptor of a map of one value, which begins as zeros: a program's memory."""
+    return call(_MAP_CREATE, struct.pack("=IIIII", _MAP_TYPE_ARRAY, len(_ONLY), size_bytes, 1, 0), what)
+
+
+def write(memory: int, value: bytes, what: str) -> None:
+    """Write all of a program's memory."""
+    update(memory, _ONLY, value, what)
+
+
+def read(memory: int, size_bytes: int, what: str) -> bytes:
+    """Read all of a program's memory."""
+    return look_up(memory, _ONLY, size_bytes, what)
+
+
 def descriptors(kind: ObjectKind) -> Iterator[int]:
     """Yield a descriptor of each of a kind that is in the kernel; whoever iterates closes them. Needs root."""
     following, _ = kind.value
@@ -133,13 +158,13 @@ def instruction(code: int, to: int = 0, source: int = 0, offset: int = 0, immedi
     return struct.pack("=BBhi", code, source << 4 | to, offset, immediate)
 
 
-def load(program: bytes, what: str) -> int:
-    """Return the descriptor of a program for ports. Raises EmulationError with the verifier's words."""
+def load(program: bytes, what: str, kind: ProgramKind = ProgramKind.PORT) -> int:
+    """Return the descriptor of a program. Raises EmulationError with the verifier's words."""
     instructions = ctypes.create_string_buffer(program, len(program))
     licence, log = ctypes.create_string_buffer(b"Apache-2.0"), ctypes.create_string_buffer(_LOG_BYTES)
     pointers = ctypes.addressof(instructions), ctypes.addressof(licence)
     attributes = struct.pack(
-        "=IIQQIIQ", _PROG_TYPE_SCHED_CLS, len(program) // 8, *pointers, 1, _LOG_BYTES, ctypes.addressof(log)
+        "=IIQQIIQ", kind, len(program) // 8, *pointers, 1, _LOG_BYTES, ctypes.addressof(log)
     )
     try:
         return call(_PROG_LOAD, attributes, what)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fabric.emulation import uncharging
-from fabric.measure.packet_filter import see_only
+from fabric.measure.packet_filter import see_arriving
 from fabric.world import netns
 from fabric.world.netlink import LinkEnd, Netlink, link_state, veth_pair
 from fabric.world.sysctl import write_sysctl
@@ -88,7 +88,7 @@ def test_a_frame_behind_its_first_switch_is_no_longer_charged_to_its_sender(send
 def test_a_frame_that_a_clone_replaces_arrives_once(sender: Path) -> None:
     with Netlink() as link, socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as tap:
         make_switch(link, sender)
-        see_only(tap, 0x88B5, leaving=False, seen_bytes=64)
+        see_arriving(tap, 0x88B5, seen_bytes=64)
         tap.bind((PORT, 0x0003))
         for install in (uncharging.install, uncharging.remove):
             install(link, {PORT_INDEX: PORT})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 
 from fabric.errors import EmulationError
 from fabric.measure.calibration import nobodys_frame
-from fabric.measure.level_counter import LevelCounter, _count, _tap, look_period_s
+from fabric.measure.level_counter import LevelCounter, _Counter
 from fabric.model.lanes import ServiceLevel
 from fabric.world import netlink
 from fabric.world.agents import AgentPool
@@ -37,39 +37,28 @@ def pair_up(*ends: LinkEnd) -> None:
 
 @pytest.mark.root
 def test_frames_are_counted_by_dscp_as_they_leave_and_not_as_they_come(pair: None) -> None:
-    arp = nobodys_frame(ServiceLevel.NCCL, 60)[:12] + struct.pack(">H", 0x0806) + bytes(46)
-    with _tap("left") as tap, socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
-        for level, size, interface in (
-            (ServiceLevel.NCCL, 1000, "left"),
-            (ServiceLevel.NCCL, 500, "left"),
-            (ServiceLevel.STORAGE, 300, "left"),
-            (ServiceLevel.HFREDUCE, 700, "right"),
+    nccl, storage, hfreduce = ServiceLevel.NCCL, ServiceLevel.STORAGE, ServiceLevel.HFREDUCE
+    arp = nobodys_frame(nccl, 60)[:12] + struct.pack(">H", 0x0806) + bytes(46)
+    marked = bytearray(nobodys_frame(storage, 300))
+    marked[15] |= 3  # Congestion experienced: of the same DSCP.
+    with ExitStack() as ends, socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
+        counter = _Counter("left", ends)
+        for frame, interface in (
+            (nobodys_frame(nccl, 1000), "left"),
+            (nobodys_frame(nccl, 500), "left"),
+            (bytes(marked), "left"),
+            (nobodys_frame(hfreduce, 700), "right"),
         ):
-            sock.sendto(nobodys_frame(level, size), (interface, netlink.ETH_P_IP))
+            sock.sendto(frame, (interface, netlink.ETH_P_IP))
         sock.sendto(arp, ("left", 0x0806))
-        counts: Counter[tuple[str, int]] = Counter()
-        _count(tap, "left", counts)
-    assert counts == {
-        ("left", ServiceLevel.NCCL.dscp): 1000 + 14 + 500 + 14,
-        ("left", ServiceLevel.STORAGE.dscp): 300 + 14,
-    }
+        found = {dscp: size for dscp, size in enumerate(counter.read()) if size}
+    assert found == {nccl.dscp: 1000 + 14 + 500 + 14, storage.dscp: 300 + 14}
 
 
 @pytest.mark.root
-def test_frames_without_room_are_told_and_not_left_out(pair: None) -> None:
-    with _tap("left") as tap, socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
-        tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-        for _ in range(100):
-            sock.sendto(nobodys_frame(ServiceLevel.NCCL, 1000), ("left", netlink.ETH_P_IP))
-        with pytest.raises(EmulationError, match=r"^left: \d+ frames came faster than they could be counted"):
-            _count(tap, "left", Counter())
-
-
-@pytest.mark.parametrize("rate_bps", [8e6, 20e6, 200e9])
-def test_small_frames_at_a_links_rate_fill_half_of_the_buffer_between_two_looks(rate_bps: float) -> None:
-    held_bytes = rate_bps / (66 * 8) * look_period_s(rate_bps) * 768
-    assert held_bytes <= 17 * 2**20
-    assert held_bytes > 15 * 2**20 or look_period_s(rate_bps) == 1.0
+def test_an_interface_that_is_not_there_is_named(private_network: None) -> None:
+    with ExitStack() as ends, pytest.raises(EmulationError, match=r"^nowhere: .*cannot be put there: No such device"):
+        _Counter("nowhere", ends)
 
 
 @pytest.mark.root
@@ -79,7 +68,7 @@ def test_a_counter_answers_what_has_left_since_it_was_asked_last(private_network
     pair_up(LinkEnd(port.interface, 11, "02:00:0a:00:00:01"), PAIR[1])
     pool = AgentPool()
     try:
-        counter = LevelCounter(pool, {port: 8_000_000})
+        counter = LevelCounter(pool, {port: None})
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
             for size in (1000, 300):
                 sock.sendto(nobodys_frame(ServiceLevel.STORAGE, size), (port.interface, netlink.ETH_P_IP))
