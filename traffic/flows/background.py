@@ -20,6 +20,7 @@ Percentiles over ``flow`` alone flatter a congested fabric: its slowest flows ar
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import socket
 import struct
@@ -28,7 +29,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -42,13 +42,11 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world.agents import Agent
 from traffic.job import Halt, Listening, Play, Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, ProgramsPerProcess
-from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept, connect, listen
+from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept_alike, connect, listen
 
 START_TIMEOUT_S = 60.0
 REPORT_TIMEOUT_S = 15.0
-ACCEPT_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0
-FLOW_ENDS_TIMEOUT_S = 2.0
 FAILED, REFUSED = "flow_failed", "flow_refused"
 
 
@@ -182,7 +180,9 @@ def arrivals(
 _SIZE = struct.Struct("!Q")
 _HAVE_ALL = b"\x06"
 _BLOCK = bytes(256 * 1024)
-_READ_BYTES = 32 * 1024
+_BEGIN_BYTES = 32 * 1024
+"""What of a flow is sent with its size, in one call."""
+_READ_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -210,9 +210,8 @@ class PlayAt(Play):
 
 def run_host(agent: Agent, arguments: BackgroundHostArguments) -> None:
     """Be the sink and the source of one host until the run says stop (a program, see :mod:`fabric.world.agents`)."""
-    with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
-        _in_thread(lambda: _take_flows(listener, arguments.options))
-        agent.report(Listening(listener.getsockname()[:2]))
+    with contextlib.closing(_Sink(listen(arguments.address, 0, arguments.options))) as sink:
+        agent.report(Listening(sink.endpoint))
         source = _Source(arguments, agent.receive(START_TIMEOUT_S))
         agent.report(Ready())
         while True:
@@ -224,31 +223,65 @@ def run_host(agent: Agent, arguments: BackgroundHostArguments) -> None:
                 agent.report(source.halt())
 
 
-def _in_thread(work: Callable[[], None]) -> threading.Thread:
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread
+def _in_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, daemon=True).start()
 
 
-def _take_flows(listener: socket.socket, options: SocketOptions) -> None:
-    while listener.fileno() >= 0:
-        try:
-            sock, _ = accept(listener, options, ACCEPT_TIMEOUT_S)
-        except TrafficError:
-            continue  # No flow arrived for a while, which is no fault.
-        except OSError:
-            return  # The program ends.
-        _in_thread(partial(_take_flow, sock))
+class _Sink:
+    """Receives all flows of a host. Threads wait for the next flow, take it, and wait again; one more begins when none
+    waits, so that there are as many as ever took flows at once. To start one for each flow cost more than the flow."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._wait_with_another()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where flows come."""
+        address, port = self._listener.getsockname()[:2]
+        return address, port
+
+    def close(self) -> None:
+        """Take no more flows; those under way end by themselves."""
+        self._listener.shutdown(socket.SHUT_RDWR)  # To close it alone would leave threads waiting.
+        self._listener.close()
+
+    def _wait_with_another(self) -> None:
+        self._waiting += 1
+        _in_thread(self._take_flows)
+
+    def _take_flows(self) -> None:
+        buffer = bytearray(_READ_BYTES)
+        while True:
+            try:
+                sock = accept_alike(self._listener)
+            except ConnectionAbortedError:
+                continue  # Its source has given it up.
+            except OSError as error:
+                if error.errno in (errno.EINVAL, errno.EBADF):
+                    return  # The program ends.
+                raise
+            with self._lock:
+                self._waiting -= 1
+                if not self._waiting:
+                    self._wait_with_another()
+            _take_flow(sock, buffer)
+            with self._lock:
+                self._waiting += 1
 
 
-def _take_flow(sock: socket.socket) -> None:
+def _take_flow(sock: socket.socket, buffer: bytearray) -> None:
     """Receive one flow and say so; a flow that its source abandons ends early and needs no word."""
-    buffer = bytearray(_READ_BYTES)
     with contextlib.closing(sock), contextlib.suppress(OSError):
-        head = sock.recv(_SIZE.size, socket.MSG_WAITALL)
-        if len(head) < _SIZE.size:
-            return
-        (left,) = _SIZE.unpack(head)
+        got = 0
+        while got < _SIZE.size:
+            received = sock.recv_into(memoryview(buffer)[got:])
+            if not received:
+                return
+            got += received
+        left = _SIZE.unpack_from(buffer)[0] + _SIZE.size - got
         while left:
             received = sock.recv_into(buffer, min(left, len(buffer)), socket.MSG_WAITALL)
             if not received:
@@ -258,73 +291,99 @@ def _take_flow(sock: socket.socket) -> None:
 
 
 class _Source:
-    """The generator of a host's flows: one thread begins them, each flow has a thread of its own."""
+    """The generator of a host's flows, phase by phase."""
 
     def __init__(self, arguments: BackgroundHostArguments, endpoints: Sequence[Endpoint]) -> None:
         self._arguments = arguments
-        self._config = arguments.config
         self._endpoints = endpoints
         self._sampler = FlowSampler()
-        self._halting = threading.Event()
-        self._lock = threading.Lock()
-        self._running: dict[int, _Running] = {}
-        self._rows: list[dict[str, Any]] = []
-        self._phase = ""
         self._plays = 0
-        self._generator: threading.Thread | None = None
+        self._playing: _FlowsOfPhase | None = None
 
     def play(self, phase: str, load: float) -> None:
         """Begin the flows of a phase."""
-        self._phase, self._rows, self._running = phase, [], {}
-        self._config = self._arguments.config.model_copy(update={"load": load})
+        arguments = self._arguments
+        config = arguments.config.model_copy(update={"load": load})
+        stream = (arguments.options.level.value, self._plays if arguments.draws_anew else 0)
         self._plays += 1
-        self._halting = threading.Event()
         self._sampler.start()
-        self._generator = _in_thread(self._begin_flows)
+        self._playing = _FlowsOfPhase(arguments, config, self._endpoints, phase, stream, self._sampler)
 
     def halt(self) -> Records:
         """Begin no more flows, abandon those that run, and return all rows."""
-        self._halting.set()
-        if self._generator is not None:
-            self._generator.join(FLOW_ENDS_TIMEOUT_S)
+        playing, self._playing = self._playing, None
+        rows = [] if playing is None else playing.halt()
         level, host = self._arguments.options.level, self._arguments.hosts[self._arguments.place]
-        flows = flow_rows(self._sampler.stop(), self._phase, level, host)
+        flows = flow_rows(self._sampler.stop(), "" if playing is None else playing.phase, level, host)
+        return Records(operations=rows, flows=flows)
+
+
+class _FlowsOfPhase:
+    """The flows of a host in one phase. Each of its threads takes the next arrival, waits for its time, carries that
+    flow to its end, and takes the next; one more begins when none waits, so that none begins late."""
+
+    def __init__(
+        self,
+        arguments: BackgroundHostArguments,
+        config: BackgroundConfig,
+        endpoints: Sequence[Endpoint],
+        phase: str,
+        stream: Sequence[int],
+        sampler: FlowSampler,
+    ) -> None:
+        self.phase = phase
+        self._arguments = arguments
+        self._max_flows = config.max_flows
+        self._endpoints = endpoints
+        self._sampler = sampler
+        place, sinks = arguments.place, arguments.sinks
+        self._arrivals = arrivals(config, arguments.nic_rate_bps, place, sinks, arguments.seed, stream)
+        self._lock = threading.Lock()
+        self._halting = threading.Event()
+        self._waiting = 0
+        self._running: dict[_Running, None] = {}  # In the order of their begin.
+        self._rows: list[dict[str, Any]] = []
+        self._began = time.monotonic()
+        self._wait_with_another()
+
+    def _wait_with_another(self) -> None:
+        self._waiting += 1
+        _in_thread(self._carry_flows)
+
+    def halt(self) -> list[dict[str, Any]]:
+        """Begin no more flows, abandon those that run, and return all rows."""
+        self._halting.set()
         with self._lock:
             abandoned, self._running = self._running, {}
             now = time.monotonic()
-            for running in abandoned.values():
-                self._rows.append(self._row(running.flow, ABANDONED, running.started, now))
+            self._rows += [self._row(running.flow, ABANDONED, running.started, now) for running in abandoned]
             rows = self._rows
-        for running in abandoned.values():
+        for running in abandoned:
             running.abort()
-        return Records(operations=rows, flows=flows)
+        return rows
 
-    def _begin_flows(self) -> None:
-        arguments = self._arguments
-        began = time.monotonic()
-        flows = arrivals(
-            self._config,
-            arguments.nic_rate_bps,
-            arguments.place,
-            arguments.sinks,
-            arguments.seed,
-            (arguments.options.level.value, self._plays - 1 if arguments.draws_anew else 0),
-        )
-        for number, flow in enumerate(flows):
-            due = began + flow.at_s
-            if self._halting.wait(max(0.0, due - time.monotonic())):
-                return
-            self._begin(number, flow, due)
+    def _carry_flows(self) -> None:
+        while True:
+            with self._lock:
+                flow = next(self._arrivals)
+            due = self._began + flow.at_s
+            self._halting.wait(max(0.0, due - time.monotonic()))
+            running = _Running(flow, due)
+            with self._lock:
+                if self._halting.is_set():
+                    return
+                if len(self._running) >= self._max_flows:
+                    self._rows.append(self._row(flow, REFUSED, due, due))
+                    continue
+                self._running[running] = None
+                self._waiting -= 1
+                if not self._waiting:
+                    self._wait_with_another()
+            self._carry(running)
+            with self._lock:
+                self._waiting += 1
 
-    def _begin(self, number: int, flow: Arrival, due: float) -> None:
-        with self._lock:
-            if len(self._running) >= self._config.max_flows:
-                self._rows.append(self._row(flow, REFUSED, due, due))
-                return
-            running = self._running[number] = _Running(flow, due)
-        _in_thread(partial(self._carry, number, running))
-
-    def _carry(self, number: int, running: _Running) -> None:
+    def _carry(self, running: _Running) -> None:
         outcome = COMPLETED
         try:
             self._send(running)
@@ -333,8 +392,8 @@ class _Source:
         now = time.monotonic()
         with self._lock:
             # A flow that halt() has taken out of the running ones is abandoned, and has its row.
-            if self._running.get(number) is running:
-                del self._running[number]
+            if running in self._running:
+                del self._running[running]
                 self._rows.append(self._row(running.flow, outcome, running.started, now))
 
     def _send(self, running: _Running) -> None:
@@ -350,7 +409,7 @@ class _Source:
 
     def _row(self, flow: Arrival, outcome: str, started: float, ended: float) -> dict[str, Any]:
         return {
-            "phase": self._phase,
+            "phase": self.phase,
             "service_level": self._arguments.options.level.label,
             "operation": outcome,
             "host": self._arguments.hosts[self._arguments.place],
@@ -389,10 +448,11 @@ class _Running:
 
 
 def _send_flow(sock: socket.socket, size_bytes: int) -> None:
-    """Send a flow and wait for the sink's word. Raises OSError if the connection ends before."""
-    sock.sendall(_SIZE.pack(size_bytes))
+    """Send a flow, its size first, and wait for the sink's word. Raises OSError if the connection ends before."""
     block = memoryview(_BLOCK)
-    for start in range(0, size_bytes, len(block)):
+    begin = block[: min(size_bytes, _BEGIN_BYTES)]
+    sock.sendall(b"".join((_SIZE.pack(size_bytes), begin)))
+    for start in range(len(begin), size_bytes, len(block)):
         sock.sendall(block[: size_bytes - start])
     if sock.recv(1) != _HAVE_ALL:
         raise ConnectionError("the sink ended the connection")

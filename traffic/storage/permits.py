@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cached_property
 
 
 class Permits:
@@ -24,6 +25,11 @@ class Permits:
         self._silent: dict[Callable[[], int], int] = {}
         """The counts at which transfers stood still."""
         self._waiting: deque[asyncio.Future[bool]] = deque()
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of those who wait. To ask asyncio for it is a system call (before Python 3.12)."""
+        return asyncio.get_running_loop()
 
     @asynccontextmanager
     async def held(self, deadline_s: float, progress: Callable[[], int] | None = None) -> AsyncIterator[bool]:
@@ -47,7 +53,7 @@ class Permits:
         if self._is_silent(progress):  # Found out while this one waited.
             self._give_back()
             return _nothing
-        return _Watch(self._give_back, self._stall_s, progress, self._silent).end
+        return _Watch(self._give_back, self._stall_s, progress, self._silent, self._loop).end
 
     def _is_silent(self, progress: Callable[[], int]) -> bool:
         if progress not in self._silent:
@@ -61,10 +67,9 @@ class Permits:
         if self.free:
             self.free -= 1
             return True
-        loop = asyncio.get_running_loop()
-        turn: asyncio.Future[bool] = loop.create_future()
+        turn: asyncio.Future[bool] = self._loop.create_future()
         self._waiting.append(turn)
-        timer = None if deadline_s == math.inf else loop.call_at(deadline_s, _settle, turn, False)
+        timer = None if deadline_s == math.inf else self._loop.call_at(deadline_s, _settle, turn, False)
         try:
             return await turn
         except asyncio.CancelledError:
@@ -104,7 +109,9 @@ class _Watch:
         stall_s: float,
         progress: Callable[[], int],
         silent: dict[Callable[[], int], int],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
+        self._loop = loop
         self._give_back = give_back
         self._stall_s = stall_s
         self._progress = progress
@@ -115,7 +122,7 @@ class _Watch:
         self._ended = False
 
     def _after(self, delay_s: float) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(delay_s, self._look)
+        return self._loop.call_later(delay_s, self._look)
 
     def _look(self) -> None:
         now, seen = time.monotonic(), self._progress()
