@@ -110,6 +110,7 @@ int vl_enqueue(struct sk_buff *frame, struct Qdisc *sch, struct sk_buff **to_fre
 	struct vl_record *input = vl_take_over(frame);
 
 	vl_notice_cuts(sch);
+	vl_send(qdisc_priv(sch), ktime_get_ns());	/* What comes now finds only what still waits. */
 	if (!skb_is_gso(frame))
 		return vl_enqueue_frame(frame, sch, input, to_free);
 	if (input)

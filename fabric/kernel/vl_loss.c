@@ -49,7 +49,7 @@ void vl_purge(struct Qdisc *sch, enum vl_cause cause)
 	}
 	vl_drop_all(sch, &q->under_way, cause);
 	q->under_way_bytes = 0;
-	q->waiting = 0;
+	q->waiting = q->stalled = 0;
 	q->free_ns = q->rest = q->last_arrival_ns = 0;
 }
 

@@ -37,17 +37,15 @@ static u32 vl_ready_lanes(struct vl_sched *q, u64 at_ns, u32 *bytes, u32 *blocke
 
 static void vl_note_stalls(struct vl_sched *q, u32 blocked, u64 at_ns)
 {
-	unsigned long lanes = q->config.lanes;
+	unsigned long changed = blocked ^ q->stalled;
 	int lane;
 
-	for_each_set_bit(lane, &lanes, VL_LANES) {
-		if (!(blocked & BIT(lane)))
-			q->lanes[lane].stalled_since_ns = 0;
-		else if (!q->lanes[lane].stalled_since_ns) {
-			q->lanes[lane].stalled_since_ns = at_ns;
+	for_each_set_bit(lane, &changed, VL_LANES) {
+		q->lanes[lane].stalled_since_ns = blocked & BIT(lane) ? at_ns : 0;
+		if (blocked & BIT(lane))
 			q->lanes[lane].stalls++;
-		}
 	}
+	q->stalled = blocked;
 }
 
 static void vl_add_stalled_time(struct vl_sched *q, u32 blocked, u64 duration_ns)
@@ -139,12 +137,36 @@ u64 vl_send(struct vl_sched *q, u64 now_ns)
 	return U64_MAX;
 }
 
+/* Returns how long the shortest takes of the frames that may start next. */
+static u64 vl_shortest_ns(const struct vl_sched *q)
+{
+	unsigned long lanes = q->waiting;
+	u32 bytes = U32_MAX;
+	int lane;
+
+	for_each_set_bit(lane, &lanes, VL_LANES)
+		bytes = min(bytes, qdisc_pkt_len(skb_peek(&q->lanes[lane].frames)));
+	return div64_u64((u64)bytes * 8 * NSEC_PER_SEC, q->config.port.rate_bps);
+}
+
+/* Whether what `at_ns` is waited for is the start of a frame, which may wait for an arrival. Ports that draw on the same
+ * budget take turns in the order in which their frames start. */
+static bool vl_may_start_later(const struct vl_sched *q, u64 at_ns, u64 arrival_ns)
+{
+	return q->waiting && at_ns == max(q->free_ns, q->decided_ns) && arrival_ns > at_ns && !q->draws.count &&
+	       arrival_ns - at_ns < vl_shortest_ns(q);
+}
+
 void vl_wake(struct vl_sched *q, u64 at_ns)
 {
 	unsigned long flags;
+	u64 arrival_ns;
 
-	if (!skb_queue_empty(&q->under_way))
-		at_ns = min(at_ns, vl_frame_of(skb_peek(&q->under_way))->at_ns);
+	if (!skb_queue_empty(&q->under_way)) {
+		arrival_ns = vl_frame_of(skb_peek(&q->under_way))->at_ns;
+		if (arrival_ns < at_ns || vl_may_start_later(q, at_ns, arrival_ns))
+			at_ns = arrival_ns;
+	}
 	if (at_ns == U64_MAX)
 		return;
 	spin_lock_irqsave(&q->link->lock, flags);

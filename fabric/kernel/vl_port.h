@@ -4,6 +4,10 @@
  *
  * Everything has nominal times: a frame starts when the one before it ended, or it came, or room was heard of, also if
  * the timer that wakes this code is late. Lateness therefore neither costs rate nor adds up over hops.
+ *
+ * So the code need not run at each start. Where frames follow each other on a link with a delay, a start is worked off
+ * when a frame before it arrives, if that is before the frame that starts has been sent: until then nobody can tell.
+ * Who looks at the port, or brings it a frame, has it work off what has started by then.
  */
 #ifndef VL_PORT_H
 #define VL_PORT_H
@@ -25,12 +29,10 @@ struct vl_lane {
 };
 
 struct vl_sched {
-	struct vl_config config;
-	struct vl_arbiter arbiter;
+	/* What each frame needs comes first, and together: a fabric has thousands of ports, and no cache holds them all. */
 	struct vl_link *link;
-	struct vl_draws draws;
-	struct vl_lane lanes[VL_LANES];
 	u32 waiting;		/* a bit for each lane with frames */
+	u32 stalled;		/* and for each that waited for room when that was last looked at */
 	u64 free_ns;		/* when the last frame's last bit is sent, */
 	u64 rest;		/* and the fraction of a ns to add to it, in 1 / rate_bps ns */
 	u64 decided_ns;		/* until when arbitration is settled */
@@ -38,6 +40,10 @@ struct vl_sched {
 	struct sk_buff_head under_way;	/* being sent, or sent and not yet delivered */
 	u64 under_way_bytes;
 	int cuts;		/* how often the link had been cut when this was last looked at */
+	struct vl_config config;
+	struct vl_arbiter arbiter;
+	struct vl_lane lanes[VL_LANES];
+	struct vl_draws draws;
 };
 
 struct vl_frame {		/* what qdisc_skb_cb has room for */
@@ -60,7 +66,7 @@ static inline bool vl_is_controlled(const struct vl_sched *q, u8 lane)
 /* Sends all that can start by now. Returns when to look again, U64_MAX: when something comes. */
 u64 vl_send(struct vl_sched *q, u64 now_ns);
 
-/* Has the qdisc run at that time, or when something under way arrives, whichever is first. */
+/* Has the qdisc run at the time that vl_send returned, or when something under way arrives, whichever is first. */
 void vl_wake(struct vl_sched *q, u64 at_ns);
 
 #endif

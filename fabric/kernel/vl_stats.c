@@ -132,6 +132,7 @@ int vl_dump_stats(struct Qdisc *sch, struct gnet_dump *dump)
 		return -1;
 	sch_tree_lock(sch);
 	vl_notice_cuts(sch);
+	vl_send(q, ktime_get_ns());
 	waits = vl_fill(sch, answer);
 	answer->all_waits = vl_collect_waits(q, waits);
 	sch_tree_unlock(sch);
