@@ -224,3 +224,23 @@ def test_jitter_delays_frames_evenly_up_to_its_limit_and_keeps_their_order_and_t
     assert found["order"] == list(range(frames))
     assert found["rate"] == pytest.approx(10 * GBPS, rel=1e-3)
     assert again == found, "one seed, one spread"
+
+
+@pytest.mark.parametrize("offset_ns", [500, 3000, 7500])
+def test_who_looks_at_a_port_sees_each_start_at_its_time(offset_ns: int) -> None:
+    """Frames arrive 7 us after the start of another; so much later a port has its next reason to run by itself."""
+    frames = 40
+    assert measured("starts", "backlogs", frames, 87_000, offset_ns) == list(range(frames - 1, -1, -1))
+
+
+@pytest.mark.parametrize("delay_ns", [0, 7000, 87_000])
+def test_a_frame_finds_the_room_that_the_start_before_it_has_left(delay_ns: int) -> None:
+    assert measured("starts", "dropped_where_one_fits", 40, delay_ns, 3000) == 0
+
+
+@pytest.mark.parametrize("delay_ns", [0, 7000, 1_000_000])
+def test_a_slow_port_gives_credits_back_as_it_sends_however_long_its_link(delay_ns: int) -> None:
+    """A frame takes 16 us there. Its credit brings the one after the next, which takes 28 us to come, when it has been
+    sent: two follow each other, and the next two begin as late."""
+    gaps_ns = measured("starts", "gaps_behind_a_slow_port", 20, delay_ns)
+    assert gaps_ns == [pytest.approx(16_000 if number % 2 == 0 else 28_000, abs=4) for number in range(19)]
