@@ -27,6 +27,8 @@ Endpoint = tuple[str, int]
 """Where a program listens: an address and a port."""
 _CONNECT_TRY_S = 2.5
 """Long enough for a SYN and, after 1 s, another."""
+_WITHOUT_END = bytes(16)
+"""A struct timeval: no timeout."""
 _SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 _TCP_INFO_BYTES = 224
 _OPTIONS, _HAS_ECN = 5, 8
@@ -163,13 +165,16 @@ def accept(listener: socket.socket, options: SocketOptions, timeout_s: float) ->
     return sock, address
 
 
-def accept_alike(listener: socket.socket) -> socket.socket:
-    """Return the next connection, whenever it comes, with its listener's options, which it has inherited; of a listener
-    that waits without a timeout. Raises OSError once that is shut down.
+def accept_alike(listener: socket.socket, options: SocketOptions) -> socket.socket:
+    """Return the next connection, whenever it comes, of a listener with these options that waits without a timeout.
+    Raises OSError once that is shut down.
 
-    For those who take thousands: a connection takes two system calls instead of a dozen.
+    For those who take thousands: a connection has its listener's options from the kernel, but for the window's limit,
+    and takes three system calls instead of a dozen.
     """
     sock, _ = listener.accept()
+    if options.receive_window_bytes is not None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, options.receive_window_bytes)
     return sock
 
 
@@ -215,7 +220,7 @@ def _connect_within(sock: socket.socket, endpoint: Endpoint, timeout_s: float) -
         sock.connect(endpoint)
     except BlockingIOError as error:
         raise TimeoutError("timed out") from error
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(0.0))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _WITHOUT_END)
 
 
 def _require_ecn(sock: socket.socket, options: SocketOptions) -> None:

@@ -163,9 +163,7 @@ def load(program: bytes, what: str, kind: ProgramKind = ProgramKind.PORT) -> int
     instructions = ctypes.create_string_buffer(program, len(program))
     licence, log = ctypes.create_string_buffer(b"Apache-2.0"), ctypes.create_string_buffer(_LOG_BYTES)
     pointers = ctypes.addressof(instructions), ctypes.addressof(licence)
-    attributes = struct.pack(
-        "=IIQQIIQ", kind, len(program) // 8, *pointers, 1, _LOG_BYTES, ctypes.addressof(log)
-    )
+    attributes = struct.pack("=IIQQIIQ", kind, len(program) // 8, *pointers, 1, _LOG_BYTES, ctypes.addressof(log))
     try:
         return call(_PROG_LOAD, attributes, what)
     except EmulationError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import socket
 import struct
@@ -26,6 +27,7 @@ from traffic.transport import (
     SocketOptions,
     UnreachableError,
     accept,
+    accept_alike,
     connect,
     listen,
     reorderings,
@@ -77,6 +79,43 @@ def test_who_accepts_decides_what_the_connection_carries() -> None:
         far, _ = accept(listener, SocketOptions(ServiceLevel.STORAGE, "reno"), timeout_s=5)
         with far:
             assert options_of(far) == (ServiceLevel.STORAGE.tos, True, "reno")
+
+
+def test_who_is_accepted_alike_has_all_options_of_the_listener() -> None:
+    options = SocketOptions(ServiceLevel.STORAGE, "reno", receive_window_bytes=300_000, user_timeout_s=7.5)
+    with (
+        listen(LOOPBACK, 0, options) as listener,
+        connect(LOOPBACK, port_of(listener), OPTIONS, timeout_s=5),
+        accept_alike(listener, options) as far,
+    ):
+        assert options_of(far) == (ServiceLevel.STORAGE.tos, True, "reno")
+        assert far.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 600_000
+        assert far.getsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP) == 300_000
+        assert far.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7500
+        assert far.gettimeout() is None
+
+
+def test_who_waits_for_connections_alike_ends_once_the_listener_is_shut_down() -> None:
+    with listen(LOOPBACK, 0, OPTIONS) as listener:
+        ended: list[OSError] = []
+
+        def wait() -> None:
+            try:
+                accept_alike(listener, OPTIONS)
+            except OSError as error:
+                ended.append(error)
+
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        time.sleep(0.05)
+        listener.shutdown(socket.SHUT_RDWR)
+        waiting.join(5)
+        assert [error.errno for error in ended] == [errno.EINVAL]
+
+
+def test_the_time_that_a_connection_may_take_does_not_limit_what_is_sent_on_it() -> None:
+    with connection() as (near, _):
+        assert not any(near.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, 16))
 
 
 def test_congestion_control_is_cubic_unless_asked_otherwise() -> None:

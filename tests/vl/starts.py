@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from itertools import pairwise
 
 from fabric.queueing import vl
 from tests.vl import lab as labs
@@ -68,8 +69,8 @@ def dropped_where_one_fits(frames: int, delay_ns: int, offset_ns: int) -> int:
 
 
 def gaps_behind_a_slow_port(frames: int, delay_ns: int) -> list[int]:
-    """Send frames through a switch whose port to the receiver is half as fast and has a delay, over a link of 20 us with
-    credits for two frames; return the time in ns between frames as they arrive."""
+    """Send frames over a link of 20 us, with credits for two of them, through a switch whose port to the receiver is
+    half as fast and has a delay; return the time in ns between frames as they arrive."""
     lab = Lab()
     for host in "ab":
         lab.add_host(host)
@@ -86,4 +87,4 @@ def gaps_behind_a_slow_port(frames: int, delay_ns: int) -> list[int]:
     for number in range(frames):
         assert struct.unpack_from("=I", sink.recv(65536)) == (number,)
         came_ns.append(time.monotonic_ns())
-    return [after - before for before, after in zip(came_ns, came_ns[1:], strict=False)]
+    return [after - before for before, after in pairwise(came_ns)]

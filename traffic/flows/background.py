@@ -210,7 +210,7 @@ class PlayAt(Play):
 
 def run_host(agent: Agent, arguments: BackgroundHostArguments) -> None:
     """Be the sink and the source of one host until the run says stop (a program, see :mod:`fabric.world.agents`)."""
-    with contextlib.closing(_Sink(listen(arguments.address, 0, arguments.options))) as sink:
+    with contextlib.closing(_Sink(arguments.address, arguments.options)) as sink:
         agent.report(Listening(sink.endpoint))
         source = _Source(arguments, agent.receive(START_TIMEOUT_S))
         agent.report(Ready())
@@ -231,8 +231,9 @@ class _Sink:
     """Receives all flows of a host. Threads wait for the next flow, take it, and wait again; one more begins when none
     waits, so that there are as many as ever took flows at once. To start one for each flow cost more than the flow."""
 
-    def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
+    def __init__(self, address: str, options: SocketOptions) -> None:
+        self._options = options
+        self._listener = listen(address, 0, options)
         self._lock = threading.Lock()
         self._waiting = 0
         self._wait_with_another()
@@ -256,38 +257,46 @@ class _Sink:
         buffer = bytearray(_READ_BYTES)
         while True:
             try:
-                sock = accept_alike(self._listener)
+                sock = accept_alike(self._listener, self._options)
             except ConnectionAbortedError:
                 continue  # Its source has given it up.
             except OSError as error:
                 if error.errno in (errno.EINVAL, errno.EBADF):
                     return  # The program ends.
                 raise
+            with contextlib.closing(sock), contextlib.suppress(OSError):
+                self._take_flow(sock, buffer)
+
+    def _take_flow(self, sock: socket.socket, buffer: bytearray) -> None:
+        """Receive one flow and say so; one that its source abandons ends early and needs no word."""
+        with self._lock:
+            self._waiting -= 1
+            if not self._waiting:
+                self._wait_with_another()
+        try:
+            has_come = _all_has_come(sock, buffer)
+        finally:
             with self._lock:
-                self._waiting -= 1
-                if not self._waiting:
-                    self._wait_with_another()
-            _take_flow(sock, buffer)
-            with self._lock:
-                self._waiting += 1
+                self._waiting += 1  # As good as: the next flow may follow on the word.
+        if has_come:
+            sock.sendall(_HAVE_ALL)
 
 
-def _take_flow(sock: socket.socket, buffer: bytearray) -> None:
-    """Receive one flow and say so; a flow that its source abandons ends early and needs no word."""
-    with contextlib.closing(sock), contextlib.suppress(OSError):
-        got = 0
-        while got < _SIZE.size:
-            received = sock.recv_into(memoryview(buffer)[got:])
-            if not received:
-                return
-            got += received
-        left = _SIZE.unpack_from(buffer)[0] + _SIZE.size - got
-        while left:
-            received = sock.recv_into(buffer, min(left, len(buffer)), socket.MSG_WAITALL)
-            if not received:
-                return
-            left -= received
-        sock.sendall(_HAVE_ALL)
+def _all_has_come(sock: socket.socket, buffer: bytearray) -> bool:
+    """Receive a flow; return whether all of it came before its source ended it."""
+    got = 0
+    while got < _SIZE.size:
+        received = sock.recv_into(memoryview(buffer)[got:])
+        if not received:
+            return False
+        got += received
+    left = _SIZE.unpack_from(buffer)[0] + _SIZE.size - got
+    while left:
+        received = sock.recv_into(buffer, min(left, len(buffer)), socket.MSG_WAITALL)
+        if not received:
+            return False
+        left -= received
+    return True
 
 
 class _Source:

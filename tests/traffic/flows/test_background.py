@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
 import time
+from collections.abc import Iterator
 from itertools import islice, takewhile
 from unittest.mock import patch
 
@@ -18,11 +21,21 @@ from fabric.world.agents import AgentPool
 from tests.fakes import AT_20_MBIT
 from tests.rows import columns_of_programs
 from topologies.load import load_fabric
-from traffic.flows.background import SIZE_CDFS, BackgroundConfig, BackgroundJob, arrivals
+from traffic.flows.background import (
+    _SIZE,
+    SIZE_CDFS,
+    BackgroundConfig,
+    BackgroundJob,
+    _send_flow,
+    _Sink,
+    arrivals,
+)
 from traffic.job import Records, Stage
+from traffic.transport import SocketOptions, connect
 
 FABRIC = load_fabric("fire_flyer_2_small", AT_20_MBIT)
 NIC_BPS = FABRIC.nic_rate_bps
+OPTIONS = SocketOptions(ServiceLevel.OTHER)
 
 
 def others(hosts: int, source: int) -> list[int]:
@@ -202,6 +215,53 @@ def test_flows_that_run_at_the_halt_or_find_no_room_are_counted() -> None:
     assert of_first["flow_refused"] >= arrived - 2 > 0
     assert set(of_first.index) == {"flow_abandoned", "flow_refused"}
     assert job.outcomes["flow_abandoned"] == (rows["operation"] == "flow_abandoned").sum()
+
+
+@pytest.fixture
+def sink() -> Iterator[_Sink]:
+    sink = _Sink("127.0.0.1", OPTIONS)
+    yield sink
+    sink.close()
+
+
+def test_a_sink_takes_a_flow_after_another_with_the_threads_it_has(sink: _Sink) -> None:
+    before = set(threading.enumerate())
+    for size_bytes in (1, 32 * 1024, 300_000) * 10:
+        with connect(*sink.endpoint, OPTIONS, 5.0) as sock:
+            _send_flow(sock, size_bytes)
+    begun = set(threading.enumerate()) - before
+    assert len(begun) <= 1, "one waits while the other takes a flow"
+
+
+def test_a_sink_takes_as_many_flows_at_once_as_there_are(sink: _Sink) -> None:
+    """Each of several begins with half of its size, and is over only after one that began last."""
+    with contextlib.ExitStack() as open_ones:
+        begun = [open_ones.enter_context(connect(*sink.endpoint, OPTIONS, 5.0)) for _ in range(5)]
+        for sock in begun:
+            sock.sendall(_SIZE.pack(3)[:5])
+        with connect(*sink.endpoint, OPTIONS, 5.0) as last:
+            _send_flow(last, 100_000)
+        for sock in begun:
+            sock.sendall(_SIZE.pack(3)[5:] + b"abc")
+            sock.settimeout(5)
+            assert sock.recv(2) == b"\x06"
+
+
+def test_a_flow_that_its_source_abandons_keeps_nobody_waiting(sink: _Sink) -> None:
+    for part in (b"", _SIZE.pack(10)[:3], _SIZE.pack(10) + b"few"):
+        with connect(*sink.endpoint, OPTIONS, 5.0) as sock:
+            sock.sendall(part)
+    with connect(*sink.endpoint, OPTIONS, 5.0) as sock:
+        _send_flow(sock, 10)
+
+
+def test_a_sink_that_ends_has_no_thread_wait_for_flows() -> None:
+    before = set(threading.enumerate())
+    sink = _Sink("127.0.0.1", OPTIONS)
+    (waiting,) = set(threading.enumerate()) - before
+    sink.close()
+    waiting.join(5)
+    assert not waiting.is_alive()
 
 
 def replace_sinks_of_first_host(job: BackgroundJob, endpoint: tuple[str, int]) -> None:
