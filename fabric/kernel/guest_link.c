@@ -9,6 +9,7 @@
  *     the clocks' page | ring from guest 0 to 0, unused | ring from 0 to 1 | ... | ring from the last to the last
  */
 #include <linux/etherdevice.h>
+#include <linux/ethtool.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/time-internal.h>
@@ -411,10 +412,16 @@ static const struct net_device_ops guest_link_ops = {
 	.ndo_validate_addr = eth_validate_addr,
 };
 
+/* Of this end only: programs ask whether their NIC's link is up. */
+static const struct ethtool_ops guest_link_ethtool_ops = {
+	.get_link = ethtool_op_get_link,
+};
+
 static void guest_link_setup(struct net_device *dev)
 {
 	ether_setup(dev);
 	dev->netdev_ops = &guest_link_ops;
+	dev->ethtool_ops = &guest_link_ethtool_ops;
 	dev->needs_free_netdev = true;
 	dev->priv_flags |= IFF_LIVE_ADDR_CHANGE | IFF_NO_QUEUE;
 	dev->features |= NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_RXCSUM | NETIF_F_HIGHDMA;
