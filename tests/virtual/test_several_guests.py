@@ -86,3 +86,17 @@ def test_training_and_storage_by_two_guests_are_whole(command: VirtualCommand) -
     for counted in conservation(two).values():
         assert counted["unaccounted"] == {}
         assert counted["sent_packets"] > 0
+
+
+def test_jobs_of_hosts_whose_nics_lead_to_the_other_guest_are_played(command: VirtualCommand) -> None:
+    """Where a zone has few hosts, one of them is in another guest than its leaf."""
+    tiny = ("topology=fire_flyer_2_tiny", "topology.compute=4", "topology.link_delay=1 us")
+    short = (
+        "topology.inter_zone.delay=1 us",
+        "nccl_nodes=2",
+        "queueings=[lanes]",
+        "alone_time=0.1",
+        "together_time=0.2",
+    )
+    two = played(command, 2, "run", "isolation", *(word for setting in tiny + short for word in ("--set", setting)))
+    assert all(counted["unaccounted"] == {} for counted in conservation(two).values())

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import socket
 import struct
+import subprocess
+import time
+from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +16,7 @@ from fabric.errors import EmulationError
 from fabric.measure.calibration import nobodys_frame
 from fabric.measure.level_counter import LevelCounter, _Counter
 from fabric.model.lanes import ServiceLevel
-from fabric.world import netlink
+from fabric.world import netlink, netns
 from fabric.world.agents import AgentPool
 from fabric.world.netlink import LinkEnd, Netlink
 from tests.links import wait_until_running
@@ -25,6 +29,19 @@ PAIR = LinkEnd("left", 11, "02:00:0a:00:00:01"), LinkEnd("right", 12, "02:00:0a:
 def pair(private_network: None) -> None:
     """Two interfaces, left and right, joined by a link."""
     pair_up(*PAIR)
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Path]:
+    """A network namespace that is not this one."""
+    with subprocess.Popen(["unshare", "--net", "sleep", "60"]) as holder:
+        path, own = Path(f"/proc/{holder.pid}/ns/net"), Path("/proc/thread-self/ns/net").readlink()
+        deadline = time.monotonic() + 10
+        while path.readlink() == own and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert path.readlink() != own, "unshare has not begun within 10 s"
+        yield path
+        holder.kill()
 
 
 def pair_up(*ends: LinkEnd) -> None:
@@ -76,3 +93,23 @@ def test_a_counter_answers_what_has_left_since_it_was_asked_last(private_network
                 assert counter.read() == {port: sent}
     finally:
         pool.stop()
+
+
+@pytest.mark.root
+def test_ports_of_several_namespaces_are_each_counted_where_they_are(private_network: None, elsewhere: Path) -> None:
+    fabric = load_fabric("fire_flyer_2_tiny")
+    here, there = fabric.ports_of[fabric.switches[0]][0], fabric.ports_of[fabric.switches[1]][0]
+    pair_up(LinkEnd(here.interface, 11, "02:00:0a:00:00:01"), PAIR[1])
+    with netns.inside(elsewhere):
+        pair_up(LinkEnd(there.interface, 11, "02:00:0a:00:00:01"), PAIR[1])
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    pool = AgentPool()
+    try:
+        counter = LevelCounter(pool, {here: None, there: elsewhere})
+        sock.sendto(nobodys_frame(ServiceLevel.NCCL, 500), (there.interface, netlink.ETH_P_IP))
+        found = counter.read()
+    finally:
+        sock.close()
+        pool.stop()
+    assert found[here] == dict.fromkeys(ServiceLevel, 0)
+    assert found[there] == dict.fromkeys(ServiceLevel, 0) | {ServiceLevel.NCCL: 514}
