@@ -26,7 +26,6 @@ _BYTES = struct.Struct(f"={_DSCPS}Q")
 _WHAT = "what counts service levels"
 _SO_ATTACH_BPF = 50  # asm-generic/socket.h
 _LENGTH_OFFSET, _TYPE_OFFSET, _PROTOCOL_OFFSET = 0, 4, 16  # In struct __sk_buff.
-_OUTGOING = 4  # PACKET_OUTGOING
 
 Counts = dict[str, tuple[int, ...]]
 """The bytes of each DSCP that have left interfaces, by their names."""
@@ -115,7 +114,7 @@ def _program(memory: int) -> bytes:
         [
             instruction(0xBF, to=6, source=1),
             instruction(0x61, to=1, source=6, offset=_TYPE_OFFSET),
-            instruction(0x55, to=1, offset=counting + 2, immediate=_OUTGOING),  # if r1 != _OUTGOING: do not count
+            instruction(0x55, to=1, offset=counting + 2, immediate=socket.PACKET_OUTGOING),  # if r1 is another: skip
             instruction(0x61, to=1, source=6, offset=_PROTOCOL_OFFSET),
             instruction(0x55, to=1, offset=counting, immediate=socket.htons(ETH_P_IP)),
             *count,

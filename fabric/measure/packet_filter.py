@@ -14,7 +14,6 @@ _LOAD_WORD, _LOAD_HALF, _LOAD_BYTE, _IF_EQUAL, _RETURN = 0x20, 0x28, 0x30, 0x15,
 _ETHERTYPE_AT = 12
 _DIRECTION_AT = 0xFFFFF004  # SKF_AD_OFF + SKF_AD_PKTTYPE
 _MARK_AT = 0xFFFFF014  # SKF_AD_OFF + SKF_AD_MARK
-_OUTGOING = 4  # PACKET_OUTGOING
 
 
 class _Program(ctypes.Structure):
@@ -30,7 +29,7 @@ def see_arriving(sock: socket.socket, ethertype: int, seen_bytes: int) -> None:
         (_LOAD_HALF, 0, 0, _ETHERTYPE_AT),
         (_IF_EQUAL, 0, 3, ethertype),
         (_LOAD_BYTE, 0, 0, _DIRECTION_AT),
-        (_IF_EQUAL, 1, 0, _OUTGOING),
+        (_IF_EQUAL, 1, 0, socket.PACKET_OUTGOING),
         (_RETURN, 0, 0, seen_bytes),
         (_RETURN, 0, 0, 0),
     )
