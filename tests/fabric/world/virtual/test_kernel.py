@@ -10,7 +10,7 @@ import pytest
 
 from fabric.errors import EmulationError, UsageError
 from fabric.world import cache as caches
-from fabric.world.virtual import edits, kernel
+from fabric.world.virtual import edits, kernel, kernel_build
 
 FRAGMENT = (kernel.HERE / "kernel.config").read_text()
 
@@ -203,7 +203,7 @@ def test_every_missing_package_is_named_at_once(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_option_that_was_not_granted_is_named_unless_it_is_optional() -> None:
     granted = "\n".join(line for line in FRAGMENT.splitlines() if "NETEM" not in line and "MPTCP" not in line)
-    assert kernel.lacking_options(FRAGMENT, granted) == ["CONFIG_NET_SCH_NETEM=y"]
+    assert kernel_build.lacking_options(FRAGMENT, granted) == ["CONFIG_NET_SCH_NETEM=y"]
 
 
 @pytest.mark.parametrize("name", ["HTB", "TBF", "NETEM", "RED", "PRIO", "ETS", "FQ", "FQ_CODEL", "PLUG"])

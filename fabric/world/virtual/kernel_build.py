@@ -1,0 +1,191 @@
+"""The steps of a build of the guest kernel: unpack and change its source, configure it, compile it, keep what runs need."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabric.errors import EmulationError
+from fabric.world.virtual import edits
+
+HERE = Path(__file__).resolve().parent
+CLOCK_SYMBOL = "time_travel_time"
+RUNNING_SYMBOL = "time_travel_running"
+TRIED = ("6.1", "6.12")
+"""The versions of Debian's linux-source that guests have run on, the one first that all tests pass with."""
+
+Progress = Callable[[str], None]
+
+
+def lacking_options(fragment: str, config: str) -> list[str]:
+    """Return the options that ``fragment`` asks for and a kernel's ``config`` lacks, optional ones left out."""
+    required = fragment.split("\n# optional\n")[0].splitlines()
+    granted = set(config.splitlines())
+    return [line for line in required if line.startswith("CONFIG_") and line not in granted]
+
+
+def build_into(final: Path, archive: Path, progress: Progress, jobs: int) -> None:
+    """Build the kernel of a source into the directory ``final``, which has that name only once it is complete.
+
+    No other build may run in the same cache. Raises EmulationError.
+    """
+    for abandoned in final.parent.glob(".building-*"):
+        shutil.rmtree(abandoned)  # Of a build that was killed: we hold the lock.
+    work = Path(tempfile.mkdtemp(prefix=".building-", dir=final.parent))
+    log = final.parent / "build.log"
+    try:
+        work.chmod(0o755)
+        with log.open("w") as output:
+            maker = _Maker(work, output.fileno(), log, progress)
+            _compile_helpers(maker)
+            maker.tree.mkdir()
+            progress(f"looking at {archive.name}")
+            changed = _changed_files(archive, maker.tree)
+            progress(f"unpacking {archive.name}")
+            maker.run(_unpack_command(archive, maker.tree), "unpacking the source")
+            for name, text in changed.items():
+                (maker.tree / name).write_text(text)
+            _configure(maker)
+            maker.make([f"-j{jobs}", "linux", "modules_prepare", "modules"], "compiling the kernel")
+            _collect(maker)
+        shutil.rmtree(final, ignore_errors=True)
+        work.rename(final)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    progress(f"built {final}")
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Runs the commands of one build."""
+
+    work: Path
+    output: int
+    log: Path
+    progress: Progress
+
+    @property
+    def tree(self) -> Path:
+        return self.work / "tree"
+
+    def run(self, command: Sequence[str], what: str) -> None:
+        """Run a command into the log. Raises EmulationError with the end of the log."""
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output, check=False)
+        if done.returncode != 0:
+            self.fail(what, done.returncode)
+
+    def make(self, targets: Sequence[str], what: str) -> None:
+        """Run make in the tree, telling the number of files compiled about once a second."""
+        command = ["make", "-C", str(self.tree), "ARCH=um", *targets]
+        pipe = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.output, text=True
+        )
+        compiled, told_s = 0, time.monotonic()
+        assert pipe.stdout is not None
+        with pipe:
+            for line in pipe.stdout:
+                os.write(self.output, line.encode())
+                compiled += line.lstrip().startswith(("CC ", "AS "))
+                if compiled and time.monotonic() - told_s > 1:
+                    self.progress(f"{what}: {compiled} files")
+                    told_s = time.monotonic()
+        if pipe.returncode != 0:
+            self.fail(what, pipe.returncode)
+
+    def fail(self, what: str, code: int) -> None:
+        """Raise EmulationError with the end of the log."""
+        ending = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+        raise EmulationError(f"{what} failed with exit code {code}; all of it is in {self.log}, which ends:\n{ending}")
+
+
+def _compile_helpers(maker: _Maker) -> None:
+    """Compile the two small programs first: a missing C library shows before the long part."""
+    what = "compiling a C program (package build-essential)"
+    gcc = ["gcc", "-std=gnu11", "-O2", "-Wall"]
+    maker.run([*gcc, "-static", "-o", str(maker.work / "init"), str(HERE / "init.c")], what)
+    library = ["-shared", "-fPIC", "-o", str(maker.work / "host.so"), str(HERE / "host.c"), "-ldl"]
+    maker.run([*gcc, *library], what)
+
+
+def _unpack_command(archive: Path, tree: Path) -> list[str]:
+    return ["tar", "xf", str(archive), "--strip-components=1", "-C", str(tree)]
+
+
+def _changed_files(archive: Path, tree: Path) -> dict[str, str]:
+    """Return the files that are to be changed, changed. Raises EmulationError if the source has no place for a change.
+
+    Takes only these files from the archive, which is quick beside unpacking 1.5 GB.
+    """
+    patterns = [f"*/{name}" for name in edits.files()]
+    only = ["--occurrence=1", "--wildcards", "--no-wildcards-match-slash", *patterns]
+    subprocess.run([*_unpack_command(archive, tree), *only], capture_output=True, check=False)  # What lacks, misfits.
+    found = [name for name in edits.files() if (tree / name).is_file()]
+    texts = {name: (tree / name).read_text() for name in found}
+    if unfit := edits.misfits(texts):
+        raise EmulationError(
+            f"{archive}: no guest kernel can be built from it, our changes do not fit {', '.join(unfit)}. Known to "
+            f"work are Debian's {' and '.join(f'linux-source-{version}' for version in TRIED)}; install one of these "
+            "or name another source: fabric virtual build --source FILE"
+        )
+    return edits.changed(texts)
+
+
+def _configure(maker: _Maker) -> None:
+    fragment = HERE / "kernel.config"
+    maker.make([f"KCONFIG_ALLCONFIG={fragment}", "allnoconfig"], "configuring the kernel")
+    if lacking := lacking_options(fragment.read_text(), (maker.tree / ".config").read_text()):
+        options = ", ".join(lacking)
+        raise EmulationError(f"this kernel source cannot have {options}; install a newer linux-source package")
+
+
+def _collect(maker: _Maker) -> None:
+    """Put what a run needs beside the tree, and keep of the tree what building a module needs."""
+    maker.progress("tidying up")
+    shutil.copy2(maker.tree / "linux", maker.work / "linux")
+    symbols = _symbols(maker.tree / "linux")
+    facts = {
+        "release": _read_release(maker.tree),
+        "clock_address": _address(symbols, CLOCK_SYMBOL),
+        "running_address": _address(symbols, RUNNING_SYMBOL),
+    }
+    maker.run(["strip", "--strip-debug", str(maker.work / "linux")], "stripping the kernel")
+    _prune(maker.tree)
+    (maker.work / "kernel.json").write_text(json.dumps(facts, indent=2) + "\n")
+
+
+def _read_release(tree: Path) -> str:
+    return (tree / "include/config/kernel.release").read_text().strip()
+
+
+def _symbols(kernel: Path) -> dict[str, int]:
+    lines = subprocess.run(["nm", str(kernel)], capture_output=True, text=True, check=True).stdout.splitlines()
+    return {words[2]: int(words[0], 16) for line in lines if len(words := line.split()) == 3}
+
+
+def _address(symbols: dict[str, int], name: str) -> int:
+    if name not in symbols:
+        raise EmulationError(f"the kernel built has no {name}: its virtual clock cannot be watched")
+    return symbols[name]
+
+
+def _prune(tree: Path) -> None:
+    """Delete what no module build reads: most of 1.5 GB."""
+    for name in ("Documentation", "sound", "samples", "tools", "drivers", "fs", "LICENSES"):
+        for path in (tree / name).rglob("*"):
+            if path.is_file() and not path.name.startswith(("Kconfig", "Makefile", "Kbuild")):
+                path.unlink()
+    for path in (tree / "arch").iterdir():
+        if path.is_dir() and path.name not in ("um", "x86"):
+            shutil.rmtree(path)
+    for path in tree.rglob("*"):
+        if path.suffix in (".c", ".o", ".a", ".S", ".cmd") and "scripts" not in path.parts and not path.is_dir():
+            path.unlink()
+    for name in ("vmlinux", "linux", "vmlinux.symvers"):
+        (tree / name).unlink(missing_ok=True)
