@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 from fabric.errors import TrafficError
@@ -108,6 +109,11 @@ class SenderGate:
         self._waiting: dict[tuple[str, int], asyncio.Future[None]] = {}
         self._expected: set[tuple[str, int]] = set()
 
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of those who wait. To ask asyncio for it is a system call (before Python 3.12)."""
+        return asyncio.get_running_loop()
+
     def expect(self, read: tuple[str, int]) -> None:
         """Know of a read (its server and number) that is about to be asked for."""
         self._expected.add(read)
@@ -117,7 +123,7 @@ class SenderGate:
         if read not in self._expected:
             return
         if self._limit is not None and len(self._sending) >= self._limit:
-            waiter = self._waiting[read] = asyncio.get_running_loop().create_future()
+            waiter = self._waiting[read] = self._loop.create_future()
             await waiter
         else:
             self._take(read)
@@ -347,7 +353,9 @@ class StorageClient:
         while True:
             missing = [place for place in range(len(extents)) if place not in found]
             batches = self._batches(extents, missing, server)
-            whys = await _all(self._read_batch(node, batch, extents, found, retry.count) for node, batch in batches)
+            whys = await self._all(
+                self._read_batch(node, batch, extents, found, retry.count) for node, batch in batches
+            )
             if len(found) == len(extents):
                 return [found[place] for place in range(len(extents))]
             self.retries += 1
@@ -462,7 +470,7 @@ class StorageClient:
                 by_node.setdefault(node, []).append(write)
             if self.table.chains[write.extent.chain].is_lost:
                 gone.append(f"{self._promise(write, 'any node')}; {write.extent.chunk} has no replica left")
-        found = await _all(self._read_back_from(node, writes) for node, writes in by_node.items())
+        found = await self._all(self._read_back_from(node, writes) for node, writes in by_node.items())
         return sum(found, Verification(len(gone), tuple(gone)))
 
     def _promise(self, write: Acknowledged, where: object) -> str:
@@ -487,7 +495,7 @@ class StorageClient:
                         silence = f"{node} did not answer for another chunk"
             return sum_
 
-        return sum(await _all(read_on() for _ in range(_READ_BACK_DEPTH)), Verification())
+        return sum(await self._all(read_on() for _ in range(_READ_BACK_DEPTH)), Verification())
 
     def _is_silent(self, node: NodeId) -> bool:
         return not self.links.is_up(node) or self._servers.is_suspected(node, time.monotonic())
@@ -505,12 +513,14 @@ class StorageClient:
             return Verification(1, (f"{promise} of write {write.request:#x}; {shown}",))
         return Verification(1)
 
-
-async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return what each coroutine returns; on the first failure cancel the others and raise it."""
-    running = [asyncio.ensure_future(one) for one in work]
-    try:
-        return await asyncio.gather(*running)
-    finally:
-        for one in running:
-            one.cancel()
+    async def _all(self, work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        """Return what each coroutine returns; on the first failure cancel the others and raise it."""
+        todo = list(work)
+        if len(todo) == 1:
+            return [await todo[0]]
+        running = [self.party.tasks.loop.create_task(one) for one in todo]
+        try:
+            return await asyncio.gather(*running)
+        finally:
+            for one in running:
+                one.cancel()
