@@ -43,8 +43,6 @@ _SCRATCH_BYTES = 32 << 10
 """Less than this is received to be copied, with what comes behind it: small messages would else take a call for each
 of their parts. Copying so much takes microseconds."""
 _WRITE_BUFFER_BYTES = 64 << 10
-_LONGEST_START_BYTES = 16 << 10
-"""More than this is not copied to begin a payload with a whole segment."""
 _GREETING_TIMEOUT_S = 30.0
 """How long the first of a link's two connections waits for the second."""
 _DIAL_PAUSE_S = 0.02
@@ -218,7 +216,6 @@ class Wire(asyncio.BufferedProtocol):
         self._writable.set()
         self._turn = Permits(1)
         self._arriving = _Arriving(party.arrivals, lambda frame: self.on_frame(self, frame), party.scratch)
-        self._segment_bytes = 0
         self._wake_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -226,7 +223,6 @@ class Wire(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
-        self._segment_bytes = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
         self._wake_when(HEADER.size)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -263,9 +259,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def post(self, data: bytes) -> None:
         """Send a small message. Raises ConnectionLost if the connection has gone."""
-        if self.lost or self._transport is None:
-            raise ConnectionLost("connection lost")
-        self._transport.write(data)
+        self._open_transport().write(data)
 
     async def send(self, pieces: Sequence[Piece], deadline_s: float, permits: Permits | None = None) -> bool:
         """Send pieces, unmixed with others', as fast as TCP takes them; return once all but the last few KB are with
@@ -285,13 +279,30 @@ class Wire(asyncio.BufferedProtocol):
     async def _send(self, pieces: Sequence[Piece], deadline_s: float) -> bool:
         if time.monotonic() >= deadline_s:
             return False
-        for piece in begun_whole(pieces, min(self._segment_bytes, _LONGEST_START_BYTES)):
+        await self._writable.wait()
+        for piece in self._left_of(pieces):
             await self._writable.wait()
-            if self.lost or self._transport is None:
-                raise ConnectionLost("connection lost")
-            self._transport.write(piece)
+            self._open_transport().write(piece)
         await self._writable.wait()
         return True
+
+    def _open_transport(self) -> asyncio.Transport:
+        if self.lost or self._transport is None:
+            raise ConnectionLost("connection lost")
+        return self._transport
+
+    def _left_of(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """Send of pieces what the kernel takes at once, and return the rest.
+
+        A call for each would have TCP send the first, a header, as a packet of its own.
+        """
+        if self._open_transport().get_write_buffer_size():
+            return list(pieces)
+        try:
+            sent = self.sock.sendmsg(pieces)
+        except OSError:
+            return list(pieces)  # The transport finds out the same, and what to do about it.
+        return pieces_after(pieces, sent)
 
     def pause_writing(self) -> None:
         """Hold senders back."""
@@ -307,16 +318,14 @@ class Wire(asyncio.BufferedProtocol):
             self._transport.abort()
 
 
-def begun_whole(pieces: Sequence[Piece], segment_bytes: int) -> list[Piece]:
-    """Return pieces of the same bytes, of which the first fills a segment, if there are so many bytes in the first two:
-    TCP sends a short one at once, as a packet of its own."""
-    head, *others = pieces
-    if not others or len(head) >= segment_bytes:
-        return list(pieces)
-    second = memoryview(others[0])
-    room = segment_bytes - len(head)
-    left = [second[room:]] if len(second) > room else []
-    return [b"".join((head, second[:room])), *left, *others[1:]]
+def pieces_after(pieces: Sequence[Piece], count: int) -> list[Piece]:
+    """Return what is left of pieces without their first ``count`` bytes."""
+    left: list[Piece] = []
+    for piece in pieces:
+        if count < len(piece):
+            left.append(memoryview(piece)[count:] if count else piece)
+        count = max(0, count - len(piece))
+    return left
 
 
 def _name_of(end: Callable[[], tuple[str, int]]) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import math
+import os
 import resource
 import socket
 import struct
@@ -11,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain, repeat
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,8 +32,8 @@ from traffic.storage.wire import (
     Wire,
     _dial_wire,
     _hello,
-    begun_whole,
     dial,
+    pieces_after,
 )
 from traffic.transport import SocketOptions, listen
 
@@ -336,12 +338,39 @@ def test_what_came_behind_a_frame_that_closed_its_connection_is_not_handed_on() 
 PIECES = st.lists(st.binary(max_size=200), min_size=1, max_size=4)
 
 
-@given(pieces=PIECES, segment_bytes=st.integers(1, 150))
-def test_what_is_sent_begins_with_a_whole_segment(pieces: list[bytes], segment_bytes: int) -> None:
-    found = begun_whole(pieces, segment_bytes)
-    assert b"".join(found) == b"".join(pieces)
-    if len(b"".join(pieces[:2])) >= segment_bytes > len(pieces[0]):
-        assert len(found[0]) == segment_bytes
+@given(pieces=PIECES, count=st.integers(0, 900))
+def test_what_is_left_of_pieces_is_all_but_what_was_sent(pieces: list[bytes], count: int) -> None:
+    left = pieces_after(pieces, count)
+    assert b"".join(left) == b"".join(pieces)[count:]
+    assert all(left)
+
+
+def test_a_payload_that_fits_into_the_sockets_buffer_is_sent_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+
+    class Counted(socket.socket):
+        def sendmsg(self, buffers: Any, *others: Any) -> int:
+            sent.append(super().sendmsg(buffers, *others))
+            return sent[-1]
+
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
+        data = client._data
+        monkeypatch.setattr(data._transport, "write", lambda piece: pytest.fail(f"{len(piece)} B in another call"))
+        with Counted(fileno=os.dup(data.sock.fileno())) as data.sock:
+            reply = await client.call(CallKind.WRITE, b"", 5, offer=[b"p" * 10, b"q" * 30_000])
+        assert reply.meta == b"p" * 10
+        assert len(sent) == 1 and sent[0] > 30_010
+
+    play(scene)
+
+
+def test_what_a_sockets_buffer_does_not_take_follows() -> None:
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
+        client.data_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        reply = await client.call(CallKind.WRITE, b"", 5, offer=[b"p" * 10, b"q" * 3_000_000])
+        assert reply.meta == b"p" * 10
+
+    play(scene)
 
 
 def test_a_payload_and_its_header_leave_in_one_packet_if_they_fit() -> None:
