@@ -75,6 +75,11 @@ def build(kernel: str, command: MakeCommand) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
+def remove(kernel: str) -> None:
+    """Forget the modules that were built here for ``kernel``, which is gone."""
+    shutil.rmtree(cache.own() / CACHE_NAME / _name(kernel), ignore_errors=True)
+
+
 def put(kernel: str, directory: Path) -> None:
     """Let modules that were built elsewhere, for ``kernel`` and from the source as it is, be found here."""
     final = cache.own() / CACHE_NAME / _name(kernel)

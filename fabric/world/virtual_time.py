@@ -196,7 +196,7 @@ class VirtualEngine(Engine):
 
     def why_no_modules(self) -> str | None:
         """Return that the guest's modules are not built, if so."""
-        built = kernel.find()
+        built = kernel.running() if in_guest() else kernel.find()
         if built is None or modules.find(built.directory.name) is None:
             return "the guest kernel's modules are not built; build them with: fabric virtual build"
         return None

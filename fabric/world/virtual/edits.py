@@ -500,7 +500,38 @@ PEERS = (
 """Made where all of them fit: several guests play one run."""
 
 
-OPTIONAL = (*((edit,) for edit in SAVINGS), IRQ_FLAGS, HUGE_PAGES, CLOCK_PAGE, REGISTERS, PEERS)
+PROFILE_FLAGS = "PROFILE_FLAGS"
+"""The variable of make that holds the compiler's options for what is profiled."""
+PROFILE_LIBRARY = "PROFILE_LIBRARY"
+"""And the one that names the compiler's library for profiles, where one is taken."""
+COMPILED_BY = "scripts/Makefile.lib"
+PROFILED = ("arch/um/kernel", "drivers/net/%", "fs/%", "kernel/%", "lib/%", "mm/%", "net/%")
+"""The directories that are profiled, as make's patterns; of UML not that with code that runs in programs' processes."""
+
+_BEFORE_GCOV = "#\n# Enable gcov profiling flags for a file, directory or for all files depending\n"
+_LIBRARIES = '\t\tldlibs="-lutil -lrt -lpthread"\n'
+_AT_THE_END = '\tos_info("\\n");\n\t/* Reboot */\n'
+PROFILE = (
+    _edit(
+        COMPILED_BY,
+        (
+            _BEFORE_GCOV,
+            f"ifneq ($(and $({PROFILE_FLAGS}),$(filter {' '.join(PROFILED)},$(obj) $(obj)/)),)\n"
+            f"_c_flags += $(if $(part-of-module)$(filter n,$(GCOV_PROFILE) $(GCOV_PROFILE_$(basetarget).o)),,"
+            f"$({PROFILE_FLAGS}))\nendif\n\n{_BEFORE_GCOV}",
+        ),
+    ),
+    _edit("scripts/link-vmlinux.sh", (_LIBRARIES, _LIBRARIES.replace('"\n', f' ${{{PROFILE_LIBRARY}}}"\n'))),
+    # The compiler's library would do so itself, if the kernel ended as other programs do.
+    _edit(
+        "arch/um/os-Linux/main.c",
+        ("int __init main(", "extern void __gcov_dump(void) __attribute__((weak));\n\nint __init main("),
+        (_AT_THE_END, f"\tif (__gcov_dump)\n\t\t__gcov_dump();\n{_AT_THE_END}"),
+    ),
+)
+"""Made where all of them fit: the kernel can be built by a profile of itself."""
+
+OPTIONAL = (*((edit,) for edit in SAVINGS), IRQ_FLAGS, HUGE_PAGES, CLOCK_PAGE, REGISTERS, PEERS, PROFILE)
 """Groups of changes; each is made where all of it fits."""
 
 

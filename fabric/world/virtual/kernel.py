@@ -9,18 +9,21 @@ that name only when it is complete, so a half-built kernel is never used, and se
     host.so       what is loaded into the kernel's process on the host
     kernel.json   the kernel's release and the addresses of its virtual clock and of the program that runs
     tree/         what modules are built against
+
+One that was built by a profile of itself (:func:`build_by_profile`) has a name that ends in ``-pgo``.
 """
 
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import json
 import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,13 +31,17 @@ from pathlib import Path
 from fabric.errors import EmulationError, UsageError
 from fabric.world import cache, modules
 from fabric.world.virtual import edits
-from fabric.world.virtual.kernel_build import TRIED, Progress, build_into
+from fabric.world.virtual.kernel_build import TRIED, Maker, Progress, build_by_profile_into, build_into
 
 HERE = Path(__file__).resolve().parent
 SOURCE_DIRECTORY = Path("/usr/src")
 CACHE_NAME = "virtual"
 CHOICE = "FABRIC_GUEST_KERNEL"
-"""The environment's choice among several kernels: a version, such as 6.12."""
+"""The environment's choice among several kernels: a version, such as 6.12, or 6.12-pgo."""
+PGO = "pgo"
+"""What the names of kernels end in that were built by a profile (GCC's profile-guided optimization),"""
+TRIAL = "trial"
+"""and of one whose profile is being taken."""
 LAYOUT = 3
 """Raised when a kernel built by an older version of this file can no longer be used."""
 
@@ -89,6 +96,16 @@ class KernelPaths:
         return self.directory.name.split("-")[1]
 
     @property
+    def name(self) -> str:
+        """What chooses it among others: the version, or ``6.12-pgo``."""
+        return "-".join([self.version, *self.directory.name.split("-")[4:]])
+
+    @property
+    def is_by_profile(self) -> bool:
+        """Whether it was built by a profile of itself."""
+        return self.name.endswith(f"-{PGO}")
+
+    @property
     def clock_address(self) -> int:
         """Where the kernel's process holds the virtual time, in ns since its boot (64 bits)."""
         return int(str(self._facts()["clock_address"]))
@@ -100,7 +117,7 @@ class KernelPaths:
 
     def module_command(self, directory: Path) -> list[str]:
         """Return the command that builds the kernel modules of ``directory``."""
-        return ["make", "-C", str(self.tree), "ARCH=um", f"M={directory}", "modules"]
+        return _module_command(self.tree, directory)
 
     def module(self, name: str) -> Path:
         """Return a module of the project for this kernel. Raises EmulationError if it is not built."""
@@ -142,20 +159,36 @@ def missing_packages(source: Path | None = None) -> list[str]:
 
 
 def built() -> list[KernelPaths]:
-    """Return the kernels that :func:`build` made for this account, or root made for all, the preferred ones first.
+    """Return the kernels that :func:`build` and :func:`build_by_profile` made for this account, or root made for all,
+    the preferred ones first.
 
-    These are those of versions that were tried, in their order, then newer before older; of one version the one whose
-    source is installed.
+    These are those of versions that were tried, in their order, then newer before older; of one version those of the
+    source that is installed, and the one built by a profile.
     """
     current = {_name(archive) for archive in source_archives()}
+    return sorted(
+        (one for one in _there() if not one.name.endswith(f"-{TRIAL}")),
+        key=lambda one: (
+            *_preference(one.directory),
+            one.directory.name.removesuffix(f"-{PGO}") in current,
+            one.is_by_profile,
+        ),
+        reverse=True,
+    )
+
+
+def is_ours(name: str) -> bool:
+    """Return whether a directory of this name holds a kernel of this version of the program."""
+    return re.fullmatch(rf"linux-[\d.]+-[0-9a-f]{{8}}-{fingerprint()}(-{PGO}|-{TRIAL})?", name) is not None
+
+
+def _there() -> list[KernelPaths]:
     found: dict[str, KernelPaths] = {}
     for place in (place / CACHE_NAME for place in cache.places()):
-        for path in place.glob(f"linux-*-{fingerprint()}"):
-            if (path / "kernel.json").is_file():
+        for path in place.glob(f"linux-*-{fingerprint()}*"):
+            if is_ours(path.name) and (path / "kernel.json").is_file():
                 found.setdefault(path.name, KernelPaths(path))
-    return sorted(
-        found.values(), key=lambda one: (*_preference(one.directory), one.directory.name in current), reverse=True
-    )
+    return list(found.values())
 
 
 def find() -> KernelPaths | None:
@@ -167,10 +200,10 @@ def find() -> KernelPaths | None:
     chosen = os.environ.get(CHOICE)
     if not chosen:
         return kernels[0] if kernels else None
-    for kernel in kernels:
-        if kernel.version == chosen:
+    for kernel in kernels + _there():
+        if kernel.name == chosen:
             return kernel
-    there = ", ".join(kernel.version for kernel in kernels) or "none"
+    there = ", ".join(kernel.name for kernel in kernels) or "none"
     raise UsageError(f"{CHOICE}={chosen}: no such guest kernel is built ({there}); fabric virtual build --source FILE")
 
 
@@ -185,7 +218,7 @@ def require() -> KernelPaths:
 def running() -> KernelPaths:
     """Return, in a guest, the built kernel that it runs, whichever others there are. Raises EmulationError."""
     release = platform.release()
-    for kernel in built():
+    for kernel in _there():
         if kernel.release == release:
             return kernel
     raise EmulationError(f"this guest's kernel, {release}, is not built any more; build it with: fabric virtual build")
@@ -202,15 +235,66 @@ def build(
     chosen is not installed.
     """
     archive = _ready_to_build(source)
-    directory = cache_directory()
-    directory.mkdir(parents=True, exist_ok=True)
-    with _locked(directory / "lock", progress):
-        final = directory / _name(archive)
-        if not (final / "kernel.json").is_file():
-            build_into(final, archive, progress, jobs or os.cpu_count() or 1)
+    final = cache_directory() / _name(archive)
+    if (made := _made(final, source)) is None:
+        with _locked(progress):
+            if not _is_complete(final):
+                build_into(final, archive, progress, jobs or os.cpu_count() or 1)
+        made = KernelPaths(final)
+    modules.build(made.directory.name, made.module_command)
+    return made
+
+
+def build_by_profile(
+    train: Callable[[str], None],
+    progress: Progress = lambda text: None,
+    *,
+    jobs: int | None = None,
+    source: Path | None = None,
+) -> KernelPaths:
+    """Return the kernel of ``source``, chosen as :func:`build` does, that is built by a profile of itself, building it
+    if need be.
+
+    ``train`` has a kernel do what the profile is to be of; its name is what CHOICE is to be in the environment
+    meanwhile. That takes twice as long as to build one without. Raises as :func:`build` does.
+    """
+    archive = _ready_to_build(source)
+    final, trial = (cache_directory() / f"{_name(archive)}-{kind}" for kind in (PGO, TRIAL))
+
+    def profile(maker: Maker) -> None:
+        one = KernelPaths(trial)
+        modules.build(trial.name, functools.partial(_module_command, maker.tree))
+        try:
+            train(one.name)
+        finally:
+            modules.remove(trial.name)
+
+    with _locked(progress):
+        if not _is_complete(final):
+            build_by_profile_into(final, archive, progress, jobs or os.cpu_count() or 1, trial, profile)
     made = KernelPaths(final)
     modules.build(final.name, made.module_command)
     return made
+
+
+def _made(final: Path, source: Path | None) -> KernelPaths | None:
+    """Return the kernel that is there and does for ``final``: itself, or the one built by a profile of the same source,
+    unless the environment chooses otherwise."""
+    by_profile = final.with_name(f"{final.name}-{PGO}")
+    if (chosen := os.environ.get(CHOICE, "")).endswith(f"-{PGO}") and source is None:
+        if not _is_complete(by_profile):
+            raise UsageError(f"{CHOICE}={chosen}: no such guest kernel is built; fabric virtual build --pgo")
+        return KernelPaths(by_profile)
+    candidates = (final,) if chosen else (by_profile, final)
+    return next((KernelPaths(one) for one in candidates if _is_complete(one)), None)
+
+
+def _is_complete(directory: Path) -> bool:
+    return (directory / "kernel.json").is_file()
+
+
+def _module_command(tree: Path, directory: Path) -> list[str]:
+    return ["make", "-C", str(tree), "ARCH=um", f"M={directory}", "modules"]
 
 
 def _version(archive: Path) -> tuple[int, ...]:
@@ -254,7 +338,7 @@ def _ready_to_build(source: Path | None) -> Path:
 
 def _chosen_archive() -> Path:
     """Return the source that is built unless one is named. Raises UsageError if the version chosen is not installed."""
-    archives, chosen = source_archives(), os.environ.get(CHOICE)
+    archives, chosen = source_archives(), os.environ.get(CHOICE, "").removesuffix(f"-{PGO}")
     if not chosen:
         return archives[0]
     versions = {".".join(map(str, _version(archive))): archive for archive in reversed(archives)}
@@ -268,9 +352,11 @@ def _chosen_archive() -> Path:
 
 
 @contextmanager
-def _locked(path: Path, progress: Progress) -> Iterator[None]:
-    """Let one build at a time into a cache; the kernel frees the lock of a build that was killed."""
-    with path.open("w") as file:
+def _locked(progress: Progress) -> Iterator[None]:
+    """Let one build at a time into the cache; the kernel frees the lock of a build that was killed."""
+    directory = cache_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

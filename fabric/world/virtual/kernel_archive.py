@@ -82,8 +82,8 @@ def _name_in(file: Path, members: list[tarfile.TarInfo]) -> str:
     if len(names) != 1 or f"{next(iter(names))}/{_COMPLETE}" not in found:
         raise UsageError(f"{file}: holds no guest kernel; give a file that fabric virtual export has written")
     name = names.pop()
-    if not name.startswith("linux-") or name.count("-") != 3 or name.rpartition("-")[2] != kernel.fingerprint():
-        wanted = f"this version of the program needs one that ends in {kernel.fingerprint()}"
+    if not kernel.is_ours(name):
+        wanted = f"this version of the program needs one of {kernel.fingerprint()}"
         raise UsageError(f"{file}: holds {name}, of another version; {wanted}: fabric virtual build")
     return name
 

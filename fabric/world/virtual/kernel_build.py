@@ -1,14 +1,20 @@
-"""The steps of a build of the guest kernel: unpack and change its source, configure it, compile it, keep what runs need."""
+"""The steps of a guest kernel's build: its source is unpacked, changed, configured and compiled, what runs need kept.
+
+A kernel may be built twice, the second time guided by a profile of the first (GCC's profile-guided optimization): code
+that runs often lies together and falls through its branches. What is profiled is what frames, timers and calls go
+through; :data:`fabric.world.virtual.edits.PROFILED` says which directories.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,14 +42,77 @@ def build_into(final: Path, archive: Path, progress: Progress, jobs: int) -> Non
 
     No other build may run in the same cache. Raises EmulationError.
     """
-    for abandoned in final.parent.glob(".building-*"):
+    with _making(final.parent, archive, progress, jobs) as maker:
+        maker.compile_kernel("compiling the kernel")
+        _collect(maker, maker.work)
+        _prune(maker.tree)
+        maker.keep_as(final)
+
+
+def build_by_profile_into(
+    final: Path, archive: Path, progress: Progress, jobs: int, trial: Path, train: Callable[[Maker], None]
+) -> None:
+    """Build a kernel as :func:`build_into` does, guided by a profile of what ``train`` has it do.
+
+    The kernel that is profiled lies in the directory ``trial`` meanwhile, without a tree; ``train`` gets what modules
+    are built against. Its release ends in the name that ``trial`` ends in after its last hyphen, as that of the kernel
+    that is built in that of ``final``. Raises EmulationError, also if the source has no place for a profile.
+    """
+    with _making(final.parent, archive, progress, jobs) as maker:
+        if edits.PROFILE_FLAGS not in (maker.tree / edits.COMPILED_BY).read_text():
+            raise EmulationError(f"{archive}: this source cannot be built by a profile; build it without: --pgo")
+        try:
+            maker.compile_kernel("compiling a kernel to profile", *_counting(maker), f"LOCALVERSION=-{_variant(trial)}")
+            shutil.rmtree(trial, ignore_errors=True)  # Of a build that was killed.
+            trial.mkdir()
+            for name in ("init", "host.so"):
+                shutil.copy2(maker.work / name, trial / name)
+            _collect(maker, trial)
+            progress("profiling it")
+            train(maker)
+        finally:
+            shutil.rmtree(trial, ignore_errors=True)
+        if not any(maker.tree.rglob("*.gcda")):
+            raise EmulationError(f"the kernel that was profiled left no profile in {maker.tree}")
+        maker.compile_kernel(
+            "compiling the kernel by its profile",
+            f"{edits.PROFILE_FLAGS}=-fprofile-use -Wno-missing-profile -Wno-coverage-mismatch",
+            f"LOCALVERSION=-{_variant(final)}",
+        )
+        _collect(maker, maker.work)
+        _prune(maker.tree)
+        maker.keep_as(final)
+
+
+def _variant(directory: Path) -> str:
+    return directory.name.rpartition("-")[2]
+
+
+def _counting(maker: Maker) -> list[str]:
+    """Return what has a kernel count how often it goes which way, and write that down as it ends.
+
+    The compiler's library for that has a function of the same name as one of the kernel's.
+    """
+    found = subprocess.run(["gcc", "-print-file-name=libgcov.a"], capture_output=True, text=True, check=True)
+    library = maker.work / "libgcov.a"
+    renamed = ["objcopy", "--redefine-sym", "mangle_path=gcov_mangle_path", found.stdout.strip(), str(library)]
+    maker.run(renamed, "renaming a function of the compiler's library for profiles")
+    counts = "-fprofile-arcs -fprofile-update=single"
+    # What is named only weakly is not taken from a library unless it is asked for.
+    return [f"{edits.PROFILE_FLAGS}={counts}", f"{edits.PROFILE_LIBRARY}=-Wl,-u,__gcov_dump {library}"]
+
+
+@contextlib.contextmanager
+def _making(parent: Path, archive: Path, progress: Progress, jobs: int) -> Iterator[Maker]:
+    """Yield what builds in a directory of ``parent``, the source unpacked, changed and configured; tidy up after it."""
+    for abandoned in parent.glob(".building-*"):
         shutil.rmtree(abandoned)  # Of a build that was killed: we hold the lock.
-    work = Path(tempfile.mkdtemp(prefix=".building-", dir=final.parent))
-    log = final.parent / "build.log"
+    work = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
+    log = parent / "build.log"
     try:
         work.chmod(0o755)
         with log.open("w") as output:
-            maker = _Maker(work, output.fileno(), log, progress)
+            maker = Maker(work, output.fileno(), log, progress, jobs)
             _compile_helpers(maker)
             maker.tree.mkdir()
             progress(f"looking at {archive.name}")
@@ -53,26 +122,24 @@ def build_into(final: Path, archive: Path, progress: Progress, jobs: int) -> Non
             for name, text in changed.items():
                 (maker.tree / name).write_text(text)
             _configure(maker)
-            maker.make([f"-j{jobs}", "linux", "modules_prepare", "modules"], "compiling the kernel")
-            _collect(maker)
-        shutil.rmtree(final, ignore_errors=True)
-        work.rename(final)
+            yield maker
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    progress(f"built {final}")
 
 
 @dataclass(frozen=True)
-class _Maker:
+class Maker:
     """Runs the commands of one build."""
 
     work: Path
     output: int
     log: Path
     progress: Progress
+    jobs: int
 
     @property
     def tree(self) -> Path:
+        """The kernel's source, and what is compiled of it."""
         return self.work / "tree"
 
     def run(self, command: Sequence[str], what: str) -> None:
@@ -80,6 +147,16 @@ class _Maker:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output, check=False)
         if done.returncode != 0:
             self.fail(what, done.returncode)
+
+    def compile_kernel(self, what: str, *options: str) -> None:
+        """Compile the kernel, and what modules are built against. Raises EmulationError."""
+        self.make([f"-j{self.jobs}", "linux", "modules_prepare", "modules", *options], what)
+
+    def keep_as(self, final: Path) -> None:
+        """Give what was built its name."""
+        shutil.rmtree(final, ignore_errors=True)
+        self.work.rename(final)
+        self.progress(f"built {final}")
 
     def make(self, targets: Sequence[str], what: str) -> None:
         """Run make in the tree, telling the number of files compiled about once a second."""
@@ -105,7 +182,7 @@ class _Maker:
         raise EmulationError(f"{what} failed with exit code {code}; all of it is in {self.log}, which ends:\n{ending}")
 
 
-def _compile_helpers(maker: _Maker) -> None:
+def _compile_helpers(maker: Maker) -> None:
     """Compile the two small programs first: a missing C library shows before the long part."""
     what = "compiling a C program (package build-essential)"
     gcc = ["gcc", "-std=gnu11", "-O2", "-Wall"]
@@ -137,7 +214,7 @@ def _changed_files(archive: Path, tree: Path) -> dict[str, str]:
     return edits.changed(texts)
 
 
-def _configure(maker: _Maker) -> None:
+def _configure(maker: Maker) -> None:
     fragment = HERE / "kernel.config"
     maker.make([f"KCONFIG_ALLCONFIG={fragment}", "allnoconfig"], "configuring the kernel")
     if lacking := lacking_options(fragment.read_text(), (maker.tree / ".config").read_text()):
@@ -145,19 +222,17 @@ def _configure(maker: _Maker) -> None:
         raise EmulationError(f"this kernel source cannot have {options}; install a newer linux-source package")
 
 
-def _collect(maker: _Maker) -> None:
-    """Put what a run needs beside the tree, and keep of the tree what building a module needs."""
-    maker.progress("tidying up")
-    shutil.copy2(maker.tree / "linux", maker.work / "linux")
+def _collect(maker: Maker, directory: Path) -> None:
+    """Put the kernel and what is to be known of it into a directory."""
+    shutil.copy2(maker.tree / "linux", directory / "linux")
     symbols = _symbols(maker.tree / "linux")
     facts = {
         "release": _read_release(maker.tree),
         "clock_address": _address(symbols, CLOCK_SYMBOL),
         "running_address": _address(symbols, RUNNING_SYMBOL),
     }
-    maker.run(["strip", "--strip-debug", str(maker.work / "linux")], "stripping the kernel")
-    _prune(maker.tree)
-    (maker.work / "kernel.json").write_text(json.dumps(facts, indent=2) + "\n")
+    maker.run(["strip", "--strip-debug", str(directory / "linux")], "stripping the kernel")
+    (directory / "kernel.json").write_text(json.dumps(facts, indent=2) + "\n")
 
 
 def _read_release(tree: Path) -> str:
@@ -184,8 +259,9 @@ def _prune(tree: Path) -> None:
     for path in (tree / "arch").iterdir():
         if path.is_dir() and path.name not in ("um", "x86"):
             shutil.rmtree(path)
+    compiled = (".c", ".o", ".a", ".S", ".cmd", ".gcda", ".gcno")
     for path in tree.rglob("*"):
-        if path.suffix in (".c", ".o", ".a", ".S", ".cmd") and "scripts" not in path.parts and not path.is_dir():
+        if path.suffix in compiled and "scripts" not in path.parts and not path.is_dir():
             path.unlink()
     for name in ("vmlinux", "linux", "vmlinux.symvers"):
         (tree / name).unlink(missing_ok=True)

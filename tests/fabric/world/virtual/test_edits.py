@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from itertools import chain
 from pathlib import Path
 
@@ -280,3 +281,43 @@ def test_huge_pages_are_asked_for_where_a_source_takes_both_changes_and_else_now
         without = {**texts, file: "/* otherwise */\n"}
         assert edits.misfits(without) == []
         assert not any("os_huge_pages" in text for text in edits.changed(without).values())
+
+
+PROFILES = "scripts/Makefile.lib"
+
+
+def options_of(directory: str, tmp_path: Path, *lines: str, flags: str = "-fprofile-use") -> str:
+    """Return what make, told ``flags``, compiles a file of a directory with, by the changed rules."""
+    rules = edits.changed(fitting_texts())[PROFILES].partition("#\n# Enable gcov")[0]
+    setting = "\n".join([f"obj := {directory}", "basetarget := some", *lines])
+    (tmp_path / "Makefile").write_text(f"{setting}\n{rules}\nall:\n\t@echo $(_c_flags)\n")
+    command = ["make", "--silent", "-C", str(tmp_path), f"{edits.PROFILE_FLAGS}={flags}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize("directory", ["net/core", "net", "drivers/net", "kernel", "kernel/time", "arch/um/kernel"])
+def test_what_frames_go_through_is_compiled_by_a_profile_if_one_is_asked_for(directory: str, tmp_path: Path) -> None:
+    assert options_of(directory, tmp_path) == "-fprofile-use"
+    assert options_of(directory, tmp_path, flags="") == ""
+
+
+@pytest.mark.parametrize(
+    "directory", ["arch/um/kernel/skas", "arch/x86/um/vdso", "arch/um/os-Linux", "scripts/mod", "/home/someone/net"]
+)
+def test_what_runs_in_processes_of_programs_or_on_the_host_is_not_profiled(directory: str, tmp_path: Path) -> None:
+    assert options_of(directory, tmp_path) == ""
+
+
+@pytest.mark.parametrize("line", ["GCOV_PROFILE := n", "GCOV_PROFILE_some.o := n", "part-of-module := y"])
+def test_modules_and_what_the_kernel_keeps_from_being_profiled_are_not(line: str, tmp_path: Path) -> None:
+    assert options_of("net/core", tmp_path, line) == ""
+
+
+@pytest.mark.parametrize("file", [edit.file for edit in edits.PROFILE])
+def test_nothing_is_profiled_where_a_source_lacks_one_of_the_places(file: str) -> None:
+    texts = fitting_texts()
+    marks = (edits.PROFILE_FLAGS, edits.PROFILE_LIBRARY, "__gcov_dump")
+    made = edits.changed(texts)
+    assert all(any(mark in made[edit.file] for mark in marks) for edit in edits.PROFILE)
+    assert edits.misfits({**texts, file: ""}) == []
+    assert not any(mark in text for text in edits.changed({**texts, file: ""}).values() for mark in marks)

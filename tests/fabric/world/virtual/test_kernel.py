@@ -4,6 +4,7 @@ import io
 import json
 import os
 import tarfile
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from fabric.errors import EmulationError, UsageError
 from fabric.world import cache as caches
 from fabric.world.virtual import edits, kernel, kernel_build
+from fabric.world.virtual_time import VirtualEngine
 
 FRAGMENT = (kernel.HERE / "kernel.config").read_text()
 
@@ -99,6 +101,48 @@ def test_in_a_guest_of_a_kernel_that_was_chosen_it_is_that_one(cache: Path, monk
         kernel.running()
 
 
+def test_the_kernel_built_by_a_profile_is_preferred_and_either_can_be_chosen(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = f"linux-6.1-abcdef01-{kernel.fingerprint()}"
+    for name in (plain, f"{plain}-pgo", f"linux-6.12-abcdef01-{kernel.fingerprint()}-pgo"):
+        make_kernel(cache / name)
+    assert [one.name for one in kernel.built()] == ["6.1-pgo", "6.1", "6.12-pgo"]
+    assert kernel.require().directory.name == f"{plain}-pgo"
+    monkeypatch.setenv(kernel.CHOICE, "6.1")
+    assert kernel.require().directory.name == plain
+    monkeypatch.setenv(kernel.CHOICE, "6.12-pgo")
+    assert kernel.require().version == "6.12"
+    monkeypatch.setenv(kernel.CHOICE, "6.12")
+    with pytest.raises(UsageError, match=r"FABRIC_GUEST_KERNEL=6.12: .* not built|no such guest kernel is built"):
+        kernel.require()
+
+
+def test_a_kernel_whose_profile_is_taken_runs_only_what_it_is_told_to(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = cache / f"linux-6.1-abcdef01-{kernel.fingerprint()}-trial"
+    make_kernel(trial)
+    (trial / "kernel.json").write_text(json.dumps({"release": "6.1.0-trial"}))
+    assert kernel.built() == [] and kernel.find() is None
+    monkeypatch.setenv(kernel.CHOICE, "6.1-trial")
+    assert kernel.require().directory == trial
+    monkeypatch.delenv(kernel.CHOICE)
+    monkeypatch.setattr("platform.release", lambda: "6.1.0-trial")
+    assert kernel.running().directory == trial
+
+
+def test_a_guest_has_the_modules_of_the_kernel_that_it_runs(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = cache / f"linux-6.1-abcdef01-{kernel.fingerprint()}-trial"
+    make_kernel(trial)
+    monkeypatch.setattr("fabric.world.modules.find", lambda name: cache if name == trial.name else None)
+    monkeypatch.setattr("platform.release", lambda: "6.1.0")
+    engine = VirtualEngine()
+    assert engine.why_no_modules() == "the guest kernel's modules are not built; build them with: fabric virtual build"
+    monkeypatch.setenv("FABRIC_GUEST", "1")
+    assert engine.why_no_modules() is None
+
+
 def test_of_one_version_the_kernel_of_the_source_that_is_installed_is_used(
     cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -127,6 +171,30 @@ def test_the_version_that_is_chosen_is_the_one_that_is_built(
     monkeypatch.setenv(kernel.CHOICE, "6.13")
     with pytest.raises(UsageError, match=r"FABRIC_GUEST_KERNEL=6\.13: no source of this version .* \(6\.1, 6\.12\)"):
         kernel.build()
+
+
+def test_a_kernel_built_by_a_profile_does_for_one_without_unless_that_is_chosen(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    archive = tmp_path / "linux-source-6.1.tar.xz"
+    archive.touch()
+    built: list[str] = []
+    monkeypatch.setattr(kernel, "source_archives", lambda: [archive])
+    monkeypatch.setattr(kernel, "missing_packages", lambda source: [])
+    monkeypatch.setattr(kernel, "build_into", lambda final, *_: built.append(final.name))
+    modules_of: list[str] = []
+    monkeypatch.setattr("fabric.world.modules.build", lambda name, _: modules_of.append(name))
+    monkeypatch.setenv(kernel.CHOICE, "6.1-pgo")
+    with pytest.raises(UsageError, match=r"6\.1-pgo: no such guest kernel is built; fabric virtual build --pgo"):
+        kernel.build()
+    make_kernel(cache / f"{kernel._name(archive)}-pgo")
+    assert kernel.build().name == "6.1-pgo"
+    monkeypatch.delenv(kernel.CHOICE)
+    assert kernel.build().name == "6.1-pgo"
+    assert built == [] and modules_of == [f"{kernel._name(archive)}-pgo"] * 2
+    monkeypatch.setenv(kernel.CHOICE, "6.1")
+    assert kernel.build().name == "6.1"
+    assert built == [kernel._name(archive)]
 
 
 def archive_of(path: Path, texts: dict[str, str]) -> Path:
@@ -209,3 +277,43 @@ def test_an_option_that_was_not_granted_is_named_unless_it_is_optional() -> None
 @pytest.mark.parametrize("name", ["HTB", "TBF", "NETEM", "RED", "PRIO", "ETS", "FQ", "FQ_CODEL", "PLUG"])
 def test_the_guest_has_every_queueing_discipline_of_the_design(name: str) -> None:
     assert f"CONFIG_NET_SCH_{name}=y" in FRAGMENT.splitlines()
+
+
+def test_a_source_without_a_place_for_a_profile_is_refused_before_it_is_compiled(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if missing := kernel.missing_packages(Path("linux-source-6.1.tar.xz")):
+        pytest.skip(f"building needs {missing}")
+    texts = {edit.file: "\n".join(part.old for part in edit.ways[0]) for edit in edits.EDITS}
+    source = archive_of(tmp_path / "linux-source-6.1.tar.xz", {**texts, edits.COMPILED_BY: "no place\n"})
+    monkeypatch.setattr(kernel_build, "_configure", lambda maker: None)
+    with pytest.raises(EmulationError, match="this source cannot be built by a profile; build it without: --pgo"):
+        kernel.build_by_profile(lambda name: pytest.fail(f"{name} was run"), source=source)
+    assert sorted(path.name for path in cache.iterdir()) == ["build.log", "lock"]
+
+
+def test_a_kernel_that_leaves_no_profile_is_not_taken_for_one_that_was_profiled(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source makes a program in place of a kernel, with the symbols that are looked for."""
+    if missing := kernel.missing_packages(Path("linux-source-6.1.tar.xz")):
+        pytest.skip(f"building needs {missing}")
+    texts = {edit.file: "\n".join(part.old for part in edit.ways[0]) for edit in chain(edits.EDITS, edits.PROFILE)}
+    texts["Makefile"] = (
+        "linux:\n\tgcc -o linux one.c\nmodules_prepare modules:\n"
+        "\tmkdir -p include/config; echo 6.1$(LOCALVERSION) > include/config/kernel.release\n"
+    )
+    texts["one.c"] = "long time_travel_time, time_travel_running;\nint main(void) { return 0; }\n"
+    source = archive_of(tmp_path / "linux-source-6.1.tar.xz", texts)
+    monkeypatch.setattr(kernel_build, "_configure", lambda maker: None)
+    monkeypatch.setattr("fabric.world.modules.build", lambda *_: None)
+    seen: list[tuple[str, str]] = []
+
+    def train(name: str) -> None:
+        monkeypatch.setenv(kernel.CHOICE, name)
+        seen.append((name, kernel.require().release))
+
+    with pytest.raises(EmulationError, match="the kernel that was profiled left no profile in"):
+        kernel.build_by_profile(train, source=source)
+    assert seen == [("6.1-trial", "6.1-trial")]
+    assert sorted(path.name for path in cache.iterdir()) == ["build.log", "lock"]
