@@ -24,6 +24,7 @@ Use = Callable[[str], None]
 def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Use:
     """Let a cache be the one that is used, and no other be known."""
     monkeypatch.setattr("fabric.world.cache.SHARED", tmp_path / "shared")
+    monkeypatch.delenv(kernel.CHOICE, raising=False)
 
     def choose(name: str) -> None:
         (tmp_path / name).mkdir(exist_ok=True)
@@ -33,8 +34,8 @@ def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Use:
     return choose
 
 
-def small_kernel(with_module: bool = True) -> KernelPaths:
-    directory = kernel.cache_directory() / NAME
+def small_kernel(with_module: bool = True, name: str = NAME) -> KernelPaths:
+    directory = kernel.cache_directory() / name
     (directory / "tree").mkdir(parents=True)
     (directory / "kernel.json").write_text('{"release": "6.1"}')
     (directory / "linux").write_text("a program")
@@ -42,12 +43,13 @@ def small_kernel(with_module: bool = True) -> KernelPaths:
     (directory / "tree" / "link").symlink_to("../linux")
     if with_module:
         (directory.parent / "sch_vl.ko").write_text("a module")
-        modules.put(NAME, directory.parent)
+        modules.put(name, directory.parent)
     return KernelPaths(directory)
 
 
-def test_an_exported_kernel_is_there_once_it_is_imported(use: Use, tmp_path: Path) -> None:
-    file = export_kernel(small_kernel(), tmp_path / "kernel.tar.gz")
+@pytest.mark.parametrize("name", [NAME, f"{NAME}-pgo"])
+def test_an_exported_kernel_is_there_once_it_is_imported(use: Use, tmp_path: Path, name: str) -> None:
+    file = export_kernel(small_kernel(name=name), tmp_path / "kernel.tar.gz")
     use("there")
     assert kernel.find() is None
     found = import_kernel(file)
@@ -57,7 +59,7 @@ def test_an_exported_kernel_is_there_once_it_is_imported(use: Use, tmp_path: Pat
     assert (found.tree / "link").read_text() == "a program"
     assert found.module(modules.VL).read_text() == "a module"
     assert import_kernel(file) == found, "once more does no harm"
-    assert [path.name for path in kernel.cache_directory().iterdir()] == [NAME]
+    assert [path.name for path in kernel.cache_directory().iterdir()] == [name]
 
 
 def test_a_kernel_without_its_modules_is_not_exported(use: Use, tmp_path: Path) -> None:
