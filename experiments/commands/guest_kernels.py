@@ -67,20 +67,25 @@ def build_kernel(options: argparse.Namespace, _: list[str]) -> int:
 
 def _train(name: str) -> None:
     """Have the kernel of that name run what the profile is of. Raises EmulationError with the end of what that says."""
+    shown = f"fabric {shlex.join(_TRAINED_BY)}"
     with tempfile.TemporaryDirectory(prefix="fabric-profile-") as scratch:
         command = [sys.executable, "-m", "experiments.cli", *_TRAINED_BY, "--out", f"{scratch}/run"]
-        done = subprocess.run(
-            command,
-            env={**os.environ, kernel.CHOICE: name},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_TRAINING_TIMEOUT_S,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                command,
+                env={**os.environ, kernel.CHOICE: name},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=_TRAINING_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            told = f"{shown} took more than {_TRAINING_TIMEOUT_S} s on the kernel to be profiled"
+            raise EmulationError(told) from None
     if done.returncode:
         ending = "\n".join(done.stdout.splitlines()[-15:])
-        raise EmulationError(f"fabric {shlex.join(_TRAINED_BY)} failed on the kernel to be profiled:\n{ending}")
+        raise EmulationError(f"{shown} failed on the kernel to be profiled:\n{ending}")
 
 
 def write_kernel(options: argparse.Namespace, _: list[str]) -> int:

@@ -218,7 +218,7 @@ def require() -> KernelPaths:
 def running() -> KernelPaths:
     """Return, in a guest, the built kernel that it runs, whichever others there are. Raises EmulationError."""
     release = platform.release()
-    for kernel in _there():
+    for kernel in built() + _there():
         if kernel.release == release:
             return kernel
     raise EmulationError(f"this guest's kernel, {release}, is not built any more; build it with: fabric virtual build")
