@@ -137,7 +137,7 @@ def run_in_guest(
             kernel_parameters = [*kernel_parameters, _shared(companion, control)]
         output = _Copies(control, stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
         command = kernel_command(kernel, memory_bytes, kernel_parameters)
-        watch = ClockWatch(limits, progress, kernel.clock_address, kernel.running_address)
+        watch = ClockWatch(limits, progress, kernel.clock_address, kernel.running_address, memory_bytes=memory_bytes)
         surroundings = _kernel_environment(kernel, memory_bytes, seed, processor)
         try:
             ending = _run_kernel(command, surroundings, control, watch, output, dialogue, companion)

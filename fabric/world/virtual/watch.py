@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import sys
 import time
@@ -24,6 +25,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SURE_FRACTION = 0.25
 """A guest that stood still for ``hang_s`` is ended once it has computed for this part of it more, without any time."""
 _HANG_S_PER_GIB = 60.0
+_ALL_OF_MEMORY = 0.9
+"""A guest that has touched this part of its memory may lack some: the kernel keeps a reserve free."""
 PATIENCE = 10
 """How many times ``hang_s`` a guest may stand still that gets no CPU."""
 
@@ -89,8 +92,10 @@ class ClockWatch:
         clock_address: int,
         running_address: int | None = None,
         cpu_s: Callable[[int], float] = session_cpu_s,
+        memory_bytes: int | None = None,
     ) -> None:
         self._cpu_s = cpu_s
+        self._memory_bytes = memory_bytes
         self._suspected_cpu_s: float | None = None
         self._limits, self._progress, self._clock_address = limits, progress, clock_address
         self._running_address = running_address
@@ -140,6 +145,7 @@ class ClockWatch:
             return (
                 f"the guest's clock {how} at {virtual_s:.6f} s for {self._wall_s - self._moved_s:.0f} s of wall time: "
                 f"{running or 'a program'} loops without sleeping, or computes for longer than that"
+                f"{lacking_memory(self._memory_bytes, _touched_bytes(pid))}"
             )
         if limits.wall_s is not None and self._wall_s > limits.wall_s:
             return (
@@ -152,6 +158,25 @@ def _read_clock_ns(pid: int, address: int) -> int | None:
     """Return the guest's virtual time, None while its process starts or ends."""
     content = _read_memory(pid, address, 8)
     return None if content is None else int.from_bytes(content, sys.byteorder)
+
+
+def lacking_memory(memory_bytes: int | None, touched_bytes: int) -> str:
+    """Return, of a guest that stands still, that it may lack memory, if it has touched all of it; else nothing.
+
+    A kernel that frees what is needed at once, and reads it again in no time, does not find out that it lacks memory.
+    """
+    if memory_bytes is None or touched_bytes < _ALL_OF_MEMORY * memory_bytes:
+        return ""
+    memory = f"{memory_bytes / (1 << 30):.1f} GiB of memory"
+    return f"; or the guest ran out of its {memory}, all in use: give it more (--memory)"
+
+
+def _touched_bytes(pid: int) -> int:
+    """Return how much of a guest's memory its kernel's process has touched; 0 if it has gone."""
+    with suppress(OSError):
+        found = re.search(r"^RssShmem:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+        return int(found[1]) * 1024 if found else 0
+    return 0
 
 
 def _read_running(pid: int, address: int) -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fabric.world.virtual import watch
-from fabric.world.virtual.watch import ClockWatch, GuestTime, Limits
+from fabric.world.virtual.watch import ClockWatch, GuestTime, Limits, lacking_memory
 
 
 @pytest.mark.parametrize("found", [b"", b"123"])
@@ -97,3 +97,8 @@ def test_a_clock_that_creeps_is_ended_and_the_program_that_runs_named(
 def test_the_larger_a_guest_the_longer_its_clock_may_stand_still() -> None:
     waits = [Limits.of_guest(gib << 30).hang_s for gib in (1, 2, 4, 15)]
     assert waits == [120, 120, 240, 900]
+
+
+def test_a_guest_that_stands_still_with_all_of_its_memory_touched_may_lack_some() -> None:
+    assert "ran out of its 0.2 GiB of memory" in lacking_memory(1 << 28, int(0.95 * (1 << 28)))
+    assert lacking_memory(1 << 28, 1 << 27) == lacking_memory(None, 1 << 30) == ""
