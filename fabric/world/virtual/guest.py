@@ -26,7 +26,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from io import BufferedReader
 from pathlib import Path
@@ -137,7 +137,8 @@ def run_in_guest(
             kernel_parameters = [*kernel_parameters, _shared(companion, control)]
         output = _Copies(control, stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
         command = kernel_command(kernel, memory_bytes, kernel_parameters)
-        watch = ClockWatch(limits, progress, kernel.clock_address, kernel.running_address, memory_bytes=memory_bytes)
+        limits = replace(limits, memory_bytes=memory_bytes)
+        watch = ClockWatch(limits, progress, kernel.clock_address, kernel.running_address)
         surroundings = _kernel_environment(kernel, memory_bytes, seed, processor)
         try:
             ending = _run_kernel(command, surroundings, control, watch, output, dialogue, companion)

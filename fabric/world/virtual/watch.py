@@ -44,6 +44,8 @@ class Limits:
     wall_s: float | None = None
     virtual_s: float = 86_400.0
     """Programs that wait for each other for ever let virtual time fly; this ends it."""
+    memory_bytes: int | None = None
+    """The guest's memory: one that stands still may lack some."""
 
     @classmethod
     def of_guest(cls, memory_bytes: int) -> Limits:
@@ -92,10 +94,8 @@ class ClockWatch:
         clock_address: int,
         running_address: int | None = None,
         cpu_s: Callable[[int], float] = session_cpu_s,
-        memory_bytes: int | None = None,
     ) -> None:
         self._cpu_s = cpu_s
-        self._memory_bytes = memory_bytes
         self._suspected_cpu_s: float | None = None
         self._limits, self._progress, self._clock_address = limits, progress, clock_address
         self._running_address = running_address
@@ -145,7 +145,7 @@ class ClockWatch:
             return (
                 f"the guest's clock {how} at {virtual_s:.6f} s for {self._wall_s - self._moved_s:.0f} s of wall time: "
                 f"{running or 'a program'} loops without sleeping, or computes for longer than that"
-                f"{lacking_memory(self._memory_bytes, _touched_bytes(pid))}"
+                f"{lacking_memory(limits.memory_bytes, _touched_bytes(pid))}"
             )
         if limits.wall_s is not None and self._wall_s > limits.wall_s:
             return (
