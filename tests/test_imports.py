@@ -66,7 +66,6 @@ KNOWN_STRINGS = {
     ("fabric.world.virtual.bytecode", "controllers.app.launcher"): "guests get Ryu compiled, as the launcher mends it",
     ("experiments.commands.calibrate", "experiments.cli"): "each rate is tried by a run of the command",
     ("experiments.commands.bench", "experiments.cli"): "each repeat is a run of the command",
-    ("experiments.commands.guest_kernels", "experiments.cli"): "a kernel is profiled by a run of the command",
     ("experiments.commands.worlds", "experiments.cli"): "a command goes on in another process",
 }
 """Names of higher modules in strings of lower ones, and why they are still there: (where, what)."""

@@ -5,30 +5,32 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import shlex
-import subprocess
-import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+from experiments.launching.events import Event
+from experiments.launching.launcher import launch
+from experiments.launching.spec import RunSpec
 from experiments.run.console import OUT, tell
-from fabric.errors import EmulationError
+from fabric.errors import EmulationError, FabricError
 from fabric.units import format_size
 from fabric.world.virtual import kernel, kernel_archive
 
-_EXPERIMENTS = Path(__file__).resolve().parents[1]
-_TRAINED_BY = (
-    *(
-        "run",
-        str(_EXPERIMENTS / "isolation" / "true_rate.yaml"),
-        "--engine",
-        "virtual",
-        "--no-figures",
-        "--set",
-        "queueings=[lanes, lossless_lanes]",
-    ),
-    *("--set", "alone_time=0.3 ms", "--set", "together_time=0.5 ms", "--set", "hfreduce.size=2 MiB"),
-    *("--set", "nccl.size=2 MiB"),
+_TRAINED_BY = RunSpec(
+    str(Path(__file__).resolve().parents[1] / "isolation" / "true_rate.yaml"),
+    {
+        "queueings": ["lanes", "lossless_lanes"],
+        "alone_time": "0.3 ms",
+        "together_time": "0.5 ms",
+        "hfreduce.size": "2 MiB",
+        "nccl.size": "2 MiB",
+    },
+    engine="virtual",
+    draws=False,
 )
 """What a kernel is built by the profile of: all kinds of traffic through both kinds of queues."""
 _TRAINING_TIMEOUT_S = 900
@@ -66,26 +68,31 @@ def build_kernel(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def _train(name: str) -> None:
-    """Have the kernel of that name run what the profile is of. Raises EmulationError with the end of what that says."""
-    shown = f"fabric {shlex.join(_TRAINED_BY)}"
-    with tempfile.TemporaryDirectory(prefix="fabric-profile-") as scratch:
-        command = [sys.executable, "-m", "experiments.cli", *_TRAINED_BY, "--out", f"{scratch}/run"]
-        try:
-            done = subprocess.run(
-                command,
-                env={**os.environ, kernel.CHOICE: name},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=_TRAINING_TIMEOUT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            told = f"{shown} took more than {_TRAINING_TIMEOUT_S} s on the kernel to be profiled"
-            raise EmulationError(told) from None
-    if done.returncode:
-        ending = "\n".join(done.stdout.splitlines()[-15:])
-        raise EmulationError(f"{shown} failed on the kernel to be profiled:\n{ending}")
+    """Have the kernel of that name run what the profile is of. Raises EmulationError with what the run says."""
+    started_s = time.monotonic()
+
+    def verify_in_time(_: Event) -> None:
+        if time.monotonic() - started_s > _TRAINING_TIMEOUT_S:
+            raise EmulationError(f"it took more than {_TRAINING_TIMEOUT_S} s")
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="fabric-profile-") as scratch, _chosen(name):
+            launch(replace(_TRAINED_BY, directory=Path(scratch) / "run"), verify_in_time)
+    except FabricError as error:
+        raise EmulationError(f"{_TRAINED_BY.experiment} failed on the kernel to be profiled: {error}") from error
+
+
+@contextmanager
+def _chosen(name: str) -> Iterator[None]:
+    """Have runs that start within a block use the kernel of that name."""
+    before = os.environ.get(kernel.CHOICE)
+    os.environ[kernel.CHOICE] = name
+    try:
+        yield
+    finally:
+        os.environ.pop(kernel.CHOICE)
+        if before is not None:
+            os.environ[kernel.CHOICE] = before
 
 
 def write_kernel(options: argparse.Namespace, _: list[str]) -> int:
