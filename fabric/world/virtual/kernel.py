@@ -309,6 +309,7 @@ def _preference(archive: Path) -> tuple[int, tuple[int, ...]]:
     return -TRIED.index(name) if name in TRIED else -len(TRIED), version
 
 
+@functools.cache
 def fingerprint() -> str:
     """Return what tells kernels as this package changes them from those of its other versions."""
     digest = hashlib.sha256(str(LAYOUT).encode())

@@ -44,9 +44,7 @@ def build_into(final: Path, archive: Path, progress: Progress, jobs: int) -> Non
     """
     with _making(final.parent, archive, progress, jobs) as maker:
         maker.compile_kernel("compiling the kernel")
-        _collect(maker, maker.work)
-        _prune(maker.tree)
-        maker.keep_as(final)
+        _keep_as(final, maker)
 
 
 def build_by_profile_into(
@@ -79,9 +77,7 @@ def build_by_profile_into(
             f"{edits.PROFILE_FLAGS}=-fprofile-use -Wno-missing-profile -Wno-coverage-mismatch",
             f"LOCALVERSION=-{_variant(final)}",
         )
-        _collect(maker, maker.work)
-        _prune(maker.tree)
-        maker.keep_as(final)
+        _keep_as(final, maker)
 
 
 def _variant(directory: Path) -> str:
@@ -152,12 +148,6 @@ class Maker:
         """Compile the kernel, and what modules are built against. Raises EmulationError."""
         self.make([f"-j{self.jobs}", "linux", "modules_prepare", "modules", *options], what)
 
-    def keep_as(self, final: Path) -> None:
-        """Give what was built its name."""
-        shutil.rmtree(final, ignore_errors=True)
-        self.work.rename(final)
-        self.progress(f"built {final}")
-
     def make(self, targets: Sequence[str], what: str) -> None:
         """Run make in the tree, telling the number of files compiled about once a second."""
         command = ["make", "-C", str(self.tree), "ARCH=um", *targets]
@@ -220,6 +210,16 @@ def _configure(maker: Maker) -> None:
     if lacking := lacking_options(fragment.read_text(), (maker.tree / ".config").read_text()):
         options = ", ".join(lacking)
         raise EmulationError(f"this kernel source cannot have {options}; install a newer linux-source package")
+
+
+def _keep_as(final: Path, maker: Maker) -> None:
+    """Keep of a build what a run needs, and of the tree what building a module needs, and give it its name."""
+    maker.progress("tidying up")
+    _collect(maker, maker.work)
+    _prune(maker.tree)
+    shutil.rmtree(final, ignore_errors=True)
+    maker.work.rename(final)
+    maker.progress(f"built {final}")
 
 
 def _collect(maker: Maker, directory: Path) -> None:
