@@ -14,7 +14,6 @@ import random
 import time
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
-from functools import cached_property
 from typing import Any, TypeVar
 
 from fabric.errors import TrafficError
@@ -102,17 +101,13 @@ class SenderGate:
     A read's token is taken when its service asks leave, and given back when the read has ended, whatever its end.
     """
 
-    def __init__(self, limit: int | None) -> None:
+    def __init__(self, limit: int | None, loop: asyncio.AbstractEventLoop) -> None:
         self.peak = 0
         self._limit = limit
+        self._loop = loop
         self._sending: set[tuple[str, int]] = set()
         self._waiting: dict[tuple[str, int], asyncio.Future[None]] = {}
         self._expected: set[tuple[str, int]] = set()
-
-    @cached_property
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of those who wait. To ask asyncio for it is a system call (before Python 3.12)."""
-        return asyncio.get_running_loop()
 
     def expect(self, read: tuple[str, int]) -> None:
         """Know of a read (its server and number) that is about to be asked for."""
@@ -234,7 +229,7 @@ class StorageClient:
 
     def __post_init__(self, number: int, tasks: Tasks, seed: int, options: SocketOptions) -> None:
         limits = self.config.client
-        self.gate = SenderGate(self.config.request_to_send)
+        self.gate = SenderGate(self.config.request_to_send, tasks.loop)
         options = replace(options, user_timeout_s=limits.call_timeout)
         self.party = Party(self.name, self._answer, options, tasks)
         self._rng = random.Random(f"{seed}/{self.name}")

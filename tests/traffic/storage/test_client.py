@@ -9,7 +9,7 @@ from traffic.storage.client import SenderGate
 
 def test_the_gate_lets_so_many_in_and_the_next_when_one_ends() -> None:
     async def scene() -> None:
-        gate = SenderGate(2)
+        gate = SenderGate(2, asyncio.get_running_loop())
         reads = [("st000", number) for number in range(4)]
         for read in reads:
             gate.expect(read)
@@ -28,7 +28,7 @@ def test_the_gate_lets_so_many_in_and_the_next_when_one_ends() -> None:
 
 def test_a_read_that_ended_while_waiting_takes_no_token() -> None:
     async def scene() -> None:
-        gate = SenderGate(1)
+        gate = SenderGate(1, asyncio.get_running_loop())
         for number in (1, 2, 3):
             gate.expect(("st000", number))
         await gate.leave(("st000", 1))
@@ -44,7 +44,7 @@ def test_a_read_that_ended_while_waiting_takes_no_token() -> None:
 
 def test_leave_for_a_read_nobody_waits_for_is_given_at_once_and_costs_nothing() -> None:
     async def scene() -> None:
-        gate = SenderGate(1)
+        gate = SenderGate(1, asyncio.get_running_loop())
         await asyncio.wait_for(gate.leave(("st000", 9)), 1)
         await asyncio.wait_for(gate.leave(("st000", 8)), 1)
         assert gate.peak == 0
@@ -54,7 +54,7 @@ def test_leave_for_a_read_nobody_waits_for_is_given_at_once_and_costs_nothing() 
 
 def test_an_open_gate_counts_but_does_not_hold() -> None:
     async def scene() -> None:
-        gate = SenderGate(None)
+        gate = SenderGate(None, asyncio.get_running_loop())
         for number in range(9):
             gate.expect(("st000", number))
             await asyncio.wait_for(gate.leave(("st000", number)), 1)
