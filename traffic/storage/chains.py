@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
@@ -200,8 +201,7 @@ class ChunkId:
         return f"chunk {self.index} of file {self.file}"
 
 
-@dataclass(frozen=True)
-class Extent:
+class Extent(NamedTuple):
     """A stretch of one chunk, and the chain that the chunk lives on."""
 
     chunk: ChunkId

@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
@@ -60,8 +60,7 @@ class GaveUp(TrafficError):  # noqa: N818
     request = 0
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """One read request or one chunk write, as a client saw it; times are ``time.monotonic()``.
 
     ``retries``: how many tries before it did not succeed. One that was given up is of kind ``read_failed`` or
@@ -85,8 +84,7 @@ class Acknowledged:
     request: int
 
 
-@dataclass(frozen=True)
-class ReadChunk:
+class ReadChunk(NamedTuple):
     """A stretch of a chunk, verified."""
 
     extent: Extent
@@ -438,7 +436,7 @@ class StorageClient:
             found[place] = ReadChunk(extent, node, result.version, result.request)
         return why
 
-    def _verify(self, node: NodeId, extent: Extent, result: IoResult, data: bytearray, start: int) -> None:
+    def _verify(self, node: NodeId, extent: Extent, result: IoResult, data: bytes | bytearray, start: int) -> None:
         where = f"{self.name}: {extent.chunk} version {result.version} from {node}"
         if result.length != extent.length:
             raise TrafficError(f"{where}: {result.length} B came, {extent.length} B were asked for")

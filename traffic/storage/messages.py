@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from fabric.errors import TrafficError
 from traffic.storage.chains import ChunkId
@@ -71,6 +71,9 @@ class ReplyStatus(IntEnum):
         return self in _PASSING
 
 
+_KINDS = {kind.value: kind for kind in CallKind}
+_STATUSES = {status.value: status for status in ReplyStatus}
+"""By value: to look them up in an enumeration takes as long as to unpack the header that has both."""
 _PASSING = {
     ReplyStatus.STALE_CHAIN,
     ReplyStatus.UNKNOWN_CHAIN,
@@ -81,8 +84,7 @@ _PASSING = {
 }
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """One message. ``number`` is the caller's number of the call; a reply bears that of its call. ``deadline_s``: until
     when the caller waits; 0 in replies."""
 
@@ -92,7 +94,7 @@ class Frame:
     number: int
     deadline_s: float
     meta: bytes
-    payload: bytearray = field(default_factory=bytearray)
+    payload: bytes | bytearray = b""
 
 
 def header_of(frame: Frame, payload_bytes: int) -> bytes:
@@ -120,18 +122,13 @@ def parse_header(data: bytearray) -> tuple[Frame, int, int]:
             f"storage: no frame's header: magic {magic!r}, {meta_bytes} B of records (limit {MAX_META_BYTES}),"
             f" {payload_bytes} B of payload (limit {MAX_PAYLOAD_BYTES}); the stream is out of step"
         )
-    try:
-        return (
-            Frame(CallKind(kind), bool(is_reply), ReplyStatus(status), number, deadline_s, b""),
-            meta_bytes,
-            payload_bytes,
-        )
-    except ValueError as error:
-        raise TrafficError(f"storage: no frame's header: {error}; the stream is out of step") from error
+    if kind not in _KINDS or status not in _STATUSES:
+        raise TrafficError(f"storage: no frame's header: kind {kind}, status {status}; the stream is out of step")
+    frame = Frame(_KINDS[kind], bool(is_reply), _STATUSES[status], number, deadline_s, b"")
+    return frame, meta_bytes, payload_bytes
 
 
-@dataclass(frozen=True)
-class Io:
+class Io(NamedTuple):
     """One stretch of a chunk to read, or one chunk to write. ``version`` is 0 where the head is to choose it;
     ``request`` is the writer's number of the write, the same at every try; ``chain_version`` is the version of the
     chain that the caller goes by."""
@@ -168,8 +165,7 @@ def parse_ios(meta: bytes) -> list[Io]:
     return [Io(chain, ChunkId(file, index), *rest) for chain, file, index, *rest in _IO.iter_unpack(meta)]
 
 
-@dataclass(frozen=True)
-class IoResult:
+class IoResult(NamedTuple):
     """What came of one read or write: the committed version, the write that made it, the checksum of the whole chunk if
     all of it was asked for, how many bytes are sent, and the size of the whole chunk."""
 
@@ -191,8 +187,11 @@ def pack_all(records: Iterable[Io] | Iterable[IoResult]) -> bytes:
 
 
 def parse_results(meta: bytes) -> list[IoResult]:
-    """Return the records of a reply."""
-    return [IoResult(ReplyStatus(status), *rest) for status, *rest in _RESULT.iter_unpack(meta)]
+    """Return the records of a reply. Raises TrafficError if one has no status of ours."""
+    try:
+        return [IoResult(_STATUSES[status], *rest) for status, *rest in _RESULT.iter_unpack(meta)]
+    except KeyError as unknown:
+        raise TrafficError(f"storage: a result's status is {unknown}; the stream is damaged") from unknown
 
 
 def pack_number(number: int) -> bytes:

@@ -81,10 +81,10 @@ class Recipe:
             found.append(noise[start + max(offset, _STAMP.size) : start + end])
         return found
 
-    def matches(self, data: bytearray, start: int, offset: int, length: int) -> bool:
+    def matches(self, data: bytes | bytearray, start: int, offset: int, length: int) -> bool:
         """Return whether ``data`` from ``start`` is the stretch of ``length`` bytes at ``offset``."""
         for piece in self.pieces(offset, length):
-            # bytearray.startswith is a memcmp; comparing memoryviews goes byte by byte.
+            # startswith is a memcmp; comparing memoryviews goes byte by byte.
             if not data.startswith(piece, start):
                 return False
             start += len(piece)
@@ -100,7 +100,7 @@ def _noise_of(size_bytes: int) -> memoryview:
     return _noise
 
 
-def content_of(data: bytearray) -> ChunkContent:
+def content_of(data: bytes | bytearray) -> ChunkContent:
     """Return ``data`` as a recipe if, byte for byte, it is what that recipe makes; else as it is."""
     if len(data) >= _STAMP.size:
         magic, file, index, request, size = _STAMP.unpack_from(data)

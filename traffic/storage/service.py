@@ -251,7 +251,7 @@ class StorageService:
         return content
 
     @staticmethod
-    def _matches(content: ChunkContent, data: bytearray, kind: CallKind, io: Io) -> bool:
+    def _matches(content: ChunkContent, data: bytes | bytearray, kind: CallKind, io: Io) -> bool:
         """Return whether data is what was announced. Once the head has checked the writer's checksum, copies that are,
         byte for byte, what the write makes need none: that is the stronger test, and a third of its cost."""
         if kind is CallKind.UPDATE and content == Recipe(io.chunk, io.request, io.length):

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import socket
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,7 +139,7 @@ def test_a_write_that_is_not_one_whole_chunk_is_refused_and_the_service_goes_on(
         async with client_of(job) as client:
             link = client.links[job.table.chains[extent.chain].head.node]
             io = _io(extent, extent.length)
-            wrong = b"" if change is None else replace(io, **change).pack()  # type: ignore[arg-type]
+            wrong = b"" if change is None else io._replace(**change).pack()  # type: ignore[arg-type]
             for meta in (wrong, pack_all([io, io])):
                 reply = await link.call(CallKind.WRITE, meta, 5)
                 assert reply.status is ReplyStatus.WRONG_REQUEST
@@ -157,7 +156,7 @@ def test_a_read_reports_each_stretch_that_is_not_there(job_of: JobOf) -> None:
     async def scene() -> None:
         async with client_of(job) as client:
             node = job.table.chains[extent.chain].head.node
-            ios = [_io(extent, 10), replace(_io(extent, 10), chunk=absent.chunk)]
+            ios = [_io(extent, 10), _io(extent, 10)._replace(chunk=absent.chunk)]
             reply = await client.links[node].call(CallKind.READ, pack_all(ios), 5)
             assert [result.status for result in parse_results(reply.meta)] == [ReplyStatus.OK, ReplyStatus.NOT_FOUND]
             with pytest.raises(TrafficError, match="NOT_FOUND"):
@@ -175,7 +174,7 @@ def test_a_read_of_many_chains_misses_only_those_that_changed(job_of: JobOf) -> 
             node = job.table.chains[extents[0].chain].head.node
             here = [e for e in extents if node in job.table.chains[e.chain].nodes]
             ios = [_io(extent, 10) for extent in here]
-            ios[1] = replace(ios[1], chain_version=0)
+            ios[1] = ios[1]._replace(chain_version=0)
             reply = await client.links[node].call(CallKind.READ, pack_all(ios), 5)
             statuses = [result.status for result in parse_results(reply.meta)]
             assert statuses == [ReplyStatus.OK, ReplyStatus.STALE_CHAIN] + [ReplyStatus.OK] * (len(here) - 2)
