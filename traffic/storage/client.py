@@ -7,12 +7,11 @@ the services' NICs of its own zone only.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -111,15 +110,16 @@ class SenderGate:
         """Know of a read (its server and number) that is about to be asked for."""
         self._expected.add(read)
 
-    async def leave(self, read: tuple[str, int]) -> None:
-        """Return once ``read`` may be sent; at once if it has ended, since its server then waits for nothing."""
+    def leave(self, read: tuple[str, int]) -> asyncio.Future[None] | None:
+        """Return None if ``read`` may be sent now, or has ended, since its server then waits for nothing; else what is
+        done once it may."""
         if read not in self._expected:
-            return
+            return None
         if self._limit is not None and len(self._sending) >= self._limit:
-            waiter = self._waiting[read] = self._loop.create_future()
-            await waiter
-        else:
-            self._take(read)
+            self._waiting[read] = self._loop.create_future()
+            return self._waiting[read]
+        self._take(read)
+        return None
 
     def end(self, read: tuple[str, int]) -> None:
         """Give back what ``read`` holds."""
@@ -135,6 +135,11 @@ class SenderGate:
     def _take(self, read: tuple[str, int]) -> None:
         self._sending.add(read)
         self.peak = max(self.peak, len(self._sending))
+
+
+async def _answer_after(turn: asyncio.Future[None], link: StorageConnection, frame: Frame) -> None:
+    await turn
+    link.answer(frame, ReplyStatus.OK)
 
 
 class _Retry:
@@ -162,7 +167,8 @@ class _Servers:
 
     def __init__(self, limits: ClientConfig) -> None:
         self._limits = limits
-        self._in_flight = asyncio.Semaphore(limits.max_requests)
+        self.in_flight = asyncio.Semaphore(limits.max_requests)
+        """Room for one more read in flight."""
         self._in_flight_at: dict[NodeId, asyncio.Semaphore] = {}
         self._suspected_until: dict[NodeId, float] = {}
 
@@ -170,11 +176,9 @@ class _Servers:
         """Know of a server."""
         self._in_flight_at[node] = asyncio.Semaphore(self._limits.max_requests_per_server)
 
-    @contextlib.asynccontextmanager
-    async def room(self, node: NodeId) -> AsyncIterator[None]:
-        """Hold room for one more read in flight, at a server and in all."""
-        async with self._in_flight_at[node], self._in_flight:
-            yield
+    def in_flight_at(self, node: NodeId) -> asyncio.Semaphore:
+        """Return the room for one more read in flight at a server."""
+        return self._in_flight_at[node]
 
     def suspect(self, node: NodeId) -> None:
         """Avoid a server that did not answer in time, for as long again."""
@@ -260,12 +264,15 @@ class StorageClient:
         """Go by newer chains; tries under way take them up."""
         self.table = self.table.changed_by(change)
 
-    async def _answer(self, link: StorageConnection, frame: Frame) -> None:
+    def _answer(self, link: StorageConnection, frame: Frame) -> Coroutine[Any, Any, None] | None:
+        """Answer a service: at once if it may send, since to begin a task for that took as long as the rest."""
         if frame.kind is not CallKind.APPLY:
-            await link.reply(frame, ReplyStatus.WRONG_REQUEST)
-            return
-        await self.gate.leave((link.peer, parse_number(frame.meta)))
-        await link.reply(frame, ReplyStatus.OK)
+            link.answer(frame, ReplyStatus.WRONG_REQUEST)
+        elif (turn := self.gate.leave((link.peer, parse_number(frame.meta)))) is not None:
+            return _answer_after(turn, link, frame)
+        else:
+            link.answer(frame, ReplyStatus.OK)
+        return None
 
     def _targets(self, extent: Extent) -> tuple[NodeId, ...]:
         chain = self.table.chains[extent.chain]
@@ -392,7 +399,7 @@ class StorageClient:
         """Read a batch into ``found``; return why something is still missing, or nothing."""
         ios = [self._io_of(extents[place]) for place in places]
         started = time.monotonic()
-        async with self._servers.room(node):
+        async with self._servers.in_flight_at(node), self._servers.in_flight:
             try:
                 reply = await self._call_read(await self.links.to(node), ios)
             except ConnectionLost as error:
@@ -412,8 +419,8 @@ class StorageClient:
         read = link.peer, number
         self.gate.expect(read)
         try:
-            timeout_s = self.config.client.call_timeout
-            return await link.call(CallKind.READ, pack_all(ios), timeout_s, number=number)
+            timeout_s, least = self.config.client.call_timeout, min(io.length for io in ios)
+            return await link.call(CallKind.READ, pack_all(ios), timeout_s, number=number, payload_bytes=least)
         finally:
             self.gate.end(read)
 

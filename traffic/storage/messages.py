@@ -114,9 +114,10 @@ def header_of(frame: Frame, payload_bytes: int) -> bytes:
     )
 
 
-def parse_header(data: bytearray) -> tuple[Frame, int, int]:
-    """Return a frame without its records and payload, and their sizes. Raises TrafficError if it is no header."""
-    magic, kind, is_reply, status, number, deadline_s, meta_bytes, payload_bytes = HEADER.unpack(data)
+def parse_header(data: bytearray | memoryview, start: int = 0) -> tuple[Frame, int, int]:
+    """Return a frame without its records and payload, and their sizes, by the header that begins at ``start``. Raises
+    TrafficError if it is none."""
+    magic, kind, is_reply, status, number, deadline_s, meta_bytes, payload_bytes = HEADER.unpack_from(data, start)
     if magic != MAGIC or meta_bytes > MAX_META_BYTES or payload_bytes > MAX_PAYLOAD_BYTES:
         raise TrafficError(
             f"storage: no frame's header: magic {magic!r}, {meta_bytes} B of records (limit {MAX_META_BYTES}),"

@@ -202,9 +202,13 @@ class StorageService:
             pieces += found
         return results, pieces
 
-    @staticmethod
-    def _found(io: Io, stored: Stored) -> tuple[IoResult, list[Piece]]:
+    def _found(self, io: Io, stored: Stored) -> tuple[IoResult, list[Piece]]:
         content = stored.content
+        if io.offset + io.length > content.size_bytes:
+            raise Refused(
+                ReplyStatus.WRONG_REQUEST,
+                f"{self.node}: a read of {io.length} B at {io.offset} of {io.chunk}, of {content.size_bytes} B",
+            )
         found: list[Piece] = list(content.pieces(io.offset, io.length))
         # The stored checksum covers what the disk did to a chunk since it was written; a new one would hide that.
         is_whole = io.offset == 0 and io.length >= content.size_bytes
@@ -240,7 +244,7 @@ class StorageService:
             if not granted:
                 raise Refused(ReplyStatus.BUSY, f"{self.node}: too many writes at once for {io.chunk} from {link.peer}")
             try:
-                reply = await link.pull(frame, until_s - time.monotonic())
+                reply = await link.pull(frame, until_s - time.monotonic(), io.length)
             except CallTimeout as timeout:
                 raise Refused(ReplyStatus.BUSY, str(timeout)) from timeout
         if reply.status is not ReplyStatus.OK:

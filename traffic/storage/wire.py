@@ -11,6 +11,7 @@ experiment.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import math
@@ -18,27 +19,17 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from fabric.errors import TrafficError
-from traffic.storage.messages import (
-    HEADER,
-    CallKind,
-    Frame,
-    ReplyStatus,
-    header_of,
-    pack_number,
-    parse_header,
-    parse_number,
-)
+from traffic.storage.arriving import ArrivingFrame, ArrivingPayloads, WakeMark
+from traffic.storage.messages import CallKind, Frame, ReplyStatus, header_of, pack_number, parse_number
 from traffic.storage.permits import Permits
 from traffic.transport import Endpoint, SocketOptions, bytes_acked, bytes_received, configure, unconnected
 
 Piece = bytes | bytearray | memoryview
-_WAKE_BYTES = 128 << 10
-"""A receiver sleeps until this much has come (SO_RCVLOWAT): waking for each packet would cost a core per 20 MB/s."""
 _SCRATCH_BYTES = 32 << 10
 """Less than this is received to be copied, with what comes behind it: small messages would else take a call for each
 of their parts. Copying so much takes microseconds."""
@@ -84,24 +75,8 @@ class Tasks:
             self.failed.set_exception(error)
 
 
-@dataclass
-class ArrivingPayloads:
-    """How many payloads are arriving at a program at once: those begun and not yet whole."""
-
-    current: int = 0
-    peak: int = 0
-
-    def begin(self) -> None:
-        """Count one that begins."""
-        self.current += 1
-        self.peak = max(self.peak, self.current)
-
-    def end(self) -> None:
-        """Count one that is whole or given up."""
-        self.current -= 1
-
-
-Handler = Callable[["StorageConnection", Frame], Awaitable[None]]
+Handler = Callable[["StorageConnection", Frame], Coroutine[Any, Any, None] | None]
+"""Answers a call: at once, and returns None, or by the coroutine that it returns."""
 
 
 @dataclass(frozen=True)
@@ -121,86 +96,6 @@ class Party:
     scratch: memoryview = field(default_factory=lambda: memoryview(bytearray(_SCRATCH_BYTES)), repr=False)
 
 
-class _Arriving:
-    """The frame that is arriving on a connection: its header, then its two parts, each into a buffer of its own.
-
-    ``scratch``: where small ones come first, with what is behind them.
-    """
-
-    def __init__(self, arrivals: ArrivingPayloads, on_frame: Callable[[Frame], None], scratch: memoryview) -> None:
-        self._arrivals = arrivals
-        self._on_frame = on_frame
-        self._scratch = scratch
-        self._is_copied = False
-        self._header = bytearray(HEADER.size)
-        self._meta = bytearray()
-        self._payload = bytearray()
-        self._frame: Frame | None = None
-        self._parts: list[bytearray] = []
-        self._is_counted = False
-        self._rest = memoryview(self._header)
-
-    @property
-    def wanted_bytes(self) -> int:
-        """How much completes the part that is arriving."""
-        return len(self._rest)
-
-    def buffer(self) -> memoryview:
-        """Return where the next bytes are to come."""
-        self._is_copied = len(self._rest) < len(self._scratch)
-        return self._scratch if self._is_copied else self._rest
-
-    def take(self, count: int, goes_on: Callable[[], bool]) -> None:
-        """Take ``count`` bytes that have come into :meth:`buffer`; hand on the frames that they complete, for as long
-        as ``goes_on`` says so after each."""
-        if not self._is_copied:
-            self._advance(count)
-            return
-        come = self._scratch[:count]
-        while come and goes_on():
-            taken = min(len(come), len(self._rest))
-            self._rest[:taken] = come[:taken]
-            come = come[taken:]
-            self._advance(taken)
-
-    def _advance(self, count: int) -> None:
-        self._rest = self._rest[count:]
-        while not self._rest:
-            self._next_part()
-
-    def give_up(self) -> None:
-        """Count the payload, if one is arriving, as gone."""
-        if self._is_counted:
-            self._is_counted = False
-            self._arrivals.end()
-
-    def _next_part(self) -> None:
-        if self._frame is None:
-            self._begin_frame()
-        if self._parts:
-            self._rest = memoryview(self._parts.pop())
-            if self._payload and not self._parts:
-                self._is_counted = True
-                self._arrivals.begin()
-            return
-        self._end_frame()
-
-    def _begin_frame(self) -> None:
-        self._frame, meta_bytes, payload_bytes = parse_header(self._header)
-        self._meta = bytearray(meta_bytes)
-        self._payload = bytearray(payload_bytes)
-        self._parts = [part for part in (self._payload, self._meta) if part]
-
-    def _end_frame(self) -> None:
-        head, self._frame = self._frame, None
-        assert head is not None, "a frame was begun"
-        self.give_up()
-        meta, payload = bytes(self._meta), self._payload
-        self._meta, self._payload = bytearray(), bytearray()
-        self._rest = memoryview(self._header)
-        self._on_frame(Frame(head.kind, head.is_reply, head.status, head.number, head.deadline_s, meta, payload))
-
-
 class Wire(asyncio.BufferedProtocol):
     """One TCP connection, cut into frames. Receives large payloads straight into the buffers that are handed on."""
 
@@ -215,15 +110,16 @@ class Wire(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._turn = Permits(1)
-        self._arriving = _Arriving(party.arrivals, lambda frame: self.on_frame(self, frame), party.scratch)
-        self._wake_bytes = 0
+        self._arriving = ArrivingFrame(party.arrivals, lambda frame: self.on_frame(self, frame), party.scratch)
+        self._wake = WakeMark(sock, party.options.receive_window_bytes)
+        self._is_taking = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
-        self._wake_when(HEADER.size)
+        self._wake_for_next()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell the link; let senders fail instead of waiting."""
@@ -238,24 +134,44 @@ class Wire(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         """Take in ``count`` bytes; hand on the frames that they complete. What makes no sense ends the program."""
+        self._is_taking = True
         try:
             self._arriving.take(count, self._is_open)
-            self._wake_when(self._arriving.wanted_bytes)
+            if count == len(self._party.scratch):
+                self._take_more()
         except Exception as error:  # asyncio would log it and close this connection only.
             damage = TrafficError(f"{self._ends}: {error}")
             damage.__cause__ = error
             self._party.tasks.fail(damage)
             self.close()
+        finally:
+            self._is_taking = False
+        self._wake_for_next()
+
+    def _take_more(self) -> None:
+        """Receive what is there of a payload whose begin has filled the scratch, before asyncio looks for events."""
+        if self._arriving.wanted_bytes < len(self._party.scratch) or not self._is_open():
+            return
+        try:
+            count = self.sock.recv_into(self._arriving.buffer())
+        except OSError:
+            return  # Nothing is there yet; or the transport finds out what is wrong.
+        if count:
+            self._arriving.take(count, self._is_open)
 
     def _is_open(self) -> bool:
         """Return whether nobody has closed this connection, as who takes a frame may."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def _wake_when(self, wanted: int) -> None:
-        wake_bytes = min(wanted, _WAKE_BYTES)
-        if wake_bytes != self._wake_bytes and not self.lost:
-            self._wake_bytes = wake_bytes
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wake_bytes)
+    def expect(self, payload_bytes: int) -> None:
+        """Know that the next frame bears at least so much payload, and sleep until that is there, too."""
+        self._wake.expected_bytes = payload_bytes
+        if not self._is_taking:
+            self._wake_for_next()
+
+    def _wake_for_next(self) -> None:
+        if not self.lost:
+            self._wake.set_for(self._arriving)
 
     def post(self, data: bytes) -> None:
         """Send a small message. Raises ConnectionLost if the connection has gone."""
@@ -279,12 +195,16 @@ class Wire(asyncio.BufferedProtocol):
     async def _send(self, pieces: Sequence[Piece], deadline_s: float) -> bool:
         if time.monotonic() >= deadline_s:
             return False
-        await self._writable.wait()
+        await self._until_writable()
         for piece in self._left_of(pieces):
-            await self._writable.wait()
+            await self._until_writable()
             self._open_transport().write(piece)
-        await self._writable.wait()
+        await self._until_writable()
         return True
+
+    async def _until_writable(self) -> None:
+        if not self._writable.is_set():
+            await self._writable.wait()
 
     def _open_transport(self) -> asyncio.Transport:
         if self.lost or self._transport is None:
@@ -335,8 +255,23 @@ def _name_of(end: Callable[[], tuple[str, int]]) -> str:
         return "a connection that has ended"
 
 
+_HAVE_PAYLOAD = (CallKind.READ, CallKind.PULL)
+"""What calls are answered by data."""
+
+
+class _Call(NamedTuple):
+    """A call under way. ``payload_bytes``: how much payload its reply bears at least, if it bears any."""
+
+    reply: asyncio.Future[Frame]
+    kind: CallKind
+    timeout_s: float
+    deadline_s: float
+    payload_bytes: int
+
+
 class StorageConnection:
-    """Both connections to one peer, and the calls under way in either direction."""
+    """Both connections to one peer, and the calls under way in either direction. All that the data connection carries
+    are replies to calls."""
 
     def __init__(self, party: Party, peer: str, messages: Wire, data: Wire) -> None:
         self.peer = peer
@@ -345,7 +280,10 @@ class StorageConnection:
         self._messages = messages
         self._data = data
         self._numbers = itertools.count(1)
-        self._calls: dict[int, asyncio.Future[Frame]] = {}
+        self._calls: dict[int, _Call] = {}
+        self._expiry: asyncio.TimerHandle | None = None
+        self._late: list[_Call] = []
+        """Of the calls whose replies nobody waits for any more, and may come: the one with the least payload."""
         self._offers: dict[int, Sequence[Piece]] = {}
         for wire in (messages, data):
             wire.on_frame = self._take
@@ -369,9 +307,11 @@ class StorageConnection:
         self.lost = True
         for wire in (self._messages, self._data):
             wire.close()
+        if self._expiry is not None:
+            self._expiry.cancel()
         for call in self._calls.values():
-            if not call.done():
-                call.set_exception(ConnectionLost(f"{self._party.name}: {self.peer} has gone"))
+            if not call.reply.done():
+                call.reply.set_exception(ConnectionLost(f"{self._party.name}: {self.peer} has gone"))
 
     def number(self) -> int:
         """Return the number of the next call; for callers who must know it before they call."""
@@ -385,35 +325,63 @@ class StorageConnection:
         *,
         offer: Sequence[Piece] = (),
         number: int | None = None,
+        payload_bytes: int = 0,
     ) -> Frame:
-        """Return the peer's reply. ``offer`` is what the peer may pull meanwhile.
+        """Return the peer's reply. ``offer`` is what the peer may pull meanwhile; ``payload_bytes`` is how much payload
+        the reply bears at least, if it bears any: less would not be noticed before more comes.
 
         Raises ConnectionLost if the peer goes, CallTimeout after ``timeout_s``.
         """
         if self.lost:
             raise ConnectionLost(f"{self._party.name}: {self.peer} has gone")
         number = self.number() if number is None else number
-        loop = self._party.tasks.loop
-        reply: asyncio.Future[Frame] = loop.create_future()
-        self._calls[number] = reply
+        deadline_s = time.monotonic() + timeout_s
+        call = _Call(self._party.tasks.loop.create_future(), kind, timeout_s, deadline_s, payload_bytes)
+        self._calls[number] = call
         if offer:
             self._offers[number] = offer
-        timer = loop.call_later(timeout_s, self._expire, reply, kind, timeout_s)
+        self._expire_at(deadline_s)
+        self._expect_payload()
         try:
-            deadline_s = time.monotonic() + timeout_s
             self._messages.post(header_of(Frame(kind, False, ReplyStatus.OK, number, deadline_s, meta), 0))
-            return await reply
+            return await call.reply
         finally:
-            timer.cancel()
-            del self._calls[number]
+            if self._calls.pop(number, None) is not None and kind in _HAVE_PAYLOAD:
+                self._late = [min([call, *self._late], key=lambda late: late.payload_bytes)]
             self._offers.pop(number, None)
 
-    def _expire(self, reply: asyncio.Future[Frame], kind: CallKind, timeout_s: float) -> None:
-        if not reply.done():
-            name = kind.name.lower()
-            reply.set_exception(
-                CallTimeout(f"{self._party.name}: {self.peer} did not answer {name} within {timeout_s:g} s")
-            )
+    def _expire_at(self, deadline_s: float) -> None:
+        """See that calls are ended that have no answer then. One timer does for all of a link's: most are answered."""
+        if self._expiry is not None and self._expiry.when() <= deadline_s:
+            return
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = self._party.tasks.loop.call_at(deadline_s, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        now = time.monotonic()
+        waiting = [call for call in self._calls.values() if not call.reply.done()]
+        for call in waiting:
+            if call.deadline_s <= now:
+                did = f"did not answer {call.kind.name.lower()} within {call.timeout_s:g} s"
+                call.reply.set_exception(CallTimeout(f"{self._party.name}: {self.peer} {did}"))
+        later = [call.deadline_s for call in waiting if call.deadline_s > now]
+        if later:
+            self._expire_at(min(later))
+
+    def _expect_payload(self) -> None:
+        least = [call.payload_bytes for call in [*self._calls.values(), *self._late] if call.kind in _HAVE_PAYLOAD]
+        if least:  # Else nothing will come before the next call.
+            self._data.expect(min(least))
+
+    def answer(self, to: Frame, status: ReplyStatus, meta: bytes = b"") -> bool:
+        """Answer a call, without a payload. Returns and raises as :meth:`reply`."""
+        is_awaited = time.monotonic() < to.deadline_s
+        if is_awaited:
+            self._messages.post(header_of(Frame(to.kind, True, status, to.number, 0.0, meta), 0))
+        self._party.counts["expired_replies"] += not is_awaited
+        return is_awaited
 
     async def reply(
         self,
@@ -428,46 +396,51 @@ class StorageConnection:
         Returns False if it was not sent, since the caller waits no longer. Raises ConnectionLost.
         """
         size = sum(map(len, pieces))
+        if not size:
+            return self.answer(to, status, meta)
         head = header_of(Frame(to.kind, True, status, to.number, 0.0, meta), size)
-        if time.monotonic() >= to.deadline_s:
-            sent = False
-        elif size:
-            sent = await self._data.send([head, *pieces], to.deadline_s, permits)
-        else:
-            self._messages.post(head)
-            sent = True
+        sent = time.monotonic() < to.deadline_s and await self._data.send([head, *pieces], to.deadline_s, permits)
         self._party.counts["expired_replies"] += not sent
         return sent
 
     def _take(self, wire: Wire, frame: Frame) -> None:
         if frame.is_reply:
-            call = self._calls.get(frame.number)
-            if call is not None and not call.done():
-                call.set_result(frame)
+            self._take_reply(frame)
         elif time.monotonic() >= frame.deadline_s:
             self._party.counts["expired_calls"] += 1
         else:
-            self._party.tasks.spawn(self._answer(frame))
+            self._take_call(frame)
 
-    async def _answer(self, frame: Frame) -> None:
-        try:
-            if frame.kind is CallKind.PULL:
-                await self._hand_over(frame)
-            else:
-                await self._party.handler(self, frame)
-        except ConnectionLost:
-            return  # Nobody waits for this answer any more.
+    def _take_reply(self, frame: Frame) -> None:
+        call = self._calls.pop(frame.number, None)
+        if call is None:
+            return
+        if not call.reply.done():
+            call.reply.set_result(frame)
+        self._expect_payload()
+
+    def _take_call(self, frame: Frame) -> None:
+        with contextlib.suppress(ConnectionLost):  # Nobody waits for this answer any more.
+            work = self._hand_over(frame) if frame.kind is CallKind.PULL else self._party.handler(self, frame)
+            if work is not None:
+                self._party.tasks.spawn(self._answer(work))
+
+    @staticmethod
+    async def _answer(work: Coroutine[Any, Any, None]) -> None:
+        with contextlib.suppress(ConnectionLost):
+            await work
 
     async def _hand_over(self, frame: Frame) -> None:
         pieces = self._offers.get(parse_number(frame.meta))
         if pieces is None:
-            await self.reply(frame, ReplyStatus.WITHDRAWN)
+            self.answer(frame, ReplyStatus.WITHDRAWN)
         else:
             await self.reply(frame, ReplyStatus.OK, pieces=pieces)
 
-    async def pull(self, of: Frame, timeout_s: float) -> Frame:
-        """Return the data that the peer offers with its call ``of``. Raises ConnectionLost, CallTimeout."""
-        return await self.call(CallKind.PULL, pack_number(of.number), timeout_s)
+    async def pull(self, of: Frame, timeout_s: float, payload_bytes: int = 0) -> Frame:
+        """Return the data that the peer offers with its call ``of``, of at least ``payload_bytes`` as in :meth:`call`.
+        Raises ConnectionLost, CallTimeout."""
+        return await self.call(CallKind.PULL, pack_number(of.number), timeout_s, payload_bytes=payload_bytes)
 
 
 _MESSAGES, _DATA = b"m", b"d"

@@ -165,6 +165,19 @@ def test_a_read_reports_each_stretch_that_is_not_there(job_of: JobOf) -> None:
     run(scene())
 
 
+def test_a_read_beyond_a_chunks_end_is_refused(job_of: JobOf) -> None:
+    """Less than what was asked for would not wake the client, which sleeps until all of it is there."""
+    job = job_of(**SMALL)
+    extent = job.dataset[0].extent(0)
+
+    async def scene() -> None:
+        async with client_of(job) as client:
+            with pytest.raises(TrafficError, match="WRONG_REQUEST"):
+                await client.read_chunks([extent._replace(offset=1)])
+
+    run(scene())
+
+
 def test_a_read_of_many_chains_misses_only_those_that_changed(job_of: JobOf) -> None:
     job = job_of(**SMALL)
     extents = list(job.dataset[0].extents())
@@ -228,12 +241,9 @@ def test_request_to_send_limits_how_many_send_to_a_client_at_once(job_of: JobOf,
 def test_a_service_that_gets_no_leave_counts_it_and_sends_anyway(job_of: JobOf) -> None:
     job = job_of(request_to_send=1, service={"apply_timeout": 0.1}, **SMALL)
 
-    async def never(read: tuple[str, int]) -> None:
-        await asyncio.sleep(60)
-
     async def scene() -> float:
         async with client_of(job) as client:
-            client.gate.leave = never  # type: ignore[method-assign]
+            client.gate.leave = lambda read: asyncio.get_running_loop().create_future()  # type: ignore[method-assign]
             started = time.monotonic()
             await client.read_chunks([job.dataset[0].extent(0)])
             return time.monotonic() - started

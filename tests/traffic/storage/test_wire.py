@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
-from traffic.storage.messages import CallKind, Frame, ReplyStatus, header_of
+from traffic.storage.messages import HEADER, CallKind, Frame, ReplyStatus, header_of
 from traffic.storage.wire import (
     _SCRATCH_BYTES,
     CallTimeout,
@@ -229,6 +229,51 @@ def test_a_call_that_comes_too_late_is_not_handled() -> None:
         )
         assert (await client.call(CallKind.READ, b"", 5)).status is ReplyStatus.OK
         assert server._party.counts["expired_calls"] == 1
+
+    play(scene)
+
+
+def wakes_for(wire: Wire) -> int:
+    return wire.sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+
+
+def test_a_receiver_sleeps_until_the_least_payload_that_it_waits_for_is_there() -> None:
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
+        calls = [
+            asyncio.create_task(client.call(CallKind.READ, b"x", 5, payload_bytes=size)) for size in (90_000, 50_000)
+        ]
+        calls.append(asyncio.create_task(client.call(CallKind.APPLY, b"", 5)))
+        await asyncio.sleep(0)
+        assert wakes_for(client._data) == HEADER.size + 50_000
+        assert len((await calls[0]).payload) == len((await calls[1]).payload) == 1_000_010
+        calls[2].cancel()
+
+    play(scene)
+
+
+def test_a_late_reply_with_less_payload_than_what_is_waited_for_is_noticed() -> None:
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
+        with pytest.raises(CallTimeout):
+            await client.call(CallKind.READ, b"late", 0, payload_bytes=40_000)
+        waiting = asyncio.create_task(client.call(CallKind.READ, b"next", 5, payload_bytes=100_000))
+        await asyncio.sleep(0)
+        assert wakes_for(client._data) == HEADER.size + 40_000
+        assert (await waiting).meta == b"next"
+
+    play(scene)
+
+
+def test_calls_of_one_link_end_each_in_its_time() -> None:
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
+        ended: list[float] = []
+
+        async def wait(timeout_s: float) -> None:
+            with pytest.raises(CallTimeout, match=f"within {timeout_s:g} s"):
+                await client.call(CallKind.APPLY, b"", timeout_s)
+            ended.append(timeout_s)
+
+        await asyncio.gather(*map(wait, (0.06, 0.02, 0.1, 0.04)))
+        assert ended == [0.02, 0.04, 0.06, 0.1]
 
     play(scene)
 
