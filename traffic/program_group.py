@@ -144,9 +144,19 @@ class ProgramGroup(Generic[Key]):
                 raise TrafficError(f"{handle.name} on {handle.host}: answered {answer!r} instead of {what}")
 
     def kill(self, key: Key) -> None:
-        """End a program at once, as a crash would. Nothing is ordered from it or expected of it from now on."""
+        """End a program at once, as a crash would. Nothing is ordered from it or expected of it from now on.
+
+        Raises TrafficError if it shares its process: the others would end with it.
+        """
+        handle = self._handles[key]
+        others = sum(one.process is handle.process for one in self._handles.values()) - 1
+        if others:
+            raise TrafficError(
+                f"{handle.name} on {handle.host}: {others} more share its process and would die with it; "
+                f"start {self._job} with one program per process"
+            )
         self._killed.add(key)
-        self._handles[key].kill()
+        handle.kill()
 
     def end_at_once(self) -> None:
         """Kill all. Whoever calls it first does it; none is left for another. More may be started."""

@@ -227,6 +227,7 @@ def lose_a_service(stage: Stage) -> dict[str, Any]:
         stripe=8,
         dataloader=DataloaderConfig(depth=1, batch=2, sample_min=16 << 10, sample_max=64 << 10, file_size=2 << 20),
         checkpoint=CheckpointConfig(share=0.5, size=512 << 10),
+        services_per_process=1,
     )
     job = StorageJob(stage, config, fabric.computes[::4])
     job.start()

@@ -117,6 +117,17 @@ def test_one_that_was_killed_is_expected_no_more_and_one_that_died_is_told(group
         group.collect("answers", 20)
 
 
+def test_one_that_shares_its_process_is_not_killed(stage: Stage) -> None:
+    made: ProgramGroup[str] = ProgramGroup(stage, "a job")
+    made.start_all(answer(), {key: ("program", FABRIC.computes[0], key) for key in KEYS}, 2)
+    made.await_ready("readiness", 30)
+    with pytest.raises(TrafficError, match=r"program on z0h000: 1 more share its process .* one program per process"):
+        made.kill("b")
+    made.kill("c")
+    made.order("go")
+    assert list(made.collect("answers", 20)) == ["a", "b"]
+
+
 def test_a_group_that_was_ended_at_once_starts_anew_and_one_that_was_closed_does_not(
     stage: Stage, group: ProgramGroup[str]
 ) -> None:

@@ -135,8 +135,9 @@ class ProgramsConfig(Strict):
     """1,200 clients of 180 services have 216,000 links of two connections each at the start. When they are needed, the
     first packets of each pair are decided on by ovs-vswitchd (an upcall in every switch) while a phase plays."""
     clients_per_process: ProgramsPerProcess = None
-    """How many clients share an interpreter (None: as many as the engine has). A service has one for itself, and dies
-    alone."""
+    """How many clients share an interpreter (None: as many as the engine has)."""
+    services_per_process: ProgramsPerProcess = None
+    """The same of services. One that is to be killed must have an interpreter for itself."""
 
 
 class StorageConfig(ProgramsConfig):

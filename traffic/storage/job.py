@@ -134,18 +134,18 @@ class StorageJob:
 
     def start(self) -> None:
         """Fork services and clients and link them up. Raises TrafficError."""
-        for node in self._servers:
-            self._start_service(node)
+        starts = {node: self._start_of_service(node) for node in self._servers}
+        self._services.start_all(run_service, starts, self.config.services_per_process)
         for node, listening in self._services.collect("the addresses it listens on", START_TIMEOUT_S).items():
             self.addresses.update({(zone, node): address for zone, address in listening.addresses.items()})
         self._order(self._services, Peers(self.addresses), "report that it is linked to its peers")
-        starts = {client: self._start_of(client, number) for number, client in enumerate(self.clients)}
-        self._clients.start_all(run_client, starts, self.config.clients_per_process)
+        clients = {client: self._start_of(client, number) for number, client in enumerate(self.clients)}
+        self._clients.start_all(run_client, clients, self.config.clients_per_process)
         self._clients.collect("report that it is linked to the services", START_TIMEOUT_S)
         processes = {node: handle.process for node, handle in self._services.handles.items()}
         self._mgmtd = Mgmtd(self._first_table, processes, self.config.failure_detection, self._publish)
 
-    def _start_service(self, node: NodeId) -> None:
+    def _start_of_service(self, node: NodeId) -> tuple[str, NodeId, ServiceArguments]:
         arguments = ServiceArguments(
             node=node,
             addresses={zone: self._address(node, zone) for zone in self.zones},
@@ -154,7 +154,7 @@ class StorageJob:
             preloaded=self.dataset,
             options=self.stage.socket_options(self.level),
         )
-        self._services.start(node, "storage service", node, run_service, arguments)
+        return "storage service", node, arguments
 
     def _start_of(self, client: NodeId, number: int) -> tuple[str, NodeId, ClientArguments]:
         zone = self._zone_of(client)
@@ -228,7 +228,7 @@ class StorageJob:
         """End a storage node's service at once, as a crash would (SIGKILL).
 
         The next chain table follows after ``failure_detection``; with ``wait_s`` this returns once it is published.
-        Raises TrafficError if it is not by then.
+        Raises TrafficError if it is not by then, or if others share the service's process (``services_per_process``).
         """
         self._services.kill(node)
         if wait_s and self._mgmtd is not None and not self._mgmtd.wait_without(node, wait_s):

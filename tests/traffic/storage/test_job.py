@@ -106,6 +106,19 @@ def test_a_second_kill_ends_the_load_with_the_chain_that_is_lost(job_of: JobOf) 
         job.halt()
 
 
+def test_services_that_share_a_process_serve_as_others_do_and_die_together(job_of: JobOf) -> None:
+    job = job_of(clients=4, services_per_process=2, **MIXED)
+    assert len({handle.process for handle in job._services.handles.values()}) == len(FABRIC.storages) / 2
+    job.play("together")
+    time.sleep(0.3)
+    operations = job.halt().operations
+    assert {row["operation"] for row in operations} == {"read", "write"}
+    assert {row["peer"] for row in operations} == {node.name for node in FABRIC.storages}
+    assert job.verify_acknowledged().lost == ()
+    with pytest.raises(TrafficError, match="storage service on st000: 1 more share its process"):
+        job.kill_service(FABRIC.storages[0])
+
+
 def test_a_service_that_dies_unasked_fails_the_run(job_of: JobOf) -> None:
     job = job_of(clients=2, **MIXED)
     job.play("accident")
