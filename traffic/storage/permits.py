@@ -38,7 +38,7 @@ class Permits:
         """Take a permit and return what gives it back; None if none came free by ``deadline_s``."""
         if progress is not None and self._is_silent(progress):
             return _nothing
-        return self._watched(progress) if await self._take(deadline_s) else None
+        return self._watched(progress) if await self._is_granted(deadline_s) else None
 
     def _watched(self, progress: Callable[[], int] | None) -> Callable[[], None]:
         """Return what gives back a permit that has just been taken, unless it goes back before."""
@@ -57,7 +57,7 @@ class Permits:
         del self._silent[progress]
         return False
 
-    async def _take(self, deadline_s: float) -> bool:
+    async def _is_granted(self, deadline_s: float) -> bool:
         if self.free:
             self.free -= 1
             return True

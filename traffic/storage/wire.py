@@ -25,7 +25,15 @@ from typing import Any, NamedTuple
 
 from fabric.errors import TrafficError
 from traffic.storage.arriving import ArrivingFrame, ArrivingPayloads, WakeMark
-from traffic.storage.messages import CallKind, Frame, ReplyStatus, header_of, pack_number, parse_number
+from traffic.storage.messages import (
+    MAX_PAYLOAD_BYTES,
+    CallKind,
+    Frame,
+    ReplyStatus,
+    header_of,
+    pack_number,
+    parse_number,
+)
 from traffic.storage.permits import Permits
 from traffic.transport import Endpoint, SocketOptions, bytes_acked, bytes_received, configure, unconnected
 
@@ -112,7 +120,6 @@ class Wire(asyncio.BufferedProtocol):
         self._turn = Permits(1)
         self._arriving = ArrivingFrame(party.arrivals, lambda frame: self.on_frame(self, frame), party.scratch)
         self._wake = WakeMark(sock, party.options.receive_window_bytes)
-        self._is_taking = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -134,19 +141,16 @@ class Wire(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         """Take in ``count`` bytes; hand on the frames that they complete. What makes no sense ends the program."""
-        self._is_taking = True
         try:
             self._arriving.take(count, self._is_open)
             if count == len(self._party.scratch):
                 self._take_more()
+            self._wake_for_next()
         except Exception as error:  # asyncio would log it and close this connection only.
             damage = TrafficError(f"{self._ends}: {error}")
             damage.__cause__ = error
             self._party.tasks.fail(damage)
             self.close()
-        finally:
-            self._is_taking = False
-        self._wake_for_next()
 
     def _take_more(self) -> None:
         """Receive what is there of a payload whose begin has filled the scratch, before asyncio looks for events."""
@@ -166,8 +170,7 @@ class Wire(asyncio.BufferedProtocol):
     def expect(self, payload_bytes: int) -> None:
         """Know that the next frame bears at least so much payload, and sleep until that is there, too."""
         self._wake.expected_bytes = payload_bytes
-        if not self._is_taking:
-            self._wake_for_next()
+        self._wake_for_next()
 
     def _wake_for_next(self) -> None:
         if not self.lost:
@@ -195,16 +198,12 @@ class Wire(asyncio.BufferedProtocol):
     async def _send(self, pieces: Sequence[Piece], deadline_s: float) -> bool:
         if time.monotonic() >= deadline_s:
             return False
-        await self._until_writable()
+        await self._writable.wait()
         for piece in self._left_of(pieces):
-            await self._until_writable()
-            self._open_transport().write(piece)
-        await self._until_writable()
-        return True
-
-    async def _until_writable(self) -> None:
-        if not self._writable.is_set():
             await self._writable.wait()
+            self._open_transport().write(piece)
+        await self._writable.wait()
+        return True
 
     def _open_transport(self) -> asyncio.Transport:
         if self.lost or self._transport is None:
@@ -282,8 +281,8 @@ class StorageConnection:
         self._numbers = itertools.count(1)
         self._calls: dict[int, _Call] = {}
         self._expiry: asyncio.TimerHandle | None = None
-        self._late: list[_Call] = []
-        """Of the calls whose replies nobody waits for any more, and may come: the one with the least payload."""
+        self._late_payload_bytes = MAX_PAYLOAD_BYTES
+        """The least payload of replies that nobody waits for any more, and may come; at first, the most of any."""
         self._offers: dict[int, Sequence[Piece]] = {}
         for wire in (messages, data):
             wire.on_frame = self._take
@@ -347,7 +346,7 @@ class StorageConnection:
             return await call.reply
         finally:
             if self._calls.pop(number, None) is not None and kind in _HAVE_PAYLOAD:
-                self._late = [min([call, *self._late], key=lambda late: late.payload_bytes)]
+                self._late_payload_bytes = min(self._late_payload_bytes, payload_bytes)
             self._offers.pop(number, None)
 
     def _expire_at(self, deadline_s: float) -> None:
@@ -371,9 +370,9 @@ class StorageConnection:
             self._expire_at(min(later))
 
     def _expect_payload(self) -> None:
-        least = [call.payload_bytes for call in [*self._calls.values(), *self._late] if call.kind in _HAVE_PAYLOAD]
-        if least:  # Else nothing will come before the next call.
-            self._data.expect(min(least))
+        awaited = [call.payload_bytes for call in self._calls.values() if call.kind in _HAVE_PAYLOAD]
+        if awaited:  # Else only what is late can come, and that has been expected before.
+            self._data.expect(min(self._late_payload_bytes, *awaited))
 
     def answer(self, to: Frame, status: ReplyStatus, meta: bytes = b"") -> bool:
         """Answer a call, without a payload. Returns and raises as :meth:`reply`."""
