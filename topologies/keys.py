@@ -41,7 +41,8 @@ class TopologySpec(Strict):
     uplink_rate: Rate
     """Of links between switches."""
     link_delay: Delay = 0.0
-    """Propagation delay of a link inside a zone. A kernel with netem can delay them."""
+    """Propagation delay of a link inside a zone. In real time the kernel must have netem, and for links of hosts IFB
+    and Open vSwitch's datapath, too."""
     mtu: int
     reference_nic_rate: Rate
     prices: PriceSpec | None = None

@@ -25,7 +25,8 @@ from mininet.cli import CLI
 from mininet.net import Mininet
 from mininet.node import OVSSwitch
 
-from fabric.emulation import insides, openvswitch, uncharging
+from fabric.emulation import arrivals, insides, openvswitch, uncharging
+from fabric.emulation.arrivals import Arrival
 from fabric.emulation.host_routes import goes_by_source, routes_by_destination
 from fabric.emulation.mininet_nodes import BuiltLink, FabricHost, FabricSwitch, PromptInGuest
 from fabric.emulation.openvswitch import OpenVSwitch
@@ -165,6 +166,7 @@ class Emulation:
             delay_ns=link.delay_ns,
             crosses=port in self.partition.crossing_ports,
             is_host=not _is_at_switch(self.fabric, port),
+            delays_on_arrival=not (_is_at_switch(self.fabric, port) or current_engine().has_own_kernel),
             draws=self.draws.get(port, ()),
         )
 
@@ -194,6 +196,7 @@ class Emulation:
             lossless.provide()
             return
         if self.datapath is Datapath.USERSPACE:
+            arrivals.require(self.fabric)
             marks = any(lane.marking is not None for lane in plan.lanes)
             red.require_datapath(current_engine(), plan.queueing, marks, self.fabric.frame_bytes)
         htb.provide(plan)
@@ -209,14 +212,30 @@ class Emulation:
                 link.send(self._requests(self.ports_of_host(host), plan, make))
 
     def _uncharge(self, link: Netlink, wanted: bool) -> None:
-        """Let frames that have left a host no longer be charged to it, where this machine's kernel switches."""
+        """Let frames that have left a host no longer be charged to it, where this machine's kernel switches; and let
+        those of links with a delay arrive late."""
         if self.datapath is not Datapath.KERNEL or current_engine().has_own_kernel or wanted == self.is_uncharging:
             return
-        ports = [self.fabric.peer(port) for host in self.fabric.hosts for port in self.fabric.ports_of[host]]
-        (uncharging.install if wanted else uncharging.remove)(
-            link, {self.indices[port]: port.interface for port in ports}
-        )
+        late = [
+            Arrival(port.interface, self.indices[port], delay_ns)
+            for port in self._ports_with_hosts
+            if (delay_ns := self.fabric.link_plugged_into(port).delay_ns)
+        ]
+        at_once = {self.indices[port]: port.interface for port in self._ports_with_hosts}
+        for arrival in late:
+            del at_once[arrival.index]
+        if wanted:
+            uncharging.install(link, at_once)
+            arrivals.install(link, late, self.fabric.mtu_bytes)
+        else:
+            uncharging.remove(link, at_once)
+            arrivals.remove(link, late)
         self.is_uncharging = wanted
+
+    @property
+    def _ports_with_hosts(self) -> list[Port]:
+        """The ports of switches that hosts are plugged into."""
+        return [self.fabric.peer(port) for host in self.fabric.hosts for port in self.fabric.ports_of[host]]
 
     def _requests(self, ports: Sequence[Port], plan: LanePlan, make: MakeQueues) -> list[Request]:
         return [request for port in ports for request in make(self.shaped_port(port), plan)]

@@ -14,12 +14,12 @@ from fabric.errors import EmulationError
 from fabric.model.lanes import Queueing
 from fabric.model.network import Link, Port
 from fabric.world import netns
+from fabric.world.engines import current_engine
 
 _TURN_FRAMES_S = 5e-6
 _TURN_FRACTION = 0.8
-"""A link with a delay by netem takes frames off their socket's account at once, so that no socket is ever full. There
-ports are fed by the clock: each turn, frames for a quarter longer than the turn. In virtual time the feeder must sleep
-between turns, or no timer of a queue would ever fire."""
+"""A stock kernel's netem takes frames off their socket's account at once, so that no socket is ever full. There
+ports with a delay are fed by the clock: each turn, frames for a quarter longer than the turn."""
 _TIMER_SLACK = Path("/proc/self/timerslack_ns")
 _SO_SNDBUFFORCE = 32  # asm-generic/socket.h
 
@@ -48,7 +48,7 @@ class Feeder:
     """Keeps ports full, all from one thread: of several, one can keep the interpreter from the others."""
 
     def __init__(self, queueing: Queueing) -> None:
-        self._is_lossless = queueing.is_lossless
+        self._is_uncharged_by_delay = not (queueing.is_lossless or current_engine().has_own_kernel)
         self._feeds: dict[int, Feed] = {}
         self._writable = select.poll()
         self._by_clock = False
@@ -68,7 +68,7 @@ class Feeder:
         feed = Feed(port, frame, window, math.ceil(share * window), sock)
         self._feeds[feed.sock.fileno()] = feed
         self._writable.register(feed.sock, select.POLLOUT)
-        self._by_clock = self._by_clock or (link.delay_ns > 0 and not self._is_lossless)
+        self._by_clock = self._by_clock or (link.delay_ns > 0 and self._is_uncharged_by_delay)
         return feed
 
     def feed(self, duration_s: float) -> None:

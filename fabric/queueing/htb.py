@@ -2,7 +2,8 @@
 
 ::
 
-    2:    netem                      only on links with a delay, or where hosts' jitter is; 1: is then below 2:1
+    2:    netem                      only on links with a delay, or where hosts' jitter is; 1: is then below 2:1.
+                                     In virtual time a frame waits for the jitter, in the queues, then for the delay
     1:    htb                        unclassified packets: the lane of service level "other"
     1:1   class  rate = the link's
     1:11  class  rate = share, ceiling    11: bfifo, limit in bytes      lane number 1
@@ -43,7 +44,8 @@ BURST_FRAMES = 2
 class ShapedPort:
     """What a port's tree is made from. ``slack_s``: how late timers may be without the link losing rate; ``is_host``:
     what it sends is a host's own; ``draws``: budgets that frames take of, in lossless queueing only; ``crosses``: its
-    link leads to another guest of the run, and delays by itself."""
+    link leads to another guest of the run, and delays by itself; ``delays_on_arrival``: its frames are delayed at the
+    other end (:mod:`fabric.emulation.arrivals`), unless queueing is lossless."""
 
     interface: str
     index: int
@@ -54,6 +56,7 @@ class ShapedPort:
     is_host: bool = False
     draws: tuple[vl.DrawOptions, ...] = ()
     crosses: bool = False
+    delays_on_arrival: bool = False
 
     def jitter_ns(self, plan: LanePlan) -> int:
         """Return how long a frame waits here at most, at random, before it comes into a queue."""
@@ -96,7 +99,8 @@ def _lossless_port(port: ShapedPort, plan: LanePlan) -> vl.VlConfig:
 
 
 def _roots(port: ShapedPort, plan: LanePlan, default_minor: int) -> list[Request]:
-    jitter_ns, delay_ns = port.jitter_ns(plan), 0 if port.crosses else port.delay_ns
+    delays_elsewhere = port.crosses or port.delays_on_arrival
+    jitter_ns, delay_ns = port.jitter_ns(plan), 0 if delays_elsewhere else port.delay_ns
     if not delay_ns and not jitter_ns:
         return [netlink.htb_root(port.index, port.interface, default_minor)]
     return [

@@ -172,9 +172,14 @@ def load(program: bytes, what: str, kind: ProgramKind = ProgramKind.PORT) -> int
 
 def install_requests(descriptor: int, index: int, interface: str, way: Way, what: str) -> list[Request]:
     """Return what puts a program on a port. The first program on a port empties its queues."""
-    clsact = netlink.traffic_control(index, _CLSACT_HANDLE, _CLSACT, 0, "clsact")
     options = netlink.attribute(6, struct.pack("=I", descriptor)) + netlink.attribute(7, what.encode() + b"\0")
     options += netlink.attribute(8, struct.pack("=I", 1))  # TCA_BPF_FLAG_ACT_DIRECT: what it returns is done.
+    return filter_requests(index, interface, way, options, what)
+
+
+def filter_requests(index: int, interface: str, way: Way, options: bytes, what: str) -> list[Request]:
+    """Return what puts a filter with these options on a port, its first. That empties the port's queues."""
+    clsact = netlink.traffic_control(index, _CLSACT_HANDLE, _CLSACT, 0, "clsact")
     program = netlink.traffic_control(index, 0, way, FIRST, "bpf", options)
     putting = f"putting {what} on {interface}"
     return [

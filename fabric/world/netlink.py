@@ -29,7 +29,7 @@ NLMSG_NOOP, NLMSG_ERROR, NLMSG_DONE = 1, 2, 3
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWNEIGH, RTM_NEWRULE = 16, 18, 20, 24, 28, 32
-RTM_DELRULE = 33
+RTM_DELLINK, RTM_DELRULE = 17, 33
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER, RTM_DELTFILTER = 36, 37, 38, 40, 44, 45
 TC_H_ROOT = 0xFFFFFFFF
 ETH_P_ALL, ETH_P_IP = 0x0003, 0x0800
@@ -127,6 +127,11 @@ def new_link(end: LinkEnd, mtu_bytes: int, kind: str, attributes: bytes) -> Requ
 def _end_attributes(end: LinkEnd, mtu_bytes: int) -> bytes:
     place = b"" if end.namespace is None else _u32(28, end.namespace)
     return _text(3, end.interface) + _u32(4, mtu_bytes) + attribute(1, _mac(end.mac)) + _u32(40, 1) + place
+
+
+def delete_link(index: int, interface: str) -> Request:
+    """Take an interface away, with what waits at it."""
+    return Request(RTM_DELLINK, 0, _IFINFO.pack(0, 0, index, 0, 0), f"taking away the interface {interface}")
 
 
 def link_state(index: int, interface: str, up: bool) -> Request:

@@ -66,6 +66,7 @@ _TIME = "arch/um/kernel/time.c"
 _SCHEDULER_HEADER = "include/net/sch_generic.h"
 _IN_VIRTUAL_TIME = "(time_travel_mode == TT_MODE_INFCPU || time_travel_mode == TT_MODE_EXTERNAL)"
 _PAGE = _read("clock_page.h.inc")
+_DROPS_ALL = "\t/* Do not fool qdisc_drop_all() */\n"
 _SCHEDULED_AT_EVERY_CALL = (
     "\tif (time_travel_mode == TT_MODE_INFCPU ||\n\t    time_travel_mode == TT_MODE_EXTERNAL)\n\t\tschedule();\n\n"
 )
@@ -175,11 +176,27 @@ EDITS = (
         "drivers/net/veth.c",
         ("\tskb_tx_timestamp(skb);\n", "\tif (skb->sk)\n\t\tskb_orphan(skb);\n\tskb_tx_timestamp(skb);\n"),
     ),
-    # The same for jitter before a host's own queue (queues.jitter): what waits there is still its sender's. What is on
-    # its way on a link with a delay is not, as the kernel has it.
+    # The same for a link's delay: what waits for the rate of its own NIC is its sender's, what is on its way is not.
     _edit(
         "net/sched/sch_netem.c",
-        ("if (q->latency || q->jitter || q->rate)\n\t\tskb_orphan", "if (q->latency > q->jitter)\n\t\tskb_orphan"),
+        ("\tstruct Qdisc\t*qdisc;\n", "\tstruct Qdisc\t*qdisc;\n\tstruct qdisc_skb_head on_the_way;\n"),
+        (
+            "static int netem_enqueue(",
+            "static int netem_enqueue_below(struct sk_buff *skb, struct Qdisc *sch, struct sk_buff **to_free);\n\n"
+            "static int netem_enqueue(",
+        ),
+        (
+            _DROPS_ALL,
+            "\tif (q->qdisc && !q->jitter)\n\t\treturn netem_enqueue_below(skb, sch, to_free);\n\n" + _DROPS_ALL,
+        ),
+        ("if (q->latency || q->jitter || q->rate)", "if (!q->qdisc && (q->latency || q->jitter || q->rate))"),
+        ("tabledist(q->latency, q->jitter,", "tabledist(q->qdisc ? q->jitter : q->latency, q->jitter,"),
+        (
+            "static struct sk_buff *netem_dequeue(",
+            _read("netem.c.inc") + "static struct sk_buff *netem_dequeue(",
+        ),
+        ("tfifo_dequeue:\n", "\tif (q->qdisc)\n\t\treturn netem_dequeue_below(sch);\n\ntfifo_dequeue:\n"),
+        ("\t\tqdisc_reset(q->qdisc);\n", "\t\tqdisc_reset(q->qdisc);\n\t__qdisc_reset_queue(&q->on_the_way);\n"),
     ),
     # TCP's shortest timers are two ticks long: 20 ms as it is, 2 ms like this.
     _edit("arch/um/Kconfig", ("config HZ\n\tint\n\tdefault 100\n", "config HZ\n\tint\n\tdefault 1000\n")),

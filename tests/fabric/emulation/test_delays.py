@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from fabric.emulation import arrivals
 from fabric.errors import ConfigError, EmulationError
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Tier
@@ -64,6 +65,20 @@ def test_jitter_of_lossless_ports_is_theirs() -> None:
 
 def test_without_a_delay_the_lanes_are_the_root() -> None:
     assert parent_of(install_requests(port(0), LANES)[0]) == netlink.TC_H_ROOT
+
+
+def test_a_delay_on_arrival_leaves_a_hosts_port_its_queues_and_a_lossless_one_its_delay() -> None:
+    late = replace(port(5_000), is_host=True, delays_on_arrival=True)
+    assert parent_of(install_requests(late, LANES)[0]) == netlink.TC_H_ROOT
+    assert not any(b"netem" in request.body for request in install_requests(late, LANES))
+    lossless = plan_lanes(QueueConfig(), Queueing.LOSSLESS)
+    assert install_requests(late, lossless) == install_requests(replace(late, delays_on_arrival=False), lossless)
+
+
+def test_where_a_process_switches_a_delay_at_a_hosts_link_is_refused_by_name() -> None:
+    arrivals.require(load_fabric("fire_flyer_2_small_200g", ["link_delay=0", "inter_zone.delay=30 us"]))
+    with pytest.raises(EmulationError, match=r"link z0h000:0--z0l00:\d+: a delay of 1000 ns at a host's link"):
+        arrivals.require(load_fabric("fire_flyer_2_small_200g"))
 
 
 def test_a_topology_gives_its_links_their_delays() -> None:
