@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from experiments.run.console import OUT
+from fabric.errors import ConfigError
 from topologies.load import load_fabric, topology_path
 
 
@@ -83,9 +84,20 @@ def check_file(options: argparse.Namespace, _: list[str]) -> int:
         experiment, config = resolve(options.file, [])[:2]
         print(f"{options.file}: good; experiment {experiment.name} on {config.fabric().name}")
     else:
-        found = load_fabric(options.file)
-        print(f"{options.file}: good; {len(found.hosts)} hosts, {len(found.switches)} switches")
+        _check_topology(options.file)
     return 0
+
+
+def _check_topology(name: str) -> None:
+    """Print that a topology can be wired and routed, and which nodes the user's names mean. Raises ConfigError."""
+    from controllers.planning.planner import routing_faults
+    from controllers.routing import Routing
+
+    fabric = load_fabric(name)
+    if faults := list(routing_faults(fabric, Routing())):
+        raise ConfigError(name, faults)
+    own = [f"  {fabric.shown(node)}" for node in fabric.nodes if node in fabric.own_names]
+    print("\n".join([f"{name}: good; {len(fabric.hosts)} hosts, {len(fabric.switches)} switches", *own]))
 
 
 def _file_to_check(name: str) -> Path:

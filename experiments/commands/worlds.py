@@ -86,11 +86,14 @@ def add_down_option(parser: argparse.ArgumentParser) -> None:
 
 def links_down(fabric: Fabric, names: Sequence[str]) -> list[Link]:
     """Return the links plugged into the named ports. Raises UsageError for a name that is no port of the fabric."""
-    ports = {str(port): link for port, link in fabric.link_at.items()}
+    found = []
     for name in names:
-        if name not in ports:
-            raise UsageError(f"--down {name}: {fabric.name} has no such port; write a port like {next(iter(ports))}")
-    return [ports[name] for name in names]
+        port = fabric.port_named(name)
+        if port is None:
+            example = next(iter(fabric.link_at))
+            raise UsageError(f"--down {name}: {fabric.name} has no such port; write a port like {example}")
+        found.append(fabric.link_at[port])
+    return found
 
 
 def fabric_of(options: argparse.Namespace) -> Fabric:

@@ -386,8 +386,8 @@ def build_with_stock_mininet(fabric: Fabric) -> float:
 
 
 def _names(fabric: Fabric) -> dict[str, str]:
-    """Return each host's name with its first NIC's address, and a name for each NIC of those that have several:
-    ``st042.z1`` for the one in a zone, or ``z0h007.nic1``."""
+    """Return each host's name, and the user's own for it, with its first NIC's address, and a name for each NIC of
+    those that have several: ``st042.z1`` for the one in a zone, or ``z0h007.nic1``."""
     names = {}
     for host, nics in fabric.nics_of.items():
         names[host.name] = nics[0].ip
@@ -397,6 +397,8 @@ def _names(fabric: Fabric) -> dict[str, str]:
         for part in fabric.parts_of(host):
             if part.role is not Role.NVSWITCH:
                 names[part.name] = fabric.address_inside(part)
+        if host in fabric.own_names:
+            names[fabric.own_names[host]] = nics[0].ip
     return names
 
 
