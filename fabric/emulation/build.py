@@ -586,5 +586,6 @@ def _mininet(fabric: Fabric) -> Any:
         interface.ip, interface.mac, interface.prefixLen = nic.ip, nic.mac, 32
     for node in nodes.values():
         node.is_built = True
+    net.nameToNode.update({name: nodes[node] for node, name in fabric.names})  # The prompt takes either name.
     net.built = True
     return net

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
@@ -16,51 +15,19 @@ from controllers.planning.up_down import UpDownGraph
 from controllers.routing import Policy, Repair, Routing
 from fabric.errors import TopologyError
 from fabric.model.network import Fabric, Tier
-from tests.controllers.free_forms import free_form, link_lists, link_lists_of_zones, pairs_of, verify_delivery
+from tests.controllers.free_forms import (
+    SHAPES,
+    STAR,
+    free_form,
+    hosted,
+    link_lists,
+    link_lists_of_zones,
+    pairs_of,
+    verify_delivery,
+)
 
 ROUTINGS = [Routing(policy=policy, repair=repair) for policy in Policy for repair in Repair]
 STATIC, REROUTE = Routing(), Routing(repair=Repair.REROUTE)
-
-
-def ring(count: int) -> list[str]:
-    return [f"z0l{n:02d}-z0l{(n + 1) % count:02d}" for n in range(count)]
-
-
-def line(*places: int) -> list[str]:
-    return [f"z0l{a:02d}-z0l{b:02d}" for a, b in pairwise(places)]
-
-
-def hosted(links: list[str]) -> list[str]:
-    """Return the links with a host on each of the leaves."""
-    leaves = sorted({end for link in links for end in link.split("-") if "l" in end})
-    return [*links, *(f"z0h{leaf[3:]:0>3}-{leaf}" for leaf in leaves)]
-
-
-STAR = [f"z0h{number:03d}-z0l00" for number in range(4)]
-SHAPES: dict[str, list[Any]] = {
-    "one host": STAR[:1],
-    "two hosts on a switch": STAR[:2],
-    "256 hosts on a switch": [f"z0h{number:03d}-z0l00" for number in range(256)],
-    "rails of lone switches": [f"z0h{host:03d}-z0l{rail:02d}" for rail in range(4) for host in range(3)],
-    "disconnected": ["z0h000-z0l00", "z0h001-z0l00", "z0h002-z0l01", "z0h003-z0l01", "z0h004-z0l02"],
-    "two leaves, one link": hosted(line(0, 1)),
-    "two leaves, three links": [*hosted(line(0, 1)), *line(0, 1), *line(0, 1)],
-    "line": hosted(line(*range(8))),
-    "line, numbered otherwise": hosted(line(1, 0, 3, 2, 5, 4)),
-    "star of leaves": hosted([f"z0l00-z0l{number:02d}" for number in range(1, 6)]),
-    "star of leaves around the last": hosted([f"z0l05-z0l{number:02d}" for number in range(5)]),
-    "ring": hosted(ring(7)),
-    "mesh": hosted([f"z0l{a:02d}-z0l{b:02d}" for a, b in combinations(range(5), 2)]),
-    "tree of leaves": hosted([f"z0l{(n - 1) // 2:02d}-z0l{n:02d}" for n in range(1, 15)]),
-    "leaves between spines": hosted(["z0l00-z0s00", "z0s00-z0l01", "z0l01-z0s01", "z0s01-z0l02"]),
-    "ring of spines": [
-        *hosted([f"z0l{n:02d}-z0s{n:02d}" for n in range(5)]),
-        *(f"z0s{n:02d}-z0s{(n + 1) % 5:02d}" for n in range(5)),
-    ],
-    "spines that join nothing": [*STAR, "z0s00-z0s01"],
-    "a cable from a switch to itself": [*STAR, "z0l00-z0l00"],
-    "zones of one leaf": ["z0h000-z0l00", "z1h000-z1l00", "z0l00-ix0", "z1l00-ix0", "st000-z0l00", "st000-z1l00"],
-}
 
 
 def verify(fabric: Fabric) -> None:
