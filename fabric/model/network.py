@@ -435,6 +435,10 @@ class Fabric:
         own = self.own_names.get(node)
         return node.name if own is None else f"{own} ({node})"
 
+    def label_of(self, port: Port) -> str:
+        """Return a port's name for people: ``leaf1:3`` by the user's name of its node, if it has one."""
+        return f"{self.own_names.get(port.node, port.node.name)}:{port.number}"
+
     @cached_property
     def _named(self) -> dict[str, NodeId]:
         return {node.name: node for node in self.nodes} | {name: node for node, name in self.names}
