@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -30,8 +32,30 @@ class Strict(BaseModel):
 Model = TypeVar("Model", bound=BaseModel)
 
 
+_NOTED: ContextVar[tuple[list[Path], ...]] = ContextVar("noted", default=())
+
+
+@contextmanager
+def files_noted() -> Iterator[list[Path]]:
+    """Collect the paths of the files that a block reads by :func:`read_yaml` and its like: a guest, which reads them
+    again, must see them, wherever they are."""
+    files: list[Path] = []
+    token = _NOTED.set((*_NOTED.get(), files))
+    try:
+        yield files
+    finally:
+        _NOTED.reset(token)
+
+
+def note_file(path: Path) -> None:
+    """Tell the blocks of :func:`files_noted` that a file is read."""
+    for files in _NOTED.get():
+        files.append(path)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file. Raises ConfigError if it cannot be read or is no mapping."""
+    note_file(path)
     try:
         data = yaml.safe_load(path.read_text())
     except OSError as error:

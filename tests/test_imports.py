@@ -38,7 +38,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "topologies": (
         ("nodes",),
-        ("keys", "rates"),
+        ("keys", "rates", "own_names", "htsim_files"),
         ("zoned_fat_tree", "fat_tree", "free_form"),
         ("load", "summary", "draw", "node_table"),
         ("compare",),

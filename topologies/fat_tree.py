@@ -35,10 +35,7 @@ from fabric.config import Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import Count, Positive, TopologySpec, nanoseconds
-
-MAX_NICS = 128
-"""A NIC's number is the second byte of its address; storage nodes have the upper half of it."""
+from topologies.keys import MAX_NICS, Count, Positive, TopologySpec, nanoseconds
 
 
 class Nics(str, Enum):

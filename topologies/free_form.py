@@ -1,22 +1,28 @@
 """Any fabric, link by link: for what no other builder makes.
 
 Every link is ``a-b`` or has keys of its own; a number of parallel links is ``count``. Names say what nodes are: hosts
-``z0h000`` and ``st000``, leaves ``z0l00``, spines ``z0s00``, cores ``c00``, inter-zone switches ``ix0``. Hosts hang on
-leaves; their NICs are numbered in the order of their links. What is above what follows from the links.
+``z0h000`` and ``st000``, leaves ``z0l00``, spines ``z0s00``, cores ``c00``, inter-zone switches ``ix0``; or nodes have
+names of the user's own (:mod:`topologies.own_names`). Hosts hang on leaves; their NICs are numbered in the order of
+their links. What is above what follows from the links. Spines are not needed: a leaf may be alone, or joined to leaves.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from fabric.config import Strict
 from fabric.errors import TopologyError
-from fabric.model.identity import NodeId, Role, nic_ip
+from fabric.model.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import Delay, Positive, Rate, TopologySpec, nanoseconds
+from topologies.keys import MAX_NICS, Delay, Positive, Rate, TopologySpec, nanoseconds
+from topologies.own_names import assigned
+
+MAX_SWITCH_PORTS = 0xFF00
+"""OpenFlow's highest number of a port."""
 
 
 class LinkSpec(Strict):
@@ -24,7 +30,7 @@ class LinkSpec(Strict):
 
     a: str
     b: str
-    count: Positive = 1
+    count: Annotated[Positive, Field(le=MAX_SWITCH_PORTS)] = 1
     rate: Rate | None = None
     delay: Delay | None = None
 
@@ -34,6 +40,8 @@ class FreeFormSpec(TopologySpec):
 
     builder: Literal["free_form"]
     links: Annotated[list[LinkSpec], Field(min_length=1)]
+    nodes: dict[str, str] = Field(default_factory=dict)
+    """What nodes are whose names do not say it: ``host``, ``storage`` or ``switch``, or which node (``z0h003``)."""
     switch_ports: Positive | None = None
     """Ports of every switch; by default as many as the busiest uses."""
 
@@ -43,34 +51,87 @@ class FreeFormSpec(TopologySpec):
         """Read ``a-b`` as a link between the two."""
         if not isinstance(links, list):
             return links
-        return [dict(zip("ab", link.split("-", 1), strict=False)) if isinstance(link, str) else link for link in links]
+        return [_ends(link) if isinstance(link, str) else link for link in links]
+
+
+def _ends(link: str) -> dict[str, str]:
+    if link.count("-") > 1:
+        a, b = link.split("-", 1)
+        raise ValueError(f"{link!r} has more than one '-'; write it as {{a: {a}, b: {b}}}, or where its names end")
+    return dict(zip("ab", (end.strip() for end in link.split("-")), strict=False))
 
 
 def build(spec: FreeFormSpec) -> Fabric:
     """Return the fabric. Raises TopologyError with every fault."""
-    ends = [(_named(spec, link.a), _named(spec, link.b)) for link in spec.links]
-    nodes = dict.fromkeys(node for pair in ends for node in pair)
-    used = Counter(node for (a, b), link in zip(ends, spec.links, strict=True) for node in (a, b) * link.count)
+    named = assigned(spec.name, [(link.a, link.b) for link in spec.links], spec.nodes)
+    ends = [(named[link.a], named[link.b]) for link in spec.links]
+    used: Counter[NodeId] = Counter()
+    for (a, b), link in zip(ends, spec.links, strict=True):
+        used.update({a: link.count})
+        used.update({b: link.count})
+    faults = [*_node_faults(named, used), *_zone_faults(named), *_link_faults(spec, ends)]
+    if faults:
+        raise TopologyError(spec.name, faults)
     ports = spec.switch_ports or max((count for node, count in used.items() if node.is_switch), default=1)
-    leaves = [node for node in nodes if node.role is Role.LEAF]
+    leaves = [node for node in used if node.role is Role.LEAF]
     zones = len({leaf.zone for leaf in leaves}) or 1
     hosts = sum(link.count for pair, link in zip(ends, spec.links, strict=True) if _tier(*pair) is Tier.ACCESS)
     above = sum(used[leaf] for leaf in leaves) - hosts
     access_ports = len(leaves) * ports - above
     builder = FabricBuilder(spec.name, zones, spec.mtu, access_ports, ports, spec.reference_nic_rate, spec.inside)
-    for node in nodes:
+    for node in named.values():
         builder.add_node(node)
     for (a, b), link in zip(ends, spec.links, strict=True):
         for _ in range(link.count):
             _connect(builder, spec, a, b, link, zones)
-    return builder.build()
+    return builder.build({node: name for name, node in named.items() if name != node.name})
 
 
-def _named(spec: FreeFormSpec, name: str) -> NodeId:
-    try:
-        return NodeId.parse(name)
-    except ValueError as error:
-        raise TopologyError(spec.name, [f"links: {error}"]) from error
+def _node_faults(named: dict[str, NodeId], used: Counter[NodeId]) -> Iterator[str]:
+    """Yield nodes that two names mean, numbers beyond what addresses and DPIDs hold, and that there is no host."""
+    names: dict[NodeId, list[str]] = {}
+    for name, node in named.items():
+        names.setdefault(node, []).append(name)
+    for node, found in names.items():
+        if len(found) > 1:
+            yield f"nodes: {' and '.join(found)} are both {node}; give each its own"
+        if node.index >= MAX_HOSTS_PER_GROUP:
+            yield f"node {found[0]}: number {node.index} exceeds {MAX_HOSTS_PER_GROUP - 1}; use a lower one"
+        limit, what = (MAX_SWITCH_PORTS, "ports") if node.is_switch else (MAX_NICS, "NICs")
+        if used[node] > limit:
+            yield f"node {found[0]}: {used[node]} {what} exceed {limit}; use fewer links"
+    if all(node.is_switch for node in names):
+        yield "links: no link has a host; add one to a leaf, e.g. z0h000-z0l00"
+
+
+def _zone_faults(named: dict[str, NodeId]) -> Iterator[str]:
+    """Yield zones that are not numbered from 0, or have no leaf."""
+    leaves = {node.zone for node in named.values() if node.role is Role.LEAF}
+    zones = sorted({node.zone for node in named.values() if node.zone is not None})
+    if not leaves or (leaves == set(zones) == set(range(len(zones))) and len(zones) <= MAX_ZONES):
+        return  # Without any leaf, what hosts hang on is wrong.
+    for name, node in named.items():
+        if node.zone is not None and node.zone not in leaves:
+            yield f"node {name}: zone {node.zone} has no leaf; add z{node.zone}l00, or name it of a zone that has one"
+            return
+    yield f"zones: {', '.join(map(str, zones))}; number them from 0 to at most {MAX_ZONES - 1}, and leave none out"
+
+
+def _link_faults(spec: FreeFormSpec, ends: list[tuple[NodeId, NodeId]]) -> Iterator[str]:
+    """Yield links between hosts, and in several zones those of NICs that would share an address."""
+    zones = {node.zone for pair in ends for node in pair if node.role is Role.LEAF}
+    seen: Counter[tuple[Role, int | None, int]] = Counter()
+    for (a, b), link in zip(ends, spec.links, strict=True):
+        host, other = (a, b) if not a.is_switch else (b, a)
+        text = f"link {link.a}-{link.b}"
+        if host.is_switch:
+            continue
+        if not other.is_switch:
+            yield f"{text}: joins two hosts; put a switch between them, with a link to each"
+        seen[host.role, other.zone, host.index] += link.count
+        if len(zones) > 1 and seen[host.role, other.zone, host.index] > 1:
+            one = f"of several zones, NICs in one need hosts of different numbers; {host.index} is taken in it"
+            yield f"{text}: {one}"
 
 
 def _connect(builder: FabricBuilder, spec: FreeFormSpec, a: NodeId, b: NodeId, link: LinkSpec, zones: int) -> None:

@@ -10,6 +10,9 @@ from fabric.config import RateBps, Strict, TimeS
 from fabric.model.inside import Inside
 from topologies.nodes import NodeKey, inside_of
 
+MAX_NICS = 128
+"""A NIC's number is the second byte of its address; storage nodes have the upper half of it."""
+
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[RateBps, Field(ge=1)]

@@ -11,6 +11,7 @@ from fabric.config import Strict, checked, read_yaml, with_overrides
 from fabric.errors import ConfigError
 from fabric.model.network import Fabric
 from topologies import fat_tree, free_form, zoned_fat_tree
+from topologies.htsim_files import SUFFIX, read_topology_file
 
 _HERE = Path(__file__).parent
 _BUILDERS: dict[str, tuple[type[Strict], Callable[[Any], Fabric]]] = {
@@ -39,8 +40,9 @@ def topology_path(name_or_path: str) -> Path:
 
 
 def read_topology(name_or_path: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the raw mapping of a topology file with ``a.b=value`` overrides applied."""
-    return with_overrides(read_yaml(topology_path(name_or_path)), overrides)
+    """Return the raw mapping of a topology file, YAML or htsim's, with ``a.b=value`` overrides applied."""
+    path = topology_path(name_or_path)
+    return with_overrides(read_topology_file(path) if path.suffix == SUFFIX else read_yaml(path), overrides)
 
 
 def load_fabric(name_or_path: str, overrides: Iterable[str] = ()) -> Fabric:

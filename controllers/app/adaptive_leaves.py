@@ -31,9 +31,9 @@ class AdaptiveLeaves:
         self.keeper = keeper
         self.config = keeper.routing.adaptive
         fabric = keeper.fabric
-        self._uplinks: dict[NodeId, list[Port]] = {
-            leaf: list(fabric.uplinks_of(leaf)) for leaf in fabric.with_role(Role.LEAF)
-        }
+        uplinks = {leaf: list(fabric.uplinks_of(leaf)) for leaf in fabric.with_role(Role.LEAF)}
+        self._uplinks = {leaf: ports for leaf, ports in uplinks.items() if len(ports) > 1}
+        """Of leaves that have a choice: lone switches have none."""
         self._indices: dict[int, Port] = {}
         self._seen_bytes: dict[tuple[NodeId, str], int] = {}
         self._moved_s: dict[tuple[NodeId, str], float] = {}

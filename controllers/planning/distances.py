@@ -45,6 +45,11 @@ class LiveGraph:
         """Whether the link plugged into a port is up."""
         return port not in self._dead
 
+    def is_up(self, switch: NodeId, peer: NodeId) -> bool:
+        """Return whether a link from ``switch`` to ``peer`` leads up."""
+        levels = self.fabric.levels
+        return (levels[switch], switch) < (levels[peer], peer)
+
     @cached_property
     def levels(self) -> dict[tuple[Role, int | None], list[NodeId]]:
         """The switches of each role and zone."""

@@ -106,6 +106,8 @@ def nics_for(fabric: Fabric, source: NodeId, destination: NodeId, rail: int | No
     Raises UsageError if the fabric carries nothing between them: storage NICs speak only within their zone, and NICs of
     different planes do not reach each other.
     """
+    if source == destination:
+        raise UsageError(f"{source} and {destination}: are the same host, and packets do not leave it; choose another")
     pair = fabric.nic_pair(source, destination, rail)
     if pair is None and rail is not None:
         raise UsageError(f"{source} and {destination}: their NICs number {rail} do not reach each other; choose others")

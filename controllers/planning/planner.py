@@ -30,7 +30,7 @@ from controllers.planning.plan import (
     RoutePlan,
     SwitchPlan,
 )
-from controllers.planning.routes import STORAGE_PREFIX, Route, is_zoned, plan_of, static_routes
+from controllers.planning.routes import STORAGE_PREFIX, Route, is_zoned, plan_of, static_routes, wiring_faults
 from controllers.planning.up_down import UpDownGraph, uneven_leaves, up_down_routes
 from controllers.routing import Policy, Repair, Routing
 from fabric.errors import TopologyError
@@ -65,12 +65,12 @@ def uncollected() -> Iterator[None]:
 
 def all_routes(fabric: Fabric) -> Iterator[Route | FlowRule]:
     """Return the static routes of a fabric, in no order, and the rules beside them: those of zoned fat-trees where it
-    is one, else those that go up and then down. Raises TopologyError for what has no such routes."""
+    is one, else those that go up and then down. Raises TopologyError for zones that have no such routes."""
     return static_routes(fabric) if is_zoned(fabric) else up_down_routes(fabric)
 
 
 def routing_faults(fabric: Fabric, routing: Routing) -> Iterator[str]:
-    """Yield the policies of a routing that are not made for a fabric."""
+    """Yield what of a fabric no routes are made for, and the policies of a routing that are not made for it."""
     if fabric.inside is not None:
         text = f"nodes with an inside ({fabric.inside.name}) have blocks of addresses, which it does not know"
         if routing.repair is Repair.FAST_FAILOVER:
@@ -78,6 +78,7 @@ def routing_faults(fabric: Fabric, routing: Routing) -> Iterator[str]:
         if routing.policy is Policy.ADAPTIVE:
             yield f"routing.policy: adaptive: {text}; use static or ecmp"
     if is_zoned(fabric):
+        yield from wiring_faults(fabric)
         return
     if routing.repair is Repair.FAST_FAILOVER:
         text = f"{fabric.name} is not a zoned fat-tree, where switches repair routes by themselves"
@@ -87,17 +88,16 @@ def routing_faults(fabric: Fabric, routing: Routing) -> Iterator[str]:
         yield f"routing.policy: adaptive: {text}; use static or ecmp"
 
 
-def _purpose(fabric: Fabric, port: Port) -> str:
+def _purpose(graph: LiveGraph, port: Port) -> str:
     """Return what a route is for that leaves a switch by a port."""
-    peer = fabric.peer(port).node
+    peer = graph.fabric.peer(port).node
     if not peer.is_switch:
         return Purpose.DELIVER
     if peer.role is Role.INTER_ZONE:
         return Purpose.LEAVE_ZONE
     if port.node.role is Role.INTER_ZONE:
         return Purpose.ENTER_ZONE
-    ends = [(fabric.levels[node], node) for node in (port.node, peer)]
-    return Purpose.UP if ends[0] < ends[1] else Purpose.DOWN
+    return Purpose.UP if graph.is_up(port.node, peer) else Purpose.DOWN
 
 
 @lru_cache(maxsize=4)
@@ -251,7 +251,7 @@ class _SwitchPlanner:
         self.planner = planner
         self.switch, self.moves = switch, moves
         self.routes = planner.static.routes[switch.dpid]
-        self.purposes = {port.number: _purpose(self.fabric, port) for port in self.fabric.ports_of[switch]}
+        self.purposes = {port.number: _purpose(planner.graph, port) for port in self.fabric.ports_of[switch]}
         leaves = self.fabric.with_role(Role.LEAF)
         self.place = leaves.index(switch) if switch.role is Role.LEAF else None
         self.towards = [self._towards(leaf) for leaf in leaves]

@@ -28,7 +28,7 @@ from typing import NamedTuple, TypeVar
 from controllers.planning.plan import FlowRule, Priority, Purpose, RoutePlan, table_miss
 from fabric.errors import TopologyError
 from fabric.model.identity import NodeId, Role
-from fabric.model.network import Fabric, Nic, Port, Tier
+from fabric.model.network import Fabric, Link, Nic, Port, Tier
 
 STATIC = "static"
 STORAGE_PREFIX = "10.128.0.0/9"
@@ -67,9 +67,9 @@ def plan_of(fabric: Fabric, routes: Iterable[Route | FlowRule]) -> RoutePlan:
 def static_routes(fabric: Fabric) -> Iterator[Route | FlowRule]:
     """Return the static routes in no order, and the rules beside them: what misses, and what guards zones.
 
-    Raises TopologyError, with every fault, if a leaf misses a spine of its zone or a zone an inter-zone switch.
+    Raises TopologyError with every fault of :func:`wiring_faults`.
     """
-    faults = list(_wiring_faults(fabric))
+    faults = list(wiring_faults(fabric))
     if faults:
         raise TopologyError(fabric.name, faults)
     return _StaticPlanner(fabric).routes()
@@ -81,6 +81,8 @@ def spread(preferred: Sequence[Choice | None], choices: Sequence[Choice], turn: 
     Items with no preference, or whose preferred choice is full, take turns over what is left; late items move first.
     ``turn`` says at which choice the remainder starts when no preference decides.
     """
+    if not preferred:
+        return []  # Also where there is nothing to choose from: a zone of one leaf has no spines.
     room = _quotas(preferred, choices, turn)
     kept: list[Choice | None] = []
     for choice in preferred:
@@ -286,7 +288,12 @@ class _SpineChooser:
         self.of_all = [0] * len(spines)
 
     def choose(self, gate: NodeId, kind: tuple[Role, bool]) -> tuple[NodeId, int]:
-        """Return the spine of the next target and its turn among the parallel links between that spine and the gate."""
+        """Return the spine of the next target and its turn among the parallel links between that spine and the gate.
+
+        A zone of one leaf needs no spine, and all its targets are at that leaf.
+        """
+        if not self.spines:
+            return gate, 0
         gate_load, kind_load = self.of_gate[gate], self.of_kind[kind]
         place = min(range(len(self.spines)), key=lambda at: (gate_load[at], kind_load[at], self.of_all[at]))
         turn = gate_load[place] + gate.index
@@ -319,25 +326,48 @@ def _links_by_peer(fabric: Fabric) -> dict[NodeId, dict[NodeId, list[int]]]:
 
 def is_zoned(fabric: Fabric) -> bool:
     """Return whether these routes are made for a fabric: its zones are joined by inter-zone switches, or it is one zone
-    in which every leaf has a link to every spine, and leaves and spines have no others."""
+    that has spines, in which every leaf has a link to every spine, and leaves and spines have no others."""
     if fabric.zones > 1 or fabric.with_role(Role.INTER_ZONE):
         return True
     spines = frozenset(fabric.with_role(Role.SPINE))
     leaves = frozenset(fabric.with_role(Role.LEAF))
-    above = (frozenset(peer for peer in fabric.neighbours[leaf] if peer.is_switch) for leaf in leaves)
-    return not fabric.with_role(Role.CORE) and all(peers == spines for peers in above)
+    if not spines or fabric.with_role(Role.CORE):
+        return False
+    joined = {
+        switch: frozenset(peer for peer in fabric.neighbours[switch] if peer.is_switch) for switch in leaves | spines
+    }
+    return all(joined[leaf] == spines for leaf in leaves) and all(joined[spine] == leaves for spine in spines)
 
 
-def _wiring_faults(fabric: Fabric) -> Iterator[str]:
+def wiring_faults(fabric: Fabric) -> Iterator[str]:
+    """Yield what keeps static routes from a fabric: a leaf that misses a spine of its zone, a zone that misses an
+    inter-zone switch, and links that these routes would never use."""
     links = _links_by_peer(fabric)
     for core in fabric.with_role(Role.CORE):
         yield f"core switch {core}: zones are joined by inter-zone switches only; name it ix0, or make it one zone"
+    for link in fabric.links:
+        if link.tier is not Tier.ACCESS and not _is_used(link):
+            which = "leaves to spines of their zone and to inter-zone switches"
+            yield f"link {link}: with inter-zone switches or several zones, links join {which}; remove it"
     for leaf in fabric.with_role(Role.LEAF):
         for spine in fabric.with_role(Role.SPINE, leaf.zone):
             if spine not in links[leaf]:
                 yield f"leaf {leaf}: has no link to {spine}; static routes need one to every spine of its zone"
+    for zone in range(fabric.zones):
+        leaves = fabric.with_role(Role.LEAF, zone)
+        if len(leaves) > 1 and not fabric.with_role(Role.SPINE, zone):
+            yield f"zone {zone}: no spine joins its {len(leaves)} leaves; add z{zone}s00 with a link to each of them"
     for switch in fabric.with_role(Role.INTER_ZONE):
         for zone in sorted(set(range(fabric.zones)) - {peer.zone for peer in links[switch]}):
             yield f"inter-zone switch {switch}: has no link into zone {zone}; static routes need one into every zone"
     if fabric.zones > 1 and not fabric.with_role(Role.INTER_ZONE):
         yield f"inter_zone: no switch joins the {fabric.zones} zones; add inter-zone switches and links"
+
+
+def _is_used(link: Link) -> bool:
+    """Whether static routes have a use for a link between switches."""
+    ends = [port.node for port in link.ports]
+    roles = {node.role for node in ends}
+    if roles == {Role.LEAF, Role.SPINE}:
+        return ends[0].zone == ends[1].zone
+    return roles == {Role.LEAF, Role.INTER_ZONE}

@@ -1,8 +1,13 @@
 """Routes of any fabric of levels: packets go up, and then down. Pure functions of the fabric.
 
-Every link leads up, to the higher level, or between switches of one level to the later in order. A switch that can go
-down to a destination's leaf does so by a shortest way down; all others go up, by what is nearest to a switch that can.
-So no packet goes up once it has gone down: there is no loop, and in a lossless fabric no cycle of waits.
+Switches have an order, and every link leads up from the earlier to the later. In fabrics of layers the order is that of
+levels. Where links join switches of one level (rings, meshes, lines of leaves), or levels leave two leaves unjoined,
+switches are in order of their distance from one in the middle, the highest, if that makes ways shorter: all have a way
+up to it, and down from it, so all that links join reach each other (Autonet's up*/down*).
+
+A switch that can go down to a destination's leaf does so by a shortest way down; all others go up, by what is nearest
+to a switch that can. So no packet goes up once it has gone down: there is no loop, and in a lossless fabric no cycle of
+waits. In rings and meshes some ways are longer than the shortest for that.
 
 The ports of equally short ways are dealt to destinations as InfiniBand's d-mod-k: destination number n leaves level 1
 by port n mod u1 of its u1 ways up, level 2 by n / u1 mod u2, and so on. Sources of one destination thus meet early, and
@@ -13,27 +18,30 @@ within one; where d-mod-k would break this, the fewest destinations move.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 
 from controllers.planning.distances import Distances, LiveGraph, filled
 from controllers.planning.plan import FlowRule, Purpose, table_miss
 from controllers.planning.routes import Route, spread
-from fabric.errors import TopologyError
+from fabric.model.graph import hops_from
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Link, Nic, Port
 
-_FAULTS_SHOWN = 8
+Order = Mapping[NodeId, int]
+"""The place of each switch: links lead up from the earlier to the later."""
+_CENTRES_TRIED = 200
+"""Of networks with more switches, the first is taken for the middle: such are made by builders, in layers."""
 
 
 class UpDownGraph(LiveGraph):
     """The live links of a fabric, with distances that go up and then down."""
 
-    def __init__(self, fabric: Fabric, down: Collection[Link] = ()) -> None:
+    def __init__(self, fabric: Fabric, down: Collection[Link] = (), order: Order | None = None) -> None:
         super().__init__(fabric, down)
-        order = sorted(fabric.switches, key=lambda switch: (fabric.levels[switch], switch))
-        self.order = {switch: place for place, switch in enumerate(order)}
+        self.order = order_of(fabric) if order is None else order
         self._up = {
             switch: [peer for peer in peers if self.order[peer] > self.order[switch]]
             for switch, peers in self.neighbours.items()
@@ -100,16 +108,59 @@ class UpDownDistances(Distances):
         ]
 
 
-def up_down_routes(fabric: Fabric) -> Iterator[Route | FlowRule]:
-    """Return every switch's route to every NIC of its network, in no order, and what misses.
+@lru_cache(maxsize=4)
+def order_of(fabric: Fabric) -> Order:
+    """Return the order of a fabric's switches: that of levels, or, network by network, the one with the shortest ways
+    of that and of the distance from the middle. Failures do not change it."""
+    by_level = {
+        switch: place for place, switch in enumerate(sorted(fabric.switches, key=lambda one: (fabric.levels[one], one)))
+    }
+    graph = UpDownGraph(fabric, order=by_level)
+    order = dict(by_level)
+    for network in fabric.networks:
+        ways = _lengths(graph, network)
+        if ways.missing == 0 and not _joins_one_level(fabric, network):
+            continue
+        centred = {**by_level, **_from_the_middle(graph, network)}
+        if _lengths(UpDownGraph(fabric, order=centred), network) < ways:
+            order.update({switch: centred[switch] for switch in network})
+    return order
 
-    Raises TopologyError naming leaves that no way joins which goes up and then down.
-    """
+
+@dataclass(frozen=True, order=True)
+class _Lengths:
+    """How good an order is: the pairs of leaves without a way, and the hops of all that have one."""
+
+    missing: int
+    hops: int
+
+
+def _lengths(graph: UpDownGraph, network: Collection[NodeId]) -> _Lengths:
+    """Return the lengths of the ways between a network's leaves with hosts."""
+    leaves = [leaf for leaf in _leaves(graph.fabric) if leaf in network and graph.fabric.nics_on_leaf(leaf)]
+    found = [graph.distances(leaf).regular.get(other) for leaf in leaves for other in leaves]
+    return _Lengths(found.count(None), sum(hops for hops in found if hops is not None))
+
+
+def _joins_one_level(fabric: Fabric, network: Collection[NodeId]) -> bool:
+    return any(
+        link.a.node in network and link.b.node in network and fabric.levels[link.a.node] == fabric.levels[link.b.node]
+        for link in fabric.links
+    )
+
+
+def _from_the_middle(graph: UpDownGraph, network: Collection[NodeId]) -> dict[NodeId, int]:
+    """Return a network's switches in order of their hops to the one in its middle, which comes last."""
+    candidates = sorted(network)[: None if len(network) <= _CENTRES_TRIED else 1]
+    hops = {centre: hops_from(centre, graph.neighbours) for centre in candidates}
+    centre = min(candidates, key=lambda one: (max(hops[one].values()), sum(hops[one].values()), one))
+    order = sorted(network, key=lambda switch: (-hops[centre][switch], switch))
+    return {switch: place for place, switch in enumerate(order)}
+
+
+def up_down_routes(fabric: Fabric) -> Iterator[Route | FlowRule]:
+    """Return every switch's route to every NIC of its network, in no order, and what misses."""
     graph = UpDownGraph(fabric)
-    faults = list(_faults(graph))
-    if faults:
-        more = [f"and {len(faults) - _FAULTS_SHOWN} more pairs of leaves"] if len(faults) > _FAULTS_SHOWN else []
-        raise TopologyError(fabric.name, faults[:_FAULTS_SHOWN] + more)
     numbers = _numbered(fabric)
     strides = _strides(fabric)
     for switch in fabric.switches:
@@ -159,11 +210,12 @@ def _routes_of(
 
 
 def uneven_leaves(fabric: Fabric) -> list[NodeId]:
-    """Return the leaves that cannot send every destination they send up by each of their uplinks."""
+    """Return the leaves that cannot send every destination they send up by each of their uplinks, which are links to
+    switches of a higher level."""
     graph = UpDownGraph(fabric)
     found = []
     for leaf in _leaves(fabric):
-        uplinks = {port for port, peer in graph.ports[leaf] if graph.is_up(leaf, peer)}
+        uplinks = set(fabric.uplinks_of(leaf))
         ways = (graph.distances(other) for other in _leaves(fabric))
         up = (one for one in ways if leaf in one.regular and leaf not in one.below)  # type: ignore[attr-defined]
         if any({port for port, _ in one.nearer(graph, leaf)} != uplinks for one in up):
@@ -173,16 +225,3 @@ def uneven_leaves(fabric: Fabric) -> list[NodeId]:
 
 def _leaves(fabric: Fabric) -> tuple[NodeId, ...]:
     return fabric.with_role(Role.LEAF)
-
-
-def _faults(graph: UpDownGraph) -> Iterator[str]:
-    """Yield the pairs of leaves with hosts, of one network, that have no way up and down."""
-    fabric = graph.fabric
-    used = [leaf for leaf in _leaves(fabric) if fabric.nics_on_leaf(leaf)]
-    for network in fabric.networks:
-        leaves = [leaf for leaf in used if leaf in network]
-        for leaf in leaves:
-            regular = graph.distances(leaf).regular
-            for other in leaves:
-                if other not in regular:
-                    yield f"{other} to {leaf}: no way goes up and then down; add a switch above both"

@@ -34,6 +34,7 @@ from experiments.run.placement import link_loads
 from experiments.run.preload import PRELOAD
 from experiments.run.session import Session
 from experiments.sweeps.merging import merged_tables
+from fabric.config import files_noted
 from fabric.emulation.build import build_with_stock_mininet
 from fabric.errors import UsageError
 from fabric.measure.calibration import LinkCalibration, calibrate
@@ -214,7 +215,8 @@ def _measured(options: argparse.Namespace, arguments: list[str]) -> Table:
     routing = routing_of(options)
     if options.name != "setup" and routing != Routing():
         raise UsageError(f"bench {options.name}: has a routing of its own; omit --routing and --repair")
-    fabric = None if options.topology is None else load_fabric(options.topology)
+    with files_noted() as options.files:
+        fabric = None if options.topology is None else load_fabric(options.topology)
     if options.name == "collisions":
         from experiments.commands.collisions import bench_collisions
 

@@ -77,7 +77,7 @@ def print_path(fabric: Fabric, options: argparse.Namespace) -> int:
         print(json.dumps({"planned": _hops_as_json(hops), **_choices_as_json(plan, fabric, paths, load)}))
         return 0
     OUT.print(_hops_table(fabric, hops, None))
-    OUT.print(_choices_table(paths, load))
+    OUT.print(_choices_table(fabric, paths, load))
     for what, parts in plan.cuts.items():
         OUT.print(
             f"[red]{what} is cut[/] into {len(parts)} parts of {', '.join(str(len(part)) for part in parts)} NICs"
@@ -93,11 +93,12 @@ def _choices_as_json(plan: RoutePlan, fabric: Fabric, paths: Sequence[PlannedPat
     }
 
 
-def _choices_table(paths: Sequence[PlannedPath], load: Mapping[Port, float]) -> Table:
+def _choices_table(fabric: Fabric, paths: Sequence[PlannedPath], load: Mapping[Port, float]) -> Table:
     table = Table("share of flows", "path", "destinations at its busiest port", title="all planned paths")
     for path, share in paths:
         busiest = max((port for port in path if port in load), key=lambda port: load[port])
-        table.add_row(f"{share:.1%}", " ".join(map(str, path)), f"{load[busiest]:g} at {busiest}")
+        shown = " ".join(map(fabric.label_of, path))
+        table.add_row(f"{share:.1%}", shown, f"{load[busiest]:g} at {fabric.label_of(busiest)}")
     return table
 
 
@@ -125,8 +126,8 @@ def _hops_as_json(hops: Sequence[Hop]) -> list[dict[str, str]]:
 def _hops_table(fabric: Fabric, planned: Sequence[Hop], seen: Sequence[Hop] | None) -> Table:
     table = Table("leaves by", "to", "lane", *(["seen at", "seen in lane"] if seen is not None else []))
     for place, hop in enumerate(planned):
-        row = [str(hop.port), str(fabric.peer(hop.port)), hop.lane]
+        row = [fabric.label_of(hop.port), fabric.label_of(fabric.peer(hop.port)), hop.lane]
         if seen is not None:
-            row += [str(seen[place].port), seen[place].lane] if place < len(seen) else ["nowhere", ""]
+            row += [fabric.label_of(seen[place].port), seen[place].lane] if place < len(seen) else ["nowhere", ""]
         table.add_row(*row)
     return table

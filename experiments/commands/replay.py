@@ -8,8 +8,8 @@ from typing import Any
 
 from experiments.commands.run import add_run_options, run_spec, spec_of
 from experiments.replay.connection_matrix import read_matrix
-from experiments.replay.topology_file import read_topology_file
 from fabric.errors import ConfigError, UsageError
+from topologies.htsim_files import read_topology_file
 from topologies.load import topology_path
 
 _SUFFIXES = (".cm",)

@@ -41,9 +41,17 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
 def shell_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     """Bring the fabric up and show Mininet's prompt until it is left."""
     with live_fabric(fabric, lanes_of(options), routing_of(options), options.capture) as live:
-        ERR.print("Mininet's prompt; try: z0h000 ping -c 3 z0h001, nodes, net, help, exit", highlight=False)
+        ERR.print(f"Mininet's prompt; try: {_example(fabric)}nodes, net, help, exit", highlight=False)
         if not current_engine().has_terminal:
             os.environ.update(current_engine().users_environment())  # Which the shells of nodes inherit.
             ERR.print("virtual time stands still while the prompt waits; keys go to the prompt only", highlight=False)
         live.emulation.command_line()
     return 0
+
+
+def _example(fabric: Fabric) -> str:
+    """Return a ping between hosts that reach each other, by the user's names; nothing if there are none."""
+    first = fabric.hosts[0]
+    other = next((host for host in fabric.hosts if fabric.nic_pair(first, host)), None)
+    names = [fabric.own_names.get(host, host.name) for host in (first, other) if host is not None]
+    return f"{names[0]} ping -c 3 {names[1]}, " if len(names) == 2 else ""

@@ -7,6 +7,9 @@ import json
 from pathlib import Path
 
 from experiments.run.console import OUT
+from fabric.config import read_yaml
+from fabric.errors import ConfigError
+from topologies.htsim_files import SUFFIX
 from topologies.load import load_fabric, topology_path
 
 
@@ -77,20 +80,31 @@ def draw_topology(options: argparse.Namespace, _: list[str]) -> int:
 def check_file(options: argparse.Namespace, _: list[str]) -> int:
     """Check a topology's or an experiment's file."""
     from experiments.registry import EXPERIMENTS, resolve
-    from fabric.config import read_yaml
 
-    if options.file in EXPERIMENTS or "experiment" in read_yaml(_file_to_check(options.file)):
+    if options.file in EXPERIMENTS or _is_of_experiment(options.file):
         experiment, config = resolve(options.file, [])[:2]
         print(f"{options.file}: good; experiment {experiment.name} on {config.fabric().name}")
     else:
-        found = load_fabric(options.file)
-        print(f"{options.file}: good; {len(found.hosts)} hosts, {len(found.switches)} switches")
+        _check_topology(options.file)
     return 0
 
 
-def _file_to_check(name: str) -> Path:
-    path = Path(name)
-    return path if path.is_file() else topology_path(name)
+def _check_topology(name: str) -> None:
+    """Print that a topology can be wired and routed, and which nodes the user's names mean. Raises ConfigError."""
+    from controllers.planning.planner import routing_faults
+    from controllers.routing import Routing
+
+    fabric = load_fabric(name)
+    if faults := list(routing_faults(fabric, Routing())):
+        raise ConfigError(name, faults)
+    own = [f"  {fabric.shown(node)}" for node in fabric.nodes if node in fabric.own_names]
+    print("\n".join([f"{name}: good; {len(fabric.hosts)} hosts, {len(fabric.switches)} switches", *own]))
+
+
+def _is_of_experiment(name: str) -> bool:
+    """Whether a file is an experiment's config and no topology, which may be htsim's."""
+    path = Path(name) if Path(name).is_file() else topology_path(name)
+    return path.suffix != SUFFIX and "experiment" in read_yaml(path)
 
 
 def list_experiments(options: argparse.Namespace, _: list[str]) -> int:

@@ -12,6 +12,7 @@ from typing import NoReturn
 from controllers.routing import Policy, Repair
 from experiments.run.config import queue_faults, queues_of, require_engine_for_jitter, split_fabric_settings
 from experiments.run.console import ERR, tell
+from fabric.config import files_noted
 from fabric.errors import ConfigError, UsageError
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Link
@@ -20,7 +21,7 @@ from fabric.units import parse_size_bytes
 from fabric.world import engines, inside
 from fabric.world.engine import Engine, Front, Guest
 from fabric.world.virtual.dialogue import Ask
-from fabric.world.virtual.guest import directories_named
+from fabric.world.virtual.guest import directories_named, directories_of
 from fabric.world.virtual.memory import described, needed_bytes
 from fabric.world.virtual.watch import GuestTime
 from topologies.load import load_fabric
@@ -86,16 +87,23 @@ def add_down_option(parser: argparse.ArgumentParser) -> None:
 
 def links_down(fabric: Fabric, names: Sequence[str]) -> list[Link]:
     """Return the links plugged into the named ports. Raises UsageError for a name that is no port of the fabric."""
-    ports = {str(port): link for port, link in fabric.link_at.items()}
+    found = []
     for name in names:
-        if name not in ports:
-            raise UsageError(f"--down {name}: {fabric.name} has no such port; write a port like {next(iter(ports))}")
-    return [ports[name] for name in names]
+        port = fabric.port_named(name)
+        if port is None:
+            example = next(iter(fabric.link_at))
+            raise UsageError(f"--down {name}: {fabric.name} has no such port; write a port like {example}")
+        found.append(fabric.link_at[port])
+    return found
 
 
 def fabric_of(options: argparse.Namespace) -> Fabric:
-    """Return the fabric that a command names, with its settings. Raises ConfigError."""
-    return load_fabric(options.topology, split_fabric_settings(options.overrides)[0])
+    """Return the fabric that a command names, with its settings. Raises ConfigError.
+
+    ``options`` keeps the files that it is in, for :func:`enter_world`.
+    """
+    with files_noted() as options.files:
+        return load_fabric(options.topology, split_fabric_settings(options.overrides)[0])
 
 
 def require_queueing(fabric: Fabric, options: argparse.Namespace) -> None:
@@ -119,9 +127,11 @@ def enter_world(
     ask: Ask | None = None,
     words: Iterable[str] = (),
 ) -> None:
-    """Go on in a new world, unless this is one; a guest sees the directories of the host that ``words`` name."""
+    """Go on in a new world, unless this is one; a guest sees the directories of the host that ``words`` name, and those
+    of the files that :func:`fabric_of` has read."""
     if not inside.is_inside():
-        guest = replace(_guest_for(options, fabric), keep=directories_named(words))
+        keep = (*directories_of(getattr(options, "files", ())), *directories_named(words))
+        guest = replace(_guest_for(options, fabric), keep=keep)
         _enter(arguments, engines.ENGINES[options.engine], guest, ask)
     inside.set_up()
 

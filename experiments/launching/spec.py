@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from experiments.registry import resolve
 from experiments.run.config import RunConfig, require_engine_for_jitter
 from experiments.run.definition import Experiment
 from experiments.run.rates import CALIBRATED, rate_settings
+from fabric.config import files_noted, read_yaml
 from fabric.errors import UsageError
 from fabric.model.network import Fabric
 from fabric.model.partition import partition
@@ -22,7 +23,7 @@ from fabric.queueing import lossless, red
 from fabric.results import new_directory
 from fabric.world import engines
 from fabric.world.engine import Engine, Guest
-from fabric.world.virtual.guest import directories_named
+from fabric.world.virtual.guest import directories_named, directories_of
 from fabric.world.virtual.joining import MOST_GUESTS
 from fabric.world.virtual.memory import described, needed_bytes
 from traffic import congestion_control
@@ -76,20 +77,21 @@ def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
     """Check a run before anything is started. Raises ConfigError or UsageError with every reason why it cannot be."""
     engine = engines.engine_named(spec.engine)
     overrides = spec.all_overrides
-    experiment, config, _ = resolve(spec.experiment, overrides)
-    if spec.rate is not None:
-        if spec.rate == CALIBRATED and engine.is_exact:
-            raise UsageError(f"--rate calibrated: {engine.clock} carries any rate; omit it")
-        overrides = [*overrides, *rate_settings(spec.rate, config.topology, overrides)]
-        experiment, config, _ = resolve(spec.experiment, overrides)
+    with files_noted() as files:
+        experiment, config, raw = resolve(spec.experiment, overrides)
+        if spec.rate is not None:
+            if spec.rate == CALIBRATED and engine.is_exact:
+                raise UsageError(f"--rate calibrated: {engine.clock} carries any rate; omit it")
+            overrides = [*overrides, *rate_settings(spec.rate, config.topology, overrides)]
+            experiment, config, raw = resolve(spec.experiment, overrides)
     lossless.require(engine, *config.queueings_played)
     red.require(engine, config.queues, *config.queueings_played)
     congestion_control.require(engine, config.controls_played)
     require_engine_for_jitter(engine, config.queues)
     directory = choose_directory(spec.directory, experiment.name)
     fabric = config.fabric()
-    words = [*spec.captures, *config.commands, *_words(spec.experiment), *overrides]
-    keep = (directory.parent, experiment.folder, *directories_named(words))
+    words = [*spec.captures, *config.commands, *overrides, *_texts(raw), *_texts(_written(spec.experiment))]
+    keep = (directory.parent, experiment.folder, *directories_of(files), *directories_named(words))
     if spec.guests != 1:
         require_several_guests(spec, engine, config, fabric)
     lookahead_ns = partition(fabric, spec.guests).lookahead_ns if spec.guests > 1 else 0
@@ -117,10 +119,22 @@ def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig, fab
         raise UsageError(f"--guests {spec.guests}: not with {found[0]}, which one guest can do only; omit --guests")
 
 
-def _words(experiment: str) -> list[str]:
-    """Return what may name files that a run reads again in its guest: the path of its config, and what is in it."""
+def _written(experiment: str) -> dict[str, Any]:
+    """Return what the file of an experiment says, whatever settings have in its place; nothing if it is no file."""
     path = Path(experiment)
-    return [str(path.absolute()), path.read_text()] if path.is_file() else []
+    return read_yaml(path) if path.is_file() else {}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a config's values, which may name files that its experiment reads in the guest."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _texts(one)
+    elif isinstance(value, Sequence):
+        for one in value:
+            yield from _texts(one)
 
 
 def choose_directory(wanted: Path | None, experiment: str) -> Path:

@@ -405,8 +405,8 @@ def build_with_stock_mininet(fabric: Fabric) -> float:
 
 
 def _names(fabric: Fabric) -> dict[str, str]:
-    """Return each host's name with its first NIC's address, and a name for each NIC of those that have several:
-    ``st042.z1`` for the one in a zone, or ``z0h007.nic1``."""
+    """Return each host's name, and the user's own for it, with its first NIC's address, and a name for each NIC of
+    those that have several: ``st042.z1`` for the one in a zone, or ``z0h007.nic1``."""
     names = {}
     for host, nics in fabric.nics_of.items():
         names[host.name] = nics[0].ip
@@ -416,6 +416,8 @@ def _names(fabric: Fabric) -> dict[str, str]:
         for part in fabric.parts_of(host):
             if part.role is not Role.NVSWITCH:
                 names[part.name] = fabric.address_inside(part)
+        if host in fabric.own_names:
+            names[fabric.own_names[host]] = nics[0].ip
     return names
 
 
@@ -603,5 +605,6 @@ def _mininet(fabric: Fabric) -> Any:
         interface.ip, interface.mac, interface.prefixLen = nic.ip, nic.mac, 32
     for node in nodes.values():
         node.is_built = True
+    net.nameToNode.update({name: nodes[node] for node, name in fabric.names})  # The prompt takes either name.
     net.built = True
     return net

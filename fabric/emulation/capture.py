@@ -20,14 +20,14 @@ _LAST_PACKETS_S = 0.2
 def parse_port(fabric: Fabric, text: str) -> Port:
     """Return the port that ``z0l03:7`` (or ``z0l03-eth7``) means. Raises UsageError if the fabric has none such."""
     wanted = text.replace("-eth", ":")
-    for port in fabric.link_at:
-        if str(port) == wanted:
-            return port
-    node = wanted.partition(":")[0]
-    numbers = [str(port.number) for port in fabric.link_at if port.node.name == node]
-    hint = f"{fabric.name} has no node {node!r}"
-    if numbers:
-        hint = f"{node} has ports {', '.join(sorted(numbers, key=int))}"
+    port = fabric.port_named(wanted)
+    if port is not None:
+        return port
+    name = wanted.rpartition(":")[0] or wanted
+    node = fabric.node_named(name)
+    hint = f"{fabric.name} has no node {name!r}"
+    if node is not None:
+        hint = f"{name} has ports {', '.join(str(port.number) for port in fabric.ports_of[node])}"
     raise UsageError(f"{text!r} is no port; write it like z0l03:7; {hint}")
 
 

@@ -113,39 +113,51 @@ def links_of(failure: FailureConfig, fabric: Fabric) -> tuple[Link, ...]:
 
 def _node_named(name: str, kind: str, fabric: Fabric) -> NodeId:
     fitting = {"switch": fabric.switches, "host": fabric.hosts, "storage": fabric.storages}[kind]
-    found = next((node for node in fitting if node.name == name), None)
-    if found is None:
+    found = fabric.node_named(name)
+    if found not in fitting:
         known = f"they run from {fitting[0]} to {fitting[-1]}" if fitting else f"{fabric.name} has none"
         raise ValueError(f"{kind}: no {_WORDS[kind]} {name!r}; {known}")
+    assert found is not None
     return found
 
 
 def _link_named(name: str, fabric: Fabric, by_port_only: bool) -> Link:
-    node, colon, number = name.partition(":")
+    node, colon, _ = name.partition(":")
     if colon:
-        port = next((port for port in fabric.link_at if str(port) == name), None)
+        port = fabric.port_named(name)
         if port is None:
             raise ValueError(f"link: nothing is plugged into {name!r}; {_ports_of(node, fabric)}")
         return fabric.link_at[port]
     if by_port_only:
         raise ValueError(f"port: {name!r} is no port; write it like {fabric.links[0].a}")
     ends, _, number = name.partition("#")
-    a, dash, b = ends.partition("-")
+    a, dash, b = _parted(ends, fabric)
     if not dash or (number and not number.isdigit()):
         raise ValueError(f"link: {name!r} names no link; write it like {fabric.links[0].a} or z0l00-z0s01#2")
     return _between(a, b, int(number) if number else None, fabric)
 
 
+def _parted(ends: str, fabric: Fabric) -> tuple[str, str, str]:
+    """Return the two nodes of ``a-b``, and the dash between them; names of a user's own may have dashes, too."""
+    places = [place for place, letter in enumerate(ends) if letter == "-"]
+    known = [place for place in places if fabric.node_named(ends[:place]) and fabric.node_named(ends[place + 1 :])]
+    if len(known) == 1:
+        return ends[: known[0]], "-", ends[known[0] + 1 :]
+    return ends.partition("-")
+
+
 def _ports_of(node: str, fabric: Fabric) -> str:
-    ports: Sequence[Port] = next((ports for known, ports in fabric.ports_of.items() if known.name == node), ())
+    known = fabric.node_named(node)
+    ports: Sequence[Port] = fabric.ports_of[known] if known is not None else ()
     return f"{node} has ports {ports[0].number} to {ports[-1].number}" if ports else f"{fabric.name} has no {node!r}"
 
 
 def _between(a: str, b: str, number: int | None, fabric: Fabric) -> Link:
-    for name in (a, b):
-        if all(node.name != name for node in fabric.nodes):
+    ends = [fabric.node_named(name) for name in (a, b)]
+    for name, node in zip((a, b), ends, strict=True):
+        if node is None:
             raise ValueError(f"link: {fabric.name} has no {name!r}; look at fabric topo show")
-    found = [link for link in fabric.links if {link.a.node.name, link.b.node.name} == {a, b}]
+    found = [link for link in fabric.links if {link.a.node, link.b.node} == set(ends)]
     if not found:
         raise ValueError(f"link: no link joins {a} and {b}; {a} is joined to {_neighbours(a, fabric)}")
     if number is None and len(found) > 1:
@@ -158,8 +170,9 @@ def _between(a: str, b: str, number: int | None, fabric: Fabric) -> Link:
 
 
 def _neighbours(name: str, fabric: Fabric) -> str:
-    node = NodeId.parse(name)
-    peers = dict.fromkeys(fabric.peer(port).node.name for port in fabric.ports_of[node])
+    node = fabric.node_named(name)
+    assert node is not None, "_between() has looked for it"
+    peers = dict.fromkeys(fabric.shown(fabric.peer(port).node) for port in fabric.ports_of[node])
     return ", ".join(peers)
 
 

@@ -19,6 +19,7 @@ def fabric_to_json(fabric: Fabric) -> dict[str, Any]:
         "links": [[str(link.a), str(link.b), link.rate_bps, link.tier.value, link.delay_ns] for link in fabric.links],
         "addresses": {str(port): address for port, address in fabric.addresses},
         "inside": None if fabric.inside is None else dataclasses.asdict(fabric.inside),
+        "names": {node.name: name for node, name in fabric.names},
     }
 
 
@@ -29,7 +30,8 @@ def fabric_from_json(data: Any, source: str) -> Fabric:
         nodes = tuple(NodeId.parse(name) for name in data["nodes"])
         addresses = tuple((port_named(name), address) for name, address in data["addresses"].items())
         inside = None if data["inside"] is None else _inside(data["inside"])
-        own = {"nodes": nodes, "links": links, "addresses": addresses, "inside": inside}
+        names = tuple((NodeId.parse(node), name) for node, name in data["names"].items())
+        own = {"nodes": nodes, "links": links, "addresses": addresses, "inside": inside, "names": names}
         return Fabric(**{**data, **own})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         fault = f"holds no fabric ({type(error).__name__}: {error}); write it again with fabric_to_json"
@@ -59,7 +61,8 @@ def _link(a: str, b: str, rate_bps: int, tier: str, delay_ns: int) -> Link:
 
 
 def fabric_as_json(fabric: Fabric) -> dict[str, Any]:
-    """Return the part of a fabric that figures need: its nodes and its links."""
+    """Return the part of a fabric that figures need: its nodes, with users' own names as ``shown``, and its links."""
+    own = fabric.own_names
     return {
         "name": fabric.name,
         "zones": fabric.zones,
@@ -68,6 +71,7 @@ def fabric_as_json(fabric: Fabric) -> dict[str, Any]:
         "reference_nic_rate_bps": fabric.reference_nic_rate_bps,
         "nodes": [
             {"name": node.name, "role": node.role.name.lower(), "zone": node.zone, "index": node.index}
+            | ({"shown": own[node]} if node in own else {})
             for node in fabric.nodes
         ],
         "links": [

@@ -25,6 +25,16 @@ def levels_of(hosts: Iterable[NodeId], leaves: Iterable[NodeId], neighbours: Nei
     return levels | {node: level for node in neighbours if node not in levels}
 
 
+def hops_from(start: NodeId, neighbours: Neighbours) -> dict[NodeId, int]:
+    """Return the links on the shortest way from a node to each that has one; 0 to itself."""
+    hops, edge, distance = {start: 0}, [start], 0
+    while edge:
+        distance += 1
+        edge = list(dict.fromkeys(peer for node in edge for peer in neighbours[node] if peer not in hops))
+        hops.update(dict.fromkeys(edge, distance))
+    return hops
+
+
 def networks_of(nodes: Iterable[NodeId], neighbours: Neighbours) -> tuple[frozenset[NodeId], ...]:
     """Return the parts of a graph of ``nodes`` that no link joins, the one with the first node first."""
     left = dict.fromkeys(nodes)

@@ -7,14 +7,14 @@ faults at once. Routes, lanes, queues and job schedules are pure functions of th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from ipaddress import AddressValueError, IPv4Address, IPv4Network
 
 from fabric.errors import TopologyError
-from fabric.model.graph import levels_of, networks_of
+from fabric.model.graph import hops_from, levels_of, networks_of
 from fabric.model.identity import NodeId, Role, mac_of_ip
 from fabric.model.inside import FIRST_INNER_PORT, Draw, Inside, Spot, draws_of, inner_links, parts_of
 from fabric.units import format_rate
@@ -114,7 +114,8 @@ class Fabric:
     ``access_ports`` counts the leaf ports that face hosts, used or not. ``reference_nic_rate_bps`` is the NIC rate of
     the system that this fabric stands for; the ratio to its own NIC rate is the scale that every figure states.
     ``inside`` is what every compute node has inside, None: nothing. ``links`` and ``nodes`` are the network's; those
-    inside nodes follow from it.
+    inside nodes follow from it. ``names`` are those that a user's file has for nodes; tables, interfaces and programs
+    have ours.
     """
 
     name: str
@@ -127,6 +128,7 @@ class Fabric:
     reference_nic_rate_bps: int
     addresses: tuple[tuple[Port, str], ...]
     inside: Inside | None = None
+    names: tuple[tuple[NodeId, str], ...] = ()
 
     @cached_property
     def switches(self) -> tuple[NodeId, ...]:
@@ -388,12 +390,29 @@ class Fabric:
 
     @property
     def round_trip_s(self) -> float:
-        """Time of the largest frame over the longest route of an idle fabric, and of its acknowledgement back."""
+        """Time of the largest frame between the leaves that are farthest apart, and of its acknowledgement back, in an
+        idle fabric."""
         crosses = bool(self.links_of_tier(Tier.INTER_ZONE))
         top = max(self.levels[switch] for switch in self.switches if switch.role is not Role.INTER_ZONE)
-        within = 2 * (top - 1)
+        within = 2 * (top - 1) if crosses else self._hops_between_leaves
         hops = {Tier.ACCESS: 2, Tier.UPLINK: 2 * within if crosses else within, Tier.INTER_ZONE: 2 if crosses else 0}
         return sum(count * self._worst_hop_s(tier) for tier, count in hops.items() if count)
+
+    @cached_property
+    def _hops_between_leaves(self) -> int:
+        """The links between the leaves that are farthest apart: found by going to the farthest and back from there,
+        which is exact in trees, rings and fat-trees, and of a mesh may be one of its lesser diagonals."""
+        leaves = frozenset(leaf for leaf in self.with_role(Role.LEAF) if self.nics_on_leaf(leaf))
+        joined = {switch: [one for one in self.neighbours[switch] if one.is_switch] for switch in self.switches}
+        most = 0
+        for network in self.networks:
+            start = min(leaves & network, default=None)
+            for _ in range(2 if start else 0):
+                assert start is not None
+                hops = {node: count for node, count in hops_from(start, joined).items() if node in leaves}
+                start = max(hops, key=lambda node: (hops[node], node))
+                most = max(most, hops[start])
+        return most
 
     def _worst_hop_s(self, tier: Tier) -> float:
         links = self.links_of_tier(tier)
@@ -404,11 +423,43 @@ class Fabric:
         """How many times slower this fabric's NICs are than the system's that it stands for; 1 is true scale."""
         return self.reference_nic_rate_bps / self.nic_rate_bps
 
+    # Names ------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def own_names(self) -> dict[NodeId, str]:
+        """The names that a user's file has for nodes, of those that it names otherwise than we do."""
+        return dict(self.names)
+
+    def shown(self, node: NodeId) -> str:
+        """Return a node's name in messages: the user's with ours, ``client1 (z0h000)``, or ours alone."""
+        own = self.own_names.get(node)
+        return node.name if own is None else f"{own} ({node})"
+
+    def label_of(self, port: Port) -> str:
+        """Return a port's name for people: ``leaf1:3`` by the user's name of its node, if it has one."""
+        return f"{self.own_names.get(port.node, port.node.name)}:{port.number}"
+
+    @cached_property
+    def _named(self) -> dict[str, NodeId]:
+        return {node.name: node for node in self.nodes} | {name: node for node, name in self.names}
+
+    def node_named(self, name: str) -> NodeId | None:
+        """Return the node of a name, the user's or ours; None if there is none."""
+        return self._named.get(name)
+
+    def port_named(self, text: str) -> Port | None:
+        """Return the port that ``leaf1:3`` or ``z0l00:3`` means; None if nothing is plugged in there."""
+        name, _, number = text.rpartition(":")
+        node = self.node_named(name)
+        ports = self.ports_of[node] if node is not None else ()
+        return next((port for port in ports if str(port.number) == number), None)
+
     def host_named(self, name: str) -> NodeId:
-        """Return the host of that name. Raises TopologyError if the fabric has none."""
-        node = next((host for host in self.hosts if host.name == name), None)
-        if node is None:
-            raise TopologyError(self.name, [f"no host {name!r}; hosts run from {self.hosts[0]} to {self.hosts[-1]}"])
+        """Return the host of that name, the user's or ours. Raises TopologyError if the fabric has none."""
+        node = self.node_named(name)
+        if node is None or node.is_switch:
+            run = f"hosts run from {self.shown(self.hosts[0])} to {self.shown(self.hosts[-1])}"
+            raise TopologyError(self.name, [f"no host {name!r}; {run}"])
         return node
 
 
@@ -459,8 +510,11 @@ class FabricBuilder:
         self._next_port[node] += 1
         return port
 
-    def build(self) -> Fabric:
-        """Return the verified fabric. Raises TopologyError with every fault."""
+    def build(self, names: Mapping[NodeId, str] | None = None) -> Fabric:
+        """Return the verified fabric. Raises TopologyError with every fault.
+
+        ``names``: those of the user's own, of nodes that have one.
+        """
         faults = [
             *self._node_faults(),
             *self._link_faults(),
@@ -482,6 +536,7 @@ class FabricBuilder:
             reference_nic_rate_bps=self.reference_nic_rate_bps,
             addresses=tuple(sorted(self._addresses.items())),
             inside=self.inside,
+            names=tuple(sorted((names or {}).items())),
         )
 
     def _node_faults(self) -> Iterator[str]:
@@ -511,7 +566,8 @@ class FabricBuilder:
     def _address_faults(self) -> Iterator[str]:
         for link in self._links:
             for port in link.ports:
-                if not port.node.is_switch and port not in self._addresses:
+                is_nic = not port.node.is_switch and link.other(port).node.is_switch
+                if is_nic and port not in self._addresses:
                     yield f"NIC {port}: has no address; give connect() one"
         for port, address in self._addresses.items():
             if not _is_address(address):

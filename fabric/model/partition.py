@@ -64,7 +64,7 @@ def partition(fabric: Fabric, guests: int) -> Partition:
     Raises UsageError if it has fewer hosts than that, or if a link between parts has no delay.
     """
     guest_of = _place_hosts(fabric, guests)
-    _place_switches(fabric, guest_of, guests)
+    _place_switches(fabric, guest_of)
     found = Partition(fabric, guests, guest_of)
     if undelayed := [link for link in found.crossing if link.delay_ns == 0]:
         raise UsageError(
@@ -104,13 +104,17 @@ def _in_rows(groups: Sequence[Sequence[NodeId]], guests: int) -> dict[NodeId, in
     return placed
 
 
-def _place_switches(fabric: Fabric, guest_of: dict[NodeId, int], guests: int) -> None:
-    """Put every switch where most of its links lead; of several with as many, where the fewest of its kind are."""
+def _place_switches(fabric: Fabric, guest_of: dict[NodeId, int]) -> None:
+    """Put every switch where most of its links lead; of several with as many, where the fewest of its kind are.
+
+    Switches that have no way to a host carry nothing; they are in the first guest.
+    """
     left = list(fabric.switches)
     while left:
         ready = [switch for switch in left if any(other in guest_of for other in fabric.neighbours[switch])]
         if not ready:
-            raise UsageError(f"--guests {guests}: {left[0]} is linked to no host, not even by way of other switches")
+            guest_of.update(dict.fromkeys(left, 0))
+            return
         for switch in ready:
             links = Counter(guest_of[other] for other in _other_ends(fabric, switch) if other in guest_of)
             most = max(links.values())

@@ -142,17 +142,36 @@ def test_links_may_be_words_or_keys_and_several() -> None:
     assert (fabric.switch_ports, fabric.access_ports) == (4, 3)
 
 
+_STAR = ["z0h000-z0l00", "z0h001-z0l00"]
+
+
 @pytest.mark.parametrize(
     ("links", "fault"),
     [
         ([], "links: "),
         (["z0h000"], "links.0.b: "),
-        (["z0h000-leaf"], "links: 'leaf' is not a node's name"),
+        (["z0h000-z0l0"], "links: 'z0l0' is not a node's name; did you mean 'z0l00'?"),
         (["z0h000-z0s00"], "link z0h000:0--z0s00:1: host z0h000 must hang on a leaf, not on z0s00"),
-        (["z0h000-z0h001"], "host z0h000 must hang on a leaf, not on z0h001"),
+        (["z0h000-z0h001"], "link z0h000-z0h001: joins two hosts; put a switch between them, with a link to each"),
+        (["z0h000-z0h001-z0l00"], "'z0h000-z0h001-z0l00' has more than one '-'; write it as {a: z0h000, "),
+        (["z0s00-z0l00"], "links: no link has a host; add one to a leaf, e.g. z0h000-z0l00"),
+        (["z1h000-z1l00"], "zones: 1; number them from 0 to at most 99, and leave none out"),
+        (["z0h000-z0l00", "z0l00-z1s00"], "node z1s00: zone 1 has no leaf; add z1l00, or name it of a zone that has"),
+        (["z0h000-z0l00", "z1h000-z1l00", "z0h000-z1l00"], "NICs in one need hosts of different numbers; 0 is taken"),
+        (["z0h70000-z0l00"], "node z0h70000: number 70000 exceeds 64999; use a lower one"),
+        (["z0h000-z0l00"] * 129, "node z0h000: 129 NICs exceed 128; use fewer links"),
+        ([*_STAR, {"a": "z0l00", "b": "z0l01", "count": 65280}], "node z0l00: 65282 ports exceed 65280; use fewer"),
+        ([*_STAR, {"a": "z0l00", "b": "z0l01", "count": 65281}], "links.2.count: Input should be less than or equal"),
     ],
 )
-def test_links_that_are_none_are_told(links: list[str], fault: str) -> None:
+def test_links_that_are_none_are_told(links: list[Any], fault: str) -> None:
     with pytest.raises(ConfigError) as refused:
         fabric_of({**read_topology("uneven_small"), "links": links}, "test")
     assert any(fault in found for found in refused.value.faults), refused.value.faults
+
+
+def test_the_first_fault_of_two_hosts_without_a_switch_stands_alone() -> None:
+    """Nothing is said of addresses that a link of no switch does not give."""
+    with pytest.raises(ConfigError) as refused:
+        fabric_of({**read_topology("uneven_small"), "links": ["z0h000-z0h001"]}, "test")
+    assert len(refused.value.faults) == 1

@@ -1,5 +1,7 @@
 """Draws a fabric from its ``fabric.json``: zones side by side, spines over leaves over hosts, inter-zone on top.
 
+Links between switches of one row are arcs over those between them. Nodes have the names of the user's own, if any.
+
 Small fabrics show every host by name; large ones show, under each leaf, how many hosts hang on it. With utilisation,
 each half of a link has the colour of what its near end sends, as network weather maps do.
 """
@@ -7,7 +9,7 @@ each half of a link has the colour of what its near end sends, as network weathe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,10 @@ MAX_NAMED_HOSTS = 64
 COLOUR_BAR_LABEL = "utilisation of a link, each half by the traffic that its near end sends"
 _RASTER_FROM_SEGMENTS = 1500
 _ZONE_GAP = 0.8
+_ARC, _HIGHEST_ARC, _ARC_STEPS = 0.14, 0.9, 12
+"""How high an arc is per width of a leaf that it spans, at most, and of how many pieces half of it is."""
+_BAR, _BARS_FROM = 0.62, 12
+"""How wide a leaf's bar is, of the leaf's width, in fabrics of at least so many leaves; no wider in smaller ones."""
 _LEVELS = {"compute": 0.0, "storage": 0.0, "leaf": 1.0, "spine": 2.3, "core": 3.3, "inter_zone": 3.4}
 _ROLE_WORDS = {  # Of one and of several.
     "leaf": ("leaf", "leaves"),
@@ -51,7 +57,8 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class FigureLayout:
-    """Where things are drawn. ``of_port`` holds a point for every port; hosts of a group share theirs."""
+    """Where things are drawn. ``of_port`` holds a point for every port; hosts of a group share theirs. ``label_of``
+    holds the names of the user's own."""
 
     of_switch: dict[str, Point]
     of_port: dict[str, Point]
@@ -59,6 +66,7 @@ class FigureLayout:
     groups: dict[str, Counter[str]]
     zones: dict[int, tuple[float, float]]
     detailed: bool
+    label_of: dict[str, str]
 
     @property
     def width(self) -> float:
@@ -77,7 +85,8 @@ def lay_out(fabric: Mapping[str, Any]) -> FigureLayout:
     for leaf, hanging in attached.items():
         ports.update(_host_points(switches[leaf], hanging, detailed))
     groups = {leaf: Counter(roles[node_of(port)] for port in hanging) for leaf, hanging in attached.items()}
-    return FigureLayout(switches, ports, roles, groups, zones, detailed)
+    labels = {node["name"]: str(node["shown"]) for node in fabric["nodes"] if "shown" in node}
+    return FigureLayout(switches, ports, roles, groups, zones, detailed, labels)
 
 
 def _ports(fabric: Mapping[str, Any]) -> list[str]:
@@ -127,26 +136,48 @@ def _host_points(leaf: Point, ports: list[str], detailed: bool) -> dict[str, Poi
 
 @dataclass(frozen=True)
 class Segment:
-    """Half a link, from its near end to its middle; ``utilisation`` is None if not measured."""
+    """Half a link, from its near end to its middle by the points of ``line``; ``utilisation``: None if not measured."""
 
-    start: Point
-    end: Point
+    line: tuple[Point, ...]
     utilisation: float | None
     tier: str
+
+    @property
+    def start(self) -> Point:
+        """The near end."""
+        return self.line[0]
+
+    @property
+    def end(self) -> Point:
+        """The middle of the link."""
+        return self.line[-1]
 
 
 def segments(fabric: Mapping[str, Any], layout: FigureLayout, utilisation: Mapping[str, float] | None) -> list[Segment]:
     """Return the halves of all links, the busiest last; halves on one line become one, as busy as the busiest."""
-    found: dict[tuple[Point, Point], Segment] = {}
+    found: dict[tuple[Point, ...], Segment] = {}
+    rows: dict[float, list[float]] = {}
+    for x, y in layout.of_switch.values():
+        rows.setdefault(y, []).append(x)
     for link in fabric["links"]:
         for port, peer in ((link["a"], link["b"]), (link["b"], link["a"])):
-            start, far = layout.of_port[port], layout.of_port[peer]
-            middle = ((start[0] + far[0]) / 2, (start[1] + far[1]) / 2)
+            line = _half(layout.of_port[port], layout.of_port[peer], rows)
             value = None if utilisation is None else utilisation.get(port)
-            known = found.get((start, middle))
+            known = found.get(line)
             if known is None or _busier(value, known.utilisation):
-                found[start, middle] = Segment(start, middle, value, link["tier"])
+                found[line] = Segment(line, value, link["tier"])
     return sorted(found.values(), key=lambda half: -1.0 if half.utilisation is None else half.utilisation)
+
+
+def _half(start: Point, far: Point, rows: Mapping[float, Sequence[float]]) -> tuple[Point, ...]:
+    """Return the first half of the line between two points: straight, or an arc over the switches in between."""
+    left, right = sorted((start[0], far[0]))
+    between = start[1] == far[1] and any(left < x < right for x in rows.get(start[1], ()))
+    if not between:
+        return start, ((start[0] + far[0]) / 2, (start[1] + far[1]) / 2)
+    height = min(_HIGHEST_ARC, _ARC * (right - left))
+    steps = (number / (2 * _ARC_STEPS) for number in range(_ARC_STEPS + 1))
+    return tuple((start[0] + (far[0] - start[0]) * at, start[1] + 4 * height * at * (1 - at)) for at in steps)
 
 
 def _busier(value: float | None, than: float | None) -> bool:
@@ -156,13 +187,14 @@ def _busier(value: float | None, than: float | None) -> bool:
 def draw_on(axes: Axes, fabric: Mapping[str, Any], utilisation: Mapping[str, float] | None = None) -> None:
     """Draw a fabric on ``axes``."""
     layout = lay_out(fabric)
-    _draw_links(axes, segments(fabric, layout, utilisation), layout, coloured=utilisation is not None)
+    halves = segments(fabric, layout, utilisation)
+    _draw_links(axes, halves, layout, coloured=utilisation is not None)
     _draw_switches(axes, layout)
     (_draw_hosts if layout.detailed else _draw_groups)(axes, layout)
     _draw_row_names(axes, layout)
     axes.set_axis_off()
     axes.set_xlim(-0.16 * layout.width, layout.width * 1.02)
-    axes.set_ylim(-0.86 if layout.detailed else -0.75, max(y for _, y in layout.of_switch.values()) + 0.3)
+    axes.set_ylim(-0.86 if layout.detailed else -0.75, max(y for half in halves for _, y in half.line) + 0.3)
 
 
 def _draw_links(axes: Axes, halves: list[Segment], layout: FigureLayout, coloured: bool) -> None:
@@ -171,7 +203,7 @@ def _draw_links(axes: Axes, halves: list[Segment], layout: FigureLayout, coloure
     shares = np.array([min(half.utilisation or 0.0, 1.0) for half in halves])
     thin, thick = (0.25, 1.1) if dense else (0.9, 2.6)
     lines = LineCollection(
-        [(half.start, half.end) for half in halves],
+        [half.line for half in halves],
         linewidths=thin + (thick - thin) * shares if coloured else 2 * thin if dense else thin,
         linestyles=["--" if half.tier == "inter_zone" and not dense else "-" for half in halves],
         zorder=1,
@@ -198,7 +230,8 @@ def _draw_switches(axes: Axes, layout: FigureLayout) -> None:
             # Names of leaves stand beside: links leave above and below.
             offset, align = ((6, 5), "left") if role == "leaf" else ((0, 6), "center")
             axes.annotate(
-                name, (x, y), offset, textcoords="offset points", fontsize=6.5, ha=align, va="bottom", zorder=4,
+                layout.label_of.get(name, name), (x, y), offset, textcoords="offset points", fontsize=6.5,
+                ha=align, va="bottom", zorder=4,
                 bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4},
             )  # fmt: skip
 
@@ -207,8 +240,9 @@ def _draw_hosts(axes: Axes, layout: FigureLayout) -> None:
     for role, marker in (("compute", "o"), ("storage", "D")):
         found = {port: xy for port, xy in layout.of_port.items() if layout.role_of[node_of(port)] == role}
         for port, (x, y) in found.items():
+            node = node_of(port)
             axes.annotate(
-                node_of(port), (x, y), (0, -6), textcoords="offset points", fontsize=6, rotation=90,
+                layout.label_of.get(node, node), (x, y), (0, -6), textcoords="offset points", fontsize=6, rotation=90,
                 ha="center", va="top",
             )  # fmt: skip
         _mark(axes, list(found.values()), 16, marker, _NODE_COLOURS[role])
@@ -221,11 +255,12 @@ def _mark(axes: Axes, points: list[Point], size: float, marker: str, colour: str
 def _draw_groups(axes: Axes, layout: FigureLayout) -> None:
     """Show the NICs on each leaf as a bar, compute below storage, on one scale for all leaves."""
     tallest = max(group.total() for group in layout.groups.values())
+    width = _BAR * min(1.0, layout.width / _BARS_FROM)
     for leaf, group in layout.groups.items():
         x, top = layout.of_switch[leaf][0], 0.12
         for role in ("storage", "compute"):
             height = 0.6 * group[role] / tallest
-            axes.bar(x, -height, 0.62, bottom=top, color=_NODE_COLOURS[role], zorder=3)
+            axes.bar(x, -height, width, bottom=top, color=_NODE_COLOURS[role], zorder=3)
             top -= height
 
 

@@ -236,6 +236,12 @@ def directories_named(words: Iterable[str]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(path for path in found if path.is_dir() and path not in PRIVATE[1:]))
 
 
+def directories_of(files: Iterable[Path]) -> tuple[Path, ...]:
+    """Return the directories in which a guest finds files, also those that are links: the link's and its target's."""
+    found = (path.parent for file in files for path in (file.absolute(), file.resolve()))
+    return tuple(dict.fromkeys(found))
+
+
 def guest_environment(ours: Mapping[str, str], seed: int) -> dict[str, str]:
     """Return the environment of a program in the guest, made from ours: where programs and files are differs there."""
     path = [part for part in ours.get("PATH", "").split(":") if part]

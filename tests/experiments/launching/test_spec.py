@@ -73,3 +73,22 @@ def test_what_several_guests_cannot_play_is_refused_before_anything_starts(
     settings: dict[str, Any] = {"experiment": POINTS, "engine": "virtual", "directory": tmp_path / "result"}
     with pytest.raises(UsageError, match=words):
         prepare(RunSpec(**settings | asked), [])
+
+
+def test_files_named_by_relative_paths_and_links_are_there_too_and_those_in_comments_are_not(
+    hidden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "topologies", "nodes", "linked", "unused"):
+        (hidden / name).mkdir()
+    monkeypatch.chdir(hidden / "here")
+    shutil.copyfile(TOPOLOGIES / "nodes/fire_flyer_2.yaml", hidden / "nodes/mine.yaml")
+    written = (TOPOLOGIES / "fire_flyer_2_nodes.yaml").read_text()
+    (hidden / "linked/real.yaml").write_text(written.replace("node: fire_flyer_2", "node: ../nodes/mine.yaml"))
+    (hidden / "topologies/mine.yaml").symlink_to(hidden / "linked/real.yaml")
+    config = tmp_path / "mine.yaml"
+    config.write_text(f"# as in {hidden}/unused/x.yaml\n" + (FOLDER / "isolation.yaml").read_text())
+    overrides = ["topology=../topologies/mine.yaml", "queueings=[lossless]", "receive_window=1MiB"]
+    asked = RunSpec(str(config), engine="virtual", overrides=overrides, directory=tmp_path / "result")
+    keep = {path.resolve() for path in prepare(asked, []).guest.keep}
+    assert {hidden / name for name in ("topologies", "nodes", "linked")} <= keep
+    assert not keep & {hidden, hidden / "unused"}

@@ -8,6 +8,7 @@ from fabric.errors import UsageError
 from fabric.model.identity import Role
 from fabric.model.network import Tier
 from fabric.model.partition import partition
+from tests.controllers.free_forms import free_form
 from topologies.load import load_fabric
 
 DELAYED = ("link_delay=1us", "inter_zone.delay=1us")
@@ -72,3 +73,10 @@ def test_parts_cannot_be_cut_along_links_without_a_delay() -> None:
 def test_there_is_a_host_for_each_guest() -> None:
     with pytest.raises(UsageError, match=r"--guests 5: .* has only 4 hosts"):
         partition(load_fabric("dgx_a100_nodes"), 5)
+
+
+def test_switches_without_a_way_to_a_host_are_in_the_first_guest() -> None:
+    fabric = free_form(["z0h000-z0l00", "z0h001-z0l01", {"a": "z0l00", "b": "z0l01", "delay": "1 us"}, "z0s00-z0s01"])
+    for guests in (1, 2):
+        found = partition(fabric, guests)
+        assert {found.guest_of(spine) for spine in fabric.with_role(Role.SPINE)} == {0}
