@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from fabric.errors import UsageError
@@ -34,24 +35,32 @@ def places() -> tuple[Path, ...]:
 
 def _trusted(place: Path, name: str) -> Path:
     """Return a directory that only its user and root can change, nor put another one in its place."""
-    for path in (place, *place.absolute().parents):
+    if fault := who_may_change((place, *place.absolute().parents), {0, os.geteuid()}, {0, os.getegid()}):
+        danger = f"and files kept there are run as uid {os.geteuid()}"
+        raise UsageError(f"{name}, {place}: {fault}, {danger}; {_REMEDY}")
+    return place
+
+
+def who_may_change(paths: Iterable[Path], users: Collection[int], groups: Collection[int]) -> str | None:
+    """Return the first of some paths that others than these users and groups could change, and who; None: there is
+    none. What does not exist, or cannot be looked at, is passed over."""
+    for path in paths:
         try:
             found = path.stat()
         except (FileNotFoundError, PermissionError):
             continue  # Made by us, in the next one that exists; or nothing that we could use.
-        if why := _why_not(found):
-            danger = f"and files kept there are run as uid {os.geteuid()}"
-            raise UsageError(f"{name}, {place}: {path} {why}, {danger}; {_REMEDY}")
-    return place
+        if why := _why_not(found, users, groups):
+            return f"{path} {why}"
+    return None
 
 
-def _why_not(found: os.stat_result) -> str | None:
-    if found.st_uid not in (0, os.geteuid()):
+def _why_not(found: os.stat_result, users: Collection[int], groups: Collection[int]) -> str | None:
+    if found.st_uid not in users:
         return f"belongs to uid {found.st_uid}"
     if found.st_mode & stat.S_ISVTX:
         return None  # Others can add to it, as to /tmp, and cannot replace what is ours.
     if found.st_mode & stat.S_IWOTH:
         return "can be written to by every account"
-    if found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getegid()):
+    if found.st_mode & stat.S_IWGRP and found.st_gid not in groups:
         return f"can be written to by group {found.st_gid}"
     return None

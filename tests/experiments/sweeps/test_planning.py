@@ -16,7 +16,7 @@ from experiments.sweeps.config import SweepConfig, read_sweep
 from experiments.sweeps.identity import run_key
 from experiments.sweeps.planning import command_lines, plan_runs, plan_sweep, value_text
 from fabric.config import checked
-from fabric.errors import ConfigError
+from fabric.errors import ConfigError, UsageError
 from tests.experiments.sweeps.plain_runs import SHARE, SWEEP, planned
 from topologies.load import topology_path
 
@@ -102,6 +102,12 @@ def test_repeats_are_a_sweep_over_seeds() -> None:
     assert [run.seed for run in plan.runs] == [5, 6, 7]
     assert len(plan.points) == 1
     assert plan.runs[0].spec == replace(base, seed=5)
+
+
+def test_several_guests_per_run_are_refused() -> None:
+    """A run of a study has a core; and its key and its command name no guests."""
+    with pytest.raises(UsageError, match="guests 2: the runs of a study have a core each"):
+        plan_runs("shares", RunSpec("isolation", engine="virtual", guests=2), {}, [1, 2])
 
 
 def test_values_read_as_a_person_writes_them() -> None:
