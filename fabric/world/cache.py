@@ -5,16 +5,21 @@ Anybody who can write there can make its owner run programs, so a place that oth
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
-from fabric.errors import UsageError
+from fabric.errors import EmulationError, UsageError
 
 SHARED = Path("/var/cache")
 """What root builds, every account may use."""
 NAME = "ai-fabric-emulator"
+_POLL_S = 0.02
 _REMEDY = "let XDG_CACHE_HOME name a directory that only you can write to, or unset it (sudo without -E)"
 
 
@@ -31,6 +36,32 @@ def own() -> Path:
 def places() -> tuple[Path, ...]:
     """Return where to look for what is built: this account's place, then the shared one. Raises UsageError."""
     return tuple(dict.fromkeys((own(), _trusted(SHARED / NAME, "the shared cache"))))
+
+
+@contextmanager
+def locked(file: Path, what: str, timeout_s: float, tell: Callable[[str], None] = lambda text: None) -> Iterator[None]:
+    """Let one process at a time, and one thread of it, do ``what`` during a block; ``file`` stands for that. The kernel
+    frees the lock of who was killed. Raises EmulationError if another one has not ended within ``timeout_s``."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + timeout_s
+    with file.open("w") as lock:
+        is_told = False
+        while not _is_taken(lock):
+            if time.monotonic() >= deadline:
+                raise EmulationError(f"{what}: another one at it has not ended within {timeout_s:g} s ({file}); end it")
+            if not is_told:
+                tell(f"{what}: waiting for another one to finish")
+            is_told = True
+            time.sleep(_POLL_S)
+        yield
+
+
+def _is_taken(lock: TextIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _trusted(place: Path, name: str) -> Path:
