@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +42,7 @@ class PlannedRun:
         words += ["--seed", str(self.seed), "--engine", spec.engine]
         words += ["--rate", spec.rate] if spec.rate else []
         words += ["--memory", f"{spec.memory_bytes}B"] if spec.memory_bytes else []
-        return [*words, "--no-figures", "--out", str(directory)]
+        return [*words, "--no-figures", "--expect-key", self.key, "--out", str(directory)]
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,16 @@ def plan_runs(
     kind = next(iter(experiments.values()))
     axes = tuple(grid)
     return SweepPlan(name, kind.name, engine.name, axes, tuple(runs), tuple(figures), memory_bytes, kind.foreign_folder)
+
+
+def require_same(spec: RunSpec, key: str) -> None:
+    """Raise UsageError if a run would not be the one of this key on this machine: it has another kernel, or another
+    version of the program with other defaults."""
+    seed = spec.seed if spec.seed is not None else prepare(spec, ()).config.seed
+    (here,) = plan_runs("here", replace(spec, directory=None), {}, [seed]).runs
+    if here.key != key:
+        where, kernel = os.uname().nodename, engine_named(spec.engine).kernel()
+        raise UsageError(f"{where}: would run {here.key} instead; it has the kernel {kernel}: install the same program")
 
 
 def _points(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

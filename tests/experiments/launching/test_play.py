@@ -28,7 +28,7 @@ def session(phases: int, **columns: list[Any]) -> Any:
 
 def test_a_run_that_fails_after_a_phase_keeps_its_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where what theory says of it cannot be computed."""
-    monkeypatch.setattr(play.inside, "RUN_DIR", tmp_path / "run")
+    monkeypatch.setattr("fabric.world.inside.RUN_DIR", tmp_path / "run")
     monkeypatch.setattr(play, "resolve", lambda *_: (SimpleNamespace(tables={}), None, {}))
 
     def fail(experiment: Any, config: Any, resolved: Any, draft: ResultWriter, order: Order, report: Any) -> None:

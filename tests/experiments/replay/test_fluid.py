@@ -89,7 +89,7 @@ FLOW = st.tuples(
 @given(flows=st.lists(FLOW, min_size=1, max_size=12), scale=st.sampled_from([1.0, 1e-6, 1e4]))
 def test_the_theory_of_any_flows_ends(flows: list[tuple[int, int, int, int, bool]], scale: float) -> None:
     """With starts up to 3 hours, sizes up to a petabyte, and some flows that start when the one before has ended."""
-    lines, triggers = [], 0
+    lines, triggers = list[str](), 0
     for place, (source, hops, start, size, waits) in enumerate(flows):
         begin = f"start {start}"
         if waits and place:
