@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from experiments.registry import resolve
 from experiments.run.config import RunConfig, require_engine_for_jitter
 from experiments.run.definition import Experiment
 from experiments.run.rates import CALIBRATED, rate_settings
+from fabric.config import setting
 from fabric.errors import UsageError
 from fabric.model.partition import partition
 from fabric.queueing import lossless, red
@@ -56,7 +56,7 @@ class RunSpec:
     def all_overrides(self) -> list[str]:
         """Settings, overrides and seed as text; the last counts."""
         seed = [f"seed={self.seed}"] if self.seed is not None else []
-        return [*(f"{key}={json.dumps(value)}" for key, value in self.settings.items()), *self.overrides, *seed]
+        return [*(setting(key, value) for key, value in self.settings.items()), *self.overrides, *seed]
 
 
 @dataclass(frozen=True)

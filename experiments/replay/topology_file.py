@@ -11,9 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from experiments.replay.connection_matrix import MOST_COUNT
+from fabric.config import read_text
 from fabric.errors import ConfigError
 
 _MTU = 4200
+_MOST_DIGITS = 20
+_SHOWN = 80
 _NEEDED = {
     0: ("Downlink_speed_Gbps", "Radix_Down", "Radix_Up", "Downlink_Latency_ns"),
     1: ("Downlink_speed_Gbps", "Radix_Down", "Downlink_Latency_ns"),
@@ -26,11 +30,7 @@ _Found = dict[str, int]
 
 def read_topology_file(path: Path) -> dict[str, Any]:
     """Return a topology, as its YAML file would have it. Raises ConfigError with every line that cannot be had."""
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise ConfigError(str(path), [f"cannot be read: {error.strerror}; give an htsim topology file"]) from error
-    return topology_of(text, str(path))
+    return topology_of(read_text(path, "an htsim topology file"), str(path))
 
 
 def topology_of(text: str, source: str) -> dict[str, Any]:
@@ -43,11 +43,17 @@ def topology_of(text: str, source: str) -> dict[str, Any]:
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
+        shown = f"line {number}: {line.strip()[:_SHOWN]!r}"
         known = _KEYS if current is not header else frozenset({*_HEADER, "Tier"})
-        if len(words) != 2 or not words[1].isdigit() or words[0] not in {*known, "Tier"}:
-            faults.append(f"line {number}: {line.strip()!r}: must be one of {', '.join(sorted(known))}, and a number")
+        if len(words) != 2 or not _is_whole(words[1]) or words[0] not in {*known, "Tier"}:
+            keys = ", ".join(sorted(known))
+            faults.append(f"{shown}: must be one of {keys}, and a number up to {MOST_COUNT:,}")
         elif words[0] == "Tier":
+            if int(words[1]) in tiers:
+                faults.append(f"{shown}: is there twice; keep one of them")
             current = tiers.setdefault(int(words[1]), {})
+        elif words[0] in current:
+            faults.append(f"{shown}: {words[0]} is there twice; keep one of them")
         else:
             current[words[0]] = int(words[1])
     faults = faults or [*_missing(header, tiers)] or [*_unplayable(header, tiers)]
@@ -56,13 +62,25 @@ def topology_of(text: str, source: str) -> dict[str, Any]:
     return _topology(header, tiers, Path(source).stem)
 
 
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) <= MOST_COUNT
+
+
 def _missing(header: _Found, tiers: dict[int, _Found]) -> Iterator[str]:
     for name in ("Nodes", "Tiers"):
         if name not in header:
             yield f"{name}: is missing; add it"
+    for name in ("Nodes", "Podsize"):
+        if header.get(name) == 0:
+            yield f"{name} 0: must be 1 or more"
     if header.get("Tiers") not in (2, 3):
         yield f"Tiers {header.get('Tiers')}: fat-trees of 2 or 3 tiers can be had"
         return
+    if beyond := sorted(tier for tier in tiers if tier >= header["Tiers"]):
+        yield f"Tier {beyond[0]}: Tiers {header['Tiers']} are 0 to {header['Tiers'] - 1}; remove it, or raise Tiers"
+    for tier, found in tiers.items():
+        if found.get("Bundle") == 0:
+            yield f"Tier {tier}: Bundle 0: must be 1 or more"
     for tier in range(header["Tiers"]):
         for name in (*_NEEDED[tier], *(["Radix_Up"] if tier == 1 and header["Tiers"] == 3 else [])):
             if not tiers.get(tier, {}).get(name):

@@ -96,3 +96,10 @@ def test_every_experiment_that_makes_failures_says_so() -> None:
 
 def sources(name: str) -> list[str]:
     return [path.read_text() for path in EXPERIMENTS[name].folder.glob("*.py")]
+
+
+def test_settings_from_python_are_what_they_are() -> None:
+    """A time without a point in its number, and characters beyond the first 65,536."""
+    spec = RunSpec("isolation", {"alone_time": 5e-05, "rates_from": "\U0001f600", "nccl_nodes": 4})
+    config = resolve("isolation", spec.all_overrides)[1]
+    assert (config.model_dump()["alone_time"], config.rates_from) == (5e-05, "\U0001f600")
