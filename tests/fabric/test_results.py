@@ -226,7 +226,7 @@ def test_a_file_that_is_no_results_is_named(tmp_path: Path, content: bytes, why:
 def test_a_config_that_is_not_yaml_is_named(tmp_path: Path) -> None:
     written(tmp_path)
     (tmp_path / "config.yaml").write_text("a: 1\na: [")
-    with pytest.raises(ResultError, match="config.yaml: is not YAML"):
+    with pytest.raises(ResultError, match=r"config\.yaml: is not YAML"):
         _ = Result(tmp_path).config
 
 
