@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments.run import known_folders
 from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
 from experiments.run.definition import HOME, Experiment
-from experiments.run.handover import calling_user
 from fabric.config import checked, read_yaml, unknown_key, with_overrides
-from fabric.errors import ConfigError, ResultError
+from fabric.errors import ConfigError, ResultError, UsageError
 from fabric.tables import TABLES
-from fabric.world.packages import know_packages
+from fabric.world import packages
 from topologies.load import fabric_of
 
 _DEFINITION = "experiment.py"
@@ -58,11 +57,15 @@ def _elsewhere(folder: Path) -> Experiment:
     """Return the experiment of a folder that is not ours: a package by the folder's name, which programs in hosts know,
     too. Raises ConfigError."""
     package = folder.name
+    if not package.isidentifier():
+        raise ConfigError(str(folder), ["its name is no Python package's; rename the folder"])
     if not (folder / "__init__.py").is_file():
         raise ConfigError(str(folder), [f"has {_DEFINITION} and no __init__.py; add one, it may be empty"])
     known = importlib.util.find_spec(package)
     if known is None:
-        know_packages({package: str(folder)})
+        packages.know_packages({package: str(folder)})
+    elif (other := packages.folder_of(package)) not in (None, str(folder)):
+        raise ConfigError(str(folder), [f"has the name of {other}, which is loaded; load it in another process"])
     elif list(known.submodule_search_locations or ()) != [str(folder)]:
         raise ConfigError(str(folder), [f"has the name of the Python package {package!r}; rename the folder"])
     return _defined(package, folder)
@@ -71,34 +74,42 @@ def _elsewhere(folder: Path) -> Experiment:
 EXPERIMENTS: Mapping[str, Experiment] = _Ours()
 
 
-def experiment_of(manifest: Mapping[str, Any]) -> Experiment:
-    """Return the experiment that a result is of, by its manifest. Raises ResultError, which says why it is missing."""
+def experiment_of(manifest: Mapping[str, Any], result: Path, named: Path | None = None) -> Experiment:
+    """Return the experiment that a result is of, by the manifest in its directory. ``named``: the folder of the
+    experiment, named by who reads the result; without it, only a folder that this user has run is loaded
+    (:mod:`experiments.run.known_folders`).
+
+    Raises ResultError, which says why the experiment is missing, and UsageError for another folder than the result's.
+    """
     name, folder = manifest.get("experiment"), manifest.get("experiment_folder")
+    if named is not None:
+        return _named(named, name)
     if folder is None and isinstance(name, str) and name in EXPERIMENTS:
         return EXPERIMENTS[name]
     if folder is None:
         raise ResultError(f"this program has no experiment {name}")
-    if not (Path(str(folder)) / _DEFINITION).is_file():
+    path = Path(str(folder))
+    if why := known_folders.why_not(path, result):
+        raise ResultError(why)
+    return _loaded(path)
+
+
+def _named(folder: Path, name: object) -> Experiment:
+    folder = folder.resolve()
+    if folder.name != name:
+        raise UsageError(f"--experiment-folder {folder}: is no experiment {name}, of which the result is")
+    return _loaded(folder)
+
+
+def _loaded(folder: Path) -> Experiment:
+    if not (folder / _DEFINITION).is_file():
         raise ResultError(f"{folder} is gone, or is no experiment's folder any more")
-    _require_trusted(Path(str(folder)))
     try:
-        return _elsewhere(Path(str(folder)))
+        return _elsewhere(folder)
     except ConfigError as error:
         raise ResultError(str(error)) from error
     except Exception as error:  # Somebody's own code; without it, the rest of the result is still good.
         raise ResultError(f"{folder} cannot be loaded: {type(error).__name__}: {error}") from error
-
-
-def _require_trusted(folder: Path) -> None:
-    """Raise ResultError for a folder of another account: to read a result, whoever made it, must not run its code."""
-    caller = calling_user()
-    trusted = {0, os.geteuid(), *(caller[:1] if caller else ())}
-    for path in (folder, *sorted(folder.rglob("*.py"))):
-        if (owner := path.stat().st_uid) not in trusted:
-            why = f"{path} belongs to uid {owner}, and its code would be run"
-            raise ResultError(
-                f"{why}; copy the folder, if you trust it, and let experiment_folder in the manifest name it"
-            )
 
 
 def resolve(name_or_path: str, overrides: Iterable[str]) -> tuple[Experiment, RunConfig, dict[str, Any]]:

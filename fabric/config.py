@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,6 +23,13 @@ SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
 """A size in bytes, written as ``4 MiB`` or a whole number."""
 TimeS = Annotated[float, BeforeValidator(parse_time_s)]
 """A time in seconds, written as ``50 ms`` or a number."""
+
+_MERGED = "tag:yaml.org,2002:merge"
+_END_OF_SCALAR = "\n...\n"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SHOWN = 60
+_MOST_DEPTH = 100
+_MOST_VALUES = 1_000_000
 
 
 class Strict(BaseModel):
@@ -53,18 +62,93 @@ def note_file(path: Path) -> None:
         files.append(path)
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML in which no mapping has a key twice: the first one would count for nothing."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.twice: list[str] = []
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Compose a mapping, and keep which of its keys are there more than once."""
+        node = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGED:
+                line = key.start_mark.line + 1
+                first = lines.get((key.tag, key.value))
+                lines.setdefault((key.tag, key.value), line)
+                if first is not None:
+                    self.twice.append(f"line {line}: {key.value} is on line {first}, too; keep one of them")
+        return node
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """Return what YAML says. Raises ConfigError if it is none, or has a key twice, or more than could be meant."""
+    try:
+        loader = _Loader(text)
+        value = loader.get_single_data()
+    except yaml.YAMLError as error:
+        raise ConfigError(source, [f"is not YAML: {error}"]) from error
+    except ValueError as error:  # A date or a number that is none.
+        raise ConfigError(source, [f"is not YAML that can be read: {error}"]) from error
+    except RecursionError as error:
+        raise ConfigError(source, [f"is nested too deep; {_MOST_DEPTH} levels can be read"]) from error
+    if faults := loader.twice or list(_no_config(value)):
+        raise ConfigError(source, faults)
+    return value
+
+
+def _no_config(value: Any) -> Iterator[str]:
+    """Yield that a value has more in it, by its aliases, than a config could have, or has itself in it, or a text that
+    cannot be written to a file."""
+    left, count = [(value, 0)], 0
+    while left:
+        inner, depth = left.pop()
+        count += 1
+        if depth > _MOST_DEPTH:
+            yield f"is nested too deep, or holds itself by an alias; {_MOST_DEPTH} levels can be read"
+            return
+        if count > _MOST_VALUES:
+            yield f"holds more than {_MOST_VALUES:,} values, its aliases written out; use fewer"
+            return
+        if isinstance(inner, str) and _SURROGATE.search(inner):
+            yield f"{inner[:_SHOWN]!r}: has half of a character in it; write the whole one as \\U and eight digits"
+        parts = inner.values() if isinstance(inner, dict) else inner if isinstance(inner, list) else ()
+        left += [(part, depth + 1) for part in parts]
+
+
+def read_text(path: Path, what: str) -> str:
+    """Return a file's text, which is UTF-8. ``what``: the kind of file that is to be given. Raises ConfigError if it
+    cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(str(path), [f"cannot be read: {error.strerror}; give the path of {what}"]) from error
+    except UnicodeDecodeError as error:
+        byte = f"byte {error.start}, 0x{error.object[error.start]:02x}"
+        raise ConfigError(str(path), [f"is not UTF-8 ({byte}); give the path of {what}, saved as UTF-8"]) from error
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file. Raises ConfigError if it cannot be read or is no mapping."""
     note_file(path)
-    try:
-        data = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise ConfigError(str(path), [f"cannot be read: {error.strerror}; give the path of a YAML file"]) from error
-    except yaml.YAMLError as error:
-        raise ConfigError(str(path), [f"is not YAML: {error}"]) from error
+    data = parse_yaml(read_text(path, "a YAML file"), str(path))
     if not isinstance(data, dict):
         raise ConfigError(str(path), [f"holds a {type(data).__name__}; expected a mapping of keys to values"])
     return data
+
+
+def setting(key: str, value: Any) -> str:
+    """Return a value as the setting ``key=value`` that :func:`with_overrides` reads.
+
+    Not as JSON: YAML 1.1 takes 1e-05 for a text, and two escapes of one character for two.
+    """
+    if isinstance(value, str) and value.isascii():
+        return f"{key}={json.dumps(value)}"  # The same, for texts that may be whole files a hundred times as fast.
+    plain = json.loads(json.dumps(value))
+    text = yaml.safe_dump(plain, default_flow_style=True, width=float("inf"), sort_keys=False)
+    return f"{key}={text.removesuffix(_END_OF_SCALAR).rstrip()}"
 
 
 def checked(model: type[Model], data: Mapping[str, Any], source: str) -> Model:
@@ -132,11 +216,13 @@ def with_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[st
     return result
 
 
-def _yaml_value(value: str, setting: str) -> Any:
+def _yaml_value(value: str, text: str) -> Any:
     try:
-        return yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise ConfigError("--set", [f"{setting!r}: {value!r} is not YAML; put it in quotes"]) from error
+        return parse_yaml(value, "--set")
+    except ConfigError as error:
+        if isinstance(error.__cause__, yaml.YAMLError):
+            raise ConfigError("--set", [f"{text!r}: {value!r} is not YAML; put it in quotes"]) from error
+        raise ConfigError("--set", [f"{text!r}: {fault}" for fault in error.faults]) from error
 
 
 def _copied(value: Any) -> Any:

@@ -34,7 +34,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from fabric.errors import ResultError
+from fabric.config import read_yaml
+from fabric.errors import ConfigError, ResultError
 from fabric.metrics import metrics_frame
 from fabric.tables import TABLES, Table
 
@@ -117,8 +118,10 @@ class Result:
             value: dict[str, Any] = json.loads(path.read_text())
         except FileNotFoundError as error:
             raise ResultError(f"{path}: is missing; {self.directory} is no finished run's directory") from error
-        except json.JSONDecodeError as error:
+        except (OSError, ValueError, RecursionError) as error:  # Not JSON, not UTF-8, or not for any reader.
             raise ResultError(f"{path}: is not JSON ({error}); the run may have been cut off") from error
+        if not isinstance(value, dict):
+            raise ResultError(f"{path}: holds a {type(value).__name__}, not an object; it is no finished run's")
         return value
 
     @cached_property
@@ -127,8 +130,10 @@ class Result:
         path = self.directory / "config.yaml"
         if not path.exists():
             raise ResultError(f"{path}: is missing; {self.directory} is no finished run's directory")
-        config: dict[str, Any] = yaml.safe_load(path.read_text())
-        return config
+        try:
+            return read_yaml(path)
+        except ConfigError as error:
+            raise ResultError(str(error)) from error
 
     @property
     def phases(self) -> list[Phase]:

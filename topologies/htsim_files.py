@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fabric.config import note_file
+from fabric.config import note_file, read_text
 from fabric.errors import ConfigError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, NodeId, Role
 
 SUFFIX = ".topo"
 _MTU = 4200
+_MOST, _MOST_DIGITS = 10**9, 20
+_SHOWN = 80
 _NEEDED = {
     0: ("Downlink_speed_Gbps", "Radix_Down", "Radix_Up", "Downlink_Latency_ns"),
     1: ("Downlink_speed_Gbps", "Radix_Down", "Downlink_Latency_ns"),
@@ -37,13 +39,7 @@ _Found = dict[str, int]
 def read_topology_file(path: Path) -> dict[str, Any]:
     """Return a topology, as its YAML file would have it. Raises ConfigError with every line that cannot be had."""
     note_file(path)
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise ConfigError(str(path), [f"cannot be read: {error.strerror}; give an htsim topology file"]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(str(path), [f"cannot be read: {error}; give an htsim topology file"]) from error
-    return topology_of(text, str(path))
+    return topology_of(read_text(path, "an htsim topology file"), str(path))
 
 
 def topology_of(text: str, source: str) -> dict[str, Any]:
@@ -72,9 +68,10 @@ def _lines(text: str) -> tuple[_Found, dict[int, _Found], list[str]]:
             continue
         known = {"tier": "Tier"} | (_HEADER if current is header else _KEYS)
         key = known.get(words[0].lower())
-        if key is None or len(words) != 2 or not words[1].isdecimal():
+        if key is None or len(words) != 2 or not _is_whole(words[1]):
             choice = ", ".join(sorted(known.values()))
-            faults.append(f"line {number}: {line.strip()!r}: must be one of {choice}, and a number")
+            shown = line.strip()[:_SHOWN]
+            faults.append(f"line {number}: {shown!r}: must be one of {choice}, and a number up to {_MOST:,}")
         elif key == "Tier":
             if int(words[1]) in tiers:
                 faults.append(f"line {number}: {line.strip()!r}: is there twice; put both together")
@@ -84,6 +81,10 @@ def _lines(text: str) -> tuple[_Found, dict[int, _Found], list[str]]:
         else:
             current[key] = int(words[1])
     return header, tiers, faults
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) <= _MOST
 
 
 def _missing(header: _Found, tiers: dict[int, _Found]) -> Iterator[str]:

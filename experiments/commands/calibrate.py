@@ -25,6 +25,7 @@ from experiments.run.console import OUT, tell
 from experiments.run.preload import PRELOAD
 from experiments.run.rates import named_rate
 from experiments.run.session import PhaseOutcome, Session
+from fabric.config import setting
 from fabric.errors import EmulationError, UsageError
 from fabric.measure.carried_rates import CarriedRate, keep, this_machine
 from fabric.measure.verdict import Check, Status
@@ -78,7 +79,7 @@ def load_config(topology: Mapping[str, Any]) -> IsolationConfig:
             "and two compute nodes in zone 0"
         )
     ranks = min(8, len(fabric.with_role(Role.COMPUTE, zone=0)))
-    config = resolve("isolation", [f"topology={json.dumps(topology)}", f"nccl_nodes={ranks}"])[1]
+    config = resolve("isolation", [setting("topology", topology), f"nccl_nodes={ranks}"])[1]
     assert isinstance(config, IsolationConfig)
     return config
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
 from experiments.commands.run import add_run_options, run_spec, spec_of
 from experiments.replay.connection_matrix import read_matrix
-from fabric.errors import ConfigError, UsageError
+from fabric.config import read_text
+from fabric.errors import UsageError
 from topologies.htsim_files import read_topology_file
 from topologies.load import topology_path
 
@@ -35,12 +37,10 @@ def replay(options: argparse.Namespace, arguments: list[str]) -> int:
 def _matrix(path: Path) -> dict[str, str]:
     if path.suffix not in _SUFFIXES:
         raise UsageError(f"{path}: is no file that can be replayed; there are {', '.join(_SUFFIXES)} (htsim)")
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), [f"cannot be read: {error}; give a connection matrix of htsim"]) from error
-    read_matrix(text, str(path))  # What is wrong with it is said before anything else is.
-    return {"source": str(path), "matrix": text}
+    text = read_text(path, "a connection matrix of htsim")
+    source = os.fsencode(path).decode(errors="replace")  # A name need not be text.
+    read_matrix(text, source)  # What is wrong with it is said before anything else is.
+    return {"source": source, "matrix": text}
 
 
 def _topology(options: argparse.Namespace) -> str | dict[str, Any]:

@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from experiments.commands.result_options import add_experiment_folder_option, results_of
 from experiments.run.console import OUT
 from fabric.errors import UsageError
 
@@ -13,12 +14,14 @@ from fabric.errors import UsageError
 def add_plot_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric plot``."""
     parser.add_argument("directory", type=Path, metavar="DIR")
+    add_experiment_folder_option(parser)
     parser.set_defaults(command=plot_result)
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric report``."""
     parser.add_argument("directory", type=Path, metavar="DIR")
+    add_experiment_folder_option(parser)
     parser.set_defaults(command=report_result)
 
 
@@ -31,9 +34,7 @@ def add_compare_options(parser: argparse.ArgumentParser) -> None:
 
 def plot_result(options: argparse.Namespace, _: list[str]) -> int:
     """Draw a result's figures."""
-    from experiments.launching.run_result import RunResult
-
-    result = RunResult(options.directory)
+    (result,) = results_of([options.directory], options.experiment_folder)
     for path in result.draw_all():
         OUT.print(f"drawn: {path}", soft_wrap=True)
     if result.missing:
@@ -43,9 +44,7 @@ def plot_result(options: argparse.Namespace, _: list[str]) -> int:
 
 def report_result(options: argparse.Namespace, _: list[str]) -> int:
     """Write a result as a page."""
-    from experiments.launching.run_result import RunResult
-
-    result = RunResult(options.directory)
+    (result,) = results_of([options.directory], options.experiment_folder)
     OUT.print(f"report: {result.write_report()}", soft_wrap=True)
     if result.missing:
         OUT.print(result.missing, soft_wrap=True)

@@ -16,6 +16,7 @@ from experiments.commands.repeats import repeat
 from experiments.commands.worlds import add_capture_option, add_engine_option, add_set_option
 from experiments.launching import launcher
 from experiments.launching.spec import Prepared, RunSpec, prepare
+from experiments.sweeps.planning import require_same
 from fabric.errors import UsageError
 from fabric.world.processes import die_with_sudo
 
@@ -24,6 +25,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric run``."""
     parser.add_argument("experiment", metavar="EXPERIMENT|FILE")
     add_run_options(parser)
+    # Of the command lines of a sweep: which run of it this is.
+    parser.add_argument("--expect-key", metavar="KEY", help=argparse.SUPPRESS)
     parser.set_defaults(command=run_experiment)
 
 
@@ -55,7 +58,10 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
     """Run an experiment and print its answer; 3 if it is not to be believed."""
-    return run_spec(spec_of(options.experiment, options), options, arguments)
+    spec = spec_of(options.experiment, options)
+    if options.expect_key is not None:
+        require_same(spec, options.expect_key)
+    return run_spec(spec, options, arguments)
 
 
 def spec_of(experiment: str, options: argparse.Namespace, settings: Mapping[str, Any] | None = None) -> RunSpec:

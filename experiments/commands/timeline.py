@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from experiments.commands.outputs import writing
+from experiments.commands.result_options import add_experiment_folder_option, results_of
 from experiments.run.console import OUT
 
 TRACE_NAME = "timeline.json"
@@ -15,17 +16,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric timeline``."""
     parser.add_argument("directory", type=Path, metavar="DIR")
     parser.add_argument("--out", type=Path, metavar="FILE", help=f"the trace (default: {TRACE_NAME} in DIR)")
+    add_experiment_folder_option(parser)
     parser.set_defaults(command=write_timeline)
 
 
 def write_timeline(options: argparse.Namespace, _: list[str]) -> int:
     """Write the trace."""
-    from experiments.launching.run_result import RunResult
     from fabric.report.trace import write_trace
     from fabric.report.view.model import view_of
 
     path = options.out or options.directory / TRACE_NAME
-    view = view_of(RunResult(options.directory))
+    (result,) = results_of([options.directory], options.experiment_folder)
+    view = view_of(result)
     with writing(path):
         notes = write_trace(view, path)
     OUT.print(f"timeline: {path} (open it in ui.perfetto.dev or chrome://tracing)", soft_wrap=True, highlight=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.commands.outputs import writing
+from experiments.commands.result_options import add_experiment_folder_option, results_of
 from experiments.run.console import OUT, tell
 from fabric.errors import UsageError
 
@@ -27,6 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--serve", action="store_true", help="serve it on 127.0.0.1 with all samples, until Ctrl-C")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="with --serve (default: any that is free)")
+    add_experiment_folder_option(parser)
     parser.set_defaults(command=view_results)
 
 
@@ -35,12 +37,13 @@ def view_results(options: argparse.Namespace, _: list[str]) -> int:
     if options.serve and options.out:
         raise UsageError("--out and --serve: the page is either a file or served; give one of them")
     if options.serve:
-        _serve(options.directories, options.port)
+        tell("reading samples")
+        _serve(_views(options.directories, options.experiment_folder), options.port)
         return 0
     from fabric.report.view.document import write_page
 
     path = options.out or options.directories[0] / VIEW_NAME
-    views = _views(options.directories)
+    views = _views(options.directories, options.experiment_folder)
     with writing(path):
         notes = write_page(views, path)
     OUT.print(f"view: {path}", soft_wrap=True, highlight=False)
@@ -49,21 +52,18 @@ def view_results(options: argparse.Namespace, _: list[str]) -> int:
     return 0
 
 
-def _views(directories: Sequence[Path]) -> list[View]:
+def _views(directories: Sequence[Path], folders: Sequence[Path]) -> list[View]:
     from experiments.launching.result_ways import ways_of
-    from experiments.launching.run_result import RunResult
     from fabric.report.view.model import view_of
 
-    results = [RunResult(directory) for directory in directories]
-    return [view_of(result, ways_of(result)) for result in results]
+    return [view_of(result, ways_of(result)) for result in results_of(directories, folders)]
 
 
-def _serve(directories: Sequence[Path], port: int) -> None:
+def _serve(views: Sequence[View], port: int) -> None:
     from fabric.report.view.answers import ResultPages
     from fabric.report.view.serving import serving
 
-    tell("reading samples")
-    pages = ResultPages(_views(directories))
+    pages = ResultPages(views)
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, _: ended.set())
     with serving(pages.answer, port) as address:

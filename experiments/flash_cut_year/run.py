@@ -91,6 +91,11 @@ class FlashCutYearConfig(RunConfig):
         """Each in its turn."""
         return tuple(self.policies.values())
 
+    @property
+    def cuts_links(self) -> bool:
+        """Whatever its config says."""
+        return True
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)

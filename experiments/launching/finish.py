@@ -1,4 +1,4 @@
-"""``python -m experiments.launching.finish PARENT RECORDED DIRECTORY [undrawn]``: makes a run's directory.
+"""``python -m experiments.launching.finish PARENT RECORDED DIRECTORY HOW``: makes a run's directory.
 
 It draws the figures and writes the report after the run, on the machine itself: in a guest all that computes takes
 longer, and the fabric's hosts hold memory. Ends with the process ``PARENT``; stdout has a line per event
@@ -16,17 +16,19 @@ from experiments.run.handover import hand_over
 from fabric.errors import FabricError, ResultError
 from fabric.world.processes import die_with
 
-UNDRAWN = "undrawn"
+UNDRAWN = "undrawn:"
+"""What stands for ``HOW`` if nothing is drawn; else the folder of an experiment that does not come with the program,
+or nothing."""
 
 
-def main(parent: str, recorded: str, directory: str, how: str = "") -> int:
+def main(parent: str, recorded: str, directory: str, how: str) -> int:
     """Draw, unless told not to, publish, and return the exit code."""
     die_with(int(parent))
     lines = EventLines(sys.stdout.buffer)
     try:
         if how != UNDRAWN:
             lines.report(Note("drawing figures"))
-            RunResult(Path(recorded)).write_report()
+            RunResult(Path(recorded), Path(how) if how else None).write_report()
         publish(Path(recorded), Path(directory))
     except FabricError as error:
         lines.report(failure_of(error))

@@ -20,6 +20,7 @@ from experiments.launching.events import Event, Note, Recorded, Report, RunFailu
 from experiments.launching.finish import UNDRAWN
 from experiments.launching.run_result import RunResult
 from experiments.launching.spec import Prepared, RunSpec, prepare
+from experiments.run import known_folders
 from experiments.run.handover import make_for_user
 from fabric.errors import EmulationError, FabricError, ResultError
 
@@ -40,14 +41,18 @@ def launch(spec: RunSpec, report: Report = lambda event: None) -> RunResult:
     return play(prepare(spec, sys.argv), report)
 
 
-def load(directory: Path | str) -> RunResult:
-    """Return a run's directory, read. Raises ResultError if it is none."""
-    return RunResult(Path(directory))
+def load(directory: Path | str, experiment_folder: Path | str | None = None) -> RunResult:
+    """Return a run's directory, read. ``experiment_folder``: where its experiment is, whose code is run, if that does
+    not come with the program and you have not run it on this machine. Raises ResultError if there is no result,
+    UsageError if the folder is another experiment's."""
+    return RunResult(Path(directory), Path(experiment_folder) if experiment_folder is not None else None)
 
 
 def play(prepared: Prepared, report: Report) -> RunResult:
     """Play a run that has been checked; see :func:`launch`."""
-    directory = Path(prepared.order.directory)
+    directory, foreign = Path(prepared.order.directory), prepared.experiment.foreign_folder
+    if foreign is not None and (why := known_folders.keep(foreign)):
+        report(Note(why))
     make_for_user(directory.parent)
     entered = ("enter", prepared.engine.name, str(os.getpid()), guest_as_text(prepared.guest))
     with CostMeter() as meter:
@@ -62,14 +67,14 @@ def play(prepared: Prepared, report: Report) -> RunResult:
     meter.cost().write(Path(recorded))
     kept = f"what was recorded is complete, in {recorded}; to draw it: fabric report {recorded}"
     try:
-        finish = ("finish", str(os.getpid()), recorded, str(directory), *([] if prepared.draws else [UNDRAWN]))
-        _ended_well(finish, b"", report)
+        how = str(foreign or "") if prepared.draws else UNDRAWN
+        _ended_well(("finish", str(os.getpid()), recorded, str(directory), how), b"", report)
     except FabricError as error:
         raise ResultError(f"{error}\n{kept}") from error
     except BaseException:
         report(Note(kept))
         raise
-    return RunResult(directory)
+    return RunResult(directory, foreign)
 
 
 def _ended_well(arguments: Sequence[str], given: bytes, report: Report) -> str | None:

@@ -21,7 +21,7 @@ from experiments.run.definition import Experiment
 from experiments.run.handover import copy_to_user
 from experiments.run.live import bring_up
 from experiments.run.preload import PRELOAD
-from experiments.run.record import write_run
+from experiments.run.record import write_run, write_samples
 from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import FabricError
 from fabric.model.lanes import plan_lanes
@@ -78,7 +78,9 @@ def play(order: Order, report: Report) -> None:
     try:
         _play(experiment, config, resolved, draft, order, report)
     except Exception:
-        _save_logs(draft, directory, report)
+        _save(draft, "logs", directory, report)
+        if any((draft.directory / "samples").iterdir()):
+            _save(draft, "samples", directory, report)
         raise
     partial = copy_to_user(draft.directory, directory.with_name(directory.name + ".partial"))
     report(Recorded(str(partial)))
@@ -118,15 +120,29 @@ def _play(
         session = kind.of(config, live, pool, tell, progress, experiment.tables, watched)
         if isinstance(session, WatchedSession):
             session.report = report
-        summary = tell_congestion(session, experiment.run(session, config))
+        try:
+            summary = tell_congestion(session, experiment.run(session, config))
+        except Exception:
+            _keep_samples(session, draft, report)
+            raise
         congestion_control.require_ecn()
         write_run(session, draft, experiment.in_manifest, resolved, summary, order.command)
 
 
-def _save_logs(draft: ResultWriter, directory: Path, report: Report) -> None:
-    """Keep the logs of a run that failed: they say why, and the run's memory goes with it."""
-    target = copy_to_user(draft.directory / "logs", directory.with_name(directory.name + ".failed-logs"))
-    report(Note(f"logs: {target}"))
+def _keep_samples(session: Session, draft: ResultWriter, report: Report) -> None:
+    """Write what was measured in the phases that have ended: what fails then may be no more than what is made of it."""
+    if not session.phases:
+        return
+    try:
+        write_samples(session, draft)
+    except Exception as error:  # Why the run fails is what its user is to be told.
+        report(Note(f"samples of the phases that had ended could not be written: {type(error).__name__}: {error}"))
+
+
+def _save(draft: ResultWriter, part: str, directory: Path, report: Report) -> None:
+    """Keep a folder of a run that failed: it goes with the run's memory."""
+    target = copy_to_user(draft.directory / part, directory.with_name(f"{directory.name}.failed-{part}"))
+    report(Note(f"{part}: {target}"))
 
 
 if __name__ == "__main__":

@@ -24,16 +24,18 @@ if TYPE_CHECKING:
 class RunResult(Result):
     """A run's directory, read: verdict, metrics, tables as data frames, and figures, those of its experiment included.
 
-    The code of an experiment's own folder is loaded for them. If it is gone, the tables and figures that all results
-    have are still there, and ``missing`` says why the others are not.
+    The code of a folder that does not come with the program is loaded for them only if its user has run it on this
+    machine, or ``experiment_folder`` names it: a manifest may name any. Without it the tables and figures
+    that all results have are still there, and ``missing`` says why the others are not. Raises ResultError if there is
+    no result, UsageError if the folder is another experiment's.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, experiment_folder: Path | None = None) -> None:
         super().__init__(directory)
         self._experiment: Experiment | None = None
         self._unknown: str | None = None
         try:
-            self._experiment = experiment_of(self.manifest)
+            self._experiment = experiment_of(self.manifest, directory, experiment_folder)
         except ResultError as error:
             self._unknown = str(error)
 

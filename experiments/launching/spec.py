@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,8 @@ from experiments.registry import resolve
 from experiments.run.config import RunConfig, require_engine_for_jitter
 from experiments.run.definition import Experiment
 from experiments.run.rates import CALIBRATED, rate_settings
-from fabric.config import files_noted, read_yaml
+from fabric.config import files_noted, read_yaml, setting
 from fabric.errors import UsageError
-from fabric.model.network import Fabric
 from fabric.model.partition import partition
 from fabric.queueing import lossless, red
 from fabric.results import new_directory
@@ -58,7 +56,7 @@ class RunSpec:
     def all_overrides(self) -> list[str]:
         """Settings, overrides and seed as text; the last counts."""
         seed = [f"seed={self.seed}"] if self.seed is not None else []
-        return [*(f"{key}={json.dumps(value)}" for key, value in self.settings.items()), *self.overrides, *seed]
+        return [*(setting(key, value) for key, value in self.settings.items()), *self.overrides, *seed]
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
     words = [*spec.captures, *config.commands, *overrides, *_texts(raw), *_texts(_written(spec.experiment))]
     keep = (directory.parent, experiment.folder, *directories_of(files), *directories_named(words))
     if spec.guests != 1:
-        require_several_guests(spec, engine, config, fabric)
+        require_several_guests(spec, engine, config)
     lookahead_ns = partition(fabric, spec.guests).lookahead_ns if spec.guests > 1 else 0
     wanted = Guest(config.seed, keep, spec.memory_bytes, spec.guests, lookahead_ns)
     guest = engine.guest_for(wanted, -(-needed_bytes(fabric) // spec.guests), described(fabric))
@@ -101,7 +99,7 @@ def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
     return Prepared(experiment, config, engine, guest, order, spec.draws)
 
 
-def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig, fabric: Fabric) -> None:
+def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig) -> None:
     """Raise UsageError naming what of a run several guests cannot do together."""
     if not 1 <= spec.guests <= MOST_GUESTS:
         raise UsageError(f"--guests {spec.guests}: must be 1 to {MOST_GUESTS}")
@@ -113,7 +111,7 @@ def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig, fab
         "--capture": bool(spec.captures),
         "routing adaptive": config.routing.policy is Policy.ADAPTIVE,
         "commands of the config's own": bool(config.commands),
-        "failures": config.failure_schedule(fabric) is not None,
+        "failures of links": config.cuts_links,
     }
     if found := [what for what, asked in unable.items() if asked]:
         raise UsageError(f"--guests {spec.guests}: not with {found[0]}, which one guest can do only; omit --guests")

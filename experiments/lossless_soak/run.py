@@ -96,6 +96,11 @@ class LosslessSoakConfig(RunConfig):
         """Each in its turn."""
         return tuple(Routing(repair=repair) for repair in self.repairs)
 
+    @property
+    def cuts_links(self) -> bool:
+        """Whatever its config says."""
+        return True
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric or each other."""
         yield from super().faults(fabric)

@@ -55,6 +55,11 @@ class NicFailoverConfig(RunConfig):
             raise ValueError(f"cut_at: {self.cut_at:g} s is not within phase_time {self.phase_time:g} s; lower it")
         return self
 
+    @property
+    def cuts_links(self) -> bool:
+        """Whatever its config says."""
+        return True
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)

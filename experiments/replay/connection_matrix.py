@@ -21,6 +21,10 @@ from enum import Enum
 from fabric.errors import ConfigError
 
 _PICOSECOND_S = 1e-12
+MOST_COUNT, MOST_BYTES, MOST_START_S = 10**9, 10**15, 1e6
+"""Of numbers of a line: hosts, ids and how many; sizes, a petabyte; starts, before they are scaled."""
+_MOST_DIGITS = 20
+_SHOWN, _SHOWN_OF_LINE = 24, 120
 _ARROW = re.compile(r"^(\d+)->(\d+)$")
 _COUNTS = ("Nodes", "Connections", "Triggers", "Failures")
 _CONNECTION_KEYS = ("id", "start", "size", "trigger", "send_done_trigger", "recv_done_trigger")
@@ -126,6 +130,7 @@ class _Reader:
         self._source = source
         self._faults: list[str] = []
         self._counts: dict[str, int] = {}
+        self._counted_on: dict[str, int] = {}
         self._connections: list[Connection] = []
         self._triggers: dict[int, Trigger] = {}
 
@@ -136,9 +141,10 @@ class _Reader:
             return
         try:
             if words[0] in _COUNTS and len(words) > 1:
-                self._counts[words[0]] = _whole(words[1], words[0])
+                self._count(number, words)
             elif match := _ARROW.match(words[0]):
-                self._connections.append(_connection(number, int(match[1]), int(match[2]), words[1:]))
+                source, sink = (_whole(host, "host") for host in match.groups())
+                self._connections.append(_connection(number, source, sink, words[1:]))
             elif words[0] == "trigger":
                 self._add_trigger(_trigger(number, words[1:]))
             elif words[0] == "failure":
@@ -146,7 +152,16 @@ class _Reader:
             else:
                 raise ValueError(f"{words[0]!r} is neither SOURCE->SINK, trigger, nor one of {', '.join(_COUNTS)}")
         except ValueError as error:
-            self._faults.append(f"line {number}: {line.strip()!r}: {error}")
+            self._faults.append(f"line {number}: {line.strip()[:_SHOWN_OF_LINE]!r}: {error}")
+
+    def _count(self, number: int, words: Sequence[str]) -> None:
+        name = words[0]
+        if len(words) > 2:
+            raise ValueError(f"{name} is one number; remove {' '.join(words[2:])}")
+        if name in self._counted_on:
+            raise ValueError(f"{name} is on line {self._counted_on[name]}, too; keep one of them")
+        self._counted_on[name] = number
+        self._counts[name] = _whole(words[1], name)
 
     def _add_trigger(self, trigger: Trigger) -> None:
         if trigger.number in self._triggers:
@@ -176,14 +191,18 @@ class _Reader:
             yield "has no connections: there is nothing to play"
 
 
-def _whole(text: str, name: str, least: int = 0) -> int:
-    if not text.isdigit() or int(text) < least:
-        raise ValueError(f"{name} {text}: must be a whole number, {least} or more")
+def _whole(text: str, name: str, least: int = 0, most: int = MOST_COUNT) -> int:
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} digits)"
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    if not is_number or not least <= int(text) <= most:
+        raise ValueError(f"{name} {shown}: must be a whole number, {least} or more, and {most:,} at most")
     return int(text)
 
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     for place in range(0, len(words), 2):
+        if words[place] in words[:place:2]:
+            raise ValueError(f"{words[place]!r} is there twice; keep one of them")
         if words[place] in _NOT_PLAYED:
             raise ValueError(f"{words[place]!r} cannot be played: {_NOT_PLAYED[words[place]]}; remove it")
         if words[place] not in _CONNECTION_KEYS:
@@ -201,15 +220,18 @@ def _connection(line: int, source: int, sink: int, words: Sequence[str]) -> Conn
         raise ValueError("needs either a start or a trigger")
     if "size" not in found:
         raise ValueError("has no size: a flow without end cannot be timed")
-    numbers = {key: _whole(value, key, least=1) for key, value in found.items() if key != "start"}
+    most = {"size": MOST_BYTES}
+    numbers = {key: _whole(value, key, 1, most.get(key, MOST_COUNT)) for key, value in found.items() if key != "start"}
     if "trigger" in found and "id" not in found:
         raise ValueError("a flow with a trigger needs an id")
     try:
         start_s = float(found["start"]) * _PICOSECOND_S if "start" in found else None
     except ValueError:
         raise ValueError(f"start {found['start']}: is no number of picoseconds") from None
-    if start_s is not None and not 0 <= start_s < float("inf"):
-        raise ValueError(f"start {found['start']}: must be 0 or more")
+    if start_s is not None and not 0 <= start_s <= MOST_START_S:
+        raise ValueError(
+            f"start {found['start']}: must be 0 or more, and {MOST_START_S / _PICOSECOND_S:.0e} at most (ps)"
+        )
     return Connection(
         line, source, sink, numbers["size"], numbers.get("id"), start_s, numbers.get("trigger"),
         numbers.get("send_done_trigger"), numbers.get("recv_done_trigger"),
@@ -221,6 +243,8 @@ def _trigger(line: int, words: Sequence[str]) -> Trigger:
     number, count, kinds = 0, None, []
     while rest:
         word = rest.popleft()
+        if word in words[: len(words) - len(rest) - 1]:
+            raise ValueError(f"{word!r} is there twice; keep one of them")
         if word in ("id", "count") and rest:
             value = _whole(rest.popleft(), word, least=1)
             number, count = (value, count) if word == "id" else (number, value)

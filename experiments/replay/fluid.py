@@ -11,6 +11,7 @@ from fabric.model.network import Fabric, Port
 from traffic.metrics import payload_fraction
 
 _ALMOST_NOTHING = 1e-9
+"""Of a flow's size: what is left of those that end together with another one, but for rounding."""
 
 
 def fluid_times(fabric: Fabric, matrix: Matrix, paths: Sequence[Sequence[Port]], scale: float = 1.0) -> list[float]:
@@ -19,6 +20,9 @@ def fluid_times(fabric: Fabric, matrix: Matrix, paths: Sequence[Sequence[Port]],
     Rates are those of full frames; to a flow's own time comes that of a frame through its path. Starts are ``scale``
     times those of the matrix. Whoever waits for a flow waits for that time, too: for the sink, and for the source as
     much as one way back.
+
+    Each turn starts a flow or ends one, so there are two turns per flow at most. A flow has ended once its own end, at
+    its present rate, is reached: what is left of it then may be less than the resolution of the time.
     """
     flows, firing = matrix.connections, Firing(matrix)
     payload = payload_fraction(fabric.mtu_bytes)
@@ -30,8 +34,8 @@ def fluid_times(fabric: Fabric, matrix: Matrix, paths: Sequence[Sequence[Port]],
     while events or active:
         order = sorted(active)
         rates = dict(zip(order, max_min_bps(fabric, [paths[place] for place in order]), strict=True)) if order else {}
-        next_end = min((now + left[place] / rate for place, rate in rates.items()), default=float("inf"))
-        then = min(next_end, events[0][0] if events else float("inf"))
+        ends = {place: now + left[place] / rate for place, rate in rates.items()}
+        then = min(min(ends.values(), default=float("inf")), events[0][0] if events else float("inf"))
         for place, rate in rates.items():
             left[place] -= rate * (then - now)
         now = then
@@ -39,7 +43,9 @@ def fluid_times(fabric: Fabric, matrix: Matrix, paths: Sequence[Sequence[Port]],
             place = heapq.heappop(events)[1]
             began[place] = now
             active.add(place)
-        for place in [place for place in active if left[place] <= _ALMOST_NOTHING * flows[place].size_bytes * 8]:
+        reached = {place for place, end in ends.items() if end <= then}
+        almost = {place for place in active if left[place] <= _ALMOST_NOTHING * flows[place].size_bytes * 8}
+        for place in sorted(reached | almost):
             active.remove(place)
             took[place] = now + delays[place] - began[place]
             for end, ways in ((End.RECEIVED, 1), (End.SENT, 2)):

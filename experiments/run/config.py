@@ -107,6 +107,11 @@ class RunConfig(Strict):
         """The TCP congestion controls that a run plays, by whatever they are for, such as service levels."""
         return self.congestion_control
 
+    @property
+    def cuts_links(self) -> bool:
+        """Whether links fail in a run: those of its ``failures``, or those that its experiment cuts by itself."""
+        return bool(self.failures)
+
     def failure_schedule(self, fabric: Fabric) -> FailureSchedule | None:
         """Return what happens to the fabric's links in a phase; None if nothing does. Raises ConfigError."""
         return schedule_failures(self.failures, fabric, self.seed) if self.failures else None

@@ -52,8 +52,13 @@ class Experiment:
     @property
     def in_manifest(self) -> dict[str, str | None]:
         """What a manifest says of it, by which :func:`experiments.registry.experiment_of` finds it again."""
-        is_ours = self.folder.parent == HOME
-        return {"experiment": self.name, "experiment_folder": None if is_ours else str(self.folder)}
+        folder = self.foreign_folder
+        return {"experiment": self.name, "experiment_folder": None if folder is None else str(folder)}
+
+    @property
+    def foreign_folder(self) -> Path | None:
+        """Its folder, if it does not come with the program."""
+        return None if self.folder.parent == HOME else self.folder
 
     def load_figures(self) -> Sequence[FigureSpec]:
         """Return the figures that only its results have. Raises ResultError if their module cannot be loaded."""

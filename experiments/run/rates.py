@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fabric.config import setting
 from fabric.errors import UsageError
 from fabric.measure.carried_rates import Machine, carried_rate, this_machine
 from fabric.units import format_rate, parse_rate_bps
@@ -23,8 +23,7 @@ def rate_settings(wanted: str, topology: Mapping[str, Any], settings: Sequence[s
         raise UsageError(f"--rate {wanted} and --set {twice[0]}: both set rates; omit one of them")
     named = f"--rate {wanted}"
     rate_bps, source = _carried(topology) if wanted == CALIBRATED else (named_rate("--rate", wanted), named)
-    changed = json.dumps(at_nic_rate(topology, rate_bps))
-    return [f"topology={changed}", f"rates_from={json.dumps(source)}"]
+    return [setting("topology", at_nic_rate(topology, rate_bps)), setting("rates_from", source)]
 
 
 def named_rate(option: str, text: str) -> int:

@@ -38,13 +38,18 @@ def write_run(
     """
     verdict = run.judge()
     run.keep_frame("metrics", metrics_frame(summary["metrics"], _job_names(summary)))
-    for name in writer.tables:
-        writer.write_table(name, run.table(name))
+    write_samples(run, writer)
     writer.write_yaml("config.yaml", config)
     writer.write_json("fabric.json", fabric_as_json(run.live.fabric))
     writer.write_json("summary.json", summary)
     writer.write_json("manifest.json", _manifest(run, experiment, verdict, command))
     return verdict
+
+
+def write_samples(run: Session, writer: ResultWriter) -> None:
+    """Write the run's tables as they are. Raises ResultError if one is not as promised."""
+    for name in writer.tables:
+        writer.write_table(name, run.table(name))
 
 
 def _job_names(summary: Mapping[str, Any]) -> set[str]:

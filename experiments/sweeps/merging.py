@@ -19,8 +19,15 @@ _FACTORS = {
 }  # fmt: skip
 """Units that a number may have in one run and not in another: of what, and how much of it."""
 _UNITS = "|".join(sorted(map(re.escape, _FACTORS), key=len, reverse=True))
-_NUMBER = re.compile(rf"(?<![A-Za-z0-9_.:,])([+-]?[0-9][0-9,]*(?:\.[0-9]+)?)(?:( ?)({_UNITS})(?![A-Za-z0-9/]))?")
-"""A number with its unit; not one that is a part of a name, as in p99 or z0l00:7."""
+_TIMES_S = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
+"""Units that a time of several has, as in 2 h 05 min."""
+_PART = rf"[0-9]+ (?:{'|'.join(_TIMES_S)})(?![A-Za-z0-9/])"
+_NUMBER = re.compile(
+    rf"(?<![A-Za-z0-9_.:,])(?:(?P<times>{_PART}(?: {_PART})+)|"
+    rf"(?P<digits>[+-]?[0-9][0-9,]*(?:\.[0-9]+)?)(?P<exponent>e[+-]?[0-9]+(?![A-Za-z0-9]))?"
+    rf"(?:(?P<space> ?)(?P<unit>{_UNITS})(?![A-Za-z0-9/]))?)"
+)
+"""A time of several units, or a number with its unit; not one that is a part of a name, as in p99 or z0l00:7."""
 _MOST_SHOWN = 3
 _WHOLE_FROM, _SHOWN_DIGITS = 1000, 4
 """Of numbers that are no text: from where on without a fraction, and how many digits below."""
@@ -30,13 +37,17 @@ Cell = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class _Number:
-    """A number of a cell: ``value`` in what its unit is of, ``factor`` that unit, ``digits`` those after the point."""
+    """A number of a cell: ``value`` in what its unit is of, ``factor`` that unit, ``digits`` those after the point.
+    ``significant``: how many digits it has, if it has an exponent; ``times``: the units of a time of several, each
+    with how many digits it has at least."""
 
     value: float
     kind: str
     factor: float
     unit: str
     digits: int
+    significant: int = 0
+    times: tuple[tuple[str, int], ...] = ()
 
 
 def merged_tables(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -150,13 +161,26 @@ def _read(text: str) -> tuple[tuple[str, ...], tuple[_Number, ...]]:
     """Return the words around a cell's numbers, and the numbers."""
     words, numbers, at = [], [], 0
     for match in _NUMBER.finditer(text):
-        digits, space, unit = match.groups(default="")
-        kind, factor = _FACTORS.get(unit, ("", 1.0))
-        value = float(digits.replace(",", "")) * factor
         words.append(text[at : match.start()])
-        numbers.append(_Number(value, kind, factor, space + unit, len(digits.partition(".")[2])))
+        numbers.append(_time_of(match["times"]) if match["times"] else _number_of(match))
         at = match.end()
     return (*words, text[at:]), tuple(numbers)
+
+
+def _number_of(match: re.Match[str]) -> _Number:
+    digits, exponent, space, unit = (match[name] or "" for name in ("digits", "exponent", "space", "unit"))
+    kind, factor = _FACTORS.get(unit, ("", 1.0))
+    value = float(digits.replace(",", "") + exponent) * factor
+    significant = sum(sign.isdigit() for sign in digits) if exponent else 0
+    return _Number(value, kind, factor, space + unit, len(digits.partition(".")[2]), significant)
+
+
+def _time_of(text: str) -> _Number:
+    words = text.split()
+    parts = list(zip(words[::2], words[1::2], strict=True))
+    value = sum(int(digits) * _TIMES_S[unit] for digits, unit in parts)
+    times = tuple((unit, len(digits) if digits[0] == "0" else 1) for digits, unit in parts)
+    return _Number(float(value), "s", 1.0, "", 0, times=times)
 
 
 def _written(numbers: Sequence[_Number]) -> str:
@@ -165,9 +189,28 @@ def _written(numbers: Sequence[_Number]) -> str:
     found = estimate([number.value for number in numbers])
     middle = min(numbers, key=lambda number: abs(number.value - found.median))
     digits = max(number.digits for number in numbers if number.unit == middle.unit)
+    significant = max(number.significant for number in numbers)
+    times = {unit: max(dict(number.times).get(unit, 1) for number in numbers) for unit, _ in middle.times}
 
     def text(value: float | None) -> str:
-        return "" if value is None else f"{value / middle.factor:,.{digits}f}"
+        if value is None:
+            return ""
+        if times:
+            return _written_time(value, times)
+        if significant:
+            return f"{value / middle.factor:.{significant}g}"
+        return f"{value / middle.factor:,.{digits}f}"
 
     interval = f" [{text(found.low)}, {text(found.high)}]" if len({number.value for number in numbers}) > 1 else ""
     return f"{text(found.median)}{middle.unit}{interval}"
+
+
+def _written_time(value_s: float, times: Mapping[str, int]) -> str:
+    """Return a time in several units, of which the last is rounded to; each has so many digits at least."""
+    *_, last = times
+    left = round(value_s / _TIMES_S[last]) * _TIMES_S[last]
+    parts = []
+    for unit, digits in times.items():
+        count, left = divmod(left, _TIMES_S[unit])
+        parts.append(f"{count:0{digits}d} {unit}")
+    return " ".join(parts)

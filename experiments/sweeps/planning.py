@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments.launching.spec import Prepared, RunSpec, prepare
+from experiments.run.definition import Experiment
 from experiments.sweeps.config import FigureConfig, SweepConfig
 from experiments.sweeps.identity import run_key
-from fabric.errors import ConfigError
+from fabric.errors import ConfigError, UsageError
 from fabric.world.engines import engine_named
 
 
@@ -40,12 +42,13 @@ class PlannedRun:
         words += ["--seed", str(self.seed), "--engine", spec.engine]
         words += ["--rate", spec.rate] if spec.rate else []
         words += ["--memory", f"{spec.memory_bytes}B"] if spec.memory_bytes else []
-        return [*words, "--no-figures", "--out", str(directory)]
+        return [*words, "--no-figures", "--expect-key", self.key, "--out", str(directory)]
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """All runs of a sweep, point by point, seed by seed. ``memory_bytes``: what each may need of a machine's."""
+    """All runs of a sweep, point by point, seed by seed. ``memory_bytes``: what each may need of a machine's;
+    ``foreign_folder``: of an experiment that does not come with the program."""
 
     name: str
     experiment: str
@@ -54,6 +57,7 @@ class SweepPlan:
     runs: tuple[PlannedRun, ...]
     figures: tuple[FigureConfig, ...]
     memory_bytes: int
+    foreign_folder: Path | None = None
 
     @property
     def points(self) -> list[list[PlannedRun]]:
@@ -87,15 +91,18 @@ def plan_runs(
     figures: Sequence[FigureConfig] = (),
 ) -> SweepPlan:
     """Return the runs of a spec at every point of a grid, with every seed. Raises ConfigError, UsageError."""
+    if base.guests != 1:
+        several = "the runs of a study have a core each, and one guest; let it be 1"
+        raise UsageError(f"guests {base.guests}: {several}")
     engine = engine_named(base.engine)
     runs: list[PlannedRun] = []
-    kinds: set[str] = set()
+    experiments: dict[str, Experiment] = {}
     memory_bytes = 0
     kernel = engine.kernel()
     for point in _points(grid):
         spec = replace(base, settings={**base.settings, **point})
         prepared = _prepared(replace(spec, seed=seeds[0]), point)
-        kinds.add(prepared.experiment.name)
+        experiments[prepared.experiment.name] = prepared.experiment
         memory_bytes = max(memory_bytes, engine.memory_taken_bytes(prepared.guest))
         resolved = prepared.config.model_dump(mode="json", by_alias=True)
         for seed in seeds:
@@ -103,7 +110,19 @@ def plan_runs(
             runs.append(PlannedRun(key, point, replace(spec, seed=seed)))
     if twice := _same_twice(runs):
         raise ConfigError(name, [f"grid: {twice}: come to the same run; give each another setting"])
-    return SweepPlan(name, kinds.pop(), engine.name, tuple(grid), tuple(runs), tuple(figures), memory_bytes)
+    kind = next(iter(experiments.values()))
+    axes = tuple(grid)
+    return SweepPlan(name, kind.name, engine.name, axes, tuple(runs), tuple(figures), memory_bytes, kind.foreign_folder)
+
+
+def require_same(spec: RunSpec, key: str) -> None:
+    """Raise UsageError if a run would not be the one of this key on this machine: it has another kernel, or another
+    version of the program with other defaults."""
+    seed = spec.seed if spec.seed is not None else prepare(spec, ()).config.seed
+    (here,) = plan_runs("here", replace(spec, directory=None), {}, [seed]).runs
+    if here.key != key:
+        where, kernel = os.uname().nodename, engine_named(spec.engine).kernel()
+        raise UsageError(f"{where}: would run {here.key} instead; it has the kernel {kernel}: install the same program")
 
 
 def _points(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

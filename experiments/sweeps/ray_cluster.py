@@ -16,11 +16,10 @@ from experiments.launching.finish import publish
 from experiments.launching.launcher import launch
 from experiments.launching.spec import RunSpec
 from experiments.sweeps.executor import SweepWatch, require_shareable
-from experiments.sweeps.planning import PlannedRun, SweepPlan, plan_runs
+from experiments.sweeps.planning import PlannedRun, SweepPlan, require_same
 from experiments.sweeps.scratch import remove_abandoned, scratch_directory
 from experiments.sweeps.store import Store
 from fabric.errors import FabricError, ResultError, UsageError
-from fabric.world.engines import engine_named
 
 _POLL_S = 1.0
 _RETRIES = 10
@@ -122,20 +121,11 @@ def _played(play: Play, spec: RunSpec, key: str) -> tuple[Packed, str | None]:
         directory = scratch / key
         try:
             if play is launch:
-                _require_same(spec, key)
+                require_same(spec, key)
             play(replace(spec, directory=directory))
         except FabricError as error:
             return {}, str(error)
         return _packed(directory), None
-
-
-def _require_same(spec: RunSpec, key: str) -> None:
-    """Raise UsageError if a run would not be the same here: another kernel, or other defaults of its experiment."""
-    assert spec.seed is not None
-    (here,) = plan_runs("here", spec, {}, [spec.seed]).runs
-    if here.key != key:
-        where, kernel = os.uname().nodename, engine_named(spec.engine).kernel()
-        raise UsageError(f"{where}: would run {here.key} instead; it has the kernel {kernel}: install the same program")
 
 
 def _brought_home(ray: Any, reference: Any, directory: Path) -> str | None:

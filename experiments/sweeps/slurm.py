@@ -1,19 +1,22 @@
-"""Runs on a cluster that Slurm schedules: one job array, in which each task runs one of the sweep's command lines.
+"""Runs on a cluster that Slurm schedules: a job array, in which each task runs one of the sweep's command lines, or
+several in turn where there are more runs than tasks of an array may be.
 
-It needs ``sbatch`` and ``squeue`` here, and on the nodes this program and the sweep's directory at the same paths. A
-run that is done but ``invalid`` (exit code 3) is a task that has succeeded: Slurm is not to run it again. Slurm itself
-requeues what a lost node ran.
+It needs ``sbatch``, ``squeue`` and ``scontrol`` here, and on the nodes this program and the sweep's directory at the
+same paths. A run that is done but ``invalid`` (exit code 3) is a task that has succeeded: Slurm is not to run it again.
+Slurm itself requeues what a lost node ran.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments.sweeps.executor import SweepWatch, require_shareable
 from experiments.sweeps.planning import PlannedRun, SweepPlan, command_lines
@@ -28,13 +31,11 @@ _GRACE_S = 30.0
 _MIB = 1 << 20
 Lines = Callable[[Sequence[PlannedRun], Callable[[str], Path]], list[str]]
 _SCRIPT = """#!/bin/sh
-#SBATCH --job-name={name}
 #SBATCH --array=0-{last}{at_a_time}
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=1
 #SBATCH --mem={memory_mib}M
 #SBATCH --requeue
-#SBATCH --output={logs}/%a.log
 # Each line of the file below is a run. Exit code {invalid} is a run that is done, and not to be believed.
 line=$(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" {commands})
 eval "$line"
@@ -61,13 +62,21 @@ class SlurmExecutor:
         """
         require_shareable(plan, "slurm")
         folder = store.directory / "slurm"
-        job = submitted(folder)
-        if job is None or not _tasks(job):
-            job = self._submit(folder, plan, missing, store)
-            watch.tell(f"submitted as job {job}; its log files: {folder / 'logs'}")
-        else:
+        job, left = submitted(folder), list(missing)
+        if job is not None and _tasks(job):
             watch.tell(f"job {job} of an earlier start is still in the queue: waiting for it")
-        self._await(job, folder, missing, store, watch)
+            its = set(_submitted(folder)["tasks"])
+            self._await(job, folder, [run for run in left if run.key in its], store, watch)
+            left = [run for run in left if run.key not in its]
+        most = _most_tasks() if left else 1
+        for start in range(0, len(left), most):
+            part = left[start : start + most]
+            job = self._submit(folder, plan, part, store)
+            of = (
+                "" if len(part) == len(left) else f" with {len(part)} of {len(left)} runs, as many as an array may have"
+            )
+            watch.tell(f"submitted as job {job}{of}; its log files: {folder / 'logs'}")
+            self._await(job, folder, part, store, watch)
 
     def _submit(self, folder: Path, plan: SweepPlan, missing: Sequence[PlannedRun], store: Store) -> str:
         """Submit a job array and return its number."""
@@ -80,7 +89,7 @@ class SlurmExecutor:
         (folder / "commands").write_text("".join(lines))
         script = folder / "array.sh"
         script.write_text(array_script(plan, len(missing), folder, self._jobs))
-        job = _asked(["sbatch", "--parsable", str(script)]).strip().partition(";")[0]
+        job = _asked(submission(plan, folder, script)).strip().partition(";")[0]
         what = {"job": job, "tasks": [run.key for run in missing]}
         (folder / "submitted.json").write_text(json.dumps(what) + "\n")
         return job
@@ -106,20 +115,37 @@ class SlurmExecutor:
 def submitted(folder: Path) -> str | None:
     """Return the number of the job that an earlier start submitted; None if there was none."""
     try:
-        job: str = json.loads((folder / "submitted.json").read_text())["job"]
+        job: str = _submitted(folder)["job"]
     except FileNotFoundError:
         return None
     return job
 
 
+def _submitted(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "submitted.json").read_text())
+    return found
+
+
+def submission(plan: SweepPlan, folder: Path, script: Path) -> list[str]:
+    """Return the command that submits a script. What may have a space in it is not in the script's own lines."""
+    logs = str(folder / "logs").replace("%", "%%")  # Slurm reads %a there, and the like.
+    return ["sbatch", "--parsable", f"--job-name={plan.name}", f"--output={logs}/%a.log", str(script)]
+
+
+def _most_tasks() -> int:
+    """Return how many tasks an array may have on this cluster. Raises UsageError, EmulationError."""
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", _asked(["scontrol", "show", "config"]), re.MULTILINE)
+    if found is None or int(found[1]) < 1:
+        raise UsageError("--on slurm: this cluster runs no job arrays (MaxArraySize in its slurm.conf)")
+    return int(found[1])
+
+
 def array_script(plan: SweepPlan, tasks: int, folder: Path, jobs: int | None) -> str:
     """Return the script of a job array."""
     return _SCRIPT.format(
-        name=plan.name.replace(" ", "_"),
         last=tasks - 1,
         at_a_time=f"%{jobs}" if jobs else "",
         memory_mib=-(-plan.memory_bytes // _MIB),
-        logs=folder / "logs",
         commands=shlex.quote(str(folder / "commands")),
         invalid=EXIT_CODE_INVALID,
     )
@@ -158,9 +184,7 @@ def _environment() -> dict[str, str]:
 
 def _why(folder: Path, key: str) -> str:
     """Return the last words of a task that left no result."""
-    keys = json.loads((folder / "submitted.json").read_text())["tasks"]
-    if key not in keys:
-        return "was not a task of the job; start the sweep again"
+    keys = _submitted(folder)["tasks"]
     log = folder / "logs" / f"{keys.index(key)}.log"
     words = log.read_text(errors="replace").splitlines() if log.exists() else []
     return "\n".join(words[-5:]) or f"its task left no result and no log ({log})"

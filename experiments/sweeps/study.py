@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from experiments.run import known_folders
 from experiments.sweeps.executor import Executor, SweepWatch
 from experiments.sweeps.planning import PlannedRun, SweepPlan
 from experiments.sweeps.store import Store
@@ -58,6 +59,8 @@ def run_missing(plan: SweepPlan, store: Store, executor: Executor, show: Show, t
     """Run what is not finished. May be killed at any time and called again. Raises ResultError if another sweep is at
     work in the same directory."""
     store.open(plan)
+    if plan.foreign_folder is not None and (why := known_folders.keep(plan.foreign_folder)):
+        tell(why)
     with store.locked():
         missing = store.missing(plan.runs)
         finished = len(plan.runs) - len(missing)

@@ -29,6 +29,7 @@ from fabric.stalls.deadlock_watch import Watchdog
 from fabric.stalls.waits import LaneNames, ObservedPort
 from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.datapath import SWITCH_NICENESS
+from fabric.world.guest_calls import all_told_at
 from fabric.world.netlink import Netlink
 from fabric.world.priority import leave_session
 
@@ -58,9 +59,11 @@ which the date (CLOCK_REALTIME) is ahead of ``time.monotonic()``. ``stolen``: se
 taken from all cores since boot."""
 CORES = np.dtype([("busy", "f8"), ("niced", "f8"), ("switch", "f8")])
 """A core's seconds so far: busy, in niced programs, and in ovs-vswitchd as far as that was seen on it."""
-_WORST = ("lateness", "host_lateness", "softnet_drops", "softnet_backlog", "softnet_squeezed", "clock_offset")
+_WORST = ("lateness", "host_lateness", "softnet_backlog", "clock_offset")
+_COUNTED = ("softnet_drops", "softnet_squeezed")
+"""Of machines that are guests of one run: of which samples the worst counts, and which are counters, whose sum does."""
 _TOGETHER_S = 1e-4
-"""How long before they begin or end samplers of several guests are told so."""
+"""How long before they begin or end samplers of several guests are told so, at least."""
 
 STALLS = np.dtype([(name, "i8") for name in ("stalls", "stalled_ns", "buffered_bytes", "most_buffered_bytes")])
 """The counters of lossless lanes in addition to COUNTERS, see :class:`fabric.queueing.vl.LaneStats`."""
@@ -123,12 +126,19 @@ class Deadlock:
 
 @dataclass(frozen=True)
 class BeginSeries:
-    """The order to begin a series; ``live``: what to tell those who watch the run. ``at_s`` (``time.monotonic()``):
-    when the first sample is due, where several samplers are to begin together; None: at once."""
+    """The order to begin a series; ``live``: what to tell those who watch the run. ``together``: not at once, but when
+    :class:`BeginAt` says, as other samplers do. That is short: it is not later than it says, however far they are."""
 
     names: LaneNames
     live: LiveNames | None = None
-    at_s: float | None = None
+    together: bool = False
+
+
+@dataclass(frozen=True)
+class BeginAt:
+    """When the first sample of a series is due (``time.monotonic()``)."""
+
+    at_s: float
 
 
 @dataclass(frozen=True)
@@ -151,13 +161,17 @@ class Sampler:
 
         ``names`` are those of lossless lanes, for the report of a deadlock; ``live``: for those who watch the run.
         """
-        self._order(BeginSeries(names, live, self._soon()))
+        self._order(BeginSeries(names, live, self._are_several))
+        if self._are_several:
+            for agent in self._agents:
+                agent.receive(_ANSWER_TIMEOUT_S, "report that it is to begin")
+            self._order(BeginAt(all_told_at(_TOGETHER_S)))
         for agent in self._agents:
             agent.receive(_ANSWER_TIMEOUT_S, "report that it has begun")
 
     def end(self) -> Series:
         """End the series and return it. Call :meth:`verify_no_deadlock` first."""
-        self._order(EndSeries(self._soon()))
+        self._order(EndSeries(all_told_at(_TOGETHER_S) if self._are_several else None))
         return joined([_series_of(agent) for agent in self._agents])
 
     def verify_no_deadlock(self) -> None:
@@ -171,13 +185,14 @@ class Sampler:
         while done not in wait([done, *(agent.pipe for agent in self._agents)]):
             self.verify_no_deadlock()
 
-    def _order(self, order: BeginSeries | EndSeries) -> None:
+    @property
+    def _are_several(self) -> bool:
+        """Whether samplers have to agree on when they begin and end."""
+        return len(self._agents) > 1
+
+    def _order(self, order: BeginSeries | BeginAt | EndSeries) -> None:
         for agent in self._agents:
             agent.send(order)
-
-    def _soon(self) -> float | None:
-        """Return when all samplers do what they are told now; None: there is one."""
-        return time.monotonic() + _TOGETHER_S if len(self._agents) > 1 else None
 
 
 def _series_of(agent: AgentHandle) -> Series:
@@ -191,7 +206,8 @@ def _series_of(agent: AgentHandle) -> Series:
 def joined(parts: Sequence[Series]) -> Series:
     """Return the samples that several samplers took at the same times as those of one.
 
-    Of machines, which are guests on one, the worst counts. Raises EmulationError if samplers took more than others.
+    Of machines, which are guests on one, the worst counts, and the sum of what they count. Raises EmulationError if
+    samplers took more than others.
     """
     if len(parts) == 1:
         return parts[0]
@@ -201,6 +217,8 @@ def joined(parts: Sequence[Series]) -> Series:
     machine = parts[0].machine.copy()
     for name in _WORST:
         machine[name] = np.max([part.machine[name] for part in parts], axis=0)
+    for name in _COUNTED:
+        machine[name] = np.sum([part.machine[name] for part in parts], axis=0)
     stalls = [part.stalls for part in parts if part.stalls is not None]
     return replace(
         parts[0],
@@ -228,12 +246,18 @@ def sample(agent: Agent, setup: SamplerSetup) -> None:
     try:
         while True:
             begin = agent.receive_a(BeginSeries)
+            begin_s = _begin_together(agent) if begin.together else None
             watchdog = Watchdog(setup.watched, setup.longest_stall_s, begin.names)
             taken = _Taken(writer, begin.live)
             samples = _MachineSamples(reader, hosts, inputs)
-            agent.report(_series(agent, setup, sources, samples, watchdog, taken, begin.at_s))
+            agent.report(_series(agent, setup, sources, samples, watchdog, taken, begin_s))
     finally:
         hosts.close()
+
+
+def _begin_together(agent: Agent) -> float:
+    agent.report("told")
+    return agent.receive_a(BeginAt, _ANSWER_TIMEOUT_S).at_s
 
 
 class _MachineSamples:

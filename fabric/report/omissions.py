@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from fabric.model.lanes import FlowControl, Queueing
 from fabric.results import Result
 from fabric.world.engine import Engine
@@ -74,8 +72,7 @@ def _omissions(
 
 def _flow_control(result: Result) -> FlowControl:
     """Return what the run's config says, by default credits."""
-    path = result.directory / "config.yaml"
-    config = yaml.safe_load(path.read_text()) if path.exists() else None
-    queues = config.get("queues") if isinstance(config, Mapping) else None
+    config = result.config if (result.directory / "config.yaml").exists() else {}
+    queues = config.get("queues")
     said: Any = queues.get("flow_control") if isinstance(queues, Mapping) else None
     return FlowControl(said or FlowControl.CREDIT.value)

@@ -5,15 +5,21 @@ Anybody who can write there can make its owner run programs, so a place that oth
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
-from fabric.errors import UsageError
+from fabric.errors import EmulationError, UsageError
 
 SHARED = Path("/var/cache")
 """What root builds, every account may use."""
 NAME = "ai-fabric-emulator"
+_POLL_S = 0.02
 _REMEDY = "let XDG_CACHE_HOME name a directory that only you can write to, or unset it (sudo without -E)"
 
 
@@ -32,26 +38,60 @@ def places() -> tuple[Path, ...]:
     return tuple(dict.fromkeys((own(), _trusted(SHARED / NAME, "the shared cache"))))
 
 
+@contextmanager
+def locked(file: Path, what: str, timeout_s: float, tell: Callable[[str], None] = lambda text: None) -> Iterator[None]:
+    """Let one process at a time, and one thread of it, do ``what`` during a block; ``file`` stands for that. The kernel
+    frees the lock of who was killed. Raises EmulationError if another one has not ended within ``timeout_s``."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + timeout_s
+    with file.open("w") as lock:
+        is_told = False
+        while not _is_taken(lock):
+            if time.monotonic() >= deadline:
+                raise EmulationError(f"{what}: another one at it has not ended within {timeout_s:g} s ({file}); end it")
+            if not is_told:
+                tell(f"{what}: waiting for another one to finish")
+            is_told = True
+            time.sleep(_POLL_S)
+        yield
+
+
+def _is_taken(lock: TextIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _trusted(place: Path, name: str) -> Path:
     """Return a directory that only its user and root can change, nor put another one in its place."""
-    for path in (place, *place.absolute().parents):
+    if fault := who_may_change((place, *place.absolute().parents), {0, os.geteuid()}, {0, os.getegid()}):
+        danger = f"and files kept there are run as uid {os.geteuid()}"
+        raise UsageError(f"{name}, {place}: {fault}, {danger}; {_REMEDY}")
+    return place
+
+
+def who_may_change(paths: Iterable[Path], users: Collection[int], groups: Collection[int]) -> str | None:
+    """Return the first of some paths that others than these users and groups could change, and who; None: there is
+    none. What does not exist, or cannot be looked at, is passed over."""
+    for path in paths:
         try:
             found = path.stat()
         except (FileNotFoundError, PermissionError):
             continue  # Made by us, in the next one that exists; or nothing that we could use.
-        if why := _why_not(found):
-            danger = f"and files kept there are run as uid {os.geteuid()}"
-            raise UsageError(f"{name}, {place}: {path} {why}, {danger}; {_REMEDY}")
-    return place
+        if why := _why_not(found, users, groups):
+            return f"{path} {why}"
+    return None
 
 
-def _why_not(found: os.stat_result) -> str | None:
-    if found.st_uid not in (0, os.geteuid()):
+def _why_not(found: os.stat_result, users: Collection[int], groups: Collection[int]) -> str | None:
+    if found.st_uid not in users:
         return f"belongs to uid {found.st_uid}"
     if found.st_mode & stat.S_ISVTX:
         return None  # Others can add to it, as to /tmp, and cannot replace what is ours.
     if found.st_mode & stat.S_IWOTH:
         return "can be written to by every account"
-    if found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getegid()):
+    if found.st_mode & stat.S_IWGRP and found.st_gid not in groups:
         return f"can be written to by group {found.st_gid}"
     return None

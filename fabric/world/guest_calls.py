@@ -28,6 +28,8 @@ _DIAL_TIMEOUT_S = 60.0
 _DIAL_POLL_S = 0.01
 _CALL_TIMEOUT_S = 600.0
 _BACKLOG = 4096
+_DELAYS = 2
+"""Within how many delays of the links between guests a short message is there; it takes one."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,14 @@ def own_number() -> int:
     """Return which guest of its run this is; 0 for the first, the only one, or outside of guests."""
     together = Together.read(CONTROL)
     return 0 if together is None else together.number
+
+
+def all_told_at(least_s: float) -> float:
+    """Return a moment (``time.monotonic()``) by which short orders to programs, sent now, have reached all of them,
+    in other guests of the run, too: ``least_s`` from now, or later if those are further away."""
+    together = Together.read(CONTROL)
+    delay_s = 0.0 if together is None else together.order_delay_ns * 1e-9
+    return time.monotonic() + max(least_s, _DELAYS * delay_s)
 
 
 def dial(guest: int) -> Connection:

@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from fabric.errors import EmulationError
@@ -55,41 +56,50 @@ def find(kernel: str, module: str = VL) -> Path | None:
 
 
 def build(kernel: str, command: MakeCommand) -> None:
-    """Build all modules for ``kernel``, unless that has been done. Raises EmulationError with the compiler's words."""
+    """Build all modules for ``kernel``, unless that has been done. Of several at once, one builds and the others wait.
+    Raises EmulationError with the compiler's words."""
     if find(kernel) is not None:
         return
-    final = cache.own() / CACHE_NAME / _name(kernel)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".building-", dir=final.parent))
-    try:
-        for path in _sources():
-            shutil.copy2(path, work)
-        _make([*command(work)])
-        ready = work / "ready"
-        ready.mkdir()
-        for path in work.glob("*.ko"):
-            shutil.copy2(path, ready)
-        shutil.rmtree(final, ignore_errors=True)
-        ready.rename(final)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with _alone():
+        if find(kernel) is not None:
+            return
+        final = cache.own() / CACHE_NAME / _name(kernel)
+        with tempfile.TemporaryDirectory(prefix=".building-", dir=final.parent) as scratch:
+            for path in _sources():
+                shutil.copy2(path, scratch)
+            _make([*command(Path(scratch))])
+            _place(Path(scratch), final)
 
 
 def remove(kernel: str) -> None:
     """Forget the modules that were built here for ``kernel``, which is gone."""
-    shutil.rmtree(cache.own() / CACHE_NAME / _name(kernel), ignore_errors=True)
+    with _alone():
+        shutil.rmtree(cache.own() / CACHE_NAME / _name(kernel), ignore_errors=True)
 
 
 def put(kernel: str, directory: Path) -> None:
     """Let modules that were built elsewhere, for ``kernel`` and from the source as it is, be found here."""
-    final = cache.own() / CACHE_NAME / _name(kernel)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".importing-", dir=final.parent) as scratch:
+    with _alone():
+        _place(directory, cache.own() / CACHE_NAME / _name(kernel))
+
+
+def _alone() -> AbstractContextManager[None]:
+    """Let nobody else change what is built here during a block. Raises EmulationError."""
+    place = cache.own()
+    (place / CACHE_NAME).mkdir(parents=True, exist_ok=True)
+    return cache.locked(place / f"{CACHE_NAME}.lock", "building the kernel modules", _BUILD_TIMEOUT_S)
+
+
+def _place(built: Path, final: Path) -> None:
+    """Let the modules of a directory be found, all at once, unless there are some: a run may be about to load those."""
+    if (final / f"{VL}.ko").is_file():
+        return
+    with tempfile.TemporaryDirectory(prefix=".placing-", dir=final.parent) as scratch:
         ready = Path(scratch) / "ready"
         ready.mkdir()
-        for path in directory.glob("*.ko"):
+        for path in built.glob("*.ko"):
             shutil.copy2(path, ready)
-        shutil.rmtree(final, ignore_errors=True)
+        shutil.rmtree(final, ignore_errors=True)  # What somebody left who took the module away.
         ready.rename(final)
 
 

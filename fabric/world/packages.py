@@ -41,6 +41,11 @@ def know_packages(folders: Mapping[str, str]) -> None:
         sys.meta_path.append(_FINDER)
 
 
+def folder_of(package: str) -> str | None:
+    """Return the folder of a package that was made known; None: it was not."""
+    return _FINDER.folders.get(package)
+
+
 class KnownPackages:
     """The packages known to a process: where this is unpickled, they are from then on."""
 

@@ -8,13 +8,11 @@ runs of different parameters may have it at a time.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import struct
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +23,7 @@ _SO_NETNS_COOKIE = 71
 _AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 _REMOVED_S = 20.0
 """How long the kernel may take to remove what nobody holds any more."""
+_ALONE_TIMEOUT_S = 120.0
 _INFO_BYTES = 256
 _STRUCT_OPS_LINK = 9
 _NAME_OFFSET, _NAME_BYTES = 24, 16
@@ -100,14 +99,9 @@ def _first(name: str) -> Control:
         loaded.close()
 
 
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Let no other run register anything during a block."""
-    place = cache.own() / "bpf"
-    place.mkdir(parents=True, exist_ok=True)
-    with (place / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _alone() -> AbstractContextManager[None]:
+    """Let no other run register anything during a block. Raises EmulationError."""
+    return cache.locked(cache.own() / "bpf" / "lock", "registering a congestion control", _ALONE_TIMEOUT_S)
 
 
 def _registered(name: str) -> int | None:

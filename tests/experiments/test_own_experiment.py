@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import shutil
 import sys
@@ -19,8 +20,12 @@ from experiments import RunSpec, launch, load
 from experiments.cli import main
 from experiments.launching.run_result import RunResult
 from experiments.registry import EXPERIMENTS, resolve
+from experiments.run import known_folders
 from experiments.run.run_tables import RunTables
-from fabric.errors import ConfigError, ResultError
+from experiments.sweeps.planning import plan_runs
+from experiments.sweeps.store import Store
+from experiments.sweeps.study import run_missing
+from fabric.errors import ConfigError, ResultError, UsageError
 from fabric.world import packages
 from fabric.world.agents import AgentPool
 from tests.experiments.own_results import own_result
@@ -93,6 +98,7 @@ def report_a_count(agent, arguments):
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An experiment: its YAML, its definition, a module of its own, and a program."""
     monkeypatch.setattr(packages._FINDER, "folders", {})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     own = tmp_path / "own_question"
     own.mkdir()
     (own / "__init__.py").touch()
@@ -149,6 +155,7 @@ def recorded(folder: Path, tmp_path: Path) -> Path:
     experiment = resolve(str(folder), [])[0]
     rows = pd.DataFrame({"phase": ["hfreduce_alone"] * 2, "host": ["z0h000", "z0h001"], "idle_s": [0.5, 0.25]})
     directory = own_result(tmp_path / "result", experiment, own={"idlers": rows}, without=SLOW_TO_DRAW).directory
+    assert known_folders.keep(folder) is None
     forget()
     return directory
 
@@ -162,14 +169,169 @@ def test_a_stored_result_has_the_tables_and_figures_of_its_folder(recorded: Path
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
-@pytest.mark.parametrize("name", ["figures.py", "parts/more.py"])
+@pytest.mark.parametrize("name", ["figures.py", "parts/more.py", "parts/fast.so"])
 def test_the_code_of_another_account_is_not_run_to_read_a_result(recorded: Path, folder: Path, name: str) -> None:
     (folder / "parts").mkdir()
     (folder / "parts" / "more.py").touch()
+    (folder / "parts" / "fast.so").touch()
     os.chown(folder / name, 12345, -1)
     result = load(recorded)
     assert result.missing is not None
     assert f"{folder / name} belongs to uid 12345, and its code would be run" in result.missing
+
+
+def leave_a_trace(folder: Path) -> Path:
+    """Let a folder's code leave a file when it is run; return which."""
+    trace = folder.parent / "code_was_run"
+    for name in ("__init__.py", "experiment.py"):
+        (folder / name).write_text(f"open({str(trace)!r}, 'w').close()\n{(folder / name).read_text()}")
+    return trace
+
+
+def with_folder(result: Path, folder: object) -> Path:
+    """Let a result's manifest name a folder."""
+    manifest = json.loads((result / "manifest.json").read_text())
+    (result / "manifest.json").write_text(json.dumps(manifest | {"experiment_folder": str(folder)}))
+    return result
+
+
+def moved_into_the_result(result: Path, folder: Path) -> Path:
+    assert known_folders.keep(folder.rename(result / folder.name)) is None
+    return result / folder.name
+
+
+def copied(result: Path, folder: Path) -> Path:
+    return shutil.copytree(folder, folder.parent / "unpacked" / folder.name)
+
+
+def linked(result: Path, folder: Path) -> Path:
+    (folder.parent / "links").mkdir()
+    link = folder.parent / "links" / folder.name
+    link.symlink_to(folder)
+    return link
+
+
+def relative(result: Path, folder: Path) -> Path:
+    return Path(os.path.relpath(folder))
+
+
+def writable(result: Path, folder: Path) -> Path:
+    folder.chmod(0o777)
+    return folder
+
+
+def file_writable(result: Path, folder: Path) -> Path:
+    (folder / "counting.py").chmod(0o666)
+    return folder
+
+
+def in_a_writable_place(result: Path, folder: Path) -> Path:
+    (folder.parent / "open").mkdir(mode=0o777)
+    (folder.parent / "open").chmod(0o777)
+    there = folder.rename(folder.parent / "open" / folder.name)
+    assert known_folders.keep(there) is None
+    return there
+
+
+def with_a_link_out_of_it(result: Path, folder: Path) -> Path:
+    shutil.copy(folder / "counting.py", folder.parent / "counting.py")
+    (folder / "counting.py").unlink()
+    (folder / "counting.py").symlink_to(folder.parent / "counting.py")
+    return folder
+
+
+UNTRUSTED: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
+    "in the result": (moved_into_the_result, "is in the result's own directory"),
+    "never run": (copied, "is no experiment that you have run on this machine"),
+    "a link": (linked, "is no absolute path without links"),
+    "relative": (relative, "is no absolute path without links"),
+    "anybody's": (writable, "can be written to by every account, and its code would be run"),
+    "a file that is anybody's": (file_writable, "counting.py can be written to by every account"),
+    "in a place that is anybody's": (in_a_writable_place, "open can be written to by every account"),
+    "a link out of it": (with_a_link_out_of_it, "counting.py leads out of the folder"),
+}
+
+
+@pytest.mark.parametrize(("change", "why"), UNTRUSTED.values(), ids=list(UNTRUSTED))
+def test_to_read_a_result_runs_no_code_that_its_user_did_not_ask_for(
+    recorded: Path, folder: Path, tmp_path: Path, change: Callable[[Path, Path], Path], why: str
+) -> None:
+    """What came out of an archive belongs to its user, whoever wrote it."""
+    trace = leave_a_trace(folder)
+    named = with_folder(recorded, change(recorded, folder))
+    result = load(named)
+    for command in ("report", "view", "timeline"):
+        main([command, str(named)])
+    assert not trace.exists()
+    assert result.missing is not None
+    assert why in result.missing
+    assert "name it with --experiment-folder" in result.missing
+    assert not result.table("steps").empty
+
+
+def test_a_folder_that_another_user_has_run_is_not_loaded(
+    recorded: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where root keeps what users ran by sudo, for all to read."""
+    trace = leave_a_trace(folder)
+    monkeypatch.setenv("SUDO_UID", "12345")
+    monkeypatch.setenv("SUDO_GID", "12345")
+    assert "is no experiment that you have run" in str(load(recorded).missing)
+    assert not trace.exists()
+    assert known_folders.keep(folder) is None
+    assert load(recorded).missing is None
+
+
+def test_a_sweep_of_a_folder_keeps_it_for_who_reads_its_results(folder: Path, tmp_path: Path) -> None:
+    """Its runs may be played on other machines."""
+    plan = plan_runs("mine", RunSpec(str(folder), engine="virtual"), {}, [1])
+    assert "that you have run" in str(known_folders.why_not(folder, tmp_path / "result"))
+    nothing = SimpleNamespace(run=lambda *_: None)
+    run_missing(plan, Store(tmp_path / "sweep"), nothing, lambda tally: None, lambda text: None)
+    assert known_folders.why_not(folder, tmp_path / "result") is None
+
+
+def test_a_cache_that_others_may_write_to_says_nothing_of_what_was_run(
+    recorded: Path, folder: Path, tmp_path: Path
+) -> None:
+    trace = leave_a_trace(folder)
+    (tmp_path / "cache").chmod(0o777)
+    assert "can be written to by every account" in str(load(recorded).missing)
+    assert "can be written to by every account" in str(known_folders.keep(folder))
+    assert not trace.exists()
+
+
+def test_a_folder_that_is_named_is_loaded(
+    recorded: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = copied(recorded, folder)
+    assert f"has the name of {folder}, which is loaded" in str(load(recorded, there).missing)
+    packages._FINDER.folders.clear()
+    result = load(with_folder(recorded, "/home/colleague/own_question"), there)
+    assert result.missing is None
+    assert result.table("idlers")["idle_s"].tolist() == [0.5, 0.25]
+    assert main(["plot", str(recorded), "--experiment-folder", str(there)]) == 0
+    assert "idlers.svg" in capsys.readouterr().out
+
+
+REFUSED_FOLDERS = {
+    "no experiment": ("cache", "has no experiment.py; give the folder of an experiment"),
+    "another one": ("other_question", "is of no result given, which are of own_question; omit it"),
+}
+
+
+@pytest.mark.parametrize(("name", "why"), REFUSED_FOLDERS.values(), ids=list(REFUSED_FOLDERS))
+def test_a_named_folder_that_is_not_the_results_is_refused(
+    recorded: Path, folder: Path, capsys: pytest.CaptureFixture[str], name: str, why: str
+) -> None:
+    shutil.copytree(folder, folder.parent / "other_question")
+    trace = leave_a_trace(folder.parent / "other_question")
+    for command in ("plot", "report", "view", "timeline"):
+        assert main([command, str(recorded), "--experiment-folder", str(folder.parent / name)]) == 2
+        assert why in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(UsageError, match="is no experiment own_question, of which the result is"):
+        load(recorded, folder.parent / name)
+    assert not trace.exists()
 
 
 LOST: dict[str, tuple[Callable[[Path], Any], str]] = {

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import Field
 
-from fabric.config import RateBps, SizeBytes, Strict, TimeS, checked, read_yaml, unknown_key, with_overrides
+from fabric.config import RateBps, SizeBytes, Strict, TimeS, checked, read_yaml, setting, unknown_key, with_overrides
 from fabric.errors import ConfigError
 
 
@@ -159,6 +161,70 @@ def test_text_that_is_not_yaml_is_told_with_its_line(tmp_path: Path) -> None:
     assert "line 2, column 4" in fault
 
 
+DEEP = "[" * 3000
+MANY = "a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n" + "\n".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]" for before, name in zip("abcdefg", "bcdefgh", strict=True)
+)
+NO_CONFIGS = {
+    "twice": ("a: 1\nb: 2\na: 3\n", ["line 3: a is on line 1, too; keep one of them"]),
+    "three times": ("a: 1\na: 2\na: 3\n", [f"line {line}: a is on line 1, too; keep one of them" for line in (2, 3)]),
+    "inside": ("a:\n  b: 1\n  c: {d: 1, d: 2}\n", ["line 3: d is on line 3, too; keep one of them"]),
+    "in a list": ("a:\n- {b: 1}\n- {b: 1,\n   b: 2}\n", ["line 4: b is on line 3, too; keep one of them"]),
+    "quoted": ("a: 1\n'a': 2\n", ["line 2: a is on line 1, too; keep one of them"]),
+    "deep": (DEEP, ["is nested too deep; 100 levels can be read"]),
+    "deeper than read": (
+        "a: " + "[" * 150 + "]" * 150,
+        ["is nested too deep, or holds itself by an alias; 100 levels"],
+    ),
+    "itself": ("a: &a\n  b: *a\n", ["is nested too deep, or holds itself by an alias; 100 levels can be read"]),
+    "aliases": (MANY, ["holds more than 1,000,000 values, its aliases written out; use fewer"]),
+    "a date": ("a: 2026-99-99\n", ["is not YAML that can be read: month must be in 1..12"]),
+    "digits": (f"a: {'9' * 5000}\n", ["is not YAML that can be read: Exceeds the limit"]),
+    "half a character": ('a: "\\ud83d"\n', [r"'\ud83d': has half of a character in it; write the whole one as \U"]),
+}
+
+
+@pytest.mark.parametrize(("text", "faults"), NO_CONFIGS.values(), ids=list(NO_CONFIGS))
+def test_yaml_that_can_be_no_config_is_refused(tmp_path: Path, text: str, faults: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_yaml(write(tmp_path / "a.yaml", text))
+    assert len(refused.value.faults) == len(faults)
+    for fault, begin in zip(refused.value.faults, faults, strict=True):
+        assert fault.startswith(begin)
+
+
+def test_a_merged_key_may_be_replaced(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.yaml", "a: &a {b: 1, c: 2}\nd: {<<: *a, b: 3}\ne: [*a, *a]\n")
+    merged = {"b": 1, "c": 2}
+    assert read_yaml(path) == {"a": merged, "d": {"b": 3, "c": 2}, "e": [merged, merged]}
+
+
+def test_a_file_that_is_not_utf_8_is_named_with_the_byte(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes("name: isolé\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"a.yaml: is not UTF-8 \(byte 10, 0xe9\); give the path of a YAML file"):
+        read_yaml(tmp_path / "a.yaml")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(value=VALUES)
+def test_a_value_that_is_set_is_that_value(value: Any) -> None:
+    assert with_overrides({}, [setting("a", value)]) == {"a": value}
+
+
+@pytest.mark.parametrize(
+    "value", [5e-05, 1e-7, 1e16, 1e300, -2e-9, "5e-05", "yes", "1:20", "😀", "a\u2028b\x85", "", "~"]
+)
+def test_values_that_json_and_yaml_read_differently_are_themselves(value: Any) -> None:
+    found = with_overrides({}, [setting("a", value)])["a"]
+    assert (type(found), found) == (type(value), value)
+
+
 @pytest.mark.parametrize(
     ("overrides", "result"),
     [
@@ -186,6 +252,7 @@ def test_overrides_set_what_they_name_and_nothing_else(overrides: list[str], res
         ("=5", "--set: '=5' is no setting; write it like duration=5s or topology.mtu=1500"),
         ("e.f=5", "--set: 'e.f=5': 'e' is 'text', not a mapping; set 'e' itself"),
         ("a.b.c=5", "--set: 'a.b.c=5': 'b' is [1], not a mapping; set 'b' itself"),
+        ("e={f: 1, f: 2}", "--set: 'e={f: 1, f: 2}': line 1: f is on line 1, too; keep one of them"),
         ("e=[1", "--set: 'e=[1': '[1' is not YAML; put it in quotes"),
     ],
 )

@@ -208,6 +208,28 @@ def test_a_file_cut_off_is_named(tmp_path: Path) -> None:
     assert str(refused.value) == f"{tmp_path / 'summary.json'}: is not JSON ({why}); the run may have been cut off"
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b'{"a": "\xe9"}', "is not JSON .'utf-8' codec can't decode byte 0xe9"),
+        (b"[1, 2]", "holds a list, not an object; it is no finished run's"),
+        (b"[" * 100_000, "is not JSON .maximum recursion depth exceeded"),
+    ],
+)
+def test_a_file_that_is_no_results_is_named(tmp_path: Path, content: bytes, why: str) -> None:
+    written(tmp_path)
+    (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(ResultError, match=f"manifest.json: {why}"):
+        Result(tmp_path)
+
+
+def test_a_config_that_is_not_yaml_is_named(tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "config.yaml").write_text("a: 1\na: [")
+    with pytest.raises(ResultError, match=r"config\.yaml: is not YAML"):
+        _ = Result(tmp_path).config
+
+
 def test_a_fabric_is_written_with_all_its_nodes_and_links() -> None:
     told = json.loads(json.dumps(fabric_as_json(SMALL)))
     assert len(told["nodes"]) == len(SMALL.nodes)

@@ -80,6 +80,10 @@ FAULTS = {
     "too large pods": (("Podsize 4", "Podsize 32"), "Nodes in pods: 16 are not a multiple of 32"),
     "too many": (("Nodes 16", "Nodes 1000000000"), "Nodes 1000000000: exceeds 65000"),
     "a digit that is none": (("Podsize 4", "Podsize \u00b2"), "must be one of Nodes, Podsize, Tier, Tiers, and a num"),
+    "digits": (
+        ("Nodes 16", f"Nodes {'9' * 5000}"),
+        "line 2: 'Nodes 9{74}': must be one of .* and a number up to 1,000,000,000",
+    ),
     "third word": (("Podsize 4", "Podsize 4 5"), "line 4: 'Podsize 4 5': must be one of"),
 }
 
@@ -93,6 +97,12 @@ def test_what_cannot_be_had_is_named(change: tuple[str, str], words: str) -> Non
 def test_two_tiers_are_one_pod(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Podsize 16: two tiers are one pod of all 32 nodes; set it to that"):
         topology_of(LEAF_SPINE.read_text().replace("Podsize 32", "Podsize 16"), "two.topo")
+
+
+def test_a_file_that_is_not_utf_8_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.topo").write_bytes("# für\nNodes 16\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"is not UTF-8 \(byte 3, 0xfc\); give the path of an htsim topology file"):
+        read_topology_file(tmp_path / "a.topo")
 
 
 # What the builder of fat-trees cannot make

@@ -22,6 +22,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.patterns import NicPair
 from fabric.world.agents import Agent
 from fabric.world.engines import current_engine
+from fabric.world.guest_calls import all_told_at
 from traffic.job import Stage
 from traffic.program_group import ProgramGroup
 from traffic.transport import SocketOptions, accept, connect, listen
@@ -114,12 +115,13 @@ class Streams:
             ports |= {self._ways[way]: (port, self._ports[way[1]]) for way, port in found.items()}
         return ports
 
-    def begin(self, ramp_s: float, window_s: float) -> None:
-        """Let all flows that were connected send; what arrives counts from ``ramp_s`` on, for ``window_s``.
+    def begin(self, ramp_s: float, window_s: float) -> float:
+        """Let all flows that were connected send; what arrives counts from ``ramp_s`` on, for ``window_s``. Return from
+        when it does (``time.monotonic()``).
 
         In real time hosts begin one after the other, in the first half of the ramp.
         """
-        now, hosts = time.monotonic(), self._hosts
+        now, hosts = all_told_at(0.0), self._hosts
         from_s = now + ramp_s
         self._window_s, self._until_s = window_s, from_s + window_s
         orders = {}
@@ -129,6 +131,7 @@ class Streams:
             begin_s, leave_s = now + ramp_s / 2 * place / len(hosts), self._until_s + place * _LEAVE_APART_S
             orders[host] = _Stream(begin_s, from_s, self._until_s, leave_s)
         self._programs.order_each(orders)
+        return from_s
 
     def received_bps(self) -> dict[NicPair, float]:
         """Wait for the window's end, and return what each flow delivered in it, in bit/s. Raises TrafficError."""

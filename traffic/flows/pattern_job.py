@@ -6,7 +6,6 @@ before a phase begins, so that it is known by then which ports, and with that wh
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,8 +46,7 @@ class PatternJob:
     def play(self, phase: str) -> None:
         """Let all flows send; returns at once."""
         self._phase = phase
-        self._measured_from = time.monotonic() + self._times[0]
-        self._streams.begin(*self._times)
+        self._measured_from = self._streams.begin(*self._times)
 
     def halt(self) -> Records:
         """Wait for the phase's end and return a row of each flow. Raises TrafficError."""

@@ -8,18 +8,21 @@ flow has ended is told over pipes, which takes no time in virtual time.
 from __future__ import annotations
 
 import contextlib
+import queue
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world.agents import Agent, AgentHandle
+from fabric.world.guest_calls import all_told_at
 from traffic.job import Records, Stage
 from traffic.program_group import ProgramGroup, close_all
 from traffic.transport import Endpoint, SocketOptions, accept, connect, listen
@@ -28,7 +31,9 @@ OPERATION = "flow"
 START_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 20.0
 _LEAD_S = 0.001
-"""How long orders take to reach all programs, at most; in virtual time that is no time."""
+"""How long orders take to reach all programs of a machine, at most; in virtual time that is no time."""
+_LOOK_S = 1e5
+"""How often it is looked for flows that are due, at least: a poll cannot be for more than 24 days."""
 _NUMBER = struct.Struct("!I")
 _BLOCK = memoryview(bytes(256 * 1024))
 _READ_BYTES = 256 * 1024
@@ -157,7 +162,7 @@ Told = Callable[[int, bool], Sequence[int]]
 
 class SizedFlowsJob:
     """A :class:`traffic.job.FiniteJob` of flows, which plays one phase. ``told`` says what starts when one has ended.
-    ``patience_s``: how long a flow may take to end, at most.
+    ``patience_s``: how long a flow may take from its start to its end, at most.
 
     ``ports``: the source port of each flow, once it has started; its sink's port is in ``endpoints``.
     """
@@ -219,17 +224,20 @@ class SizedFlowsJob:
     def play(self, phase: str) -> None:
         """Begin; returns at once."""
         sinks, sources = self._groups
-        self._play = _Play(phase)
-        counts = {"sink": self._by_host("sink"), "source": self._by_host("source")}
+        begins = all_told_at(_LEAD_S)
+        sources.order(BeginPhase(begins))
+        starts = {number: begins + flow.start_s for number, flow in enumerate(self.flows) if flow.start_s is not None}
+        self._play = play = _Play(phase, self._patience_s, self.flows, starts)
         for end, group in (("sink", sinks), ("source", sources)):
+            numbers = self._by_host(end)
             for host, handle in group.handles.items():
-                self._play.watch(handle, len(counts[end][host]), self._patience_s, self._end)
-        sources.order(BeginPhase(time.monotonic() + _LEAD_S))
+                play.watch(handle, numbers[host], self._end)
 
     def _end(self, report: FlowSent | FlowArrived) -> None:
         """Keep that a flow has ended, and start what that starts; called by one thread at a time."""
         self._play.keep(report)
         for number in self._told(report.number, isinstance(report, FlowSent)):
+            self._play.starts[number] = time.monotonic()
             self._groups[1].order(SendFlow(number), [self.flows[number].source])
 
     def finish(self) -> None:
@@ -261,16 +269,33 @@ class SizedFlowsJob:
         close_all(self._stage, *self._groups[::-1])
 
 
-class _Play:
-    """A phase that is played: what has ended so far, by numbers, and what went wrong."""
+_Tell = Callable[[FlowSent | FlowArrived], None]
 
-    def __init__(self, phase: str = "") -> None:
+
+class _Play:
+    """A phase that is played: what has ended so far, by numbers, and what went wrong.
+
+    ``starts``: when flows start, by number (``time.monotonic()``), as far as that is known: each has ``patience_s``
+    from then. What starts when another one ends is added.
+    """
+
+    def __init__(
+        self,
+        phase: str = "",
+        patience_s: float = 0.0,
+        flows: Sequence[SizedFlow] = (),
+        starts: Mapping[int, float] = MappingProxyType({}),
+    ) -> None:
         self.phase = phase
         self.sent: dict[int, FlowSent] = {}
         self.arrived: dict[int, FlowArrived] = {}
+        self.starts = dict(starts)
+        self._flows = flows
+        self._patience_s = patience_s
         self._lock = threading.Lock()
-        self._errors: list[Exception] = []
-        self._threads: list[threading.Thread] = []
+        self._watching = 0
+        self._error: Exception | None = None
+        self._ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
 
     def keep(self, report: FlowSent | FlowArrived) -> None:
         """Keep a report."""
@@ -279,28 +304,45 @@ class _Play:
         else:
             self.arrived[report.number] = report
 
-    def watch(
-        self, handle: AgentHandle, reports: int, patience_s: float, tell: Callable[[FlowSent | FlowArrived], None]
-    ) -> None:
-        """Tell of each report of a program, of which there will be so many."""
-        thread = threading.Thread(target=self._watch, args=(handle, reports, patience_s, tell), daemon=True)
-        self._threads.append(thread)
-        thread.start()
+    def watch(self, handle: AgentHandle, numbers: Collection[int], tell: _Tell) -> None:
+        """Tell of each report of a program, of which there will be one for each of these flows."""
+        self._watching += 1
+        threading.Thread(target=self._watch, args=(handle, set(numbers), tell), daemon=True).start()
 
-    def _watch(
-        self, handle: AgentHandle, reports: int, patience_s: float, tell: Callable[[FlowSent | FlowArrived], None]
-    ) -> None:
+    def _watch(self, handle: AgentHandle, left: set[int], tell: _Tell) -> None:
         try:
-            for _ in range(reports):
-                report = handle.receive(patience_s, "end of a flow")
+            while left:
+                report = self._next_report(handle, left)
+                left.discard(report.number)
                 with self._lock:
                     tell(report)
+            self._ended.put(None)
         except Exception as error:  # It is raised where somebody waits.
-            self._errors.append(error)
+            self._ended.put(error)
+
+    def _next_report(self, handle: AgentHandle, left: Collection[int]) -> FlowSent | FlowArrived:
+        """Return a program's next report. Raises TrafficError for the first flow of those left that has not ended in
+        its time; those that wait for the end of others have none yet, but those others do."""
+        while not handle.pipe.poll(min(max(0.0, self._first_due(left) - time.monotonic()), _LOOK_S)):
+            if time.monotonic() >= self._first_due(left):
+                number = min(self.starts.keys() & left, key=self.starts.__getitem__)
+                flow, name = self._flows[number], f"{handle.name} on {handle.host}"
+                raise TrafficError(
+                    f"{name}: no end of flow {number} ({flow.source} to {flow.sink}, {flow.size_bytes} bytes) within "
+                    f"{self._patience_s:g} s of its start; let its patience be longer"
+                )
+        report: FlowSent | FlowArrived = handle.receive(0.0, "end of a flow")
+        return report
+
+    def _first_due(self, left: Collection[int]) -> float:
+        """Return when the first of some flows has to have ended; of those whose start is not known, look again then."""
+        known = [self.starts[number] for number in left if number in self.starts]
+        return min(known, default=time.monotonic()) + self._patience_s
 
     def wait(self) -> None:
-        """Wait for all. Each thread has a timeout of its own. Raises TrafficError."""
-        for thread in self._threads:
-            thread.join()
-        if self._errors:
-            raise self._errors[0]
+        """Wait for all. Raises TrafficError as soon as a flow has not ended in its time, or a program has failed."""
+        while self._watching and self._error is None:
+            self._error = self._ended.get()
+            self._watching -= 1
+        if self._error is not None:
+            raise self._error

@@ -24,6 +24,7 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world.agents import Agent
+from fabric.world.guest_calls import all_told_at
 from traffic.job import Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, close_all
 from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept, connect, listen
@@ -34,7 +35,7 @@ START_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0
 DRAIN_TIMEOUT_S = 60.0
 _LEAD_S = 0.001
-"""How long orders take to reach all programs, at most; in virtual time that is no time."""
+"""How long orders take to reach all programs of a machine, at most; in virtual time that is no time."""
 _BLOCK = bytes(256 * 1024)
 _READ_BYTES = 256 * 1024
 _LEAST_READ_BYTES = 32 * 1024
@@ -226,7 +227,7 @@ class StreamsJob:
     def play(self, phase: str) -> None:
         """Begin all streams; returns at once."""
         self._phase = phase
-        begins = time.monotonic() + _LEAD_S
+        begins = all_told_at(_LEAD_S)
         measured_from = begins + self._timetable.warm_up_s
         for number in range(len(self.streams)):
             starts = begins + float(self._random.uniform(0, self._timetable.spread_s))

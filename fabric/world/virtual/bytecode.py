@@ -8,7 +8,6 @@ of what is installed. What that misses is compiled in the guest, every time.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import site
@@ -42,8 +41,7 @@ def prepare(progress: Callable[[str], None] = lambda text: None) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     stamp = directory / f"complete-{fingerprint()}"
     if not stamp.exists():
-        with (directory / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with cache.locked(directory / "lock", "compiling Python modules for the guest", TIMEOUT_S, progress):
             if not stamp.exists():
                 progress("compiling Python modules for the guest, once")
                 _fill(directory)

@@ -48,6 +48,12 @@ class Together:
     guests: int
     lookahead_ns: int
 
+    @property
+    def order_delay_ns(self) -> int:
+        """How long what one guest is told by another takes: the delay of the links between them that are no links of
+        the fabric."""
+        return max(self.lookahead_ns, _LEAST_DELAY_NS)
+
     def encoded(self) -> bytes:
         """Return it as it is handed to the guest."""
         return json.dumps(asdict(self)).encode()
@@ -118,8 +124,8 @@ def join(together: Together, module: Path) -> None:
 
 def _talking(together: Together, other: int) -> list[Request]:
     interface, index = f"guest{other}", _FIRST_INDEX + other
-    delay_ns = max(together.lookahead_ns, _LEAST_DELAY_NS)
-    crossing = Crossing(max(other, together.number), other, delay_ns, _FIRST_INDEX + together.number)
+    delay_ns, peer = together.order_delay_ns, _FIRST_INDEX + together.number
+    crossing = Crossing(max(other, together.number), other, delay_ns, peer)
     return [
         guest_link(LinkEnd(interface, index, _mac(together.number)), _MTU_BYTES, crossing),
         netlink.address(index, interface, address_of(together.number), 32),

@@ -15,7 +15,6 @@ One that was built by a profile of itself (:func:`build_by_profile`) has a name 
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import json
@@ -23,8 +22,8 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +55,8 @@ TOOLS = {
     "bc": "bc",
 }
 """Programs that the build starts, and the package of Debian and Ubuntu that each comes in."""
+_ANOTHERS_TIMEOUT_S = 4 * 3600.0
+"""How long another build into the cache is waited for: one by a profile builds twice, on one core for an hour each."""
 UNPACKERS = {".xz": ("xz", "xz-utils"), ".bz2": ("bzip2", "bzip2"), ".gz": ("gzip", "gzip")}
 
 
@@ -237,7 +238,7 @@ def build(
     archive = _ready_to_build(source)
     final = cache_directory() / _name(archive)
     if (made := _made(final, source)) is None:
-        with _locked(progress):
+        with locked(progress):
             if not _is_complete(final):
                 build_into(final, archive, progress, jobs or os.cpu_count() or 1)
         made = KernelPaths(final)
@@ -269,7 +270,7 @@ def build_by_profile(
         finally:
             modules.remove(trial.name)
 
-    with _locked(progress):
+    with locked(progress):
         if not _is_complete(final):
             build_by_profile_into(final, archive, progress, jobs or os.cpu_count() or 1, trial, profile)
     made = KernelPaths(final)
@@ -352,15 +353,6 @@ def _chosen_archive() -> Path:
     )
 
 
-@contextmanager
-def _locked(progress: Progress) -> Iterator[None]:
-    """Let one build at a time into the cache; the kernel frees the lock of a build that was killed."""
-    directory = cache_directory()
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress("waiting for another build to finish")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def locked(progress: Progress = lambda text: None) -> AbstractContextManager[None]:
+    """Let one build at a time into the cache. Raises EmulationError."""
+    return cache.locked(cache_directory() / "lock", "building a guest kernel", _ANOTHERS_TIMEOUT_S, progress)

@@ -54,9 +54,10 @@ def import_kernel(file: Path) -> KernelPaths:
     with tempfile.TemporaryDirectory(prefix=".importing-", dir=place) as scratch:
         name = _unpack(file, Path(scratch))
         final = place / name
-        if not (final / _COMPLETE).is_file():
-            shutil.rmtree(final, ignore_errors=True)
-            (Path(scratch) / name).rename(final)
+        with kernel.locked():
+            if not (final / _COMPLETE).is_file():
+                shutil.rmtree(final, ignore_errors=True)
+                (Path(scratch) / name).rename(final)
         if modules.find(name) is None:
             modules.put(name, Path(scratch) / _MODULES)
     return KernelPaths(final)

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
-from experiments.launching.spec import RunSpec, prepare
+from experiments.launching.spec import RunSpec, prepare, require_several_guests
+from experiments.registry import EXPERIMENTS, resolve
 from fabric.errors import UsageError
+from fabric.world.engines import engine_named
 
+pytestmark = pytest.mark.usefixtures("two_cores")
 FOLDER = Path(__file__).parents[3] / "experiments" / "isolation"
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
 
@@ -46,14 +49,12 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
 
 
-@pytest.mark.usefixtures("two_cores")
 def test_two_guests_have_half_of_the_memory_each_and_the_delay_between_zones(tmp_path: Path) -> None:
     spec = RunSpec(POINTS, engine="virtual", guests=2, directory=tmp_path / "result")
     guest = prepare(spec, []).guest
     assert (guest.count, guest.lookahead_ns) == (2, 1000)
 
 
-@pytest.mark.usefixtures("two_cores")
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
@@ -92,3 +93,32 @@ def test_files_named_by_relative_paths_and_links_are_there_too_and_those_in_comm
     keep = {path.resolve() for path in prepare(asked, []).guest.keep}
     assert {hidden / name for name in ("topologies", "nodes", "linked")} <= keep
     assert not keep & {hidden, hidden / "unused"}
+
+
+CUTTING = ("flash_cut_year", "link_flap", "lossless_soak", "nic_failover")
+"""Experiments that cut links by themselves."""
+
+
+@pytest.mark.parametrize("name", CUTTING)
+def test_experiments_that_cut_links_are_refused_to_several_guests(name: str) -> None:
+    """A link between guests has no other end that loses its carrier."""
+    spec = RunSpec(name, {"topology.link_delay": "1 us"}, engine="virtual", guests=2)
+    with pytest.raises(UsageError, match="--guests 2: not with failures of links, which one guest can do only"):
+        require_several_guests(spec, engine_named("virtual"), resolve(name, spec.all_overrides)[1])
+
+
+def test_every_experiment_that_makes_failures_says_so() -> None:
+    makes = {name for name in EXPERIMENTS if any("LinkFailure" in text for text in sources(name))}
+    says = {name for name in EXPERIMENTS if resolve(name, [])[1].cuts_links}
+    assert makes == says == set(CUTTING)
+
+
+def sources(name: str) -> list[str]:
+    return [path.read_text() for path in EXPERIMENTS[name].folder.glob("*.py")]
+
+
+def test_settings_from_python_are_what_they_are() -> None:
+    """A time without a point in its number, and characters beyond the first 65,536."""
+    spec = RunSpec("isolation", {"alone_time": 5e-05, "rates_from": "\U0001f600", "nccl_nodes": 4})
+    config = resolve("isolation", spec.all_overrides)[1]
+    assert (config.model_dump()["alone_time"], config.rates_from) == (5e-05, "\U0001f600")

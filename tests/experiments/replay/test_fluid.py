@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from controllers.planning.paths import planned_path
 from controllers.planning.planner import plan_routes
@@ -57,3 +61,46 @@ def test_a_triggered_flow_starts_when_the_other_has_arrived() -> None:
         triggers=1,
     )  # fmt: skip
     assert took == pytest.approx([ALONE_S + delay[0], ALONE_S + delay[1]])
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("start_s", "size"), [(0.05, 8), (0.2, 64), (0.5, 100), (0.5, 256), (1.0, 64), (2.0, 1500), (1e4, 64)]
+)
+def test_short_flows_that_start_late_end(start_s: float, size: int) -> None:
+    """Of their sizes is less left than the time can resolve."""
+    start = f"start {start_s * 1e12:.0f}"
+    took, delay = times(f"0->1 {start} size {size}", f"2->3 {start} size {size * 3}")
+    assert [t - d for t, d in zip(took, delay, strict=True)] == pytest.approx([0.0, 0.0], abs=3 * ALONE_S)
+    assert took[0] >= delay[0] * (1 - 1e-9) - math.ulp(start_s)
+
+
+FLOW = st.tuples(
+    st.integers(0, 15),
+    st.integers(1, 15),
+    st.one_of(st.integers(0, 10**16), st.sampled_from([0, 10**12])),
+    st.one_of(st.integers(1, 9000), st.integers(1, 10**15)),
+    st.booleans(),
+)
+
+
+@pytest.mark.timeout(120)
+@settings(max_examples=60)
+@given(flows=st.lists(FLOW, min_size=1, max_size=12), scale=st.sampled_from([1.0, 1e-6, 1e4]))
+def test_the_theory_of_any_flows_ends(flows: list[tuple[int, int, int, int, bool]], scale: float) -> None:
+    """With starts up to 3 hours, sizes up to a petabyte, and some flows that start when the one before has ended."""
+    lines, triggers = list[str](), 0
+    for place, (source, hops, start, size, waits) in enumerate(flows):
+        begin = f"start {start}"
+        if waits and place:
+            triggers += 1
+            lines[place - 1] += f" recv_done_trigger {triggers}"
+            begin = f"id {place + 1} trigger {triggers}"
+        lines.append(f"{source}->{(source + hops) % 16} {begin} size {size}")
+    header = f"Nodes 16\nConnections {len(flows)}\nTriggers {triggers}"
+    text = "\n".join([header, *lines, *(f"trigger id {number + 1} oneshot" for number in range(triggers))])
+    matrix = read_matrix(text, "m")
+    took = fluid_times(FABRIC, matrix, paths_of(matrix), scale)
+    least = [one.size_bytes * 8 / 100e9 for one in matrix.connections]
+    assert all(math.isfinite(t) and t > 0 for t in took)
+    assert all(t >= shortest * (1 - 1e-6) - 1e-6 for t, shortest in zip(took, least, strict=True))

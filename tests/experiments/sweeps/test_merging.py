@@ -19,6 +19,14 @@ CELLS = {
     "thousands": (["1,000", "3,000", "2,000"], "2,000 [1,000, 3,000]"),
     "words": (["z0l00:6", "z0l01:6", "z0l00:6"], "z0l00:6 or z0l01:6"),
     "a number or none": (["never", "1 s", "1 s"], "never or 1 s"),
+    "with exponents": (["1.2e-05", "3.4e-04", "9e-06"], "1.2e-05 [9e-06, 0.00034]"),
+    "exponents and units": (["1.5e-05 s", "1.6e-05 s", "1.7e-05 s"], "1.6e-05 s [1.5e-05, 1.7e-05]"),
+    "an exponent in one": (["1.2e-05", "0.00034", "0.002"], "0.00034 [1.2e-05, 0.002]"),
+    "large exponents": (["1e+06", "2e+06", "3e+06"], "2e+06 [1e+06, 3e+06]"),
+    "the same with an exponent": (["1e-05, 2", "1e-05, 4", "1e-05, 3"], "1e-05, 3 [2, 4]"),
+    "hours and minutes": (["2 h 05 min", "1 h 55 min", "1 h 50 min"], "1 h 55 min [1 h 50 min, 2 h 05 min]"),
+    "minutes and seconds": (["1 min 50 s", "2 min 10 s", "2 min 20 s"], "2 min 10 s [1 min 50 s, 2 min 20 s]"),
+    "minutes in one": (["55 min", "1 h 05 min", "1 h 10 min"], "1 h 05 min [0 h 55 min, 1 h 10 min]"),
     "different kinds": (["5 MB/s", "1 s", "1 s"], "5 MB/s or 1 s"),
 }
 

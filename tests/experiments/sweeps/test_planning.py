@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from experiments.cli import parser_for
+from experiments.cli import main, parser_for
 from experiments.launching.spec import RunSpec
 from experiments.sweeps.config import SweepConfig, read_sweep
 from experiments.sweeps.identity import run_key
 from experiments.sweeps.planning import command_lines, plan_runs, plan_sweep, value_text
 from fabric.config import checked
-from fabric.errors import ConfigError
+from fabric.errors import ConfigError, UsageError
 from tests.experiments.sweeps.plain_runs import SHARE, SWEEP, planned
 from topologies.load import topology_path
 
@@ -87,7 +87,7 @@ def test_a_command_line_is_the_same_run(tmp_path: Path) -> None:
     for run, line in zip(plan.runs, command_lines(plan.runs, tmp_path.joinpath), strict=True):
         words = shlex.split(line)
         options = parser_for(words[1:]).parse_args(words[1:])
-        assert options.out == tmp_path / run.key
+        assert (options.out, options.expect_key) == (tmp_path / run.key, run.key)
         base = RunSpec(
             options.experiment, overrides=options.overrides, engine=options.engine, rate=options.rate,
             memory_bytes=options.memory,
@@ -96,12 +96,31 @@ def test_a_command_line_is_the_same_run(tmp_path: Path) -> None:
         assert again.key == run.key
 
 
+def test_a_command_line_refuses_where_it_would_be_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a node of a cluster whose cache has another guest kernel: figures of both would be averaged."""
+    plan = planned()
+    (line, *_) = command_lines(plan.runs, tmp_path.joinpath)
+    monkeypatch.setattr("experiments.commands.run.run_spec", lambda *_: 0)
+    assert main(shlex.split(line)[1:]) == 0
+    monkeypatch.setattr("fabric.world.virtual_time.VirtualEngine.kernel", lambda self: "linux-6.12-c-d")
+    assert main(shlex.split(line)[1:]) == 2
+    assert "it has the kernel linux-6.12-c-d: install the same program" in " ".join(capsys.readouterr().err.split())
+
+
 def test_repeats_are_a_sweep_over_seeds() -> None:
     base = RunSpec("isolation", {"topology": "fire_flyer_2_tiny", "nccl_nodes": 4}, engine="virtual")
     plan = plan_runs("three", base, {}, range(5, 8))
     assert [run.seed for run in plan.runs] == [5, 6, 7]
     assert len(plan.points) == 1
     assert plan.runs[0].spec == replace(base, seed=5)
+
+
+def test_several_guests_per_run_are_refused() -> None:
+    """A run of a study has a core; and its key and its command name no guests."""
+    with pytest.raises(UsageError, match="guests 2: the runs of a study have a core each"):
+        plan_runs("shares", RunSpec("isolation", engine="virtual", guests=2), {}, [1, 2])
 
 
 def test_values_read_as_a_person_writes_them() -> None:

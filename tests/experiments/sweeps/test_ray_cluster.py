@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from experiments.launching.spec import RunSpec
-from experiments.sweeps.ray_cluster import RayExecutor, _played, _require_same, _unpack
+from experiments.sweeps.planning import require_same
+from experiments.sweeps.ray_cluster import RayExecutor, _played, _unpack
 from experiments.sweeps.scratch import remove_abandoned
 from fabric.errors import ResultError, UsageError
 from tests.experiments.sweeps import plain_runs
@@ -176,7 +177,7 @@ def test_a_result_that_would_be_written_elsewhere_is_refused(name: str, tmp_path
 
 def test_a_worker_with_another_kernel_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     run = planned().runs[0]
-    _require_same(run.spec, run.key)
+    require_same(run.spec, run.key)
     monkeypatch.setattr("fabric.world.virtual_time.VirtualEngine.kernel", lambda self: "linux-6.12-c-d")
     with pytest.raises(UsageError, match=r"it has the kernel linux-6.12-c-d: install the same program"):
-        _require_same(run.spec, run.key)
+        require_same(run.spec, run.key)

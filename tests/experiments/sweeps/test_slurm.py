@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from experiments.sweeps.planning import PlannedRun
-from experiments.sweeps.slurm import SlurmExecutor, array_script, submitted
+from experiments.sweeps.slurm import SlurmExecutor, array_script, submission, submitted
 from experiments.sweeps.store import Store
 from experiments.sweeps.study import run_missing
 from fabric.errors import UsageError
@@ -42,7 +44,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_an_array_runs_what_is_missing_and_an_invalid_run_is_no_failure(cluster: Path) -> None:
-    plan, out = planned(grid={SHARE: [0.1]}, memory="1 GiB"), cluster / "sweep"
+    plan, out = planned(grid={SHARE: [0.1]}, memory="1 GiB"), cluster / "my 1st sweep, 100%"
     found = swept(plan, out, SlurmExecutor(poll_s=0.5, lines=lines))
     assert list(found.runs["verdict"]) == ["faithful", "invalid", "failed"]
     assert found.failures == [(plan.runs[2].key, "a rank died")]
@@ -62,10 +64,73 @@ def test_the_script_asks_for_a_core_and_the_memory_of_a_run(tmp_path: Path) -> N
     assert [f"#SBATCH {line}" in script for line in wanted] == [True] * 4
 
 
+def test_directories_and_names_may_have_spaces_and_percent_signs(tmp_path: Path) -> None:
+    plan = replace(planned(), name="my study, 100%")
+    folder = tmp_path / "my 50% sweep" / "slurm"
+    command = submission(plan, folder, folder / "array.sh")
+    assert f"--output={tmp_path}/my 50%% sweep/slurm/logs/%a.log" in command
+    assert "--job-name=my study, 100%" in command
+    assert all(
+        str(tmp_path) not in line or line.startswith("line=") for line in array_script(plan, 1, folder, 1).split("\n")
+    )
+
+
+class FakeSlurm:
+    """What Slurm's programs answer: arrays of so many tasks at most, which end at once."""
+
+    def __init__(self, most: int, store: Store) -> None:
+        self.most = most
+        self.store = store
+        self.arrays: list[list[str]] = []
+        self.earlier = 0
+
+    def __call__(self, command: Sequence[str]) -> str:
+        if command[0] == "scontrol":
+            return f"MaxArraySize            = {self.most}\n"
+        if command[0] == "squeue":
+            if self.earlier:
+                self.earlier -= 1
+                return "RUNNING\n"
+            for key in json.loads((self.store.directory / "slurm" / "submitted.json").read_text())["tasks"]:
+                (self.store.runs / key).mkdir(exist_ok=True)
+                verdict = {"verdict": {"status": "faithful", "reasons": []}}
+                (self.store.runs / key / "manifest.json").write_text(json.dumps(verdict))
+            return ""
+        script = Path(command[-1]).read_text()
+        self.arrays.append([line for line in script.splitlines() if "--array" in line])
+        return f"{len(self.arrays)}\n"
+
+
+def test_more_runs_than_an_array_may_have_are_several_arrays_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, store, told = planned(), Store(tmp_path / "out"), list[str]()
+    fake = FakeSlurm(len(plan.runs) - 1, store)
+    monkeypatch.setattr("experiments.sweeps.slurm._asked", fake)
+    run_missing(plan, store, SlurmExecutor(poll_s=0.01), lambda tally: None, told.append)
+    assert store.missing(plan.runs) == []
+    assert fake.arrays == [[f"#SBATCH --array=0-{fake.most - 1}"], ["#SBATCH --array=0-0"]]
+    assert f"submitted as job 1 with {fake.most} of {len(plan.runs)} runs, as many as an array may have" in told[0]
+
+
+def test_what_an_earlier_array_has_not_is_submitted_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, store, told = planned(), Store(tmp_path / "out"), list[str]()
+    store.open(plan)
+    fake = FakeSlurm(1001, store)
+    monkeypatch.setattr("experiments.sweeps.slurm._asked", fake)
+    (store.directory / "slurm").mkdir()
+    earlier = {"job": "7", "tasks": [plan.runs[0].key]}
+    (store.directory / "slurm" / "submitted.json").write_text(json.dumps(earlier))
+    fake.earlier = 2
+    run_missing(plan, store, SlurmExecutor(poll_s=0.01), lambda tally: None, told.append)
+    assert store.missing(plan.runs) == []
+    assert fake.arrays == [[f"#SBATCH --array=0-{len(plan.runs) - 2}"]]
+
+
 def test_without_slurm_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     plan = planned(grid={SHARE: [0.1]})
-    with pytest.raises(UsageError, match="--on slurm: there is no sbatch here"):
+    with pytest.raises(UsageError, match="--on slurm: there is no scontrol here"):
         run_missing(plan, Store(tmp_path / "out"), SlurmExecutor(), lambda tally: None, lambda text: None)
 
 

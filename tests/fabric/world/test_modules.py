@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -62,6 +65,57 @@ def test_what_the_compiler_says_is_passed_on_and_nothing_is_left(source: Path, c
     with pytest.raises(EmulationError, match=r"failed with exit code 3:\nsch_vl.c:1: no such thing"):
         modules.build("linux-1", lambda directory: ["sh", "-c", "echo sch_vl.c:1: no such thing; exit 3"])
     assert list(cache.iterdir()) == []
+
+
+@pytest.mark.timeout(60)
+def test_of_several_builds_at_once_one_builds_and_no_module_goes_away(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, faults, was_there = [], list[str](), False
+
+    def make(command: Sequence[str]) -> None:
+        made.append(command[-1])
+        time.sleep(0.05)
+        Path(command[-1], "sch_vl.ko").write_bytes(b"module")
+
+    def build() -> None:
+        try:
+            modules.build("linux-1", lambda directory: ["make", str(directory)])
+        except Exception as error:
+            faults.append(f"{type(error).__name__}: {error}")
+
+    monkeypatch.setattr(modules, "_make", make)
+    builds = [threading.Thread(target=build) for _ in range(8)]
+    for thread in builds:
+        thread.start()
+    while any(thread.is_alive() for thread in builds):
+        is_there = modules.find("linux-1") is not None
+        assert is_there or not was_there
+        was_there = is_there
+    assert faults == []
+    assert len(made) == 1
+
+
+def test_modules_that_are_there_stay_when_others_are_imported(source: Path, tmp_path: Path) -> None:
+    """A run may be between finding and loading them."""
+    modules.build("linux-1", compiler)
+    found = modules.find("linux-1")
+    assert found is not None
+    before = found.stat()
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "sch_vl.ko").write_bytes(b"another")
+    modules.put("linux-1", tmp_path / "others")
+    assert found.stat() == before
+
+
+@pytest.mark.timeout(60)
+def test_a_build_that_another_one_holds_up_says_what_it_waited_for(
+    source: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modules, "_BUILD_TIMEOUT_S", 0.1)
+    words = "building the kernel modules: another one at it has not ended within 0.1 s"
+    with modules._alone(), pytest.raises(EmulationError, match=words):
+        modules.build("linux-1", compiler)
 
 
 def test_a_host_that_cannot_have_the_module_is_told_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

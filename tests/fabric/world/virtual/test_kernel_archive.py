@@ -59,7 +59,7 @@ def test_an_exported_kernel_is_there_once_it_is_imported(use: Use, tmp_path: Pat
     assert (found.tree / "link").read_text() == "a program"
     assert found.module(modules.VL).read_text() == "a module"
     assert import_kernel(file) == found, "once more does no harm"
-    assert [path.name for path in kernel.cache_directory().iterdir()] == [name]
+    assert sorted(path.name for path in kernel.cache_directory().iterdir()) == [name, "lock"]
 
 
 def test_a_kernel_without_its_modules_is_not_exported(use: Use, tmp_path: Path) -> None:
