@@ -26,7 +26,7 @@ from mininet.net import Mininet
 from mininet.node import OVSSwitch
 
 from fabric.emulation import insides, openvswitch, uncharging
-from fabric.emulation.host_routes import goes_by_source, routes_by_destination
+from fabric.emulation.host_routes import closed_blocks, goes_by_source, named_nics, routes_by_destination
 from fabric.emulation.mininet_nodes import BuiltLink, FabricHost, FabricSwitch, PromptInGuest
 from fabric.emulation.openvswitch import OpenVSwitch
 from fabric.errors import EmulationError
@@ -64,8 +64,7 @@ _NEIGHBOURS = 1 << 20
 """Parts of nodes have an entry for each other that they send to, of which a kernel keeps 1,024 by default, in all."""
 _DISCARD_PORT = 9  # RFC 863: nobody listens there.
 _HOST_SYSCTLS = {
-    "net/ipv6/conf/all/disable_ipv6": "1",
-    "net/ipv6/conf/default/disable_ipv6": "1",
+    "net/ipv6/conf/default/disable_ipv6": "1",  # Of NICs, which come later: loopback, which is there, has ::1.
     "net/ipv4/tcp_no_metrics_save": "1",
     "net/ipv4/tcp_rmem": "4096 131072 67108864",
     "net/ipv4/tcp_wmem": "4096 65536 67108864",
@@ -385,18 +384,19 @@ def build_with_stock_mininet(fabric: Fabric) -> float:
     return time.monotonic() - started
 
 
-def _names(fabric: Fabric) -> dict[str, str]:
-    """Return each host's name with its first NIC's address, and a name for each NIC of those that have several:
-    ``st042.z1`` for the one in a zone, or ``z0h007.nic1``."""
-    names = {}
+def _names(fabric: Fabric) -> list[tuple[str, str]]:
+    """Return addresses, each with a name: those of each host (``named_nics``), and a name for each NIC of those that
+    have several: ``st042.z1`` for the one in a zone, or ``z0h007.nic1``."""
+    names = []
+    named = named_nics(fabric)
     for host, nics in fabric.nics_of.items():
-        names[host.name] = nics[0].ip
+        names += [(nic.ip, host.name) for nic in named[host]]
         by_zone = len({nic.zone for nic in nics}) == len(nics)
         for nic in nics if len(nics) > 1 else ():
-            names[f"{host}.z{nic.zone}" if by_zone else f"{host}.nic{nic.port.number}"] = nic.ip
+            names.append((nic.ip, f"{host}.z{nic.zone}" if by_zone else f"{host}.nic{nic.port.number}"))
         for part in fabric.parts_of(host):
             if part.role is not Role.NVSWITCH:
-                names[part.name] = fabric.address_inside(part)
+                names.append((fabric.address_inside(part), part.name))
     return names
 
 
@@ -479,8 +479,9 @@ def _make_links(parts: Partition, number: int, indices: dict[Port, int], offload
     finally:
         for descriptor in namespaces.values():
             os.close(descriptor)
+    closed = closed_blocks(fabric)
     for host in hosts:
-        _configure_host(fabric, host, indices, offloads)
+        _configure_host(fabric, host, indices, offloads, closed.get(host, ()))
 
 
 def _pair(fabric: Fabric, link: Link, indices: dict[Port, int], namespaces: dict[NodeId, int]) -> Request:
@@ -513,7 +514,9 @@ def _mac_of(fabric: Fabric, port: Port, indices: dict[Port, int]) -> str:
     return "06:00:" + ":".join(f"{byte:02x}" for byte in indices[port].to_bytes(4, "big"))
 
 
-def _configure_host(fabric: Fabric, host: NodeId, indices: dict[Port, int], offloads: Sequence[int]) -> None:
+def _configure_host(
+    fabric: Fabric, host: NodeId, indices: dict[Port, int], offloads: Sequence[int], closed: Iterable[str]
+) -> None:
     requests = [netlink.link_state(1, "lo", up=True)]
     ports = insides.part_ports(fabric, host)
     if ports:
@@ -521,6 +524,7 @@ def _configure_host(fabric: Fabric, host: NodeId, indices: dict[Port, int], offl
     else:
         ports = fabric.ports_of[host]
         requests += _nic_requests(fabric, host, indices)
+        requests += [netlink.unreachable(*_split(network)) for network in closed]
     path = netns.netns_path(host.name)
     with netns.inside(path):
         _switch_off(offloads, [port.interface for port in ports])

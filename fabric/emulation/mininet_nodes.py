@@ -36,8 +36,8 @@ class _LazyShell(Node):  # type: ignore[misc]
         return super()._popen([*self.prefix(), *_without_mnexec_options(cmd, "nc")], **{**params, "close_fds": True})
 
     def prefix(self) -> list[str]:
-        """Return what to put before a command to run it in this node's network namespace."""
-        return ["nsenter", f"--net={netns.netns_path(self.name)}"] if self.inNamespace else []
+        """Return what to put before a command to run it in this node's namespaces."""
+        return netns.prefix(self.name) if self.inNamespace else []
 
     def cmd(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command in the node's shell and return what it prints, as Mininet's ``cmd`` does."""

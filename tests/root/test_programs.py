@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import stat
 import sys
 from pathlib import Path
@@ -94,6 +96,55 @@ def test_a_program_that_fails_is_told_with_its_host(command: Command) -> None:
     (failed,) = (line for line in done.stderr.splitlines() if "ended with" in line)
     assert failed.startswith("z0h001: ")
     assert failed.endswith("ended with 1")
+
+
+def test_what_a_program_prints_comes_byte_for_byte_and_its_stderr_apart(command: Command) -> None:
+    script = r"printf 'a\0\377\nhalf'; printf 'err\n' >&2; kill -TERM $$"
+    done = command.run("exec", TINY, "z0h000", "--", "sh", "-c", script, "[/no tag]", errors="surrogateescape")
+    assert done.returncode == 1
+    assert done.stdout == "a\0\udcff\nhalf"
+    assert "\nerr\n" in done.stderr
+    assert "[/no tag]' was ended by SIGTERM\n" in done.stderr
+
+
+def test_a_program_in_the_background_that_fails_by_itself_is_told(command: Command) -> None:
+    done = command.run("exec", TINY, "z0h000", "--background", "z0h001=sh -c 'echo begun; exit 3'", "--", "echo", "x")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["begun", "x"]
+    assert "z0h001: sh -c 'echo begun; exit 3' in the background ended with 3, by itself" in done.stderr
+
+
+WHO = """
+import os, socket
+name = socket.gethostname()
+listener = socket.create_server(("::", 5000), family=socket.AF_INET6, dualstack_ipv6=True)
+near = socket.getaddrinfo("st000", 1, type=socket.SOCK_STREAM)[0][4][0]
+print(name, os.uname().nodename, socket.gethostbyname(name), socket.getfqdn(), near)
+socket.create_connection(("::1", 5000)), socket.create_connection(("127.0.0.1", 5000))
+"""
+
+
+def test_each_host_has_a_hostname_that_resolves_and_loopback_in_both_families(command: Command) -> None:
+    hosts = ("z0h000", "z1h000", "st000")
+    done = command.run("exec", TINY, *hosts, "--", sys.executable, "-c", WHO)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [line.split()[1:] for line in sorted(done.stdout.splitlines())]
+    addresses = {"st000": ("10.128.0.1", "10.128.0.1"), "z0h000": ("10.0.0.1", "10.128.0.1")}
+    addresses["z1h000"] = ("10.1.0.1", "10.129.0.1")
+    assert found == [[name, name, own, name, near] for name, (own, near) in addresses.items()]
+
+
+def test_ctrl_c_reaches_the_program_and_what_it_then_prints_comes(command: Command) -> None:
+    script = "trap 'echo interrupted; exit' INT; echo begun; sleep 60 & wait"
+    with nothing_left(command):
+        process = command.start("exec", TINY, "z0h000", "--", "bash", "-c", script)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert out == "interrupted\n"
+    assert err.endswith("interrupted\n")
 
 
 def test_a_program_that_does_not_exist_is_told(command: Command) -> None:

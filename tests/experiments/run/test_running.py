@@ -22,7 +22,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.world import inside
 from topologies.load import load_fabric
-from traffic.programs.environment import programs_environment
+from traffic.programs.environment import own_environment, programs_environment
 
 SMALL = load_fabric("fire_flyer_2_small")
 
@@ -136,13 +136,26 @@ def test_a_plan_is_told_as_ports_and_lanes() -> None:
 
 def test_programs_are_told_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inside, "RUN_DIR", tmp_path)
-    told = programs_environment(SMALL, [node("z0h000"), node("st001"), node("z1h002")])
+    hosts = [node("z0h000"), node("st001"), node("z1h002")]
+    told = programs_environment(SMALL, hosts) | own_environment(SMALL, hosts, 0)
     assert told["FABRIC_HOSTS"] == "z0h000,st001,z1h002"
     assert told["FABRIC_ADDRESSES"] == "10.0.0.1,10.128.0.2,10.1.0.3"
     assert (told["WORLD_SIZE"], told["MASTER_ADDR"]) == ("3", "10.0.0.1")
     assert Path(told["FABRIC_HOSTFILE"]).read_text() == "z0h000 slots=1\nst001 slots=1\nz1h002 slots=1\n"
     assert Path(told["FABRIC_RSH"]).stat().st_mode & 0o111
     assert told["OMPI_MCA_plm_rsh_agent"] == told["FABRIC_RSH"]
+
+
+def test_a_program_is_told_the_addresses_by_which_its_host_reaches_the_others() -> None:
+    hosts = [node("st001"), node("z0h000"), node("z1h002")]
+    told = [own_environment(SMALL, hosts, rank) for rank in range(3)]
+    assert [one["MASTER_ADDR"] for one in told] == ["10.128.0.2", "10.128.0.2", "10.129.0.2"]
+    assert told[2]["FABRIC_ADDRESSES"] == "10.129.0.2,10.0.0.1,10.1.0.3"
+    assert [(one["FABRIC_HOST"], one["FABRIC_RANK"]) for one in told] == [
+        ("st001", "0"),
+        ("z0h000", "1"),
+        ("z1h002", "2"),
+    ]
 
 
 def test_a_program_beside_is_written_with_its_host() -> None:
