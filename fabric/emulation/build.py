@@ -21,14 +21,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mininet.cli import CLI
 from mininet.net import Mininet
 from mininet.node import OVSSwitch
 
 from fabric.emulation import insides, openvswitch, uncharging
 from fabric.emulation.host_routes import closed_blocks, goes_by_source, named_nics, routes_by_destination
-from fabric.emulation.mininet_nodes import BuiltLink, FabricHost, FabricSwitch, PromptInGuest
+from fabric.emulation.mininet_net import FabricNet
 from fabric.emulation.openvswitch import OpenVSwitch
+from fabric.emulation.prompt import Prompt, PromptInGuest
 from fabric.errors import EmulationError
 from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT, NodeId, Role
 from fabric.model.lanes import LanePlan
@@ -296,7 +296,7 @@ class Emulation:
     def command_line(self) -> None:
         """Show Mininet's prompt until the user leaves it."""
         if current_engine().has_terminal:
-            CLI(self.net)
+            Prompt(self.net)
             return
         terminal = take_terminal()
         try:
@@ -353,7 +353,7 @@ def _emulate_part(parts: Partition, number: int, plan: LanePlan, log_directory: 
     controller = CONTROLLER_ADDRESS if number == 0 else address_of(0)
     bridges = openvswitch.bridges_of(fabric, parts.switches_of(number), f"tcp:{controller}:{OPENFLOW_PORT}")
     with switches.adding_bridges(bridges):
-        net = _mininet(fabric) if number == 0 else None
+        net = FabricNet(fabric) if number == 0 else None
         emulation = Emulation(fabric, plan, switches, net, indices, draws=draws, partition=parts, number=number)
         emulation._provide(plan)
         if not plan.queueing.is_lossless:
@@ -570,23 +570,3 @@ def _ethtool(sock: socket.socket, interface: str, command: int) -> None:
         fcntl.ioctl(sock, _SIOCETHTOOL, request)
     except OSError as error:
         raise EmulationError(f"{interface}: ethtool command {command:#x} refused: {error.strerror}") from error
-
-
-def _mininet(fabric: Fabric) -> Any:
-    Mininet.inited = True  # Or it would write sysctls of the whole machine.
-    net = Mininet(build=False, autoSetMacs=False, autoStaticArp=False)
-    nodes = {}
-    for host in fabric.hosts:
-        nodes[host] = net.addHost(host.name, cls=FabricHost, ip=None)
-    for switch in fabric.switches:
-        nodes[switch] = net.addSwitch(switch.name, cls=FabricSwitch, dpid=f"{switch.dpid:016x}", inNamespace=False)
-    for link in fabric.links:
-        built = BuiltLink(nodes[link.a.node], nodes[link.b.node], link)
-        net.links.append(built)
-    for nic in fabric.nics:
-        interface = nodes[nic.node].nameToIntf[nic.port.interface]
-        interface.ip, interface.mac, interface.prefixLen = nic.ip, nic.mac, 32
-    for node in nodes.values():
-        node.is_built = True
-    net.built = True
-    return net

@@ -76,10 +76,11 @@ def enter(path: Path) -> None:
 
 
 def become(path: Path) -> None:
-    """Move the calling thread into the host whose network namespace ``path`` holds: its hostname, too. Raises
-    EmulationError."""
+    """Move the calling thread into the network namespace held by ``path`` and, if that is a host's, give it the host's
+    name. Raises EmulationError."""
     enter(path)
-    _set(uts_path(path.name), CLONE_NEWUTS, f"taking the hostname {path.name}")
+    if path.parent == NETNS_DIR:
+        _set(uts_path(path.name), CLONE_NEWUTS, f"taking the hostname {path.name}")
 
 
 def _set(path: Path, kind: int, what: str) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from fabric.emulation import build, mininet_nodes
+from fabric.emulation.mininet_net import FabricNet
 from fabric.errors import EmulationError
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
@@ -116,6 +117,6 @@ def test_offloads_that_cannot_be_switched_off_are_told() -> None:
 def test_a_slow_database_does_not_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mininet's own check gives it one second, and here it would find no database at all."""
     monkeypatch.setenv("OVS_RUNDIR", "/nonexistent")
-    net = build._mininet(SMALL)
+    net = FabricNet(SMALL)
     assert [switch.name for switch in net.switches] == [switch.name for switch in SMALL.switches]
     assert not net.switches[0].isOldOVS()
