@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shlex
 import signal
@@ -53,9 +54,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     background = "a program that runs meanwhile, e.g. a server"
     parser.add_argument("--background", action="append", default=[], metavar="HOST=COMMAND", help=background)
     parser.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun needs")
-    parser.add_argument("--timeout", type=float, default=3600.0, metavar="SECONDS")
+    parser.add_argument("--timeout", type=_seconds, default=3600.0, metavar="SECONDS")
     add_engine_option(parser)
     parser.set_defaults(command=run_program)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds; give a number above 0, e.g. 60")
+    return seconds
 
 
 def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
@@ -65,6 +76,8 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
         raise UsageError("no program; write it after two dashes: fabric exec TOPOLOGY HOST... -- PROGRAM")
     for host in options.hosts:
         fabric.host_named(host)
+    for text in options.background:
+        _background(fabric, text)
     require_queueing(fabric, options)
     enter_world(arguments, options, fabric, words=[*options.program, *options.background, *options.capture])
     return execute_in_world(fabric, options)
@@ -116,7 +129,13 @@ def _background(fabric: Fabric, text: str) -> tuple[NodeId, list[str]]:
     host, equals, command = text.partition("=")
     if not equals:
         raise UsageError(f"--background {text!r}: write HOST=COMMAND, e.g. z0h003='iperf3 -s'")
-    return fabric.host_named(host), shlex.split(command)
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--background {text!r}: {error}; quotes must be closed") from error
+    if not words:
+        raise UsageError(f"--background {text!r}: names no program; write HOST=COMMAND, e.g. z0h003='iperf3 -s'")
+    return fabric.host_named(host), words
 
 
 def _start(

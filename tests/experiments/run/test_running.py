@@ -12,6 +12,7 @@ import pytest
 
 from controllers.planning.paths import nics_for
 from controllers.planning.routes import plan_static_routes
+from experiments.cli import main
 from experiments.commands import exec_program, path
 from experiments.commands.probe import planned_hops
 from experiments.launching.finish import publish
@@ -167,6 +168,12 @@ def test_a_program_beside_is_written_with_its_host() -> None:
     ("text", "kind", "words"),
     [
         ("iperf3 -s", UsageError, "--background 'iperf3 -s': write HOST=COMMAND, e.g. z0h003='iperf3 -s'"),
+        (
+            "z0h003=",
+            UsageError,
+            "--background 'z0h003=': names no program; write HOST=COMMAND, e.g. z0h003='iperf3 -s'",
+        ),
+        ("z0h003=a 'b", UsageError, '--background "z0h003=a \'b": No closing quotation; quotes must be closed'),
         ("z9h000=ls", TopologyError, "fire_flyer_2_small: no host 'z9h000'; hosts run from z0h000 to st003"),
     ],
 )
@@ -174,6 +181,18 @@ def test_a_program_beside_that_cannot_be_is_refused(text: str, kind: type[Except
     with pytest.raises(kind) as refused:
         exec_program._background(SMALL, text)
     assert str(refused.value) == words
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon"])
+def test_a_timeout_that_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_code("exec", "fire_flyer_2_tiny", "z0h000", "--timeout", text, "--", "true") == 2
+    assert f"{text!r} is no time in seconds; give a number above 0, e.g. 60" in capsys.readouterr().err
+
+
+def main_code(*words: str) -> int | str | None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    return ended.value.code
 
 
 def test_a_path_that_was_not_taken_is_shown_as_nowhere() -> None:
