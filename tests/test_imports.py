@@ -188,7 +188,8 @@ def test_imports_are_absolute(path: Path) -> None:
 
 
 def test_two_files_import_mininet() -> None:
-    assert importers_of("mininet") == {"fabric/emulation/build.py", "fabric/emulation/mininet_nodes.py"}
+    modules = ("build", "mininet_net", "mininet_nodes", "prompt")
+    assert importers_of("mininet") == {f"fabric/emulation/{module}.py" for module in modules}
 
 
 def test_only_the_controllers_import_ryu() -> None:

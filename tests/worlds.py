@@ -53,10 +53,10 @@ class Command:
         return self._start(command, self.here, **options)
 
     def run(
-        self, *arguments: str, typed: str | None = None, timeout_s: float = TIMEOUT_S
+        self, *arguments: str, typed: str | None = None, timeout_s: float = TIMEOUT_S, **options: Any
     ) -> subprocess.CompletedProcess[str]:
         """Run ``fabric ARGUMENTS`` to its end; ``typed`` is what its user types."""
-        process = self.start(*arguments, stdin=subprocess.DEVNULL if typed is None else subprocess.PIPE)
+        process = self.start(*arguments, stdin=subprocess.DEVNULL if typed is None else subprocess.PIPE, **options)
         return _ended(process, timeout_s, typed)
 
     def play(self, scenario: str, timeout_s: float = TIMEOUT_S, script: Path = SCENARIOS) -> dict[str, Any]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import math
+import os
 import shlex
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
-from typing import IO
+from contextlib import suppress
 
 from rich.table import Table
 
 from experiments.commands.live import lanes_of, live_fabric, routing_of
+from experiments.commands.passing_on import Sink, pass_on
 from experiments.commands.worlds import (
     add_capture_option,
     add_engine_option,
@@ -32,12 +35,13 @@ from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
 from fabric.units import format_size
 from fabric.world.engines import current_engine
+from fabric.world.listening import bound_sockets
 from traffic.programs.environment import own_environment, programs_environment
 
 _END_S = 5.0
+_Running = tuple[NodeId, subprocess.Popen[bytes], list[threading.Thread]]
+"""A program on a host, and what passes on its output."""
 _SERVERS_READY_S, _LOOK_S = 5.0, 0.05
-_BOUND = (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07"))
-"""Tables of /proc/net, and the state of sockets that wait for a peer: TCP's listen, UDP's without one."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -50,9 +54,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     background = "a program that runs meanwhile, e.g. a server"
     parser.add_argument("--background", action="append", default=[], metavar="HOST=COMMAND", help=background)
     parser.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun needs")
-    parser.add_argument("--timeout", type=float, default=3600.0, metavar="SECONDS")
+    parser.add_argument("--timeout", type=_seconds, default=3600.0, metavar="SECONDS")
     add_engine_option(parser)
     parser.set_defaults(command=run_program)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds; give a number above 0, e.g. 60")
+    return seconds
 
 
 def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
@@ -62,6 +76,8 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
         raise UsageError("no program; write it after two dashes: fabric exec TOPOLOGY HOST... -- PROGRAM")
     for host in options.hosts:
         fabric.host_named(host)
+    for text in options.background:
+        _background(fabric, text)
     require_queueing(fabric, options)
     enter_world(arguments, options, fabric, words=[*options.program, *options.background, *options.capture])
     return execute_in_world(fabric, options)
@@ -71,37 +87,64 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     """Run a program on hosts at once, wait for all, print what each lane carried; 1 if one of them failed."""
     hosts = [fabric.host_named(name) for name in options.hosts]
     beside = [_background(fabric, text) for text in options.background]
+    stdout, stderr = Sink(sys.stdout.buffer), Sink(sys.stderr.buffer)
     with live_fabric(fabric, lanes_of(options), routing_of(options), options.capture) as live:
         environment = current_engine().users_environment() | programs_environment(fabric, hosts)
         before = lane_counters(live.emulation, "sent_bytes")
         servers = [_start(live, host, command, environment) for host, command in beside]
+        readers = [reader for server in servers for reader in pass_on(server, stdout, stderr, b"")]
         await_servers([host for host, _ in beside], servers)
-        failed = _run_all(live, hosts[:1] if options.first_only else hosts, options, environment)
+        failed = _run_all(live, hosts, options, environment, (stdout, stderr))
+        ended = [server.poll() for server in servers]
         for server in servers:
             _end(server)
+        _join(readers)
+        stderr.end_line()
         ERR.print(_lanes_table(live, before))
+    for (host, command), code in zip(beside, ended, strict=True):
+        if code:
+            _say(f"{host}: {shlex.join(command)} in the background {_ending(code)}, by itself")
     for host, code in failed:
-        ERR.print(f"{host}: {shlex.join(options.program)} ended with {code}", highlight=False)
+        _say(f"{host}: {shlex.join(options.program)} {_ending(code)}")
     if failed and current_engine().has_own_kernel:
         seen = (
             "of this machine's /tmp, /run and /dev programs in virtual time see only directories that the command names"
         )
-        ERR.print(f"note: {seen}", highlight=False, soft_wrap=True)
+        _say(f"note: {seen}")
+    if stdout.has_gone:
+        raise BrokenPipeError
     return 1 if failed else 0
+
+
+def _say(text: str) -> None:
+    """Say something of a user's words, which may hold brackets."""
+    ERR.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _ending(code: int) -> str:
+    return f"ended with {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
 
 
 def _background(fabric: Fabric, text: str) -> tuple[NodeId, list[str]]:
     host, equals, command = text.partition("=")
     if not equals:
         raise UsageError(f"--background {text!r}: write HOST=COMMAND, e.g. z0h003='iperf3 -s'")
-    return fabric.host_named(host), shlex.split(command)
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--background {text!r}: {error}; quotes must be closed") from error
+    if not words:
+        raise UsageError(f"--background {text!r}: names no program; write HOST=COMMAND, e.g. z0h003='iperf3 -s'")
+    return fabric.host_named(host), words
 
 
 def _start(
     live: LiveFabric, host: NodeId, command: Sequence[str], environment: dict[str, str]
 ) -> subprocess.Popen[bytes]:
+    """Start a program whose output comes by pipes, in a session of its own: Ctrl-C is ours to handle."""
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
-        return live.emulation.popen(host, command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+        return live.emulation.popen(host, command, env=environment, start_new_session=True, **streams)
     except OSError as error:
         raise TrafficError(f"{host}: cannot start {command[0]!r}: {error.strerror}") from error
 
@@ -119,74 +162,73 @@ def await_servers(hosts: Sequence[NodeId], servers: Sequence[subprocess.Popen[by
         time.sleep(_LOOK_S)
 
 
-def bound_sockets(pid: int) -> int:
-    """Return how many TCP sockets listen and UDP sockets are bound in the host of a process; 0 if it has ended, or is
-    not there yet."""
-    process = Path(f"/proc/{pid}")
-    try:
-        if (process / "ns/net").readlink() == Path("/proc/self/ns/net").readlink():
-            return 0
-    except OSError:
-        return 0
-    return sum(_in_table(process / "net" / name, state) for name, state in _BOUND)
-
-
-def _in_table(table: Path, state: str) -> int:
-    try:
-        rows = table.read_text().splitlines()[1:]
-    except OSError:  # The process has ended, or this kernel has no such protocol.
-        return 0
-    return sum(row.split()[3] == state for row in rows)
-
-
 def _run_all(
-    live: LiveFabric, hosts: Sequence[NodeId], options: argparse.Namespace, environment: dict[str, str]
+    live: LiveFabric,
+    hosts: Sequence[NodeId],
+    options: argparse.Namespace,
+    environment: dict[str, str],
+    sinks: tuple[Sink, Sink],
 ) -> list[tuple[NodeId, int]]:
     """Return the hosts whose program failed, with its exit code."""
-    running = []
-    for rank, host in enumerate(hosts):
-        own = own_environment(live.fabric, host, rank)
-        running.append(_start_piped(live, host, options.program, environment | own, len(hosts) > 1))
+    running: list[_Running] = []
+    places = hosts[:1] if options.first_only else hosts
+    try:
+        for rank, host in enumerate(places):
+            own = own_environment(live.fabric, hosts, rank)
+            process = _start(live, host, options.program, environment | own)
+            name = f"[{host}] ".encode() if len(places) > 1 else None
+            running.append((host, process, pass_on(process, *sinks, name)))
+        return _await_all(running, options)
+    except KeyboardInterrupt:
+        for _, process, _ in running:
+            _signal(process, signal.SIGINT)  # As a terminal does; ping then prints what it has seen so far.
+        for _, process, readers in running:
+            _wait_or_kill(process)
+            _join(readers)
+        raise
+
+
+def _await_all(running: Sequence[_Running], options: argparse.Namespace) -> list[tuple[NodeId, int]]:
     deadline = time.monotonic() + options.timeout
     failed = []
-    for host, (process, reader) in zip(hosts, running, strict=True):
+    for host, process, readers in running:
         try:
             code = process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             _end(process)
+            _join(readers)
             raise TrafficError(f"{host}: {options.program[0]!r} still runs after {options.timeout:g} s") from None
-        reader.join(_END_S)
+        _join(readers)
         if code != 0:
             failed.append((host, code))
     return failed
 
 
-def _start_piped(
-    live: LiveFabric, host: NodeId, command: Sequence[str], environment: dict[str, str], with_name: bool
-) -> tuple[subprocess.Popen[bytes], threading.Thread]:
-    process = live.emulation.popen(
-        host, command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    assert process.stdout is not None
-    prefix = f"[{host}] " if with_name else ""
-    reader = threading.Thread(target=_pass_on, args=(process.stdout, prefix), daemon=True)
-    reader.start()
-    return process, reader
-
-
-def _pass_on(stream: IO[bytes], prefix: str) -> None:
-    for line in stream:
-        sys.stdout.write(prefix + line.decode(errors="replace"))
-        sys.stdout.flush()
+def _join(readers: Sequence[threading.Thread]) -> None:
+    """Wait until all has been passed on that programs print; not for ever for what they have left behind."""
+    deadline = time.monotonic() + _END_S
+    for reader in readers:
+        reader.join(max(0.0, deadline - time.monotonic()))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
+    _signal(process, signal.SIGTERM)
+    _wait_or_kill(process)
+
+
+def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(_END_S)
     except subprocess.TimeoutExpired:
-        process.kill()
+        _signal(process, signal.SIGKILL)
         process.wait(_END_S)
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a program, and what it has started, a signal; what has ended is left alone."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
 
 
 def _lanes_table(live: LiveFabric, before: dict[tuple[Port, str], int]) -> Table:

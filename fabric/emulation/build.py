@@ -21,15 +21,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mininet.cli import CLI
 from mininet.net import Mininet
 from mininet.node import OVSSwitch
 
 from fabric.emulation import arrivals, insides, openvswitch, uncharging
 from fabric.emulation.arrivals import Arrival
-from fabric.emulation.host_routes import goes_by_source, routes_by_destination
-from fabric.emulation.mininet_nodes import BuiltLink, FabricHost, FabricSwitch, PromptInGuest
+from fabric.emulation.host_routes import closed_blocks, goes_by_source, named_nics, routes_by_destination
+from fabric.emulation.mininet_net import FabricNet
 from fabric.emulation.openvswitch import OpenVSwitch
+from fabric.emulation.prompt import Prompt, PromptInGuest
 from fabric.errors import EmulationError
 from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT, NodeId, Role
 from fabric.model.lanes import LanePlan
@@ -65,8 +65,7 @@ _NEIGHBOURS = 1 << 20
 """Parts of nodes have an entry for each other that they send to, of which a kernel keeps 1,024 by default, in all."""
 _DISCARD_PORT = 9  # RFC 863: nobody listens there.
 _HOST_SYSCTLS = {
-    "net/ipv6/conf/all/disable_ipv6": "1",
-    "net/ipv6/conf/default/disable_ipv6": "1",
+    "net/ipv6/conf/default/disable_ipv6": "1",  # Of NICs, which come later: loopback, which is there, has ::1.
     "net/ipv4/tcp_no_metrics_save": "1",
     "net/ipv4/tcp_rmem": "4096 131072 67108864",
     "net/ipv4/tcp_wmem": "4096 65536 67108864",
@@ -316,7 +315,7 @@ class Emulation:
     def command_line(self) -> None:
         """Show Mininet's prompt until the user leaves it."""
         if current_engine().has_terminal:
-            CLI(self.net)
+            Prompt(self.net)
             return
         terminal = take_terminal()
         try:
@@ -373,7 +372,7 @@ def _emulate_part(parts: Partition, number: int, plan: LanePlan, log_directory: 
     controller = CONTROLLER_ADDRESS if number == 0 else address_of(0)
     bridges = openvswitch.bridges_of(fabric, parts.switches_of(number), f"tcp:{controller}:{OPENFLOW_PORT}")
     with switches.adding_bridges(bridges):
-        net = _mininet(fabric) if number == 0 else None
+        net = FabricNet(fabric) if number == 0 else None
         emulation = Emulation(fabric, plan, switches, net, indices, draws=draws, partition=parts, number=number)
         emulation._provide(plan)
         if not plan.queueing.is_lossless:
@@ -404,20 +403,21 @@ def build_with_stock_mininet(fabric: Fabric) -> float:
     return time.monotonic() - started
 
 
-def _names(fabric: Fabric) -> dict[str, str]:
-    """Return each host's name, and the user's own for it, with its first NIC's address, and a name for each NIC of
-    those that have several: ``st042.z1`` for the one in a zone, or ``z0h007.nic1``."""
-    names = {}
+def _names(fabric: Fabric) -> list[tuple[str, str]]:
+    """Return addresses, each with a name: those of each host (``named_nics``) by its name and the user's own for it,
+    and a name for each NIC of those that have several: ``st042.z1`` for the one in a zone, or ``z0h007.nic1``."""
+    names = []
+    named = named_nics(fabric)
     for host, nics in fabric.nics_of.items():
-        names[host.name] = nics[0].ip
+        names += [(nic.ip, host.name) for nic in named[host]]
         by_zone = len({nic.zone for nic in nics}) == len(nics)
         for nic in nics if len(nics) > 1 else ():
-            names[f"{host}.z{nic.zone}" if by_zone else f"{host}.nic{nic.port.number}"] = nic.ip
+            names.append((nic.ip, f"{host}.z{nic.zone}" if by_zone else f"{host}.nic{nic.port.number}"))
         for part in fabric.parts_of(host):
             if part.role is not Role.NVSWITCH:
-                names[part.name] = fabric.address_inside(part)
+                names.append((fabric.address_inside(part), part.name))
         if host in fabric.own_names:
-            names[fabric.own_names[host]] = nics[0].ip
+            names += [(nic.ip, fabric.own_names[host]) for nic in named[host]]
     return names
 
 
@@ -500,8 +500,9 @@ def _make_links(parts: Partition, number: int, indices: dict[Port, int], offload
     finally:
         for descriptor in namespaces.values():
             os.close(descriptor)
+    closed = closed_blocks(fabric)
     for host in hosts:
-        _configure_host(fabric, host, indices, offloads)
+        _configure_host(fabric, host, indices, offloads, closed.get(host, ()))
 
 
 def _pair(fabric: Fabric, link: Link, indices: dict[Port, int], namespaces: dict[NodeId, int]) -> Request:
@@ -534,7 +535,9 @@ def _mac_of(fabric: Fabric, port: Port, indices: dict[Port, int]) -> str:
     return "06:00:" + ":".join(f"{byte:02x}" for byte in indices[port].to_bytes(4, "big"))
 
 
-def _configure_host(fabric: Fabric, host: NodeId, indices: dict[Port, int], offloads: Sequence[int]) -> None:
+def _configure_host(
+    fabric: Fabric, host: NodeId, indices: dict[Port, int], offloads: Sequence[int], closed: Iterable[str]
+) -> None:
     requests = [netlink.link_state(1, "lo", up=True)]
     ports = insides.part_ports(fabric, host)
     if ports:
@@ -542,6 +545,7 @@ def _configure_host(fabric: Fabric, host: NodeId, indices: dict[Port, int], offl
     else:
         ports = fabric.ports_of[host]
         requests += _nic_requests(fabric, host, indices)
+        requests += [netlink.unreachable(*_split(network)) for network in closed]
     path = netns.netns_path(host.name)
     with netns.inside(path):
         _switch_off(offloads, [port.interface for port in ports])
@@ -587,24 +591,3 @@ def _ethtool(sock: socket.socket, interface: str, command: int) -> None:
         fcntl.ioctl(sock, _SIOCETHTOOL, request)
     except OSError as error:
         raise EmulationError(f"{interface}: ethtool command {command:#x} refused: {error.strerror}") from error
-
-
-def _mininet(fabric: Fabric) -> Any:
-    Mininet.inited = True  # Or it would write sysctls of the whole machine.
-    net = Mininet(build=False, autoSetMacs=False, autoStaticArp=False)
-    nodes = {}
-    for host in fabric.hosts:
-        nodes[host] = net.addHost(host.name, cls=FabricHost, ip=None)
-    for switch in fabric.switches:
-        nodes[switch] = net.addSwitch(switch.name, cls=FabricSwitch, dpid=f"{switch.dpid:016x}", inNamespace=False)
-    for link in fabric.links:
-        built = BuiltLink(nodes[link.a.node], nodes[link.b.node], link)
-        net.links.append(built)
-    for nic in fabric.nics:
-        interface = nodes[nic.node].nameToIntf[nic.port.interface]
-        interface.ip, interface.mac, interface.prefixLen = nic.ip, nic.mac, 32
-    for node in nodes.values():
-        node.is_built = True
-    net.nameToNode.update({name: nodes[node] for node, name in fabric.names})  # The prompt takes either name.
-    net.built = True
-    return net

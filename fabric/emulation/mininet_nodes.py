@@ -1,11 +1,11 @@
-"""Mininet's hosts, switches, links and prompt over what is built here. Only ``build`` imports it, too."""
+"""Mininet's hosts, switches and links over what is built here."""
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable
 from typing import Any
 
-from mininet.cli import CLI
 from mininet.link import Intf
 from mininet.link import Link as MininetLink
 from mininet.node import Host, Node, OVSSwitch
@@ -26,7 +26,14 @@ class _LazyShell(Node):  # type: ignore[misc]
     def _ensure_shell(self) -> None:
         if self.shell is None:
             self.is_built = True
+            self.decoder = codecs.getincrementaldecoder("utf-8")("replace")  # Programs may print any byte.
             super().startShell()
+
+    def forget_shell(self) -> None:
+        """Take note that the shell has ended: the next command starts another."""
+        self.waiting = False
+        self.waitExited = False
+        self.cleanup()
 
     def _popen(self, cmd: list[str], **params: Any) -> Any:
         """Start a process in the node's namespace, with no files but its own, without mnexec's means for either.
@@ -36,8 +43,8 @@ class _LazyShell(Node):  # type: ignore[misc]
         return super()._popen([*self.prefix(), *_without_mnexec_options(cmd, "nc")], **{**params, "close_fds": True})
 
     def prefix(self) -> list[str]:
-        """Return what to put before a command to run it in this node's network namespace."""
-        return ["nsenter", f"--net={netns.netns_path(self.name)}"] if self.inNamespace else []
+        """Return what to put before a command to run it in this node's namespaces."""
+        return netns.prefix(self.name) if self.inNamespace else []
 
     def cmd(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command in the node's shell and return what it prints, as Mininet's ``cmd`` does."""
@@ -78,6 +85,10 @@ class FabricSwitch(_LazyShell, OVSSwitch):  # type: ignore[misc]
     def setup(cls) -> None:
         """Do nothing: Mininet would ask the database what it holds, and end this process if that took over a second."""
 
+    def dpctl(self, *args: Any) -> Any:
+        """Run a command of ovs-ofctl for this switch, in its version of OpenFlow."""
+        return self.cmd("ovs-ofctl", "-O", "OpenFlow13", args[0], self, *args[1:])
+
     def start(self, controllers: Iterable[Any]) -> None:
         """Do nothing: all bridges were made in one transaction."""
 
@@ -103,14 +114,3 @@ class BuiltInterface(Intf):  # type: ignore[misc]
 
 def _interface(node: Any, port: Port, link: BuiltLink) -> Any:
     return BuiltInterface(port.interface, node=node, port=port.number, link=link, moveIntfFn=lambda *_: None)
-
-
-class PromptInGuest(CLI):  # type: ignore[misc]
-    """Mininet's command line, of a file; the host has what a terminal adds: the prompt, editing, history."""
-
-    prompt = ""
-    use_rawinput = False
-
-    @classmethod
-    def initReadline(cls) -> None:  # noqa: N802 - Mininet's name
-        """Leave the history to the host."""

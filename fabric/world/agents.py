@@ -467,7 +467,7 @@ def _carry_out(start: ProgramStart, pipe: Connection) -> bool:
     """Enter the host, run the program, tell the run of a failure; return whether it failed."""
     try:
         if start.namespace is not None:
-            netns.enter(start.namespace)
+            netns.become(start.namespace)
         start.program(Agent(start.host, pipe), start.arguments)
     except StopRequested:
         return False

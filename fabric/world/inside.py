@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,6 +22,7 @@ from fabric.world.mounts import bind
 from fabric.world.sysctl import write_sysctl
 from fabric.world.virtual.guest import in_guest
 
+_LOCAL_NAMES = (("127.0.0.1", "localhost"), ("::1", "localhost ip6-localhost ip6-loopback"))
 _PR_SET_TIMERSLACK = 29
 _LOOPBACK_INDEX = 1
 
@@ -46,8 +48,7 @@ def set_up() -> None:
     os.environ["TMPDIR"] = str(TEMPORARY_DIR)
     tempfile.tempdir = None  # Or what was found before would stay.
     signal.signal(signal.SIGTERM, _terminated)
-    write_sysctl("net/ipv6/conf/all/disable_ipv6", 1)
-    write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
+    write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)  # Of interfaces to come: loopback, which is there, has ::1.
     with netlink.Netlink() as link:
         link.send([netlink.link_state(_LOOPBACK_INDEX, "lo", up=True)])
 
@@ -72,10 +73,13 @@ def precise_timers() -> None:
     _libc.prctl(_PR_SET_TIMERSLACK, 1)
 
 
-def name_hosts(addresses: dict[str, str]) -> None:
-    """Let the programs of this run find hosts by name: put names to addresses in its own /etc/hosts."""
+def name_hosts(addresses: Iterable[tuple[str, str]]) -> None:
+    """Let the programs of this run find hosts by name: put addresses, each with a name, into its own /etc/hosts.
+
+    Of several addresses of a name, programs take the first to which there is a route (``getaddrinfo``).
+    """
     own = RUN_DIR / "hosts"
-    lines = ["127.0.0.1 localhost", *(f"{ip} {name}" for name, ip in addresses.items())]
+    lines = [f"{ip} {name}" for ip, name in (*_LOCAL_NAMES, *addresses)]
     own.write_text("\n".join(lines) + "\n")
     target = Path("/etc/hosts")
     if target.exists():

@@ -43,6 +43,7 @@ _LOCAL_ROUTES = 255
 _INVERTED = 2  # linux/fib_rules.h: FIB_RULE_INVERT
 _IFF_NOARP = 0x80
 _SCOPE_UNIVERSE, _SCOPE_LINK, _ONLINK = 0, 253, 4  # linux/rtnetlink.h; RTNH_F_ONLINK
+_UNREACHABLE = 7  # linux/rtnetlink.h: RTN_UNREACHABLE
 _TO_TABLE = 1  # linux/fib_rules.h: FR_ACT_TO_TBL
 SOURCE_RULES = 1000
 """The priority of the rules that go by source, plus the number of the table."""
@@ -171,6 +172,15 @@ def route(
         attributes += attribute(5, socket.inet_aton(gateway))
     what = f"routing {network}/{prefix_bits} over {interface}"
     return Request(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, header + attributes, what)
+
+
+def unreachable(network: str, prefix_bits: int) -> Request:
+    """Tell programs that send to a network that there is no way ("No route to host")."""
+    header = struct.pack(
+        "=BBBBBBBBI", socket.AF_INET, prefix_bits, 0, 0, MAIN_ROUTES, 4, _SCOPE_UNIVERSE, _UNREACHABLE, 0
+    )
+    what = f"closing the way to {network}/{prefix_bits}"
+    return Request(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, header + attribute(1, socket.inet_aton(network)), what)
 
 
 def rule_from(source: str, table: int) -> Request:

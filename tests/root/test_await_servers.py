@@ -9,8 +9,9 @@ import time
 import pytest
 
 from experiments.commands import exec_program
-from experiments.commands.exec_program import await_servers, bound_sockets
+from experiments.commands.exec_program import await_servers
 from fabric.model.identity import NodeId
+from fabric.world.listening import bound_sockets
 from topologies.load import load_fabric
 
 pytestmark = pytest.mark.root

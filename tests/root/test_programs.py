@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -96,6 +99,55 @@ def test_a_program_that_fails_is_told_with_its_host(command: Command) -> None:
     assert failed.endswith("ended with 1")
 
 
+def test_what_a_program_prints_comes_byte_for_byte_and_its_stderr_apart(command: Command) -> None:
+    script = r"printf 'a\0\377\nhalf'; printf 'err\n' >&2; kill -TERM $$"
+    done = command.run("exec", TINY, "z0h000", "--", "sh", "-c", script, "[/no tag]", errors="surrogateescape")
+    assert done.returncode == 1
+    assert done.stdout == "a\0\udcff\nhalf"
+    assert "\nerr\n" in done.stderr
+    assert "[/no tag]' was ended by SIGTERM\n" in done.stderr
+
+
+def test_a_program_in_the_background_that_fails_by_itself_is_told(command: Command) -> None:
+    done = command.run("exec", TINY, "z0h000", "--background", "z0h001=sh -c 'echo begun; exit 3'", "--", "echo", "x")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["begun", "x"]
+    assert "z0h001: sh -c 'echo begun; exit 3' in the background ended with 3, by itself" in done.stderr
+
+
+WHO = """
+import os, socket
+name = socket.gethostname()
+listener = socket.create_server(("::", 5000), family=socket.AF_INET6, dualstack_ipv6=True)
+near = socket.getaddrinfo("st000", 1, type=socket.SOCK_STREAM)[0][4][0]
+print(name, os.uname().nodename, socket.gethostbyname(name), socket.getfqdn(), near)
+socket.create_connection(("::1", 5000)), socket.create_connection(("127.0.0.1", 5000))
+"""
+
+
+def test_each_host_has_a_hostname_that_resolves_and_loopback_in_both_families(command: Command) -> None:
+    hosts = ("z0h000", "z1h000", "st000")
+    done = command.run("exec", TINY, *hosts, "--", sys.executable, "-c", WHO)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [line.split()[1:] for line in sorted(done.stdout.splitlines())]
+    addresses = {"st000": ("10.128.0.1", "10.128.0.1"), "z0h000": ("10.0.0.1", "10.128.0.1")}
+    addresses["z1h000"] = ("10.1.0.1", "10.129.0.1")
+    assert found == [[name, name, own, name, near] for name, (own, near) in addresses.items()]
+
+
+def test_ctrl_c_reaches_the_program_and_what_it_then_prints_comes(command: Command) -> None:
+    script = "trap 'echo interrupted; exit' INT; echo begun; sleep 60 & wait"
+    with nothing_left(command):
+        process = command.start("exec", TINY, "z0h000", "--", "bash", "-c", script)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert out == "interrupted\n"
+    assert err.endswith("interrupted\n")
+
+
 def test_a_program_that_does_not_exist_is_told(command: Command) -> None:
     done = command.run("exec", TINY, "z0h003", "--", "no-such-program")
     assert done.returncode in (1, 2)
@@ -120,6 +172,90 @@ def test_mininets_prompt_takes_commands(command: Command) -> None:
     assert "ix1" in said
     assert "2 packets transmitted, 2 received, 0% packet loss" in said
     assert "10.128.0.1" in said
+
+
+def said_by(lines: str, done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """Return what was said after each line, of a shell that reads lines from a pipe; the prompt comes on stdout, what
+    commands say on stderr."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout
+    parts = done.stdout.split("mininet> ")[1:]
+    return dict(zip(lines.splitlines(), parts, strict=False))
+
+
+COMMANDS = """\
+z1h000 ping -c 1 -W 5 st000
+z1h000 ping -c 1 10.128.0.1
+pingpair
+pingpairfull
+iperf z0h000 z0h003
+iperfudp 5M z0h000 z0h003
+iperfudp fast z0h000 z0h003
+iperf z0h000 z0l00
+link z0l00 z0s00 down
+links
+link z0l00 z0s00 up
+link z0h000 z0l00 down
+z0h000 ping -c 1 -W 1 z0h002
+link z0h000 z0l00 up
+z0h000 ping -c 1 -W 5 z0h002
+switch z1s01 stop
+links
+switch z1s01 start
+switch z9s00 stop
+dpctl dump-ports
+wait
+sh cat; echo from sh
+px z0h000.nothing()
+z0h000 printf '\\001\\377'
+z0h000 exit
+z0h000 hostname
+xterm z0h000
+gterm z0h000
+x nosuch
+source lines.txt
+source nosuch.txt
+py 'the end'
+"""
+
+
+@pytest.mark.skipif("DISPLAY" in os.environ, reason="terminals would open")
+def test_each_command_of_mininets_prompt_works_or_says_what_to_do(command: Command) -> None:
+    (command.here / "lines.txt").write_text("z0h000 echo sourced  # a comment\nexit\n")
+    typed = COMMANDS.replace("source lines.txt\n", "") + "source lines.txt\nnodes\n"
+    done = command.run("shell", TINY, typed=typed, stderr=subprocess.STDOUT)
+    said = said_by(typed, done)
+    print(done.stdout)
+    assert "PING 10.129.0.1" in said["z1h000 ping -c 1 -W 5 st000"]
+    assert "1 received" in said["z1h000 ping -c 1 -W 5 st000"]
+    assert said["z1h000 ping -c 1 10.128.0.1"] == "ping: connect: No route to host\n"
+    assert "0% dropped (2/2 received)" in said["pingpair"]
+    assert "z0h001->z0h000: 1/1, rtt min/avg/max/mdev" in said["pingpairfull"]
+    for line, expected in (("iperf z0h000 z0h003", 20), ("iperfudp 5M z0h000 z0h003", 5)):
+        rates = [float(rate) for rate in re.findall(r"'([\d.]+) Mbits/sec'", said[line])]
+        assert rates == pytest.approx([expected, expected], rel=0.3), said[line]
+    assert "'fast' is no rate in bit/s; write it like 10M" in said["iperfudp fast z0h000 z0h003"]
+    assert "two hosts that reach each other, not for z0h000 and z0l00" in said["iperf z0h000 z0l00"]
+    assert "0 received" in said["z0h000 ping -c 1 -W 1 z0h002"]
+    assert "1 received" in said["z0h000 ping -c 1 -W 5 z0h002"]
+    assert said["links"].count("(DOWN DOWN)") == 2, "those of the switch that stopped; the other link is up again"
+    assert "no switch 'z9s00'" in said["switch z9s00 stop"]
+    assert said["dpctl dump-ports"].count("OFPST_PORT reply (OF1.3)") == 10
+    assert said["sh cat; echo from sh"] == "from sh\n"
+    assert "AttributeError" in said["px z0h000.nothing()"] or "no attribute" in said["px z0h000.nothing()"]
+    assert "the shell of z0h000 has ended" in said["z0h000 exit"]
+    assert said["z0h000 hostname"].strip() == "z0h000"
+    assert "DISPLAY is not set" in said["xterm z0h000"]
+    assert "DISPLAY is not set" in said["gterm z0h000"]
+    assert "no node 'nosuch'" in said["x nosuch"]
+    assert "cannot read nosuch.txt" in said["source nosuch.txt"]
+    assert said["source lines.txt"].strip() == "sourced"
+    assert "nodes" not in said, "the file's exit has left the prompt"
+
+
+def test_all_hosts_reach_each_other_by_mininets_own_test(command: Command) -> None:
+    done = command.run("shell", TINY, typed="pingall\n")
+    assert "0% dropped (90/90 received)" in done.stdout + done.stderr
 
 
 def test_ctrl_c_at_mininets_prompt_is_for_the_command_there_and_not_for_the_switches(command: Command) -> None:

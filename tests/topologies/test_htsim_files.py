@@ -188,13 +188,6 @@ def test_such_a_file_is_a_topology_for_every_command(tmp_path: Path) -> None:
     assert files == [path]
 
 
-def test_what_is_no_text_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "latin.topo"
-    path.write_bytes(b"# gr\xf6\xdfe\nNodes 8\n")
-    with pytest.raises(ConfigError, match="cannot be read: 'utf-8' codec"):
-        read_topology_file(path)
-
-
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         read_topology_file(tmp_path / "none.topo")

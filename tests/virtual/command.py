@@ -35,8 +35,9 @@ class VirtualCommand:
         words, dashes, program = _split(arguments)
         command = [sys.executable, "-m", "experiments.cli", *words, "--engine", "virtual", *dashes, *program]
         surroundings = os.environ | {"TMPDIR": str(self.temporary), "PYTHONPATH": str(ROOT), **(environment or {})}
-        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, cwd=self.here, env=surroundings, text=True, **(pipes | options))
+        pipe = subprocess.PIPE
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "text": True}
+        return subprocess.Popen(command, cwd=self.here, env=surroundings, **(pipes | options))
 
     def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Run it to its end."""

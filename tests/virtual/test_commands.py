@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,27 @@ def test_the_exit_code_of_a_program_on_a_host_comes_through(command: VirtualComm
     assert done.returncode == code, done.stderr
     assert done.stdout == "on z0h000\n"
     assert ("ended with 3" in done.stderr) == (code == 1)
+
+
+WHO = """
+import os, socket, sys
+name = socket.gethostname()
+listener = socket.create_server(("::", 5000), family=socket.AF_INET6, dualstack_ipv6=True)
+near = socket.getaddrinfo("st000", 1, type=socket.SOCK_STREAM)[0][4][0]
+socket.create_connection(("::1", 5000)), socket.create_connection(("127.0.0.1", 5000))
+print(name, socket.gethostbyname(name), near, file=sys.stderr)
+os.write(1, bytes(range(256)) + b"half a line")
+"""
+
+
+def test_a_host_has_a_name_of_its_own_and_what_a_program_prints_comes_byte_for_byte(command: VirtualCommand) -> None:
+    program = ("z1h000", "--", sys.executable, "-c", WHO)
+    started: Any = command.start("exec", TINY, *program, text=False)
+    with started as process:
+        out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    assert out == bytes(range(256)) + b"half a line"
+    assert b"\nz1h000 10.1.0.1 10.129.0.1\n" in err
 
 
 def test_a_program_has_the_users_environment_and_nothing_to_read(command: VirtualCommand) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
-from fabric.world import inside
+from fabric.world import inside, netns
 from fabric.world.preload import build_library
 
 _MASTER_PORT = 29500  # torchrun's
@@ -20,20 +21,18 @@ def programs_environment(fabric: Fabric, hosts: Sequence[NodeId]) -> dict[str, s
 
     Writes two files that it names into the directory of the run.
     """
-    addresses = [fabric.nics_of[host][0].ip for host in hosts]
     own = f"{hosts[0]}-{len(hosts)}"
     hostfile = inside.RUN_DIR / f"hostfile-{own}"
     hostfile.write_text("".join(f"{host} slots=1\n" for host in hosts))
     remote_shell = inside.RUN_DIR / "rsh"
-    remote_shell.write_text('#!/bin/sh\nhost=$1\nshift\nexec nsenter --net=/run/netns/"$host" sh -c "$*"\n')
+    enter = shlex.join(netns.prefix("HOST")).replace("HOST", '"$host"')
+    remote_shell.write_text(f'#!/bin/sh\nhost=$1\nshift\nexec {enter} sh -c "$*"\n')
     remote_shell.chmod(0o755)
     return {
         "FABRIC_HOSTS": ",".join(str(host) for host in hosts),
-        "FABRIC_ADDRESSES": ",".join(addresses),
         "FABRIC_HOSTFILE": str(hostfile),
         "FABRIC_RSH": str(remote_shell),
         "WORLD_SIZE": str(len(hosts)),
-        "MASTER_ADDR": addresses[0],
         "MASTER_PORT": str(_MASTER_PORT),
         "OMPI_MCA_plm_rsh_agent": str(remote_shell),
         "OMPI_MCA_orte_default_hostfile": str(hostfile),
@@ -45,11 +44,25 @@ def programs_environment(fabric: Fabric, hosts: Sequence[NodeId]) -> dict[str, s
     }
 
 
-def own_environment(fabric: Fabric, host: NodeId, rank: int) -> dict[str, str]:
-    """Return what tells a program who it is."""
+def own_environment(fabric: Fabric, hosts: Sequence[NodeId], rank: int) -> dict[str, str]:
+    """Return what tells a program which of ``hosts`` it is on, and by which addresses it reaches the others."""
+    host = hosts[rank]
     nic = fabric.nics_of[host][0].port.interface
     names = {"FABRIC_HOST": host.name, "FABRIC_RANK": str(rank), "RANK": str(rank), "LOCAL_RANK": "0"}
-    return {**names, "GLOO_SOCKET_IFNAME": nic}
+    addresses = [_address(fabric, host, other) for other in hosts]
+    return {
+        **names,
+        "GLOO_SOCKET_IFNAME": nic,
+        "FABRIC_ADDRESSES": ",".join(addresses),
+        "MASTER_ADDR": addresses[0],
+    }
+
+
+def _address(fabric: Fabric, host: NodeId, other: NodeId) -> str:
+    """Return the address by which a host reaches another one; that of the other's first NIC, if no network joins
+    them."""
+    pair = None if host == other else fabric.nic_pair(host, other)
+    return fabric.nics_of[other][0].ip if pair is None else pair[1].ip
 
 
 def lane_environment(level: ServiceLevel, directory: Path) -> dict[str, str]:

@@ -191,7 +191,7 @@ class ProgramJob:
             arguments = ProcessArguments(
                 host=host.name,
                 command=tuple(shlex.split(self._config.command)),
-                environment=environment | own_environment(self._stage.fabric, host, rank),
+                environment=environment | own_environment(self._stage.fabric, self.hosts, rank),
                 output=directory / f"{self.name}-{host}.log",
                 level=self.level,
             )

@@ -205,7 +205,6 @@ def kernel_command(kernel: KernelPaths, memory_bytes: int, parameters: Sequence[
         f"time-travel-start={START_S * 10**9}",
         f"uml_dir={control}/",
         "umid=kernel",
-        "ipv6.disable=1",  # Nothing here uses it, and its own chatter would be in every measurement.
         "dummy.numdummies=0",
         "ifb.numifbs=0",
         *parameters,

@@ -12,6 +12,7 @@ import pytest
 
 from controllers.planning.paths import nics_for
 from controllers.planning.routes import plan_static_routes
+from experiments.cli import main
 from experiments.commands import exec_program, path
 from experiments.commands.probe import planned_hops
 from experiments.launching.finish import publish
@@ -22,7 +23,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.world import inside
 from topologies.load import load_fabric
-from traffic.programs.environment import programs_environment
+from traffic.programs.environment import own_environment, programs_environment
 
 SMALL = load_fabric("fire_flyer_2_small")
 
@@ -136,13 +137,26 @@ def test_a_plan_is_told_as_ports_and_lanes() -> None:
 
 def test_programs_are_told_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inside, "RUN_DIR", tmp_path)
-    told = programs_environment(SMALL, [node("z0h000"), node("st001"), node("z1h002")])
+    hosts = [node("z0h000"), node("st001"), node("z1h002")]
+    told = programs_environment(SMALL, hosts) | own_environment(SMALL, hosts, 0)
     assert told["FABRIC_HOSTS"] == "z0h000,st001,z1h002"
     assert told["FABRIC_ADDRESSES"] == "10.0.0.1,10.128.0.2,10.1.0.3"
     assert (told["WORLD_SIZE"], told["MASTER_ADDR"]) == ("3", "10.0.0.1")
     assert Path(told["FABRIC_HOSTFILE"]).read_text() == "z0h000 slots=1\nst001 slots=1\nz1h002 slots=1\n"
     assert Path(told["FABRIC_RSH"]).stat().st_mode & 0o111
     assert told["OMPI_MCA_plm_rsh_agent"] == told["FABRIC_RSH"]
+
+
+def test_a_program_is_told_the_addresses_by_which_its_host_reaches_the_others() -> None:
+    hosts = [node("st001"), node("z0h000"), node("z1h002")]
+    told = [own_environment(SMALL, hosts, rank) for rank in range(3)]
+    assert [one["MASTER_ADDR"] for one in told] == ["10.128.0.2", "10.128.0.2", "10.129.0.2"]
+    assert told[2]["FABRIC_ADDRESSES"] == "10.129.0.2,10.0.0.1,10.1.0.3"
+    assert [(one["FABRIC_HOST"], one["FABRIC_RANK"]) for one in told] == [
+        ("st001", "0"),
+        ("z0h000", "1"),
+        ("z1h002", "2"),
+    ]
 
 
 def test_a_program_beside_is_written_with_its_host() -> None:
@@ -154,6 +168,12 @@ def test_a_program_beside_is_written_with_its_host() -> None:
     ("text", "kind", "words"),
     [
         ("iperf3 -s", UsageError, "--background 'iperf3 -s': write HOST=COMMAND, e.g. z0h003='iperf3 -s'"),
+        (
+            "z0h003=",
+            UsageError,
+            "--background 'z0h003=': names no program; write HOST=COMMAND, e.g. z0h003='iperf3 -s'",
+        ),
+        ("z0h003=a 'b", UsageError, '--background "z0h003=a \'b": No closing quotation; quotes must be closed'),
         ("z9h000=ls", TopologyError, "fire_flyer_2_small: no host 'z9h000'; hosts run from z0h000 to st003"),
     ],
 )
@@ -161,6 +181,18 @@ def test_a_program_beside_that_cannot_be_is_refused(text: str, kind: type[Except
     with pytest.raises(kind) as refused:
         exec_program._background(SMALL, text)
     assert str(refused.value) == words
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon"])
+def test_a_timeout_that_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_code("exec", "fire_flyer_2_tiny", "z0h000", "--timeout", text, "--", "true") == 2
+    assert f"{text!r} is no time in seconds; give a number above 0, e.g. 60" in capsys.readouterr().err
+
+
+def main_code(*words: str) -> int | str | None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    return ended.value.code
 
 
 def test_a_path_that_was_not_taken_is_shown_as_nowhere() -> None:

@@ -117,7 +117,7 @@ import json, os
 from pathlib import Path
 from fabric.world import inside, netlink
 inside.set_up()
-inside.name_hosts({"z0h000": "10.0.0.1"})
+inside.name_hosts([("10.0.0.1", "z0h000"), ("10.1.0.1", "z0h000")])
 (Path("/run") / "only_here").touch()
 with netlink.Netlink() as link:
     interfaces = sorted(link.link_counters())
@@ -150,7 +150,8 @@ def test_a_world_has_a_network_processes_and_files_of_its_own() -> None:
     assert seen["run"] == ["fabric", "only_here"]
     assert seen["ipv6"] in ("1", None)
     if hosts is not None:
-        assert seen["hosts"] == "127.0.0.1 localhost\n10.0.0.1 z0h000\n"
+        ours = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback", "10.0.0.1 z0h000", "10.1.0.1 z0h000"]
+        assert seen["hosts"].splitlines() == ours
         assert Path("/etc/hosts").read_text() == hosts
     assert not Path("/run/only_here").exists()
 
