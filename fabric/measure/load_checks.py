@@ -14,6 +14,8 @@ from fabric.measure.verdict import Check
 OWN_NIC_DROPS = (0.0, 0.01)
 NOT_PLAYED = (0.05, 0.10)
 FAILED = (0.0, 0.01)
+LOAD_CHECKS = frozenset({"own_nic_drops_fraction", "load_not_played_fraction", "failed_fraction"})
+"""The names of all of them: none says how far the machine kept up."""
 LEAST_OPERATIONS = 10
 """Of a load with fewer, nobody can tell a pause from an end."""
 PAUSES = 3
