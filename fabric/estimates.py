@@ -36,6 +36,13 @@ def estimate(values: Sequence[float]) -> Estimate:
     return estimate_columns(np.asarray(values, dtype=float)[:, np.newaxis])[0]
 
 
+def is_median_known(values: Sequence[float], are_known: Sequence[bool]) -> bool:
+    """Return whether the median over runs is known, though some of them know only the least that their values can be:
+    it is if it stays the same however large those are."""
+    largest = [value if is_known else np.inf for value, is_known in zip(values, are_known, strict=True)]
+    return bool(np.median(values) == np.median(largest))
+
+
 def estimate_columns(table: npt.NDArray[np.float64]) -> list[Estimate]:
     """Return what each column of a table (runs x numbers, none of them missing) says over its rows, of which there is
     one or more."""

@@ -22,6 +22,7 @@ Times (:data:`TIME_COLUMNS`) are seconds since the run's time origin. Counters a
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,14 +46,19 @@ FORMAT_VERSION = 2
 ``job``."""
 READABLE_VERSIONS = (1, 2)
 
-TIME_COLUMNS = ("at_s", "started_s", "ended_s", "due_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s")
+TIME_COLUMNS = ("at_s", "started_s", "ended_s", "due_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s",
+                "halted_s")  # fmt: skip
 """Columns that hold times since the run's time origin."""
 
 
 @dataclass(frozen=True)
 class Phase:
     """A period of a run with one queueing, one routing and one set of traffic; figures and tables refer to it by
-    name."""
+    name.
+
+    Its load plays for a part of it: from when all jobs of the whole phase had begun until the first job was told to
+    halt. What is under way then still ends in the phase. None, in results of before: nobody knows.
+    """
 
     name: str
     title: str
@@ -60,6 +66,14 @@ class Phase:
     started_s: float
     ended_s: float
     routing: str = ""
+    loaded_from_s: float | None = None
+    loaded_until_s: float | None = None
+
+    @property
+    def load_s(self) -> tuple[float, float]:
+        """From when to when its load played; the whole phase, if nobody knows."""
+        from_s, until_s = self.loaded_from_s, self.loaded_until_s
+        return (self.started_s if from_s is None else from_s, self.ended_s if until_s is None else until_s)
 
 
 class ResultWriter:
@@ -187,11 +201,14 @@ class Result:
 
 
 def _of_this_format(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with the columns of today: in format 1, each service level was one job, and nobody kept causes."""
+    """Return a table with the columns of today: in format 1, each service level was one job, and nobody kept causes.
+    Until 2026-11 nobody kept when a job was told to halt."""
     if "job" in table.columns and "job" not in frame:
         frame = frame.assign(job=frame["service_level"])
     if "causes" in table.columns and "causes" not in frame:
         frame = frame.assign(causes=pd.Series("", frame.index, dtype="category"))
+    if "halted_s" in table.columns and "halted_s" not in frame:
+        frame = frame.assign(halted_s=math.nan)
     return frame[[name for name in table.columns if name in frame]]
 
 

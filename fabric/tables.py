@@ -216,6 +216,11 @@ TABLES: dict[str, Table] = {
         {
             **common("phase", "job", "service_level"),
             "started_s": Column("float64", "s", "time at which the job was told to begin"),
+            "halted_s": Column(
+                "float64",
+                "s",
+                "time at which the job was told to halt: its load plays until then",
+            ),
             "ended_s": Column("float64", "s", "time at which it had ended: a collective ends its step first"),
         },
     ),

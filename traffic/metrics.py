@@ -13,10 +13,25 @@ the ranks::
 Storage and other flows, as fio prints them: percentiles of completion latency (clat p50, p99, p99.9) and bandwidth as
 bytes of completed operations over time. Bandwidths are bytes per second, rates of links bits per second, as in the
 sources. Functions raise ValueError for values that have no such figure.
+
+A stretch of time cuts operations in two: of one that reaches over its edge the part counts that lies inside, as if its
+bytes came evenly over its time. Counted whole where it ends, a load that begins with the stretch would lack what is
+under way at its end, a third of a short phase if operations are long.
+
+Percentiles are over all operations that began, not over those that completed: the slowest of a congested fabric are
+among those that did not.
+
+- One that was cut off, as its load ended while it was under way, would have taken longer than the time it had. It
+  counts as one of those that did: its weight goes to all that took longer, in equal parts (Kaplan and Meier,
+  "Nonparametric Estimation from Incomplete Observations", 1958; the redistribution to the right of Efron, 1967).
+- One that failed or was refused never completed, and ranks after all that did.
+
+If a percentile's rank falls on one without an end, its value is not known: it is at least what is given.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -98,13 +113,125 @@ def latency(durations_s: Numbers) -> Latency:
 
 
 def operation_latency(operations: pd.DataFrame) -> Latency:
-    """Return the percentiles over rows of an ``operations`` table; select phase and kind of operation first."""
+    """Return the percentiles over rows of an ``operations`` table; select phase and kind of operation first. It is for
+    kinds that all complete; see :func:`completion`."""
     return latency((operations["ended_s"] - operations["started_s"]).to_numpy())
 
 
+CUT_OFF = ("abandoned", "stopped")
+"""How rows of ``operations`` call what was under way when its load ended, after the kind of operation."""
+NEVER = ("failed", "refused")
+"""And what never completes: the first was tried, the second was not."""
+_PER_MILLE = {"p50": 500, "p99": 990, "p999": 999}
+
+
+@dataclass(frozen=True)
+class Percentile:
+    """A completion time in seconds. ``is_known`` False: it is at least this, and nobody knows by how much more."""
+
+    value_s: float
+    is_known: bool = True
+
+    def named(self, name: str) -> dict[str, float]:
+        """Return it as a metric: ``p99_s``, or ``p99_at_least_s``."""
+        return {f"{name}_s" if self.is_known else f"{name}_at_least_s": self.value_s}
+
+
+@dataclass(frozen=True)
+class Completion:
+    """How long operations took that began, by percentile (``p50``, ``p99``, ``p999``), and what became of them."""
+
+    percentiles: Mapping[str, Percentile]
+    completed: int
+    cut_off: int
+    failed: int
+    refused: int
+
+    def named(self, prefix: str, wanted: Sequence[str] = tuple(_PER_MILLE)) -> dict[str, float]:
+        """Return percentiles as metrics, such as ``read.p99_s``."""
+        return {f"{prefix}.{name}": value for one in wanted for name, value in self.percentiles[one].named(one).items()}
+
+    def counts(self, prefix: str) -> dict[str, float]:
+        """Return the counts as metrics: ``read.operations`` (completed), ``read.abandoned``, ``read.failed``,
+        ``read.refused``."""
+        numbers = (self.completed, self.cut_off, self.failed, self.refused)
+        names = ("operations", "abandoned", "failed", "refused")
+        return {f"{prefix}.{name}": float(number) for name, number in zip(names, numbers, strict=True)}
+
+
+def completion(operations: pd.DataFrame, kind: str) -> Completion | None:
+    """Return how long operations of a kind took, from rows of an ``operations`` table; None if none began.
+
+    Select the phase, and those that began in the time that counts, first.
+    """
+    times_s = (operations["ended_s"] - operations["started_s"]).to_numpy(np.float64)
+    names = operations["operation"].astype(str).to_numpy()
+
+    def of(*ends: str) -> Values:
+        return times_s[np.isin(names, [f"{kind}_{end}" for end in ends])]
+
+    completed, cut_off, never = times_s[names == kind], of(*CUT_OFF), of(*NEVER)
+    if not completed.size + cut_off.size + never.size:
+        return None
+    refused = len(of("refused"))
+    found = percentiles(completed, cut_off, never, list(_PER_MILLE.values()))
+    return Completion(
+        dict(zip(_PER_MILLE, found, strict=True)), completed.size, cut_off.size, never.size - refused, refused
+    )
+
+
+def percentiles(
+    completed_s: Numbers, cut_off_s: Numbers, never_s: Numbers, per_mille: Sequence[int]
+) -> list[Percentile]:
+    """Return some percentiles of the time that operations take (nearest rank; see the module's text).
+
+    ``completed_s``: what those took that completed; ``cut_off_s`` and ``never_s``: the time that others had, shape (n,)
+    each. Raises ValueError if there are none at all.
+    """
+    completed, cut_off, never = (np.sort(np.asarray(one, np.float64)) for one in (completed_s, cut_off_s, never_s))
+    times = np.concatenate([completed, cut_off])
+    is_completed = np.repeat([True, False], [completed.size, cut_off.size])
+    order = np.lexsort((~is_completed, times))  # Of equal times, those that completed first.
+    times, is_completed = times[order], is_completed[order]
+    total = times.size + never.size
+    if not total:
+        raise ValueError("no operations have no percentiles; check that the phase began any")
+    gone = _gone(is_completed, never.size)
+    has_rank = np.concatenate([is_completed, np.ones(never.size, bool)])
+    longest_s = float(times[-1]) if times.size else 0.0
+    found = []
+    for wanted in per_mille:
+        reached = np.flatnonzero(has_rank & (gone * 1000 >= wanted - _ROUNDING))
+        place = int(reached[0]) if reached.size else total
+        if place < times.size:
+            found.append(Percentile(float(times[place])))
+        else:
+            had_s = float(never[place - times.size]) if place < total else 0.0
+            found.append(Percentile(max(longest_s, had_s), is_known=False))
+    return found
+
+
+_ROUNDING = 1e-6
+"""Of per mille: ranks are sums and products of fractions."""
+
+
+def _gone(is_completed: npt.NDArray[np.bool_], never: int) -> Values:
+    """Return what part of all operations has ended by each of them, in the order of their times, then by each of those
+    that never do: the product-limit estimate."""
+    at_risk = is_completed.size + never - np.arange(is_completed.size)
+    left = np.cumprod(np.where(is_completed, 1 - 1 / at_risk, 1.0))
+    last = left[-1] if left.size else 1.0
+    return np.asarray(1 - np.concatenate([left, last * np.arange(never - 1, -1, -1) / max(1, never)]), np.float64)
+
+
 def operation_bandwidth(operations: pd.DataFrame, started_s: float, ended_s: float) -> float:
-    """Return the bytes of operations that ended in (started_s, ended_s], per second; one counts whole where it ends."""
+    """Return the bytes of operations in (started_s, ended_s], per second; one that reaches over an edge counts by the
+    part of its time inside."""
     if ended_s <= started_s:
         raise ValueError(f"no time passes from {started_s} s to {ended_s} s; give a stretch that ends after it starts")
-    inside = (operations["ended_s"] > started_s) & (operations["ended_s"] <= ended_s)
-    return float(operations["size_bytes"][inside].sum()) / (ended_s - started_s)
+    columns = ("started_s", "ended_s", "size_bytes")
+    began, ended, size_bytes = (operations[name].to_numpy(np.float64) for name in columns)
+    took, at_once = ended - began, (ended > started_s) & (ended <= ended_s)
+    overlap = np.clip(np.minimum(ended, ended_s) - np.maximum(began, started_s), 0, None)
+    inside = np.divide(overlap, took, out=at_once.astype(np.float64), where=took > 0)
+    return float(np.sum(size_bytes * inside)) / (ended_s - started_s)

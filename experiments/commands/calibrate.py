@@ -28,6 +28,7 @@ from experiments.run.session import PhaseOutcome, Session
 from fabric.config import setting
 from fabric.errors import EmulationError, UsageError
 from fabric.measure.carried_rates import CarriedRate, keep, this_machine
+from fabric.measure.load_checks import LOAD_CHECKS
 from fabric.measure.verdict import Check, Status
 from fabric.model.identity import Role
 from fabric.model.lanes import Queueing
@@ -102,7 +103,7 @@ def measure_in_world(topology: Mapping[str, Any], as_json: bool) -> int:
 
 def strain_of(rate_bps: int, outcome: PhaseOutcome, checks: Sequence[Check]) -> Strain:
     """Return what a phase asked of the machine: by its cores, and by the checks of the verdict."""
-    asked = [(_of_check(check), check.text) for check in checks]
+    asked = [(_of_check(check), check.text) for check in checks if check.name not in LOAD_CHECKS]
     for core, busy in outcome.cores.groupby("core")["busy_fraction"].mean().items():
         asked.append((float(busy) / USED, f"core {core} is {busy:.0%} busy"))
     if outcome.used.cpu is not None and outcome.used.cpu.total_s:

@@ -24,19 +24,26 @@ WORKS = 0.5
 
 @dataclass(frozen=True)
 class Got:
-    """What the two programs get in a phase: bytes per second, and seconds."""
+    """What the two programs get in a phase: bytes per second, and seconds. Without ``p99_is_known`` the latter is the
+    least that it can be, as reads failed; then it reaches nothing of a reference."""
 
     algbw_Bps: float  # noqa: N815 - bytes, not bits
     read_Bps: float  # noqa: N815
     read_p99_s: float
+    p99_is_known: bool = True
 
     def shares(self, reference: Got) -> tuple[float, float, float]:
         """Return how much of each measure of a reference it reaches, more being better of each."""
         return (
             self.algbw_Bps / reference.algbw_Bps,
             self.read_Bps / reference.read_Bps,
-            reference.read_p99_s / self.read_p99_s if self.read_p99_s else 1.0,
+            self._share_of_p99(reference),
         )
+
+    def _share_of_p99(self, reference: Got) -> float:
+        if not self.p99_is_known:
+            return 0.0
+        return reference.read_p99_s / self.read_p99_s if self.read_p99_s else 1.0
 
     def suits(self, reference: Got, least: float) -> bool:
         """Return whether it reaches ``least`` of every measure of a reference."""

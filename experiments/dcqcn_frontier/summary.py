@@ -11,13 +11,13 @@ import pandas as pd
 
 from experiments.dcqcn_frontier.claim import MEASURES, WORKS, Claim, Got, frontier, judge
 from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Setting
+from experiments.run.counted_operations import begun_in, counted_s, percentile_of, read_metrics
 from experiments.run.session import PhaseOutcome, Session
 from experiments.run.stall_metrics import stall_metrics
 from fabric.errors import TrafficError
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.results import Phase
 from fabric.units import format_time
-from traffic import metrics
 
 HFREDUCE_ALONE = "hfreduce_alone"
 STORAGE_ALONE = "storage_alone"
@@ -46,10 +46,9 @@ def summarize(
     outcomes = {outcome.phase.name: outcome for outcome in session.phases}
     found = [_played(session, config, point, outcomes[point.name], cuts[point.name]) for point in playing]
     session.keep_frame("points", points_frame(session, found))
-    steps, operations = session.table("steps"), session.table("operations")
     alone = (
-        algbw(steps, outcomes[HFREDUCE_ALONE].phase, config.warm_up),
-        reads(operations, outcomes[STORAGE_ALONE].phase, config.warm_up)[0],
+        got_in(session, outcomes[HFREDUCE_ALONE].phase, config.warm_up).algbw_Bps,
+        got_in(session, outcomes[STORAGE_ALONE].phase, config.warm_up).read_Bps,
     )
     claims = claims_of(config, found, alone)
     return {
@@ -64,28 +63,28 @@ def summarize(
 
 def algbw(steps: pd.DataFrame, phase: Phase, warm_up_s: float) -> float:
     """Return HFReduce's bytes per second over the steps of a phase that began after the warm-up; 0: none ended."""
-    rows = steps[(steps["phase"] == phase.name) & (steps["started_s"] >= phase.started_s + warm_up_s)]
+    rows = begun_in(steps[steps["phase"] == phase.name], counted_s(phase, warm_up_s))
     taken_s = float((rows["ended_s"] - rows["started_s"]).sum())
     return float(rows["size_bytes"].sum()) / taken_s if taken_s else 0.0
 
 
-def reads(operations: pd.DataFrame, phase: Phase, warm_up_s: float) -> tuple[float, float]:
-    """Return the bandwidth of reads that ended after the warm-up, in bytes per second, and their p99 in seconds."""
-    rows = operations[(operations["phase"] == phase.name) & (operations["operation"] == "read")]
-    from_s = phase.started_s + warm_up_s
-    counted = rows[rows["ended_s"].between(from_s, phase.ended_s, inclusive="right")]
-    if counted.empty:
-        return 0.0, 0.0
-    bandwidth = metrics.operation_bandwidth(counted, from_s, phase.ended_s)
-    return bandwidth, metrics.operation_latency(counted).p99_s
+def got_in(session: Session, phase: Phase, warm_up_s: float) -> Got:
+    """Return what both programs got in a phase after its warm-up."""
+    reads = read_metrics(session.table("operations"), phase, warm_up_s)
+    p99_s, is_known = percentile_of(reads, "read.p99")
+    return Got(
+        algbw(session.table("steps"), phase, warm_up_s),
+        reads["read.bandwidth_Bps"],
+        p99_s or 0.0,
+        p99_is_known=is_known,
+    )
 
 
 def _played(
     session: Session, config: DcqcnFrontierConfig, point: Setting, outcome: PhaseOutcome, cuts: int
 ) -> PlayedPoint:
     phase, ports = outcome.phase, session.table("ports")
-    bandwidth, p99_s = reads(session.table("operations"), phase, config.warm_up)
-    got = Got(algbw(session.table("steps"), phase, config.warm_up), bandwidth, p99_s)
+    got = got_in(session, phase, config.warm_up)
     if not (got.algbw_Bps and got.read_Bps):
         idle = "HFReduce" if not got.algbw_Bps else "storage"
         raise TrafficError(
@@ -269,7 +268,7 @@ def points_table(found: Sequence[PlayedPoint], claims: Claims, alone: tuple[floa
                 *([f"{point.thresholds:g}", f"{point.increase:g}"] if point.profile else ["-", "-"]),
                 f"{one.got.algbw_Bps / 1e9:.2f} GB/s",
                 f"{one.got.read_Bps / 1e9:.2f} GB/s",
-                format_time(one.got.read_p99_s),
+                ("" if one.got.p99_is_known else "> ") + format_time(one.got.read_p99_s),
                 f"{one.marked:,}",
                 f"{one.cuts:,}" if point.has_dcqcn else "-",
                 f"{one.stalled_fraction:.0%}",
@@ -303,7 +302,7 @@ def _metrics(found: Sequence[PlayedPoint], alone: tuple[float, float], claims: C
         values |= {
             f"{one.point.name}.hfreduce.algbw_Bps": one.got.algbw_Bps,
             f"{one.point.name}.storage.read_Bps": one.got.read_Bps,
-            f"{one.point.name}.storage.read_p99_s": one.got.read_p99_s,
+            f"{one.point.name}.storage.read_p99{'' if one.got.p99_is_known else '_at_least'}_s": one.got.read_p99_s,
             f"{one.point.name}.marked_packets": one.marked,
             f"{one.point.name}.cuts": one.cuts,
             f"{one.point.name}.most_stalled_fraction": one.stalled_fraction,

@@ -23,7 +23,9 @@ TABLES = {
             "hyper_step_bps": Column("float64", "bit/s", "step of hyper increase; 0: none"),
             "allreduce_bps": Column("float64", "bit/s", "HFReduce's algbw over the counted steps"),
             "read_bps": Column("float64", "bit/s", "bandwidth of all storage reads"),
-            "read_p99_s": Column("float64", "s", "99th percentile of the latency of reads"),
+            "read_p99_s": Column(
+                "float64", "s", "99th percentile of the latency of reads; at least that, if some failed"
+            ),
             "cuts": Column("int64", "count", "how often DCQCN cut a rate"),
         },
     ),

@@ -57,6 +57,7 @@ class CountedSteps:
         self._steps = steps
         self._count = count
         self._phase = ""
+        self._records = Records()
 
     def start(self) -> None:
         """Do nothing: the collective has started."""
@@ -65,11 +66,15 @@ class CountedSteps:
         """Note the phase."""
         self._phase = phase
 
-    def halt(self) -> Records:
-        """Play the steps and return their rows. Raises TrafficError as a collective does."""
+    def finish(self) -> None:
+        """Play the steps. Raises TrafficError as a collective does."""
         self.before = self._count()
-        records = self._job.run_steps(self._steps, self._phase)
+        self._records = self._job.run_steps(self._steps, self._phase)
         self.after = self._count()
+
+    def halt(self) -> Records:
+        """Return the rows of the steps, which have ended."""
+        records, self._records = self._records, Records()
         return records
 
     def close(self) -> None:

@@ -9,19 +9,25 @@ from typing import Any
 import pandas as pd
 
 from experiments.incast.variants import IncastConfig, Variant
-from experiments.run.counted_reads import read_metrics
+from experiments.run.counted_operations import (
+    PERCENTILES,
+    counted_s,
+    percentile_of,
+    read_metrics,
+    told_ratio,
+    told_time,
+)
 from experiments.run.session import PhaseOutcome, Session
-from experiments.run.stall_metrics import stall_metrics
+from experiments.run.stall_metrics import stall_metrics, stalled_fractions
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.results import Phase
 from fabric.stalls.intervals import BLOCKED_SHARE
-from fabric.units import format_size, format_time
+from fabric.units import format_size
 from traffic import metrics
 
 KEPT = 0.95
 """A limit keeps throughput with this part of the best that any limit or none has, or of what a NIC delivers if that is
-less: reads that began before the counted time may end in it."""
-_PERCENTILES = ("p50_s", "p99_s", "p999_s")
+less: bytes of a read are counted evenly over its time, which may be more in the counted time than there were."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ def _seen(session: Session, config: IncastConfig, variant: Variant, outcome: Pha
 
 def queue_metrics(ports: pd.DataFrame, port: str, lane: str, phase: Phase, warm_up_s: float) -> dict[str, float]:
     """Return how much waited at a port's lane, over the samples after the warm-up of a phase."""
-    inside = ports["at_s"].between(phase.started_s + warm_up_s, phase.ended_s)
+    inside = ports["at_s"].between(*counted_s(phase, warm_up_s))
     waiting = ports[inside & (ports["port"] == port) & (ports["lane"] == lane)]["backlog_bytes"]
     if waiting.empty:
         return {}
@@ -83,13 +89,9 @@ def queue_metrics(ports: pd.DataFrame, port: str, lane: str, phase: Phase, warm_
 
 
 def blocked_ports(stalls: pd.DataFrame, phase: Phase) -> int:
-    """Return how many ports had a lane that stood still for more than the part of a phase by which it is blocked."""
-    rows = stalls[stalls["at_s"].between(phase.started_s, phase.ended_s)]
-    if rows.empty:
-        return 0
-    by_lane = rows.groupby(["port", "lane"], observed=True)["stalled_ns"]
-    stalled = (by_lane.max() - by_lane.min()) / 1e9 > BLOCKED_SHARE * (phase.ended_s - phase.started_s)
-    return int(stalled[stalled].index.get_level_values("port").nunique())
+    """Return how many ports had a lane that stood still for more than the part of its time by which it is blocked."""
+    fractions = stalled_fractions(stalls, phase)
+    return int(fractions[fractions > BLOCKED_SHARE].index.get_level_values("port").nunique())
 
 
 # The answer -----------------------------------------------------------------------------------------------------------
@@ -108,6 +110,10 @@ class Kept:
         if self.limited is None or not self.unlimited.values.get(measure) or measure not in self.limited.values:
             return None
         return self.limited.values[measure] / self.unlimited.values[measure]
+
+    def percentile_ratio(self, name: str, spec: str = ".2f") -> str | None:
+        """Return the same of a percentile such as ``read.p99``, as it is told."""
+        return None if self.limited is None else told_ratio(self.limited.values, self.unlimited.values, name, spec)
 
 
 def kept(found: Sequence[VariantOutcome], delivered_Bps: float) -> list[Kept]:  # noqa: N803 - bytes, not bits
@@ -143,8 +149,8 @@ def answer(found: Sequence[VariantOutcome], delivered_Bps: float) -> str:  # noq
         if one.limited is None:
             told.append(f"{setting}: no limit keeps it")
             continue
-        ratios = [(word, one.ratio(f"read.{name}")) for word, name in (("median", "p50_s"), ("p99", "p99_s"))]
-        words = " and ".join(f"{value:.2f} times the {word}" for word, value in ratios if value is not None)
+        ratios = [(word, one.percentile_ratio(f"read.{name}")) for word, name in (("median", "p50"), ("p99", "p99"))]
+        words = " and ".join(f"{value} times the {word}" for word, value in ratios if value is not None)
         rates = " for ".join(f"{seen.bandwidth_Bps / 1e9:.1f}" for seen in (one.limited, one.unlimited))
         told.append(f"{setting}: {one.limited.variant.limit}, {rates} GB/s" + (f" at {words}" if words else ""))
     if not told:
@@ -161,10 +167,11 @@ def limits_table(found: Sequence[VariantOutcome], delivered_Bps: float) -> dict[
     rows = []
     for one in kept(found, delivered_Bps):
         variant = one.unlimited.variant
-        ratios = [one.ratio(f"read.{name}") for name in _PERCENTILES]
-        ratios.append(one.ratio("queue_mean_bytes"))
+        ratios = [one.percentile_ratio(f"read.{name}", ".2g") for name in PERCENTILES]
+        queue = one.ratio("queue_mean_bytes")
         limit = "none does" if one.limited is None else str(one.limited.variant.limit)
-        cells = ["-" if value is None else f"{value:.2g} x" for value in ratios]
+        cells = ["-" if value is None else f"{value} x" for value in ratios]
+        cells.append("-" if queue is None else f"{queue:.2g} x")
         rows.append([variant.queueing.words, variant.control, str(variant.servers), limit, *cells])
     return {
         "title": "Does a limit on senders keep throughput?",
@@ -180,7 +187,7 @@ def variants_table(found: Sequence[VariantOutcome], nic_Bps: float) -> dict[str,
     rows = []
     for one in found:
         variant, values = one.variant, one.values
-        latencies = [format_time(values[f"read.{name}"]) if f"read.{name}" in values else "-" for name in _PERCENTILES]
+        latencies = [told_time(values, f"read.{name}") for name in PERCENTILES]
         queues = [
             format_size(round(values[name])) if name in values else "-"
             for name in ("queue_mean_bytes", "queue_most_bytes")
@@ -195,6 +202,7 @@ def variants_table(found: Sequence[VariantOutcome], nic_Bps: float) -> dict[str,
                 f"{one.bandwidth_Bps / 1e9:.2f} GB/s",
                 f"{one.bandwidth_Bps / nic_Bps:.0%}",
                 *latencies,
+                f"{values.get('read.failed', 0):,.0f}",
                 *queues,
                 f"{values['drops_packets']:,.0f}",
                 f"{values['timeouts']:,.0f}",
@@ -205,7 +213,7 @@ def variants_table(found: Sequence[VariantOutcome], nic_Bps: float) -> dict[str,
     return {
         "title": "Variants",
         "columns": [
-            *("in", "control", "servers", "at once", "bandwidth", "of the NIC", "median", "p99", "p99.9"),
+            *("in", "control", "servers", "at once", "bandwidth", "of the NIC", "median", "p99", "p99.9", "failed"),
             *("queue, mean", "queue, most", "drops", "timeouts", "pauses", "blocked ports"),
         ],
         "rows": rows,
@@ -228,8 +236,8 @@ def figure_data(found: Sequence[VariantOutcome], nic_Bps: float) -> dict[str, An
                 "servers": servers,
                 "limits": ["off" if one.variant.limit is None else str(one.variant.limit) for one in group],
                 "bandwidth_Bps": [one.bandwidth_Bps for one in group],
-                "p50_s": [one.values.get("read.p50_s") for one in group],
-                "p99_s": [one.values.get("read.p99_s") for one in group],
+                "p50_s": [percentile_of(one.values, "read.p50")[0] for one in group],
+                "p99_s": [percentile_of(one.values, "read.p99")[0] for one in group],
                 "queue_bytes": [one.values.get("queue_mean_bytes") for one in group],
             }
             for (queueing, control, servers), group in lines.items()

@@ -8,6 +8,7 @@ Virtual Lane with a share (arXiv 2408.14158v2, VI-A1).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -16,6 +17,14 @@ import pandas as pd
 from pydantic import Field
 
 from experiments.run.config import QueueingsConfig, storage_faults
+from experiments.run.counted_operations import (
+    NOTE,
+    PERCENTILES,
+    operation_metrics,
+    percentile_of,
+    told_ratio,
+    told_time,
+)
 from experiments.run.job_metrics import collective_medians, sent_by_port
 from experiments.run.jobs import hfreduce_ranks, ordered_ranks, started
 from experiments.run.placement import RankOrder
@@ -31,7 +40,7 @@ from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows, sent_fraction
 from traffic.flows.background import BackgroundConfig, BackgroundJob
-from traffic.job import Job
+from traffic.job import Job, Records
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
 from traffic.storage.verification import Verification
@@ -77,13 +86,50 @@ def run_isolation(session: Session, config: IsolationConfig) -> dict[str, Any]:
         at_port: Shares = {}
         for queueing in config.queueings:
             session.use_queueing(queueing)
-            counter.read()
+            first, *others = jobs.values()
+            watched = WatchedJob(first, lambda: counter.read()[port])
             title = f"all in {queueing.words}"
-            outcome = session.run_phase(queueing.value, title, list(jobs.values()), config.together_time)
-            elapsed = outcome.phase.ended_s - outcome.phase.started_s
-            at_port[queueing.value] = {level: size / elapsed for level, size in counter.read()[port].items()}
+            session.run_phase(queueing.value, title, [watched, *others], config.together_time)
+            at_port[queueing.value] = watched.levels_Bps
         verification = jobs[ServiceLevel.STORAGE].verify_acknowledged()
     return summarize(session, config, port, at_port, verification)
+
+
+class WatchedJob:
+    """The job that begins first and is halted first, and what a port sent meanwhile: ``levels_Bps``, in bytes per
+    second of each service level, from its begin until it was told to halt. ``read`` returns the bytes since the last
+    reading, ``now`` the time. What others and the job itself send after that is of a load that no longer plays."""
+
+    def __init__(
+        self,
+        job: Job,
+        read: Callable[[], Mapping[ServiceLevel, int]],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name, self.level = job.name, job.level
+        self.levels_Bps: dict[ServiceLevel, float] = {}
+        self._job, self._read, self._now = job, read, now
+        self._began = 0.0
+
+    def start(self) -> None:
+        """Start the job."""
+        self._job.start()
+
+    def play(self, phase: str) -> None:
+        """Begin to count, and to play."""
+        self._read()
+        self._began = self._now()
+        self._job.play(phase)
+
+    def halt(self) -> Records:
+        """End the count, and the job."""
+        counted, seconds = self._read(), self._now() - self._began
+        self.levels_Bps = {level: size / seconds for level, size in counted.items()}
+        return self._job.halt()
+
+    def close(self) -> None:
+        """Close the job."""
+        self._job.close()
 
 
 @contextmanager
@@ -156,8 +202,7 @@ def _phase_metrics(session: Session, outcome: PhaseOutcome) -> dict[str, float]:
     for level in _COLLECTIVES:
         found |= _collective_metrics(level, steps[steps["service_level"] == level.label])
     for operation in ("read", "write", "flow"):
-        rows = operations[operations["operation"] == operation]
-        found |= _operation_metrics(operation, rows, phase.started_s, phase.ended_s)
+        found |= operation_metrics(operations, operation, phase.load_s)
     found["drops_packets"] = outcome.conservation.dropped_by_queues
     found["sent_packets"] = outcome.conservation.sent_packets
     found["retransmissions"] = outcome.conservation.retransmissions
@@ -178,19 +223,6 @@ def _collective_metrics(level: ServiceLevel, steps: pd.DataFrame) -> dict[str, f
     return {f"{level.label}.{name}": value for name, value in found.items()}
 
 
-def _operation_metrics(operation: str, rows: pd.DataFrame, started_s: float, ended_s: float) -> dict[str, float]:
-    if rows.empty:
-        return {}
-    latency = metrics.operation_latency(rows)
-    return {
-        f"{operation}.bandwidth_Bps": metrics.operation_bandwidth(rows, started_s, ended_s),
-        f"{operation}.p50_s": latency.p50_s,
-        f"{operation}.p99_s": latency.p99_s,
-        f"{operation}.p999_s": latency.p999_s,
-        f"{operation}.operations": latency.operations,
-    }
-
-
 def _deepest_queue(session: Session, outcome: PhaseOutcome) -> int:
     ports = session.table("ports")
     inside = ports["at_s"].between(outcome.phase.started_s, outcome.phase.ended_s)
@@ -200,15 +232,16 @@ def _deepest_queue(session: Session, outcome: PhaseOutcome) -> int:
 def _answer(config: IsolationConfig, figures: Mapping[str, Mapping[str, float]]) -> str:
     """Return the finding in a sentence."""
 
-    def ratios(alone: str, key: str) -> list[str]:
-        return [_ratio(figures[queueing.value], figures[alone], key) for queueing in config.queueings]
+    def ratios(alone: str, name: str) -> list[str]:
+        told = (told_ratio(figures[queueing.value], figures[alone], name, ".1f") for queueing in config.queueings)
+        return [_in_words(one) for one in told]
 
-    steps = ratios("hfreduce_alone", "hfreduce.step_s")
+    steps = ratios("hfreduce_alone", "hfreduce.step")
     told = [f"{step} times in {queueing.words}" for step, queueing in zip(steps, config.queueings, strict=True)]
     told[0] = f"{steps[0]} times as long as alone in {config.queueings[0].words}"
     return (
         f"With all other traffic an HFReduce step takes {_listed(told)}; the 99th percentile of storage reads is "
-        f"{_listed(ratios('storage_alone', 'read.p99_s'))} times that alone."
+        f"{_listed(ratios('storage_alone', 'read.p99'))} times that alone."
     )
 
 
@@ -216,8 +249,10 @@ def _listed(parts: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
 
 
-def _ratio(together: Mapping[str, float], alone: Mapping[str, float], key: str) -> str:
-    return f"{together[key] / alone[key]:.1f}" if key in together and key in alone else "an unknown number of"
+def _in_words(ratio: str | None) -> str:
+    if ratio is None:
+        return "an unknown number of"
+    return ratio.replace("> ", "more than ").replace("< ", "less than ")
 
 
 def _rows(
@@ -269,25 +304,31 @@ def _storage_table(session: Session, figures: Mapping[str, Mapping[str, float]])
 
         def cells(found: Mapping[str, float], operation: str = operation, alone: float = alone) -> list[str]:
             bandwidth = found[f"{operation}.bandwidth_Bps"]
-            percentiles = [format_time(found[f"{operation}.{name}_s"]) for name in ("p50", "p99", "p999")]
-            count = f"{found[f'{operation}.operations']:.0f}"
-            return [operation, format_bandwidth(bandwidth), *percentiles, count, _times(bandwidth, alone)]
+            percentiles = [told_time(found, f"{operation}.{name}") for name in PERCENTILES]
+            counts = [f"{found.get(f'{operation}.{name}', 0):.0f}" for name in ("operations", "failed")]
+            return [operation, format_bandwidth(bandwidth), *percentiles, *counts, _times(bandwidth, alone)]
 
         rows += _rows(session, figures, f"{operation}.bandwidth_Bps", cells)
-    columns = ["phase", "operation", "bandwidth", "p50", "p99", "p99.9", "operations", "bandwidth / alone"]
-    return {"title": "Storage", "columns": columns, "rows": rows, "note": "percentiles of completion latency, as fio's"}
+    columns = ["phase", "operation", "bandwidth", "p50", "p99", "p99.9", "completed", "failed", "bandwidth / alone"]
+    note = f"percentiles of completion latency, as fio's, of operations that began while all of the load played; {NOTE}"
+    return {"title": "Storage", "columns": columns, "rows": rows, "note": note}
 
 
 def _background_table(session: Session, figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    alone = figures["other_alone"].get("flow.p99_s", 0.0)
-
     def cells(found: Mapping[str, float]) -> list[str]:
-        percentiles = [format_time(found[f"flow.{name}_s"]) for name in ("p50", "p99", "p999")]
-        return [*percentiles, f"{found['flow.operations']:.0f}", _times(found["flow.p99_s"], alone)]
+        percentiles = [told_time(found, f"flow.{name}") for name in PERCENTILES]
+        counts = [f"{found.get(f'flow.{name}', 0):.0f}" for name in ("operations", "abandoned", "failed", "refused")]
+        ratio = told_ratio(found, figures["other_alone"], "flow.p99")
+        return [*percentiles, *counts, "unknown" if ratio is None else f"{ratio} x"]
 
-    rows = _rows(session, figures, "flow.p99_s", cells)
-    columns = ["phase", "p50", "p99", "p99.9", "flows completed", "p99 / alone"]
-    return {"title": "Other traffic: completion time of flows", "columns": columns, "rows": rows}
+    rows = _rows(session, figures, "flow.operations", cells)
+    counted = ["completed", "abandoned", "failed", "refused"]
+    return {
+        "title": "Other traffic: completion time of flows",
+        "columns": ["phase", "p50", "p99", "p99.9", *counted, "p99 / alone"],
+        "rows": rows,
+        "note": f"of flows that began while all of the load played; {NOTE}; refused: as max_flows of its host ran",
+    }
 
 
 def _network_table(session: Session, figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
@@ -319,12 +360,23 @@ def _side_by_side(config: IsolationConfig, figures: Mapping[str, Mapping[str, fl
     phases = [queueing.value for queueing in config.queueings]
     panels = []
     for title, key, alone in _COMPARED:
-        base = figures[alone].get(key)
-        if base and all(key in figures[phase] for phase in phases):
-            values = [figures[phase][key] / base for phase in phases]
-            panels.append({"title": title, "values": values, "unit": _relative_to(key, base)})
+        base, base_is_known = _value_of(figures[alone], key)
+        found = [_value_of(figures[phase], key) for phase in phases]
+        values = [value / base for value, _ in found if value is not None and base]
+        if base_is_known and len(values) == len(phases):
+            panel: dict[str, Any] = {"title": title, "values": values}
+            if not all(is_known for _, is_known in found):
+                panel["at_least"] = [not is_known for _, is_known in found]
+            panels.append({**panel, "unit": _relative_to(key, base or 0.0)})
     drops = [figures[phase]["drops_packets"] for phase in phases]
-    return {"unit": "times alone", "alone": 1.0, "queueings": phases, "panels": panels, "drops_packets": drops}
+    lost = [sum(figures[phase].get(f"flow.{name}", 0.0) for name in ("failed", "refused")) for phase in phases]
+    found_counts = {"drops_packets": drops, "flows_without_end": lost}
+    return {"unit": "times alone", "alone": 1.0, "queueings": phases, "panels": panels, **found_counts}
+
+
+def _value_of(found: Mapping[str, float], key: str) -> tuple[float | None, bool]:
+    """Return a number of a phase, None if it has none, and whether it is known, not only the least that it can be."""
+    return percentile_of(found, key.removesuffix("_s")) if key.endswith("_s") else (found.get(key), True)
 
 
 def _relative_to(key: str, base: float) -> str:

@@ -177,8 +177,11 @@ def _ended_in(window: CutWindow, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def longest_step_s(window: CutWindow, steps: pd.DataFrame) -> float:
-    """Return the time of the longest step that ended in a window; NaN if none did."""
+    """Return the time of the longest step that ended in a window; if none did, of the one that was under way until the
+    next cut, however late it ended: left out, the cuts with the longest stalls would not count. NaN without steps."""
     inside = _ended_in(window, steps)
+    if inside.empty:
+        inside = steps[(steps["started_s"] <= window.ends_s) & (steps["ended_s"] > window.ends_s)]
     return float((inside["ended_s"] - inside["started_s"]).max()) if len(inside) else math.nan
 
 

@@ -27,7 +27,10 @@ TABLES = {
             "returned_s": Column("float64", "s", "time at which the link was back"),
             "flows": Column("int64", "count", "flows of probes that cross the cut"),
             "stall_s": Column(
-                "float64", "s", "longest step of the allreduce until the next cut, less the undisturbed median"
+                "float64",
+                "s",
+                "longest step of the allreduce until the next cut, or the one beyond it if none ended till then, less "
+                "the undisturbed median",
             ),
             "slowest_read_s": Column("float64", "s", "longest storage read until the next cut"),
             "slowest_write_s": Column("float64", "s", "longest storage write until the next cut"),

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from experiments.run.config import QueueingsConfig, storage_faults
+from experiments.run.counted_operations import NOTE, counted_s, operation_metrics, told_time
 from experiments.run.jobs import hfreduce_flows, hfreduce_ranks, started
 from experiments.run.placement import RankOrder
 from experiments.run.session import PhaseOutcome, Session
@@ -23,7 +24,6 @@ from fabric.delivered import acknowledged_bytes
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
 from fabric.units import format_bandwidth, format_time
-from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.flows.background import BackgroundConfig, BackgroundJob
 from traffic.job import Job
@@ -173,6 +173,7 @@ def summarize(session: Session, config: ProtectionConfig, sent_fraction: float) 
         "tables": [
             _others_table(config, figures),
             *([_depths_table(config, figures)] if config.beside_storage else []),
+            _completion_table(config, figures),
             _network_table(config, figures),
         ],
         "protection": curves,
@@ -182,12 +183,13 @@ def summarize(session: Session, config: ProtectionConfig, sent_fraction: float) 
 def _phase_metrics(
     session: Session, config: ProtectionConfig, outcome: PhaseOutcome, sent_fraction: float
 ) -> dict[str, float]:
-    """Return all numbers of a phase by name; what did not play has none.
+    """Return all numbers of a phase by name; what did not play has none. They are of the time after the warm-up, while
+    all of the load plays.
 
     HFReduce's bandwidth is of bytes delivered, so that steps that did not end count as far as they got.
     """
     phase = outcome.phase
-    from_s, until_s = phase.started_s + config.warm_up, phase.started_s + config.phase_time
+    from_s, until_s = counted_s(phase, config.warm_up)
     flows = _of_phase(session, "flows", phase.name)
     operations = _of_phase(session, "operations", phase.name)
     found: dict[str, float] = {}
@@ -195,12 +197,8 @@ def _phase_metrics(
     if not trees.empty:
         delivered = acknowledged_bytes(trees, from_s, until_s)
         found[HFREDUCE] = delivered / sent_fraction / (until_s - from_s)
-    for kind, prefix in (("read", "read"), ("flow", "other")):
-        rows = operations[operations["operation"] == kind]
-        if not rows.empty:
-            found[f"{prefix}.bandwidth_Bps"] = metrics.operation_bandwidth(rows, from_s, until_s)
-            found[f"{prefix}.p99_s"] = metrics.operation_latency(rows).p99_s
-    found["other.refused_flows"] = int((operations["operation"] == "flow_refused").sum())
+    for kind, name in (("read", "read"), ("flow", "other")):
+        found |= operation_metrics(operations, kind, (from_s, until_s), name)
     found["drops_packets"] = outcome.conservation.dropped_by_queues
     found["sent_packets"] = outcome.conservation.sent_packets
     found["retransmissions"] = outcome.conservation.retransmissions
@@ -347,8 +345,28 @@ def _network_table(config: ProtectionConfig, figures: Figures) -> dict[str, Any]
         for queueing in config.queueings:
             found = figures[point.phase(queueing)]
             counts = [f"{found[name]:,.0f}" for name in ("sent_packets", "drops_packets", "retransmissions")]
-            refused = f"{found['other.refused_flows']:,.0f}"
-            rows.append([f"{point.other_load:.0%}", str(point.storage_depth), queueing.words, *counts, refused])
+            rows.append([f"{point.other_load:.0%}", str(point.storage_depth), queueing.words, *counts])
     columns = ["others", "storage depth", "in", "packets sent", "dropped by queues", "retransmissions"]
-    note = "refused: the flow arrived while max_flows of its host were running, and did not start"
-    return {"title": "Network", "columns": [*columns, "flows refused"], "rows": rows, "note": note}
+    return {"title": "Network", "columns": columns, "rows": rows}
+
+
+def _completion_table(config: ProtectionConfig, figures: Figures) -> dict[str, Any]:
+    """Return how long reads and flows took that began in the counted time, and how many did not complete."""
+    rows = []
+    for point in config.points:
+        for queueing in config.queueings:
+            found = figures[point.phase(queueing)]
+            reads = [told_time(found, "read.p99"), _count(found, "read.failed")]
+            flows = [told_time(found, "other.p99"), *(_count(found, f"other.{name}") for name in _OUTCOMES)]
+            rows.append([f"{point.other_load:.0%}", str(point.storage_depth), queueing.words, *reads, *flows])
+    columns = ["others", "storage depth", "in", "p99 of reads", "reads failed", "p99 of flows"]
+    note = f"{NOTE}; refused: the flow arrived while max_flows of its host were running, and did not start"
+    counted = ["completed", "abandoned", "failed", "refused"]
+    return {"title": "Completion of reads and flows", "columns": [*columns, *counted], "rows": rows, "note": note}
+
+
+_OUTCOMES = ("operations", "abandoned", "failed", "refused")
+
+
+def _count(found: Mapping[str, float], name: str) -> str:
+    return f"{found[name]:,.0f}" if name in found else "-"

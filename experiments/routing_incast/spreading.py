@@ -27,11 +27,12 @@ class CongestedConfig(Strict):
 
 
 def deep_shares(ports: pd.DataFrame, phase: Phase, backlog_bytes: int) -> dict[str, float]:
-    """Return the fraction of a phase's samples in which more than that waits at each port, in all its lanes together.
+    """Return the fraction of samples in which more than that waits at each port, in all its lanes together, while a
+    phase's load played.
 
     ``ports`` is the table of that name. Ports that never queue so much are there, too, with 0.
     """
-    inside = ports[ports["at_s"].between(phase.started_s, phase.ended_s)]
+    inside = ports[ports["at_s"].between(*phase.load_s)]
     backlog = inside.groupby(["port", "at_s"], observed=True)["backlog_bytes"].sum()
     deep = (backlog > backlog_bytes).groupby("port", observed=True).mean()
     return {str(port): float(share) for port, share in deep.items()}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from experiments.run.session import Session
@@ -35,10 +36,12 @@ class Found:
     stalled: pd.DataFrame
     flows: pd.DataFrame
 
-    @property
-    def duration_s(self) -> float:
-        """How long the phase was."""
-        return self.phase.ended_s - self.phase.started_s
+    def part_of_load(self, trees: pd.DataFrame) -> float:
+        """Return for what part of the time in which the phase's load played there was one of these trees."""
+        from_s, until_s = self.phase.load_s
+        moments = trees.drop_duplicates("at_s")
+        inside = np.minimum(moments["at_s"], until_s) - np.maximum(moments["at_s"] - moments["interval_s"], from_s)
+        return float(inside.clip(lower=0).sum()) / (until_s - from_s)
 
     @property
     def victims(self) -> pd.DataFrame:
@@ -101,13 +104,12 @@ def congestion_frames(
 def congestion_metrics(found: Found) -> dict[str, float]:
     """Return what a phase says of congestion in numbers: of its trees the most ports, waits and blocked hosts.
 
-    ``congested_fraction`` is the part of its time in which there was a tree.
+    ``congested_fraction`` is of the time in which its load played.
     """
     trees = found.trees
-    congested_s = trees.drop_duplicates("at_s")["interval_s"].sum()
     most = {name: 0 if trees.empty else int(trees[name].max()) for name in ("ports", "depth", "hosts")}
     return {
-        "congested_fraction": float(congested_s) / found.duration_s,
+        "congested_fraction": found.part_of_load(trees),
         "largest_tree_ports": most["ports"],
         "deepest_tree_waits": most["depth"],
         "hosts_blocked_by_a_tree": most["hosts"],
@@ -148,7 +150,7 @@ def _tree_rows(found: Found) -> Iterator[list[str]]:
     for root in size.index[:_TREES_SHOWN]:
         rows = by_root.get_group(root)
         most = [f"{rows[name].max():.0f}" for name in ("ports", "depth", "hosts")]
-        time = [f"{rows['interval_s'].sum() / found.duration_s:.0%}", format_time(longest_s(rows))]
+        time = [f"{found.part_of_load(rows):.0%}", format_time(longest_s(rows))]
         words = f"{root[0]} {root[1]}{_KIND_WORDS[RootKind(rows['kind'].iloc[0])]}"
         yield [words, *time, *most, format_size(rows["waiting_bytes"].max())]
 

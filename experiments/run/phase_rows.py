@@ -19,6 +19,7 @@ def job_row(phase: str, played: Played) -> dict[str, Any]:
         "job": played.job.name,
         "service_level": played.job.level.label,
         "started_s": played.began,
+        "halted_s": played.halted,
         "ended_s": played.ended,
     }
 

@@ -15,6 +15,7 @@ import pandas as pd
 from controllers.routing import Policy, Routing
 from experiments.run.config import RunConfig
 from experiments.run.live import LiveFabric, Tell
+from experiments.run.load_evidence import failed_operations, played_loads
 from experiments.run.phase_meter import Measured, PhaseMeter, TimeUse
 from experiments.run.phase_rows import controller_rows, failure_row, job_row
 from experiments.run.run_tables import RunTables
@@ -28,6 +29,7 @@ from fabric.measure.census import Conservation
 from fabric.measure.fidelity import Check, PhaseEvidence, Verdict, judge
 from fabric.measure.frames import cores_frame, machine_frame, ports_frame, stalls_frame, waits_frame
 from fabric.measure.live_file import LivePhase
+from fabric.measure.load_checks import PlayedLoad
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.sampling import Series
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
@@ -79,8 +81,8 @@ class RunSettings:
 class PhaseOutcome:
     """The measurements of a phase: rows and failures (times still ``time.monotonic()``), the census of its packets, its
     rows of ``machine`` and ``cores`` (the last row covers the sample taken just after the phase ended), its routing,
-    the moves of adaptive routing by its end (in seconds since the run's origin), its full ports, what it used of time,
-    and when in the run the jobs of the whole phase had all begun: its failures count from then."""
+    the moves of adaptive routing by its end (in seconds since the run's origin), its full ports, and what it used of
+    time."""
 
     phase: Phase
     records: Records
@@ -92,9 +94,15 @@ class PhaseOutcome:
     cores: pd.DataFrame = field(default_factory=lambda: TABLES["cores"].empty())
     full_queues: Sequence[FullQueue] = ()
     used: TimeUse = field(default_factory=TimeUse)
-    began_s: float = 0.0
     controls: Mapping[str, str] = field(default_factory=dict)
     """The congestion control of each service level of data."""
+    loads: Sequence[PlayedLoad] = ()
+    """What its jobs did, each in its windows."""
+
+    @property
+    def began_s(self) -> float:
+        """When in the run the jobs of the whole phase had all begun: its failures count from then."""
+        return self.phase.load_s[0]
 
     @property
     def evidence(self) -> PhaseEvidence:
@@ -109,15 +117,19 @@ class PhaseOutcome:
             self.full_queues,
             self.used.cpu,
             self.used.spun,
+            self.loads,
+            failed_operations(self.records),
+            bool(self.faults.changes),
         )
 
 
 @dataclass(frozen=True)
 class _PlayedPhase:
-    """What the jobs of a phase did: when those of the whole phase all had begun (``time.monotonic()``), their rows,
-    when each played, and what failed."""
+    """What the jobs of a phase did: when those of the whole phase all had begun and when the first was told to halt
+    (``time.monotonic()``), their rows, when each played, and what failed."""
 
     begun: float
+    halted: float
     records: Records
     played: list[Played]
     faults: FaultReport
@@ -248,7 +260,7 @@ class Session:
         schedule: FailureSchedule | None = None,
     ) -> PhaseOutcome:
         """Play jobs together for a time, with samples and a census. A job plays the whole phase, or its windows of it.
-        The first job is halted first.
+        The time counts from when all of the former play. The first job is halted first.
 
         It lasts until jobs with a fixed amount to do have done it. ``schedule``: what happens to links meanwhile, from
         when all jobs play; by default the run's ``failures``. At its end every link is restored before jobs are halted,
@@ -271,8 +283,10 @@ class Session:
         counted = self._meter.count(played.faults)
         if schedule is not None:
             self._injector.release()
-        times = (started - self.origin, measured.ended - self.origin)
-        phase = Phase(name, title, self.queueing.value, *times, self.routing_label)
+        began, ended, begun, halted = (
+            at - self.origin for at in (started, measured.ended, played.begun, played.halted)
+        )
+        phase = Phase(name, title, self.queueing.value, began, ended, self.routing_label, begun, halted)
         outcome = self._outcome(phase, played, measured, counted)
         self.phases.append(outcome)
         self._keep_happened(name, started, played, schedule)
@@ -319,8 +333,8 @@ class Session:
             cores=cores,
             full_queues=self._meter.full_queues(series, played.faults),
             used=measured.used,
-            began_s=played.begun - self.origin,
             controls=self.controls,
+            loads=played_loads(played.played, played.records),
         )
 
     def _play(
@@ -330,18 +344,16 @@ class Session:
 
         An exception here ends the run: the creator of the jobs closes them, and no incomplete phase is kept.
         """
-        asked = time.monotonic()
         self.progress(title, 0.0)
         begun = timeline.begin()
         if schedule is not None:
             self._injector.play(begun)
-        # With a schedule, its end is played, too.
-        self._wait(title, asked if schedule is None else begun, duration_s, timeline)
+        self._wait(title, begun, duration_s, timeline)
         self._meter.unless_deadlocked(timeline.finish)
         faults = FaultReport() if schedule is None else self._injector.restore()
-        records, played = self._meter.unless_deadlocked(timeline.end)
+        ended = self._meter.unless_deadlocked(timeline.end)
         self.progress(title, 1.0)
-        return _PlayedPhase(begun, records, played, faults)
+        return _PlayedPhase(begun, ended.halted, ended.records, ended.played, faults)
 
     def _moves(self) -> tuple[Moved, ...]:
         """Return the moves of adaptive routing since it was installed."""

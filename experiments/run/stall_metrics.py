@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from experiments.run.session import PhaseOutcome
+from fabric.results import Phase
 
 
 def stall_metrics(stalls: pd.DataFrame, outcome: PhaseOutcome, played_s: float | None = None) -> dict[str, float]:
     """Return what lossless lanes of a phase tell, summed over all ports; nothing of other phases.
 
     ``stalled_s`` adds up all lanes of all ports; ``most_stalled_fraction`` is of the lane that stood still longest, and
-    of the time for which something played: ``played_s``, by default the phase.
+    of the time in which the load played: ``played_s``, by default between the first and the last sample of that time.
     """
     phase = outcome.phase
     rows = stalls[stalls["at_s"].between(phase.started_s, phase.ended_s)]
     if rows.empty:
         return {}
-    series = rows.groupby(["port", "lane"], observed=True)
-    grown = series[["stalls", "stalled_ns"]].max() - series[["stalls", "stalled_ns"]].min()
+    grown = _grown(rows)
+    most_s = float(grown["stalled_ns"].max()) / 1e9
     return {
         "stalls": int(grown["stalls"].sum()),
         "stalled_s": float(grown["stalled_ns"].sum()) / 1e9,
-        "most_stalled_fraction": float(grown["stalled_ns"].max()) / 1e9 / (played_s or phase.ended_s - phase.started_s),
+        "most_stalled_fraction": float(stalled_fractions(rows, phase).max()) if played_s is None else most_s / played_s,
         "most_buffered_bytes": int(rows["buffered_bytes"].max()),
     }
+
+
+def stalled_fractions(stalls: pd.DataFrame, phase: Phase) -> pd.Series[float]:
+    """Return for what part of the time in which a phase's load played each lane stood still, by port and lane: between
+    the first and the last sample of that time, or of the phase if that time has fewer than two."""
+    from_s, until_s = phase.load_s
+    rows = stalls[stalls["at_s"].between(from_s, until_s)]
+    if rows["at_s"].nunique() < 2:
+        rows = stalls[stalls["at_s"].between(phase.started_s, phase.ended_s)]
+    seconds = float(rows["at_s"].max() - rows["at_s"].min()) if len(rows) else 0.0
+    return _grown(rows)["stalled_ns"] / 1e9 / (seconds or math.inf)
+
+
+def _grown(rows: pd.DataFrame) -> pd.DataFrame:
+    series = rows.groupby(["port", "lane"], observed=True)[["stalls", "stalled_ns"]]
+    return series.max() - series.min()
 
 
 def stalls_tables(titles: Mapping[str, str], figures: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:

@@ -31,11 +31,23 @@ class JobWindow:
 
 @dataclass(frozen=True)
 class Played:
-    """When a job played: from when it had begun until it had ended, both ``time.monotonic()``."""
+    """When a job played: when it was told to begin, when it was told to halt and when it had ended, all
+    ``time.monotonic()``. Its load plays until it is told to halt; what is under way then still ends."""
 
     job: Job
     began: float
+    halted: float
     ended: float
+
+
+@dataclass(frozen=True)
+class PlayedTimeline:
+    """What all jobs did: their rows, when each played, and when the first of those that played to the end was told to
+    halt (``time.monotonic()``): from then on not all of the load plays."""
+
+    records: Records
+    played: list[Played]
+    halted: float
 
 
 class Timeline:
@@ -69,9 +81,9 @@ class Timeline:
             if isinstance(job, FiniteJob):
                 job.finish()
 
-    def end(self) -> tuple[Records, list[Played]]:
+    def end(self) -> PlayedTimeline:
         """End all jobs; return their rows and when each played. Raises TrafficError as they do."""
-        records, played = Records(), []
+        records, played, first_halted = Records(), [], time.monotonic()
         for control in self._controls:
             control.tell_end()
         for control in self._controls:
@@ -79,9 +91,10 @@ class Timeline:
             records.extend(found)
             played += times
         for job, began in zip(self._whole, self._began, strict=True):
+            halted = time.monotonic()
             records.extend(job.halt().of_job(job.name))
-            played.append(Played(job, began, time.monotonic()))
-        return records, played
+            played.append(Played(job, began, halted, time.monotonic()))
+        return PlayedTimeline(records, played, first_halted)
 
 
 def _by_job(windows: Sequence[JobWindow]) -> Iterator[list[JobWindow]]:
@@ -123,8 +136,9 @@ class _Control:
                 began = time.monotonic()
                 window.job.play(self._phase)
                 self._wait(window.until_s)
+                halted = time.monotonic()
                 self._records.extend(window.job.halt().of_job(window.job.name))
-                self._played.append(Played(window.job, began, time.monotonic()))
+                self._played.append(Played(window.job, began, halted, time.monotonic()))
         except Exception as error:  # Whatever it is, verify() or end() raises it where the run sees it.
             self._error = error
 

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Annotated, Any
 
+import numpy as np
 import pandas as pd
 from pydantic import Field
 
 from controllers.planning.paths import path_load
 from experiments.run.config import RunConfig
+from experiments.run.counted_operations import told_time
 from experiments.run.job_config import Allocation, AnyJobConfig, PlacedJob, ProgramJobConfig, job_faults, place_jobs
 from experiments.run.job_metrics import collective_medians, sent_by_port
 from experiments.run.jobs import started
@@ -24,7 +26,7 @@ from fabric.config import TimeS
 from fabric.delivered import Flow, delivered
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Port
-from fabric.units import format_bandwidth, format_time
+from fabric.units import format_bandwidth
 from traffic import metrics
 from traffic.programs.job import ENDED, STOPPED
 
@@ -119,33 +121,62 @@ def _described_slowdowns(
 
 
 def job_metrics(session: Session, one: PlacedJob, phase: str) -> dict[str, float]:
-    """Return the numbers of a job in a phase, over all windows in which it played."""
+    """Return the numbers of a job in a phase, over all windows in which it played. Each window counts until the job is
+    told to halt; ``played_s`` is until it had ended."""
     rows = {name: _of(session.table(name), phase, one.name) for name in ("jobs", "steps", "operations")}
-    played_s = float((rows["jobs"]["ended_s"] - rows["jobs"]["started_s"]).sum())
-    found = {"played_s": played_s}
+    found = {"played_s": float((rows["jobs"]["ended_s"] - rows["jobs"]["started_s"]).sum())}
     if not rows["steps"].empty:
         found |= collective_medians(rows["steps"])
         found["steps"] = float(len(rows["steps"]))
-    for operation in ("read", "write", "flow"):
-        ended = rows["operations"][rows["operations"]["operation"] == operation]
-        if not ended.empty and played_s > 0:
-            latency = metrics.operation_latency(ended)
-            found[f"{operation}.bandwidth_Bps"] = float(ended["size_bytes"].sum()) / played_s
-            found |= {f"{operation}.p50_s": latency.p50_s, f"{operation}.p99_s": latency.p99_s}
-            found[f"{operation}.operations"] = float(len(ended))
-    return found | _program_metrics(rows["operations"], played_s)
+    windows = _windows(rows["jobs"])
+    for kind in ("read", "write", "flow"):
+        found |= _kind_metrics(rows["operations"], kind, windows)
+    return found | _program_metrics(rows["operations"], windows)
 
 
-def _program_metrics(operations: pd.DataFrame, played_s: float) -> dict[str, float]:
-    """Return what the hosts of a program sent, how many of its processes ended by themselves, and how long they took
-    in the median."""
-    processes = operations[operations["operation"].isin([ENDED, STOPPED])]
-    if processes.empty or played_s <= 0:
+Windows = list[tuple[float, float]]
+
+
+def _windows(jobs: pd.DataFrame) -> Windows:
+    """Return from when to when each load played, by rows of ``jobs``; no windows in which no time passed."""
+    found = zip(jobs["started_s"].astype(float), jobs["halted_s"].astype(float), strict=True)
+    return [(began, halted) for began, halted in found if halted > began]
+
+
+def _kind_metrics(operations: pd.DataFrame, kind: str, windows: Windows) -> dict[str, float]:
+    """Return the numbers of a kind of operation, as a phase has them; nothing if none began."""
+    rows = operations[operations["operation"].astype(str).str.fullmatch(f"{kind}(_.*)?")]
+    done = metrics.completion(rows, kind)
+    if done is None or not windows:
         return {}
-    ended = processes[processes["operation"] == ENDED]
-    found = {f"{ENDED}.bandwidth_Bps": float(processes["size_bytes"].sum()) / played_s}
-    found[f"{ENDED}.ended"] = float(len(ended))
-    return found | ({f"{ENDED}.p50_s": metrics.operation_latency(ended).p50_s} if len(ended) else {})
+    completed = rows[rows["operation"] == kind]
+    bandwidth = {f"{kind}.bandwidth_Bps": _bandwidth(completed, windows)}
+    return {**bandwidth, **done.named(kind, ("p50", "p99")), **done.counts(kind)}
+
+
+def _bandwidth(operations: pd.DataFrame, windows: Windows) -> float:
+    """Return bytes per second of the time in which a load played."""
+    size_bytes = sum(metrics.operation_bandwidth(operations, *one) * (one[1] - one[0]) for one in windows)
+    return size_bytes / sum(until - began for began, until in windows)
+
+
+def _program_metrics(operations: pd.DataFrame, windows: Windows) -> dict[str, float]:
+    """Return what the hosts of a program sent while one of its processes ran, how many of these ended by themselves and
+    how many were stopped at the end of a window, and how long they took in the median."""
+    processes = operations[operations["operation"].isin([ENDED, STOPPED])]
+    done = metrics.completion(processes, ENDED)
+    running = [(began, min(until, _last_end(processes, until))) for began, until in windows]
+    running = [(began, until) for began, until in running if until > began]
+    if done is None or not running:
+        return {}
+    counts = {f"{ENDED}.ended": float(done.completed), f"{ENDED}.stopped": float(done.cut_off)}
+    median = done.named(ENDED, ("p50",)) if done.completed else {}
+    return {f"{ENDED}.bandwidth_Bps": _bandwidth(processes, running), **counts, **median}
+
+
+def _last_end(processes: pd.DataFrame, until_s: float) -> float:
+    """Return when the last process ended of those that began before a time."""
+    return float(processes[processes["started_s"] < until_s]["ended_s"].max())
 
 
 def _of(table: pd.DataFrame, phase: str, job: str) -> pd.DataFrame:
@@ -208,8 +239,8 @@ def _speed_text(found: dict[str, float]) -> str:
     speed = speed_of(found)
     if speed is None:
         return "nothing done"
-    latency = f", p99 {format_time(found['read.p99_s'])}" if "read.p99_s" in found else ""
-    return format_bandwidth(speed[1]) + latency
+    p99 = told_time(found, "read.p99")
+    return format_bandwidth(speed[1]) + ("" if p99 == "-" else f", p99 {p99}")
 
 
 def sharing_table(session: Session, placed: list[PlacedJob], together: PhaseOutcome) -> dict[str, Any]:
@@ -234,7 +265,7 @@ def sharing_table(session: Session, placed: list[PlacedJob], together: PhaseOutc
         "title": "Who shares ports with whom",
         "columns": ["jobs", "both played", "lanes", "ports of switches on paths of both", "busiest of them"],
         "rows": rows,
-        "note": "by the routes in use; in brackets: how much of its rate the port sent, over the whole phase",
+        "note": "by the routes in use; in brackets: how much of its rate the port sent, until jobs were told to halt",
     }
 
 
@@ -246,15 +277,18 @@ def overlap_s(session: Session, a: str, b: str) -> float:
 
 
 def port_shares(session: Session, placed: list[PlacedJob], together: PhaseOutcome) -> list[dict[str, Any]]:
-    """Return what part of its rate each job took at ports of switches that several used, over the phase: what each of
-    its flows delivered, by the routes in use. ``sent`` is all that the port sent, headers and acknowledgements too."""
+    """Return what part of its rate each job took at ports of switches that several used, until jobs were told to halt:
+    what each of its flows delivered, by the routes in use. ``sent`` is all that the port sent, headers and
+    acknowledgements too."""
     phase = together.phase
+    seconds = phase.load_s[1] - phase.load_s[0]
     flows, operations = session.table("flows"), session.table("operations")
     taken: dict[Port, dict[str, float]] = {}
     for one in placed:
         own = [table[table["job"] == one.name] for table in (flows, operations)]
         for flow, growth in delivered(own[0], own[1], phase):
-            rate_bps = 8 * float(growth.counted_bytes[-1] - growth.counted_bytes[0]) / (phase.ended_s - phase.started_s)
+            grown = np.diff(growth.by(np.array(phase.load_s)))
+            rate_bps = 8 * float(grown[0]) / seconds
             for port, part in _way_shares(session, flow).items():
                 shares = taken.setdefault(port, {})
                 share = part * rate_bps / session.live.fabric.link_at[port].rate_bps
@@ -284,9 +318,12 @@ def _spans(rows: pd.DataFrame) -> list[tuple[float, float]]:
 
 
 def port_use(session: Session, outcome: PhaseOutcome) -> dict[str, float]:
-    """Return what fraction of its rate each port sent in a phase."""
-    ports, phase = session.table("ports"), outcome.phase
-    inside = ports[ports["at_s"].between(phase.started_s, phase.ended_s)]
+    """Return what fraction of its rate each port sent while the load of a phase played, from the first sample of that
+    time to the last; nothing without two."""
+    ports = session.table("ports")
+    inside = ports[ports["at_s"].between(*outcome.phase.load_s)]
     rates: dict[str, int] = {str(port): link.rate_bps for port, link in session.live.fabric.directed_ports()}
-    seconds = phase.ended_s - phase.started_s
+    seconds = float(inside["at_s"].max() - inside["at_s"].min())
+    if not seconds > 0:
+        return {}
     return {name: total * 8 / rates[name] / seconds for name, total in sent_by_port(inside).items()}

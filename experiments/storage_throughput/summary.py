@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.run.counted_reads import read_metrics
+from experiments.run.counted_operations import begun_in, counted_s, read_metrics, told_time
 from experiments.run.session import PhaseOutcome, Session
 from experiments.storage_throughput.variants import StorageThroughputConfig, Variant
 from fabric.model.identity import Role
 from fabric.model.network import Fabric, Port
 from fabric.results import Phase
-from fabric.units import format_time
 
 PAPER_SHARE = 8 / 9
 """Of 9 TB/s reads reached 8 (arXiv 2408.14158v2, VI-B)."""
@@ -29,7 +28,7 @@ _ROLES = {
 }
 ON_THE_WAY = ("storage node to leaf", "leaf to spine", "spine to leaf", "leaf to compute node")
 """The kinds of links that a read's data passes, in that order."""
-_PERCENTILES = ("p50_s", "p99_s")
+_PERCENTILES = ("p50", "p99")
 
 
 @dataclass(frozen=True)
@@ -92,29 +91,29 @@ def summarize(session: Session, config: StorageThroughputConfig, playing: Sequen
 
 def _seen(session: Session, config: StorageThroughputConfig, variant: Variant, outcome: PhaseOutcome) -> VariantOutcome:
     fabric, phase, counted = session.live.fabric, outcome.phase, outcome.conservation
-    from_s = phase.started_s + config.warm_up
+    in_time = counted_s(phase, config.warm_up)
     rows = session.table("operations")
     reads = read_metrics(rows, phase, config.warm_up)
     values = {
         **reads,
         "read.share_of_nics": reads["read.bandwidth_Bps"] / nics_Bps(fabric),
-        "read.readers": float(_begun(rows, from_s, phase)["host"].nunique()),
+        "read.readers": float(_begun(rows, in_time, phase)["host"].nunique()),
         "drops_packets": float(counted.dropped_by_queues),
         "retransmissions": float(counted.retransmissions),
     }
-    return VariantOutcome(variant, values, link_uses(fabric, session.table("ports"), from_s, phase))
+    return VariantOutcome(variant, values, link_uses(fabric, session.table("ports"), in_time))
 
 
-def _begun(operations: pd.DataFrame, from_s: float, phase: Phase) -> pd.DataFrame:
-    is_read = (operations["phase"] == phase.name) & (operations["operation"] == "read")
-    return operations[is_read & operations["started_s"].between(from_s, phase.ended_s)]
+def _begun(operations: pd.DataFrame, in_time: tuple[float, float], phase: Phase) -> pd.DataFrame:
+    is_read = (operations["phase"] == phase.name) & operations["operation"].isin(["read", "read_failed"])
+    return begun_in(operations[is_read], in_time)
 
 
-def link_uses(fabric: Fabric, ports: pd.DataFrame, from_s: float, phase: Phase) -> list[KindUse]:
-    """Return how busy each kind of link between nodes was from the first to the last sample of the counted part of a
-    phase; none if there are no two."""
+def link_uses(fabric: Fabric, ports: pd.DataFrame, in_time: tuple[float, float]) -> list[KindUse]:
+    """Return how busy each kind of link between nodes was from the first to the last sample of a stretch of time; none
+    if there are no two."""
     links = {str(port): (port, link) for port, link in fabric.directed_ports()}
-    rows = ports[ports["at_s"].between(from_s, phase.ended_s) & ports["port"].isin(links)]
+    rows = ports[ports["at_s"].between(*in_time) & ports["port"].isin(links)]
     times = np.unique(rows["at_s"])
     if len(times) < 2:
         return []
@@ -157,7 +156,7 @@ def reads_table(fabric: Fabric, found: Sequence[VariantOutcome]) -> dict[str, An
     rows = []
     for one in found:
         values = one.values
-        latencies = [format_time(values[f"read.{name}"]) if f"read.{name}" in values else "-" for name in _PERCENTILES]
+        latencies = [told_time(values, f"read.{name}") for name in _PERCENTILES]
         rows.append(
             [
                 one.variant.queueing.words,
@@ -166,19 +165,20 @@ def reads_table(fabric: Fabric, found: Sequence[VariantOutcome]) -> dict[str, An
                 f"{values['read.share_of_nics']:.1%}",
                 *latencies,
                 f"{values['read.operations']:,.0f}",
+                f"{values.get('read.failed', 0):,.0f}",
                 f"{values['read.readers']:,.0f}",
                 f"{values['drops_packets']:,.0f}",
                 f"{values['retransmissions']:,.0f}",
             ]
         )
-    columns = ["in", "request-to-send", "TB/s", "of the NICs", "median", "p99", "reads", "by", "dropped", "sent again"]
+    columns = ["in", "request-to-send", "TB/s", "of the NICs", "median", "p99", "reads", "failed", "by"]
     return {
         "title": "Reads of all compute nodes",
-        "columns": columns,
+        "columns": [*columns, "dropped", "sent again"],
         "rows": rows,
         "note": f"of the NICs: of the {nics_Bps(fabric) / 1e12:.3g} TB/s that the storage nodes' NICs have, headers "
-        f"included; the paper's 8 of 9 TB/s are {PAPER_SHARE:.1%}. A read counts whole where it ends. by: how many "
-        "compute nodes began one in the counted time",
+        f"included; the paper's 8 of 9 TB/s are {PAPER_SHARE:.1%}. A read's bytes count evenly over its time. "
+        "by: how many compute nodes began one in the counted time",
     }
 
 

@@ -16,9 +16,9 @@ from matplotlib.ticker import EngFormatter
 
 from experiments.sweeps.config import FigureConfig
 from experiments.sweeps.planning import SweepPlan
-from experiments.sweeps.tables import LEFT_OUT, believed, metric_columns
+from experiments.sweeps.tables import LEFT_OUT, believed, least_name, metric_columns
 from fabric.errors import ResultError
-from fabric.estimates import estimate
+from fabric.estimates import estimate, is_median_known
 from fabric.metrics import metric_at
 from fabric.report.figures import RepeatedSpec, side_by_side, trade_off
 from fabric.report.figures.style import GREY, headed, heat_map, job_colours, panel_grid, save
@@ -44,7 +44,9 @@ def draw_figures(plan: SweepPlan, runs: pd.DataFrame, directory: Path) -> list[P
 def draw(plan: SweepPlan, runs: pd.DataFrame, config: FigureConfig) -> Figure:
     """Return one figure, with a panel for each combination of the axes that it does not name."""
     counted = believed(runs)
-    values = pd.Series([_value(config.y, row) for _, row in counted.iterrows()], counted.index, dtype=float)
+    found = [_value(config.y, row) for _, row in counted.iterrows()]
+    values = pd.Series([value for value, _ in found], counted.index, dtype=float)
+    least = sum(is_least for _, is_least in found)
     if values.isna().all():
         raise ResultError(f"figures: {config.y}: no run has this metric; there are {_some(metric_columns(plan, runs))}")
     counted = counted.assign(**{"": values}).dropna(subset=[""])
@@ -54,7 +56,9 @@ def draw(plan: SweepPlan, runs: pd.DataFrame, config: FigureConfig) -> Figure:
     rows = -(-len(groups) // columns)
     unit = metric_at(config.y, 0.0).unit
     label = config.title or (config.y if unit == "1" else f"{config.y} ({unit})")
-    with headed(label, _subtitle(plan), _footer(plan, runs), 4.2 * columns + 2.2, 3.1 * rows) as (figure, body):
+    told = f" Of {least} of the values it is only known that they are at least as large." if least else ""
+    footer = [line + told for line in _footer(plan, runs)]
+    with headed(label, _subtitle(plan), footer, 4.2 * columns + 2.2, 3.1 * rows) as (figure, body):
         panels = panel_grid(body, len(groups), columns)
         for axes, (point, group) in zip(panels, groups, strict=True):
             if config.down is None:
@@ -77,9 +81,12 @@ def _numbers(unit: str) -> EngFormatter:
     return EngFormatter(unit, places=None)
 
 
-def _value(path: str, row: Any) -> float:
-    """Return what a run has at a path in which ``{axis}`` stands for its own value of the axis."""
-    return float(row.get(_AXIS.sub(lambda match: str(row.get(match[1], match[0])), path), math.nan))
+def _value(path: str, row: Any) -> tuple[float, bool]:
+    """Return what a run has at a path in which ``{axis}`` stands for its own value of the axis, and whether it is but
+    the least that it can be: without those the runs with the largest values would be left out."""
+    name = _AXIS.sub(lambda match: str(row.get(match[1], match[0])), path)
+    value, least = (float(row.get(one, math.nan)) for one in (name, least_name(name)))
+    return (value, False) if math.isnan(least) else (least, True)
 
 
 def _some(names: Sequence[str]) -> str:
@@ -196,14 +203,10 @@ def _side_by_side(plan: SweepPlan, runs: pd.DataFrame, summaries: Sequence[Mappi
     if not found or len(shapes) > 1 or not found[0]["panels"]:
         return None
     merged = dict(found[0])
-    merged["panels"] = [
-        panel | _merged([one["panels"][number]["values"] for one in found])
-        for number, panel in enumerate(found[0]["panels"])
-    ]
-    drops = _merged([one["drops_packets"] for one in found])
-    merged |= {"drops_packets": drops["values"]}
-    if "intervals" in drops:
-        merged["drops_intervals"] = drops["intervals"]
+    merged["panels"] = [_merged_panel([one["panels"][number] for one in found]) for number in range(len(shapes.pop()))]
+    for key, of_intervals in side_by_side.COUNTS.items():
+        counts = _merged([one[key] for one in found if key in one])
+        merged |= {key: counts["values"]} | ({of_intervals: counts["intervals"]} if "intervals" in counts else {})
     title, height = "All queueings side by side", side_by_side.height(merged)
     with headed(title, _subtitle(plan), _footer(plan, runs), side_by_side.WIDTH, height) as (figure, body):
         side_by_side.draw_panels(body, merged)
@@ -227,6 +230,16 @@ def _trade_off(plan: SweepPlan, runs: pd.DataFrame, summaries: Sequence[Mapping[
     ):
         trade_off.draw_panels(body, merged)
     return figure
+
+
+def _merged_panel(panels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a panel over runs; a median is the least that it can be if so many of its runs know no more."""
+    values = [panel["values"] for panel in panels]
+    known = [[not one for one in panel.get("at_least", [False] * len(panel["values"]))] for panel in panels]
+    merged = {name: value for name, value in panels[0].items() if name != "at_least"} | _merged(values)
+    columns = zip(zip(*values, strict=True), zip(*known, strict=True), strict=True)
+    at_least = [not is_median_known(found, are_known) for found, are_known in columns]
+    return merged | ({"at_least": at_least} if any(at_least) else {})
 
 
 def _merged(values: Sequence[Sequence[float]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from fabric.estimates import estimate
+from fabric.estimates import estimate, is_median_known
 
 _FACTORS = {
     "s": ("s", 1.0), "ms": ("s", 1e-3), "us": ("s", 1e-6), "min": ("s", 60.0),
@@ -147,7 +147,22 @@ def _written_number(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) or abs(value) >= _WHOLE_FROM else f"{value:.{_SHOWN_DIGITS}g}"
 
 
+_AT_LEAST = "> "
+
+
+def _merged_least(texts: Sequence[str]) -> str:
+    """Return what cells say together of which some know only the least that their number can be, as in ``> 10.1 s``."""
+    plain = [text.removeprefix(_AT_LEAST) for text in texts]
+    numbers = [_read(text)[1] for text in plain]
+    values = [found[0].value for found in numbers if len(found) == 1]
+    are_known = [not text.startswith(_AT_LEAST) for text in texts]
+    is_known = len(values) == len(texts) and is_median_known(values, are_known)
+    return ("" if is_known else _AT_LEAST) + str(merged_cell(plain))
+
+
 def _merged_text(texts: Sequence[str]) -> str:
+    if any(text.startswith(_AT_LEAST) for text in texts):
+        return _merged_least(texts)
     words, numbers = zip(*map(_read, texts), strict=True)
     kinds = {tuple(number.kind for number in found) for found in numbers}
     if len(set(words)) > 1 or len(kinds) > 1:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from experiments.sweeps.planning import PlannedRun, SweepPlan, value_text
 from experiments.sweeps.store import Store
-from fabric.estimates import estimate_columns
+from fabric.estimates import estimate_columns, is_median_known
 from fabric.measure.fidelity import Status
 from fabric.metrics import metric_at
 from fabric.results import Result
@@ -84,8 +84,9 @@ def _by_point(plan: SweepPlan, runs: pd.DataFrame) -> Iterator[tuple[Any, pd.Dat
 
 def _medians(plan: SweepPlan, group: pd.DataFrame, metrics: Sequence[str]) -> Iterator[dict[str, Any]]:
     point = {axis: group[axis].iloc[0] for axis in plan.axes}
-    counted = believed(group)
-    table = counted[list(metrics)].to_numpy(dtype=float)
+    counted = with_least(believed(group)[list(metrics)].astype(float))
+    metrics = [str(name) for name in counted.columns]
+    table = counted.to_numpy()
     for present in _alike(table):
         columns = [number for number, mask in present]
         rows = present[0][1]
@@ -93,6 +94,39 @@ def _medians(plan: SweepPlan, group: pd.DataFrame, metrics: Sequence[str]) -> It
             name = metrics[number]
             values = [found.median, found.low, found.high, found.values, len(group) - found.values]
             yield point | {"metric": name} | dict(zip(_VALUES, [metric_at(name, 0.0).unit, *values], strict=True))
+
+
+_AT_LEAST = "_at_least_s"
+
+
+def known_name(metric: str) -> str | None:
+    """Return what a metric such as ``p99_at_least_s`` is called where its value is known; None of others."""
+    return metric.removesuffix(_AT_LEAST) + "_s" if metric.endswith(_AT_LEAST) else None
+
+
+def least_name(metric: str) -> str:
+    """Return what a metric such as ``p99_s`` is called where only the least that it can be is known."""
+    return metric.removesuffix("_s") + _AT_LEAST
+
+
+def with_least(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return the metrics of runs so that each column can be averaged, a run per row.
+
+    What some runs know exactly and others as the least that it can be (``p99_at_least_s``) is of all of them. It stands
+    under the name of what is known if the median is, however large the others are; else under that of the least.
+    Without the latter the runs of a congested fabric would be left out, which have the largest values.
+    """
+    found = metrics.copy()
+    for name in metrics.columns:
+        known = known_name(str(name))
+        if known is None or metrics[name].isna().all():
+            continue
+        exact = metrics[known] if known in metrics else pd.Series(np.nan, metrics.index)
+        values = exact.fillna(metrics[name])
+        present = values.notna()
+        is_known = is_median_known(values[present].tolist(), exact[present].notna().tolist())
+        found[known], found[name] = (values, np.nan) if is_known else (np.nan, values)
+    return found
 
 
 def _alike(table: Any) -> list[list[tuple[int, Any]]]:

@@ -133,6 +133,7 @@ class Conservation:
     missing (or, negative, extra) packets. Bytes are exact on wires; one missing in a switch counts as a full frame.
     ``lost_in_cuts`` names each wire or switch that a cut took packets from: they are missing where a port was down, and
     no more than it can have held or been sent. ``lost_by_faults`` are the frames that injected random loss has counted.
+    ``dropped_at_senders``: what queues of hosts' own NICs dropped, by port, but for links that failures changed.
     What hosts' sockets counted is told in :class:`HostCount`; ``tcp_pruned`` is what connections dropped for want of
     room of their own. ``timeouts`` and ``spurious_timeouts`` are not judged: deep queues cause them, too.
     """
@@ -158,6 +159,7 @@ class Conservation:
     connections_dropped: int = 0
     discarded: int = 0
     not_counted: tuple[str, ...] = ()
+    dropped_at_senders: dict[str, int] = field(default_factory=dict)
 
     @property
     def lost_in_cuts_packets(self) -> int:
@@ -311,7 +313,18 @@ def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultRep
         connections_dropped=hosts.connections_dropped,
         discarded=hosts.discarded,
         not_counted=hosts.not_counted,
+        dropped_at_senders=_dropped_at(host_ports, changes, faults),
     )
+
+
+def _dropped_at(ports: Iterable[Port], changes: Mapping[Port, PortCount], faults: FaultReport) -> dict[str, int]:
+    """Return what each of some ports dropped, but for those of links that failures changed."""
+    spared = {port for change in faults.changes for port in change.link.ports}
+    return {
+        str(port): changes[port].dropped_packets
+        for port in ports
+        if port not in spared and changes[port].dropped_packets
+    }
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,16 @@ Memory and sockets: data that a host dropped for lack of memory, of room in a UD
 queue is no loss in the emulated network, and hosts of the emulated system do not share their memory. Data that a
 connection drops because the config gave it a small window is only reported.
 
+Own NICs: a socket is charged for what waits in its host's own NIC, so a real host lets the socket wait when that queue
+is full, and drops nothing. TCP takes such a drop for congestion and sends again within a round trip, which costs it
+little up to one frame in a hundred; datagrams are lost, which a real host would not have sent.
+
+Load: figures name what plays. A load that is told to play and does not, by itself at its end or late at its begin,
+changes bandwidths by that part of the time: 10 % is as much as ``faithful`` allows them to be off, half of that is left
+to everything else. An operation that fails is among the figures as one that never completes; the verdict asks whether
+the emulated network gives a reason for it: a cut, or that others took about as long that completed. From one in a
+hundred on that has none the 99th percentile is not known.
+
 In virtual time nothing computes while time passes: cores, switches and programs are on time by construction, which is
 no measurement, and the verdict says so. Programs that spin are the exception: they make time pass, lest they stand
 still, and whoever is ready to run meanwhile is late. 1 % of a phase may pass so, as a quota may take of real time.
@@ -46,6 +56,13 @@ import pandas as pd
 from fabric.measure.calibration import LinkCalibration
 from fabric.measure.census import Conservation
 from fabric.measure.cores import CpuUse
+from fabric.measure.load_checks import (
+    FailedOperations,
+    PlayedLoad,
+    failed_checks,
+    load_checks,
+    own_nic_checks,
+)
 from fabric.measure.machine_checks import (
     core_checks,
     input_queue_checks,
@@ -77,8 +94,9 @@ DISCARDED = (10.0, math.inf)
 @dataclass(frozen=True)
 class PhaseEvidence:
     """What a phase left: what became of its packets, the ``machine`` and ``cores`` rows of its time, how long it was,
-    its ports and lanes that were full, what the run used of the CPU (None: not measured, as in virtual time), and the
-    time that passed because programs spun (None: as in real time, it passes anyway)."""
+    its ports and lanes that were full, what the run used of the CPU (None: not measured, as in virtual time), the time
+    that passed because programs spun (None: as in real time, it passes anyway), what its jobs did, what became of their
+    operations, and whether links failed on purpose."""
 
     name: str
     conservation: Conservation
@@ -88,6 +106,9 @@ class PhaseEvidence:
     full_queues: Sequence[FullQueue] = ()
     cpu: CpuUse | None = None
     spun: Spun | None = None
+    loads: Sequence[PlayedLoad] = ()
+    failed: Sequence[FailedOperations] = ()
+    has_faults: bool = False
 
 
 def judge(
@@ -124,6 +145,8 @@ def _phase_checks(phase: PhaseEvidence, frame_time_s: float, engine: Engine, dat
             checks += softnet_backlog_checks(machine, counted.switched_packets, phase.seconds, frame_time_s)
     checks += spinning_checks(phase.spun, phase.seconds)
     checks += [*full_queue_checks(phase.full_queues), *memory_checks([counted]), *socket_checks(counted)]
+    checks += [*own_nic_checks(counted), *failed_checks(phase.failed, phase.has_faults)]
+    checks += [] if phase.has_faults else load_checks(phase.loads)
     return [replace(check, phase=phase.name) for check in checks]
 
 

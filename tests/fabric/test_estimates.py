@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fabric.estimates import Estimate, estimate, estimate_columns
+from fabric.estimates import Estimate, estimate, estimate_columns, is_median_known
 
 
 def test_one_value_has_no_interval() -> None:
@@ -44,3 +44,21 @@ def test_95_of_100_intervals_hold_the_true_median() -> None:
     table = random.exponential(size=(25, 400))
     held = np.mean([one.low <= np.log(2) <= one.high for one in estimate_columns(table)])
     assert 0.91 <= held <= 0.99, f"{held:.3f} of the intervals hold it"
+
+
+@pytest.mark.parametrize(
+    ("values", "unknown", "is_known"),
+    [
+        ([1, 2, 3, 4, 5], [], True),
+        ([1, 2, 3, 4, 5], [4, 5], True),  # However large they are, three is in the middle.
+        ([1, 2, 3, 4, 5], [3], False),
+        ([1, 2, 3, 4, 5], [1], False),  # It may be more than three.
+        ([1, 2, 3, 4], [4], True),
+        ([1, 2, 3, 4], [3], False),
+        ([1], [1], False),
+    ],
+)
+def test_a_median_is_known_if_what_is_unknown_of_values_cannot_change_it(
+    values: list[float], unknown: list[float], is_known: bool
+) -> None:
+    assert is_median_known(values, [value not in unknown for value in values]) is is_known

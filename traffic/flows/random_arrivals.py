@@ -154,9 +154,9 @@ class RandomArrivalsJob:
         self._programs.await_ready("readiness", START_TIMEOUT_S, ["source"])
 
     def play(self, phase: str) -> None:
-        """Do nothing: the burst is sent by :meth:`halt`."""
+        """Do nothing: the burst is sent by :meth:`finish`."""
 
-    def halt(self) -> Records:
+    def finish(self) -> None:
         """Send the burst, and keep when each packet was sent and came. Raises TrafficError."""
         self._programs.order(self.burst, ["source"])
         sent_ns: Times = self._programs.collect("times of sending", REPORT_TIMEOUT_S, ["source"])["source"]
@@ -165,6 +165,9 @@ class RandomArrivalsJob:
         numbers, came_ns = self._programs.collect("times of arrival", REPORT_TIMEOUT_S, ["sink"])["sink"]
         order = np.argsort(numbers)
         self.sent_ns, self.came_ns = sent_ns[numbers[order]], came_ns[order]
+
+    def halt(self) -> Records:
+        """Return no rows: :meth:`finish` keeps the times."""
         return Records()
 
     def close(self) -> None:

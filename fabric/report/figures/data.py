@@ -94,9 +94,12 @@ def _series(frame: pd.DataFrame, keys: list[str], value: str) -> dict[tuple[str,
 
 
 def utilisation(ports: pd.DataFrame, links: Mapping[str, Direction], phase: Phase) -> dict[str, float]:
-    """Return the mean rate that each port sent in a phase over its link's rate: 8 x bytes / seconds / rate."""
+    """Return the mean rate that each port sent while a phase's load played, over its link's rate: 8 x bytes / seconds /
+    rate. Of a load too short for two samples it is over the phase."""
+    loaded = ports[ports["at_s"].between(*phase.load_s)]
+    frame = loaded if loaded["at_s"].nunique() > 1 else within(ports, phase)
     total: dict[str, float] = {}
-    for (port, _), (times, sent) in _series(within(ports, phase), ["port", "lane"], "sent_bytes").items():
+    for (port, _), (times, sent) in _series(frame, ["port", "lane"], "sent_bytes").items():
         if port in links and len(times) > 1:
             rate_bps = 8 * increments(sent).sum() / (times[-1] - times[0])
             total[port] = total.get(port, 0.0) + float(rate_bps) / links[port].rate_bps
@@ -240,11 +243,32 @@ def _binned_maximum(times: Floats, values: Floats, edges: Floats) -> Floats:
     return cells
 
 
-def latencies(operations: pd.DataFrame, operation: str, phase: Phase) -> Floats:
-    """Return the sorted durations in seconds of a phase's finished operations of a kind."""
-    frame = operations[(operations["operation"] == operation) & (operations["phase"] == phase.name)]
-    duration = (frame["ended_s"] - frame["started_s"]).dropna().to_numpy(dtype=float)
-    return np.sort(duration)
+@dataclass(frozen=True)
+class Latencies:
+    """Operations of a kind that began while a phase's load played: the sorted durations in seconds of those that
+    completed, and how many never did."""
+
+    taken_s: Floats
+    never: int
+
+    @property
+    def fractions(self) -> Floats:
+        """Of each duration, what part of all operations had completed by then."""
+        return np.arange(1, len(self.taken_s) + 1) / (len(self.taken_s) + self.never)
+
+    @property
+    def p99_s(self) -> float | None:
+        """The duration that 99 of 100 operations do not exceed; None if more than one of 100 never completed."""
+        place = -(-99 * (len(self.taken_s) + self.never) // 100) - 1
+        return float(self.taken_s[place]) if place < len(self.taken_s) else None
+
+
+def latencies(operations: pd.DataFrame, operation: str, phase: Phase) -> Latencies:
+    """Return how long operations of a kind took that began while a phase's load played."""
+    frame = operations[(operations["phase"] == phase.name) & operations["started_s"].between(*phase.load_s)]
+    done = frame[frame["operation"] == operation]
+    duration = (done["ended_s"] - done["started_s"]).dropna().to_numpy(dtype=float)
+    return Latencies(np.sort(duration), int((frame["operation"] == f"{operation}_failed").sum()))
 
 
 def step_times(steps: pd.DataFrame, service_level: str, phase: Phase) -> tuple[Floats, Floats]:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fabric.report.figures.data import Floats, latencies, present, step_times
+from fabric.report.figures.data import Floats, Latencies, latencies, present, step_times
 from fabric.report.figures.style import (
     LEVEL_ORDER,
     framed,
@@ -34,7 +34,9 @@ def storage_latency(result: Result) -> Figure | None:
     """Return the cumulative distribution of read and write latencies, a line a phase."""
     table = result.table("operations")
     found = {
-        operation: {phase.name: taken for phase in result.phases if len(taken := latencies(table, operation, phase))}
+        operation: {
+            phase.name: one for phase in result.phases if len((one := latencies(table, operation, phase)).taken_s)
+        }
         for operation in _OPERATIONS
     }
     found = {operation: by_phase for operation, by_phase in found.items() if by_phase}
@@ -48,8 +50,9 @@ def storage_latency(result: Result) -> Figure | None:
         styles = phase_styles(result.phases)
         for panel, (operation, by_phase) in zip(axes, found.items(), strict=True):
             _draw_distributions(panel, by_phase, styles)
-            counted = sum(len(taken) for taken in by_phase.values())
-            panel.set_title(f"{_OPERATIONS[operation]} ({counted:,} operations; dot: 99th percentile)")
+            counted, never = (sum(values) for values in zip(*map(_counts, by_phase.values()), strict=True))
+            failed = f", {never:,} failed" if never else ""
+            panel.set_title(f"{_OPERATIONS[operation]} ({counted:,} operations{failed}; dot: 99th percentile)")
         axes[0].set_ylabel("fraction of operations")
         handles = [_line(styles[phase.name], label=phase_label(phase, 70)) for phase in shown]
         body.legend(handles=handles, loc="outside lower center", ncols=2)
@@ -61,12 +64,17 @@ def _line(style: tuple[Any, str], label: str) -> Line2D:
     return Line2D([], [], color=colour, linestyle=dashes, label=label)
 
 
-def _draw_distributions(panel: Axes, by_phase: dict[str, Floats], styles: dict[str, tuple[Any, str]]) -> None:
-    for name, taken in by_phase.items():
+def _counts(one: Latencies) -> tuple[int, int]:
+    return len(one.taken_s) + one.never, one.never
+
+
+def _draw_distributions(panel: Axes, by_phase: dict[str, Latencies], styles: dict[str, tuple[Any, str]]) -> None:
+    """Draw a line a phase; one in which operations failed does not reach the top, nor has a dot if it ends below."""
+    for name, one in by_phase.items():
         colour, dashes = styles[name]
-        share = np.arange(1, len(taken) + 1) / len(taken)
-        panel.step(taken, share, where="post", color=colour, linestyle=dashes)
-        panel.plot(np.quantile(taken, 0.99), 0.99, "o", color=colour, markersize=4, zorder=3)
+        panel.step(one.taken_s, one.fractions, where="post", color=colour, linestyle=dashes)
+        if one.p99_s is not None:
+            panel.plot(one.p99_s, 0.99, "o", color=colour, markersize=4, zorder=3)
     scale_to_log_time(panel)
     panel.set_ylim(0, 1.02)
     panel.set_xlabel("latency (log)")

@@ -1,9 +1,10 @@
 """The figure of one experiment in several queueings, side by side: one panel per measure, one bar per queueing.
 
 ``side_by_side`` of a summary has ``unit``, ``queueings``, ``panels`` (``title``, ``values`` and, if theory says
-something, ``theory``, each in the order of the queueings; ``unit``, if it is a panel's own) and ``drops_packets``;
-``alone``, if values are relative to what a program gets alone, is where that is. Of several runs, values are medians,
-and ``intervals`` of a panel has the lower and upper end of each.
+something, ``theory``, each in the order of the queueings; ``at_least``, if a value may be but the least that it can be:
+whether each is; ``unit``, if it is a panel's own), ``drops_packets``, and where flows may fail ``flows_without_end``,
+those that failed or were refused; ``alone``, if values are relative to what a program gets alone, is where that is. Of
+several runs, values are medians, and ``intervals`` of a panel has the lower and upper end of each.
 """
 
 from __future__ import annotations
@@ -40,24 +41,41 @@ WIDTH = 11.0
 
 def height(found: Mapping[str, Any]) -> float:
     """Return how high the panels of a ``side_by_side`` are, in inches."""
-    rows = -(-(len(found["panels"]) + 1) // _COLUMNS)
+    rows = -(-(len(found["panels"]) + len(_counts(found))) // _COLUMNS)
     return 0.6 + (0.75 + 0.27 * len(found["queueings"])) * rows
 
 
 def draw_panels(body: SubFigure, found: Mapping[str, Any]) -> None:
     """Draw a ``side_by_side``."""
     queueings = [Queueing(name) for name in found["queueings"]]
-    drops = {"title": "packets dropped by queues", "values": found["drops_packets"]}
-    if "drops_intervals" in found:
-        drops["intervals"] = found["drops_intervals"]
-    panels = [*found["panels"], drops]
+    counts = _counts(found)
+    panels = [*found["panels"], *counts]
     for number, (axes, panel) in enumerate(zip(panel_grid(body, len(panels), _COLUMNS), panels, strict=True)):
         _draw(axes, panel, queueings, named=number % _COLUMNS == 0)
-        if panel is not drops:
+        if panel not in counts:
             axes.set_xlabel(panel.get("unit", found["unit"]), fontsize=8)
             _draw_alone(axes, found.get("alone"))
     if key := list(_key(found, panels)):
         body.legend(handles=key, loc="outside lower center", ncols=len(key))
+
+
+COUNTS = {"drops_packets": "drops_intervals", "flows_without_end": "flows_without_end_intervals"}
+"""The counts of a ``side_by_side``, and where their intervals are."""
+_TITLES = {
+    "drops_packets": "packets dropped by queues",
+    "flows_without_end": "flows that failed or were refused",
+}
+
+
+def _counts(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the panels of counts: of drops, and of flows without an end if there are any."""
+    panels = []
+    for key, intervals in COUNTS.items():
+        if key == "drops_packets" or any(found.get(key, ())):
+            panels.append({"title": _TITLES[key], "values": found[key]})
+            if intervals in found:
+                panels[-1]["intervals"] = found[intervals]
+    return panels
 
 
 def _key(found: Mapping[str, Any], panels: Sequence[Mapping[str, Any]]) -> Iterator[Line2D]:
@@ -76,6 +94,11 @@ def _draw_alone(axes: Axes, place: float | None) -> None:
     axes.axvline(place, color=GREY, linestyle="--", linewidth=1, zorder=3)
 
 
+def _signs(panel: Mapping[str, Any]) -> list[str]:
+    """Return what stands before each value: that it may be more."""
+    return ["> " if is_least else "" for is_least in panel.get("at_least", [False] * len(panel["values"]))]
+
+
 def _draw(axes: Axes, panel: dict[str, Any], queueings: list[Queueing], named: bool) -> None:
     places = range(len(queueings))
     values = panel["values"]
@@ -85,8 +108,8 @@ def _draw(axes: Axes, panel: dict[str, Any], queueings: list[Queueing], named: b
         lows, highs = panel["intervals"]
         axes.hlines(places, lows, highs, color="#222222", linewidth=1.2)
         ends = [max(pair) for pair in zip(ends, highs, strict=True)]
-    for place, value, end in zip(places, values, ends, strict=True):
-        axes.annotate(f"{value:,.3g}" if value < 1000 else f"{value:,.0f}", (end, place), (3, 0),
+    for place, value, end, sign in zip(places, values, ends, _signs(panel), strict=True):
+        axes.annotate(sign + (f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"), (end, place), (3, 0),
                       textcoords="offset points", va="center", fontsize=7.5, color=GREY, zorder=4,
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # fmt: skip
     if "theory" in panel:

@@ -64,6 +64,11 @@ def test_a_core_may_be_busy_for_four_fifths_of_its_time() -> None:
     assert not strain_of(1, outcome({0: 0.81, 1: 0.5}, 0.3), []).holds
 
 
+def test_what_the_load_did_asks_nothing_of_the_machine() -> None:
+    dropped = Check("own_nic_drops_fraction", 0.005, 0, 0.01, "hosts' own NICs dropped 5 frames")
+    assert strain_of(1, outcome({0: 0.5}, 0.5), [dropped]).holds
+
+
 def test_small_fabrics_are_loaded_with_fewer_ranks_and_those_without_storage_refused() -> None:
     assert load_config(read_topology("fire_flyer_2_tiny")).nccl_nodes == 4
     with pytest.raises(UsageError, match="0 storage nodes; calibrate loads a fabric with collectives and storage"):

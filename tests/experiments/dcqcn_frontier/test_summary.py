@@ -18,7 +18,7 @@ from experiments.dcqcn_frontier.summary import (
     STORAGE_ALONE,
     PlayedPoint,
     algbw,
-    reads,
+    got_in,
     relative_stalls,
     summarize,
 )
@@ -67,14 +67,25 @@ def test_steps_that_began_while_tcp_warmed_up_do_not_count() -> None:
     assert algbw(steps, outcome("none").phase, 1.0) == 0.0
 
 
-def test_reads_that_end_in_the_counted_time_count() -> None:
-    operations = operations_table(
-        [read("a", 10.2, 0.5), read("a", 10.5, 1.0), read("a", 12.0, 0.25), read("a", 12.9, 0.5)]
-    )
-    bandwidth, p99_s = reads(operations, outcome("a").phase, 1.0)
-    assert bandwidth == pytest.approx(2 * SIZE / 2.0)
-    assert p99_s == pytest.approx(1.0)
-    assert reads(operations, outcome("none").phase, 1.0) == (0.0, 0.0)
+def got(rows: list[list[Any]]) -> Got:
+    tables = {"operations": operations_table(rows), "steps": steps_table([])}
+    return got_in(cast(Session, SimpleNamespace(table=tables.__getitem__)), outcome("a").phase, 1.0)
+
+
+def test_reads_count_with_their_part_of_the_counted_time_and_p99_is_of_those_that_began_in_it() -> None:
+    """The last of them ends when the load plays no more, and the slowest are among such."""
+    found = got([read("a", 10.2, 0.5), read("a", 10.5, 1.0), read("a", 12.0, 0.25), read("a", 12.8, 0.8)])
+    assert found.read_Bps == pytest.approx((0.5 + 1 + 0.25) * SIZE / 2.0)
+    assert found.read_p99_s == pytest.approx(0.8)
+    assert found.p99_is_known
+    assert got([]) == Got(0.0, 0.0, 0.0, p99_is_known=False)
+
+
+def test_a_point_at_which_reads_failed_reaches_no_part_of_the_references_p99() -> None:
+    failed = [["a", "storage", "read_failed", "z0h000", "st001", SIZE, 12.0, 14.0, 3]]
+    found = got([read("a", 11.5, 0.1), *failed])
+    assert (found.read_p99_s, found.p99_is_known) == (2.0, False)
+    assert found.shares(Got(1.0, 1.0, 5.0))[2] == 0.0
 
 
 def stalls_table(began_s: dict[str, float]) -> pd.DataFrame:

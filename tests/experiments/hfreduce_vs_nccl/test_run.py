@@ -28,7 +28,7 @@ from fabric.results import ResultWriter
 from fabric.tables import TABLES
 from tests.rows import table_of
 from topologies.load import load_fabric
-from traffic.job import Records
+from traffic.job import FiniteJob, Records
 
 TRUE_RATE = load_fabric("fire_flyer_2_small_200g")
 SCALED = load_fabric("fire_flyer_2_small")
@@ -253,9 +253,11 @@ def test_a_phase_is_as_long_as_its_steps() -> None:
     job = CountedSteps(inner, 3, lambda: {"memory": len(played)})
     job.play("p")
     assert played == []
+    job.finish()
     assert [row["step"] for row in job.halt().steps] == [0, 1, 2]
     assert played == [(3, "p")]
     assert (job.before, job.after) == ({"memory": 0}, {"memory": 1})
+    assert isinstance(job, FiniteJob), "its load plays until it is told to halt, as that of all jobs"
 
 
 @pytest.mark.parametrize(

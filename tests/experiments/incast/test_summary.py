@@ -23,7 +23,7 @@ from experiments.incast.summary import (
 )
 from experiments.incast.variants import IncastConfig, Variant, variants
 from experiments.registry import resolve
-from experiments.run.counted_reads import read_metrics
+from experiments.run.counted_operations import read_metrics
 from experiments.run.session import Session
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
@@ -40,10 +40,10 @@ def operations(*rows: tuple[float, float, int], phase: str = "p") -> pd.DataFram
     return table_of("operations", full).astype(TABLES["operations"].dtypes)
 
 
-def test_bandwidth_counts_reads_that_end_in_time_and_latency_those_that_begin_in_it() -> None:
-    rows = operations((10.1, 10.6, 7), (10.5, 11.5, 100), (12.0, 12.5, 300), (12.5, 99.0, 500))
+def test_bandwidth_counts_the_parts_of_reads_in_time_and_latency_those_that_begin_in_it() -> None:
+    rows = operations((10.1, 10.6, 7), (10.5, 11.5, 100), (12.0, 12.5, 300), (12.5, 99.0, 865))
     found = read_metrics(rows, PHASE, 1.0)
-    assert found["read.bandwidth_Bps"] == pytest.approx(400 / 2.0)
+    assert found["read.bandwidth_Bps"] == pytest.approx((50 + 300 + 5) / 2.0)
     assert (found["read.p50_s"], found["read.p99_s"], found["read.operations"]) == (0.5, 86.5, 2.0)
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from experiments.isolation.experiment import EXPERIMENT
-from experiments.isolation.run import IsolationConfig, busiest_switch_port, summarize
+from experiments.isolation.run import IsolationConfig, WatchedJob, busiest_switch_port, summarize
 from experiments.registry import resolve
 from experiments.run.session import PhaseOutcome, Session
 from fabric.measure.census import Conservation
 from fabric.model.lanes import ServiceLevel
+from fabric.report.figures.side_by_side import draw_panels
 from fabric.results import Phase, ResultWriter
 from fabric.tables import TABLES
 from tests.fakes import AT_20_MBIT
@@ -98,7 +101,7 @@ def operation_rows() -> list[list[object]]:
             rows += [[name, "storage", "write", "z0h000", "st000", 50_000, started, started + 0.5, 0]] * 2
         if name in ("other_alone", "shared", "lanes"):
             rows.append([name, "other", "flow", "z0h000", "z0h001", 1000, started, started + 0.01 * slow, 0])
-            rows.append([name, "other", "flow_abandoned", "z0h000", "z0h001", 1000, started, started + 9, 0])
+            rows.append([name, "other", "flow_abandoned", "z0h000", "z0h001", 1000, started, started + 0.001, 0])
     return rows
 
 
@@ -239,11 +242,83 @@ def test_a_collective_is_told_beside_its_time_alone() -> None:
 def test_storage_and_other_traffic_are_told_beside_theirs() -> None:
     reads = [row for row in rows_of(SUMMARY, "Storage") if row[1] == "read"]
     assert [row[3:] for row in reads] == [
-        ["100 ms", "100 ms", "100 ms", "5", "1.00 x"],
-        ["300 ms", "300 ms", "300 ms", "5", "1.00 x"],
-        ["150 ms", "150 ms", "150 ms", "5", "1.00 x"],
+        ["100 ms", "100 ms", "100 ms", "5", "0", "1.00 x"],
+        ["300 ms", "300 ms", "300 ms", "5", "0", "1.00 x"],
+        ["150 ms", "150 ms", "150 ms", "5", "0", "1.00 x"],
     ]
     assert [row[-1] for row in rows_of(SUMMARY, "Other")] == ["1.00 x", "3.00 x", "1.50 x"]
+
+
+def test_flows_without_an_end_are_counted_and_make_percentiles_at_least() -> None:
+    """In lanes two of a hundred flows fail, and one is refused: the 99th percentile is none of the others'."""
+    lanes_s = NAMES.index("lanes") * PHASE_S
+    rows = [
+        ["lanes", "other", "flow", "z0h000", "z0h001", 1000, lanes_s + 1, lanes_s + 1 + number / 1000, 0]
+        for number in range(1, 97)
+    ]
+    rows += [["lanes", "other", "flow_failed", "z0h000", "z0h001", 1000, lanes_s + 1, lanes_s + 11.1, 0]] * 2
+    rows.append(["lanes", "other", "flow_refused", "z0h000", "z0h001", 1000, lanes_s + 2, lanes_s + 2, 0])
+    others = [row for row in operation_rows() if (row[0], row[1]) != ("lanes", "other")]
+    session = FakeSession(**{**full_session()._tables, "operations": table("operations", [*others, *rows])})
+    summary = summary_of(session)
+    assert rows_of(summary, "Other")[2][1:] == ["50 ms", "> 10.1 s", "> 10.1 s", "96", "0", "2", "1", "> 1010.00 x"]
+    metrics = summary["metrics"]
+    assert metrics["lanes.flow.p99_at_least_s"] == pytest.approx(10.1)
+    assert "lanes.flow.p99_s" not in metrics
+    found = summary["side_by_side"]
+    assert found["flows_without_end"] == [0, 3]
+    assert [panel.get("at_least") for panel in found["panels"]] == [None, None, None, None, [False, True]]
+    (body,) = Figure().subfigures(1, 1, squeeze=False).flat
+    draw_panels(body, found)
+    assert "> 1,010" in [text.get_text() for axes in body.axes for text in axes.texts]
+    assert "flows that failed or were refused" in [axes.get_title() for axes in body.axes]
+
+
+def test_storage_alone_is_as_fast_as_in_company_that_takes_nothing_from_it() -> None:
+    """Reads at a constant rate, alone for 8 s and together for 40 s; what is under way then takes 2 s more."""
+    rows: list[list[object]] = []
+    for name, plays_s in (("storage_alone", 8.0), ("shared", 40.0)):
+        began = NAMES.index(name) * 100.0
+        for number in range(round(plays_s * 10)):
+            end = plays_s + 2 if number == round(plays_s * 10) - 1 else (number + 1) / 10
+            rows.append([name, "storage", "read", "z0h000", "st000", 10**6, began + number / 10, began + end, 0])
+    session = FakeSession(operations=table("operations", rows))
+    session.phases = [
+        replace(
+            one,
+            phase=Phase(
+                one.phase.name, one.phase.title, "shared", place * 100.0, place * 100.0 + length + 2, "",
+                place * 100.0, place * 100.0 + length,
+            ),
+        )
+        for place, one in enumerate(session.phases)
+        for length in [8.0 if one.phase.name.endswith("_alone") else 40.0]
+    ]  # fmt: skip
+    found = summary_of(session)["metrics"]
+    together, alone = (found[f"{phase}.read.bandwidth_Bps"] for phase in ("shared", "storage_alone"))
+    assert together / alone == pytest.approx(1, abs=0.01)
+    assert alone == pytest.approx(10e6, rel=0.02)
+
+
+def test_what_a_port_sent_counts_until_the_first_job_is_told_to_halt() -> None:
+    """What it sends while others end what they have under way is of a load that plays no more."""
+    now, sent = [100.0], [0]
+
+    def read() -> dict[ServiceLevel, int]:
+        found, sent[0] = sent[0], 0
+        return {ServiceLevel.HFREDUCE: found}
+
+    def ends_slowly() -> Records:
+        now[0], sent[0] = now[0] + 10, 7000
+        return Records()
+
+    inner: Any = SimpleNamespace(name="a", level=ServiceLevel.HFREDUCE, play=lambda phase: None, halt=ends_slowly)
+    job = WatchedJob(inner, read, lambda: now[0])
+    sent[0] = 12345
+    job.play("p")
+    now[0], sent[0] = 104.0, 4000
+    job.halt()
+    assert job.levels_Bps == {ServiceLevel.HFREDUCE: 1000.0}
 
 
 def test_shares_of_the_busiest_port_are_told_by_service_level() -> None:

@@ -136,6 +136,14 @@ def test_blackouts_are_the_flows_that_cross_and_those_that_lost_some() -> None:
     }
 
 
+def test_a_step_that_outlasts_its_cuts_window_is_that_cuts_stall() -> None:
+    """Left out, the cut that stalled the training longest would be in no median."""
+    steps = table("steps", step(100.0, 100.9), step(100.9, 105.4), step(105.4, 105.9))
+    felt = Felt(FAILURES, CONTROLLER, BLACKOUTS, steps, OPERATIONS, undisturbed_step_s=0.2)
+    cuts, _ = cut_tables(PHASE, windows(CUTS, FAILURES, PHASE), felt, {0: [A, B], 1: [B]}, PERIOD_S)
+    assert cuts["stall_s"].tolist() == pytest.approx([4.5 - 0.2, 4.5 - 0.2]), "the second cut came while it lasted"
+
+
 def test_stalls_and_operations_are_those_of_the_window() -> None:
     cuts, _ = tables()
     assert cuts["stall_s"].tolist() == pytest.approx([0.6 - 0.2, 1.0 - 0.2])

@@ -39,7 +39,9 @@ def table(name: str, rows: list[list[object]]) -> pd.DataFrame:
 def outcome(place: int, name: str) -> PhaseOutcome:
     started = place * PHASE_S
     counted = Conservation(1000, 10**6, 10**6, place, 0, 0, {}, 0, 7)
-    phase = Phase(name, f"title of {name}", name.partition("_")[0], started, started + PHASE_S)
+    phase = Phase(
+        name, f"title of {name}", name.partition("_")[0], started, started + PHASE_S, "", started, started + 10.0
+    )
     return PhaseOutcome(phase, Records(), counted, TABLES["machine"].empty())
 
 
@@ -64,7 +66,8 @@ def operation_rows(place: int, name: str) -> list[list[object]]:
         [name, "storage", "read", "z0h000", "st000", size, begun + end - 0.5, begun + end, 0] for end in ends
     ]
     if "other_2" in name:
-        rows.append([name, "other", "flow_refused", "z0h000", "z0h001", 1000, begun + 1, begun + 1, 0])
+        refused = begun + (1 if name.startswith("shared") else 3)
+        rows.append([name, "other", "flow_refused", "z0h000", "z0h001", 1000, refused, refused, 0])
         rows.append([name, "other", "flow", "z0h000", "z0h001", 8000, begun + 3, begun + 4, 0])
     return rows
 
@@ -100,7 +103,11 @@ def test_bandwidth_counts_what_was_delivered_while_it_was_measured_and_steps_tha
     assert metrics["storage_alone.read.bandwidth_Bps"] == pytest.approx(10e6)
     assert metrics["shared_other_2_depth_2.read.bandwidth_Bps"] == pytest.approx(1e6)
     assert metrics["shared_other_2_depth_2.other.bandwidth_Bps"] == pytest.approx(1000)
-    assert metrics["shared_other_2_depth_2.other.refused_flows"] == 1
+    assert metrics["shared_other_2_depth_2.other.refused"] == 0, "it came while HFReduce warmed up"
+    assert metrics["lanes_other_2_depth_2.other.refused"] == 1
+    assert metrics["shared_other_2_depth_2.other.p99_s"] == pytest.approx(1.0)
+    assert metrics["lanes_other_2_depth_2.other.p99_at_least_s"] == pytest.approx(1.0)
+    assert "lanes_other_2_depth_2.other.p99_s" not in metrics
     assert "hfreduce_alone.read.bandwidth_Bps" not in metrics
 
 
@@ -130,7 +137,7 @@ def test_the_answer_is_of_the_greatest_load() -> None:
 
 
 def test_every_row_of_every_table_has_a_cell_for_each_column() -> None:
-    assert len(SUMMARY["tables"]) == 3
+    assert len(SUMMARY["tables"]) == 4
     for one in SUMMARY["tables"]:
         assert one["rows"]
         assert {len(row) for row in one["rows"]} == {len(one["columns"])}
@@ -145,6 +152,14 @@ def test_the_table_says_what_is_left_at_each_load() -> None:
         ["", "lanes"],
     ]
     assert rows[3][2:6] == ["0.480 MB/s", "60%", "6.000 MB/s", "60%"]
+
+
+def test_a_table_says_what_did_not_complete_and_that_its_time_is_not_known() -> None:
+    (table,) = (one for one in SUMMARY["tables"] if one["title"].startswith("Completion"))
+    rows = {(row[0], row[1], row[2]): row[3:] for row in table["rows"]}
+    assert rows["200%", "2", "one shared queue"] == ["500 ms", "0", "1 s", "1", "0", "0", "0"]
+    assert rows["200%", "2", "lanes"] == ["500 ms", "0", "> 1 s", "1", "0", "0", "1"]
+    assert rows["0%", "0", "lanes"] == ["-"] * 7
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from fabric.errors import ConfigError, TrafficError
 from fabric.world.agents import AgentPool
 from topologies.load import load_fabric
 from traffic.flows.random_arrivals import Burst, RandomArrivalsJob
-from traffic.job import Stage
+from traffic.job import FiniteJob, Records, Stage
 
 FABRIC = load_fabric("head_of_line")
 CONFIG = cast(RandomArrivalsConfig, resolve("random_arrivals", ["loads=[0.5, 0.8]", "frames=100000"])[1])
@@ -87,7 +87,9 @@ def test_packets_are_timed_from_the_source_to_the_sink() -> None:
         with closing(RandomArrivalsJob(stage, source, sink, 100, addresses)) as job:
             job.start()
             job.burst = Burst(50, 1e-4, (1, 2))
-            job.halt()
+            job.finish()
+            assert isinstance(job, FiniteJob), "its load plays until it is told to halt, as that of all jobs"
+            assert job.halt() == Records()
             assert len(job.sent_ns) == len(job.came_ns) == 50
             assert (job.came_ns > job.sent_ns).all()
             assert (np.diff(job.sent_ns) > 0).all()

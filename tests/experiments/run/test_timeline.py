@@ -54,30 +54,49 @@ def wait_until(is_true: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def play(windows: list[JobWindow], until: Callable[[], bool]) -> tuple[float, Records, list[timeline.Played]]:
-    """Play a phase until something is so; return when it began, rows, and when jobs played."""
+def play(windows: list[JobWindow], until: Callable[[], bool]) -> tuple[float, timeline.PlayedTimeline]:
+    """Play a phase until something is so; return when it began, and what jobs did."""
     line = Timeline("p", windows)
     began = line.begin()
     wait_until(until)
     line.verify()
-    return began, *line.end()
+    return began, line.end()
 
 
 def test_jobs_play_in_their_windows_and_rows_bear_their_names() -> None:
     whole, late, twice = Noted("whole"), Noted("late"), Noted("twice")
     windows = [JobWindow(whole), JobWindow(late, 0.2), JobWindow(twice, 0.3, 0.4), JobWindow(twice, 0.1, 0.2)]
-    began, records, played = play(windows, lambda: len(twice.told) == 4 and bool(late.told))
+    began, ended = play(windows, lambda: len(twice.told) == 4 and bool(late.told))
     assert whole.told[0][1] <= began
     assert late.words == ["p", "halt"]
     assert late.told[0][1] >= began + 0.2
     assert twice.words == ["p", "halt", "p", "halt"]
     assert all(at >= began + due for (_, at), due in zip(twice.told, (0.1, 0.2, 0.3, 0.4), strict=True))
     assert late.told[1][1] >= twice.told[3][1], "it plays to the end"
-    assert sorted((row["job"], row["step"]) for row in records.steps) == [
+    assert sorted((row["job"], row["step"]) for row in ended.records.steps) == [
         ("late", 1), ("twice", 1), ("twice", 2), ("whole", 1),
     ]  # fmt: skip
-    assert [one.job.name for one in played] == ["late", "twice", "twice", "whole"]
-    assert all(one.began < one.ended for one in played)
+    assert [one.job.name for one in ended.played] == ["late", "twice", "twice", "whole"]
+    assert all(one.began < one.halted <= one.ended for one in ended.played)
+    late_one, once, again, whole_one = ended.played
+    assert once.halted >= began + 0.2 > once.began
+    assert again.halted < ended.halted <= late_one.halted, "what was to end earlier ends no load that plays to the end"
+    assert ended.halted <= whole_one.halted
+
+
+def test_a_load_plays_until_its_job_is_told_to_halt_however_long_it_takes_to_end() -> None:
+    """The first is told; what it has under way takes as long as it does, and the second plays on until then."""
+    asked: list[float] = []
+
+    def may_end() -> bool:
+        asked.append(time.monotonic())
+        return asked[-1] > asked[0] + 0.2
+
+    slow, other = Noted("slow", may_end=may_end), Noted("other")
+    _, ended = play([JobWindow(slow), JobWindow(other)], lambda: True)
+    first, second = ended.played
+    assert ended.halted <= first.halted < first.ended - 0.2
+    assert second.halted >= first.ended
 
 
 def test_jobs_of_the_whole_phase_begin_and_end_in_their_order() -> None:
@@ -123,8 +142,8 @@ def test_a_job_that_takes_long_to_end_holds_no_other_up() -> None:
 
 def test_a_job_whose_time_never_comes_is_not_told() -> None:
     never = Noted("never")
-    _, records, played = play([JobWindow(never, 500.0)], lambda: True)
-    assert (never.told, records.steps, played) == ([], [], [])
+    _, ended = play([JobWindow(never, 500.0)], lambda: True)
+    assert (never.told, ended.records.steps, ended.played) == ([], [], [])
 
 
 @pytest.mark.parametrize("until_s", [None, 0.05])

@@ -114,9 +114,9 @@ def test_placed_jobs_know_their_ports_their_names_and_their_lanes() -> None:
 
 ROWS: dict[str, list[dict[str, Any]]] = {
     "jobs": [
-        {"phase": "together", "job": "a", "service_level": "hfreduce", "started_s": 0.0, "ended_s": 4.0},
-        {"phase": "together", "job": "a", "service_level": "hfreduce", "started_s": 6.0, "ended_s": 8.0},
-        {"phase": "together", "job": "b", "service_level": "hfreduce", "started_s": 3.0, "ended_s": 7.0},
+        {"phase": "together", "job": job, "service_level": "hfreduce"}
+        | dict(zip(("started_s", "halted_s", "ended_s"), times_s, strict=True))
+        for job, times_s in (("a", (0.0, 3.5, 4.0)), ("a", (6.0, 8.0, 8.0)), ("b", (3.0, 6.0, 7.0)))
     ],
     "steps": [
         {"phase": "together", "job": job, "ranks": 4, "size_bytes": 1000, "started_s": 0.0, "ended_s": took}
@@ -136,7 +136,7 @@ def session() -> Any:
 def test_a_jobs_numbers_are_its_own() -> None:
     a, b = (job_metrics(session(), SimpleNamespace(name=name), "together") for name in ("a", "b"))  # type: ignore[arg-type]
     assert (a["algbw_Bps"], a["steps"], a["played_s"]) == (500.0, 3.0, 6.0)
-    assert b["read.bandwidth_Bps"] == 600 / 4
+    assert b["read.bandwidth_Bps"] == 600 / 3, "from its begin until it was told to halt"
     assert "read.p99_s" not in a
 
 
@@ -201,6 +201,34 @@ def test_a_program_is_measured_by_what_its_hosts_sent() -> None:
     frames["operations"] = pd.DataFrame(rows, columns=columns)
     found = job_metrics(SimpleNamespace(table=frames.__getitem__), SimpleNamespace(name="a"), "together")  # type: ignore[arg-type]
     assert found == {
-        "played_s": 6.0, "program.bandwidth_Bps": 800 / 6, "program.ended": 1.0, "program.p50_s": 3.0,
+        "played_s": 6.0, "program.bandwidth_Bps": (600 + 200 * 3.5 / 4) / 3.5, "program.ended": 1.0,
+        "program.stopped": 1.0, "program.p50_s": 3.0,
     }  # fmt: skip
-    assert slowdown({"program.bandwidth_Bps": 4.0}, found) == pytest.approx(4.0 * 6 / 800)
+    assert slowdown({"program.bandwidth_Bps": 4.0}, found) == pytest.approx(4.0 / found["program.bandwidth_Bps"])
+
+
+def test_a_program_that_ends_by_itself_is_as_fast_in_a_long_window_as_in_a_short_one() -> None:
+    columns = ["phase", "job", "operation", "size_bytes", "started_s", "ended_s"]
+    frames = {"steps": session().table("steps")[:0]}
+    frames["operations"] = pd.DataFrame([["together", "a", "program", 600, 0.0, 3.0]], columns=columns)
+    for halted_s in (4.0, 40.0):
+        times = {"started_s": 0.0, "halted_s": halted_s, "ended_s": halted_s}
+        frames["jobs"] = pd.DataFrame([{"phase": "together", "job": "a", "service_level": "other", **times}])
+        fake: Any = SimpleNamespace(table=frames.__getitem__)
+        one: Any = SimpleNamespace(name="a")
+        assert job_metrics(fake, one, "together")["program.bandwidth_Bps"] == pytest.approx(200.0)
+
+
+def test_jobs_numbers_count_what_did_not_complete() -> None:
+    """Two flows of a hundred failed: the 99th percentile is not that of the other 98."""
+    columns = ["phase", "job", "operation", "size_bytes", "started_s", "ended_s"]
+    rows = [["together", "b", "flow", 60, 3.0, 3.0 + number / 100] for number in range(1, 99)]
+    rows += [["together", "b", "flow_failed", 60, 3.0, 13.0]] * 2
+    frames = {"jobs": session().table("jobs"), "steps": session().table("steps")[:0]}
+    frames["operations"] = pd.DataFrame(rows, columns=columns)
+    fake: Any = SimpleNamespace(table=frames.__getitem__)
+    one: Any = SimpleNamespace(name="b")
+    found = job_metrics(fake, one, "together")
+    assert (found["flow.p50_s"], found["flow.p99_at_least_s"]) == pytest.approx((0.5, 10.0))
+    assert (found["flow.operations"], found["flow.failed"]) == (98.0, 2.0)
+    assert "flow.p99_s" not in found

@@ -55,7 +55,7 @@ def test_the_use_of_links_is_over_the_counted_time_and_all_lanes_of_a_port() -> 
     rows += [(11.5, other, "storage", 0), (12.5, other, "storage", 0), (13.5, other, "storage", 10**12)]
     rows += [(11.5, nic, "storage", 0), (12.5, nic, "storage", 25 * 10**9)]
     rows += [(at, "z0h000/g0:0", "storage", 0) for at in (11.5, 12.5)]  # Within a node: no link of the fabric.
-    found = link_uses(FABRIC, ports_of(*rows), 11.0, PHASE)
+    found = link_uses(FABRIC, ports_of(*rows), (11.0, PHASE.ended_s))
     assert [use.kind for use in found] == ["storage node to leaf", "leaf to spine"]
     assert found[0] == KindUse("storage node to leaf", 1, 1.0, 1.0, 1.0)
     assert found[1].links == 2
@@ -63,7 +63,7 @@ def test_the_use_of_links_is_over_the_counted_time_and_all_lanes_of_a_port() -> 
 
 
 def test_fewer_than_two_samples_say_nothing_of_links() -> None:
-    assert link_uses(FABRIC, ports_of((11.5, port_of("leaf to spine"), "storage", 9)), 11.0, PHASE) == []
+    assert link_uses(FABRIC, ports_of((11.5, port_of("leaf to spine"), "storage", 9)), (11.0, PHASE.ended_s)) == []
 
 
 def session_of(config: StorageThroughputConfig, ports: pd.DataFrame) -> Any:

@@ -48,6 +48,37 @@ def test_a_line_goes_through_the_medians_of_runs_that_count(findings: Findings) 
     assert "4 of 12 runs are left out: 4 invalid" in words(figure)
 
 
+def test_a_line_goes_through_the_least_of_what_is_known_no_better_and_the_footer_says_so(findings: Findings) -> None:
+    known, least = "lanes.flow.p99_s", "lanes.flow.p99_at_least_s"
+    values = list(range(1, len(findings.runs) + 1))
+    is_least = [value % 2 == 0 for value in values]
+    runs = findings.runs.assign(
+        **{
+            known: [np.nan if one else value for value, one in zip(values, is_least, strict=True)],
+            least: [value if one else np.nan for value, one in zip(values, is_least, strict=True)],
+        }
+    )
+    figure = draw(findings.plan, runs, FigureConfig(y=known, x=SHARE, lines="queueings"))
+    (axes,) = panels(figure)
+    dots = [line for line in axes.lines if line.get_marker() == "."]
+    shown = sorted(value for line in dots for value in np.ravel(line.get_ydata()))
+    counted = sorted(value for value, one in zip(values, findings.runs["verdict"], strict=True) if one != "invalid")
+    assert shown == counted
+    told = sum(is_least[value - 1] for value in counted)
+    assert f"Of {told} of the values it is only known that they are at least as large." in words(figure)
+
+
+def test_a_panel_over_runs_says_where_its_median_is_the_least_that_it_can_be() -> None:
+    runs = [
+        {"title": "p99", "unit": "x", "values": [1.0, 5.0 + number], "at_least": [False, number > 0]}
+        for number in range(3)
+    ]
+    assert figures._merged_panel(runs)["at_least"] == [False, True]
+    assert "at_least" not in figures._merged_panel([{**runs[0], "at_least": [False, False]}] * 3)
+    few = [{**runs[0], "values": [1.0, value], "at_least": [False, value == 9.0]} for value in (5.0, 6.0, 9.0)]
+    assert "at_least" not in figures._merged_panel(few), "six stays the median however large the third is"
+
+
 def test_axes_that_a_figure_does_not_name_have_a_panel_for_each_value(findings: Findings) -> None:
     found = panels(drawn(findings, y=METRIC, x=SHARE))
     assert [axes.get_title(loc="left") for axes in found] == ["queueings shared", "queueings lanes"]

@@ -176,6 +176,10 @@ def test_what_the_queue_of_a_host_drops_never_left_it() -> None:
     host = sent(10, dropped_packets=5)
     found = change(census(host_0=host, leaf_to_0=received(10), leaf_to_1=sent(10), host_1=received(10)))
     assert (found.sent_packets, found.dropped_by_queues, found.unaccounted) == (10, 5, {})
+    assert found.dropped_at_senders == {str(HOST_0): 5}
+    at_the_leaf = sent(5, dropped_packets=5)
+    passed = change(census(host_0=sent(10), leaf_to_0=received(10), leaf_to_1=at_the_leaf, host_1=received(5)))
+    assert passed.dropped_at_senders == {}
 
 
 def test_what_still_waits_is_no_loss() -> None:

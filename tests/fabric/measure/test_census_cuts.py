@@ -46,6 +46,14 @@ def test_what_was_on_a_cut_wire_went_with_it() -> None:
     )
 
 
+def test_what_a_hosts_nic_drops_while_its_link_fails_is_no_loss_of_the_emulation() -> None:
+    after = census(host_0=sent(10, dropped_packets=5), leaf_to_0=received(10), leaf_to_1=sent(10), host_1=received(10))
+    link = FABRIC.link_at[HOST_0]
+    asked = FaultReport(changes=(LinkChange(link, DOWN, 1.0, 1.0, 1.0, 0), LinkChange(link, WHOLE, 2.0, 2.0, 2.0, 0)))
+    assert conservation(FABRIC, census(), after, asked).dropped_at_senders == {}
+    assert conservation(FABRIC, census(), after).dropped_at_senders == {str(HOST_0): 5}
+
+
 def test_packets_that_came_of_nothing_are_no_cuts_doing() -> None:
     found = change(FaultReport(in_switches={LEAF: 5}, on_wires={HOST_0: 5}), 10, 12, 12)
     assert (found.lost_in_cuts, found.unaccounted) == ({}, {"switch z0l00": -2})

@@ -23,6 +23,13 @@ from fabric.measure.fidelity import (
     memory_checks,
     socket_checks,
 )
+from fabric.measure.load_checks import (
+    FailedOperations,
+    PlayedLoad,
+    failed_checks,
+    load_checks,
+    own_nic_checks,
+)
 from fabric.measure.machine_checks import (
     SWITCHING_FRAME_TIMES,
     core_checks,
@@ -648,3 +655,73 @@ def test_frames_that_the_kernel_dropped_during_the_run_are_noticed(drops: list[i
     (found,) = softnet_drop_checks(machine(softnet_drops=drops), counted(1000, {"wire a": 1}))
     assert found.status is status
     assert found.text == f"the kernel's input queues dropped {drops[-1] - drops[0]} frames"
+
+
+# Own NICs, and the load -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dropped", "status"), [(0, FAITHFUL), (1, DEGRADED), (10, DEGRADED), (11, INVALID)])
+def test_a_frame_dropped_at_its_senders_own_nic_is_a_loss_of_the_emulation(dropped: int, status: Status) -> None:
+    counts = {"z0h000:0": dropped} if dropped else {}
+    found = named(own_nic_checks(replace(counted(1000 - dropped), dropped_at_senders=counts)), "own_nic_drops_fraction")
+    assert found.status is status
+    assert ("z0h000:0" in found.text) is bool(dropped)
+    assert ("a real host lets the socket wait instead" in found.text) is bool(dropped)
+
+
+def load(**values: Any) -> PlayedLoad:
+    usual = {"seconds": 10.0, "idle_begin_s": 0.0, "idle_end_s": 0.0, "longest_pause_s": 0.1, "operations": 100}
+    return PlayedLoad("storage", **(usual | values))
+
+
+@pytest.mark.parametrize(
+    ("values", "status"),
+    [
+        ({}, FAITHFUL),
+        ({"idle_end_s": 0.5}, FAITHFUL),
+        ({"idle_end_s": 0.51}, DEGRADED),
+        ({"idle_begin_s": 0.51}, DEGRADED),
+        ({"idle_begin_s": 0.6, "idle_end_s": 0.6}, INVALID),
+        ({"idle_end_s": 5.0}, INVALID),
+        ({"idle_end_s": 2.9, "longest_pause_s": 1.0}, FAITHFUL),  # It pauses, as random arrivals do.
+        ({"idle_end_s": 5.0, "operations": 9}, FAITHFUL),  # So few tell nothing.
+        ({"idle_end_s": 5.0, "operations": 2, "is_steady": True}, INVALID),  # Steps follow each other.
+        ({"operations": 0}, FAITHFUL),
+    ],
+)
+def test_a_load_plays_for_the_time_in_which_it_is_told_to(values: dict[str, Any], status: Status) -> None:
+    found = named(load_checks([load(), load(**values)]), "load_not_played_fraction")
+    assert found.status is status
+    if status is not FAITHFUL:
+        assert "storage did not play for" in found.text
+
+
+def test_the_load_of_a_phase_is_among_its_checks_unless_links_fail_on_purpose() -> None:
+    stopped = replace(phase(), loads=[load(idle_end_s=5.0)], failed=[FailedOperations("other", "flow", 10, 1, 1, 0.5)])
+    names = {"load_not_played_fraction", "failed_fraction"}
+
+    def judged(one: PhaseEvidence) -> dict[str, Status]:
+        verdict = judge([calibration()], [one], FRAME_TIME_S)
+        return {check.name: check.status for check in verdict.checks if check.name in names}
+
+    assert judged(stopped) == dict.fromkeys(names, INVALID)
+    assert judged(replace(stopped, has_faults=True)) == {"failed_fraction": FAITHFUL}
+    assert judged(phase()) == {}
+
+
+@pytest.mark.parametrize(
+    ("begun", "failed", "unexplained", "status"),
+    [
+        (1000, 0, 0, FAITHFUL),
+        (1000, 7, 0, FAITHFUL),
+        (1000, 7, 1, DEGRADED),
+        (1000, 10, 10, DEGRADED),
+        (100, 2, 2, INVALID),
+    ],
+)
+def test_operations_that_fail_for_no_reason_are_judged(
+    begun: int, failed: int, unexplained: int, status: Status
+) -> None:
+    found = failed_checks([FailedOperations("other", "flow", begun, failed, unexplained, 0.5)], has_faults=False)
+    assert [one.status for one in found] == [status]
+    assert (f"{failed} of {begun} (flow of other)" in found[0].text) is bool(failed)

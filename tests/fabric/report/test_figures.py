@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -153,16 +154,45 @@ def test_queue_map_groups_ports_by_the_way_a_packet_takes(make_result: MakeResul
     assert order == sorted(order)
 
 
-def test_latencies_are_of_finished_operations_of_one_kind() -> None:
+LOADED = replace(PHASE, loaded_from_s=11.0, loaded_until_s=14.0)
+"""The same phase, whose load played for three seconds of it."""
+
+
+def test_latencies_are_of_operations_of_one_kind_that_began_while_the_load_played() -> None:
     rows = [
-        ("p", "storage", "read", "st000", "z0h000", 1, 1.0, 1.5, 0),
-        ("p", "storage", "read", "st000", "z0h000", 1, 2.0, 2.25, 1),
-        ("p", "storage", "read", "st000", "z0h000", 1, 3.0, float("nan"), 0),
-        ("p", "storage", "write", "st000", "z0h000", 1, 3.0, 9.0, 0),
-        ("q", "storage", "read", "st000", "z0h000", 1, 3.0, 9.0, 0),
+        ("p", "storage", "read", "st000", "z0h000", 1, 10.0, 10.1, 0),
+        ("p", "storage", "read", "st000", "z0h000", 1, 11.0, 11.5, 0),
+        ("p", "storage", "read", "st000", "z0h000", 1, 12.0, 12.25, 1),
+        ("p", "storage", "read", "st000", "z0h000", 1, 13.0, float("nan"), 0),
+        ("p", "storage", "read", "st000", "z0h000", 1, 13.5, 19.5, 0),
+        ("p", "storage", "read", "st000", "z0h000", 1, 14.5, 14.6, 0),
+        ("p", "storage", "write", "st000", "z0h000", 1, 13.0, 19.0, 0),
+        ("q", "storage", "read", "st000", "z0h000", 1, 13.0, 19.0, 0),
     ]
     table = table_of("operations", rows)
-    assert data.latencies(table, "read", PHASE).tolist() == [0.25, 0.5]
+    found = data.latencies(table, "read", LOADED)
+    assert (found.taken_s.tolist(), found.never, found.p99_s) == ([0.25, 0.5, 6.0], 0, 6.0)
+    assert len(data.latencies(table, "read", PHASE).taken_s) == 5, "of a result of before nobody knows when it played"
+
+
+def test_of_operations_that_failed_a_distribution_lacks_their_part_and_it_may_have_no_99th_percentile() -> None:
+    done = [("p", "storage", "read", "st000", "z0h000", 1, 12.0, 12.0 + number / 100, 0) for number in range(1, 99)]
+    failed = [("p", "storage", "read_failed", "st000", "z0h000", 1, 12.0, 12.1, 3)] * 2
+    found = data.latencies(table_of("operations", [*done, *failed]), "read", LOADED)
+    assert (found.never, found.p99_s) == (2, None)
+    assert found.fractions[-1] == pytest.approx(0.98)
+    one_less = data.latencies(table_of("operations", [*done, failed[0]]), "read", LOADED)
+    assert one_less.p99_s is None
+    assert data.latencies(table_of("operations", done), "read", LOADED).p99_s == pytest.approx(0.98)
+
+
+def test_utilisation_is_of_the_time_in_which_the_load_played() -> None:
+    """A link that is full for three seconds of ten is full, not used by three parts of ten."""
+    times_s = [10.0 + half / 2 for half in range(21)]
+    sent = (1_000_000 * np.clip(np.array(times_s) - 11, 0, 3)).astype(int).tolist()
+    ports = ports_table(*((at, "z0l00:1", "storage", size, 0) for at, size in zip(times_s, sent, strict=True)))
+    assert data.utilisation(ports, LINKS, LOADED) == {"z0l00:1": pytest.approx(1.0)}
+    assert data.utilisation(ports, LINKS, PHASE) == {"z0l00:1": pytest.approx(0.3)}
 
 
 def test_algbw_is_size_over_time() -> None:

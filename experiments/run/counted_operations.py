@@ -1,0 +1,94 @@
+"""What operations of a phase come to in the time that counts: bandwidth, latency, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from fabric.errors import TrafficError
+from fabric.results import Phase
+from fabric.units import format_time
+from traffic import metrics
+
+
+def counted_s(phase: Phase, warm_up_s: float = 0.0) -> tuple[float, float]:
+    """Return from when to when a phase counts: after its warm-up, while all of its load plays.
+
+    What its last operations take to end once jobs have been told to halt is no time in which they play: it is about as
+    long in every phase, so it would weigh most in the short ones. Raises TrafficError if no time is left.
+    """
+    from_s, until_s = phase.load_s
+    if from_s + warm_up_s >= until_s:
+        raise TrafficError(
+            f"phase {phase.name}: its load played for {format_time(until_s - from_s)}, which leaves nothing to measure "
+            f"after a warm-up of {format_time(warm_up_s)}; let it play for longer"
+        )
+    return from_s + warm_up_s, until_s
+
+
+def operation_metrics(
+    operations: pd.DataFrame, kind: str, counted: tuple[float, float], name: str | None = None
+) -> dict[str, float]:
+    """Return the numbers of a kind of operation in a stretch of time, from the ``operations`` of one phase; nothing if
+    the phase has none.
+
+    They are named by the kind unless they have a ``name``: the bandwidth of those that completed; percentiles of how
+    long those took that began in that time, however late they ended (``read.p99_s``, or ``read.p99_at_least_s`` where
+    that is all that is known, see :mod:`traffic.metrics`); how many of them completed (``operations``), were cut off
+    (``abandoned``), failed or were refused.
+    """
+    name = name or kind
+    completed = operations[operations["operation"] == kind]
+    done = metrics.completion(begun_in(operations, counted), kind)
+    if done is None and completed.empty:
+        return {}
+    found = {f"{name}.bandwidth_Bps": metrics.operation_bandwidth(completed, *counted)}
+    return found | ({f"{name}.operations": 0.0} if done is None else {**done.named(name), **done.counts(name)})
+
+
+def begun_in(rows: pd.DataFrame, counted: tuple[float, float]) -> pd.DataFrame:
+    """Return the rows that started in a stretch of time."""
+    return rows[rows["started_s"].between(*counted)]
+
+
+def read_metrics(operations: pd.DataFrame, phase: Phase, warm_up_s: float) -> dict[str, float]:
+    """Return the numbers of a phase's reads after its warm-up, see :func:`operation_metrics`; a bandwidth of nothing
+    if none began."""
+    rows = operations[operations["phase"] == phase.name]
+    nothing = {"read.bandwidth_Bps": 0.0, "read.operations": 0.0}
+    return operation_metrics(rows, "read", counted_s(phase, warm_up_s)) or nothing
+
+
+# In tables ------------------------------------------------------------------------------------------------------------
+
+Numbers = Mapping[str, float]
+"""Of a phase, by name."""
+PERCENTILES = ("p50", "p99", "p999")
+NOTE = "abandoned: cut off by the end of the load; >: at least, since what holds this rank failed or was refused"
+"""What tables say below."""
+
+
+def told_time(found: Numbers, name: str) -> str:
+    """Return a percentile such as ``read.p99`` as a cell of a table: a time, ``> 10.1 s`` if it is at least that, or a
+    dash."""
+    value_s, is_known = percentile_of(found, name)
+    return "-" if value_s is None else format_time(value_s) if is_known else f"> {format_time(value_s)}"
+
+
+def told_ratio(found: Numbers, base: Numbers, name: str, spec: str = ".2f") -> str | None:
+    """Return how many times another phase's a percentile such as ``read.p99`` is: ``1.50``, ``> 1.50`` or ``< 1.50`` if
+    one of the two is at least what it says; None if nobody knows."""
+    value_s, is_known = percentile_of(found, name)
+    other_s, other_is_known = percentile_of(base, name)
+    if value_s is None or not other_s or not (is_known or other_is_known):
+        return None
+    sign = "" if is_known and other_is_known else "< " if is_known else "> "
+    return f"{sign}{value_s / other_s:{spec}}"
+
+
+def percentile_of(found: Numbers, name: str) -> tuple[float | None, bool]:
+    """Return a percentile such as ``read.p99`` in seconds, None if there is none, and whether it is known; else it is
+    the least that it can be."""
+    known = found.get(f"{name}_s")
+    return (found.get(f"{name}_at_least_s"), False) if known is None else (known, True)

@@ -1,0 +1,110 @@
+"""Whether the load of a phase was what was asked for: it played for the whole time, and what failed has a reason.
+
+The reasons for the limits are in :mod:`fabric.measure.fidelity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fabric.measure.census import Conservation
+from fabric.measure.verdict import Check
+
+OWN_NIC_DROPS = (0.0, 0.01)
+NOT_PLAYED = (0.05, 0.10)
+FAILED = (0.0, 0.01)
+LOAD_CHECKS = frozenset({"own_nic_drops_fraction", "load_not_played_fraction", "failed_fraction"})
+"""The names of all of them: none says how far the machine kept up."""
+LEAST_OPERATIONS = 10
+"""Of a load with fewer, nobody can tell a pause from an end."""
+PAUSES = 3
+"""A load is idle for longer than it ever paused only from so many times its longest pause on. Of n random arrivals, the
+chance of such a gap is n to the power of minus this."""
+
+
+@dataclass(frozen=True)
+class PlayedLoad:
+    """What a job did in a window of a phase: how long it was told to play, how long nothing of it was under way at the
+    begin and at the end of that, the longest such pause in between, and how many operations or steps it had.
+
+    ``is_steady``: it does one thing after the other, so that it never pauses, however few they are.
+    """
+
+    job: str
+    seconds: float
+    idle_begin_s: float
+    idle_end_s: float
+    longest_pause_s: float
+    operations: int
+    is_steady: bool = False
+
+    @property
+    def idle_fraction(self) -> float:
+        """The part of its window in which it did not play, though it was told to; pauses that it makes are none."""
+        if not (self.operations >= LEAST_OPERATIONS or (self.is_steady and self.operations)) or self.seconds <= 0:
+            return 0.0
+        long = PAUSES * self.longest_pause_s
+        return sum(idle_s for idle_s in (self.idle_begin_s, self.idle_end_s) if idle_s > long) / self.seconds
+
+
+@dataclass(frozen=True)
+class FailedOperations:
+    """What became of a kind of operation of a job in a phase: how many began, how many of them failed, and of these how
+    many for no reason that the emulated network gives; how long the slowest took that completed."""
+
+    job: str
+    kind: str
+    begun: int
+    failed: int
+    unexplained: int
+    slowest_s: float
+
+
+def own_nic_checks(counted: Conservation) -> list[Check]:
+    """Return whether hosts' own NICs dropped what their programs sent."""
+    places = counted.dropped_at_senders
+    dropped = sum(places.values())
+    worst = max(places, key=lambda port: places[port], default="")
+    text = f"hosts' own NICs dropped {dropped} frames that their programs sent"
+    if dropped:
+        text += (
+            f", {worst} {places[worst]} of them; a real host lets the socket wait instead, so these are losses of the "
+            "emulation"
+        )
+    return [Check("own_nic_drops_fraction", dropped / max(1, counted.sent_packets + dropped), *OWN_NIC_DROPS, text)]
+
+
+def load_checks(loads: Sequence[PlayedLoad]) -> list[Check]:
+    """Return whether every load played for the time in which it was told to; nothing without loads."""
+    if not loads:
+        return []
+    worst = max(loads, key=lambda one: one.idle_fraction)
+    text = "every load played for the whole of its time"
+    if worst.idle_fraction:
+        text = (
+            f"{worst.job} did not play for {worst.idle_fraction:.1%} of its {worst.seconds:.3g} s, though it was told "
+            f"to: nothing of it was under way for {worst.idle_begin_s:.3g} s at the begin and "
+            f"{worst.idle_end_s:.3g} s at the end"
+        )
+    return [Check("load_not_played_fraction", worst.idle_fraction, *NOT_PLAYED, text)]
+
+
+def failed_checks(failed: Sequence[FailedOperations], has_faults: bool) -> list[Check]:
+    """Return whether operations failed that had no reason to; where links failed on purpose, they have one."""
+    if not failed:
+        return []
+    text = ", ".join(f"{one.failed} of {one.begun} ({one.kind} of {one.job})" for one in failed if one.failed)
+    text = f"operations failed: {text}" if text else "no operation failed"
+    worst = max(failed, key=_unexplained_fraction)
+    if has_faults or not worst.unexplained:
+        return [Check("failed_fraction", 0.0, *FAILED, text)]
+    text += (
+        f"; {worst.unexplained} of them for no reason that the network gives: the slowest {worst.kind} that completed "
+        f"took {worst.slowest_s:.3g} s, and no link was cut"
+    )
+    return [Check("failed_fraction", _unexplained_fraction(worst), *FAILED, text)]
+
+
+def _unexplained_fraction(one: FailedOperations) -> float:
+    return one.unexplained / max(1, one.begun)
