@@ -9,6 +9,7 @@ from experiments.commands.study import TallyDisplay, print_left_out
 from experiments.launching.spec import RunSpec, prepare
 from experiments.run.console import OUT, print_tables, tell
 from experiments.run.definition import Experiment
+from experiments.sweeps.config import MOST_REPEATS
 from experiments.sweeps.local import LocalExecutor
 from experiments.sweeps.merging import merged_tables
 from experiments.sweeps.planning import plan_runs
@@ -23,6 +24,8 @@ def check_repeats(repeats: int) -> None:
     """Raise UsageError if ``--repeat`` names too few runs for an interval."""
     if repeats < 2:
         raise UsageError(f"--repeat {repeats}: must be 2 or more; omit it for a single run")
+    if repeats > MOST_REPEATS:
+        raise UsageError(f"--repeat {repeats}: must be {MOST_REPEATS:,} at most; play them by fabric sweep")
 
 
 def repeat(spec: RunSpec, repeats: int, jobs: int | None) -> int:
