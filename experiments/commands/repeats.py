@@ -9,7 +9,7 @@ from experiments.commands.study import TallyDisplay, print_left_out
 from experiments.launching.spec import RunSpec, prepare
 from experiments.run.console import OUT, print_tables, tell
 from experiments.run.definition import Experiment
-from experiments.sweeps.config import MOST_REPEATS
+from experiments.sweeps.config import MOST_REPEATS, SEEDS
 from experiments.sweeps.local import LocalExecutor
 from experiments.sweeps.merging import merged_tables
 from experiments.sweeps.planning import plan_runs
@@ -38,6 +38,10 @@ def repeat(spec: RunSpec, repeats: int, jobs: int | None) -> int:
         raise UsageError("--capture: is for a single run; omit --repeat, or --capture")
     prepared = prepare(replace(spec, directory=None), ())
     first = prepared.config.seed
+    if first + repeats > SEEDS:
+        raise UsageError(
+            f"--repeat {repeats}: from --seed {first} on there are {SEEDS - first} seeds; lower one of them"
+        )
     plan = plan_runs(
         f"{prepared.experiment.name}, {repeats} repeats",
         replace(spec, directory=None, draws=False),

@@ -12,7 +12,8 @@ from fabric.world import engines
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=60)]
 MOST_REPEATS = 10_000
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
+SEEDS = 2**32
+Seed = Annotated[int, Field(ge=0, lt=SEEDS)]
 
 
 class FigureConfig(Strict):

@@ -291,6 +291,25 @@ def test_a_sweep_of_a_folder_keeps_it_for_who_reads_its_results(folder: Path, tm
     assert known_folders.why_not(folder, tmp_path / "result") is None
 
 
+def test_to_collect_a_study_runs_no_code_that_its_user_did_not_ask_for(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A study may come out of an archive, too, with its runs."""
+    trace = leave_a_trace(folder)
+    study = tmp_path / "study.yaml"
+    study.write_text(f"experiment: {folder}\nengine: virtual\n")
+    collect = ["sweep", str(study), "--collect", "--out", str(tmp_path / "sweep")]
+    assert main(collect) == 2
+    assert "is no experiment that you have run on this machine" in " ".join(capsys.readouterr().err.split())
+    assert not trace.exists()
+    assert main([*collect, "--experiment-folder", str(folder)]) == 1
+    assert "missing" in capsys.readouterr().out
+    assert trace.exists()
+    assert main(collect) == 2, "to read it once is not to run it"
+    assert known_folders.keep(folder) is None
+    assert main(collect) == 1
+
+
 def test_a_cache_that_others_may_write_to_says_nothing_of_what_was_run(
     recorded: Path, folder: Path, tmp_path: Path
 ) -> None:
