@@ -333,6 +333,27 @@ def test_a_folder_that_is_named_is_loaded(
     assert "idlers.svg" in capsys.readouterr().out
 
 
+LINKS = {
+    "plot": "figures/steps.svg",
+    "report": "report.html",
+    "view": "view.html",
+    "timeline": "timeline.json.partial",
+}
+
+
+@pytest.mark.parametrize(("command", "name"), LINKS.items(), ids=list(LINKS))
+def test_what_a_link_in_a_result_leads_to_is_not_written_over(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, name: str
+) -> None:
+    """As one in an archive, to a file of whoever unpacks it."""
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    (recorded / name).symlink_to(mine)
+    assert main([command, str(recorded)]) == 1
+    assert f"{recorded / name}: is a link, and what it leads to could be" in " ".join(capsys.readouterr().err.split())
+    assert mine.read_text() == "mine"
+
+
 REFUSED_FOLDERS = {
     "no experiment": ("cache", "has no experiment.py; give the folder of an experiment"),
     "another one": ("other_question", "is of no result given, which are of own_question; omit it"),
