@@ -40,7 +40,7 @@ class AdaptiveConfig(Strict):
     """
 
     period: Annotated[TimeS, Field(ge=0.005, le=10)] = 0.1
-    threshold: Annotated[SizeBytes, Field(ge=1)] = 16 * 1024
+    threshold: Annotated[SizeBytes, Field(ge=1, lt=2**31)] = 16 * 1024
     moves: Annotated[int, Field(ge=1, le=64)] = 1
     hold: Annotated[TimeS, Field(ge=0, le=3600)] = 0.5
 

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from fabric.errors import ConfigError
 from fabric.units import parse_rate_bps, parse_size_bytes, parse_time_s
 
-RateBps = Annotated[int, BeforeValidator(parse_rate_bps)]
+MOST_RATE_BPS, MOST_BYTES, MOST_TIME_S = 10**15, 2**50, 1e6
+"""Of any key: beyond a Pbit/s, a PiB and 11 days is nothing that a run could play."""
+RateBps = Annotated[int, BeforeValidator(parse_rate_bps), Field(le=MOST_RATE_BPS)]
 """A rate in bit/s, written as ``20 Mbit/s`` or a whole number."""
-SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
+SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes), Field(le=MOST_BYTES)]
 """A size in bytes, written as ``4 MiB`` or a whole number."""
-TimeS = Annotated[float, BeforeValidator(parse_time_s)]
+TimeS = Annotated[float, BeforeValidator(parse_time_s), Field(le=MOST_TIME_S)]
 """A time in seconds, written as ``50 ms`` or a number."""
 
 _MERGED = "tag:yaml.org,2002:merge"

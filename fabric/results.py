@@ -126,6 +126,14 @@ class Result:
         self.fabric = self._json("fabric.json")
         self.summary = self._json("summary.json")
 
+    def require_own_files(self) -> None:
+        """Raise ResultError, before anything is written into the directory, if a link is there: a run makes none, and
+        what one leads to, in a result that may be anybody's, would be written over."""
+        places = (self.directory, self.directory / "figures")
+        for path in (path for place in places if place.is_dir() for path in sorted(place.iterdir())):
+            if path.is_symlink():
+                raise ResultError(f"{path}: is a link, and what it leads to could be written over; remove it")
+
     def _json(self, name: str) -> dict[str, Any]:
         path = self.directory / name
         try:

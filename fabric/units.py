@@ -9,6 +9,8 @@ import re
 
 _QUANTITY = re.compile(r"^\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-zµ/]*)\s*$")
 
+_MOST = 10**100
+"""Of a number before its unit: products of it are still finite."""
 _RATES_BPS = {
     "bit/s": 1,
     "kbit/s": 10**3,
@@ -35,7 +37,10 @@ def _split(text: object, units: dict[str, int] | dict[str, float], kind: str, ex
     number, unit = match.groups()
     if unit not in units:
         raise ValueError(f"{text!r}: unknown unit {unit!r} of a {kind}; use one of {', '.join(units)}")
-    return float(number.replace("_", "")), float(units[unit])
+    value = float(number.replace("_", ""))
+    if value > _MOST:
+        raise ValueError(f"a {kind} of {len(number)} digits is more than anything has; lower it")
+    return value, float(units[unit])
 
 
 def parse_rate_bps(text: str | int) -> int:
@@ -66,6 +71,8 @@ def parse_time_s(text: str | float) -> float:
     Raises ValueError naming the text and the accepted units.
     """
     if isinstance(text, int | float) and not isinstance(text, bool):
+        if isinstance(text, int) and abs(text) > _MOST:
+            raise ValueError(f"a time of {len(str(text))} digits is more than anything has; lower it")
         return float(text)
     number, unit = _split(text, _TIMES_S, "time", "50 ms")
     return number * unit
@@ -96,6 +103,12 @@ def format_size(size_bytes: float) -> str:
 def format_time(time_s: float) -> str:
     """Return a time as a person reads it, e.g. ``1.5 ms``."""
     return _scaled(time_s, [(1, "s"), (1e-3, "ms"), (1e-6, "us")])
+
+
+def exact(number: float) -> str:
+    """Return a number in as few digits as tell it from every other one, e.g. ``0.2``: for names."""
+    short = f"{number:g}"
+    return short if float(short) == number else repr(float(number))
 
 
 def format_decimal(number: float) -> str:

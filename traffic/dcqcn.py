@@ -171,7 +171,7 @@ class DcqcnConfig(Strict):
     alpha_period: Annotated[TimeS, Field(ge=1e-9, le=1)] | None = None
     gain: Annotated[float, Field(ge=1 / _GAIN_ONE, le=1)] | None = None
     increase_period: Annotated[TimeS, Field(ge=1e-9, le=1)] | None = None
-    increase_bytes: Annotated[SizeBytes, Field(ge=0)] | None = None
+    increase_bytes: Annotated[SizeBytes, Field(ge=0, le=2**40)] | None = None
     fast_stages: Annotated[int, Field(ge=0, le=1000)] | None = None
     additive_step: Annotated[RateBps, Field(gt=0)] | None = None
     hyper_step: Annotated[RateBps, Field(ge=0)] | None = None

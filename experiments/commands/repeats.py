@@ -9,6 +9,7 @@ from experiments.commands.study import TallyDisplay, print_left_out
 from experiments.launching.spec import RunSpec, prepare
 from experiments.run.console import OUT, print_tables, tell
 from experiments.run.definition import Experiment
+from experiments.sweeps.config import MOST_REPEATS, SEEDS
 from experiments.sweeps.local import LocalExecutor
 from experiments.sweeps.merging import merged_tables
 from experiments.sweeps.planning import plan_runs
@@ -23,6 +24,8 @@ def check_repeats(repeats: int) -> None:
     """Raise UsageError if ``--repeat`` names too few runs for an interval."""
     if repeats < 2:
         raise UsageError(f"--repeat {repeats}: must be 2 or more; omit it for a single run")
+    if repeats > MOST_REPEATS:
+        raise UsageError(f"--repeat {repeats}: must be {MOST_REPEATS:,} at most; play them by fabric sweep")
 
 
 def repeat(spec: RunSpec, repeats: int, jobs: int | None) -> int:
@@ -35,6 +38,10 @@ def repeat(spec: RunSpec, repeats: int, jobs: int | None) -> int:
         raise UsageError("--capture: is for a single run; omit --repeat, or --capture")
     prepared = prepare(replace(spec, directory=None), ())
     first = prepared.config.seed
+    if first + repeats > SEEDS:
+        raise UsageError(
+            f"--repeat {repeats}: from --seed {first} on there are {SEEDS - first} seeds; lower one of them"
+        )
     plan = plan_runs(
         f"{prepared.experiment.name}, {repeats} repeats",
         replace(spec, directory=None, draws=False),

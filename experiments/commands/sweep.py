@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 from experiments.commands.study import TallyDisplay, print_findings
+from experiments.run import known_folders
 from experiments.run.console import OUT, tell
-from experiments.sweeps.config import read_sweep
+from experiments.sweeps.config import SweepConfig, read_sweep
 from experiments.sweeps.executor import Executor
 from experiments.sweeps.planning import SweepPlan, command_lines, plan_sweep
 from experiments.sweeps.store import Store
@@ -33,6 +34,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--commands", action="store_true", help="print a command line per missing run, and run nothing")
     parser.add_argument("--collect", action="store_true", help="write tables and figures of what is there; run nothing")
+    trust = (
+        "with --collect: where the experiment is, whose code is run to check the file; needed if it does not come with "
+        "the program and you have not run it on this machine"
+    )
+    parser.add_argument("--experiment-folder", type=Path, metavar="FOLDER", help=trust)
     parser.set_defaults(command=run_sweep)
 
 
@@ -41,10 +47,15 @@ def run_sweep(options: argparse.Namespace, _: list[str]) -> int:
     die_with_sudo()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     executor = _executor(options)
-    plan = plan_sweep(options.file.stem, read_sweep(options.file))
-    store = Store(options.out or Path("results") / plan.name)
+    config = read_sweep(options.file)
+    store = Store(options.out or Path("results") / options.file.stem)
+    if options.collect:
+        _require_known(config, store, options.experiment_folder)
+    plan = plan_sweep(options.file.stem, config)
     if options.commands:
         store.open(plan)
+        if plan.foreign_folder is not None and (why := known_folders.keep(plan.foreign_folder)):
+            tell(why)
         for line in command_lines(store.missing(plan.runs), store.run_directory):
             print(line)
         return 0
@@ -54,6 +65,15 @@ def run_sweep(options: argparse.Namespace, _: list[str]) -> int:
         with TallyDisplay() as display:
             run_missing(plan, store, executor, display.show, tell)
     return _tell_findings(plan, store)
+
+
+def _require_known(config: SweepConfig, store: Store, named: Path | None) -> None:
+    """Raise UsageError if a file that is only to be read names an experiment's folder which its user has not run."""
+    folder = Path(config.experiment).resolve()
+    if not folder.is_dir() or (named is not None and named.resolve() == folder):
+        return
+    if why := known_folders.why_not(folder, store.directory):
+        raise UsageError(f"--collect: {why}")
 
 
 def _executor(options: argparse.Namespace) -> Executor:

@@ -27,6 +27,8 @@ def write_timeline(options: argparse.Namespace, _: list[str]) -> int:
 
     path = options.out or options.directory / TRACE_NAME
     (result,) = results_of([options.directory], options.experiment_folder)
+    if options.out is None:
+        result.require_own_files()
     view = view_of(result)
     with writing(path):
         notes = write_trace(view, path)

@@ -41,8 +41,11 @@ def view_results(options: argparse.Namespace, _: list[str]) -> int:
         _serve(_views(options.directories, options.experiment_folder), options.port)
         return 0
     from fabric.report.view.document import write_page
+    from fabric.results import Result
 
     path = options.out or options.directories[0] / VIEW_NAME
+    if options.out is None:
+        Result(options.directories[0]).require_own_files()
     views = _views(options.directories, options.experiment_folder)
     with writing(path):
         notes = write_page(views, path)

@@ -14,6 +14,7 @@ from fabric.config import Strict, TimeS
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from fabric.model.marking import Marking
 from fabric.model.network import Fabric
+from fabric.units import exact
 from traffic import congestion_control
 from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.congestion_control import DCQCN, STEERED_BY_ECN
@@ -50,7 +51,7 @@ class DcqcnFrontierConfig(RunConfig):
     grid: GridConfig = Field(default_factory=GridConfig)
     queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.LOSSLESS, Queueing.LOSSLESS_LANES])
     others: Annotated[list[str], AfterValidator(each_once)] = Field(default_factory=lambda: ["line", "dctcp"])
-    nodes: Annotated[int, Field(ge=2)] = 4
+    nodes: Annotated[int, Field(ge=2, le=65_536)] = 4
     phase_time: Duration = 0.01
     warm_up: Duration = 0.002
     suits: Annotated[float, Field(gt=0, le=1)] = 0.9
@@ -99,7 +100,7 @@ class Setting:
     @property
     def name(self) -> str:
         """The name of its phase."""
-        parts = [self.profile, f"t{self.thresholds:g}", f"i{self.increase:g}"] if self.profile else []
+        parts = [self.profile, f"t{exact(self.thresholds)}", f"i{exact(self.increase)}"] if self.profile else []
         return "_".join([self.control, *parts, self.queueing.value]).replace(".", "p")
 
     @property

@@ -64,8 +64,8 @@ class FlashCutReplay(_Cuts):
     """
 
     day: Annotated[TimeS, Field(gt=0)] = 1.0
-    days: Annotated[int, Field(ge=1)] = 365
-    block_days: Annotated[int, Field(ge=1)] = 7
+    days: Annotated[int, Field(ge=1, le=36_500)] = 365
+    block_days: Annotated[int, Field(ge=1, le=36_500)] = 7
     scale_by_links: bool = False
 
     @property

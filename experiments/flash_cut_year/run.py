@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from controllers.routing import Routing
 from experiments.flash_cut_year.flash_cuts import FlashCutReplay, flash_cut_days, flash_cut_replay
@@ -32,7 +32,7 @@ from experiments.flash_cut_year.summary import PlayedYear, YearScenario, summari
 from experiments.flash_cut_year.tables import TABLES
 from experiments.link_flap.cuts import covering_flows, crossed_links
 from experiments.link_flap.run import Duration, PolicyName, own_cuts_faults, policy_faults
-from experiments.run.config import RunConfig, storage_faults
+from experiments.run.config import RunConfig, each_once, storage_faults
 from experiments.run.jobs import started
 from experiments.run.session import PhaseOutcome, Session
 from fabric.config import Strict, TimeS
@@ -57,8 +57,8 @@ class YearConfig(Strict):
     ``day`` long here."""
 
     day: Duration = 0.25
-    days: Annotated[int, Field(ge=1)] = 365
-    block_days: Annotated[int, Field(ge=1)] = 7
+    days: Annotated[int, Field(ge=1, le=36_500)] = 365
+    block_days: Annotated[int, Field(ge=1, le=36_500)] = 7
     tiers: Annotated[list[str], Field(min_length=1)] = Field(default_factory=lambda: [tier.value for tier in Tier])
     scale_by_links: bool = False
 
@@ -77,10 +77,10 @@ class FlashCutYearConfig(RunConfig):
 
     sample_period: Annotated[TimeS, Field(gt=0, le=1)] = 0.25
     policies: Annotated[dict[PolicyName, Routing], Field(min_length=1)]
-    durations: Annotated[list[Duration], Field(min_length=1)]
+    durations: Annotated[list[Duration], Field(min_length=1), AfterValidator(each_once)]
     year: YearConfig = Field(default_factory=YearConfig)
     undisturbed_time: Duration = 15.0
-    jobs_per_zone: Annotated[int, Field(ge=1)] = 2
+    jobs_per_zone: Annotated[int, Field(ge=1, le=65_536)] = 2
     checkpoint_interval: Annotated[TimeS, Field(gt=0)] = 300.0
     probes: ProbeConfig = Field(default_factory=lambda: ProbeConfig(period=0.01))
     hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
@@ -95,6 +95,11 @@ class FlashCutYearConfig(RunConfig):
     def cuts_links(self) -> bool:
         """Whatever its config says."""
         return True
+
+    @property
+    def times_played(self) -> Mapping[str, float]:
+        """The year too."""
+        return {**super().times_played, "year.day x year.days": self.year.day * self.year.days}
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

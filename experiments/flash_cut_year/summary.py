@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.flash_cut_year.goodput import LostWork, overlapping_fraction_in_days
 from experiments.link_flap.summary import Rows, failed_table, time_text
-from fabric.units import format_time
+from fabric.units import exact, format_time
 from traffic.storage.verification import Verification
 
 _YEAR_S = 365 * 86_400.0
@@ -49,7 +49,7 @@ class PlayedYear:
     @property
     def label(self) -> str:
         """How metrics call it."""
-        return f"{self.played.routing}.{self.played.duration_s * 1e3:g}ms"
+        return f"{self.played.routing}.{exact(round(self.played.duration_s * 1e3, 9))}ms"
 
     @property
     def lost_per_cut_s(self) -> float:

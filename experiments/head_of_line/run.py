@@ -56,11 +56,11 @@ class HeadOfLineConfig(QueueingsConfig):
     """The queueings, how often each is played, and how long."""
 
     queueings: Choices[Queueing] = Field(default_factory=lambda: list(Queueing))
-    repeats: Annotated[int, Field(ge=1)] = 3
+    repeats: Annotated[int, Field(ge=1, le=1000)] = 3
     warm_up: Duration = 0.5
     measured: Duration = 0.5
     start_spread: Annotated[TimeS, Field(ge=0)] = 0.005
-    time_scale: Annotated[float, Field(gt=0, strict=False)] = 1.0
+    time_scale: Annotated[float, Field(gt=0, le=1000, strict=False)] = 1.0
 
     @property
     def sampled_every_s(self) -> float:
@@ -72,6 +72,12 @@ class HeadOfLineConfig(QueueingsConfig):
         """The times of a phase, scaled."""
         scale = self.time_scale
         return Timetable(self.warm_up * scale, self.measured * scale, self.start_spread * scale)
+
+    @property
+    def times_played(self) -> Mapping[str, float]:
+        """A phase has all three."""
+        key = "warm_up, measured and start_spread, x time_scale"
+        return {key: (self.warm_up + self.measured + self.start_spread) * self.time_scale}
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -42,7 +42,7 @@ class SizesConfig(Strict):
     dtype: Annotated[Dtype, Field(strict=False)] = Dtype.FP32
     size: ElementsBytes = 8 * 2**20
     sizes: list[ElementsBytes] = Field(default_factory=list)
-    sizes_nodes: Annotated[int, Field(ge=2)] = 2
+    sizes_nodes: Annotated[int, Field(ge=2, le=65_536)] = 2
 
 
 class HFReduceVsNcclConfig(RunConfig, Pipelining, SizesConfig):
@@ -52,13 +52,13 @@ class HFReduceVsNcclConfig(RunConfig, Pipelining, SizesConfig):
     ``gpus_per_node`` is for nodes that are points; others have their own. ``ranks_per_process`` as collectives have it.
     """
 
-    nodes: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] = Field(
+    nodes: Annotated[list[Annotated[int, Field(ge=2, le=65_536)]], Field(min_length=1)] = Field(
         default_factory=lambda: [2, 4, 8, 16]
     )
     variants: Annotated[list[str], Field(min_length=1)] | None = None
-    steps: Annotated[int, Field(ge=1)] = 1
+    steps: Annotated[int, Field(ge=1, le=10_000)] = 1
     slice: ElementsBytes = 32 * 1024
-    gpus_per_node: Annotated[int, Field(ge=1)] = 1
+    gpus_per_node: Annotated[int, Field(ge=1, le=64)] = 1
     ranks_per_process: ProgramsPerProcess = None
     rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = None

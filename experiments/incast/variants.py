@@ -18,7 +18,7 @@ from traffic import congestion_control
 from traffic.congestion_control import STEERED_BY_ECN
 from traffic.storage.config import RequestToSend, StorageConfig
 
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=65_536)]
 Duration = Annotated[TimeS, Field(gt=0)]
 
 

@@ -60,7 +60,7 @@ class IsolationConfig(QueueingsConfig):
     hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
     rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
     nccl: NcclConfig = Field(default_factory=NcclConfig)
-    nccl_nodes: Annotated[int, Field(ge=2)] = 8
+    nccl_nodes: Annotated[int, Field(ge=2, le=65_536)] = 8
     storage: StorageConfig = Field(default_factory=StorageConfig)
     background: BackgroundConfig = Field(default_factory=BackgroundConfig)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
@@ -33,7 +33,7 @@ from experiments.link_flap.cuts import (
 )
 from experiments.link_flap.recovery import Felt, cut_tables, windows
 from experiments.link_flap.summary import summarize
-from experiments.run.config import RunConfig
+from experiments.run.config import Choices, RunConfig, each_once
 from experiments.run.jobs import started
 from experiments.run.placement import order_ranks
 from experiments.run.session import PhaseOutcome, Session
@@ -69,11 +69,11 @@ class LinkFlapConfig(RunConfig):
     more cross each."""
 
     policies: Annotated[dict[PolicyName, Routing], Field(min_length=1)]
-    durations: Annotated[list[Duration], Field(min_length=1)]
-    places: Annotated[list[Annotated[Place, Field(strict=False)]], Field(min_length=1)]
-    cuts: Annotated[int, Field(ge=1)] = 1
-    targets: Annotated[int, Field(ge=1)] = 4
-    flows: Annotated[int, Field(ge=1)] = 2
+    durations: Annotated[list[Duration], Field(min_length=1), AfterValidator(each_once)]
+    places: Choices[Place]
+    cuts: Annotated[int, Field(ge=1, le=10_000)] = 1
+    targets: Annotated[int, Field(ge=1, le=10_000)] = 4
+    flows: Annotated[int, Field(ge=1, le=1000)] = 2
     gap: Duration = 2.0
     undisturbed_time: Duration = 8.0
     loads: list[Annotated[LoadKind, Field(strict=False)]] = Field(default_factory=lambda: list(LoadKind))

@@ -14,7 +14,7 @@ from controllers.routing import Repair, Routing
 from experiments.link_flap.cuts import Place
 from experiments.link_flap.recovery import PARTS, parts_s
 from fabric.results import Phase
-from fabric.units import format_time
+from fabric.units import exact, format_time
 from traffic.storage.verification import Verification
 
 UNDISTURBED = "undisturbed"
@@ -51,7 +51,7 @@ class CutGroup:
     @property
     def label(self) -> str:
         """How metrics call it."""
-        return f"{self.routing}.{self.place.value}.{self.duration_s * 1e3:g}ms"
+        return f"{self.routing}.{self.place.value}.{exact(round(self.duration_s * 1e3, 9))}ms"
 
     def metrics(self) -> dict[str, float]:
         """Return its numbers; what nothing measured has none."""

@@ -56,7 +56,7 @@ class FlapConfig(Strict):
     """How many links are cut in a round, and for how long: between the shortest and the longest time, evenly drawn on a
     logarithmic scale, since short cuts and long ones break different things."""
 
-    count: Annotated[int, Field(ge=0)] = 3
+    count: Annotated[int, Field(ge=0, le=1000)] = 3
     shortest: Duration = 0.01
     longest: Duration = 2.0
 
@@ -73,7 +73,7 @@ class LosslessSoakConfig(RunConfig):
     repairs: Annotated[list[Annotated[Repair, Field(strict=False)]], Field(min_length=1)] = Field(
         default_factory=lambda: [Repair.FAST_FAILOVER, Repair.WAIT]
     )
-    rounds: Annotated[int, Field(ge=1)] = 20
+    rounds: Annotated[int, Field(ge=1, le=10_000)] = 20
     round_time: Duration = 15.0
     stall_limit: Duration = 0.2
     flows: BackgroundConfig = Field(default_factory=BackgroundConfig)

@@ -22,8 +22,8 @@ from fabric.failures.schedule import FailureSchedule, LinkFailure
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Link
 from fabric.units import format_rate, format_time
-from traffic.collectives.job import ElementsBytes
-from traffic.collectives.nccl import NcclConfig, NcclJob
+from traffic.collectives.job import ElementsBytes, piece_faults
+from traffic.collectives.nccl import MOST_CHANNELS, NcclConfig, NcclJob
 from traffic.metrics import with_bandwidths
 
 QUESTION = "A NIC's link fails: what is left of an allreduce's bandwidth, and how soon?"
@@ -35,12 +35,12 @@ class NicFailoverConfig(RunConfig):
     ``nic`` of the first host is cut after ``cut_at``."""
 
     queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LANES
-    nodes: Annotated[int, Field(ge=2)] = 4
-    rings_per_nic: Annotated[int, Field(ge=1)] = 1
+    nodes: Annotated[int, Field(ge=2, le=65_536)] = 4
+    rings_per_nic: Annotated[int, Field(ge=1, le=32)] = 1
     size: ElementsBytes = 256 * 1024
     slice: ElementsBytes = 16 * 1024
     stall_timeout: Annotated[TimeS, Field(gt=0)] = 1.0
-    nic: Annotated[int, Field(ge=0)] = 0
+    nic: Annotated[int, Field(ge=0, le=64)] = 0
     cut_at: Annotated[TimeS, Field(gt=0)] = 2.0
     phase_time: Annotated[TimeS, Field(gt=0)] = 10.0
 
@@ -65,10 +65,14 @@ class NicFailoverConfig(RunConfig):
         yield from super().faults(fabric)
         if self.failures:
             yield "failures: this experiment cuts a link of its own; remove them"
+        yield from piece_faults("slice", self.slice, self.size)
         hosts = fabric.computes[: self.nodes]
         if len(hosts) < self.nodes:
             yield f"nodes: {self.nodes} exceed the {len(hosts)} compute nodes of {fabric.name}; lower it"
         fewest = min(len(fabric.nics_of[host]) for host in hosts)
+        if (rings := fewest * self.rings_per_nic) > MOST_CHANNELS:
+            found = f"{self.rings_per_nic} on {fewest} NICs are {rings} rings"
+            yield f"rings_per_nic: {found}, and a job has {MOST_CHANNELS} at most; lower it"
         if self.nic >= fewest:
             yield f"nic: {self.nic}: hosts have NICs 0 to {fewest - 1}; choose one of them"
 

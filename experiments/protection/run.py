@@ -23,7 +23,7 @@ from fabric.config import TimeS
 from fabric.delivered import acknowledged_bytes
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
-from fabric.units import format_bandwidth, format_time
+from fabric.units import exact, format_bandwidth, format_time
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.flows.background import BackgroundConfig, BackgroundJob
 from traffic.job import Job
@@ -42,9 +42,11 @@ def _rising(values: list[Any]) -> list[Any]:
     return values
 
 
-Loads = Annotated[list[Annotated[float, Field(ge=0, strict=False)]], Field(min_length=1), AfterValidator(_rising)]
+Loads = Annotated[
+    list[Annotated[float, Field(ge=0, le=100, strict=False)]], Field(min_length=1), AfterValidator(_rising)
+]
 """Loads in fractions of a NIC's rate, rising."""
-Depths = Annotated[list[Annotated[int, Field(ge=0)]], AfterValidator(_rising)]
+Depths = Annotated[list[Annotated[int, Field(ge=0, le=65_536)]], AfterValidator(_rising)]
 """How many batches each storage client keeps asked for, rising."""
 
 
@@ -103,7 +105,7 @@ class LoadPoint:
 
     def phase(self, queueing: Queueing) -> str:
         """Return the name of its phase."""
-        return f"{queueing.value}_other_{self.other_load:g}_depth_{self.storage_depth}"
+        return f"{queueing.value}_other_{exact(self.other_load)}_depth_{self.storage_depth}"
 
     def title(self, queueing: Queueing) -> str:
         """Return the title of its phase."""

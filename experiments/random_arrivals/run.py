@@ -13,13 +13,14 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from experiments.run.config import RunConfig
+from experiments.run.config import RunConfig, each_once
 from experiments.run.session import Session
 from fabric.config import SizeBytes
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
+from fabric.units import exact
 from traffic.flows.random_arrivals import Burst, RandomArrivalsJob
 
 QUESTION = "How long do packets wait that come at random, and is it what queueing theory says?"
@@ -33,10 +34,12 @@ class RandomArrivalsConfig(RunConfig):
     error of a mean is that of the means of ``batches`` stretches."""
 
     queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LOSSLESS
-    loads: Annotated[list[Load], Field(min_length=1)] = Field(default_factory=lambda: [0.2, 0.4, 0.6, 0.8])
-    frames: Annotated[int, Field(ge=2)] = 8000
+    loads: Annotated[list[Load], Field(min_length=1), AfterValidator(each_once)] = Field(
+        default_factory=lambda: [0.2, 0.4, 0.6, 0.8]
+    )
+    frames: Annotated[int, Field(ge=2, le=1_000_000)] = 8000
     payload: Annotated[SizeBytes, Field(ge=18)] = 1024
-    batches: Annotated[int, Field(ge=2)] = 20
+    batches: Annotated[int, Field(ge=2, le=1_000_000)] = 20
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
@@ -72,7 +75,7 @@ def run_random_arrivals(session: Session, config: RandomArrivalsConfig) -> dict[
 
 def phase_name(load: float) -> str:
     """Return the name of a load's phase."""
-    return f"load_{load:g}".replace(".", "p")
+    return f"load_{exact(load)}".replace(".", "p")
 
 
 def frame_time_s(fabric: Fabric, payload_bytes: int) -> float:

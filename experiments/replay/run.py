@@ -17,15 +17,15 @@ from pydantic import Field
 from controllers.planning.ecmp import TCP, FiveTuple
 from controllers.planning.paths import planned_path
 from controllers.routing import Policy
-from experiments.replay.connection_matrix import End, Firing, Matrix, read_matrix
+from experiments.replay.connection_matrix import MOST_COUNT, End, Firing, Matrix, read_matrix
 from experiments.replay.fluid import fluid_times
 from experiments.run.config import RunConfig
 from experiments.run.session import PhaseOutcome, Session
-from fabric.config import TimeS
+from fabric.config import MOST_TIME_S, TimeS
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
-from fabric.units import format_size, format_time
+from fabric.units import format_rate, format_size, format_time
 from traffic.flows.sized_flows import SizedFlow, SizedFlowsJob
 
 QUESTION = "How long do the flows of a workload file take on this fabric, and how long in theory?"
@@ -44,9 +44,9 @@ class ReplayConfig(RunConfig):
     queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LOSSLESS
     source: str = "matrix"
     matrix: str
-    time_scale: Annotated[float, Field(gt=0, strict=False)] | None = None
+    time_scale: Annotated[float, Field(gt=0, le=1e9, strict=False)] | None = None
     patience: Annotated[TimeS, Field(gt=0)] = 600.0
-    lines: list[int] | None = None
+    lines: list[Annotated[int, Field(ge=1, le=MOST_COUNT)]] | None = None
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
@@ -68,16 +68,37 @@ class ReplayConfig(RunConfig):
         if matrix.nodes > len(fabric.computes):
             have = f"{fabric.name} has {len(fabric.computes)} compute nodes"
             yield f"{self.source}: Nodes {matrix.nodes}: {have}; use a larger topology"
+        yield from self._without_end(matrix, fabric)
         if others := sorted(set(self.lines or ()) - {one.line for one in matrix.connections}):
             yield f"lines: {', '.join(map(str, others))}: no connection of {self.source}; name lines that have one"
         if self.routing.policy is Policy.ADAPTIVE:
             yield "routing.policy: adaptive: theory needs paths that stay; use static or ecmp"
 
+    def scale_on(self, fabric: Fabric) -> float:
+        """Return by how much starts are multiplied."""
+        return fabric.scale if self.time_scale is None else self.time_scale
+
+    def _without_end(self, matrix: Matrix, fabric: Fabric) -> Iterator[str]:
+        """Yield the first flow that starts too late, and the first that cannot end in its time even if it is alone."""
+        for one in matrix.connections:
+            if one.start_s is not None and (start_s := one.start_s * self.scale_on(fabric)) > MOST_TIME_S:
+                late = f"starts after {start_s:,.0f} s, and the last may after {MOST_TIME_S:,.0f}"
+                yield f"{self.source}: line {one.line}: {late}; lower its start or time_scale"
+                break
+        for one in matrix.connections:
+            if (least_s := one.size_bytes * 8 / fabric.nic_rate_bps) > self.patience:
+                alone = f"takes a NIC of {format_rate(fabric.nic_rate_bps)} {least_s:,.0f} s"
+                yield (
+                    f"{self.source}: line {one.line}: size {one.size_bytes} {alone}, longer than patience, "
+                    f"{self.patience:,.0f} s; raise that or lower it"
+                )
+                break
+
 
 def run_replay(session: Session, config: ReplayConfig) -> dict[str, Any]:
     """Play the matrix and return the summary."""
     fabric, matrix, firing = session.live.fabric, config.flows(), Firing(config.flows())
-    scale = fabric.scale if config.time_scale is None else config.time_scale
+    scale = config.scale_on(fabric)
     starts = [None if one.start_s is None else one.start_s * scale for one in matrix.connections]
     flows = [
         SizedFlow(fabric.computes[one.source], fabric.computes[one.sink], one.size_bytes, start_s)

@@ -31,7 +31,7 @@ class NumberConfig(Strict):
     at_most: Value | None = None
     theory: Value | None = None
     theory_metric: str | None = None
-    tolerance: Annotated[float, Field(ge=0, strict=False)] = 0.05
+    tolerance: Annotated[float, Field(ge=0, le=100, strict=False)] = 0.05
     gap: str = ""
 
     @model_validator(mode="after")

@@ -31,14 +31,14 @@ from traffic.flows.fan_in import FanIn, FanInJob
 from traffic.job import Job
 
 QUESTION = "Does an incast's congestion spread further with adaptive routing, and whom does it slow?"
-Size = Annotated[SizeBytes, Field(ge=1)]
+Size = Annotated[SizeBytes, Field(ge=1, le=2**36)]
 
 
 class ClientsConfig(Strict):
     """``clients`` each read ``request`` of every server at once, every ``period``. ``servers``: None is all storage."""
 
-    clients: Annotated[int, Field(ge=1)] = 1
-    servers: Annotated[int, Field(ge=2)] | None = None
+    clients: Annotated[int, Field(ge=1, le=65_536)] = 1
+    servers: Annotated[int, Field(ge=2, le=65_536)] | None = None
     request: Size = 64 * 1024
     period: Annotated[TimeS, Field(gt=0)] = 0.4
 
@@ -46,8 +46,8 @@ class ClientsConfig(Strict):
 class BystandersConfig(Strict):
     """How many pairs of each kind, and what a read of theirs asks for; the next begins as soon as it has ended."""
 
-    apart: Annotated[int, Field(ge=1)] = 4
-    crossing: Annotated[int, Field(ge=0)] = 2
+    apart: Annotated[int, Field(ge=1, le=65_536)] = 4
+    crossing: Annotated[int, Field(ge=0, le=65_536)] = 2
     request: Size = 32 * 1024
     service_level: str = ServiceLevel.STORAGE.label
 

@@ -21,9 +21,9 @@ class CongestedConfig(Strict):
     without the incast, and says nothing of why: victims (:mod:`fabric.stalls.victims`) are found without one.
     """
 
-    backlog: Annotated[SizeBytes, Field(ge=1)] = 16 * 1024
+    backlog: Annotated[SizeBytes, Field(ge=1, lt=2**31)] = 16 * 1024
     share: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    slowed: Annotated[float, Field(ge=1, strict=False)] = 1.1
+    slowed: Annotated[float, Field(ge=1, le=1e6, strict=False)] = 1.1
 
 
 def deep_shares(ports: pd.DataFrame, phase: Phase, backlog_bytes: int) -> dict[str, float]:

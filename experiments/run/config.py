@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from controllers.planning.planner import routing_faults
 from controllers.routing import Routing
@@ -28,6 +28,12 @@ from traffic.transport import DEFAULT_CONGESTION_CONTROL
 
 _TOPOLOGY, _QUEUES = "topology.", "queues."
 
+_MOST_SAMPLES = 200_000
+_TIMES_PLAYED = (
+    "alone_time", "together_time", "phase_time", "warm_up", "measured", "measured_time", "round_time",
+    "undisturbed_time",
+)  # fmt: skip
+"""Keys of experiments that say how long a phase is."""
 Choice = TypeVar("Choice", bound=Enum)
 
 
@@ -66,7 +72,7 @@ class RunConfig(Strict):
     routing: Routing = Field(default_factory=Routing)
     congestion_control: dict[str, str] = Field(default_factory=_cubic_for_all)
     dcqcn: DcqcnConfig = Field(default_factory=DcqcnConfig)
-    receive_window: Annotated[SizeBytes, Field(gt=0)] | None = None
+    receive_window: Annotated[SizeBytes, Field(gt=0, le=2**30)] | None = None
     failures: list[FailureConfig] = Field(default_factory=list)
 
     @field_validator("congestion_control")
@@ -118,6 +124,8 @@ class RunConfig(Strict):
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what of this config does not fit its fabric."""
+        yield from self._too_long()
+        yield from _piece_faults(self)
         yield from failure_faults(self.failures, fabric, self.seed)
         yield from dict.fromkeys(fault for one in self.routings_played for fault in routing_faults(fabric, one))
         yield from self.dcqcn.faults(fabric)
@@ -128,6 +136,18 @@ class RunConfig(Strict):
         if self.receive_window is not None and self.receive_window < needed:
             least = f"what a NIC sends in a round trip of {format_time(fabric.round_trip_s)}, {needed} B"
             yield f"receive_window: {self.receive_window} B is less than {least}; raise it"
+
+    @property
+    def times_played(self) -> Mapping[str, float]:
+        """How long its phases are, in seconds, by the keys that say so."""
+        return {name: getattr(self, name) for name in _TIMES_PLAYED if name in type(self).model_fields}
+
+    def _too_long(self) -> Iterator[str]:
+        """Yield what plays for longer than its samples, which a run holds in memory, can be."""
+        for name, seconds in self.times_played.items():
+            if (samples := seconds / self.sampled_every_s) > _MOST_SAMPLES:
+                every = f"{samples:,.0f} samples, one every {format_time(self.sampled_every_s)}"
+                yield f"{name}: {seconds:,.0f} s take {every}, and a phase has {_MOST_SAMPLES:,} at most; lower it"
 
     def settled(self, fabric: Fabric) -> RunConfig:
         """Return the same with the marking of DCQCN's parameters, where it is used and no other marking is stated."""
@@ -141,6 +161,16 @@ class RunConfig(Strict):
         """Return the TCP congestion control of each service level."""
         by_label = {level.label: level for level in ServiceLevel}
         return {by_label[label]: name for label, name in self.congestion_control.items()}
+
+
+def _piece_faults(config: BaseModel, path: str = "") -> Iterator[str]:
+    """Yield which collectives of a config, wherever in it they are, would be sent in one piece."""
+    for name, value in config:
+        for number, one in enumerate(value if isinstance(value, list) else [value]):
+            if isinstance(one, BaseModel):
+                place = f"{path}{name}." + (f"{number}." if isinstance(value, list) else "")
+                yield from (f"{place}{fault}" for fault in getattr(one, "piece_faults", tuple)())
+                yield from _piece_faults(one, place)
 
 
 class QueueingsConfig(RunConfig):

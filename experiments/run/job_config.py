@@ -50,7 +50,7 @@ class JobConfig(Strict):
     """
 
     name: Name
-    nodes: Annotated[int, Field(ge=1)] | list[str]
+    nodes: Annotated[int, Field(ge=1, le=65_536)] | list[str]
     service_level: str | None = None
     start: Annotated[TimeS, Field(ge=0)] = 0.0
     duration: Annotated[TimeS, Field(gt=0)] | None = None

@@ -11,7 +11,9 @@ from fabric.config import SizeBytes, Strict, checked, read_yaml
 from fabric.world import engines
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=60)]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
+MOST_REPEATS = 10_000
+SEEDS = 2**32
+Seed = Annotated[int, Field(ge=0, lt=SEEDS)]
 
 
 class FigureConfig(Strict):
@@ -48,7 +50,7 @@ class SweepConfig(Strict):
     experiment: str
     settings: dict[str, Any] = Field(default_factory=dict)
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
-    seeds: Annotated[int, Field(ge=1)] | Annotated[list[Seed], Field(min_length=1)] = 1
+    seeds: Annotated[int, Field(ge=1, le=MOST_REPEATS)] | Annotated[list[Seed], Field(min_length=1)] = 1
     engine: str = engines.VIRTUAL.name
     rate: str | None = None
     memory: Annotated[SizeBytes, Field(gt=0)] | None = None

@@ -48,8 +48,8 @@ class TrafficPatternsConfig(RunConfig):
     queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LANES
     patterns: Choices[Pattern] = Field(default_factory=lambda: list(Pattern))
     policies: Choices[Policy] = Field(default_factory=lambda: [Policy.STATIC, Policy.ECMP])
-    draws: Annotated[int, Field(ge=1)] = 3
-    most_flows: Annotated[int, Field(ge=1)] = 2000
+    draws: Annotated[int, Field(ge=1, le=10_000)] = 3
+    most_flows: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
     warm_up: Annotated[TimeS, Field(gt=0)] = 2.0
     measured_time: Annotated[TimeS, Field(gt=0)] = 4.0
 

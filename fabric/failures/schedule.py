@@ -95,14 +95,21 @@ class FailureSchedule:
 
 
 def _events(link: Link, failures: list[LinkFailure]) -> Iterator[LinkEvent]:
-    times = {failure.began_s for failure in failures} | {failure.ended_s for failure in failures}
-    before, before_s = WHOLE, -math.inf
-    for at_s in sorted(times - {math.inf}):
-        state = composed([one.state for one in failures if one.began_s <= at_s < one.ended_s])
-        if state != before:
-            new = [one for one in failures if one.began_s == at_s or before_s < one.ended_s <= at_s]
-            yield LinkEvent(at_s, link, state, tuple(sorted({cause for one in new for cause in one.causes})))
-            before, before_s = state, at_s
+    beginning: dict[float, list[int]] = defaultdict(list)
+    ending: dict[float, list[int]] = defaultdict(list)
+    for number, one in enumerate(failures):
+        beginning[one.began_s].append(number)
+        ending[one.ended_s].append(number)
+    before, under_way, ended = WHOLE, set[int](), list[int]()
+    for at_s in sorted((beginning.keys() | ending.keys()) - {math.inf}):
+        begin, end = beginning.get(at_s, []), ending.get(at_s, [])
+        ended += end
+        under_way = under_way.difference(end).union(begin)
+        state = composed([failures[number].state for number in sorted(under_way)])
+        if state != before:  # By what begins now, or has ended since the last change.
+            causes = {cause for number in (*begin, *ended) for cause in failures[number].causes}
+            yield LinkEvent(at_s, link, state, tuple(sorted(causes)))
+            before, ended = state, []
 
 
 def composed(states: Iterable[LinkState]) -> LinkState:

@@ -143,10 +143,10 @@ class InputBuffer(Strict):
     are checked.
     """
 
-    credits: Annotated[SizeBytes, Field(gt=0)] = 64 * 1024
-    xoff: Annotated[SizeBytes, Field(gt=0)] = 96 * 1024
-    xon: Annotated[SizeBytes, Field(gt=0)] = 64 * 1024
-    headroom: Annotated[SizeBytes, Field(gt=0)] = 64 * 1024
+    credits: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = 64 * 1024
+    xoff: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = 96 * 1024
+    xon: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = 64 * 1024
+    headroom: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = 64 * 1024
 
     @model_validator(mode="after")
     def _verify_order(self) -> InputBuffer:
@@ -161,7 +161,7 @@ class LaneConfig(InputBuffer):
 
     share: Annotated[float, Field(gt=0, le=1)]
     ceiling: Annotated[float, Field(gt=0, le=1)] = 1.0
-    limit: Annotated[SizeBytes, Field(gt=0)] = 256 * 1024
+    limit: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = 256 * 1024
     marking: Marking | None = None
     service_levels: list[str]
 
@@ -202,7 +202,7 @@ class QueueConfig(Strict):
     """
 
     lanes: dict[str, LaneConfig] = Field(default_factory=_default_lanes)
-    shared_limit: Annotated[SizeBytes, Field(gt=0)] = 1024 * 1024
+    shared_limit: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = 1024 * 1024
     shared_buffer: InputBuffer = Field(default_factory=InputBuffer)
     flow_control: Annotated[FlowControl, Field(strict=False)] = FlowControl.CREDIT
     return_time: Annotated[TimeS, Field(ge=0, le=1)] | None = None

@@ -16,7 +16,7 @@ class Marking(Strict):
     Only frames of connections that have agreed on ECN are marked; the others pass as they are.
     """
 
-    kmin: Annotated[SizeBytes, Field(ge=0)]
+    kmin: Annotated[SizeBytes, Field(ge=0, lt=2**31)]
     kmax: Annotated[SizeBytes, Field(gt=0, lt=2**31)]
     pmax: Annotated[float, Field(gt=0, le=1)]
 

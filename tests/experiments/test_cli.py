@@ -527,6 +527,11 @@ def test_a_benchmark_is_repeated_with_other_seeds(capfd: pytest.CaptureFixture[s
         (["bench", "collisions", "--repeat", "1"], "--repeat 1: must be 2 or more"),
         (["bench", "links", "--routing", "ecmp"], "bench links: has a routing of its own; omit --routing and --repair"),
         (["run", "isolation", "--repeat", "1"], "--repeat 1: must be 2 or more"),
+        (["run", "isolation", "--repeat", str(10**30)], f"--repeat {10**30}: must be 10,000 at most"),
+        (
+            ["run", "isolation", "--seed", str(2**32 - 2), "--repeat", "3"],
+            "--repeat 3: from --seed 4294967294 on there",
+        ),
         (["run", "isolation", "--jobs", "2"], "--jobs 2: a single run is one job; it is for --repeat"),
         (["run", "isolation", "--repeat", "2", "--capture", "z0l00:1=a"], "--capture: is for a single run"),
         (["sweep", "nowhere.yaml"], "nowhere.yaml: cannot be read"),

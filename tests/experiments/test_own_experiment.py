@@ -291,6 +291,25 @@ def test_a_sweep_of_a_folder_keeps_it_for_who_reads_its_results(folder: Path, tm
     assert known_folders.why_not(folder, tmp_path / "result") is None
 
 
+def test_to_collect_a_study_runs_no_code_that_its_user_did_not_ask_for(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A study may come out of an archive, too, with its runs."""
+    trace = leave_a_trace(folder)
+    study = tmp_path / "study.yaml"
+    study.write_text(f"experiment: {folder}\nengine: virtual\n")
+    collect = ["sweep", str(study), "--collect", "--out", str(tmp_path / "sweep")]
+    assert main(collect) == 2
+    assert "is no experiment that you have run on this machine" in " ".join(capsys.readouterr().err.split())
+    assert not trace.exists()
+    assert main([*collect, "--experiment-folder", str(folder)]) == 1
+    assert "missing" in capsys.readouterr().out
+    assert trace.exists()
+    assert main(collect) == 2, "to read it once is not to run it"
+    assert known_folders.keep(folder) is None
+    assert main(collect) == 1
+
+
 def test_a_cache_that_others_may_write_to_says_nothing_of_what_was_run(
     recorded: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -312,6 +331,27 @@ def test_a_folder_that_is_named_is_loaded(
     assert result.table("idlers")["idle_s"].tolist() == [0.5, 0.25]
     assert main(["plot", str(recorded), "--experiment-folder", str(there)]) == 0
     assert "idlers.svg" in capsys.readouterr().out
+
+
+LINKS = {
+    "plot": "figures/steps.svg",
+    "report": "report.html",
+    "view": "view.html",
+    "timeline": "timeline.json.partial",
+}
+
+
+@pytest.mark.parametrize(("command", "name"), LINKS.items(), ids=list(LINKS))
+def test_what_a_link_in_a_result_leads_to_is_not_written_over(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, name: str
+) -> None:
+    """As one in an archive, to a file of whoever unpacks it."""
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    (recorded / name).symlink_to(mine)
+    assert main([command, str(recorded)]) == 1
+    assert f"{recorded / name}: is a link, and what it leads to could be" in " ".join(capsys.readouterr().err.split())
+    assert mine.read_text() == "mine"
 
 
 REFUSED_FOLDERS = {

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabric.units import (
+    exact,
     format_bandwidth,
     format_decimal,
     format_rate,
@@ -164,3 +165,22 @@ def test_a_printed_time_reads_as_itself_to_three_digits(time_s: float) -> None:
 @pytest.mark.parametrize(("number", "text"), [(28, "28"), (168_164, "168 k"), (2_451_285, "2.45 M"), (0, "0")])
 def test_numbers_are_told_to_three_digits(number: float, text: str) -> None:
     assert format_decimal(number) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0.2, "0.2"), (1.0, "1"), (1 / 16, "0.0625"), (10, "10"), (0.1234567, "0.1234567"), (0, "0")]
+)
+def test_a_number_in_a_name_has_the_digits_that_it_needs(number: float, text: str) -> None:
+    assert exact(number) == text
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6))
+def test_numbers_that_differ_have_names_that_differ(one: float, other: float) -> None:
+    assert (exact(one) == exact(other)) == (one == other)
+    assert float(exact(one)) == one
+
+
+@pytest.mark.parametrize("text", ["9" * 400 + " s", "9" * 5000 + " min", 10**400])
+def test_a_time_beyond_all_numbers_is_refused(text: str | int) -> None:
+    with pytest.raises(ValueError, match="digits is more than anything has; lower it"):
+        parse_time_s(text)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -42,6 +42,7 @@ from traffic.collectives.job import (
     CollectiveJob,
     ElementsBytes,
     one_address,
+    piece_faults,
     zones_of,
 )
 from traffic.collectives.rank import DEFAULT_SLOTS, Finished, Seat
@@ -65,7 +66,7 @@ class HostMemoryConfig(Strict):
 
     bandwidth: Annotated[SizeBytes, Field(gt=0)] = 320 * 10**9
     """Bytes per second."""
-    operations_per_byte: Annotated[float, Field(gt=0)] = 24.0
+    operations_per_byte: Annotated[float, Field(gt=0, le=1e6)] = 24.0
 
     @property
     def cap_bytes_per_s(self) -> float:
@@ -81,7 +82,7 @@ class Pipelining(Strict):
     """
 
     chunk: ElementsBytes = 32 * 1024
-    copies_ahead: Annotated[int, Field(ge=1)] = 1
+    copies_ahead: Annotated[int, Field(ge=1, le=1024)] = 1
 
 
 class HFReduceConfig(CollectiveConfig, Pipelining):
@@ -90,10 +91,14 @@ class HFReduceConfig(CollectiveConfig, Pipelining):
     ``nvlink``: whether GPUs that NVLink joins in pairs add up before the CPU does (section IV-C).
     """
 
-    gpus_per_node: Annotated[int, Field(ge=1)] = 8
+    gpus_per_node: Annotated[int, Field(ge=1, le=64)] = 8
     tree: Annotated[TreeKind, Field(strict=False)] = TreeKind.ZONE_AWARE
     nvlink: bool = True
     host_memory: HostMemoryConfig | None = None
+
+    def piece_faults(self) -> Iterator[str]:
+        """Yield that a chunk is more than all, if so."""
+        yield from piece_faults("chunk", self.chunk, self.size)
 
 
 _TREES = 2

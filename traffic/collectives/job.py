@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +20,7 @@ from fabric.config import SizeBytes, Strict, TimeS
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.units import format_time
+from fabric.units import format_size, format_time
 from fabric.world import guest_calls
 from traffic.collectives.chunk_connection import StalledError
 from traffic.collectives.dataset import Dataset
@@ -58,7 +58,7 @@ def _whole_elements(size_bytes: int, info: ValidationInfo) -> int:
     return size_bytes
 
 
-ElementsBytes = Annotated[SizeBytes, Field(gt=0), AfterValidator(_whole_elements)]
+ElementsBytes = Annotated[SizeBytes, Field(gt=0, le=2**36), AfterValidator(_whole_elements)]
 """A size in bytes of one or more elements, of the ``dtype`` that the config declares before it."""
 
 
@@ -83,12 +83,18 @@ class CollectiveConfig(Strict):
     dtype: Annotated[Dtype, Field(strict=False)] = Dtype.FP32
     size: ElementsBytes = 2 * 1024 * 1024
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = None
-    slots: Annotated[int, Field(ge=2)] = DEFAULT_SLOTS
+    slots: Annotated[int, Field(ge=2, le=4096)] = DEFAULT_SLOTS
     stall_timeout: Annotated[TimeS, Field(gt=0)] | None = None
 
     def elements_of(self, size_bytes: int) -> int:
         """Return how many elements so many bytes are."""
         return size_bytes // self.dtype.size_bytes
+
+
+def piece_faults(key: str, piece_bytes: int, size_bytes: int) -> Iterator[str]:
+    """Yield that a piece, in which an allreduce is sent, is more than all that it sends: nothing would be pipelined."""
+    if piece_bytes > size_bytes:
+        yield f"{key}: {format_size(piece_bytes)} exceeds size, {format_size(size_bytes)}; lower it"
 
 
 def step_timeout_s(config: CollectiveConfig, ideal_s: float) -> float:

@@ -55,6 +55,7 @@ from traffic.collectives.job import (
     CollectiveJob,
     ElementsBytes,
     one_address,
+    piece_faults,
 )
 from traffic.collectives.rank import DEFAULT_SLOTS, Finished, Schedule, Seat
 from traffic.collectives.trees import double_binary_tree, sent_fractions, tree_flows
@@ -69,6 +70,9 @@ class Algorithm(str, Enum):
     TREE = "tree"
 
 
+MOST_CHANNELS = 32
+
+
 class NcclConfig(CollectiveConfig):
     """An allreduce of ``size`` bytes a rank, forwarded in pieces of ``slice`` (NCCL: 1 MiB at full scale).
 
@@ -79,7 +83,7 @@ class NcclConfig(CollectiveConfig):
 
     algorithm: Annotated[Algorithm, Field(strict=False)] = Algorithm.RING
     slice: ElementsBytes = 32 * 1024
-    channels: Annotated[int, Field(ge=1, le=32)] = 1
+    channels: Annotated[int, Field(ge=1, le=MOST_CHANNELS)] = 1
     queue_pairs: Annotated[int, Field(ge=1, le=64)] = 1
     failover: bool = False
 
@@ -92,6 +96,10 @@ class NcclConfig(CollectiveConfig):
         if self.failover and self.stall_timeout is None:
             raise ValueError("failover: a job begins again only with a stall_timeout; set one")
         return self
+
+    def piece_faults(self) -> Iterator[str]:
+        """Yield that a slice is more than all, if so."""
+        yield from piece_faults("slice", self.slice, self.size)
 
 
 @dataclass(frozen=True)

@@ -122,10 +122,10 @@ class BackgroundConfig(Strict):
     has).
     """
 
-    load: Annotated[float, Field(gt=0, strict=False)] = 0.05
+    load: Annotated[float, Field(gt=0, le=100, strict=False)] = 0.05
     cdf: str = "web_search"
-    size_scale: Annotated[float, Field(gt=0)] = 0.1
-    max_flows: Annotated[int, Field(ge=1)] = 64
+    size_scale: Annotated[float, Field(gt=0, le=1e6)] = 0.1
+    max_flows: Annotated[int, Field(ge=1, le=65_536)] = 64
     within_zone: bool = False
     hosts_per_process: ProgramsPerProcess = None
 

@@ -12,7 +12,8 @@ from fabric.config import RateBps, SizeBytes, Strict, TimeS
 from fabric.units import format_size, parse_rate_bps
 from traffic.program_group import ProgramsPerProcess
 
-Count = Annotated[int, Field(ge=1)]
+_MOST_READS, _MOST_CHUNKS = 65_536, 1_000_000
+Count = Annotated[int, Field(ge=1, le=65_536)]
 Size = Annotated[SizeBytes, Field(ge=1)]
 Wait = Annotated[TimeS, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -33,7 +34,7 @@ def _off_or_rate(value: object) -> object:
     return parse_rate_bps(value) if isinstance(value, str) else value
 
 
-RequestToSend = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_off_or_count)]
+RequestToSend = Annotated[Count | None, BeforeValidator(_off_or_count)]
 """``off`` (None here), or how many reads may send to a client at once."""
 OptionalRate = Annotated[Annotated[RateBps, Field(ge=1)] | None, BeforeValidator(_off_or_rate)]
 """``off`` (None here), or a rate."""
@@ -101,6 +102,9 @@ class DataloaderConfig(Strict):
             )
         if self.files_per_client is not None and self.files_per_client > self.files:
             raise ValueError(f"files_per_client {self.files_per_client} exceeds files {self.files}; lower it")
+        if self.depth * self.batch > _MOST_READS:
+            asked = f"{self.depth * self.batch:,} reads of each client at once (depth x batch)"
+            raise ValueError(f"{asked} exceed {_MOST_READS:,}; lower depth or batch")
         return self
 
 
@@ -146,8 +150,8 @@ class StorageConfig(ProgramsConfig):
     chunk_size: Annotated[SizeBytes, Field(ge=4096, le=64 << 20)] = 256 << 10
     stripe: Count = 16
     replicas: Annotated[int, Field(ge=1, le=8)] = 2
-    disks_per_node: Count = 4
-    chains_per_target: Count = 6
+    disks_per_node: Annotated[int, Field(ge=1, le=64)] = 4
+    chains_per_target: Annotated[int, Field(ge=1, le=64)] = 6
     request_to_send: RequestToSend = 4
     """How many reads may send to one client at once; 3FS: off as shipped, 64 if on; FF2 (VI-B3) does not say."""
     failure_detection: Annotated[TimeS, Field(ge=0)] = 0.5
@@ -164,11 +168,23 @@ class StorageConfig(ProgramsConfig):
             raise ValueError("; ".join(faults))
         return self
 
+    def _too_many(self) -> Iterator[str]:
+        """Yield what has more chunks than services and clients can have in their memory."""
+        read, written = self.dataloader, self.checkpoint
+        found = {
+            f"dataloader: {read.files} files of {format_size(read.file_size)}": read.files * read.file_size,
+            f"checkpoint.size: {format_size(written.size)}": written.size if written.share else 0,
+        }
+        for what, size in found.items():
+            if (chunks := size // self.chunk_size) > _MOST_CHUNKS:
+                yield f"{what} are {chunks:,} chunks, more than {_MOST_CHUNKS:,}; lower it or raise chunk_size"
+
     def _faults(self) -> Iterator[str]:
         if self.chunk_size > self.client.max_batch_size:
             yield (
                 f"chunk_size {format_size(self.chunk_size)} exceeds client.max_batch_size"
                 f" {format_size(self.client.max_batch_size)}; a read of a whole chunk must fit in one request"
             )
+        yield from self._too_many()
         if self.dataloader.share == 0 and self.checkpoint.share == 0:
             yield "dataloader.share and checkpoint.share are both 0, so nobody reads or writes; raise one"

@@ -125,6 +125,7 @@ def draw_all(result: Result, own: Sequence[FigureSpec] = ()) -> list[Path]:
 
     ``own``: the figures of the result's experiment.
     """
+    result.require_own_files()
     paths: list[Path] = []
     for spec in all_figures(own).values():
         figure = spec.draw(result)

@@ -20,6 +20,7 @@ from fabric.report.view.serving import Resource
 _MOST_ROWS = 400
 """Samples per answer; the page asks again at once for what is left."""
 _FAST = 1
+_MOST_DIGITS = 15
 
 
 @dataclass
@@ -37,14 +38,15 @@ class Progress:
 
 @dataclass
 class Live:
-    """A run that plays: its ``fabric.json``, what was sampled, how far it is. ``lock``: whoever reads holds it."""
+    """A run that plays: its ``fabric.json``, what was sampled, how far it is. ``lock``: whoever reads
+    holds it, for as long as it goes through what was read: others read on."""
 
     fabric: Mapping[str, Any]
     reader: LiveReader
     experiment: str
     engine: str
     progress: Progress = field(default_factory=Progress)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: Any = field(default_factory=threading.RLock)
 
     def series(self) -> list[LiveSeries]:
         """Return all that was sampled so far, phase by phase."""
@@ -69,7 +71,7 @@ class LivePages:
             return charts()
         if path == "live":
             wanted = (query.get("phase", "0"), query.get("from", "0"))
-            if not all(text.isdecimal() for text in wanted):
+            if not all(text.isdecimal() and len(text) <= _MOST_DIGITS for text in wanted):
                 return None
             return Resource(
                 zipped(json_bytes(self._since(*map(int, wanted))), _FAST), "application/json", is_zipped=True
@@ -97,14 +99,14 @@ class LivePages:
         return served_page([Described(values)], {"period_ms": 1000})
 
     def _since(self, phase: int, first: int) -> dict[str, Any]:
-        series = self._live.series()
-        for one in series:
-            self._lanes += [
-                lane for lane in dict.fromkeys(lane for _, lane in one.phase.queues) if lane not in self._lanes
-            ]
-        shown = [self._phase(one) for one in series]
-        rows = _rows(series[phase], first) if phase < len(series) else None
-        return {"progress": vars(self._live.progress), "lanes": self._lanes, "phases": shown, "rows": rows}
+        with self._live.lock:  # Each page that asks has a thread.
+            series = self._live.series()
+            for lane in (lane for one in series for _, lane in one.phase.queues):
+                if lane not in self._lanes:
+                    self._lanes.append(lane)
+            shown = [self._phase(one) for one in series]
+            rows = _rows(series[phase], first) if phase < len(series) else None
+            return {"progress": vars(self._live.progress), "lanes": list(self._lanes), "phases": shown, "rows": rows}
 
     def _phase(self, one: LiveSeries) -> dict[str, Any]:
         place = self._wires.place_of

@@ -75,5 +75,8 @@ def _attended(member: Member, state: _Run, run: Callable[[Member], int]) -> None
     except FabricError as error:
         state.fault = EmulationError(f"guest {number} of the run: {error}")
         return
+    except Exception as error:  # It would be lost in this thread, and guest 0 would wait for this guest.
+        state.fault = EmulationError(f"guest {number} of the run: {type(error).__name__}: {error}")
+        return
     if not state.is_over.is_set():
         state.fault = EmulationError(f"guest {number} of the run ended with exit code {code} before the run did")

@@ -101,3 +101,8 @@ def test_a_payload_too_small_for_a_number_is_refused() -> None:
     stage = Stage(fabric=FABRIC, pool=None, namespace_of=lambda host: None, seed=1)  # type: ignore[arg-type]
     with pytest.raises(TrafficError, match="holds no number"):
         RandomArrivalsJob(stage, FABRIC.computes[0], FABRIC.computes[1], 2)
+
+
+def test_loads_that_agree_in_six_digits_are_two_phases() -> None:
+    assert phase_name(0.5) == "load_0p5"
+    assert phase_name(0.1234567) != phase_name(0.1234568)

@@ -18,7 +18,7 @@ from experiments.sweeps.planning import command_lines, plan_runs, plan_sweep, va
 from fabric.config import checked
 from fabric.errors import ConfigError, UsageError
 from tests.experiments.sweeps.plain_runs import SHARE, SWEEP, planned
-from topologies.load import topology_path
+from topologies.load import read_topology, topology_path
 
 ROOT = Path(__file__).parents[3]
 CONFIG = {"topology": {"nic_rate": 1}, "seed": 1}
@@ -141,3 +141,14 @@ def test_the_file_of_the_page_asks_for_forty_eight_runs() -> None:
     plan = plan_sweep("forty_eight_runs", read_sweep(ROOT / "docs/sweeps/forty_eight_runs.yaml"))
     assert len({run.key for run in plan.runs}) == 48
     assert [len(point) for point in plan.points] == [4] * 12
+
+
+def test_a_study_or_topology_with_a_key_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text("experiment: isolation\nseeds: 2\ngrid: {}\nseeds: 3\n")
+    with pytest.raises(ConfigError, match=r"study.yaml: line 4: seeds is on line 2, too; keep one of them"):
+        read_sweep(study)
+    topology = tmp_path / "mine.yaml"
+    topology.write_text(topology_path("fire_flyer_2_tiny").read_text() + "\nname: again\n")
+    with pytest.raises(ConfigError, match=r"mine.yaml: line [0-9]+: name is on line [0-9]+, too; keep one of them"):
+        read_topology(str(topology))

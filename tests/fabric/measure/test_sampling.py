@@ -17,12 +17,14 @@ import pytest
 from fabric.errors import TrafficError
 from fabric.measure import sampling
 from fabric.measure.frames import machine_frame
-from fabric.measure.sampling import Sampler, SamplerSetup
+from fabric.measure.sampling import BeginAt, EndSeries, Sampler, SamplerSetup
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.queueing.counters import COUNTERS
 from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
 from fabric.world import netlink
 from fabric.world.agents import AgentPool
 from fabric.world.netlink import LinkEnd, Netlink
+from fabric.world.virtual.joining import Together
 
 LANES = plan_lanes(QueueConfig(), Queueing.LANES)
 PORT = ShapedPort("left", 11, 20_000_000, 1500)
@@ -54,6 +56,44 @@ def test_waiting_for_words_does_not_make_a_sample_late() -> None:
     assert not sampling._told_by(due, cast("Any", agent))
     assert time.monotonic() >= due
     assert [math.ceil(timeout_s * 1e3) <= 2 for timeout_s in polled] == [True]
+
+
+def series(number: int, samples: int, **machine: float) -> sampling.Series:
+    """The samples of a guest with one queue."""
+    rows = np.zeros(samples, sampling.MACHINE)
+    for name, value in machine.items():
+        rows[name] = value
+    return sampling.Series([(number, 11, 0)], np.zeros((samples, 1), COUNTERS), rows, read_at=np.zeros((samples, 2)))
+
+
+def test_of_several_guests_the_worst_counts_and_the_sum_of_what_they_count() -> None:
+    parts = [
+        series(0, 3, softnet_drops=10, softnet_squeezed=1, lateness=2e-6, softnet_backlog=4),
+        series(1, 3, softnet_drops=5, softnet_squeezed=7, lateness=5e-6, softnet_backlog=-1),
+    ]
+    (row, *_) = sampling.joined(parts).machine
+    assert (row["softnet_drops"], row["softnet_squeezed"]) == (15, 8)
+    assert (row["lateness"], row["softnet_backlog"]) == (5e-6, 4)
+
+
+@pytest.mark.parametrize(("lookahead_ns", "least_s"), [(1000, 1e-4), (5_000_000, 0.01), (20_000_000, 0.04)])
+def test_samplers_end_when_the_furthest_can_have_heard_of_it(
+    monkeypatch: pytest.MonkeyPatch, lookahead_ns: int, least_s: float
+) -> None:
+    """An order takes a delay of the links between guests."""
+    monkeypatch.setattr(Together, "read", classmethod(lambda cls, _: Together(0, 2, lookahead_ns)))
+    told: list[Any] = []
+    agents = [SimpleNamespace(send=told.append, receive=lambda *_: series(0, 2)) for _ in range(2)]
+    several = Sampler.__new__(Sampler)
+    several._agents = cast("Any", agents)
+    now = time.monotonic()
+    several.begin({})
+    several.end()
+    begins, ends = ([order.at_s for order in told if isinstance(order, kind)] for kind in (BeginAt, EndSeries))
+    for moments in (begins, ends):
+        assert len(moments) == 2
+        assert moments[0] == moments[1]
+        assert now + least_s <= moments[0] <= time.monotonic() + least_s
 
 
 # The sampling process ------------------------------------------------------------------------------------------------

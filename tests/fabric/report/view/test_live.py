@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fabric.report.view.live import LivePages
-from fabric.report.view.serving import serving
+from fabric.report.view.serving import Resource, serving
 from tests.browser import browser, needs_browser
 from tests.live_run import RATE_BPS, Playing
 
@@ -25,6 +29,35 @@ def test_a_query_that_is_no_number_finds_nothing(playing: Playing) -> None:
     assert answer("live", {"phase": "0", "from": "x"}) is None
     assert answer("live", {"phase": "7", "from": "0"}) is not None
     assert answer("data/x", {}) is None
+    assert answer("live", {"phase": "0", "from": "9" * 5000}) is None
+
+
+class SlowToLookUp(list[str]):
+    """Lanes, of which each look-up takes a moment, in which another thread may come."""
+
+    def __contains__(self, lane: object) -> bool:
+        found = super().__contains__(lane)
+        time.sleep(0.02)
+        return found
+
+
+def test_pages_that_ask_at_the_same_time_get_each_lane_once(playing: Playing) -> None:
+    playing.begin("One")
+    playing.sample(1)
+    pages, answers = LivePages(playing.live), list[Resource | None]()
+    pages._lanes = SlowToLookUp()
+    asking = [
+        threading.Thread(target=lambda: answers.append(pages.answer("live", {"phase": "0", "from": "0"})))
+        for _ in range(4)
+    ]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join(30)
+    assert len(answers) == 4
+    for found in answers:
+        assert found is not None
+        assert json.loads(gzip.decompress(found.body))["lanes"] == ["shared"]
 
 
 @needs_browser
