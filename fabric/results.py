@@ -46,8 +46,9 @@ FORMAT_VERSION = 2
 ``job``."""
 READABLE_VERSIONS = (1, 2)
 
-TIME_COLUMNS = ("at_s", "started_s", "ended_s", "due_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s",
-                "halted_s")  # fmt: skip
+TIME_COLUMNS = (
+    "at_s", "started_s", "ended_s", "due_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s", "halted_s",
+)  # fmt: skip
 """Columns that hold times since the run's time origin."""
 
 

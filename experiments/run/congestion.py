@@ -170,7 +170,7 @@ def _stalled_table(phases: Sequence[Found]) -> dict[str, Any]:
         "columns": ["phase", "link", "lane", "stalls", "stalled for", "of the time", "worst interval"],
         "rows": rows,
         "note": f"the first {_LANES_SHOWN} per phase; all are in samples/stalled_time.parquet; "
-        "worst interval: between two samples",
+        "of the time: of the whole phase; worst interval: between two samples",
     }
 
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import EngFormatter
 
 from experiments.sweeps.config import FigureConfig
 from experiments.sweeps.planning import SweepPlan
-from experiments.sweeps.tables import LEFT_OUT, believed, least_name, metric_columns
+from experiments.sweeps.tables import LEFT_OUT, believed, least_name, metric_columns, with_least
 from fabric.errors import ResultError
 from fabric.estimates import estimate, is_median_known
 from fabric.metrics import metric_at
@@ -189,11 +189,12 @@ def draw_repeats(
     for spec in own:
         figure = spec.draw(summaries, _subtitle(plan), _footer(plan, runs))
         paths += save(figure, directory, spec.name) if figure is not None else []
-    groups = _by_measure(metric_columns(plan, runs), believed(runs))
+    told = with_least(believed(runs)[metric_columns(plan, runs)].astype(float))
+    groups = _by_measure([str(name) for name in told.columns], told)
     for number in range(0, len(groups), _PANELS_PER_FIGURE):
         part = groups[number : number + _PANELS_PER_FIGURE]
         name = f"repeats_{number // _PANELS_PER_FIGURE + 1}" if number else "repeats"
-        paths += save(_dots(plan, runs, part), directory, name)
+        paths += save(_dots(plan, runs, part, told), directory, name)
     return paths
 
 
@@ -264,8 +265,7 @@ def _by_measure(columns: Sequence[str], counted: pd.DataFrame) -> list[_Measure]
     return sorted(found.items())
 
 
-def _dots(plan: SweepPlan, runs: pd.DataFrame, measures: Sequence[_Measure]) -> Figure:
-    counted = believed(runs)
+def _dots(plan: SweepPlan, runs: pd.DataFrame, measures: Sequence[_Measure], counted: pd.DataFrame) -> Figure:
     columns = min(_COLUMNS, len(measures))
     rows = -(-len(measures) // columns)
     most = max(len(phases) for _, phases in measures)

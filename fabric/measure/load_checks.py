@@ -18,6 +18,8 @@ LOAD_CHECKS = frozenset({"own_nic_drops_fraction", "load_not_played_fraction", "
 """The names of all of them: none says how far the machine kept up."""
 LEAST_OPERATIONS = 10
 """Of a load with fewer, nobody can tell a pause from an end."""
+_WORTH_WORDS = 0.001
+"""Less of its window is what orders take on their way."""
 PAUSES = 3
 """A load is idle for longer than it ever paused only from so many times its longest pause on. Of n random arrivals, the
 chance of such a gap is n to the power of minus this."""
@@ -81,7 +83,7 @@ def load_checks(loads: Sequence[PlayedLoad]) -> list[Check]:
         return []
     worst = max(loads, key=lambda one: one.idle_fraction)
     text = "every load played for the whole of its time"
-    if worst.idle_fraction:
+    if worst.idle_fraction >= _WORTH_WORDS:
         text = (
             f"{worst.job} did not play for {worst.idle_fraction:.1%} of its {worst.seconds:.3g} s, though it was told "
             f"to: nothing of it was under way for {worst.idle_begin_s:.3g} s at the begin and "

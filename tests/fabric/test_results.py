@@ -106,6 +106,21 @@ def test_changes_of_links_stored_without_their_causes_have_none(tmp_path: Path) 
 # Files ----------------------------------------------------------------------------------------------------------------
 
 
+def test_when_a_job_was_told_to_halt_is_unknown_of_results_of_before(tmp_path: Path) -> None:
+    writer, frame = written(tmp_path), rows("jobs")
+    writer.write_table("jobs", frame)
+    frame.drop(columns="halted_s").to_parquet(tmp_path / "samples" / "jobs.parquet")
+    read = Result(tmp_path).table("jobs")
+    assert list(read.columns) == list(TABLES["jobs"].columns)
+    assert read["halted_s"].isna().all()
+
+
+def test_a_phase_knows_when_its_load_played(tmp_path: Path) -> None:
+    before = MANIFEST["phases"][0]
+    written(tmp_path, phases=[before, {**before, "loaded_from_s": 1.25, "loaded_until_s": 1.5}])
+    assert [phase.load_s for phase in Result(tmp_path).phases] == [(1.0, 2.0), (1.25, 1.5)]
+
+
 def test_files_are_never_seen_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = written(tmp_path)
     before = (tmp_path / "summary.json").read_text()

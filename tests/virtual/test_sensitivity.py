@@ -66,8 +66,10 @@ def ratio(found: Metrics, experiment: str, change: str, metric: str, changed_met
 
 
 def ratios(found: Metrics, experiment: str, change: str, prefix: str) -> dict[str, float]:
-    """Return the same of all that begin so and are not 0."""
-    names = [name for name, value in found[experiment].items() if name.startswith(prefix) and value]
+    """Return the same of all that begin so, are not 0 and are known in both: of a full lane a percentile may only be
+    known to be at least something."""
+    changed = found[f"{experiment} {change}"]
+    names = [name for name, value in found[experiment].items() if name.startswith(prefix) and value and name in changed]
     assert names, prefix
     return {name.removeprefix(prefix): ratio(found, experiment, change, name) for name in names}
 

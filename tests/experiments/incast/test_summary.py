@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,8 +24,9 @@ from experiments.incast.summary import (
 )
 from experiments.incast.variants import IncastConfig, Variant, variants
 from experiments.registry import resolve
-from experiments.run.counted_operations import read_metrics
+from experiments.run.counted_operations import counted_s, read_metrics
 from experiments.run.session import Session
+from fabric.errors import TrafficError
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
@@ -58,6 +60,21 @@ def test_a_queue_is_that_of_one_port_and_lane_after_the_warm_up() -> None:
     ports = pd.DataFrame(full, columns=list(TABLES["ports"].columns)).astype(TABLES["ports"].dtypes)
     assert queue_metrics(ports, "a:1", "storage", PHASE, 1.0) == {"queue_mean_bytes": 20.0, "queue_most_bytes": 30.0}
     assert queue_metrics(ports, "c:1", "storage", PHASE, 1.0) == {}
+
+
+def test_a_queue_is_of_the_time_in_which_the_load_plays() -> None:
+    full = [(at, "a:1", "storage", 0, 0, 0, backlog, 0) for at, backlog in ((11.5, 10), (12.0, 30), (12.7, 999))]
+    ports = pd.DataFrame(full, columns=list(TABLES["ports"].columns)).astype(TABLES["ports"].dtypes)
+    loaded = replace(PHASE, loaded_from_s=10.0, loaded_until_s=12.5)
+    assert queue_metrics(ports, "a:1", "storage", loaded, 1.0) == {"queue_mean_bytes": 20.0, "queue_most_bytes": 30.0}
+
+
+def test_a_load_that_leaves_nothing_after_its_warm_up_is_an_error() -> None:
+    short = replace(PHASE, loaded_from_s=10.0, loaded_until_s=10.5)
+    with pytest.raises(
+        TrafficError, match=r"^phase p: its load played for 500 ms, which leaves nothing to measure after"
+    ):
+        counted_s(short, 1.0)
 
 
 def test_a_blocked_port_has_a_lane_that_stood_still_for_more_than_a_tenth_of_the_phase() -> None:

@@ -63,6 +63,13 @@ def test_a_port_is_as_deep_as_all_its_lanes_together_in_samples_of_the_phase() -
     assert deep_shares(ports, PHASE, 10) == {"a:1": 0.5, "b:1": 0.0}
 
 
+def test_a_port_that_is_deep_while_the_load_plays_is_congested_however_long_the_last_reads_take() -> None:
+    loaded = Phase("p", "A phase", "shared", 10.0, 20.0, "", 10.0, 12.0)
+    ports = ports_table(*((10.0 + place, "a:1", "shared", 20 if place <= 2 else 0) for place in range(11)))
+    assert deep_shares(ports, loaded, 10) == {"a:1": 1.0}
+    assert deep_shares(ports, PHASE, 10) == {"a:1": pytest.approx(3 / 11)}
+
+
 def test_a_port_is_congested_in_more_than_the_share_of_samples_not_in_just_that() -> None:
     rows = [(10.0 + place, port, "shared", 20 if place < deep else 0) for port, deep in (("a:1", 2), ("b:1", 3))
             for place in range(10)]  # fmt: skip

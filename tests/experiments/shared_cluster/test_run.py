@@ -19,6 +19,7 @@ from experiments.shared_cluster.run import (
     job_metrics,
     overlap_s,
     port_shares,
+    port_use,
     slowdown,
 )
 from fabric.delivered import Flow
@@ -172,6 +173,15 @@ def test_ports_are_shared_by_what_flows_of_jobs_delivered_over_them() -> None:
     assert {job: row["jobs"][job] for job in "ab"} == pytest.approx({"a": 8000 / rate_bps, "b": 24000 / rate_bps})
     zones = _way_shares(fake, Flow("storage", "st000", "st001"))
     assert {port.number: part for port, part in zones.items() if not port.node.is_switch} == {0: 0.5, 1: 0.5}
+
+
+def test_a_port_is_used_as_it_is_while_jobs_play() -> None:
+    rows = [(at, "z0l00:1", "lanes", sent, 0, 0, 0, 0) for at, sent in ((0.0, 0), (10.0, 5000), (20.0, 5000))]
+    ports = table_of("ports", rows)
+    fake: Any = SimpleNamespace(live=SimpleNamespace(fabric=SMALL), table=lambda name: ports)
+    outcome: Any = SimpleNamespace(phase=Phase("together", "t", "lanes", 0.0, 20.0, "", 0.0, 10.0))
+    rate_bps = next(link.rate_bps for port, link in SMALL.directed_ports() if str(port) == "z0l00:1")
+    assert port_use(fake, outcome) == {"z0l00:1": pytest.approx(500 * 8 / rate_bps)}
 
 
 def static_way(source: str, destination: str) -> tuple[Port, ...]:

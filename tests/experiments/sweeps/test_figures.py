@@ -125,3 +125,25 @@ def test_figures_are_files(findings: Findings, tmp_path: Path) -> None:
     assert names >= {"side_by_side.png", "trade_off.png", "repeats.png", "own.png"}
     assert "nothing.png" not in names
     assert all(path.stat().st_size > 5000 for path in paths)
+
+
+def test_repeats_have_one_panel_of_what_some_runs_know_only_the_least_of(
+    findings: Findings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A panel of those alone that know it would be of the least congested runs."""
+    values = np.arange(1.0, len(findings.runs) + 1)
+    is_least = values == values.max()
+    columns = {
+        "lanes.flow.p99_s": np.where(is_least, np.nan, values),
+        "lanes.flow.p99_at_least_s": np.where(is_least, values, np.nan),
+    }
+    seen: dict[str, int] = {}
+
+    def noted(plan: Any, runs: Any, measures: Any, counted: Any) -> Figure:
+        seen.update({measure: counted[phases[0][1]].count() for measure, phases in measures})
+        return Figure()
+
+    monkeypatch.setattr(figures, "_dots", noted)
+    runs = findings.runs.assign(**columns, verdict="faithful")
+    draw_repeats(findings.plan, runs, [], tmp_path / "figures")
+    assert {name: count for name, count in seen.items() if "p99" in name} == {"flow.p99_s": len(runs)}

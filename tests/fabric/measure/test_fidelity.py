@@ -692,8 +692,12 @@ def load(**values: Any) -> PlayedLoad:
 def test_a_load_plays_for_the_time_in_which_it_is_told_to(values: dict[str, Any], status: Status) -> None:
     found = named(load_checks([load(), load(**values)]), "load_not_played_fraction")
     assert found.status is status
-    if status is not FAITHFUL:
-        assert "storage did not play for" in found.text
+    assert ("storage did not play for" in found.text) is (values.get("idle_end_s") == 0.5 or status is not FAITHFUL)
+
+
+def test_a_load_that_began_a_moment_later_played_for_the_whole_of_its_time() -> None:
+    (found,) = load_checks([load(idle_begin_s=1e-6, longest_pause_s=0.0)])
+    assert (found.status, found.text) == (FAITHFUL, "every load played for the whole of its time")
 
 
 def test_the_load_of_a_phase_is_among_its_checks_unless_links_fail_on_purpose() -> None:
