@@ -108,6 +108,13 @@ def test_what_a_program_prints_comes_byte_for_byte_and_its_stderr_apart(command:
     assert "[/no tag]' was ended by SIGTERM\n" in done.stderr
 
 
+def test_where_stdout_and_stderr_are_one_what_a_program_prints_stays_in_order(command: Command) -> None:
+    script = "for i in 1 2 3 4 5 6 7 8; do echo out $i; echo err $i >&2; done"
+    done = command.run("exec", TINY, "z0h000", "--", "sh", "-c", script, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout
+    assert "".join(f"out {i}\nerr {i}\n" for i in range(1, 9)) in done.stdout
+
+
 def test_a_program_in_the_background_that_fails_by_itself_is_told(command: Command) -> None:
     done = command.run("exec", TINY, "z0h000", "--background", "z0h001=sh -c 'echo begun; exit 3'", "--", "echo", "x")
     assert done.returncode == 0, done.stderr
