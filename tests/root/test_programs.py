@@ -215,6 +215,10 @@ wait
 sh cat; echo from sh
 px z0h000.nothing()
 z0h000 printf '\\001\\377'
+z0h000 cat; read word; echo "read '$word'"
+z0h000 cd /proc; X=5
+z0h000 pwd; echo $X | cat
+z0h000 sleep 0.1 &
 z0h000 exit
 z0h000 hostname
 xterm z0h000
@@ -250,6 +254,8 @@ def test_each_command_of_mininets_prompt_works_or_says_what_to_do(command: Comma
     assert said["dpctl dump-ports"].count("OFPST_PORT reply (OF1.3)") == 10
     assert said["sh cat; echo from sh"] == "from sh\n"
     assert "AttributeError" in said["px z0h000.nothing()"] or "no attribute" in said["px z0h000.nothing()"]
+    assert said["z0h000 cat; read word; echo \"read '$word'\""].strip() == "read ''"
+    assert said["z0h000 pwd; echo $X | cat"].split() == ["/proc", "5"]
     assert "the shell of z0h000 has ended" in said["z0h000 exit"]
     assert said["z0h000 hostname"].strip() == "z0h000"
     assert "DISPLAY is not set" in said["xterm z0h000"]
