@@ -38,6 +38,8 @@ from fabric.world.engines import current_engine
 from fabric.world.listening import bound_sockets
 from traffic.programs.environment import own_environment, programs_environment
 
+_ONE_STREAM = "--one-stream"
+"""For ourselves: a world, and a guest above all, does not see where our streams lead."""
 _END_S = 5.0
 _Running = tuple[NodeId, subprocess.Popen[bytes], list[threading.Thread]]
 """A program on a host, and what passes on its output."""
@@ -55,6 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--background", action="append", default=[], metavar="HOST=COMMAND", help=background)
     parser.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun needs")
     parser.add_argument("--timeout", type=_seconds, default=3600.0, metavar="SECONDS")
+    parser.add_argument(_ONE_STREAM, action="store_true", help=argparse.SUPPRESS)
     add_engine_option(parser)
     parser.set_defaults(command=run_program)
 
@@ -79,19 +82,32 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
     for text in options.background:
         _background(fabric, text)
     require_queueing(fabric, options)
+    if _is_one_stream():
+        arguments = [*arguments[:1], _ONE_STREAM, *arguments[1:]]
     enter_world(arguments, options, fabric, words=[*options.program, *options.background, *options.capture])
     return execute_in_world(fabric, options)
+
+
+def _is_one_stream() -> bool:
+    """Return whether this command's stdout and stderr lead to the same place, as on a terminal or after ``2>&1``: what
+    programs print there is to stay in order."""
+    try:
+        out, err = os.fstat(1), os.fstat(2)
+    except OSError:  # One of them is closed.
+        return False
+    return (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino)
 
 
 def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     """Run a program on hosts at once, wait for all, print what each lane carried; 1 if one of them failed."""
     hosts = [fabric.host_named(name) for name in options.hosts]
     beside = [_background(fabric, text) for text in options.background]
-    stdout, stderr = Sink(sys.stdout.buffer), Sink(sys.stderr.buffer)
+    stdout = Sink(sys.stdout.buffer)
+    stderr = stdout if options.one_stream else Sink(sys.stderr.buffer)
     with live_fabric(fabric, lanes_of(options), routing_of(options), options.capture) as live:
         environment = current_engine().users_environment() | programs_environment(fabric, hosts)
         before = lane_counters(live.emulation, "sent_bytes")
-        servers = [_start(live, host, command, environment) for host, command in beside]
+        servers = [_start(live, host, command, environment, options) for host, command in beside]
         readers = [reader for server in servers for reader in pass_on(server, stdout, stderr, b"")]
         await_servers([host for host, _ in beside], servers)
         failed = _run_all(live, hosts, options, environment, (stdout, stderr))
@@ -139,10 +155,11 @@ def _background(fabric: Fabric, text: str) -> tuple[NodeId, list[str]]:
 
 
 def _start(
-    live: LiveFabric, host: NodeId, command: Sequence[str], environment: dict[str, str]
+    live: LiveFabric, host: NodeId, command: Sequence[str], environment: dict[str, str], options: argparse.Namespace
 ) -> subprocess.Popen[bytes]:
     """Start a program whose output comes by pipes, in a session of its own: Ctrl-C is ours to handle."""
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    stderr = subprocess.STDOUT if options.one_stream else subprocess.PIPE
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": stderr}
     try:
         return live.emulation.popen(host, command, env=environment, start_new_session=True, **streams)
     except OSError as error:
@@ -175,7 +192,7 @@ def _run_all(
     try:
         for rank, host in enumerate(places):
             own = own_environment(live.fabric, hosts, rank)
-            process = _start(live, host, options.program, environment | own)
+            process = _start(live, host, options.program, environment | own, options)
             name = f"[{host}] ".encode() if len(places) > 1 else None
             running.append((host, process, pass_on(process, *sinks, name)))
         return _await_all(running, options)

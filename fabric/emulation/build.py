@@ -545,7 +545,7 @@ def _configure_host(
     else:
         ports = fabric.ports_of[host]
         requests += _nic_requests(fabric, host, indices)
-        requests += [netlink.unreachable(*_split(network)) for network in closed]
+    requests += [netlink.unreachable(*_split(network)) for network in closed]
     path = netns.netns_path(host.name)
     with netns.inside(path):
         _switch_off(offloads, [port.interface for port in ports])

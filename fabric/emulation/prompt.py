@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
 import shutil
 import subprocess
 from typing import Any
@@ -38,7 +39,8 @@ class Prompt(CLI):  # type: ignore[misc]
             error(f"*** Please enter a command for node: {first} <cmd>\n")
             return
         node = self.mn[first]
-        node.sendCmd(" ".join(self._address(node, word) for word in arguments.split(" ")))
+        command = " ".join(self._address(node, word) for word in arguments.split(" "))
+        node.sendCmd(command if self.isatty() else _without_keys(command))
         self.waitForNode(node)
 
     def _address(self, node: Any, word: str) -> str:
@@ -139,6 +141,12 @@ class Prompt(CLI):  # type: ignore[misc]
         else:
             return True
         return False
+
+
+def _without_keys(command: str) -> str:
+    """Return what lets the node's own shell run a command that finds nothing on stdin, where it would wait for keys
+    that nobody presses; what goes to the background does not read."""
+    return command if command.rstrip().endswith("&") else f"eval {shlex.quote(command)} </dev/null"
 
 
 class PromptInGuest(Prompt):

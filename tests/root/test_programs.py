@@ -108,6 +108,13 @@ def test_what_a_program_prints_comes_byte_for_byte_and_its_stderr_apart(command:
     assert "[/no tag]' was ended by SIGTERM\n" in done.stderr
 
 
+def test_where_stdout_and_stderr_are_one_what_a_program_prints_stays_in_order(command: Command) -> None:
+    script = "for i in 1 2 3 4 5 6 7 8; do echo out $i; echo err $i >&2; done"
+    done = command.run("exec", TINY, "z0h000", "--", "sh", "-c", script, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout
+    assert "".join(f"out {i}\nerr {i}\n" for i in range(1, 9)) in done.stdout
+
+
 def test_a_program_in_the_background_that_fails_by_itself_is_told(command: Command) -> None:
     done = command.run("exec", TINY, "z0h000", "--background", "z0h001=sh -c 'echo begun; exit 3'", "--", "echo", "x")
     assert done.returncode == 0, done.stderr
@@ -208,6 +215,10 @@ wait
 sh cat; echo from sh
 px z0h000.nothing()
 z0h000 printf '\\001\\377'
+z0h000 cat; read word; echo "read '$word'"
+z0h000 cd /proc; X=5
+z0h000 pwd; echo $X | cat
+z0h000 sleep 0.1 &
 z0h000 exit
 z0h000 hostname
 xterm z0h000
@@ -243,6 +254,8 @@ def test_each_command_of_mininets_prompt_works_or_says_what_to_do(command: Comma
     assert said["dpctl dump-ports"].count("OFPST_PORT reply (OF1.3)") == 10
     assert said["sh cat; echo from sh"] == "from sh\n"
     assert "AttributeError" in said["px z0h000.nothing()"] or "no attribute" in said["px z0h000.nothing()"]
+    assert said["z0h000 cat; read word; echo \"read '$word'\""].strip() == "read ''"
+    assert said["z0h000 pwd; echo $X | cat"].split() == ["/proc", "5"]
     assert "the shell of z0h000 has ended" in said["z0h000 exit"]
     assert said["z0h000 hostname"].strip() == "z0h000"
     assert "DISPLAY is not set" in said["xterm z0h000"]
