@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fabric.emulation.capture import parse_port
 from fabric.errors import ConfigError, TopologyError
 from fabric.failures.config import FailureConfig, links_of
 from fabric.model.encoding import fabric_as_json, fabric_from_json, fabric_to_json
 from fabric.model.identity import NodeId
-from fabric.model.network import Fabric, Port
+from fabric.model.network import Fabric, Port, Tier
 from tests.controllers.free_forms import free_form
 from topologies.own_names import KINDS, WORDS, assigned
 
@@ -142,3 +144,37 @@ def test_names_survive_json_and_pictures_have_them(clos: Fabric) -> None:
 
 def test_kinds_are_those_of_the_words() -> None:
     assert set(KINDS) == set(WORDS)
+
+
+LETTERS = ["h", "s", "leaf", "spine", "client", "c0", "z0h00", "z0l0", "st00", "ix", "x", "gpu-", "tor_", "c", "core"]
+NAMES = st.builds(lambda word, number: f"{word}{number}", st.sampled_from(LETTERS), st.integers(0, 3))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=8),
+    st.dictionaries(NAMES, st.one_of(st.sampled_from(KINDS), NAMES), max_size=2),
+)
+def test_any_names_make_a_fabric_that_knows_them_or_are_refused(
+    links: list[tuple[str, str]], said: dict[str, str]
+) -> None:
+    try:
+        fabric = free_form([{"a": a, "b": b} for a, b in links], nodes=said)
+    except ConfigError as error:
+        assert error.faults
+        return
+    names = {name for pair in links for name in pair}
+    nodes = {name: fabric.node_named(name) for name in names}
+    assert None not in nodes.values()
+    assert len(set(nodes.values())) == len(names) == len(fabric.nodes)
+    assert all(
+        link.tier is not Tier.ACCESS or not link.a.node.is_switch or not link.b.node.is_switch for link in fabric.links
+    )
+    assert fabric_from_json(fabric_to_json(fabric), "test") == fabric
+    for name, kind in said.items():
+        node = nodes[name]
+        assert node is not None
+        if kind in KINDS:
+            assert node.is_switch == (kind == "switch")
+        else:
+            assert node.name == kind
