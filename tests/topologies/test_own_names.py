@@ -107,6 +107,21 @@ def test_what_cannot_be_named_is_told(links: list[str], stated: dict[str, str], 
     assert any(fault in one for one in refused.value.faults), refused.value.faults
 
 
+def test_links_may_be_written_as_containerlab_has_them() -> None:
+    links = [
+        {"endpoints": ["client1:eth1", "leaf-1:e1-1"]},
+        {"endpoints": ["leaf-1:e1-2", "client2"], "rate": "2 Gbit/s"},
+    ]
+    fabric = free_form(links)
+    assert [str(link) for link in fabric.links] == ["z0h000:0--z0l00:1", "z0l00:2--z0h001:0"]
+    assert [link.rate_bps for link in fabric.links] == [10**9, 2 * 10**9]
+    for ends in (["client1"], "client1-leaf1", [1, 2]):
+        with pytest.raises(ConfigError, match="are not two ends, such as"):
+            free_form([{"endpoints": ends}])
+    with pytest.raises(ConfigError, match="and a or b say twice what it joins; leave either out"):
+        free_form([{"endpoints": ["h1", "s1"], "a": "h1"}])
+
+
 # In commands
 
 
