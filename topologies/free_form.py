@@ -48,10 +48,10 @@ class FreeFormSpec(TopologySpec):
     @field_validator("links", mode="before")
     @classmethod
     def _split(cls, links: object) -> object:
-        """Read ``a-b`` as a link between the two."""
+        """Read ``a-b``, and containerlab's ``endpoints``, as a link between the two."""
         if not isinstance(links, list):
             return links
-        return [_ends(link) if isinstance(link, str) else link for link in links]
+        return [_ends(link) if isinstance(link, str) else _from_endpoints(link) for link in links]
 
 
 def _ends(link: str) -> dict[str, str]:
@@ -59,6 +59,22 @@ def _ends(link: str) -> dict[str, str]:
         a, b = link.split("-", 1)
         raise ValueError(f"{link!r} has more than one '-'; write it as {{a: {a}, b: {b}}}, or where its names end")
     return dict(zip("ab", (end.strip() for end in link.split("-")), strict=False))
+
+
+def _from_endpoints(link: object) -> object:
+    """Return a link with ``endpoints: [client1:eth1, leaf1:e1-1]`` as one with ``a`` and ``b``; others as they are.
+
+    What ports are called there is not kept: they are numbered in the order of links, which ours always are.
+    """
+    if not isinstance(link, dict) or "endpoints" not in link:
+        return link
+    ends = link["endpoints"]
+    if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(end, str) for end in ends):
+        raise ValueError(f"endpoints: {ends!r} are not two ends, such as [client1:eth1, leaf1:e1-1]")
+    if "a" in link or "b" in link:
+        raise ValueError(f"endpoints: {ends!r} and a or b say twice what it joins; leave either out")
+    rest = {key: value for key, value in link.items() if key != "endpoints"}
+    return dict(zip("ab", (end.partition(":")[0] for end in ends), strict=True)) | rest
 
 
 def build(spec: FreeFormSpec) -> Fabric:

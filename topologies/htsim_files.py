@@ -66,6 +66,8 @@ def _lines(text: str) -> tuple[_Found, dict[int, _Found], list[str]]:
         words = line.partition("#")[0].split()
         if not words:
             continue
+        if words[0].lower() == "topology":  # As forks begin their files of other shapes.
+            return {}, {}, [f"line {number}: {line.strip()!r}: only fat-trees can be read; write others as free_form"]
         known = {"tier": "Tier"} | (_HEADER if current is header else _KEYS)
         key = known.get(words[0].lower())
         if key is None or len(words) != 2 or not _is_whole(words[1]):
@@ -122,11 +124,19 @@ def _unplayable(header: _Found, tiers: dict[int, _Found]) -> Iterator[str]:
     if header["Tiers"] == 2 and header.get("Podsize", header["Nodes"]) != header["Nodes"]:
         yield f"Podsize {header['Podsize']}: two tiers are one pod of all {header['Nodes']} nodes; set it to that"
     for number in range(top):
-        down = tiers[number]["Radix_Down"] * tiers[number]["Downlink_speed_Gbps"]
-        wanted = down / (tiers[number]["Radix_Up"] * tiers[number + 1]["Downlink_speed_Gbps"])
-        if tiers[number].get("Oversubscribed", wanted) != wanted:
-            asked = tiers[number]["Oversubscribed"]
-            yield f"Tier {number}: Oversubscribed {asked}: by its radices and rates it is {wanted:g}"
+        yield from _oversubscription_fault(number, tiers[number], tiers[number + 1])
+
+
+def _oversubscription_fault(number: int, tier: _Found, above: _Found) -> Iterator[str]:
+    """Yield that a tier's oversubscription is neither that of its radices, which htsim's readers compare it with, nor
+    that of its rates, which counts where those of two tiers differ."""
+    by_radices = tier["Radix_Down"] / tier["Radix_Up"]
+    by_rates = by_radices * tier["Downlink_speed_Gbps"] / above["Downlink_speed_Gbps"]
+    asked = tier.get("Oversubscribed", by_rates)
+    if asked in (by_radices, by_rates, tier["Radix_Down"] // tier["Radix_Up"]):
+        return
+    found = f"{by_rates:g}" if by_radices == by_rates else f"{by_rates:g} ({by_radices:g} by radices alone)"
+    yield f"Tier {number}: Oversubscribed {asked}: by its radices and rates it is {found}; set it to that"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from controllers.planning.ecmp import UDP, FiveTuple
 from controllers.planning.paths import planned_path
 from controllers.planning.plan import RoutePlan
 from controllers.routing import Policy
+from fabric.errors import UsageError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port
 from fabric.model.patterns import NicPair, compute_nics, permutation
@@ -46,8 +47,12 @@ class Collisions:
 def collisions(fabric: Fabric, plan: RoutePlan, policy: Policy, permutations: int, seed: int = 0) -> Collisions:
     """Return how many flows meet on leaves' uplinks in random permutations, with random source ports.
 
-    The theory holds for fabrics whose leaves can send all that is elsewhere by each of their uplinks.
+    The theory holds for fabrics whose leaves can send all that is elsewhere by each of their uplinks. Raises UsageError
+    if no leaf has one.
     """
+    leaves = [leaf for leaf in fabric.with_role(Role.LEAF) if fabric.uplinks_of(leaf)]
+    if not leaves:
+        raise UsageError(f"{fabric.name}: no leaf has a link to a spine, where flows could meet; use another topology")
     draw = random.Random(seed)
     counted: Counter[int] = Counter()
     theory = UplinkTheory(fabric, plan, policy)
@@ -55,7 +60,7 @@ def collisions(fabric: Fabric, plan: RoutePlan, policy: Policy, permutations: in
     busiest_down = 0
     for _ in range(permutations):
         load = _load(fabric, plan, permutation(fabric, compute_nics(fabric), draw), draw)
-        for leaf in fabric.with_role(Role.LEAF):
+        for leaf in leaves:
             uplinks = fabric.uplinks_of(leaf)
             own = [load[port] for port in uplinks]
             counted.update(own)

@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count
+from itertools import combinations, count
 
 from controllers.planning.distances import Distances, LiveGraph, filled
 from controllers.planning.plan import FlowRule, Purpose, table_miss
@@ -118,9 +118,9 @@ def order_of(fabric: Fabric) -> Order:
     graph = UpDownGraph(fabric, order=by_level)
     order = dict(by_level)
     for network in fabric.networks:
-        ways = _lengths(graph, network)
-        if ways.missing == 0 and not _joins_one_level(fabric, network):
+        if _joins_all(graph, network) and not _joins_one_level(fabric, network):
             continue
+        ways = _lengths(graph, network)
         centred = {**by_level, **_from_the_middle(graph, network)}
         if _lengths(UpDownGraph(fabric, order=centred), network) < ways:
             order.update({switch: centred[switch] for switch in network})
@@ -135,9 +135,24 @@ class _Lengths:
     hops: int
 
 
+def _joins_all(graph: UpDownGraph, network: Collection[NodeId]) -> bool:
+    """Whether every two of a network's leaves with hosts have a switch above both, or are above each other: looked at
+    in sets of bits, as distances between all leaves of large fabrics take seconds."""
+    above: dict[NodeId, int] = {}
+    for switch in sorted(network, key=graph.order.__getitem__, reverse=True):
+        above[switch] = 1 << graph.order[switch]
+        for peer in graph.above(switch):
+            above[switch] |= above[peer]
+    return all(above[a] & above[b] for a, b in combinations(_used_leaves(graph.fabric, network), 2))
+
+
+def _used_leaves(fabric: Fabric, network: Collection[NodeId]) -> list[NodeId]:
+    return [leaf for leaf in _leaves(fabric) if leaf in network and fabric.nics_on_leaf(leaf)]
+
+
 def _lengths(graph: UpDownGraph, network: Collection[NodeId]) -> _Lengths:
     """Return the lengths of the ways between a network's leaves with hosts."""
-    leaves = [leaf for leaf in _leaves(graph.fabric) if leaf in network and graph.fabric.nics_on_leaf(leaf)]
+    leaves = _used_leaves(graph.fabric, network)
     found = [graph.distances(leaf).regular.get(other) for leaf in leaves for other in leaves]
     return _Lengths(found.count(None), sum(hops for hops in found if hops is not None))
 

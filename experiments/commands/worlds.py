@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from controllers.routing import Policy, Repair
+from controllers.planning.planner import routing_faults
+from controllers.routing import Policy, Repair, Routing
 from experiments.run.config import queue_faults, queues_of, require_engine_for_jitter, split_fabric_settings
 from experiments.run.console import ERR, tell
 from fabric.config import files_noted
@@ -107,7 +108,9 @@ def fabric_of(options: argparse.Namespace) -> Fabric:
 
 
 def require_queueing(fabric: Fabric, options: argparse.Namespace) -> None:
-    """Refuse, before a world is made, a queueing that cannot run in it. In a world, that has been asked."""
+    """Refuse, before a world is made, a queueing that cannot run in it, and a routing that is not made for the fabric.
+
+    In a world, that has been asked."""
     if inside.is_inside():
         return
     queueing, queues = Queueing(options.queueing), queues_of(options.overrides)
@@ -115,7 +118,8 @@ def require_queueing(fabric: Fabric, options: argparse.Namespace) -> None:
     lossless.require(engine, queueing)
     red.require(engine, queues, queueing)
     require_engine_for_jitter(engine, queues)
-    if faults := list(queue_faults(queues, [queueing], fabric)):
+    routing = Routing.model_validate({"policy": options.routing, "repair": options.repair})
+    if faults := [*routing_faults(fabric, routing), *queue_faults(queues, [queueing], fabric)]:
         raise ConfigError(fabric.name, faults)
 
 

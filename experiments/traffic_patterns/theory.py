@@ -14,8 +14,10 @@ from fabric.model.network import Fabric
 def expected_on_uplinks(fabric: Fabric, policy: Policy, uplinks: pd.DataFrame) -> Histogram:
     """Return the share of leaves' uplinks with each number of flows, given how many leave each leaf in each phase.
 
-    ``uplinks``: rows of ``pattern_uplinks``, of permutations or, with ECMP, of any pattern.
+    ``uplinks``: rows of ``pattern_uplinks``, of permutations or, with ECMP, of any pattern. Empty if there are none.
     """
+    if uplinks.empty:
+        return {}
     theory = UplinkTheory(fabric, plan_routes(fabric, Routing(policy=policy)), policy)
     leaves = uplinks["port"].astype(str).str.partition(":")[0]
     return mixture(

@@ -63,6 +63,7 @@ FAULTS = {
     "uneven": (("Nodes 16", "Nodes 18"), "Nodes in pods: 18 are not a multiple of 4"),
     "oversubscribed": (("Tier 1", "Oversubscribed 4\nTier 1"), "Oversubscribed 4: by its radices and rates it is 1"),
     "oversubscribed above": (("Bundle 1", "Oversubscribed 2"), "Tier 1: Oversubscribed 2: by its radices and rates"),
+    "another shape": (("Nodes 16", "topology dragonfly"), "line 2: 'topology dragonfly': only fat-trees can be read"),
     "queues": (("Bundle 1", "Queue_Up 9000"), "Tier 1: Queue_Up: sizes of queues are keys of a run"),
     "bundle of hosts": (("Tier 1", "Bundle 2\nTier 1"), "Tier 0: Bundle: a host has one link to its leaf"),
     "bundle 0": (("Bundle 1", "Bundle 0"), "Tier 1: Bundle 0: must be at least 1"),
@@ -148,6 +149,20 @@ def test_cores_at_half_the_rate_have_bundles_of_two() -> None:
     verify_delivery(fabric, plan_routes(fabric, Routing(policy=Policy.ECMP)))
     loads = port_load(plan_routes(fabric, Routing()), fabric)
     assert {loads[port] for core in fabric.with_role(Role.CORE) for port in fabric.ports_of[core]} == {2}
+
+
+@pytest.mark.parametrize(("rate", "asked", "fits"), [(100, 4, True), (400, 4, True), (400, 1, True), (400, 2, False)])
+def test_oversubscription_may_be_that_of_ports_or_of_rates(rate: int, asked: int, fits: bool) -> None:
+    """Eight hosts of 100 Gbit/s on two uplinks: 4 to 1 in ports, and in rates 1 to 1 if uplinks have 400 Gbit/s."""
+    text = LEAF_SPINE.read_text().replace("Oversubscribed 4", f"Oversubscribed {asked}")
+    head, tail = text.split("Tier 1")
+    text = f"{head}Tier 1{tail.replace('Gbps 100', f'Gbps {rate}')}"
+    if fits:
+        fabric = fabric_of(topology_of(text, "leaf_spine.topo"), "leaf_spine")
+        assert {link.rate_bps // 10**9 for link in fabric.links_of_tier(Tier.UPLINK)} == {rate}
+    else:
+        with pytest.raises(ConfigError, match=r"it is 1 \(4 by radices alone\); set it to that"):
+            topology_of(text, "leaf_spine.topo")
 
 
 def test_a_bundle_that_is_missing_is_named() -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fabric.emulation.capture import parse_port
 from fabric.errors import ConfigError, TopologyError
 from fabric.failures.config import FailureConfig, links_of
 from fabric.model.encoding import fabric_as_json, fabric_from_json, fabric_to_json
 from fabric.model.identity import NodeId
-from fabric.model.network import Fabric, Port
+from fabric.model.network import Fabric, Port, Tier
 from tests.controllers.free_forms import free_form
 from topologies.own_names import KINDS, WORDS, assigned
 
@@ -105,6 +107,21 @@ def test_what_cannot_be_named_is_told(links: list[str], stated: dict[str, str], 
     assert any(fault in one for one in refused.value.faults), refused.value.faults
 
 
+def test_links_may_be_written_as_containerlab_has_them() -> None:
+    links = [
+        {"endpoints": ["client1:eth1", "leaf-1:e1-1"]},
+        {"endpoints": ["leaf-1:e1-2", "client2"], "rate": "2 Gbit/s"},
+    ]
+    fabric = free_form(links)
+    assert [str(link) for link in fabric.links] == ["z0h000:0--z0l00:1", "z0l00:2--z0h001:0"]
+    assert [link.rate_bps for link in fabric.links] == [10**9, 2 * 10**9]
+    for ends in (["client1"], "client1-leaf1", [1, 2]):
+        with pytest.raises(ConfigError, match="are not two ends, such as"):
+            free_form([{"endpoints": ends}])
+    with pytest.raises(ConfigError, match="and a or b say twice what it joins; leave either out"):
+        free_form([{"endpoints": ["h1", "s1"], "a": "h1"}])
+
+
 # In commands
 
 
@@ -142,3 +159,37 @@ def test_names_survive_json_and_pictures_have_them(clos: Fabric) -> None:
 
 def test_kinds_are_those_of_the_words() -> None:
     assert set(KINDS) == set(WORDS)
+
+
+LETTERS = ["h", "s", "leaf", "spine", "client", "c0", "z0h00", "z0l0", "st00", "ix", "x", "gpu-", "tor_", "c", "core"]
+NAMES = st.builds(lambda word, number: f"{word}{number}", st.sampled_from(LETTERS), st.integers(0, 3))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=8),
+    st.dictionaries(NAMES, st.one_of(st.sampled_from(KINDS), NAMES), max_size=2),
+)
+def test_any_names_make_a_fabric_that_knows_them_or_are_refused(
+    links: list[tuple[str, str]], said: dict[str, str]
+) -> None:
+    try:
+        fabric = free_form([{"a": a, "b": b} for a, b in links], nodes=said)
+    except ConfigError as error:
+        assert error.faults
+        return
+    names = {name for pair in links for name in pair}
+    nodes = {name: fabric.node_named(name) for name in names}
+    assert None not in nodes.values()
+    assert len(set(nodes.values())) == len(names) == len(fabric.nodes)
+    assert all(
+        link.tier is not Tier.ACCESS or not link.a.node.is_switch or not link.b.node.is_switch for link in fabric.links
+    )
+    assert fabric_from_json(fabric_to_json(fabric), "test") == fabric
+    for name, kind in said.items():
+        node = nodes[name]
+        assert node is not None
+        if kind in KINDS:
+            assert node.is_switch == (kind == "switch")
+        else:
+            assert node.name == kind

@@ -9,6 +9,8 @@ import pytest
 from controllers.planning.collisions import Collisions, binomial, collisions, hypergeometric
 from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
+from fabric.errors import UsageError
+from tests.controllers.free_forms import SHAPES, free_form, hosted
 from topologies.load import load_fabric
 
 PERMUTATIONS = {"fat_tree_k4": 600, "fat_tree_k8": 60}
@@ -54,3 +56,15 @@ def test_probabilities_of_small_numbers() -> None:
     assert hypergeometric(2, 4, 2) == pytest.approx({0: 1 / 6, 1: 4 / 6, 2: 1 / 6})
     assert sum(binomial(8, 4).values()) == pytest.approx(1)
     assert sum(hypergeometric(4, 124, 31).values()) == pytest.approx(1)
+
+
+def test_a_fabric_without_uplinks_is_refused_by_name() -> None:
+    fabric = free_form(SHAPES["ring"])
+    with pytest.raises(UsageError, match="drawn: no leaf has a link to a spine, where flows could meet"):
+        collisions(fabric, plan_routes(fabric, Routing()), Policy.STATIC, 1)
+
+
+def test_leaves_without_uplinks_are_left_out() -> None:
+    fabric = free_form([*hosted(["z0l00-z0s00", "z0l01-z0s00"]), "z0h003-z0l03", "z0h004-z0l03"])
+    found = collisions(fabric, plan_routes(fabric, Routing(policy=Policy.ECMP)), Policy.ECMP, 4)
+    assert sum(found.counted.values()) == pytest.approx(1)

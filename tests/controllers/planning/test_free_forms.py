@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 
 from controllers.planning.credit_loops import a_loop, dependencies
 from controllers.planning.paths import planned_path, planned_paths, port_load
+from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes, routing_faults
+from controllers.planning.routes import is_zoned
 from controllers.planning.up_down import UpDownGraph
 from controllers.routing import Policy, Repair, Routing
 from fabric.errors import TopologyError
@@ -42,10 +45,23 @@ def verify(fabric: Fabric) -> None:
         else:
             verify_delivery(fabric, plan_routes(fabric, routing))
     plan = plan_routes(fabric, STATIC)
+    if not is_zoned(fabric):
+        verify_up_and_down(fabric, plan)
     assert a_loop(dependencies(fabric, plan)) == ()
     assert set(port_load(plan, fabric)) == {port for switch in fabric.switches for port in fabric.ports_of[switch]}
     assert plan.cuts == plan_routes(fabric, REROUTE).cuts == {}
     assert fabric.round_trip_s > 0
+
+
+def verify_up_and_down(fabric: Fabric, plan: RoutePlan) -> None:
+    """Between switches, every step up comes before every step down: so there is no cycle of waits, whatever is sent."""
+    order = UpDownGraph(fabric).order
+    for source, destination in pairs_of(fabric):
+        if fabric.reaches(source, destination):
+            path = planned_path(plan, fabric, source, destination)
+            places = [order[port.node] for port in path if port.node.is_switch]
+            steps = [after > before for before, after in pairwise(places)]
+            assert steps == sorted(steps, reverse=True), " ".join(map(str, path))
 
 
 @pytest.mark.parametrize("name", SHAPES)

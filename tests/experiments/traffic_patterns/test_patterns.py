@@ -80,6 +80,12 @@ def test_static_routes_in_theory_are_what_all_permutations_of_a_leaf_come_to() -
     assert expected_on_uplinks(FABRIC, Policy.ECMP, of_leaf) == pytest.approx({0: 0.25, 1: 0.5, 2: 0.25})
 
 
+def test_where_no_leaf_has_an_uplink_there_is_no_theory_of_them() -> None:
+    uplinks = phase({(A, C): 1.0}).uplinks_frame(FABRIC, samples({A.port: (0, 0)}), (9.5, 11.5))
+    for policy in (Policy.STATIC, Policy.ECMP):
+        assert expected_on_uplinks(FABRIC, policy, uplinks.iloc[:0]) == {}
+
+
 def test_the_summary_sets_what_arrived_beside_theory() -> None:
     flows = {(A, C): RATE_BPS * PAYLOAD, (B, D): RATE_BPS * PAYLOAD / 2}
     seen = phase(flows)
