@@ -309,8 +309,9 @@ class Emulation:
         return {file.name: file.read_text(errors="replace") for file in files if file.is_file()}
 
     def popen(self, host: NodeId, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Start an unmodified program on a host."""
-        return subprocess.Popen([*self.net.get(host.name).prefix(), *command], **options)
+        """Start an unmodified program on a host, with the usual limit of open files."""
+        prefix = self.net.get(host.name).prefix()
+        return subprocess.Popen([*prefix, *command], preexec_fn=limits.allow_usual_files, **options)
 
     def command_line(self) -> None:
         """Show Mininet's prompt until the user leaves it."""

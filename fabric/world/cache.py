@@ -20,6 +20,8 @@ SHARED = Path("/var/cache")
 """What root builds, every account may use."""
 NAME = "ai-fabric-emulator"
 _POLL_S = 0.02
+HANDED = Path("/run/guest/caches")
+"""In a guest: the places of the account that started it, which the guest's root could not tell."""
 _REMEDY = "let XDG_CACHE_HOME name a directory that only you can write to, or unset it (sudo without -E)"
 
 
@@ -34,7 +36,12 @@ def own() -> Path:
 
 
 def places() -> tuple[Path, ...]:
-    """Return where to look for what is built: this account's place, then the shared one. Raises UsageError."""
+    """Return where to look for what is built: this account's place, then the shared one. Raises UsageError.
+
+    In a guest these are the places of whoever started it, who has been refused others.
+    """
+    if os.environ.get("FABRIC_GUEST") == "1" and HANDED.is_file():
+        return tuple(Path(os.fsdecode(place)) for place in HANDED.read_bytes().split(b"\0") if place)
     return tuple(dict.fromkeys((own(), _trusted(SHARED / NAME, "the shared cache"))))
 
 
@@ -62,6 +69,11 @@ def _is_taken(lock: TextIO) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def encoded_places() -> bytes:
+    """Return what is in HANDED of a guest that this process starts. Raises UsageError."""
+    return b"\0".join(map(os.fsencode, places()))
 
 
 def _trusted(place: Path, name: str) -> Path:

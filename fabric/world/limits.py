@@ -12,6 +12,8 @@ from pathlib import Path
 from fabric.errors import EmulationError
 from fabric.model.network import Fabric
 
+USUAL_FILES = 1024
+"""A program that needs more raises its own limit, or says so."""
 _OWN_FILES = 1000
 _FILES_PER_PORT, _FILES_PER_SWITCH = 1, 4
 """Of ovs-vswitchd: a socket for each port; 221 files with 18 switches and 112 ports, 547 with 30 and 390."""
@@ -35,6 +37,16 @@ def allow_open_files() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(limit, soft), max(limit, hard)))
             return max(limit, soft)
     return soft
+
+
+def allow_usual_files() -> None:
+    """Let this process, which is to become a user's program, have as many files open as systems let one start with.
+
+    Many programs close all that they might have open, one by one, as they start. Open MPI's daemons close a million
+    files then, which takes each of them half a minute in a guest.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, USUAL_FILES), hard))
 
 
 def require_open_files(fabric: Fabric) -> None:

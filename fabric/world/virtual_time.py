@@ -140,6 +140,7 @@ class VirtualEngine(Engine):
                 handed=handed if member is None else handed | {TOGETHER: member.together.encoded()},
                 stdout=front.stdout if number == 0 else None,
                 companion=member,
+                tell=front.tell if member is None else lambda text: front.tell(f"guest {number}: {text}"),
             )
 
         raise SystemExit(run(None) if guest.count == 1 else run_together(guest.count, guest.lookahead_ns, run))

@@ -24,7 +24,7 @@ from fabric.config import Strict
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.world import inside
+from fabric.world import inside, limits
 from fabric.world.agents import Agent
 from fabric.world.engines import current_engine
 from traffic.job import Halt, Play, Ready, Records, Stage
@@ -104,6 +104,7 @@ class _Process:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    preexec_fn=limits.allow_usual_files,
                 )
         except OSError as error:
             raise TrafficError(f"{arguments.host}: cannot start {arguments.command[0]!r}: {error.strerror}") from error

@@ -67,20 +67,27 @@ _SCHEDULER_HEADER = "include/net/sch_generic.h"
 _IN_VIRTUAL_TIME = "(time_travel_mode == TT_MODE_INFCPU || time_travel_mode == TT_MODE_EXTERNAL)"
 _PAGE = _read("clock_page.h.inc")
 _DROPS_ALL = "\t/* Do not fool qdisc_drop_all() */\n"
+_READINGS = "static u64 timer_read("
+_CLOCK = _PAGE + _read("clock.c.inc") + _read("polling.c.inc")
 _SCHEDULED_AT_EVERY_CALL = (
     "\tif (time_travel_mode == TT_MODE_INFCPU ||\n\t    time_travel_mode == TT_MODE_EXTERNAL)\n\t\tschedule();\n\n"
 )
 _RUNS = ("\tset_current(to);\n", "\tset_current(to);\n\ttime_travel_runs(to);\n")
 _BORN = "\tp->thread = (struct thread_struct) INIT_THREAD;\n"
-_READS_ON = (_BORN, f"{_BORN}\tp->thread.in_vain.read = current->thread.in_vain.read;\n")
+_READS_ON = (
+    _BORN,
+    f"{_BORN}\tp->thread.in_vain.read = current->thread.in_vain.read;\n"
+    "\tp->thread.in_vain.counter = current->thread.in_vain.counter;\n",
+)
 _MAPPED_AROUND = "\tmap_around(vma, address, flags);\n\tif (mm->context.id.kill)\n\t\tforce_sig(SIGKILL);\nout:\n"
 _BEFORE_FAULTS = "/*\n * Note this is constrained to return 0, -EFAULT, -EACCES, -ENOMEM by\n"
 _CALLED = "\t\tPT_REGS_SET_SYSCALL_RETURN(regs,\n\t\t\t\tEXECUTE_SYSCALL(syscall, regs));\n"
-_CALLED_AND_FAILED = (
+_COUNTED = f"\t\tif ({_IN_VIRTUAL_TIME[1:-1]})\n\t\t\ttime_travel_called(syscall, ret);\n"
+_CALLED_AND_COUNTED = (
     "\t{\n\t\tunsigned long ret = EXECUTE_SYSCALL(syscall, regs);\n\n\t\tPT_REGS_SET_SYSCALL_RETURN(regs, ret);\n"
-    f"\t\tif (IS_ERR_VALUE(ret) && {_IN_VIRTUAL_TIME}) {{\n"
-    "\t\t\ttime_travel_call_failed();\n\t\t\tschedule();\n\t\t}\n\t}\n"
+    f"{_COUNTED}\t\tif (IS_ERR_VALUE(ret) && {_IN_VIRTUAL_TIME})\n\t\t\tschedule();\n\t}}\n"
 )
+_IF_FAILED = "\t\tif (IS_ERR_VALUE(ret) &&"
 
 EDITS = (
     # The clock in ns, not in steps of 256 ns, and timers as fine: a full frame takes 168 ns at 200 Gbit/s.
@@ -88,7 +95,7 @@ EDITS = (
         _TIME_HEADER,
         (
             "#define TIMER_MULTIPLIER 256",
-            "void time_travel_call_failed(void);\n"
+            "void time_travel_called(int call, unsigned long result);\n"
             "struct task_struct;\nvoid time_travel_runs(struct task_struct *task);\n"
             "#define TIMER_MULTIPLIER 1",
         ),
@@ -98,8 +105,9 @@ EDITS = (
         "arch/um/include/asm/processor-generic.h",
         (
             "struct thread_struct {\n",
-            "struct time_travel_in_vain {\n\tunsigned long waits;\n\tunsigned int failures, lookups, readings;\n"
-            "\tunsigned long long read;\n};\n\n"
+            "struct time_travel_in_vain {\n\tunsigned long waits;\n"
+            "\tunsigned int failures, lookups, readings, cpu_readings, counter_readings, calls, in_a_row;\n"
+            "\tbool polls, sleeps;\n\tunsigned long long read, counter, polled, called;\n};\n\n"
             "struct thread_struct {\n\tstruct time_travel_in_vain in_vain;\n\tint shares_memory;\n",
         ),
     ),
@@ -108,7 +116,7 @@ EDITS = (
         tuple(
             _way(
                 (reading, "time_travel_clock_was_read();"),
-                ("static u64 timer_read(", _PAGE + _read("clock.c.inc") + "static u64 timer_read("),
+                (_READINGS, _CLOCK + _READINGS),
                 ("#include <asm/irq.h>\n", "#include <asm/irq.h>\n#include <asm/unistd.h>\n"),
             )
             for reading in (
@@ -136,14 +144,14 @@ EDITS = (
             _way(_RUNS, _READS_ON),
         ),
     ),
-    # A system call that fails takes no time instead of 1 us, in which timers were late and no frame got further, unless
-    # its program spins.
+    # A system call that fails takes no time instead of 1 us, in which timers were late and no frame got further. Its
+    # program sleeps if it polls.
     Edit(
         "arch/um/kernel/skas/syscall.c",
         (
-            _way(("um_udelay(1);", "time_travel_call_failed();")),
+            _way((_IF_FAILED, f"{_COUNTED}{_IF_FAILED}"), ("\t\t\tum_udelay(1);\n", "")),
             # Before August 2024 (6.12; in stable kernels, too): no call took time, and each let others run first.
-            _way((_SCHEDULED_AT_EVERY_CALL, ""), (_CALLED, _CALLED_AND_FAILED)),
+            _way((_SCHEDULED_AT_EVERY_CALL, ""), (_CALLED, _CALLED_AND_COUNTED)),
         ),
     ),
     # What lies around a page that a program touches is mapped with it: most of what starting programs costs is faults.
@@ -488,6 +496,49 @@ CLOCK_PAGE = (
 )
 """Made where all of them fit: programs read the clock without a system call."""
 
+_REFUSED = "\t\t\tcase SIGSEGV:\n\t\t\t\tif (PTRACE_FULL_FAULTINFO) {\n"
+_NEW_PROCESS = "\tflags = CLONE_FILES | SIGCHLD;\n"
+COUNTER = (
+    _edit(_TIME, (_READINGS, _read("counter.c.inc") + _READINGS)),
+    _edit(
+        _LOOP,
+        ("#include <sched.h>\n", "#include <sched.h>\n#include <sys/prctl.h>\n"),
+        (
+            "#include <sysdep/stub.h>\n",
+            "#include <sysdep/stub.h>\n#include <timetravel.h>\n\n"
+            "bool time_travel_counter_was_read(struct uml_pt_regs *regs);\n",
+        ),
+        (
+            _NEW_PROCESS,
+            f"\tif ({_IN_VIRTUAL_TIME[1:-1]})\n\t\tprctl(PR_SET_TSC, PR_TSC_SIGSEGV);\n{_NEW_PROCESS}",
+        ),
+        (
+            _REFUSED,
+            _REFUSED.replace(
+                "\n",
+                "\n\t\t\t\tif (si.si_code == SI_KERNEL && time_travel_counter_was_read(regs))\n\t\t\t\t\tbreak;\n",
+                1,
+            ),
+        ),
+    ),
+    # The kernel's own process is refused the counter, too. Else the host would set a control register whenever it and a
+    # program take turns: on a virtual machine calls took twice as long. The C library reads the clock by the counter.
+    _edit(
+        "arch/um/os-Linux/time.c",
+        ("#include <sys/time.h>\n", "#include <sys/syscall.h>\n#include <sys/time.h>\n"),
+        ("\tclock_gettime(CLOCK_REALTIME, ", "\tsyscall(SYS_clock_gettime, CLOCK_REALTIME, "),
+        ("\tclock_gettime(CLOCK_MONOTONIC,&ts);", "\tsyscall(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);"),
+    ),
+    _edit(
+        "arch/um/kernel/um_arch.c",
+        (
+            '\tseq_printf(m, "mode\\t\\t: skas\\n");\n',
+            '\tseq_printf(m, "cpu MHz\\t\\t: 1000.000\\n");\n\tseq_printf(m, "mode\\t\\t: skas\\n");\n',
+        ),
+    ),
+)
+"""Made where all of them fit: the time stamp counter of programs counts virtual time."""
+
 _SLEEPS = "static inline void\ntime_travel_set_event_fn("
 PEERS = (
     _edit(
@@ -548,7 +599,7 @@ PROFILE = (
 )
 """Made where all of them fit: the kernel can be built by a profile of itself."""
 
-OPTIONAL = (*((edit,) for edit in SAVINGS), IRQ_FLAGS, HUGE_PAGES, CLOCK_PAGE, REGISTERS, PEERS, PROFILE)
+OPTIONAL = (*((edit,) for edit in SAVINGS), IRQ_FLAGS, HUGE_PAGES, CLOCK_PAGE, COUNTER, REGISTERS, PEERS, PROFILE)
 """Groups of changes; each is made where all of it fits."""
 
 

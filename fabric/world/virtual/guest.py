@@ -10,7 +10,7 @@ The guest sees the host's files, and writes to them as the account that runs it.
 are its own; directories there that the program needs stay visible. In the guest the program is root.
 
 Computing costs no virtual time: the clock moves only when every process sleeps, and then at once to the next event
-(a program that does nothing but read it, or fail, moves it by 1 us at a time, so that loops which wait for it do end).
+(a program that polls sleeps after each look, so that loops which wait for something do end).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from fcntl import F_DUPFD_CLOEXEC, fcntl
@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fabric.errors import EmulationError, UsageError
+from fabric.world import cache
 from fabric.world.priority import set_session_niceness
 from fabric.world.virtual.dialogue import Ask, Dialogue
 from fabric.world.virtual.joining import REGION
@@ -107,6 +108,7 @@ def run_in_guest(
     bytecode: Path | None = None,
     handed: Mapping[str, bytes] | None = None,
     companion: Companion | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> int:
     """Run ``argv`` as the only program of a new guest, in the current directory, and return its exit code.
 
@@ -117,7 +119,8 @@ def run_in_guest(
     program asks for (:mod:`fabric.world.virtual.dialogue`); its stdin is empty. ``bytecode`` holds compiled Python
     modules (:mod:`fabric.world.virtual.bytecode`). ``handed`` are files for CONTROL, by their names: what they hold
     does not show in the program's own memory, as its environment does. ``companion``: what this guest is to the
-    others, if it is one of several (:mod:`fabric.world.virtual.together`).
+    others, if it is one of several (:mod:`fabric.world.virtual.together`). ``tell`` gets what the user should know
+    meanwhile, by default ``stderr``.
 
     Raises EmulationError if the guest could not run the program to its end, with nothing of it left on the host.
     """
@@ -129,16 +132,13 @@ def run_in_guest(
         _processor_of_its_own() as processor,
         nullcontext() if dialogue is None else dialogue.open(control),
     ):
-        for name, content in {"job": job.encoded(), **(handed or {})}.items():
-            (control / name).write_bytes(content)
-        if bytecode is not None:
-            (control / BYTECODE).symlink_to(bytecode.resolve())
+        _hand(control, {"job": job.encoded(), **(handed or {})}, bytecode)
         if companion is not None:
             kernel_parameters = [*kernel_parameters, _shared(companion, control)]
         output = _Copies(control, stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
         command = kernel_command(kernel, memory_bytes, kernel_parameters)
         limits = replace(limits, memory_bytes=memory_bytes)
-        watch = ClockWatch(limits, progress, kernel.clock_address, kernel.running_address)
+        watch = ClockWatch(limits, progress, kernel.clock_address, kernel.running_address, tell=tell or output.tell)
         surroundings = _kernel_environment(kernel, memory_bytes, seed, processor)
         try:
             ending = _run_kernel(command, surroundings, control, watch, output, dialogue, companion)
@@ -149,6 +149,14 @@ def run_in_guest(
         code = 0 if companion is not None and companion.is_over else _exit_code(control, ending, memory_bytes)
         _tell_of_others(control, code, stderr or sys.stderr.buffer)
         return code
+
+
+def _hand(control: Path, files: Mapping[str, bytes], bytecode: Path | None) -> None:
+    """Put into the control directory what the guest is to have: where whoever starts it keeps what is built, too."""
+    if bytecode is not None:
+        (control / BYTECODE).symlink_to(bytecode.resolve())
+    for name, content in {cache.HANDED.name: cache.encoded_places(), **files}.items():
+        (control / name).write_bytes(content)
 
 
 def _shared(companion: Companion, control: Path) -> str:
@@ -162,7 +170,8 @@ def _job(
 ) -> _Job:
     """Return what the guest is to do; the arguments are those of :func:`run_in_guest`."""
     program = _program(argv)
-    kept = [*keep, Path.cwd(), *_own_directories(), Path(program).parent, *([bytecode] if bytecode else [])]
+    caches = [place for place in cache.places() if place.is_dir()]
+    kept = [*keep, *caches, Path.cwd(), *_own_directories(), Path(program).parent, *([bytecode] if bytecode else [])]
     compiled = {"PYTHONPYCACHEPREFIX": str(CONTROL / BYTECODE)} if bytecode else {}
     return _Job(
         argv=(program, *argv[1:]),
@@ -317,6 +326,7 @@ class _Copies:
     """Passes on what the program writes, as it comes."""
 
     def __init__(self, control: Path, stdout: ByteSink, stderr: ByteSink) -> None:
+        self._stderr = stderr
         self._pairs: list[tuple[BufferedReader, ByteSink]] = []
         for name, target in (("stdout", stdout), ("stderr", stderr)):
             path = control / name
@@ -328,6 +338,11 @@ class _Copies:
             if text := source.read():
                 target.write(text)
                 target.flush()
+
+    def tell(self, text: str) -> None:
+        """Write a line of ours among the program's errors."""
+        self._stderr.write(f"{text}\n".encode())
+        self._stderr.flush()
 
 
 def _program(argv: Sequence[str]) -> str:

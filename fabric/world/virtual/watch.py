@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-import struct
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from fabric.errors import UsageError
+from fabric.world.virtual.running import HANG, REMEDY, CallWatch, read_memory
 
 LEAST_UPTIME_S = 12.0
 """Open vSwitch counts the CPU cores at most every 10 s of uptime, from 0: started sooner it believes in none, runs no
@@ -19,8 +22,6 @@ PROGRESS_S = 0.5
 LONGEST_LOOK_S = 1.0
 END_OF_TIME_NS = 1 << 62
 """Where the clock jumps to when no event is left."""
-_RUNNING = struct.Struct("=i4xQ")  # clock.c.inc: time_travel_running.
-_NAME_BYTES = 16
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SURE_FRACTION = 0.25
 """A guest that stood still for ``hang_s`` is ended once it has computed for this part of it more, without any time."""
@@ -36,8 +37,8 @@ class Limits:
     """When a run that does not end by itself is ended."""
 
     hang_s: float = 120.0
-    """Wall time without virtual time: a loop that neither sleeps nor reads the clock, or a very long computation. A
-    guest that other programs keep from computing has longer."""
+    """Wall time without virtual time: a loop that makes no system call, or a very long computation. A guest that other
+    programs keep from computing has longer."""
     least_ratio: float = 1e-7
     """What must pass of virtual time in ``hang_s``, for a second of wall time: less is a hang, too. Loops that look at
     the clock, or try in vain, pass 0.03; fabrics that are too large to be of use, 0.0001."""
@@ -50,7 +51,10 @@ class Limits:
     @classmethod
     def of_guest(cls, memory_bytes: int) -> Limits:
         """Return those of a guest with so much memory: the larger a fabric, the more its programs have to do in one
-        moment. 1,200 clients of storage link up for three minutes or more."""
+        moment. 1,200 clients of storage link up for three minutes or more. The environment (HANG) may choose. Raises
+        UsageError."""
+        if chosen := os.environ.get(HANG):
+            return cls(hang_s=_seconds(chosen))
         return cls(hang_s=max(cls.hang_s, _HANG_S_PER_GIB * memory_bytes / 2**30))
 
 
@@ -74,6 +78,16 @@ class GuestTime:
 Progress = Callable[[GuestTime], None]
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 1 <= seconds < math.inf:
+        raise UsageError(f"{HANG}={text}: not a number of seconds, 1 or more, such as 1800; unset it for the default")
+    return seconds
+
+
 def session_cpu_s(session: int) -> float:
     """Return the CPU time that the processes of a session have used."""
     used = 0
@@ -94,11 +108,12 @@ class ClockWatch:
         clock_address: int,
         running_address: int | None = None,
         cpu_s: Callable[[int], float] = session_cpu_s,
+        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._cpu_s = cpu_s
         self._suspected_cpu_s: float | None = None
         self._limits, self._progress, self._clock_address = limits, progress, clock_address
-        self._running_address = running_address
+        self._calls = None if running_address is None else CallWatch(running_address, tell, cpu_s)
         self._looked_s = time.monotonic()
         self._wall_s = self._moved_s = self._told_s = 0.0
         self._virtual_ns = self._moved_ns = 0
@@ -112,6 +127,8 @@ class ClockWatch:
         if self._progress is not None and self._wall_s - self._told_s >= PROGRESS_S:
             self._told_s = self._wall_s
             self._progress(GuestTime(self._virtual_ns / 1e9, self._wall_s))
+        if self._calls is not None:
+            self._calls.look(pid, self._wall_s, self._wall_s - self._moved_s, self._limits.hang_s)
         return self._excess(pid)
 
     def _count_wall_time(self) -> None:
@@ -141,11 +158,11 @@ class ClockWatch:
             return f"the guest is not done after {limits.virtual_s:g} s of virtual time: programs that wait for ever?"
         if self._is_hung(pid):
             how = "stood still" if self._virtual_ns == self._moved_ns else "hardly moved"
-            running = None if self._running_address is None else _read_running(pid, self._running_address)
+            running = None if self._calls is None else self._calls.running(pid)
             return (
                 f"the guest's clock {how} at {virtual_s:.6f} s for {self._wall_s - self._moved_s:.0f} s of wall time: "
-                f"{running or 'a program'} loops without sleeping, or computes for longer than that"
-                f"{lacking_memory(limits.memory_bytes, _touched_bytes(pid))}"
+                f"{running or 'a program'} computes for longer than that ({HANG}=SECONDS is another limit), or loops: "
+                f"{REMEDY}{lacking_memory(limits.memory_bytes, _touched_bytes(pid))}"
             )
         if limits.wall_s is not None and self._wall_s > limits.wall_s:
             return (
@@ -156,7 +173,7 @@ class ClockWatch:
 
 def _read_clock_ns(pid: int, address: int) -> int | None:
     """Return the guest's virtual time, None while its process starts or ends."""
-    content = _read_memory(pid, address, 8)
+    content = read_memory(pid, address, 8)
     return None if content is None else int.from_bytes(content, sys.byteorder)
 
 
@@ -177,24 +194,3 @@ def _touched_bytes(pid: int) -> int:
         found = re.search(r"^RssShmem:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
         return int(found[1]) * 1024 if found else 0
     return 0
-
-
-def _read_running(pid: int, address: int) -> str | None:
-    """Return which program the guest runs, as far as can be told: its name, of which Linux keeps 15 letters."""
-    pointer = _read_memory(pid, address, _RUNNING.size)
-    if pointer is None:
-        return None
-    number, name_address = _RUNNING.unpack(pointer)
-    name = _read_memory(pid, name_address, _NAME_BYTES)
-    return None if name is None else f"{name.split(bytes(1))[0].decode(errors='replace')!r} (process {number})"
-
-
-def _read_memory(pid: int, address: int, size_bytes: int) -> bytes | None:
-    """Return what a process holds there; None if it holds nothing."""
-    try:
-        with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
-            memory.seek(address)
-            content = memory.read(size_bytes)
-    except (OSError, ValueError, OverflowError):
-        return None
-    return content if len(content) == size_bytes else None

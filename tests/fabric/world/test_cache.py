@@ -34,6 +34,19 @@ def test_a_place_of_ones_own_is_taken_whether_it_exists_or_not(home: Path) -> No
     assert cache.places() == (home / cache.NAME, cache.SHARED / cache.NAME)
 
 
+def test_in_a_guest_the_places_are_those_of_whoever_started_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guest's root may not have the variable, has another home, and owns none of the places."""
+    monkeypatch.setattr(cache, "HANDED", tmp_path / "caches")
+    cache.HANDED.write_bytes(cache.encoded_places())
+    outside = cache.places()
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache.places() != outside
+    monkeypatch.setenv("FABRIC_GUEST", "1")
+    assert cache.places() == outside == (home / cache.NAME, cache.SHARED / cache.NAME)
+
+
 def test_a_place_that_every_account_can_write_to_is_refused_and_one_like_tmp_is_not(home: Path) -> None:
     home.mkdir()
     home.chmod(0o777)

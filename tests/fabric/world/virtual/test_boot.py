@@ -103,27 +103,36 @@ for calls in {counts}:
     return [int(line) for line in out.split()]
 
 
-def test_a_call_that_fails_takes_no_time_unless_its_program_spins() -> None:
-    few_ns, many_ns = spent_ns("os.kill(1 << 22, 0)", 9_000, 11_000)
+def test_a_call_that_fails_takes_no_time_unless_its_program_polls() -> None:
+    few_ns, many_ns = spent_ns("os.kill(1 << 22, 0)", 1_900, 2_100)
     assert few_ns == 1, "the second reading of the clock"
-    assert 800_000 < many_ns < 1_200_000
+    assert many_ns == pytest.approx(100_000, rel=0.1)
+    few_ns, many_ns = spent_ns("os.umask(0), os.kill(1 << 22, 0)", 9_000, 11_000)
+    assert few_ns == 1, "not in a row"
+    assert many_ns == pytest.approx(1_000_000, rel=0.1)
 
 
-def test_to_find_no_file_takes_no_time_unless_its_program_spins() -> None:
+def test_to_find_no_file_takes_no_time_unless_its_program_polls() -> None:
     """How often a program does so at its start hangs on how deep in the directories it lies."""
-    some_ns, many_ns = spent_ns("os.readlink('/proc')", 20_000, 111_000)
+    some_ns, many_ns = spent_ns("os.readlink('/proc')", 20_000, 110_200)
     assert some_ns == 1
-    assert 800_000 < many_ns < 1_200_000
+    assert many_ns == pytest.approx(200_000, rel=0.1)
 
 
-def test_time_that_passes_while_a_program_spins_is_counted_if_another_is_ready() -> None:
+def test_to_close_what_is_not_open_takes_no_time_however_often() -> None:
+    """As programs do that close all descriptors which they might have, from 3 to the limit."""
+    assert spent_ns("os.close(1 << 20)", 100, 30_000) == [1, 1]
+
+
+def test_time_that_passes_while_a_program_uses_up_cpu_time_is_counted_if_another_is_ready() -> None:
     script = """
 import os, time
 from fabric.world.engines import VIRTUAL
 def spin(programs):
-    before, end = VIRTUAL.spun(), time.monotonic() + 0.1
+    before = VIRTUAL.spun()
     others = [os.fork() for _ in range(programs - 1)]
-    while time.monotonic() < end:
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
         pass
     if 0 in others:
         os._exit(0)
@@ -138,7 +147,7 @@ spin(2)
     print(out)
     alone, beside = (line.split() for line in out.splitlines())
     assert float(alone[0]) < 0.01
-    assert float(beside[0]) == pytest.approx(0.1, abs=0.01)
+    assert float(beside[0]) == pytest.approx(0.2, abs=0.02), "each kept the other waiting"
     assert beside[1] == "spinner"
 
 
@@ -210,8 +219,8 @@ print(readings[0], time.monotonic_ns() > readings[-1])
     assert 1 <= int(in_child_ns) < 100 and 1 <= int(later_ns) < 100
 
 
-def test_yielding_takes_no_time() -> None:
-    """Loops that wait for messages yield all the time, MPI's and UCX's for two; some kernels charge them for it."""
+def test_yielding_takes_no_time_up_to_2000_times_in_a_row() -> None:
+    """Programs yield now and then; some kernels charge them for it."""
     script = """
 import os, time
 time.sleep(0.001)
@@ -225,14 +234,17 @@ print(time.monotonic_ns() - started_ns)
     assert int(out) < 10
 
 
-def test_two_programs_that_spin_move_the_clock_whatever_their_numbers() -> None:
-    """Each has a count of its own, also if their numbers are equal modulo 64, as a table's places would have it."""
+def test_two_programs_that_poll_move_the_clock_whatever_their_numbers() -> None:
+    """Each has a count of its own, also if their numbers are equal modulo 64, as a table's places would have it.
+
+    They sleep at the same time.
+    """
     script = """
 import os, time
-apart, calls = 64, 12_000
+apart, calls = 64, 2_200
 blocked, starter = os.pipe()
 
-def spinner():
+def poller():
     if child := os.fork():
         return child
     os.close(starter)
@@ -244,12 +256,12 @@ def spinner():
             pass
     os._exit(0)
 
-first = spinner()
+first = poller()
 for _ in range(apart - 1):
     if (passed_over := os.fork()) == 0:
         os._exit(0)
     os.waitpid(passed_over, 0)
-second = spinner()
+second = poller()
 started_ns = time.monotonic_ns()
 os.close(starter)
 for child in (first, second):
@@ -259,7 +271,7 @@ print(second - first, time.monotonic_ns() - started_ns)
     code, out, _ = run(sys.executable, "-c", script)
     apart, spent_ns = map(int, out.split())
     assert (code, apart) == (0, 64)
-    assert 2 * 1800 * 1000 < spent_ns < 2 * 2200 * 1000
+    assert spent_ns == pytest.approx(200_000, rel=0.1)
 
 
 def test_two_guests_of_one_seed_agree_in_time_and_chance_and_another_seed_differs() -> None:
@@ -309,9 +321,7 @@ def test_the_guest_has_root_and_a_network_of_its_own() -> None:
 
 
 def test_a_loop_that_never_sleeps_is_ended_with_a_reason() -> None:
-    said = (
-        r"(stood still|hardly moved) at 12\.\d+ s for \d+ s of wall time: 'sh' \(process \d+\) loops without sleeping"
-    )
+    said = r"(stood still|hardly moved) at 12\.\d+ s for \d+ s of wall time: 'sh' \(process \d+\) computes for longer"
     with pytest.raises(EmulationError, match=said):
         run("sh", "-c", "while :; do :; done", limits=Limits(hang_s=2))
 

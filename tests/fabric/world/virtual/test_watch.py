@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fabric.world.virtual import watch
+from fabric.errors import UsageError
+from fabric.world.virtual import running, watch
 from fabric.world.virtual.watch import ClockWatch, GuestTime, Limits, lacking_memory
 
 
@@ -21,7 +22,7 @@ def test_a_guest_whose_memory_has_gone_before_it_has_no_clock(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: bytes
 ) -> None:
     (tmp_path / "mem").write_bytes(found)
-    monkeypatch.setattr(watch, "Path", lambda _: tmp_path / "mem")
+    monkeypatch.setattr(running, "Path", lambda _: tmp_path / "mem")
     assert watch._read_clock_ns(1, 0) is None
     (tmp_path / "mem").write_bytes((7).to_bytes(8, sys.byteorder))
     assert watch._read_clock_ns(1, 0) == 7
@@ -74,23 +75,67 @@ def test_cpu_time_is_of_all_processes_of_a_session() -> None:
         process.wait()
 
 
+def running_bytes(name: ctypes.Array[ctypes.c_char], calls: int, process: int = 64) -> bytes:
+    """Return what a guest's kernel has of the program that it runs."""
+    return struct.pack("=i4xQQ16s", process, ctypes.addressof(name), calls, b"z0h003-eth0")
+
+
+@pytest.mark.parametrize(
+    ("calls_per_s", "virtual_per_s", "share", "is_told"),
+    [(0, 0, 1.0, True), (0, 0, 0.05, False), (1, 0, 1.0, False), (0, 10**6, 1.0, False)],
+    ids=["computes", "gets no CPU", "makes calls", "time passes"],
+)
+def test_a_program_that_computes_without_a_call_is_told_once_within_10_s(
+    monkeypatch: pytest.MonkeyPatch, calls_per_s: int, virtual_per_s: int, share: float, is_told: bool
+) -> None:
+    clock_s = [0.0]
+    told: list[str] = []
+    name = ctypes.create_string_buffer(b"poller", 16)
+    there = ctypes.create_string_buffer(running_bytes(name, 0), 40)
+    monkeypatch.setattr("time.monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(watch, "_read_clock_ns", lambda pid, address: 10**9 + round(virtual_per_s * clock_s[0]))
+    address = ctypes.addressof(there)
+    looked = ClockWatch(Limits(hang_s=240), None, 0, address, lambda pid: share * clock_s[0], told.append)
+    for step in range(1, 101):
+        clock_s[0] += 0.25
+        ctypes.memmove(there, running_bytes(name, round(calls_per_s * clock_s[0])), 40)
+        assert looked.look(os.getpid()) is None
+        assert told == [] or clock_s[0] >= 8
+        assert bool(told) == is_told or clock_s[0] < 10, step
+    if is_told:
+        (words,) = told
+        assert words.startswith("note: 'poller' (process 64 on z0h003) has computed for 8 s of wall time without a")
+        assert "ends if that lasts 240 s (FABRIC_GUEST_HANG_S=SECONDS is another limit)" in words
+        assert "let its loop wait, yield (sched_yield), poll a descriptor or read the clock" in words
+
+
+def test_how_long_the_clock_may_stand_still_is_the_environments_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FABRIC_GUEST_HANG_S", "1800")
+    assert Limits.of_guest(4 << 30).hang_s == 1800
+    for wrong in ("soon", "0", "nan", "inf", "-5"):
+        monkeypatch.setenv("FABRIC_GUEST_HANG_S", wrong)
+        with pytest.raises(UsageError, match=f"FABRIC_GUEST_HANG_S={wrong}: not a number of seconds, 1 or more"):
+            Limits.of_guest(4 << 30)
+
+
 @pytest.mark.parametrize(("ns_per_s", "is_ended"), [(3, True), (3000, False)])
 def test_a_clock_that_creeps_is_ended_and_the_program_that_runs_named(
     monkeypatch: pytest.MonkeyPatch, ns_per_s: int, is_ended: bool
 ) -> None:
     clock_s = [0.0]
     name = ctypes.create_string_buffer(b"spinner", 16)
-    running = ctypes.create_string_buffer(struct.pack("=i4xQ", 64, ctypes.addressof(name)), 16)
+    there = ctypes.create_string_buffer(running_bytes(name, calls=9), 40)
     monkeypatch.setattr("time.monotonic", lambda: clock_s[0])
     monkeypatch.setattr(watch, "_read_clock_ns", lambda pid, address: 12 * 10**9 + round(ns_per_s * clock_s[0]))
-    looked = ClockWatch(Limits(hang_s=10), None, 0, ctypes.addressof(running), lambda pid: clock_s[0])
+    looked = ClockWatch(Limits(hang_s=10), None, 0, ctypes.addressof(there), lambda pid: clock_s[0])
     reasons = []
     for _ in range(60):
         clock_s[0] += 0.5
         reasons.append(looked.look(os.getpid()))
     assert any(reasons) == is_ended
     if is_ended:
-        assert "'spinner' (process 64) loops without sleeping" in str(reasons[-1])
+        assert "'spinner' (process 64 on z0h003) computes for longer than that" in str(reasons[-1])
+        assert "or loops: if it polls memory, nothing will come" in str(reasons[-1])
         assert "hardly moved" in str(reasons[-1])
 
 
