@@ -156,8 +156,9 @@ class InputBuffer(Strict):
 
 
 class LaneConfig(InputBuffer):
-    """One Virtual Lane. ``share`` and ``ceiling``: fractions of the link; ``limit``: the largest backlog (lossy);
-    ``marking``: its own, where it is not that of all lanes."""
+    """One Virtual Lane. ``share`` and ``ceiling``: fractions of the link; ``limit``: the largest backlog
+    at a switch's port (lossy; a host's own port holds all that its sockets send); ``marking``: its own, where it is not
+    that of all lanes."""
 
     share: Annotated[float, Field(gt=0, le=1)]
     ceiling: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -186,7 +187,7 @@ def _default_lanes() -> dict[str, LaneConfig]:
 
 class QueueConfig(Strict):
     """The queues of every port: the lanes of ``lanes`` and ``lossless_lanes`` queueing, the byte limit of ``shared``
-    queueing, and the input buffer of the one lane of ``lossless`` queueing.
+    queueing at a switch's port, and the input buffer of the one lane of ``lossless`` queueing.
 
     ``marking`` is ECN at every switch port, in every lane of data; without it nothing is marked.
 

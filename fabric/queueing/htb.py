@@ -38,6 +38,10 @@ _MAX_LANES = 0xEF
 _HTB = 1
 BURST_FRAMES = 2
 """A class may send this many frames back to back; fewer and a late timer costs rate, more and shares get coarse."""
+OWN_QUEUE_BYTES = 2**31 - 1
+"""What a lane holds at a host's own NIC: all that its sockets give it, which their send buffers and TCP's small queues
+limit. A NIC does not drop what it has yet to send; with a switch's limit, a hundred connections with two frames each
+overfilled it."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,8 @@ def install_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
 def _queue(port: ShapedPort, lane: Lane) -> Request:
     """Return what makes a lane's queue: one that marks, where a switch's lane has a marking."""
     if lane.marking is None or port.is_host or not red.is_there(current_engine()):
-        return netlink.byte_fifo(port.index, port.interface, _minor(lane), _minor(lane), lane.limit_bytes)
+        limit_bytes = OWN_QUEUE_BYTES if port.is_host else lane.limit_bytes
+        return netlink.byte_fifo(port.index, port.interface, _minor(lane), _minor(lane), limit_bytes)
     return red.queue(port.index, port.interface, _minor(lane), lane.limit_bytes, lane.marking)
 
 

@@ -6,16 +6,17 @@ import contextlib
 import socket
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
 
 from fabric.measure.calibration import nobodys_frame
-from fabric.model.lanes import Acknowledgements, LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import Acknowledgements, LaneConfig, LanePlan, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.queueing.counters import QueueReader
-from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
+from fabric.queueing.htb import OWN_QUEUE_BYTES, ShapedPort, install_requests, replace_requests
 from fabric.world import netlink
-from fabric.world.netlink import LinkEnd, Netlink
+from fabric.world.netlink import LinkEnd, Netlink, attributes_of
 from fabric.world.sysctl import write_sysctl
 
 INDICES = {"left": 11, "right": 12}
@@ -48,6 +49,20 @@ def test_a_tree_is_made_from_the_root() -> None:
         "making class 1:11 on left",
         "making queue 11: on left",
     ]  # All packets go to the default class: no filter has to be asked.
+
+
+@pytest.mark.parametrize("queueing", [Queueing.SHARED, Queueing.LANES])
+def test_a_hosts_own_queues_hold_all_that_its_sockets_send_and_a_switchs_what_the_plan_says(queueing: Queueing) -> None:
+    plan = plan_lanes(QueueConfig(), queueing)
+    limits = {lane.limit_bytes for lane in plan.lanes}
+    assert limits_of(port(), plan) == limits
+    assert limits_of(replace(port(), is_host=True), plan) == {OWN_QUEUE_BYTES}
+
+
+def limits_of(shaped: ShapedPort, plan: LanePlan) -> set[int]:
+    """Return the limits of a port's queues."""
+    bodies = [dict(attributes_of(request.body, 20)) for request in install_requests(shaped, plan)]
+    return {struct.unpack("=I", body[2])[0] for body in bodies if body.get(1) == b"bfifo\0"}
 
 
 def test_a_tree_is_replaced_by_taking_the_old_one_away_first() -> None:
