@@ -139,10 +139,13 @@ PINGS = [("z0h000", "st000.z0"), ("z1h000", "st000.z1"), ("z1h000", "st000.z0"),
 
 
 def pings(live: LiveFabric, host: str, name: str) -> int:
-    """Return the answers to two pings of a name."""
+    """Return the answers to two pings of a name; none if the host has no route to it."""
     program = ["ping", "-c", "2", "-i", "0.2", "-W", "2", name]
-    done = live.emulation.popen(live.fabric.host_named(host), program, stdout=subprocess.PIPE)
+    output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = live.emulation.popen(live.fabric.host_named(host), program, **output)
     words = done.communicate(timeout=30)[0].decode()
+    if "No route to host" in words:
+        return 0
     found = re.search(r"(\d+) received", words)
     assert found, words
     return int(found[1])

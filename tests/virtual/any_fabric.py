@@ -26,7 +26,7 @@ from traffic.flows.pair_streams import PRELOAD, Streams
 
 _PRELOAD = (*PRELOAD, "fabric.measure.sampling")
 LEVEL = ServiceLevel.NCCL
-_FILES = 'for own in fabric netns; do mkdir -p /run/$own; mount -t tmpfs none /run/$own; done; exec "$@"'
+_FILES = 'for own in fabric netns utsns; do mkdir -p /run/$own; mount -t tmpfs none /run/$own; done; exec "$@"'
 OWN_NAMESPACES = ["unshare", "--net", "--mount", "sh", "-c", _FILES, "sh"]
 
 

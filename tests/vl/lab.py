@@ -17,7 +17,11 @@ from fabric.queueing import vl
 from fabric.world import modules, netlink, netns
 from fabric.world.datapath import Datapath
 from fabric.world.netlink import LinkEnd, Netlink, Request
+from fabric.world.sysctl import write_sysctl
 from fabric.world.virtual import kernel
+
+_NO_IPV6 = "net/ipv6/conf/default/disable_ipv6"
+"""Interfaces to come would send packets of their own."""
 
 RTM_DELLINK = 17
 _PR_SET_TIMERSLACK = 29
@@ -67,11 +71,12 @@ class Lab:
         self.ports: dict[str, vl.VlConfig] = {}
         self._sockets: dict[str, Netlink] = {"": Netlink()}
         self._namespaces: dict[str, int] = {}
+        write_sysctl(_NO_IPV6, 1)
 
     def add_host(self, name: str) -> None:
         """Make a host."""
         with netns.created(name):
-            pass
+            write_sysctl(_NO_IPV6, 1)
         self.hosts.append(name)
         self._namespaces[name] = os.open(netns.netns_path(name), os.O_RDONLY)
         self._sockets[name] = Netlink(netns.netns_path(name))
