@@ -156,6 +156,7 @@ class Emulation:
     def shaped_port(self, port: Port) -> ShapedPort:
         """Return what a port's queues are made from."""
         link = self.fabric.link_plugged_into(port)
+        is_host = not _is_at_switch(self.fabric, port)
         return ShapedPort(
             interface=port.interface,
             index=self.indices[port],
@@ -164,8 +165,8 @@ class Emulation:
             slack_s=current_engine().timing.slack_s,
             delay_ns=link.delay_ns,
             crosses=port in self.partition.crossing_ports,
-            is_host=not _is_at_switch(self.fabric, port),
-            delays_on_arrival=not (_is_at_switch(self.fabric, port) or current_engine().has_own_kernel),
+            is_host=is_host,
+            delays_on_arrival=is_host and not current_engine().has_own_kernel,
             draws=self.draws.get(port, ()),
         )
 
@@ -215,14 +216,10 @@ class Emulation:
         those of links with a delay arrive late."""
         if self.datapath is not Datapath.KERNEL or current_engine().has_own_kernel or wanted == self.is_uncharging:
             return
-        late = [
-            Arrival(port.interface, self.indices[port], delay_ns)
-            for port in self._ports_with_hosts
-            if (delay_ns := self.fabric.link_plugged_into(port).delay_ns)
-        ]
-        at_once = {self.indices[port]: port.interface for port in self._ports_with_hosts}
-        for arrival in late:
-            del at_once[arrival.index]
+        ports = [self.fabric.peer(port) for host in self.fabric.hosts for port in self.fabric.ports_of[host]]
+        delays_ns = {port: self.fabric.link_plugged_into(port).delay_ns for port in ports}
+        late = [Arrival(port.interface, self.indices[port], delay) for port, delay in delays_ns.items() if delay]
+        at_once = {self.indices[port]: port.interface for port, delay in delays_ns.items() if not delay}
         if wanted:
             uncharging.install(link, at_once)
             arrivals.install(link, late, self.fabric.mtu_bytes)
@@ -230,11 +227,6 @@ class Emulation:
             uncharging.remove(link, at_once)
             arrivals.remove(link, late)
         self.is_uncharging = wanted
-
-    @property
-    def _ports_with_hosts(self) -> list[Port]:
-        """The ports of switches that hosts are plugged into."""
-        return [self.fabric.peer(port) for host in self.fabric.hosts for port in self.fabric.ports_of[host]]
 
     def _requests(self, ports: Sequence[Port], plan: LanePlan, make: MakeQueues) -> list[Request]:
         return [request for port in ports for request in make(self.shaped_port(port), plan)]
