@@ -77,7 +77,8 @@ _BORN = "\tp->thread = (struct thread_struct) INIT_THREAD;\n"
 _READS_ON = (
     _BORN,
     f"{_BORN}\tp->thread.in_vain.read = current->thread.in_vain.read;\n"
-    "\tp->thread.in_vain.counter = current->thread.in_vain.counter;\n",
+    "\tp->thread.in_vain.counter = current->thread.in_vain.counter;\n"
+    "\tp->thread.in_vain.of_host = current->thread.in_vain.of_host;\n",
 )
 _MAPPED_AROUND = "\tmap_around(vma, address, flags);\n\tif (mm->context.id.kill)\n\t\tforce_sig(SIGKILL);\nout:\n"
 _BEFORE_FAULTS = "/*\n * Note this is constrained to return 0, -EFAULT, -EACCES, -ENOMEM by\n"
@@ -107,7 +108,8 @@ EDITS = (
             "struct thread_struct {\n",
             "struct time_travel_in_vain {\n\tunsigned long waits;\n"
             "\tunsigned int failures, lookups, readings, cpu_readings, counter_readings, calls, in_a_row;\n"
-            "\tbool polls, sleeps;\n\tunsigned long long read, counter, polled, called;\n};\n\n"
+            "\tunsigned int sent_readings;\n\tbool polls, sleeps, of_host, sent;\n"
+            "\tunsigned long long read, counter, polled, called, sent_at;\n};\n\n"
             "struct thread_struct {\n\tstruct time_travel_in_vain in_vain;\n\tint shares_memory;\n",
         ),
     ),
@@ -143,6 +145,11 @@ EDITS = (
             # Since July 2024 (6.11) nothing is mapped in a new process.
             _way(_RUNS, _READS_ON),
         ),
+    ),
+    _edit(
+        "arch/um/kernel/exec.c",
+        ("void start_thread(", "void time_travel_starts(void);\n\nvoid start_thread("),
+        ("\tPT_REGS_IP(regs) = eip;\n", "\ttime_travel_starts();\n\tPT_REGS_IP(regs) = eip;\n"),
     ),
     # A system call that fails takes no time instead of 1 us, in which timers were late and no frame got further. Its
     # program sleeps if it polls.
