@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.isolation.run import QUESTION, IsolationConfig, run_isolation
+from experiments.isolation.config import IsolationConfig
+from experiments.isolation.run import QUESTION, run_isolation
 from experiments.run.definition import Experiment
 
 EXPERIMENT = Experiment(

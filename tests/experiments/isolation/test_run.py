@@ -12,8 +12,10 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from experiments.isolation.config import IsolationConfig
 from experiments.isolation.experiment import EXPERIMENT
-from experiments.isolation.run import IsolationConfig, WatchedJob, busiest_switch_port, summarize
+from experiments.isolation.run import WatchedJob, busiest_switch_port
+from experiments.isolation.summary import summarize
 from experiments.registry import resolve
 from experiments.run.session import PhaseOutcome, Session
 from fabric.measure.census import Conservation
