@@ -13,6 +13,7 @@ EXPERIMENT = Experiment(
     question=QUESTION,
     config=IsolationConfig,
     run=run_isolation,
+    figures="experiments.isolation.figures",
     see_also=(
         "fabric run protection: what lanes leave to each program as the load of others grows beyond what links carry"
     ),

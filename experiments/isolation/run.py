@@ -1,9 +1,10 @@
 """Do lanes keep training, storage and other traffic out of each other's way?
 
 Phases on one fabric: HFReduce, NCCL, storage and other traffic each alone, in the first queueing of ``queueings``; then
-all at once in each of them: one shared queue per port, lanes, and the same two without loss. The same jobs and seeds
-play in all phases, so phases differ only in the other traffic and in the queues. Fire-Flyer 2 maps each kind to a
-Virtual Lane with a share (arXiv 2408.14158v2, VI-A1).
+all at once in each of them: one shared queue per port, lanes, and the same two without loss; each with other traffic at
+a moderate load and, with ``heavy_load``, at a heavy one. The same jobs and seeds play in all phases, so phases differ
+only in the other traffic and in the queues. Fire-Flyer 2 maps each kind to a Virtual Lane with a share (arXiv
+2408.14158v2, VI-A1).
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ def run_isolation(session: Session, config: IsolationConfig) -> dict[str, Any]:
         port = busiest_switch_port(session.table("ports"), session.live.fabric)
         counter = LevelCounter(session.pool, {port: session.live.emulation.namespace_of_port(port)})
         at_port: Shares = {}
-        for queueing in config.queueings:
-            session.use_queueing(queueing)
+        for mix in config.mixes:
+            session.use_queueing(mix.queueing)
+            jobs[ServiceLevel.OTHER].load = mix.other_load
             first, *others = jobs.values()
             watched = WatchedJob(first, lambda: counter.read()[port])
-            title = f"all in {queueing.words}"
-            session.run_phase(queueing.value, title, [watched, *others], config.together_time)
-            at_port[queueing.value] = watched.levels_Bps
+            session.run_phase(mix.phase, mix.title, [watched, *others], config.together_time)
+            at_port[mix.phase] = watched.levels_Bps
         verification = jobs[ServiceLevel.STORAGE].verify_acknowledged()
     return summarize(session, config, port, at_port, verification)
 

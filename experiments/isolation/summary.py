@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.isolation.config import IsolationConfig
+from experiments.isolation.config import IsolationConfig, Mix
 from experiments.run.counted_operations import (
     NOTE,
     PERCENTILES,
@@ -49,17 +49,19 @@ def summarize(
         "title": "Isolation: training, storage and other traffic on one fabric",
         "answer": _answer(config, figures),
         "lane_shares": {lane.name: lane.share for lane in lanes.lanes},
+        "busiest_port": str(port),
         "ideal_algbw_Bps": ideal,
         "metrics": {f"{phase}.{name}": value for phase, found in figures.items() for name, value in found.items()},
         "tables": [
             _collectives_table(session, figures, ideal),
             _storage_table(session, figures),
-            _background_table(session, figures),
+            _background_table(session, config, figures),
             _network_table(session, figures),
             *stalls_tables(titles, figures),
             _shares_table(session, config, port, at_port),
         ],
         "side_by_side": _side_by_side(config, figures),
+        "isolation": _kept_and_got(session, config, figures, port, at_port),
         "acknowledged_writes": verification.counts,
     }
 
@@ -101,7 +103,47 @@ def _deepest_queue(session: Session, outcome: PhaseOutcome) -> int:
 
 
 def _answer(config: IsolationConfig, figures: Mapping[str, Mapping[str, float]]) -> str:
-    """Return the finding in a sentence."""
+    """Return the finding in a sentence or two."""
+    heavy = [mix for mix in config.mixes if mix.is_heavy]
+    if not heavy:
+        return _slowed(config, figures)
+    moderate = [mix for mix in config.mixes if not mix.is_heavy]
+    hfreduce, reads = (_told_kept(figures, heavy, key, alone) for key, alone in (_HFREDUCE_KEPT, _READS_KEPT))
+    promised = _promised(config)[ServiceLevel.HFREDUCE.label]
+    if Queueing.LANES in config.queueings:
+        hfreduce += f" (promised in lanes: {promised:.0%})"
+    return (
+        f"While other traffic offers {heavy[0].other_load:.0%} of every NIC's rate, HFReduce keeps {hfreduce} of its "
+        f"bandwidth alone, storage reads {reads}. While it offers {moderate[0].other_load:.0%}, HFReduce keeps "
+        f"{_told_kept(figures, moderate, *_HFREDUCE_KEPT)}."
+    )
+
+
+_HFREDUCE_KEPT = ("hfreduce.algbw_Bps", "hfreduce_alone")
+_READS_KEPT = ("read.bandwidth_Bps", "storage_alone")
+
+
+def _told_kept(figures: Mapping[str, Mapping[str, float]], mixes: Sequence[Mix], key: str, alone: str) -> str:
+    """Return what a program keeps of its bandwidth alone in each queueing: ``20% in one shared queue and ...``."""
+    kept = [_kept(figures, mix.phase, key, alone) for mix in mixes]
+    told = ["an unknown part" if one is None else f"{one:.0%}" for one in kept]
+    return _listed([f"{one} in {mix.queueing.words}" for one, mix in zip(told, mixes, strict=True)])
+
+
+def _kept(figures: Mapping[str, Mapping[str, float]], phase: str, key: str, alone: str) -> float | None:
+    value, base = figures[phase].get(key), figures[alone].get(key)
+    return None if value is None or not base else value / base
+
+
+def _promised(config: IsolationConfig) -> dict[str, float]:
+    """Return what part of each link the lane of each service level has, whatever the others do."""
+    lanes = plan_lanes(config.queues, Queueing.LANES)
+    total = sum(lane.share for lane in lanes.lanes)
+    return {level.label: lanes.lane_of(level).share / total for level in (*DATA_LEVELS, ServiceLevel.CONTROL)}
+
+
+def _slowed(config: IsolationConfig, figures: Mapping[str, Mapping[str, float]]) -> str:
+    """Return how much longer steps and reads take in company."""
 
     def ratios(alone: str, name: str) -> list[str]:
         told = (told_ratio(figures[queueing.value], figures[alone], name, ".1f") for queueing in config.queueings)
@@ -185,14 +227,21 @@ def _storage_table(session: Session, figures: Mapping[str, Mapping[str, float]])
     return {"title": "Storage", "columns": columns, "rows": rows, "note": note}
 
 
-def _background_table(session: Session, figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    def cells(found: Mapping[str, float]) -> list[str]:
+def _background_table(
+    session: Session, config: IsolationConfig, figures: Mapping[str, Mapping[str, float]]
+) -> dict[str, Any]:
+    # Alone, others offer the moderate load: what they take at a heavy one has nothing to be compared with.
+    of_alone = {"other_alone", *(mix.phase for mix in config.mixes if not mix.is_heavy)}
+    rows = []
+    for outcome in session.phases:
+        found = figures[outcome.phase.name]
+        if "flow.operations" not in found:
+            continue
         percentiles = [told_time(found, f"flow.{name}") for name in PERCENTILES]
         counts = [f"{found.get(f'flow.{name}', 0):.0f}" for name in ("operations", "abandoned", "failed", "refused")]
         ratio = told_ratio(found, figures["other_alone"], "flow.p99")
-        return [*percentiles, *counts, "unknown" if ratio is None else f"{ratio} x"]
-
-    rows = _rows(session, figures, "flow.operations", cells)
+        told = "-" if outcome.phase.name not in of_alone else "unknown" if ratio is None else f"{ratio} x"
+        rows.append([outcome.phase.title, *percentiles, *counts, told])
     counted = ["completed", "abandoned", "failed", "refused"]
     return {
         "title": "Other traffic: completion time of flows",
@@ -259,6 +308,7 @@ def _relative_to(key: str, base: float) -> str:
 
 def _shares_table(session: Session, config: IsolationConfig, port: Port, at_port: Shares) -> dict[str, Any]:
     rate = session.live.fabric.link_at[port].rate_bps
+    titles = {mix.phase: _short(mix) for mix in config.mixes}
     lanes = plan_lanes(config.queues, Queueing.LANES)
     rows = []
     for level in (*DATA_LEVELS, ServiceLevel.CONTROL):
@@ -268,8 +318,50 @@ def _shares_table(session: Session, config: IsolationConfig, port: Port, at_port
     rows.append(["all", "100%", *totals])
     return {
         "title": "Shares of the busiest port",
-        "columns": ["service level", "configured share", *(f"measured, {Queueing(phase).words}" for phase in at_port)],
+        "columns": ["service level", "configured share", *(titles[phase] for phase in at_port)],
         "rows": rows,
         "note": "by DSCP, so acknowledgements count with their kind; other lanes may borrow what a lane does not use; "
         f"port {port} of {format_rate(rate)}",
+    }
+
+
+def _short(mix: Mix) -> str:
+    load = f", others at {mix.other_load:.0%}" if mix.is_heavy else ""
+    return f"{mix.queueing.words}{load}"
+
+
+_PROGRAMS = (
+    ("HFReduce", "hfreduce", "hfreduce.algbw_Bps", "hfreduce_alone"),
+    ("storage reads", "storage", "read.bandwidth_Bps", "storage_alone"),
+    ("NCCL", "nccl", "nccl.algbw_Bps", "nccl_alone"),
+)
+"""What the figure shows of each program: its name, its service level, the metric and the phase alone."""
+
+
+def _kept_and_got(
+    session: Session, config: IsolationConfig, figures: Mapping[str, Mapping[str, float]], port: Port, at_port: Shares
+) -> dict[str, Any]:
+    """Return what the experiment's figure shows: what each program keeps of its bandwidth alone in each phase, and
+    what part of one port's link each service level got there."""
+    rate_bps = session.live.fabric.link_at[port].rate_bps
+    promised = _promised(config)
+    return {
+        "port": str(port),
+        "rate_bps": rate_bps,
+        "promised": promised,
+        "phases": [
+            {"name": mix.phase, "queueing": mix.queueing.value, "other_load": mix.other_load} for mix in config.mixes
+        ],
+        "kept": [
+            {
+                "title": title,
+                "promised": promised[level],
+                "values": [_kept(figures, mix.phase, key, alone) for mix in config.mixes],
+            }
+            for title, level, key, alone in _PROGRAMS
+        ],
+        "got": {
+            phase: {level.label: size_Bps * 8 / rate_bps for level, size_Bps in shares.items()}
+            for phase, shares in at_port.items()
+        },
     }
