@@ -266,7 +266,7 @@ def test_flows_without_an_end_are_counted_and_make_percentiles_at_least() -> Non
     rows += [["lanes", "other", "flow_failed", "z0h000", "z0h001", 1000, lanes_s + 1, lanes_s + 11.1, 0]] * 2
     rows.append(["lanes", "other", "flow_refused", "z0h000", "z0h001", 1000, lanes_s + 2, lanes_s + 2, 0])
     others = [row for row in operation_rows() if (row[0], row[1]) != ("lanes", "other")]
-    session = FakeSession(**{**full_session()._tables, "operations": table("operations", [*others, *rows])})
+    session = FakeSession(NAMES, **{**full_session()._tables, "operations": table("operations", [*others, *rows])})
     summary = summary_of(session)
     assert rows_of(summary, "Other")[2][1:] == ["50 ms", "> 10.1 s", "> 10.1 s", "96", "0", "2", "1", "> 1010.00 x"]
     metrics = summary["metrics"]
