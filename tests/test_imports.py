@@ -28,6 +28,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "fabric": (
         ("errors", "units", "config", "estimates", "metrics", "results", "tables", "delivered", "pythons_distutils"),
         ("model",),
+        ("records",),
         ("world",),
         ("queueing",),
         ("emulation",),

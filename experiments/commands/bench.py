@@ -37,12 +37,13 @@ from experiments.sweeps.merging import merged_tables
 from fabric.config import files_noted
 from fabric.emulation.build import build_with_stock_mininet
 from fabric.errors import UsageError
-from fabric.measure.calibration import LinkCalibration, calibrate
+from fabric.measure.calibration import calibrate
 from fabric.measure.census import lane_counters
 from fabric.measure.cores import world_time
 from fabric.measure.free_memory import available_bytes
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing
+from fabric.records.calibration import LinkCalibration
 from fabric.units import format_bandwidth
 from fabric.world.agents import AgentPool, fork_server
 from fabric.world.engines import current_engine

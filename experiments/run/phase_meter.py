@@ -15,14 +15,15 @@ from typing import TypeVar
 
 from experiments.run.live import LiveFabric
 from fabric.emulation.build import Emulation
-from fabric.failures.injector import FaultReport
-from fabric.measure.census import Census, Conservation, conservation, take_census
+from fabric.failures.report import FaultReport
+from fabric.measure.census import Census, conservation, take_census
 from fabric.measure.cores import CoreReader, CpuSnapshot, CpuUse, cpu_use, take_snapshot, usable_cores
 from fabric.measure.live_file import LiveNames, LivePhase
 from fabric.measure.port_rates import FullQueue, full_queues
 from fabric.measure.sampling import Sampler, SamplerSetup, Series
 from fabric.model.network import Port
 from fabric.queueing.lossless import lane_names
+from fabric.records.conservation import Conservation
 from fabric.stalls.deadlock_watch import LONGEST_STALL_FRAMES, switch_ports
 from fabric.world import guest_calls, netns
 from fabric.world.agents import AgentPool

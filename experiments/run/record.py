@@ -9,12 +9,12 @@ from importlib import metadata
 from typing import Any
 
 from experiments.run.session import Session
-from fabric.measure.calibration import LinkCalibration
 from fabric.measure.cores import usable_cores
 from fabric.measure.fidelity import Verdict
 from fabric.metrics import metrics_frame
 from fabric.model.encoding import fabric_as_json
 from fabric.model.lanes import ServiceLevel
+from fabric.records.calibration import LinkCalibration
 from fabric.results import FORMAT_VERSION, ResultWriter
 from fabric.world.engine import started_at
 from fabric.world.engines import current_engine

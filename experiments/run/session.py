@@ -22,10 +22,10 @@ from experiments.run.run_tables import RunTables
 from experiments.run.timeline import JobWindow, Played, Timeline
 from experiments.run.ways import Moved, moves_in
 from fabric.errors import FabricError
-from fabric.failures.injector import FaultInjector, FaultReport
+from fabric.failures.injector import FaultInjector
+from fabric.failures.report import FaultReport
 from fabric.failures.schedule import FailureSchedule
-from fabric.measure.calibration import LinkCalibration, calibrate
-from fabric.measure.census import Conservation
+from fabric.measure.calibration import calibrate
 from fabric.measure.fidelity import Check, PhaseEvidence, Verdict, judge
 from fabric.measure.frames import cores_frame, machine_frame, ports_frame, stalls_frame, waits_frame
 from fabric.measure.live_file import LivePhase
@@ -34,6 +34,8 @@ from fabric.measure.port_rates import FullQueue
 from fabric.measure.sampling import Series
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.marking import Marking
+from fabric.records.calibration import LinkCalibration
+from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from fabric.tables import TABLES, Table
 from fabric.world.agents import AgentPool

@@ -53,8 +53,6 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from fabric.measure.calibration import LinkCalibration
-from fabric.measure.census import Conservation
 from fabric.measure.cores import CpuUse
 from fabric.measure.load_checks import (
     FailedOperations,
@@ -75,6 +73,8 @@ from fabric.measure.machine_checks import (
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.verdict import EXIT_CODE_INVALID, Check, Status, Verdict, worst_of_phases
 from fabric.model.lanes import PortLane
+from fabric.records.calibration import LinkCalibration
+from fabric.records.conservation import Conservation
 from fabric.tables import TABLES
 from fabric.world.datapath import Datapath
 from fabric.world.engine import Engine, Spun

@@ -11,8 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fabric.measure.calibration import LinkCalibration
-from fabric.measure.census import Conservation
 from fabric.measure.cores import CpuUse
 from fabric.measure.fidelity import (
     PhaseEvidence,
@@ -42,6 +40,8 @@ from fabric.measure.machine_checks import (
 )
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.verdict import Check, Status, Verdict
+from fabric.records.calibration import LinkCalibration
+from fabric.records.conservation import Conservation
 from fabric.tables import TABLES
 from fabric.world.datapath import Datapath
 from fabric.world.engine import Spun
