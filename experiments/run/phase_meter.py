@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from experiments.run.live import LiveFabric
-from fabric.emulation.build import Emulation
 from fabric.failures.report import FaultReport
 from fabric.measure.census import Census, conservation, take_census
 from fabric.measure.cores import CoreReader, CpuSnapshot, CpuUse, cpu_use, take_snapshot, usable_cores
@@ -30,6 +28,10 @@ from fabric.world.agents import AgentPool
 from fabric.world.datapath import Datapath
 from fabric.world.engine import Spun
 from fabric.world.engines import current_engine
+
+if TYPE_CHECKING:
+    from experiments.run.live import LiveFabric
+    from fabric.emulation.build import Emulation
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.run.session import Session
 from fabric.measure.cores import usable_cores
-from fabric.measure.fidelity import Verdict
+from fabric.measure.verdict import Verdict
 from fabric.metrics import metrics_frame
 from fabric.model.encoding import fabric_as_json
 from fabric.model.lanes import ServiceLevel

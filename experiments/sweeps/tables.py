@@ -12,7 +12,7 @@ import pandas as pd
 from experiments.sweeps.planning import PlannedRun, SweepPlan, value_text
 from experiments.sweeps.store import Store
 from fabric.estimates import estimate_columns, is_median_known
-from fabric.measure.fidelity import Status
+from fabric.measure.verdict import Status
 from fabric.metrics import metric_at
 from fabric.results import Result
 

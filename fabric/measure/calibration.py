@@ -12,8 +12,8 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
-from fabric.emulation.build import Emulation
 from fabric.errors import EmulationError
 from fabric.measure.feeding import Feeder
 from fabric.model.lanes import Lane, LanePlan, ServiceLevel
@@ -23,6 +23,9 @@ from fabric.records.calibration import LinkCalibration
 from fabric.world.engine import Engine
 from fabric.world.engines import current_engine
 from fabric.world.netlink import ETH_P_IP, Netlink
+
+if TYPE_CHECKING:
+    from fabric.emulation.build import Emulation
 
 _NOBODY = "192.0.2.1"  # RFC 5737: an address for documentation; no rule forwards it.
 _EXPERIMENTAL_PROTOCOL = 253  # RFC 3692

@@ -22,8 +22,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fabric.emulation.build import Emulation
 from fabric.emulation.namespaces import ports_by_namespace
 from fabric.errors import EmulationError
 from fabric.failures.report import FaultReport
@@ -34,6 +34,9 @@ from fabric.queueing.counters import QueueReader
 from fabric.records.conservation import Conservation
 from fabric.world import netns
 from fabric.world.netlink import LinkCounters, Netlink
+
+if TYPE_CHECKING:
+    from fabric.emulation.build import Emulation
 
 _REST_TIMEOUT_S = 20.0
 _REST_S = 0.2
