@@ -53,6 +53,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "experiments": (
         ("run",),
         (QUESTIONS,),
+        ("catalogue",),
         ("registry",),
         ("launching",),
         ("sweeps",),
@@ -225,6 +226,14 @@ def test_the_command_answers_without_loading_mininet_or_ryu() -> None:
     loaded = modules_loaded_by("experiments.cli")
     assert "experiments" in loaded
     assert not loaded & {"mininet", "ryu", "eventlet", "scapy", "matplotlib", "pandas", "numpy", "pydantic", "rich"}
+
+
+def test_the_experiments_are_listed_without_loading_what_they_name() -> None:
+    program = "from experiments.cli import main; main(['list'])"
+    loaded = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    lines = done_without_instruments(f"{program}\n{loaded}").splitlines()
+    assert any(line.startswith("isolation ") for line in lines)
+    assert not set(lines[-1].split()) & {"pydantic", "numpy", "pandas", "rich", "yaml", "matplotlib"}
 
 
 def test_the_process_that_forks_programs_has_loaded_little() -> None:

@@ -42,7 +42,7 @@ class RunResult(Result):
     @cached_property
     def tables(self) -> Mapping[str, Table]:
         """The tables that its run may have written, by name."""
-        return {**super().tables, **(self._experiment.tables if self._experiment else {})}
+        return {**super().tables, **(self._experiment.load_tables() if self._experiment else {})}
 
     @cached_property
     def _own(self) -> tuple[Sequence[FigureSpec], str | None]:

@@ -30,7 +30,6 @@ from fabric.units import format_bandwidth
 from traffic import metrics
 from traffic.programs.job import ENDED, STOPPED
 
-QUESTION = "What do jobs that share a fabric cost each other, and which ports do they share?"
 TOGETHER = "together"
 Duration = Annotated[TimeS, Field(gt=0)]
 
