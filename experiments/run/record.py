@@ -11,7 +11,7 @@ from typing import Any
 from experiments.run.session import Session
 from fabric.measure.cores import usable_cores
 from fabric.measure.verdict import Verdict
-from fabric.metrics import metrics_frame
+from fabric.metrics import metrics_frame, performers_in
 from fabric.model.encoding import fabric_as_json
 from fabric.model.lanes import ServiceLevel
 from fabric.records.calibration import LinkCalibration
@@ -37,7 +37,8 @@ def write_run(
     ``experiment``: what the manifest says of it; ``command``: by what the run was asked for.
     """
     verdict = run.judge()
-    run.keep_frame("metrics", metrics_frame(summary["metrics"], _job_names(summary)))
+    performers = performers_in(run.table("operations"))
+    run.keep_frame("metrics", metrics_frame(summary["metrics"], _job_names(summary), performers))
     write_samples(run, writer)
     writer.write_yaml("config.yaml", config)
     writer.write_json("fabric.json", fabric_as_json(run.live.fabric))
