@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import pandas as pd
+
+from fabric.errors import ResultError
 
 UNITS = {
     "_bps": "bit/s",
@@ -62,16 +65,39 @@ def metric_at(
     return Metric(phase, performers.get((phase, job), "") if dot else "", rest, value, path)
 
 
+Metrics = Mapping[str, float] | Sequence[Metric]
+"""What an experiment returns: its metrics, or values by their paths, whose jobs are then looked up."""
+
+
+def as_metrics(
+    values: Metrics, jobs: Collection[str] = JOBS, performers: Performers = MappingProxyType({})
+) -> list[Metric]:
+    """Return metrics as they are, or those of values by their paths (see :func:`metric_at`). What is no number is left
+    out. Raises ResultError if two have one path."""
+    found = list(values) if not isinstance(values, Mapping) else []
+    if isinstance(values, Mapping):
+        found = [metric_at(path, value, jobs, performers) for path, value in values.items() if _is_number(value)]
+    if twice := [path for path, count in Counter(one.path for one in found).items() if count > 1]:
+        raise ResultError(f"metric {twice[0]}: is there twice; give one of them another name")
+    return [replace(one, value=float(one.value)) for one in found if _is_number(one.value)]
+
+
+def with_metrics(values: Metrics, others: Sequence[Metric]) -> Metrics:
+    """Return what an experiment returned, and other metrics."""
+    if isinstance(values, Mapping):
+        return {**values, **{one.path: one.value for one in others}}
+    return [*values, *others]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def metrics_frame(
-    values: Mapping[str, float], jobs: Collection[str] = JOBS, performers: Performers = MappingProxyType({})
+    values: Metrics, jobs: Collection[str] = JOBS, performers: Performers = MappingProxyType({})
 ) -> pd.DataFrame:
-    """Return the table ``metrics`` of values by their paths, see :func:`metric_at`; what is no number is left out."""
-    found = [
-        metric_at(path, float(value), jobs, performers)
-        for path, value in values.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    ]
-    rows = [tuple(getattr(one, column) for column in COLUMNS) for one in found]
+    """Return the table ``metrics`` of what an experiment returned, see :func:`as_metrics`."""
+    rows = [tuple(getattr(one, column) for column in COLUMNS) for one in as_metrics(values, jobs, performers)]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

@@ -32,7 +32,7 @@ class Experiment:
     The rest is given by name, ``package.module:name``, and loaded when it is needed:
 
     - ``config``: a subclass of :class:`experiments.run.config.RunConfig`, which checks its YAML file;
-    - ``run``: plays it in a session and returns its summary;
+    - ``run``: plays it in a session and returns its summary, with ``metrics`` as :data:`fabric.metrics.Metrics`;
     - ``tables``: a dictionary of those that its results have in addition to :data:`fabric.tables.TABLES`; a run adds
       rows by ``session.keep_frame``;
     - ``figures``: a module (``package.module``), whose ``FIGURES`` are those that only its results have, and whose

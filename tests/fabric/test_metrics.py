@@ -66,6 +66,21 @@ def test_metrics_that_were_kept_without_their_paths_have_them(tmp_path: Path) ->
     assert found.metrics["path"].tolist() == ["lanes.hfreduce.algbw_Bps", "deepest_queue_bytes"]
 
 
+def test_metrics_that_say_their_job_are_taken_as_they_are() -> None:
+    told = [
+        Metric("lanes", "train.a", "algbw_Bps", 1),
+        Metric("lanes", "", "read.p99_s", 2.0),
+        Metric("", "", "x", True),
+    ]
+    frame = metrics_frame(told, {"read"}, {("lanes", "read"): "storage"})
+    assert frame[["job", "name", "value", "path"]].to_numpy().tolist() == [
+        ["train.a", "algbw_Bps", 1.0, "lanes.train.a.algbw_Bps"],
+        ["", "read.p99_s", 2.0, "lanes.read.p99_s"],
+    ]
+    with pytest.raises(ResultError, match=r"^metric lanes\.a\.b: is there twice; give one of them another name$"):
+        metrics_frame([Metric("lanes", "a", "b", 1.0), Metric("lanes", "", "a.b", 2.0)])
+
+
 def test_what_is_no_number_is_no_metric() -> None:
     frame = metrics_frame({"a.b_s": 1, "a.c": True, "a.d": "text"})  # type: ignore[dict-item]
     assert frame.to_dict("records") == [
