@@ -37,11 +37,10 @@ def config_page() -> Iterator[str]:
     for experiment in EXPERIMENTS.values():
         yield from (f"## {experiment.name}", "", experiment.question, "", "```yaml")
         yield from (experiment.file.read_text().rstrip(), "```", "")
-        own = {
-            name: field for name, field in experiment.config.model_fields.items() if name not in RunConfig.model_fields
-        }
+        fields = experiment.load_config().model_fields
+        own = {name: field for name, field in fields.items() if name not in RunConfig.model_fields}
         yield from _table(own)
-        models.update(_models_in(experiment.config))
+        models.update(_models_in(experiment.load_config()))
     yield from ("## Topologies", "", "A topology is a file of its own, or the value of `topology`.", "")
     for spec in _topologies():
         yield from (*_prose(spec), "", *_table(spec.model_fields))

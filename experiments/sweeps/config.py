@@ -51,14 +51,14 @@ class SweepConfig(Strict):
     settings: dict[str, Any] = Field(default_factory=dict)
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     seeds: Annotated[int, Field(ge=1, le=MOST_REPEATS)] | Annotated[list[Seed], Field(min_length=1)] = 1
-    engine: str = engines.VIRTUAL.name
+    engine: engines.EngineName = "virtual"
     rate: str | None = None
     memory: Annotated[SizeBytes, Field(gt=0)] | None = None
     figures: list[FigureConfig] = Field(default_factory=list)
 
-    @field_validator("engine")
+    @field_validator("engine", mode="before")
     @classmethod
-    def _verify_engine(cls, value: str) -> str:
+    def _verify_engine(cls, value: object) -> object:
         if value not in engines.ENGINES:
             raise ValueError(f"{value!r} does not exist; use one of {', '.join(engines.ENGINES)}")
         return value
