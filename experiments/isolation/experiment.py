@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.isolation.run import QUESTION, IsolationConfig, run_isolation
+from experiments.isolation.config import IsolationConfig
+from experiments.isolation.run import QUESTION, run_isolation
 from experiments.run.definition import Experiment
 
 EXPERIMENT = Experiment(
@@ -12,6 +13,7 @@ EXPERIMENT = Experiment(
     question=QUESTION,
     config=IsolationConfig,
     run=run_isolation,
+    figures="experiments.isolation.figures",
     see_also=(
         "fabric run protection: what lanes leave to each program as the load of others grows beyond what links carry"
     ),
