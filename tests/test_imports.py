@@ -27,7 +27,18 @@ MODULES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rgl
 QUESTIONS = "every other folder of experiments"
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "fabric": (
-        ("errors", "units", "config", "estimates", "metrics", "results", "tables", "delivered", "pythons_distutils"),
+        (
+            "errors",
+            "units",
+            "config",
+            "config_keys",
+            "estimates",
+            "metrics",
+            "results",
+            "tables",
+            "delivered",
+            "pythons_distutils",
+        ),
         ("model",),
         ("records",),
         ("world",),

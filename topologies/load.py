@@ -50,14 +50,19 @@ def load_fabric(name_or_path: str, overrides: Iterable[str] = ()) -> Fabric:
     return fabric_of(read_topology(name_or_path, overrides), str(topology_path(name_or_path)))
 
 
-def fabric_of(data: Mapping[str, Any], source: str) -> Fabric:
-    """Return the fabric that a mapping describes. Raises ConfigError with every fault; ``source`` prefixes each."""
+def spec_of(data: Mapping[str, Any], source: str) -> Strict:
+    """Return the keys of a topology, checked one by one. Raises ConfigError with every fault; ``source`` prefixes
+    each."""
     builder = data.get("builder")
     if not isinstance(builder, str) or builder not in _BUILDERS:
         raise ConfigError(source, [f"builder: {builder!r} does not exist; use one of {', '.join(_BUILDERS)}"])
-    spec_type, build = _BUILDERS[builder]
-    spec = checked(spec_type, data, source)
+    return checked(_BUILDERS[builder][0], data, source)
+
+
+def fabric_of(data: Mapping[str, Any], source: str) -> Fabric:
+    """Return the fabric that a mapping describes. Raises ConfigError with every fault; ``source`` prefixes each."""
+    spec = spec_of(data, source)
     try:
-        return build(spec)
+        return _BUILDERS[data["builder"]][1](spec)
     except ConfigError as error:
         raise ConfigError(source, error.faults) from error

@@ -38,11 +38,23 @@ Duration = Annotated[TimeS, Field(gt=0)]
 class SharedClusterConfig(RunConfig):
     """The jobs, their queueing, and how long they play."""
 
-    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LANES
-    alone_time: Duration = 8.0
-    together_time: Duration = 40.0
-    allocation: Annotated[Allocation, Field(strict=False)] = Allocation.PACKED
-    jobs: Annotated[list[AnyJobConfig], Field(min_length=1)]
+    queueing: Annotated[Queueing, Field(strict=False)] = Field(
+        default=Queueing.LANES, description="Queueing in which all phases play."
+    )
+    alone_time: Duration = Field(default=8.0, description="Length of the phase in which each job plays alone.")
+    together_time: Duration = Field(
+        default=40.0, description="Length of the phase in which all jobs play, each at its own times."
+    )
+    allocation: Annotated[Allocation, Field(strict=False)] = Field(
+        default=Allocation.PACKED,
+        description=(
+            "How jobs that ask for a number of nodes get them: the next ones each, or dealt one at a time, so "
+            "that jobs share leaves."
+        ),
+    )
+    jobs: Annotated[list[AnyJobConfig], Field(min_length=1)] = Field(
+        description="The jobs: what plays on which nodes, in which lane, and when."
+    )
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:

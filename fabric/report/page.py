@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ _FAITHFUL_IN_VIRTUAL_TIME = (
     "Every packet is accounted for, full ports sent at their rates, and hosts had the memory they needed; in virtual "
     "time cores, switches and programs are never late, by construction. The figures describe the emulated fabric."
 )
+_PASSED = "faithful"
+PARTIAL = ".partial"
+"""What the name of a directory ends with while it is not whole."""
 _VECTOR_LIMIT_BYTES = 1_500_000
 _MIME = {".svg": "image/svg+xml", ".png": "image/png"}
 
@@ -68,6 +72,7 @@ def render_page(result: Result, own: Sequence[FigureSpec] = (), missing: str | N
 def _content(result: Result, own: Sequence[FigureSpec], missing: str | None) -> dict[str, Any]:
     summary, manifest = result.summary, result.manifest
     status = str(result.verdict["status"])
+    checks, directory = result.verdict.get("checks", []), final_directory(result.directory)
     metrics = {
         str(name): format_metric(str(name), value)
         for name, value in summary.get("metrics", {}).items()
@@ -83,7 +88,8 @@ def _content(result: Result, own: Sequence[FigureSpec], missing: str | None) -> 
         "margins": [
             table for table in (margins_by_phase(result.verdict), cpu_used(manifest), cost_table(result)) if table
         ],
-        "checks": [_check_row(check) for check in result.verdict.get("checks", [])],
+        "passed": [_check_row(check) for check in checks if check["status"] == _PASSED],
+        "failed": [_check_row(check) for check in checks if check["status"] != _PASSED],
         "reasons": [str(reason) for reason in result.verdict.get("reasons", [])],
         "facts": _facts(result),
         "phases": result.phases,
@@ -95,8 +101,16 @@ def _content(result: Result, own: Sequence[FigureSpec], missing: str | None) -> 
         "config": _config(result),
         "versions": list(_flat(manifest.get("versions", {}))),
         "machine": list(_flat(manifest.get("machine", {}))),
-        "directory": result.directory.resolve().name,
+        "directory": directory.name,
+        "path": shlex.quote(str(directory)),
     }
+
+
+def final_directory(directory: Path) -> Path:
+    """Return where a result will be, whole, of the directory that it is in: a run writes its report before it has
+    ended, into a directory of another name."""
+    whole = directory.resolve()
+    return whole.with_name(whole.name.removesuffix(PARTIAL))
 
 
 def _facts(result: Result) -> dict[str, str]:

@@ -112,22 +112,33 @@ SIZE_CDFS: Mapping[str, SizeCdf] = {
 
 
 class BackgroundConfig(Strict):
-    """The load that each host offers, as a fraction of its NIC's rate, and the sizes of flows.
+    """The load that each host offers, and the sizes of flows."""
 
-    ``load`` may exceed 1: more arrives than a NIC carries, and flows pile up. ``size_scale`` multiplies sizes: a fabric
-    with slower NICs needs smaller flows, lest a run see only a few.
-    ``max_flows`` is how many flows a host may have running; arrivals beyond are refused and counted. ``within_zone``:
-    flows stay in the zone of their source's NIC, as Fire-Flyer 2 places jobs; drawn over all hosts, half of the load
-    crosses zones. ``hosts_per_process``: how many hosts' programs share an interpreter (None: as many as the engine
-    has).
-    """
-
-    load: Annotated[float, Field(gt=0, le=100, strict=False)] = 0.05
-    cdf: str = "web_search"
-    size_scale: Annotated[float, Field(gt=0, le=1e6)] = 0.1
-    max_flows: Annotated[int, Field(ge=1, le=65_536)] = 64
-    within_zone: bool = False
-    hosts_per_process: ProgramsPerProcess = None
+    load: Annotated[float, Field(gt=0, le=100, strict=False)] = Field(
+        default=0.05,
+        description=(
+            "Load that each host offers, as a fraction of its NIC's rate. Above 1, more arrives than a NIC "
+            "carries, and flows pile up."
+        ),
+    )
+    cdf: str = Field(default="web_search", description="Distribution of flow sizes, by name.")
+    size_scale: Annotated[float, Field(gt=0, le=1e6)] = Field(
+        default=0.1, description="Multiplies flow sizes. Slower NICs need smaller flows, lest a run see only a few."
+    )
+    max_flows: Annotated[int, Field(ge=1, le=65_536)] = Field(
+        default=64, description="Flows that a host may have running; arrivals beyond are refused and counted."
+    )
+    within_zone: bool = Field(
+        default=False,
+        description=(
+            "Whether flows stay in the zone of their source, as Fire-Flyer 2 places jobs. Otherwise half of the"
+            " load crosses between two zones."
+        ),
+    )
+    hosts_per_process: ProgramsPerProcess = Field(
+        default=None,
+        description="Hosts whose programs share an interpreter. Without it, as many as the engine prefers.",
+    )
 
     @field_validator("cdf")
     @classmethod
