@@ -71,7 +71,9 @@ def test_the_package_states_ranges_and_the_set_up_takes_one_version_of_each(proj
 def test_what_ryu_is_built_by_is_pinned() -> None:
     assert tuple(map(int, pins()["wheel"].split("."))) < (0, 46), "later ones have no bdist_wheel"
     script = (ROOT / "tools" / "setup.sh").read_text()
-    assert "install -c constraints.txt wheel" in script
+    steps = (" -c constraints.txt wheel pbr", " setuptools==66.1.1", " --no-deps ryu", " -c constraints.txt setuptools")
+    places = [script.index(step) for step in steps]
+    assert places == sorted(places), "what builds Ryu comes right before it, and what it needs is not that of others"
     assert "--system-site-packages" not in script, "the distribution's packages would count as installed"
 
 

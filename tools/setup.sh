@@ -132,8 +132,8 @@ make_venv() {
     $python -m venv .venv
     # Ryu 4.34 builds with no newer setuptools than this, which builds by wheel; without isolation, what is in the venv is
     # what builds it. Later wheels have no bdist_wheel any more.
-    install setuptools==66.1.1
     install -c constraints.txt wheel pbr
+    install setuptools==66.1.1 # After pbr, which from Python 3.12 on brings a newer one.
     install -c constraints.txt --no-build-isolation --no-deps ryu
     install -c constraints.txt setuptools # A newer one: ours needs it, and what Ryu needs is built.
     install -c constraints.txt --no-build-isolation -e ".[ryu,$1]"
