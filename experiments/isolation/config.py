@@ -46,16 +46,28 @@ class Mix:
 class IsolationConfig(QueueingsConfig):
     """The jobs and how long they play."""
 
-    alone_time: Duration = 8.0
-    together_time: Duration = 30.0
-    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
-    rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
-    nccl: NcclConfig = Field(default_factory=NcclConfig)
-    nccl_nodes: Annotated[int, Field(ge=2, le=65_536)] = 8
-    storage: StorageConfig = Field(default_factory=StorageConfig)
-    background: BackgroundConfig = Field(default_factory=BackgroundConfig)
-    heavy_load: Annotated[float, Field(ge=0, le=100, strict=False)] = 0.0
-    """What other traffic offers to each NIC in further phases, a fraction of its rate; 0: there are none."""
+    alone_time: Duration = Field(5.0, description="How long each program plays alone.")
+    together_time: Duration = Field(16.0, description="How long all play together, in each queueing and at each load.")
+    hfreduce: HFReduceConfig = Field(
+        default_factory=HFReduceConfig, description="The allreduce over all compute nodes."
+    )
+    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
+        RankOrder.ROUTES,
+        description="Whether ranks follow the routes, so that flows do not collide, or the nodes' numbers.",
+    )
+    nccl: NcclConfig = Field(default_factory=NcclConfig, description="The NCCL-like allreduce over some compute nodes.")
+    nccl_nodes: Annotated[int, Field(ge=2, le=65_536)] = Field(
+        8, description="How many compute nodes of zone 0 it spans: only HFReduce crosses zones."
+    )
+    storage: StorageConfig = Field(default_factory=StorageConfig, description="The storage, its readers and writers.")
+    background: BackgroundConfig = Field(
+        default_factory=BackgroundConfig, description="Other traffic: flows between random hosts, at a moderate load."
+    )
+    heavy_load: Annotated[float, Field(ge=0, le=100, strict=False)] = Field(
+        0.0,
+        description="What other traffic offers to each NIC in further phases, as a fraction of its rate; 0: no such "
+        "phases. Raise it to see what a lane protects.",
+    )
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -28,7 +28,6 @@ def within(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 def models() -> list[type[BaseModel]]:
     tops: list[type[BaseModel]] = [RunConfig, QueueConfig, *(one.load_config() for one in EXPERIMENTS.values())]
     tops += [spec for spec, _ in topologies.load._BUILDERS.values()]
-    tops = [top for top in tops if top.__name__ != "IsolationConfig"]
     return sorted({model for top in tops for model in within(top)}, key=lambda one: one.__name__)
 
 
