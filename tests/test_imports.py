@@ -291,7 +291,7 @@ def kept_result(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_result(tmp_path_factory.mktemp("kept") / "result", Recipe(experiment="isolation")))
 
 
-EMULATES = {f"fabric.emulation.{name}" for name in ("build", "mininet_net", "mininet_nodes", "prompt")}
+EMULATES = {f"fabric.emulation.{name}" for name in ("build", "mininet_net", "mininet_nodes", "mininet_parts", "prompt")}
 IMPORT_ALL = "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)"
 
 
