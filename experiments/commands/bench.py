@@ -25,7 +25,7 @@ from experiments.commands.live import routing_of
 from experiments.commands.packet_hops import bench_hops, bench_queueings, bring_up_by_config, wall_s
 from experiments.commands.repeats import check_repeats
 from experiments.commands.worlds import add_engine_option, add_routing_options, enter_world
-from experiments.isolation.run import IsolationConfig
+from experiments.isolation.config import IsolationConfig
 from experiments.registry import resolve
 from experiments.run.console import OUT, print_tables, tell
 from experiments.run.jobs import hfreduce_flows, hfreduce_ranks

@@ -19,7 +19,8 @@ from typing import Any
 from experiments.commands.packet_hops import bring_up_by_config
 from experiments.commands.rate_search import Strain, find_rate
 from experiments.commands.worlds import add_set_option, enter_world
-from experiments.isolation.run import IsolationConfig, all_jobs
+from experiments.isolation.config import IsolationConfig
+from experiments.isolation.run import all_jobs
 from experiments.registry import resolve
 from experiments.run.console import OUT, tell
 from experiments.run.preload import PRELOAD

@@ -15,7 +15,7 @@ from tests.worlds import TINY, Command
 pytestmark = pytest.mark.root
 
 SIZES = ("hfreduce.size", "nccl.size", "storage.checkpoint.size")  # So that what is under way ends soon.
-TIMES = ("alone_time=1", "together_time=2")
+TIMES = ("alone_time=1", "together_time=2", "heavy_load=0")
 SMALL_RUN = (f"topology={TINY}", "nccl_nodes=4", *TIMES, *(f"{size}=256 KiB" for size in SIZES))
 SHORT = ["run", "isolation", "--seed", "7", *(word for setting in SMALL_RUN for word in ("--set", setting))]
 # 10 hosts at 1 Gbit/s each, where userspace switching carries some hundreds of Mbit/s altogether.
@@ -149,7 +149,7 @@ def test_a_result_is_never_overwritten(shared_command: Command, directory: Path)
 
 
 def test_a_run_that_asks_for_more_than_the_machine_has_is_invalid_and_says_why(command: Command) -> None:
-    parts = ("queueings=[shared]", "alone_time=1", "together_time=3")
+    parts = ("queueings=[shared]", "alone_time=1", "together_time=3", "heavy_load=0")
     settings = [f"topology={TINY}", "nccl_nodes=4", *parts, *(f"{name}=256 KiB" for name in SIZES), *TOO_MUCH]
     options = [text for setting in settings for text in ("--set", setting)]
     ended = command.run("run", "isolation", "--out", "result", *options, timeout_s=280)

@@ -81,7 +81,7 @@ WORLDS = {
         ["topology=fire_flyer_2_tiny", "topology.compute=4"],
         {
             "isolation": [
-                *("queueings=[shared, lanes]", "nccl_nodes=2", "alone_time=0.2", "together_time=1.2"),
+                *("queueings=[shared, lanes]", "nccl_nodes=2", "heavy_load=0", "alone_time=0.2", "together_time=1.2"),
                 *(*_SMALL_HFREDUCE, *_SMALL_STORAGE, "nccl.size=32 KiB", "nccl.slice=8 KiB"),
                 *("storage.checkpoint.size=128 KiB", "background.load=0.6"),
                 *_shares(hfreduce=0.4, nccl=0.1, storage=0.4, other=0.05, control=0.05),

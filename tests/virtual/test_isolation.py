@@ -64,7 +64,7 @@ def test_a_run_is_believed_and_accounts_for_every_packet(first: Done) -> None:
     assert manifest["engine"] == "virtual"
     assert manifest["seed"] == 7
     assert manifest["verdict"]["status"] == "faithful", manifest["verdict"]
-    assert len(manifest["conservation"]) == 6
+    assert len(manifest["conservation"]) == 8
     assert all(not phase["unaccounted"] for phase in manifest["conservation"].values())
     assert all(phase["unaccounted_bytes"] == 0 for phase in manifest["conservation"].values())
 

@@ -7,12 +7,12 @@ job is told to draw new ones.
 
 Rows of the ``operations`` table show the outcome of every arrival:
 
-==================  ==================================================================================
+==================  =============================================================================================
 ``flow``            completed
-``flow_abandoned``  still running when the load was halted; its times end there
+``flow_abandoned``  still running when the load was halted; its times end there, its size is what was acknowledged
 ``flow_failed``     its connection could not be opened or broke
 ``flow_refused``    arrived while ``max_flows`` of its source were running, and did not start
-==================  ==================================================================================
+==================  =============================================================================================
 
 Percentiles over ``flow`` alone flatter a congested fabric: its slowest flows are in the other rows.
 """
@@ -42,7 +42,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world.agents import Agent
 from traffic.job import Halt, Listening, Play, Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, ProgramsPerProcess
-from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept_alike, connect, listen
+from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept_alike, bytes_acked, connect, listen
 
 START_TIMEOUT_S = 60.0
 REPORT_TIMEOUT_S = 15.0
@@ -365,7 +365,10 @@ class _FlowsOfPhase:
         with self._lock:
             abandoned, self._running = self._running, {}
             now = time.monotonic()
-            self._rows += [self._row(running.flow, ABANDONED, running.started, now) for running in abandoned]
+            self._rows += [
+                self._row(running.flow, ABANDONED, running.started, now) | {"size_bytes": running.delivered_bytes()}
+                for running in abandoned
+            ]
             rows = self._rows
         for running in abandoned:
             running.abort()
@@ -446,6 +449,12 @@ class _Running:
             if self._is_aborted:
                 raise OSError("abandoned")
             self._sock = sock
+
+    def delivered_bytes(self) -> int:
+        """Return how much of the flow its sink has acknowledged so far."""
+        with self._lock:
+            acknowledged = 0 if self._sock is None else bytes_acked(self._sock)
+        return min(self.flow.size_bytes, max(0, acknowledged - _SIZE.size))
 
     def abort(self) -> None:
         """End the flow's connection, now or as soon as it has one; its thread sees OSError."""
