@@ -28,7 +28,7 @@ COMMANDS = {
     "doctor": Command("show what this machine can do, and how to fix what is missing", "doctor"),
     "topo": Command("inspect a topology", "topologies", "add_topo_options"),
     "check": Command("report every fault of a topology or an experiment's config", "topologies", "add_check_options"),
-    "list": Command("list the experiments, one per line", "topologies", "add_list_options"),
+    "list": Command("list the experiments, one per line", "listing", "add_list_options"),
     "keys": Command("list the keys of an experiment's config, with type, limits, default and meaning", "keys"),
     "run": Command("run an experiment and write its directory (root)", "run"),
     "sweep": Command("run a grid of settings times seeds, of which only what is missing is run", "sweep"),

@@ -344,6 +344,7 @@ TABLES: dict[str, Table] = {
                 "unit of the value: `s`, `bit/s`, `B/s`, `B`, `packets`, or `1` for a number without",
             ),
             "value": Column("float64", NO_UNIT, "the value, in its unit"),
+            "path": Column("category", NO_UNIT, "what names it in `summary.json` and in `runs.csv` of a sweep"),
         },
     ),
 }

@@ -110,7 +110,8 @@ def _experiment_page(experiment: Experiment, places: dict[Model, str]) -> Iterat
 
 
 def _own(experiment: Experiment) -> dict[str, FieldInfo]:
-    return {name: field for name, field in experiment.config.model_fields.items() if name not in RunConfig.model_fields}
+    fields = experiment.load_config().model_fields
+    return {name: field for name, field in fields.items() if name not in RunConfig.model_fields}
 
 
 def _places() -> dict[Model, str]:

@@ -72,7 +72,7 @@ def table_pages() -> Iterator[str]:
     for name, table in TABLES.items():
         yield from _schema(name, table, table.row)
     for experiment in EXPERIMENTS.values():
-        for name, table in experiment.tables.items():
+        for name, table in experiment.load_tables().items():
             yield from _schema(name, table, f"Only in results of `{experiment.name}`. {table.row}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiments.run.console import OUT, print_tables
 from experiments.run.definition import Experiment
-from fabric.measure.fidelity import EXIT_CODE_INVALID, Status
+from fabric.measure.verdict import EXIT_CODE_INVALID, Status
 from fabric.report.cost import cost_table
 from fabric.report.margins import closest_checks, cpu_used
 from fabric.results import Result

@@ -1,4 +1,4 @@
-"""``fabric topo``, ``fabric check`` and ``fabric list``: what can be looked at without bringing anything up."""
+"""``fabric topo`` and ``fabric check``: what can be looked at without bringing anything up."""
 
 from __future__ import annotations
 
@@ -37,11 +37,6 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric check``."""
     parser.add_argument("file", metavar="FILE")
     parser.set_defaults(command=check_file)
-
-
-def add_list_options(parser: argparse.ArgumentParser) -> None:
-    """Define ``fabric list``."""
-    parser.set_defaults(command=list_experiments)
 
 
 def show_topology(options: argparse.Namespace, _: list[str]) -> int:
@@ -105,12 +100,3 @@ def _is_of_experiment(name: str) -> bool:
     """Whether a file is an experiment's config and no topology, which may be htsim's."""
     path = Path(name) if Path(name).is_file() else topology_path(name)
     return path.suffix != SUFFIX and "experiment" in read_yaml(path)
-
-
-def list_experiments(options: argparse.Namespace, _: list[str]) -> int:
-    """Print the experiments, one per line."""
-    from experiments.registry import EXPERIMENTS
-
-    for experiment in EXPERIMENTS.values():
-        OUT.print(f"[bold]{experiment.name}[/]  {experiment.question}", soft_wrap=True)
-    return 0

@@ -48,7 +48,6 @@ from traffic.job import Job
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
 
-QUESTION = "What does a year of link flash cuts cost training and storage, by repair policy?"
 UNDISTURBED = "undisturbed"
 
 

@@ -25,7 +25,6 @@ from fabric.model.network import Fabric
 from fabric.units import format_rate
 from traffic.flows.streams import OPERATION, Stream, StreamsJob, Timetable
 
-QUESTION = "What does a full port do to a flow that does not use it, with and without loss, in one lane and in two?"
 _IP_TCP_HEADERS_BYTES = 20 + 20 + 12
 """With TCP's timestamps."""
 _HOSTS = 6

@@ -31,8 +31,6 @@ from traffic.flows.background import BackgroundJob
 from traffic.job import Job, Records
 from traffic.storage.job import StorageJob
 
-QUESTION = "What do training and storage cost each other in one shared queue, and what in lanes?"
-
 
 def run_isolation(session: Session, config: IsolationConfig) -> dict[str, Any]:
     """Play all phases and return the summary."""

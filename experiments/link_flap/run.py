@@ -50,7 +50,6 @@ from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
 from traffic.storage.verification import Verification
 
-QUESTION = "What does a flapping link cost training and storage, and which repair keeps it small?"
 UNDISTURBED = "undisturbed"
 Duration = Annotated[TimeS, Field(gt=0)]
 PolicyName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]

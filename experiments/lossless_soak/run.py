@@ -46,7 +46,6 @@ from fabric.stalls.credits import held_at_rest
 from fabric.units import format_time
 from traffic.flows.background import BackgroundConfig, BackgroundJob
 
-QUESTION = "Does a lossless fabric lose a frame or a credit, or stall without a reason, under random flows and cuts?"
 _LEAVING_FRAMES = 8
 """What nothing holds back has left an input buffer after a frame's time on the slowest link; so many are generous."""
 Duration = Annotated[TimeS, Field(gt=0)]

@@ -26,7 +26,6 @@ from traffic.collectives.job import ElementsBytes, piece_faults
 from traffic.collectives.nccl import MOST_CHANNELS, NcclConfig, NcclJob
 from traffic.metrics import with_bandwidths
 
-QUESTION = "A NIC's link fails: what is left of an allreduce's bandwidth, and how soon?"
 WHOLE, CUT = "whole", "cut"
 
 

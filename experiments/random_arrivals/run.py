@@ -23,7 +23,6 @@ from fabric.model.network import Fabric
 from fabric.units import exact
 from traffic.flows.random_arrivals import Burst, RandomArrivalsJob
 
-QUESTION = "How long do packets wait that come at random, and is it what queueing theory says?"
 _HEADERS_BYTES = 14 + 20 + 8
 """Ethernet's, IP's and UDP's."""
 Load = Annotated[float, Field(gt=0, lt=1)]

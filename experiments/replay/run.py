@@ -28,7 +28,6 @@ from fabric.model.network import Fabric, Port
 from fabric.units import format_rate, format_size, format_time
 from traffic.flows.sized_flows import SizedFlow, SizedFlowsJob
 
-QUESTION = "How long do the flows of a workload file take on this fabric, and how long in theory?"
 PHASE = "replay"
 _SHOWN = 10
 _OWN_METRICS = 32

@@ -30,7 +30,6 @@ from fabric.model.network import Fabric, Port
 from traffic.flows.fan_in import FanIn, FanInJob
 from traffic.job import Job
 
-QUESTION = "Does an incast's congestion spread further with adaptive routing, and whom does it slow?"
 Size = Annotated[SizeBytes, Field(ge=1, le=2**36)]
 
 

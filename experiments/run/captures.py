@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fabric.emulation.build import Emulation
 from fabric.emulation.capture import Capture, parse_port
 from fabric.errors import UsageError
 from fabric.model.network import Port
+
+if TYPE_CHECKING:
+    from fabric.emulation.build import Emulation
 
 
 @contextmanager

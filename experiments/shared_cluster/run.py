@@ -24,13 +24,13 @@ from experiments.run.session import PhaseOutcome, Session
 from experiments.run.ways import nics_of_flow
 from fabric.config import TimeS
 from fabric.delivered import Flow, delivered
+from fabric.metrics import Metric
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Port
 from fabric.units import format_bandwidth
 from traffic import metrics
 from traffic.programs.job import ENDED, STOPPED
 
-QUESTION = "What do jobs that share a fabric cost each other, and which ports do they share?"
 TOGETHER = "together"
 Duration = Annotated[TimeS, Field(gt=0)]
 
@@ -95,19 +95,19 @@ def summarize(session: Session, placed: list[PlacedJob], together: PhaseOutcome)
         phase: {one.name: job_metrics(session, one, phase) for one in placed if phase in (TOGETHER, alone(one.name))}
         for phase in (*(alone(one.name) for one in placed), TOGETHER)
     }
-    values = {
-        f"{phase}.{job}.{name}": value
+    measured = [
+        Metric(phase, job, name, value)
         for phase, by_job in found.items()
         for job, numbers in by_job.items()
         for name, value in numbers.items()
-    }
+    ]
     slowdowns = {one.name: slowdown(found[alone(one.name)][one.name], found[TOGETHER][one.name]) for one in placed}
-    values |= {f"{TOGETHER}.{job}.slowdown": value for job, value in slowdowns.items() if value is not None}
+    measured += [Metric(TOGETHER, job, "slowdown", value) for job, value in slowdowns.items() if value is not None]
     return {
         "title": "Jobs that share a fabric",
         "answer": _answer(slowdowns),
         "jobs": [one.name for one in placed],
-        "metrics": values,
+        "metrics": measured,
         "tables": [_jobs_table(session, placed, found, slowdowns), sharing_table(session, placed, together)],
         "timeline": [TOGETHER],
         "slowdowns": _described_slowdowns(placed, found, slowdowns),

@@ -59,7 +59,9 @@ class SweepConfig(Strict):
     seeds: Annotated[int, Field(ge=1, le=MOST_REPEATS)] | Annotated[list[Seed], Field(min_length=1)] = Field(
         default=1, description="How many seeds, counted from 1, or a list of them. More narrow the intervals."
     )
-    engine: str = Field(default=engines.VIRTUAL.name, description="Engine of all runs, as in `fabric run --engine`.")
+    engine: engines.EngineName = Field(
+        default="virtual", description="Engine of all runs, as in `fabric run --engine`."
+    )
     rate: str | None = Field(
         default=None,
         description="Rate of NICs in place of the topology's, other links in proportion, as in `fabric run --rate`.",
@@ -70,9 +72,9 @@ class SweepConfig(Strict):
     )
     figures: list[FigureConfig] = Field(default_factory=list, description="Figures over all runs.")
 
-    @field_validator("engine")
+    @field_validator("engine", mode="before")
     @classmethod
-    def _verify_engine(cls, value: str) -> str:
+    def _verify_engine(cls, value: object) -> object:
         if value not in engines.ENGINES:
             raise ValueError(f"{value!r} does not exist; use one of {', '.join(engines.ENGINES)}")
         return value

@@ -32,8 +32,6 @@ from fabric.model.patterns import NicPair, all_to_all_in, compute_nics, permutat
 from traffic.flows.pattern_job import PatternJob
 from traffic.metrics import payload_fraction
 
-QUESTION = "How evenly do routes spread a permutation and all-to-all, and what does that leave each flow?"
-
 
 class Pattern(Enum):
     """Who sends to whom."""

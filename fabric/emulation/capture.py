@@ -7,10 +7,13 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fabric.emulation.build import Emulation
 from fabric.errors import EmulationError, UsageError
 from fabric.model.network import Fabric, Port
+
+if TYPE_CHECKING:
+    from fabric.emulation.build import Emulation
 
 _START_TIMEOUT_S = 10.0
 _PCAP_HEADER_BYTES = 24

@@ -27,9 +27,9 @@ def within(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def models() -> list[type[BaseModel]]:
-    tops: list[type[BaseModel]] = [RunConfig, QueueConfig, SweepConfig, *(one.config for one in EXPERIMENTS.values())]
+    of_experiments = [one.load_config() for one in EXPERIMENTS.values()]
+    tops: list[type[BaseModel]] = [RunConfig, QueueConfig, SweepConfig, *of_experiments]
     tops += [spec for spec, _ in topologies.load._BUILDERS.values()]
-    tops = [top for top in tops if top.__name__ != "IsolationConfig"]
     return sorted({model for top in tops for model in within(top)}, key=lambda one: one.__name__)
 
 

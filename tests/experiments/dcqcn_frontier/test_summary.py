@@ -168,7 +168,7 @@ def test_points_are_a_table_with_their_parameters() -> None:
     session, kept = session_of({})
     summarize(session, CONFIG, PLAYING, dict.fromkeys((point.name for point in PLAYING), 0))
     rows = kept["points"].set_index("phase")
-    assert list(kept["points"].columns) == list(EXPERIMENT.tables["points"].columns)
+    assert list(kept["points"].columns) == list(EXPERIMENT.load_tables()["points"].columns)
     assert rows.loc["dcqcn_paper_t1_i10_lossless", "increase_period_s"] == pytest.approx(5.5e-6)
     assert pd.isna(rows.loc["line_lossless", "kmin_bytes"])
 

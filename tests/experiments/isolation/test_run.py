@@ -19,8 +19,8 @@ from experiments.isolation.summary import summarize
 from experiments.registry import resolve
 from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
-from fabric.measure.census import Conservation
 from fabric.model.lanes import ServiceLevel
+from fabric.records.conservation import Conservation
 from fabric.report.figures.side_by_side import draw_panels
 from fabric.results import Phase, ResultWriter
 from fabric.tables import TABLES
