@@ -16,10 +16,11 @@ import topologies
 from experiments.registry import EXPERIMENTS, resolve
 from experiments.run.config import RunConfig
 from experiments.run.definition import Experiment
+from experiments.sweeps.config import SweepConfig
 from fabric.config_keys import Words, models_in
 
 Model = type[BaseModel]
-SHARED, TOPOLOGIES = "shared", "topologies"
+SHARED, TOPOLOGIES, SWEEPS = "shared", "topologies", "sweeps"
 """The pages that are of no experiment."""
 
 
@@ -28,6 +29,7 @@ def config_pages() -> Iterator[tuple[str, list[str]]]:
     places = _places()
     yield SHARED, list(_shared_page(places))
     yield TOPOLOGIES, list(_topologies_page(places))
+    yield SWEEPS, list(_sweeps_page(places))
     for experiment in EXPERIMENTS.values():
         yield experiment.name, list(_experiment_page(experiment, places))
 
@@ -87,6 +89,12 @@ def _topologies_page(places: dict[Model, str]) -> Iterator[str]:
     yield from ("## Parts of topologies", "", *links.sections())
 
 
+def _sweeps_page(places: dict[Model, str]) -> Iterator[str]:
+    links = _Links(SWEEPS, places)
+    yield from ("# Keys of sweeps", "", "A sweep is a file of its own: see [Repeats and sweeps](../../sweeps.md).", "")
+    yield from (*links.table(SweepConfig.model_fields), "## Parts of sweeps", "", *links.sections())
+
+
 def _experiment_page(experiment: Experiment, places: dict[Model, str]) -> Iterator[str]:
     links = _Links(experiment.name, places)
     config = resolve(experiment.name, [])[1]
@@ -114,7 +122,13 @@ def _places() -> dict[Model, str]:
     shared |= {model for model, times in count.items() if times > 1}
     own = {model: name for name, models in of_experiments.items() for model in models - shared}
     in_topologies = {model for spec in _topologies() for model in _models_of(spec.model_fields.values())}
-    return {**dict.fromkeys(in_topologies, TOPOLOGIES), **own, **dict.fromkeys(shared, SHARED)}
+    in_sweeps = set(_models_of(SweepConfig.model_fields.values()))
+    return {
+        **dict.fromkeys(in_topologies, TOPOLOGIES),
+        **dict.fromkeys(in_sweeps, SWEEPS),
+        **own,
+        **dict.fromkeys(shared, SHARED),
+    }
 
 
 def _topologies() -> Iterator[Model]:

@@ -69,8 +69,8 @@ class LosslessSoakConfig(RunConfig):
     sample_period: Annotated[TimeS, Field(gt=0, le=10)] = Field(
         default=1.0,
         description=(
-            "Time between two samples of every queue. Long here, since what counts is looked for apart from the"
-            " samples."
+            "Time between two samples of every queue. Long here, since what counts is looked for apart from the "
+            "samples."
         ),
     )
     queueing: Annotated[Queueing, Field(strict=False)] = Field(

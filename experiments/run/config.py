@@ -61,8 +61,8 @@ class RunConfig(Strict):
     experiment: str = Field(description="Which experiment the file configures, by name.")
     topology: dict[str, Any] = Field(
         description=(
-            "The fabric: a topology's name, the path of its file, or its keys themselves. Change it for another"
-            " size, shape or rate."
+            "The fabric: a topology's name, the path of its file, or its keys themselves. Change it for another "
+            "size, shape or rate."
         )
     )
     rates_from: str | None = Field(
@@ -72,8 +72,8 @@ class RunConfig(Strict):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         default=1,
         description=(
-            "Decides every random choice: sizes and arrivals of flows, hosts, jitter, cuts. Vary it to repeat a"
-            " run with other draws."
+            "Decides every random choice: sizes and arrivals of flows, hosts, jitter, cuts. Vary it to repeat a "
+            "run with other draws."
         ),
     )
     sample_period: Annotated[TimeS, Field(gt=0, le=0.05)] = Field(

@@ -144,8 +144,8 @@ class InputBuffer(Strict):
     credits: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = Field(
         default=64 * 1024,
         description=(
-            "Size of the input buffer with credit flow control. Raise it for longer or faster links, which else"
-            " run dry."
+            "Size of the input buffer with credit flow control. Raise it for longer or faster links, which else "
+            "run dry."
         ),
     )
     xoff: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = Field(
@@ -179,8 +179,8 @@ class LaneConfig(InputBuffer):
     limit: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = Field(
         default=256 * 1024,
         description=(
-            "Largest backlog at a switch's port, beyond which frames are dropped (lossy queueing). A host's own"
-            " port holds all that its sockets send."
+            "Largest backlog at a switch's port, beyond which frames are dropped (lossy queueing). A host's own "
+            "port holds all that its sockets send."
         ),
     )
     marking: Marking | None = Field(

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 import topologies.load
 from experiments.registry import EXPERIMENTS
 from experiments.run.config import RunConfig
+from experiments.sweeps.config import SweepConfig
 from fabric.config_keys import models_in
 from fabric.model.lanes import QueueConfig
 
@@ -26,7 +27,8 @@ def within(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def models() -> list[type[BaseModel]]:
-    tops: list[type[BaseModel]] = [RunConfig, QueueConfig, *(one.load_config() for one in EXPERIMENTS.values())]
+    of_experiments = [one.load_config() for one in EXPERIMENTS.values()]
+    tops: list[type[BaseModel]] = [RunConfig, QueueConfig, SweepConfig, *of_experiments]
     tops += [spec for spec, _ in topologies.load._BUILDERS.values()]
     return sorted({model for top in tops for model in within(top)}, key=lambda one: one.__name__)
 

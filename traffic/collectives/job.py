@@ -83,8 +83,8 @@ class CollectiveConfig(Strict):
     size: ElementsBytes = Field(
         default=2 * 1024 * 1024,
         description=(
-            "Bytes that each rank, or GPU, contributes to a step. Larger steps come closer to the steady state,"
-            " and take longer."
+            "Bytes that each rank, or GPU, contributes to a step. Larger steps come closer to the steady state, "
+            "and take longer."
         ),
     )
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
@@ -94,8 +94,8 @@ class CollectiveConfig(Strict):
     slots: Annotated[int, Field(ge=2, le=4096)] = Field(
         default=DEFAULT_SLOTS,
         description=(
-            "Chunks (of a tree, at its root) or slices (of a ring) that a rank holds between taking them in and"
-            " sending them on. When all are in use, TCP holds the peer back. NCCL's connections have 8."
+            "Chunks (of a tree, at its root) or slices (of a ring) that a rank holds between taking them in and "
+            "sending them on. When all are in use, TCP holds the peer back. NCCL's connections have 8."
         ),
     )
     stall_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(

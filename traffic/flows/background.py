@@ -131,8 +131,8 @@ class BackgroundConfig(Strict):
     within_zone: bool = Field(
         default=False,
         description=(
-            "Whether flows stay in the zone of their source, as Fire-Flyer 2 places jobs. Otherwise half of the"
-            " load crosses between two zones."
+            "Whether flows stay in the zone of their source, as Fire-Flyer 2 places jobs. Otherwise half of the "
+            "load crosses between two zones."
         ),
     )
     hosts_per_process: ProgramsPerProcess = Field(

@@ -175,8 +175,8 @@ class ProgramsConfig(Strict):
     connections: Annotated[Connections, Field(strict=False)] = Field(
         default=Connections.AT_START,
         description=(
-            "When clients connect: to all services at the start, to those that hold their data, or at the first"
-            " call. Fewer connections bring large fabrics up sooner."
+            "When clients connect: to all services at the start, to those that hold their data, or at the first "
+            "call. Fewer connections bring large fabrics up sooner."
         ),
     )
     clients_per_process: ProgramsPerProcess = Field(
