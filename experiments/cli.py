@@ -30,6 +30,7 @@ COMMANDS = {
     "check": Command("report every fault of a topology or an experiment's config", "topologies", "add_check_options"),
     "list": Command("list the experiments, one per line", "listing", "add_list_options"),
     "keys": Command("list the keys of an experiment's config, with type, limits, default and meaning", "keys"),
+    "new": Command("write a folder with an experiment that runs, to be changed into your own", "new"),
     "run": Command("run an experiment and write its directory (root)", "run"),
     "sweep": Command("run a grid of settings times seeds, of which only what is missing is run", "sweep"),
     "replay": Command("play a workload file of another project on a fabric: htsim's connection matrices", "replay"),
