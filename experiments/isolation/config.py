@@ -46,16 +46,32 @@ class Mix:
 class IsolationConfig(QueueingsConfig):
     """The jobs and how long they play."""
 
-    alone_time: Duration = 8.0
-    together_time: Duration = 30.0
-    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
-    rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
-    nccl: NcclConfig = Field(default_factory=NcclConfig)
-    nccl_nodes: Annotated[int, Field(ge=2, le=65_536)] = 8
-    storage: StorageConfig = Field(default_factory=StorageConfig)
-    background: BackgroundConfig = Field(default_factory=BackgroundConfig)
-    heavy_load: Annotated[float, Field(ge=0, le=100, strict=False)] = 0.0
-    """What other traffic offers to each NIC in further phases, a fraction of its rate; 0: there are none."""
+    alone_time: Duration = Field(
+        default=8.0, description="Length of each phase in which one kind of traffic plays alone."
+    )
+    together_time: Duration = Field(
+        default=30.0, description="Length of each phase in which all play. Longer narrows the figures' spread."
+    )
+    hfreduce: HFReduceConfig = Field(
+        default_factory=HFReduceConfig, description="The allreduce by HFReduce, over all compute nodes."
+    )
+    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
+        default=RankOrder.ROUTES,
+        description="Which node is which rank: so that static routes do not collide, or as nodes are numbered.",
+    )
+    nccl: NcclConfig = Field(default_factory=NcclConfig, description="The allreduce by NCCL.")
+    nccl_nodes: Annotated[int, Field(ge=2, le=65_536)] = Field(
+        default=8, description="Compute nodes of zone 0 over which NCCL plays; only HFReduce crosses zones."
+    )
+    storage: StorageConfig = Field(default_factory=StorageConfig, description="The reads and writes that play.")
+    background: BackgroundConfig = Field(default_factory=BackgroundConfig, description="The flows of others.")
+    heavy_load: Annotated[float, Field(ge=0, le=100, strict=False)] = Field(
+        default=0.0,
+        description=(
+            "Load that other traffic offers to each NIC in further phases, as a fraction of its rate; 0: no "
+            "such phases."
+        ),
+    )
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
