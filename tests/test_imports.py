@@ -77,7 +77,10 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
 BUILDS_ON = {"flash_cut_year": {"link_flap"}}
 """Questions that ask more of what another one asks."""
 KNOWN_STRINGS = {
-    ("fabric.world.virtual.bytecode", "controllers.app.launcher"): "guests get Ryu compiled, as the launcher mends it",
+    (
+        "fabric.world.virtual.bytecode",
+        "controllers.app.launcher",
+    ): "guests get all compiled, patched as by the launcher",
     ("experiments.commands.calibrate", "experiments.cli"): "each rate is tried by a run of the command",
     ("experiments.commands.bench", "experiments.cli"): "each repeat is a run of the command",
     ("experiments.commands.worlds", "experiments.cli"): "a command goes on in another process",
@@ -201,15 +204,17 @@ def test_imports_are_absolute(path: Path) -> None:
     assert set(levels) <= {0}
 
 
-def test_two_files_import_mininet() -> None:
-    modules = ("build", "mininet_net", "mininet_nodes", "prompt")
-    assert importers_of("mininet") == {f"fabric/emulation/{module}.py" for module in modules}
-
-
-def test_only_the_controllers_import_ryu() -> None:
-    importers = importers_of("ryu")
-    assert importers
-    assert {Path(name).parts[0] for name in importers} == {"controllers"}
+@pytest.mark.parametrize(
+    ("library", "importers"),
+    [
+        ("mininet", {"fabric/emulation/mininet_parts.py"}),
+        ("ryu", {"controllers/app/openflow.py"}),
+        ("os_ken", {"controllers/app/openflow.py"}),
+        ("eventlet", {"controllers/app/openflow.py", "controllers/app/launcher.py"}),
+    ],
+)
+def test_a_library_that_may_be_elsewhere_or_another_is_imported_in_one_place(library: str, importers: set[str]) -> None:
+    assert importers_of(library) == importers
 
 
 def modules_loaded_by(*names: str) -> set[str]:
@@ -223,20 +228,31 @@ def modules_loaded_by(*names: str) -> set[str]:
 def test_planners_and_the_controllers_client_run_without_ryu() -> None:
     loaded = modules_loaded_by("controllers.planning.plan", "controllers.planning.routes", "controllers.client")
     assert "controllers" in loaded
-    assert not loaded & {"ryu", "eventlet"}
+    assert not loaded & {"ryu", "os_ken", "eventlet"}
 
 
 def test_a_fabric_is_computed_without_mininet() -> None:
     pure = ("topologies.load", "fabric.model.lanes", "fabric.queueing.htb", "controllers.planning.routes")
     loaded = modules_loaded_by(*pure)
     assert "topologies" in loaded
-    assert not loaded & {"mininet", "ryu"}
+    assert not loaded & {"mininet", "ryu", "os_ken"}
 
 
 def test_the_command_answers_without_loading_mininet_or_ryu() -> None:
     loaded = modules_loaded_by("experiments.cli")
     assert "experiments" in loaded
-    assert not loaded & {"mininet", "ryu", "eventlet", "scapy", "matplotlib", "pandas", "numpy", "pydantic", "rich"}
+    assert not loaded & {
+        "mininet",
+        "ryu",
+        "os_ken",
+        "eventlet",
+        "scapy",
+        "matplotlib",
+        "pandas",
+        "numpy",
+        "pydantic",
+        "rich",
+    }
 
 
 def test_the_experiments_are_listed_without_loading_what_they_name() -> None:
@@ -251,7 +267,7 @@ def test_the_process_that_forks_programs_has_loaded_little() -> None:
     """Each fork copies its tables of pages; in a guest that is what starting a program costs."""
     loaded = modules_loaded_by(*PRELOAD)
     assert "traffic" in loaded
-    assert not loaded & {"mininet", "ryu", "eventlet", "scapy", "matplotlib", "pandas", "pyarrow"}
+    assert not loaded & {"mininet", "ryu", "os_ken", "eventlet", "scapy", "matplotlib", "pandas", "pyarrow"}
 
 
 def done_without_instruments(program: str, *arguments: str) -> str:
@@ -275,7 +291,7 @@ def kept_result(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_result(tmp_path_factory.mktemp("kept") / "result", Recipe(experiment="isolation")))
 
 
-EMULATES = {f"fabric.emulation.{name}" for name in ("build", "mininet_net", "mininet_nodes", "prompt")}
+EMULATES = {f"fabric.emulation.{name}" for name in ("build", "mininet_net", "mininet_nodes", "mininet_parts", "prompt")}
 IMPORT_ALL = "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)"
 
 

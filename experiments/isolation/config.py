@@ -46,31 +46,27 @@ class Mix:
 class IsolationConfig(QueueingsConfig):
     """The jobs and how long they play."""
 
-    alone_time: Duration = Field(
-        default=8.0, description="Length of each phase in which one kind of traffic plays alone."
-    )
-    together_time: Duration = Field(
-        default=30.0, description="Length of each phase in which all play. Longer narrows the figures' spread."
-    )
+    alone_time: Duration = Field(5.0, description="How long each program plays alone.")
+    together_time: Duration = Field(16.0, description="How long all play together, in each queueing and at each load.")
     hfreduce: HFReduceConfig = Field(
-        default_factory=HFReduceConfig, description="The allreduce by HFReduce, over all compute nodes."
+        default_factory=HFReduceConfig, description="The allreduce over all compute nodes."
     )
     rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
-        default=RankOrder.ROUTES,
-        description="Which node is which rank: so that static routes do not collide, or as nodes are numbered.",
+        RankOrder.ROUTES,
+        description="Whether ranks follow the routes, so that flows do not collide, or the nodes' numbers.",
     )
-    nccl: NcclConfig = Field(default_factory=NcclConfig, description="The allreduce by NCCL.")
+    nccl: NcclConfig = Field(default_factory=NcclConfig, description="The NCCL-like allreduce over some compute nodes.")
     nccl_nodes: Annotated[int, Field(ge=2, le=65_536)] = Field(
-        default=8, description="Compute nodes of zone 0 over which NCCL plays; only HFReduce crosses zones."
+        8, description="How many compute nodes of zone 0 it spans: only HFReduce crosses zones."
     )
-    storage: StorageConfig = Field(default_factory=StorageConfig, description="The reads and writes that play.")
-    background: BackgroundConfig = Field(default_factory=BackgroundConfig, description="The flows of others.")
+    storage: StorageConfig = Field(default_factory=StorageConfig, description="The storage, its readers and writers.")
+    background: BackgroundConfig = Field(
+        default_factory=BackgroundConfig, description="Other traffic: flows between random hosts, at a moderate load."
+    )
     heavy_load: Annotated[float, Field(ge=0, le=100, strict=False)] = Field(
-        default=0.0,
-        description=(
-            "Load that other traffic offers to each NIC in further phases, as a fraction of its rate; 0: no "
-            "such phases."
-        ),
+        0.0,
+        description="What other traffic offers to each NIC in further phases, as a fraction of its rate; 0: no such "
+        "phases. Raise it to see what a lane protects.",
     )
 
     def faults(self, fabric: Fabric) -> Iterator[str]:

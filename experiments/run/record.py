@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
 from experiments.run.session import Session
+from fabric.emulation import mininet_place
 from fabric.measure.cores import usable_cores
 from fabric.measure.verdict import Verdict
 from fabric.metrics import as_metrics, metrics_frame, performers_in
@@ -21,7 +23,9 @@ from fabric.world.engines import current_engine
 from traffic import congestion_control
 from traffic.dcqcn import PROFILES, as_json
 
-_LIBRARIES = ("mininet", "ryu", "eventlet", "numpy", "scapy", "pandas")
+_LIBRARIES = ("eventlet", "numpy", "scapy", "pandas")
+_OF_OPENFLOW = ("ryu", "os-ken")
+"""The first that is installed is used."""
 
 
 def write_run(
@@ -129,4 +133,10 @@ def machine_facts() -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Return the versions of the software that made a result."""
     found = {"python": platform.python_version(), "project": metadata.version("ai-fabric-emulator")}
+    if (mininet := mininet_place.version()) is not None:
+        found["mininet"] = mininet
+    for name in _OF_OPENFLOW:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+            break
     return found | {name: metadata.version(name) for name in _LIBRARIES}
