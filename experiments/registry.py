@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from experiments.run import known_folders
 from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
 from experiments.run.definition import HOME, Experiment
-from fabric.config import checked, read_yaml, unknown_key, with_overrides
+from fabric.config import checked, read_yaml, with_overrides
 from fabric.errors import ConfigError, ResultError, UsageError
 from fabric.tables import TABLES
 from fabric.world import packages
@@ -126,9 +127,16 @@ def resolve(name_or_path: str, overrides: Iterable[str]) -> tuple[Experiment, Ru
         other = _elsewhere(path.resolve())
         others, path = {other.name: other}, other.file
     elif not path.is_file():
-        hint = f"{unknown_key(name_or_path, EXPERIMENTS)}, or the path of a YAML file or an experiment's folder"
-        raise ConfigError("experiment", [hint])
+        raise UsageError(_unknown(name_or_path))
     return _resolve_data(read_yaml(path), str(path), overrides, others)
+
+
+def _unknown(name_or_path: str) -> str:
+    """Return what is said of a name that is neither an experiment's nor a file's."""
+    near = difflib.get_close_matches(name_or_path, [*EXPERIMENTS], n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    others = "fabric list shows all; a YAML file or the folder of an experiment will do, too"
+    return f"unknown experiment {name_or_path!r}; {hint}({others})"
 
 
 def _resolve_data(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from experiments.commands.options import add_json_option
 from experiments.run.console import OUT, escaped
 from fabric.emulation.openvswitch import DAEMONS, SCHEMA
 from fabric.errors import UsageError
@@ -170,7 +171,7 @@ _LOOKS: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric doctor``."""
-    parser.add_argument("--json", action="store_true")
+    add_json_option(parser)
     parser.set_defaults(command=run_doctor)
 
 

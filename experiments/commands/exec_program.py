@@ -18,15 +18,9 @@ from contextlib import suppress
 from rich.table import Table
 
 from experiments.commands.live import lanes_of, live_fabric, routing_of
+from experiments.commands.options import add_capture_option, add_engine_option, add_fabric_options
 from experiments.commands.passing_on import Sink, pass_on
-from experiments.commands.worlds import (
-    add_capture_option,
-    add_engine_option,
-    add_fabric_options,
-    enter_world,
-    fabric_of,
-    require_queueing,
-)
+from experiments.commands.worlds import enter_world, fabric_of, require_queueing
 from experiments.run.console import ERR
 from experiments.run.live import LiveFabric
 from fabric.errors import TrafficError, UsageError
@@ -50,13 +44,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric exec``."""
     stdin = "Its stdin is empty (/dev/null), in either engine, and so is that of background programs."
     parser.description = f"Run an unmodified program on hosts of the fabric. {stdin}"
+    parser.usage = f"{parser.prog} [OPTION ...] TOPOLOGY HOST [HOST ...] -- PROGRAM [ARG ...]"
     add_fabric_options(parser)
-    parser.add_argument("hosts", nargs="+", metavar="HOST")
+    parser.add_argument("hosts", nargs="+", metavar="HOST", help="where it runs, e.g. z0h000; at once on several")
     add_capture_option(parser)
-    background = "a program that runs meanwhile, e.g. a server"
+    background = "a program that runs meanwhile, e.g. a server; may be repeated"
     parser.add_argument("--background", action="append", default=[], metavar="HOST=COMMAND", help=background)
     parser.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun needs")
-    parser.add_argument("--timeout", type=_seconds, default=3600.0, metavar="SECONDS")
+    late = "end it if it still runs after this time"
+    parser.add_argument("--timeout", type=_seconds, default=3600.0, metavar="SECONDS", help=late)
     parser.add_argument(_ONE_STREAM, action="store_true", help=argparse.SUPPRESS)
     add_engine_option(parser)
     parser.set_defaults(command=run_program)

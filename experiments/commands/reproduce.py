@@ -37,8 +37,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="of the setups (default: all)")
     parser.add_argument("--quick", action="store_true", help=f"{_QUICK_SEEDS} seed per run instead of {_SEEDS}")
     parser.add_argument("--list", action="store_true", help="list the setups, and why some cannot be run")
-    parser.add_argument("--jobs", type=int, metavar="N", help="how many runs at a time, at most")
-    parser.add_argument("--out", type=Path, metavar="DIR", default=_DEFAULT_OUT, help=f"default: {_DEFAULT_OUT}")
+    parser.add_argument("--jobs", type=int, metavar="N", help="how many runs at a time (default: as many as fit)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        default=_DEFAULT_OUT,
+        help=f"where the page and its runs go (default: {_DEFAULT_OUT})",
+    )
     parser.set_defaults(command=reproduce)
 
 

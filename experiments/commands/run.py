@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.commands.answer import print_answer
+from experiments.commands.options import add_capture_option, add_engine_option, add_set_option
 from experiments.commands.progress import Display
 from experiments.commands.repeats import repeat
-from experiments.commands.worlds import add_capture_option, add_engine_option, add_set_option
 from experiments.launching import launcher
 from experiments.launching.spec import Prepared, RunSpec, prepare
 from experiments.sweeps.planning import require_same
@@ -23,7 +23,8 @@ from fabric.world.processes import die_with_sudo
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric run``."""
-    parser.add_argument("experiment", metavar="EXPERIMENT|FILE")
+    what = "an experiment (fabric list), a YAML file that names one, or the folder of one of your own"
+    parser.add_argument("experiment", metavar="EXPERIMENT|FILE", help=what)
     add_run_options(parser)
     # Of the command lines of a sweep: which run of it this is.
     parser.add_argument("--expect-key", metavar="KEY", help=argparse.SUPPRESS)
@@ -35,18 +36,22 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_set_option(parser)
     add_engine_option(parser)
     rate = (
-        "scale all links so that NICs have this rate; calibrated: the rate that fabric calibrate found for this machine"
+        "scale all links so that NICs have this rate, e.g. '10 Mbit/s'; calibrated: the rate that fabric calibrate "
+        "found for this machine (default: the topology's own)"
     )
     parser.add_argument("--rate", metavar="RATE|calibrated", help=rate)
-    parser.add_argument("--seed", type=int, metavar="N")
+    seed = "of all that is drawn at random (default: the config's, which is 1 unless it says otherwise)"
+    parser.add_argument("--seed", type=int, metavar="N", help=seed)
     directory = "directory of the run (default: a new one in results/)"
     parser.add_argument("--out", type=Path, metavar="DIR", help=directory)
-    add_capture_option(parser, "z0l03:7=a.pcap")
+    add_capture_option(parser)
     later = "leave figures and the report to a later fabric report DIR, which saves seconds per run of a sweep"
     parser.add_argument("--no-figures", action="store_false", dest="draws", help=later)
-    repeats = "run it with N seeds, from --seed on: medians and 95 %% intervals (docs/sweeps.md)"
+    repeats = "run it with N seeds, from --seed on: medians and 95 %% intervals (docs/sweeps.md); default: once"
     parser.add_argument("--repeat", type=int, metavar="N", help=repeats)
-    parser.add_argument("--jobs", type=int, metavar="N", help="of --repeat: how many runs at a time, at most")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="with --repeat: how many runs at a time (default: as many as fit)"
+    )
     guests = (
         "play the run in N guests of the virtual engine, each with a part of the fabric and a core of its own "
         "(docs/virtual-time.md); default: 1"

@@ -6,15 +6,9 @@ import argparse
 import os
 
 from experiments.commands.live import lanes_of, live_fabric, routing_of
+from experiments.commands.options import add_capture_option, add_engine_option, add_fabric_options
 from experiments.commands.prompt import ask
-from experiments.commands.worlds import (
-    add_capture_option,
-    add_engine_option,
-    add_fabric_options,
-    enter_world,
-    fabric_of,
-    require_queueing,
-)
+from experiments.commands.worlds import enter_world, fabric_of, require_queueing
 from experiments.run.console import ERR
 from fabric.model.network import Fabric
 from fabric.world.engines import current_engine

@@ -15,7 +15,7 @@ import yaml
 
 from experiments import cli
 from experiments.cli import main
-from experiments.commands import topologies
+from experiments.commands import catalogue, topologies
 from experiments.launching import launcher
 from experiments.launching.spec import Prepared
 from experiments.registry import EXPERIMENTS
@@ -27,8 +27,10 @@ from fabric.world.engines import ENGINES, NAMESPACE
 
 SMALL = "fire_flyer_2_small"
 COMMANDS = (
-    *cli.COMMANDS,
+    *catalogue.COMMANDS,
+    "topo list",
     "topo show",
+    "topo loops",
     "topo draw",
     "virtual build",
     "virtual list",
@@ -152,7 +154,7 @@ def test_the_program_after_two_dashes_is_not_read_as_ours() -> None:
     ("error", "code", "words"),
     [
         (FabricError("value [red] of a [list]"), 1, "error: value [red] of a [list]\n"),
-        (KeyboardInterrupt(), 1, "interrupted\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
 def test_errors_are_printed_as_they_are(
@@ -275,12 +277,18 @@ def test_a_file_without_keys_is_refused(
 
 def test_experiments_are_listed_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     lines = answer(capsys, "list").splitlines()
-    assert lines == [f"{experiment.name}  {experiment.question}" for experiment in EXPERIMENTS.values()]
+    assert [line.split(maxsplit=1) for line in lines] == [[one.name, one.question] for one in EXPERIMENTS.values()]
+    assert len({line.index(one.question) for line, one in zip(lines, EXPERIMENTS.values(), strict=True)}) == 1
+    assert json.loads(answer(capsys, "list", "--json")) == {
+        "experiments": [{"name": one.name, "question": one.question} for one in EXPERIMENTS.values()]
+    }
 
 
 def test_an_unknown_experiment_names_the_nearest(capsys: pytest.CaptureFixture[str], entered: list[object]) -> None:
-    hint = "unknown key; did you mean 'isolation'?, or the path of a YAML file or an experiment's folder"
-    assert refusal(capsys, "run", "isolatoin") == f"experiment: isolatoin: {hint}"
+    others = "(fabric list shows all; a YAML file or the folder of an experiment will do, too)"
+    words = "unknown experiment 'isolatoin'; did you mean 'isolation'? "
+    assert refusal(capsys, "run", "isolatoin") == words + others
+    assert refusal(capsys, "run", "zzz") == f"unknown experiment 'zzz'; {others}"
     assert entered == []
 
 
@@ -475,6 +483,14 @@ def test_a_directory_that_is_no_result_is_refused(
 
 def test_one_result_is_not_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert refusal(capsys, "compare", str(tmp_path)) == "compare needs at least two result directories"
+
+
+@pytest.mark.parametrize("percent", ["-1", "five", "nan", "inf"])
+def test_a_change_that_is_no_percentage_is_refused(capsys: pytest.CaptureFixture[str], percent: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "a", "b", f"--changed={percent}"])
+    assert ended.value.code == 2
+    assert f"'{percent}' is no percentage; give a number of 0 or more, e.g. 5" in capsys.readouterr().err
 
 
 # The doctor -----------------------------------------------------------------------------------------------------------
