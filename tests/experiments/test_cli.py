@@ -496,19 +496,58 @@ def test_a_change_that_is_no_percentage_is_refused(capsys: pytest.CaptureFixture
 # The doctor -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("ready", "code"), [(True, 0), (False, 1)])
-def test_the_doctor_says_whether_experiments_can_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ready: bool, code: int
+@pytest.mark.parametrize(
+    ("needed", "lines", "code"),
+    [
+        ((), ["namespace (real time): ready", "virtual (virtual time): ready", "experiments can run"], 0),
+        (
+            ("namespace",),
+            [
+                "namespace (real time): needs unshare",
+                "virtual (virtual time): ready",
+                "experiments can run with --engine virtual",
+            ],
+            0,
+        ),
+        (
+            ("virtual",),
+            ["namespace (real time): ready", "virtual (virtual time): needs unshare", "experiments can run"],
+            0,
+        ),
+        (
+            ("namespace", "virtual"),
+            [
+                "namespace (real time): needs unshare",
+                "virtual (virtual time): needs unshare",
+                "experiments cannot run yet",
+            ],
+            1,
+        ),
+    ],
+)
+def test_the_doctor_says_which_engines_can_run(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    needed: tuple[str, ...],
+    lines: list[str],
+    code: int,
 ) -> None:
     from experiments.commands import doctor
 
-    found = doctor.Diagnosis("unshare", ready, True, "a [detail]", "" if ready else "apt-get install util-linux")
-    monkeypatch.setattr(doctor, "examine", lambda: [found])
+    one = doctor.Diagnosis("unshare", False, needed, "a [detail]", "apt-get install util-linux")
+    monkeypatch.setattr(doctor, "examine", lambda: [one])
     assert main(["doctor", "--json"]) == code
-    assert json.loads(capsys.readouterr().out) == {"can_run": ready, "findings": [vars(found)]}
+    assert json.loads(capsys.readouterr().out) == {
+        "can_run": code == 0,
+        "engines": {
+            engine: {"ready": engine not in needed, "needs": ["unshare"] if engine in needed else []}
+            for engine in ENGINES
+        },
+        "findings": [vars(one) | {"needed": list(needed)}],
+    }
     assert main(["doctor"]) == code
     shown = capsys.readouterr().out
-    assert ("experiments can run\n" if ready else "experiments cannot run yet\n") in shown
+    assert shown.splitlines()[-3:] == lines
     assert "a [detail]" in shown
 
 
