@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from experiments.run import known_folders
 from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
 from experiments.run.definition import HOME, Experiment
-from fabric.config import checked, read_yaml, with_overrides
+from fabric.config import checked, checked_with_settings, read_yaml, with_overrides
 from fabric.errors import ConfigError, ResultError, UsageError
 from fabric.tables import TABLES
 from fabric.world import packages
@@ -127,16 +127,16 @@ def resolve(name_or_path: str, overrides: Iterable[str]) -> tuple[Experiment, Ru
         other = _elsewhere(path.resolve())
         others, path = {other.name: other}, other.file
     elif not path.is_file():
-        raise UsageError(_unknown(name_or_path))
+        raise _unknown(name_or_path)
     return _resolve_data(read_yaml(path), str(path), overrides, others)
 
 
-def _unknown(name_or_path: str) -> str:
-    """Return what is said of a name that is neither an experiment's nor a file's."""
+def _unknown(name_or_path: str) -> ConfigError:
+    """Return the error for a name that is neither an experiment's nor a file's."""
     near = difflib.get_close_matches(name_or_path, [*EXPERIMENTS], n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     others = "fabric list shows all; a YAML file or the folder of an experiment will do, too"
-    return f"unknown experiment {name_or_path!r}; {hint}({others})"
+    return ConfigError(f"unknown experiment {name_or_path!r}", [f"{hint}({others})"])
 
 
 def _resolve_data(
@@ -148,9 +148,14 @@ def _resolve_data(
         known = ", ".join(dict.fromkeys([*EXPERIMENTS, *others]))
         raise ConfigError(source, [f"experiment: {name!r} does not exist; use one of {known}"])
     experiment = others[name] if name in others else EXPERIMENTS[name]
-    whole, single = split_topology_setting(overrides)
-    raw = with_overrides(with_whole_topology(with_overrides(data, whole), source), single)
-    config = _checked_with_topology(experiment.config, raw, source)
+
+    def applied(data: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+        whole, single = split_topology_setting(settings)
+        return with_overrides(with_whole_topology(with_overrides(data, whole), source), single)
+
+    config = checked_with_settings(
+        lambda raw: _checked_with_topology(experiment.config, raw, source), data, list(overrides), applied=applied
+    )
     return experiment, config, config.model_dump(mode="json", by_alias=True)
 
 

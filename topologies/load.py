@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fabric.config import Strict, checked, read_yaml, with_overrides
+from fabric.config import Strict, checked, checked_with_settings, read_yaml, with_overrides
 from fabric.errors import ConfigError
 from fabric.model.network import Fabric
 from topologies import fat_tree, free_form, zoned_fat_tree
@@ -49,7 +49,8 @@ def read_topology(name_or_path: str, overrides: Iterable[str] = ()) -> dict[str,
 
 def load_fabric(name_or_path: str, overrides: Iterable[str] = ()) -> Fabric:
     """Return the fabric of a topology file or builtin name. Raises ConfigError with every fault."""
-    return fabric_of(read_topology(name_or_path, overrides), str(topology_path(name_or_path)))
+    source = str(topology_path(name_or_path))
+    return checked_with_settings(lambda raw: fabric_of(raw, source), read_topology(name_or_path), list(overrides))
 
 
 def fabric_of(data: Mapping[str, Any], source: str) -> Fabric:
