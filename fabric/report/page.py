@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +96,8 @@ def _content(result: Result, own: Sequence[FigureSpec], missing: str | None) -> 
         "config": _config(result),
         "versions": list(_flat(manifest.get("versions", {}))),
         "machine": list(_flat(manifest.get("machine", {}))),
-        "directory": result.directory.resolve().name,
+        "directory": result.name,
+        "path": shlex.quote(result.shown_path),
     }
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +49,24 @@ def test_page_refers_to_nothing_outside_and_has_no_script(drawn: Result) -> None
     assert {"script", "link", "iframe"}.isdisjoint(page.tags)
     assert page.references
     assert all(reference.startswith("data:image/") for reference in page.references)
+
+
+@pytest.mark.parametrize("ending", ["", ".partial", ".partial.2"])
+def test_page_names_the_directory_that_its_run_will_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """The page is written before the directory has its name: what it says is copied from it into a terminal later."""
+    result = Result(write_result(tmp_path / "my results" / f"run{ending}", Recipe(fabric="fire_flyer_2_tiny")))
+    monkeypatch.chdir(tmp_path)
+    text = unescape(render_page(result))
+    assert ".partial" not in text
+    assert "result run." in text
+    assert "<code>fabric view 'my results/run'</code>" in text
+    monkeypatch.chdir(tmp_path / "my results")
+    assert "<code>fabric view run</code>" in render_page(result)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert f"fabric view '{tmp_path}/my results/run'" in unescape(render_page(result))
 
 
 def test_figures_are_embedded_whole_with_captions(drawn: Result) -> None:
