@@ -189,7 +189,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     benches = ["setup", "inside", *BENCHES, "plans", "collisions"]
     parser.add_argument("name", choices=benches, help="which measurement; plans and collisions only compute")
     defaults = "setup (two_hundred_hosts), inside (a part of fire_flyer_2_nodes), plans (fire_flyer_2), collisions"
-    parser.add_argument("--topology", metavar="FILE", help=f"for {defaults} (fat_tree_k8); in brackets: the default")
+    parser.add_argument(
+        "--topology", metavar="TOPOLOGY", help=f"for {defaults} (fat_tree_k8); in brackets: the default"
+    )
     add_routing_options(parser, "setup: ")
     add_engine_option(parser)
     parser.add_argument(

@@ -183,6 +183,15 @@ COMMANDS = {
         "bench",
         examples=("fabric bench setup --engine virtual", "fabric bench collisions --topology fat_tree_k8"),
     ),
+    "completion": Command(
+        "print a script that completes commands, options and names in your shell",
+        MACHINE,
+        "completion",
+        examples=(
+            "fabric completion bash --out ~/.local/share/bash-completion/completions/fabric",
+            "fabric completion zsh --out ~/.zfunc/_fabric",
+        ),
+    ),
 }
 """By name, in the order of ``fabric --help``."""
 

@@ -39,7 +39,8 @@ def add_topo_options(parser: argparse.ArgumentParser) -> None:
 
 def add_check_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric check``."""
-    parser.add_argument("file", metavar="FILE", help="a YAML file, or the name of a topology or of an experiment")
+    what = "a YAML file, or the name of a topology or of an experiment"
+    parser.add_argument("file", metavar="TOPOLOGY|EXPERIMENT|FILE", help=what)
     parser.set_defaults(command=check_file)
 
 
