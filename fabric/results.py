@@ -42,6 +42,7 @@ from fabric.metrics import metrics_frame
 from fabric.tables import TABLES, Table
 
 COST_FILE = "cost.json"
+REPORT_NAME = "report.html"
 FORMAT_VERSION = 2
 """Of what is written. Format 1 had no table ``metrics``, for its metrics are in ``summary.json`` alone, and no column
 ``job``."""

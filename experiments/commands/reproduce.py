@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from experiments.commands.study import TallyDisplay, print_left_out
+from experiments.commands.study import TallyDisplay, print_left_out, telling_what_is_kept
 from experiments.launching.spec import RunSpec
 from experiments.reproduction.comparing import COLUMNS, Compared, compare
 from experiments.reproduction.computed import COMPUTED
@@ -78,7 +78,7 @@ def _run(cases: dict[str, CaseConfig], seeds: int, store: Store, jobs: int | Non
     plan = _plan(cases, seeds)
     if plan is None:
         return None
-    with TallyDisplay() as display:
+    with telling_what_is_kept(store, "the same command"), TallyDisplay() as display:
         run_missing(plan, store, LocalExecutor(jobs), display.show, tell)
     return collect(plan, store)
 

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from experiments.commands.study import TallyDisplay, print_findings
+from experiments.commands.study import TallyDisplay, print_findings, telling_what_is_kept
 from experiments.run import known_folders
 from experiments.run.console import OUT, tell
 from experiments.sweeps.config import SweepConfig, read_sweep
@@ -65,7 +65,7 @@ def run_sweep(options: argparse.Namespace, _: list[str]) -> int:
     if options.collect:
         store.open(plan)
     else:
-        with TallyDisplay() as display:
+        with telling_what_is_kept(store, "the same command"), TallyDisplay() as display:
             run_missing(plan, store, executor, display.show, tell)
     return _tell_findings(plan, store)
 

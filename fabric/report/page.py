@@ -17,9 +17,8 @@ from fabric.report.figures import FigureSpec, all_figures, draw_all
 from fabric.report.figures.style import scale_text, verdict_colour
 from fabric.report.margins import cpu_used, margins_by_phase
 from fabric.report.omissions import omissions
-from fabric.results import Result
+from fabric.results import REPORT_NAME, Result
 
-REPORT_NAME = "report.html"
 _VERDICT_MEANS = {
     "faithful": "The machine kept up and every packet is accounted for: the figures describe the emulated fabric.",
     "degraded": "The machine was at its limits for part of the run: read the numbers with the reasons in mind.",
