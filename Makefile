@@ -6,12 +6,13 @@
 # make virtual       builds the kernel of the virtual engine
 # make bench         the measurements that docs/performance.md quotes
 # make artifact      published setups beside ours, on one page: build/artifact (FULL=1: with the seeds of intervals)
+# make release       dist/: wheel, source, the built kernel with its source, SHA256SUMS; installs without a compiler
 # make docs          builds the site of docs/, with the API reference, and prints where it is
 # make stock-kernel  the namespace engine on a distribution's kernel, in full emulation; names the packages it needs
 
 BIN := .venv/bin
 
-.PHONY: setup setup-virtual setup-test run test soak check bench artifact docs virtual stock-kernel
+.PHONY: setup setup-virtual setup-test run test soak check bench artifact docs virtual release stock-kernel
 
 setup:
 	@tools/setup.sh
@@ -54,6 +55,9 @@ docs: setup
 
 virtual: setup-virtual
 	@$(BIN)/fabric virtual build
+
+release: virtual
+	@$(BIN)/python tools/release.py
 
 stock-kernel: setup
 	@tools/stock_kernel.sh

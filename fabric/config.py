@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -32,6 +33,13 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _SHOWN = 60
 _MOST_DEPTH = 100
 _MOST_VALUES = 1_000_000
+
+
+@dataclass(frozen=True)
+class NoneAs:
+    """Annotates a type whose None a config writes as a word of its own, such as ``off``."""
+
+    text: str
 
 
 class Strict(BaseModel):

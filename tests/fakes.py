@@ -16,9 +16,8 @@ from functools import cache
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any, NamedTuple
 
-from ryu.ofproto import ofproto_v1_3_parser
-
 from controllers.app import messages
+from controllers.app.openflow import ofproto_v1_3_parser
 from controllers.planning.plan import BOUNCED, Bucket, FailoverGroup, FlowRule, Mark, RoutePlan, RuleKey
 from controllers.planning.updates import Changes, Installed
 from fabric.model.identity import NodeId

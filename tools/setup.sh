@@ -6,8 +6,8 @@
 #   tools/setup.sh [virtual | test]
 #
 # Of system packages only missing ones are installed. A service that comes with them is neither started nor enabled:
-# each run starts an Open vSwitch of its own. The venv is made from the distribution's Python, which is where its
-# mininet package puts its module.
+# each run starts an Open vSwitch of its own. The venv is of the distribution's Python and has none of the distribution's
+# packages, whose versions differ; Mininet is found without (fabric/emulation/mininet_place.py).
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -121,21 +121,29 @@ install_packages() {
     disable_new_services
 }
 
+install() {
+    .venv/bin/pip install -q --disable-pip-version-check "$@"
+}
+
 # Make .venv, with the extras of pyproject.toml that are named.
 make_venv() {
     echo "setup: making .venv"
     rm -rf .venv
-    $python -m venv --system-site-packages .venv
-    # Ryu 4.34 builds with no newer setuptools than this; without isolation, what is in the venv is what builds it.
-    .venv/bin/pip install -q --disable-pip-version-check -c constraints.txt setuptools==66.1.1 wheel pbr
-    .venv/bin/pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[$1]"
+    $python -m venv .venv
+    # Ryu 4.34 builds with no newer setuptools than this, which builds by wheel; without isolation, what is in the venv is
+    # what builds it. Later wheels have no bdist_wheel any more.
+    install -c constraints.txt wheel pbr
+    install setuptools==66.1.1 # After pbr, which from Python 3.12 on brings a newer one.
+    install -c constraints.txt --no-build-isolation --no-deps ryu
+    install -c constraints.txt setuptools # A newer one: ours needs it, and what Ryu needs is built.
+    install -c constraints.txt --no-build-isolation -e ".[ryu,$1]"
     echo "$wanted" > "$stamp"
 }
 
 # Ray comes with 35 more packages, which only sweeps on a cluster need.
 install_ray() {
     echo "setup: installing Ray"
-    .venv/bin/pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[ray]'
+    install -c constraints.txt --no-build-isolation -e '.[ray]'
 }
 
 called_as="tools/setup.sh${1:+ $1}"

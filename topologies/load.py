@@ -53,11 +53,20 @@ def load_fabric(name_or_path: str, overrides: Iterable[str] = ()) -> Fabric:
     return checked_with_settings(lambda raw: fabric_of(raw, source), read_topology(name_or_path), list(overrides))
 
 
+def spec_of(data: Mapping[str, Any], source: str) -> Strict:
+    """Return the keys of a topology, checked one by one. Raises ConfigError with every fault; ``source`` prefixes
+    each."""
+    builder = data.get("builder")
+    if not isinstance(builder, str) or builder not in _BUILDERS:
+        raise ConfigError(source, [f"builder: {builder!r} does not exist; use one of {', '.join(_BUILDERS)}"])
+    return checked(_BUILDERS[builder][0], data, source)
+
+
 def fabric_of(data: Mapping[str, Any], source: str) -> Fabric:
     """Return the fabric that a mapping describes. Raises ConfigError with every fault; ``source`` prefixes each."""
-    spec, build, _ = _parts(data, source)
+    spec = spec_of(data, source)
     try:
-        return build(spec)
+        return _BUILDERS[data["builder"]][1](spec)
     except ConfigError as error:
         raise ConfigError(source, error.faults) from error
 
@@ -65,14 +74,5 @@ def fabric_of(data: Mapping[str, Any], source: str) -> Fabric:
 def outline_of(data: Mapping[str, Any], source: str) -> Outline:
     """Return how large the fabric that a mapping describes is, without building it where its builder
     can. Raises ConfigError for keys that are wrong; whether it can be wired is not asked."""
-    spec, _, outline = _parts(data, source)
-    return outline(spec)
-
-
-def _parts(data: Mapping[str, Any], source: str) -> tuple[Strict, Callable[[Any], Fabric], Callable[[Any], Outline]]:
-    """Return a topology's checked keys, what builds it and what outlines it. Raises ConfigError."""
-    builder = data.get("builder")
-    if not isinstance(builder, str) or builder not in _BUILDERS:
-        raise ConfigError(source, [f"builder: {builder!r} does not exist; use one of {', '.join(_BUILDERS)}"])
-    spec_type, build, outline = _BUILDERS[builder]
-    return checked(spec_type, data, source), build, outline
+    spec = spec_of(data, source)
+    return _BUILDERS[data["builder"]][2](spec)

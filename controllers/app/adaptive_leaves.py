@@ -7,9 +7,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ryu.lib import hub
-
 from controllers.app import messages
+from controllers.app.openflow import hub
 from controllers.planning.adaptive import decide
 from controllers.planning.plan import Purpose
 from fabric.errors import ControllerError

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ryu.lib import hub
-
+from controllers.app.openflow import hub
 from fabric.errors import ControllerError
 
 

@@ -1,7 +1,6 @@
 """Start the controller: ``python -m controllers.app.launcher --task FILE``.
 
-The only file that touches eventlet: it patches the standard library before anything of Ryu is imported, and provides
-names that Ryu 4.34 misses in eventlet 0.33 and later.
+It lets eventlet patch the standard library before the OpenFlow library is imported.
 """
 
 from __future__ import annotations
@@ -14,14 +13,18 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fabric.errors import ControllerError, FabricError
 from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT
 from fabric.pythons_distutils import load_pythons_distutils
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
 DEFAULT_REST_PORT = 8080
-CHATTY_LOGGERS = ("hub", "ryu.lib.hub", "ryu.base.app_manager")
-"""They log every REST request and every loaded class."""
+CHATTY_LOGGERS = ("ryu.base.app_manager", "os_ken.base.app_manager")
+"""They log every loaded class."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,36 +58,39 @@ def _serve(options: argparse.Namespace) -> None:
     for port in (options.openflow_port, options.rest_port):
         _verify_free(port)
     patch_standard_library()
-    mend_eventlet()
     load_pythons_distutils()  # Before Ryu asks for it.
-    from ryu import cfg
-    from ryu.app import wsgi
-    from ryu.base.app_manager import AppManager
-    from ryu.controller import controller  # noqa: F401  (declares the ofp_* options)
-    from ryu.lib import hub
+    from controllers.app.openflow import AppManager, cfg, hub
 
     for name in CHATTY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
-    import controllers.app.route_keeper  # noqa: F401  (declares the option "task")
+    import controllers.app.route_keeper  # It declares the option "task".
+    from controllers.app.rest import Rest
 
-    cfg.CONF(args=[], project="ryu", default_config_files=[], default_config_dirs=[])
+    cfg.CONF(args=[], project="ai-fabric-emulator", default_config_files=[], default_config_dirs=[])
     for name, value in (
         ("task", str(options.task)),
         ("ofp_listen_host", options.address),
         ("ofp_tcp_listen_port", options.openflow_port),
-        ("wsapi_host", CONTROLLER_ADDRESS),
-        ("wsapi_port", options.rest_port),
     ):
         cfg.CONF.set_override(name, value)
     manager = AppManager.get_instance()
-    manager.load_apps(["controllers.app.route_keeper"])
+    manager.load_apps([controllers.app.route_keeper.__name__])
     services = manager.instantiate_apps(**manager.create_contexts())
-    services.append(hub.spawn(wsgi.start_service(manager)))
+    keeper = manager.applications[controllers.app.route_keeper.RouteKeeper.__name__]
+    services.append(hub.spawn(_answer, options.rest_port, Rest(keeper)))
     hub.joinall(services)
 
 
+def _answer(port: int, rest: WSGIApplication) -> None:
+    """Serve what the controller is asked, in green threads."""
+    import eventlet
+    import eventlet.wsgi
+
+    eventlet.wsgi.server(eventlet.listen((CONTROLLER_ADDRESS, port)), rest, log_output=False)
+
+
 def patch_standard_library() -> None:
-    """Let eventlet replace blocking calls; must come before the first import of Ryu."""
+    """Let eventlet replace blocking calls; must come before the first import of the OpenFlow library."""
     os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")  # Names are never resolved, and it is slow to import.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Eventlet announces its retirement at every start.
@@ -92,17 +98,8 @@ def patch_standard_library() -> None:
     eventlet.monkey_patch()
 
 
-def mend_eventlet() -> None:
-    """Give eventlet back the name that ``ryu.app.wsgi`` imports."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import eventlet.wsgi
-    if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
-        eventlet.wsgi.ALREADY_HANDLED = object()
-
-
 def _verify_free(port: int) -> None:
-    """Raise ControllerError if ``port`` is taken: Ryu would log it and go on without listening."""
+    """Raise ControllerError if ``port`` is taken: the library would log it and go on without listening."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

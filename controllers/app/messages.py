@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from ryu.lib.packet.ether_types import ETH_TYPE_IP
-from ryu.ofproto import ofproto_v1_3 as ofproto
-from ryu.ofproto import ofproto_v1_3_parser as parser
-from ryu.ofproto.nicira_ext import NX_MP_ALG_MODULO_N
-
+from controllers.app.openflow import ETH_TYPE_IP, NX_MP_ALG_MODULO_N
+from controllers.app.openflow import ofproto_v1_3 as ofproto
+from controllers.app.openflow import ofproto_v1_3_parser as parser
 from controllers.planning.plan import (
     BOUNCE_GROUP,
     BOUNCED,
@@ -39,7 +37,7 @@ _CHOICE, _WAY = "reg1", "reg0"
 _WAY_BITS = 31
 """Nicira's ofs_nbits: bits 0 to 31 of a register."""
 _SYMMETRIC_L3L4_UDP = 3
-"""Open vSwitch's NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP, which Ryu has no name for."""
+"""Open vSwitch's NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP, which the library has no name for."""
 
 _IN_PORT_BITS = 15
 """Nicira's ofs_nbits: bits 0 to 15 of the port of arrival as it names it; OpenFlow's own name cannot be written."""
@@ -221,7 +219,7 @@ def _mark_actions(mark: Mark | None) -> list[Any]:
         return []
     first = (mark.mask & -mark.mask).bit_length() - 1
     bits = mark.mask.bit_count()
-    # Nicira's ofs_nbits. A masked set_field would say it more plainly, but Ryu cannot encode one of six bytes.
+    # Nicira's ofs_nbits. A masked set_field would say it more plainly, but the library cannot encode one of six bytes.
     place = first << 6 | bits - 1
     return [parser.NXActionRegLoad(ofs_nbits=place, dst="eth_src", value=mark.value >> first)]
 

@@ -1,62 +1,77 @@
-"""The controller's REST answers, each as JSON; 504 with the reason if a switch does not answer."""
-# mypy: disable-error-code="misc, untyped-decorator"
+"""The controller's answers over HTTP, each as JSON, as a WSGI application.
+
+==============  ========================================================================
+GET             answer
+==============  ========================================================================
+``/state``      ready, who is expected, connected and installed, links down, what is cut, errors
+``/events``     log of events, by the clock that all processes share (``time.monotonic()``)
+``/rules``      packets and bytes of every rule of every switch
+``/ports``      packets, bytes, drops and errors of every port of every switch
+``/counters``   packets and bytes that rules and groups which drop have dropped, by purpose
+==============  ========================================================================
+
+The last three are asked of the switches; ``?timeout_s=`` limits the wait. An error is JSON, too: 400 for a wrong
+``timeout_s``, 404 for another path, 405 for another method, 504 for a switch that does not answer.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
-
-from ryu.app.wsgi import ControllerBase, Request, Response, route
+import math
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 
 from fabric.errors import ControllerError
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 DEFAULT_TIMEOUT_S = 10.0
 
 
-class Rest(ControllerBase):
-    """Answers from what the app knows, or has the switches asked."""
+class Rest:
+    """Answers from what the keeper of routes knows, or has the switches asked."""
 
-    def __init__(self, request: Any, link: Any, data: Any, **config: Any) -> None:
-        super().__init__(request, link, data, **config)
-        self.keeper = data["keeper"]
+    def __init__(self, keeper: Any) -> None:
+        self._answers: dict[str, Callable[[float], object]] = {
+            "/state": lambda _: keeper.state(),
+            "/events": lambda _: keeper.history(),
+            "/rules": keeper.rules,
+            "/ports": keeper.ports,
+            "/counters": keeper.counters,
+        }
 
-    @route("state", "/state", methods=["GET"])
-    def state(self, request: Request, **_: Any) -> Response:
-        """Answer at once."""
-        return _json(self.keeper.state())
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a request, as a WSGI server asks for it."""
+        status, value = self._answer(environ)
+        body = json.dumps(value).encode()
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        start_response(f"{status.value} {status.phrase}", headers)
+        return [body]
 
-    @route("events", "/events", methods=["GET"])
-    def events(self, request: Request, **_: Any) -> Response:
-        """Answer at once."""
-        return _json(self.keeper.history())
-
-    @route("rules", "/rules", methods=["GET"])
-    def rules(self, request: Request, **_: Any) -> Response:
-        """Ask the switches."""
-        return _asked(self.keeper.rules, request)
-
-    @route("ports", "/ports", methods=["GET"])
-    def ports(self, request: Request, **_: Any) -> Response:
-        """Ask the switches."""
-        return _asked(self.keeper.ports, request)
-
-    @route("counters", "/counters", methods=["GET"])
-    def counters(self, request: Request, **_: Any) -> Response:
-        """Ask the switches."""
-        return _asked(self.keeper.counters, request)
+    def _answer(self, environ: WSGIEnvironment) -> tuple[HTTPStatus, object]:
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        answer = self._answers.get(path)
+        if answer is None:
+            return HTTPStatus.NOT_FOUND, {"error": f"{path}: not known; ask for {', '.join(self._answers)}"}
+        if method != "GET":
+            return HTTPStatus.METHOD_NOT_ALLOWED, {"error": f"{method} {path}: only GET is answered"}
+        given = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True).get("timeout_s", [])
+        timeout_s = _seconds(given[-1]) if given else DEFAULT_TIMEOUT_S
+        if timeout_s is None:
+            return HTTPStatus.BAD_REQUEST, {"error": f"timeout_s: {given[-1]!r} is no number of seconds"}
+        try:
+            return HTTPStatus.OK, answer(timeout_s)
+        except ControllerError as error:
+            return HTTPStatus.GATEWAY_TIMEOUT, {"error": str(error)}
 
 
-def _asked(ask: Callable[[float], object], request: Request) -> Response:
+def _seconds(text: str) -> float | None:
+    """Return how many seconds a text says; None if it does not."""
     try:
-        timeout_s = float(request.params.get("timeout_s", DEFAULT_TIMEOUT_S))
+        seconds = float(text)
     except ValueError:
-        return _json({"error": f"timeout_s: {request.params['timeout_s']!r} is no number of seconds"}, status=400)
-    try:
-        return _json(ask(timeout_s))
-    except ControllerError as error:
-        return _json({"error": str(error)}, status=504)
-
-
-def _json(value: object, status: int = 200) -> Response:
-    return Response(content_type="application/json", text=json.dumps(value), status=status)
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None

@@ -1,19 +1,9 @@
-"""The Ryu app: keeps every switch's rules and groups as planned for the fabric's present state.
+"""The controller's app: keeps every switch's rules and groups as planned for the fabric's present state.
 
-==============  ========================================================================
-GET             answer
-==============  ========================================================================
-``/state``      ready, who is expected, connected and installed, links down, what is cut, errors
-``/events``     log of events, by the clock that all processes share (``time.monotonic()``)
-``/rules``      packets and bytes of every rule of every switch
-``/ports``      packets, bytes, drops and errors of every port of every switch
-``/counters``   packets and bytes that rules and groups which drop have dropped, by purpose
-==============  ========================================================================
-
-Statistics are read from the switches on request, never polled; ``?timeout_s=`` limits the wait.
+:mod:`controllers.app.rest` says what it can be asked. Statistics are read from the switches on request, never polled.
 A restarted controller reads the rules of the switches and sends only differences: traffic and counters continue.
 """
-# Ryu has no types, so its classes and decorators are Any.
+# The library has no types, so its classes and decorators are Any.
 # mypy: disable-error-code="misc, untyped-decorator"
 
 from __future__ import annotations
@@ -24,18 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ryu import cfg
-from ryu.app.wsgi import WSGIApplication
-from ryu.base.app_manager import RyuApp
-from ryu.controller import ofp_event
-from ryu.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
-from ryu.lib import hub
-from ryu.ofproto import ofproto_v1_3
-
 from controllers.app import messages
 from controllers.app.asking import Questions
 from controllers.app.diary import Diary
-from controllers.app.rest import Rest
+from controllers.app.openflow import (
+    CONFIG_DISPATCHER,
+    DEAD_DISPATCHER,
+    MAIN_DISPATCHER,
+    App,
+    cfg,
+    hub,
+    ofp_event,
+    ofproto_v1_3,
+    set_ev_cls,
+)
 from controllers.app.wish import Wish
 from controllers.planning.plan import BOUNCE_GROUP, DROP_GROUP, Purpose, RoutePlan
 from controllers.planning.planner import Moves, Planner, uncollected
@@ -63,11 +55,10 @@ class Switch:
     installed: Installed | None = None
 
 
-class RouteKeeper(RyuApp):
+class RouteKeeper(App):
     """Keeps the switches of the option ``task`` at its plan."""
 
     OFP_VERSIONS = (ofproto_v1_3.OFP_VERSION,)
-    _CONTEXTS = {"wsgi": WSGIApplication}  # noqa: RUF012  (Ryu's name for what it passes to the constructor)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -84,7 +75,6 @@ class RouteKeeper(RyuApp):
         self.planned_for: tuple[frozenset[Link], dict[tuple[NodeId, str], int]] = (frozenset(), {})
         self.settled = False
         self._wish = Wish()
-        kwargs["wsgi"].register(Rest, {"keeper": self})
 
     @property
     def fabric(self) -> Fabric:
@@ -97,7 +87,7 @@ class RouteKeeper(RyuApp):
         return self.planner.routing
 
     def start(self) -> Any:
-        """Begin to keep switches at the plan; Ryu calls it."""
+        """Begin to keep switches at the plan; the library calls it."""
         hub.spawn(self._keep)
         if self.routing.policy is Policy.ADAPTIVE:
             # Here: it needs numpy, which takes long to import.

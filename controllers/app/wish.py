@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ryu.lib import hub
+from controllers.app.openflow import hub
 
 
 class Wish:

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.run.console import OUT, escaped, print_tables
 from experiments.run.definition import Experiment
-from fabric.measure.fidelity import EXIT_CODE_INVALID, Status
+from fabric.measure.verdict import EXIT_CODE_INVALID, Status
 from fabric.report.cost import cost_table
 from fabric.report.margins import closest_checks, cpu_used
 from fabric.results import REPORT_NAME, Result

@@ -20,7 +20,8 @@ from experiments.commands.options import add_set_option, add_topology
 from experiments.commands.packet_hops import bring_up_by_config
 from experiments.commands.rate_search import Strain, find_rate
 from experiments.commands.worlds import enter_world
-from experiments.isolation.run import IsolationConfig, all_jobs
+from experiments.isolation.config import IsolationConfig
+from experiments.isolation.run import all_jobs
 from experiments.registry import resolve
 from experiments.run.console import OUT, tell
 from experiments.run.preload import PRELOAD

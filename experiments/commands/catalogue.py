@@ -26,9 +26,15 @@ COMMANDS = {
     "list": Command(
         "list the experiments with their questions",
         RUN,
-        "topologies",
+        "listing",
         "add_list_options",
         ("fabric list", "fabric list --json"),
+    ),
+    "keys": Command(
+        "list the keys of an experiment's config, with type, limits, default and meaning",
+        RUN,
+        "keys",
+        examples=("fabric keys isolation", "fabric keys isolation queues.lanes"),
     ),
     "run": Command(
         "run an experiment: its answer, its verdict, and a directory with figures",

@@ -14,6 +14,7 @@ from typing import Any
 
 import shtab
 
+from experiments.catalogue import EXPERIMENTS
 from experiments.commands.outputs import writing
 from experiments.commands.parsers import CommandParser
 from experiments.commands.top_parser import whole_parser
@@ -52,11 +53,11 @@ def print_script(options: argparse.Namespace, _: list[str]) -> int:
 
 def mark_words(parser: CommandParser) -> None:
     """Tell the completion of each argument what its words are, by what help calls it."""
-    from experiments.registry import EXPERIMENTS
     from topologies.load import builtin_names
 
     experiments, topologies = list(EXPERIMENTS), builtin_names()
     kinds: dict[str, Any] = {
+        "EXPERIMENT": _words("experiments", experiments, _CONFIG_FILES),
         "EXPERIMENT|FILE": _words("experiments", experiments, _CONFIG_FILES),
         "TOPOLOGY": _words("topologies", topologies, _TOPOLOGY_FILES),
         "TOPOLOGY|EXPERIMENT|FILE": _words("both", dict.fromkeys([*experiments, *topologies]), _TOPOLOGY_FILES),

@@ -37,6 +37,8 @@ _PACKAGES = {
     "iperf3": "iperf3",
     **dict.fromkeys(DAEMONS, "openvswitch-switch"),
 }
+_MODULES = {("mininet",): "apt-get install mininet", ("ryu", "os_ken"): "pip install os-ken", ("scapy",): "make setup"}
+"""Of each, one is needed, and what installs it."""
 _OPTIONAL = {"tcpdump", "iperf3"}
 _REAL_TIME_ONLY = {"unshare", "cc"}
 """A guest is a world by itself, and nothing is preloaded into its switch."""
@@ -86,10 +88,10 @@ def _programs() -> Iterator[Diagnosis]:
 
 
 def _modules() -> Iterator[Diagnosis]:
-    for module, remedy in {"mininet": "apt-get install mininet", "ryu": "make setup", "scapy": "make setup"}.items():
-        found = importlib.util.find_spec(module) is not None
-        detail, remedy = ("importable", "") if found else _why_not_importable(module, remedy)
-        yield Diagnosis(f"python: {module}", found, _BOTH, detail, remedy)
+    for names, install in _MODULES.items():
+        found = any(importlib.util.find_spec(module) is not None for module in names)
+        detail, remedy = ("importable", "") if found else _why_not_importable(names[0], install)
+        yield Diagnosis(f"python: {' or '.join(names)}", found, _BOTH, detail, remedy)
 
 
 def _why_not_importable(module: str, remedy: str) -> tuple[str, str]:

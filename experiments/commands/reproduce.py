@@ -22,7 +22,6 @@ from experiments.sweeps.tables import believed, metric_columns
 from fabric.config import unknown_key
 from fabric.errors import UsageError
 from fabric.units import parse_size_bytes
-from fabric.world.engines import VIRTUAL
 
 _SEEDS, _QUICK_SEEDS = 6, 1
 _COMPUTED_SEEDS = 6
@@ -88,15 +87,13 @@ def _plan(cases: dict[str, CaseConfig], seeds: int) -> SweepPlan | None:
     for name, case in _largest_first(cases):
         if case.run is not None:
             memory = parse_size_bytes(case.run.memory)
-            base = RunSpec(
-                case.run.experiment, case.run.settings, engine=VIRTUAL.name, memory_bytes=memory, draws=False
-            )
+            base = RunSpec(case.run.experiment, case.run.settings, engine="virtual", memory_bytes=memory, draws=False)
             plan = plan_runs(name, base, {}, range(1, seeds + 1))
             runs += [replace(run, point={_CASE: name}) for run in plan.runs]
             memory_bytes = max(memory_bytes, plan.memory_bytes)
     if not runs:
         return None
-    return SweepPlan("reproduce", "published setups", VIRTUAL.name, (_CASE,), tuple(runs), (), memory_bytes)
+    return SweepPlan("reproduce", "published setups", "virtual", (_CASE,), tuple(runs), (), memory_bytes)
 
 
 def _largest_first(cases: dict[str, CaseConfig]) -> list[tuple[str, CaseConfig]]:

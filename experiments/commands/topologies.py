@@ -1,4 +1,4 @@
-"""``fabric topo``, ``fabric check`` and ``fabric list``: what can be looked at without bringing anything up."""
+"""``fabric topo`` and ``fabric check``: what can be looked at without bringing anything up."""
 
 from __future__ import annotations
 
@@ -42,12 +42,6 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
     what = "a YAML file, or the name of a topology or of an experiment"
     parser.add_argument("file", metavar="TOPOLOGY|EXPERIMENT|FILE", help=what)
     parser.set_defaults(command=check_file)
-
-
-def add_list_options(parser: argparse.ArgumentParser) -> None:
-    """Define ``fabric list``."""
-    add_json_option(parser)
-    parser.set_defaults(command=list_experiments)
 
 
 def list_topologies(options: argparse.Namespace, _: list[str]) -> int:
@@ -123,17 +117,3 @@ def _is_of_experiment(name: str) -> bool:
     """Whether a file is an experiment's config and no topology, which may be htsim's."""
     path = Path(name) if Path(name).is_file() else topology_path(name)
     return path.suffix != SUFFIX and "experiment" in read_yaml(path)
-
-
-def list_experiments(options: argparse.Namespace, _: list[str]) -> int:
-    """Print the experiments, one per line."""
-    from experiments.registry import EXPERIMENTS
-
-    if options.json:
-        found = [{"name": one.name, "question": one.question} for one in EXPERIMENTS.values()]
-        print(json.dumps({"experiments": found}, indent=1))
-        return 0
-    width = max(map(len, EXPERIMENTS)) + 2
-    for experiment in EXPERIMENTS.values():
-        OUT.print(f"[bold]{experiment.name:<{width}}[/]{experiment.question}", soft_wrap=True, highlight=False)
-    return 0

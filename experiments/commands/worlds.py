@@ -18,8 +18,7 @@ from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Link
 from fabric.queueing import lossless, red
 from fabric.world import engines, inside
-from fabric.world.engine import Engine, Front, Guest
-from fabric.world.virtual.dialogue import Ask
+from fabric.world.engine import Ask, Engine, Front, Guest
 from fabric.world.virtual.guest import directories_named, directories_of
 from fabric.world.virtual.memory import described, needed_bytes
 from fabric.world.virtual.watch import GuestTime

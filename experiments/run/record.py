@@ -5,23 +5,27 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
 from experiments.run.session import Session
-from fabric.measure.calibration import LinkCalibration
+from fabric.emulation import mininet_place
 from fabric.measure.cores import usable_cores
-from fabric.measure.fidelity import Verdict
-from fabric.metrics import metrics_frame
+from fabric.measure.verdict import Verdict
+from fabric.metrics import as_metrics, metrics_frame, performers_in
 from fabric.model.encoding import fabric_as_json
 from fabric.model.lanes import ServiceLevel
+from fabric.records.calibration import LinkCalibration
 from fabric.results import FORMAT_VERSION, ResultWriter
 from fabric.world.engine import started_at
 from fabric.world.engines import current_engine
 from traffic import congestion_control
 from traffic.dcqcn import PROFILES, as_json
 
-_LIBRARIES = ("mininet", "ryu", "eventlet", "numpy", "scapy", "pandas")
+_LIBRARIES = ("eventlet", "numpy", "scapy", "pandas")
+_OF_OPENFLOW = ("ryu", "os-ken")
+"""The first that is installed is used."""
 
 
 def write_run(
@@ -37,11 +41,14 @@ def write_run(
     ``experiment``: what the manifest says of it; ``command``: by what the run was asked for.
     """
     verdict = run.judge()
-    run.keep_frame("metrics", metrics_frame(summary["metrics"], _job_names(summary)))
+    performers = performers_in(run.table("operations"))
+    metrics = as_metrics(summary["metrics"], _job_names(summary), performers)
+    run.keep_frame("metrics", metrics_frame(metrics))
+    values = summary["metrics"] if isinstance(summary["metrics"], Mapping) else {one.path: one.value for one in metrics}
     write_samples(run, writer)
     writer.write_yaml("config.yaml", config)
     writer.write_json("fabric.json", fabric_as_json(run.live.fabric))
-    writer.write_json("summary.json", summary)
+    writer.write_json("summary.json", summary | {"metrics": values})
     writer.write_json("manifest.json", _manifest(run, experiment, verdict, command))
     return verdict
 
@@ -126,4 +133,10 @@ def machine_facts() -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Return the versions of the software that made a result."""
     found = {"python": platform.python_version(), "project": metadata.version("ai-fabric-emulator")}
+    if (mininet := mininet_place.version()) is not None:
+        found["mininet"] = mininet
+    for name in _OF_OPENFLOW:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+            break
     return found | {name: metadata.version(name) for name in _LIBRARIES}

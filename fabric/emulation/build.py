@@ -21,13 +21,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mininet.net import Mininet
-from mininet.node import OVSSwitch
-
 from fabric.emulation import arrivals, insides, openvswitch, uncharging
 from fabric.emulation.arrivals import Arrival
 from fabric.emulation.host_routes import closed_blocks, goes_by_source, named_nics, routes_by_destination
 from fabric.emulation.mininet_net import FabricNet
+from fabric.emulation.mininet_parts import Mininet, OVSSwitch
 from fabric.emulation.openvswitch import OpenVSwitch
 from fabric.emulation.prompt import Prompt, PromptInGuest
 from fabric.errors import EmulationError

@@ -17,6 +17,9 @@ from fabric.world.datapath import SBIN
 if TYPE_CHECKING:  # Whether a port exists is asked before anything is emulated, and without loading Mininet.
     from fabric.emulation.build import Emulation
 
+if TYPE_CHECKING:
+    from fabric.emulation.build import Emulation
+
 _START_TIMEOUT_S = 10.0
 _PCAP_HEADER_BYTES = 24
 _LAST_PACKETS_S = 0.2

@@ -6,12 +6,10 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mininet.log import error, output
-from mininet.net import Mininet
-
 from fabric.emulation import iperf
 from fabric.emulation.host_routes import near_address
 from fabric.emulation.mininet_nodes import BuiltLink, FabricHost, FabricSwitch
+from fabric.emulation.mininet_parts import Mininet, error, output
 from fabric.errors import EmulationError, UsageError
 from fabric.model.network import Fabric, Port
 from fabric.world import netlink, netns

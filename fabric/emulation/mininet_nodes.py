@@ -6,10 +6,8 @@ import codecs
 from collections.abc import Iterable
 from typing import Any
 
-from mininet.link import Intf
-from mininet.link import Link as MininetLink
-from mininet.node import Host, Node, OVSSwitch
-
+from fabric.emulation.mininet_parts import Host, Intf, Node, OVSSwitch
+from fabric.emulation.mininet_parts import Link as MininetLink
 from fabric.model.network import Link, Port
 from fabric.world import netns
 

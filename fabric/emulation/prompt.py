@@ -9,10 +9,7 @@ import shutil
 import subprocess
 from typing import Any
 
-from mininet.cli import CLI
-from mininet.log import error, output
-from mininet.util import quietRun
-
+from fabric.emulation.mininet_parts import CLI, error, output, quietRun
 from fabric.world.engines import current_engine
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fabric.errors import UsageError
-from fabric.measure.fidelity import Status
+from fabric.measure.verdict import Status
 from fabric.report.promise import promised
 from fabric.results import Result
 from fabric.units import format_bandwidth, format_rate, format_size, format_time

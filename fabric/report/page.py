@@ -28,6 +28,7 @@ _FAITHFUL_IN_VIRTUAL_TIME = (
     "Every packet is accounted for, full ports sent at their rates, and hosts had the memory they needed; in virtual "
     "time cores, switches and programs are never late, by construction. The figures describe the emulated fabric."
 )
+_PASSED = "faithful"
 _VECTOR_LIMIT_BYTES = 1_500_000
 _MIME = {".svg": "image/svg+xml", ".png": "image/png"}
 
@@ -68,6 +69,7 @@ def render_page(result: Result, own: Sequence[FigureSpec] = (), missing: str | N
 def _content(result: Result, own: Sequence[FigureSpec], missing: str | None) -> dict[str, Any]:
     summary, manifest = result.summary, result.manifest
     status = str(result.verdict["status"])
+    checks = result.verdict.get("checks", [])
     metrics = {
         str(name): format_metric(str(name), value)
         for name, value in summary.get("metrics", {}).items()
@@ -83,7 +85,8 @@ def _content(result: Result, own: Sequence[FigureSpec], missing: str | None) -> 
         "margins": [
             table for table in (margins_by_phase(result.verdict), cpu_used(manifest), cost_table(result)) if table
         ],
-        "checks": [_check_row(check) for check in result.verdict.get("checks", [])],
+        "passed": [_check_row(check) for check in checks if check["status"] == _PASSED],
+        "failed": [_check_row(check) for check in checks if check["status"] != _PASSED],
         "reasons": [str(reason) for reason in result.verdict.get("reasons", [])],
         "facts": _facts(result),
         "phases": result.phases,

@@ -13,6 +13,9 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
+OF_DISTRIBUTION = Path("/usr/lib/python3/dist-packages")
+"""Where Debian and Ubuntu put packages for their own Python 3, whichever version that is; a venv has none of them."""
+
 
 class _Finder(MetaPathFinder):
     """Finds the packages by their folders."""

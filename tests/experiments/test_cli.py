@@ -15,7 +15,7 @@ import yaml
 
 from experiments import cli
 from experiments.cli import main
-from experiments.commands import catalogue, topologies
+from experiments.commands import catalogue, listing
 from experiments.launching import launcher
 from experiments.launching.spec import Prepared
 from experiments.registry import EXPERIMENTS
@@ -163,7 +163,7 @@ def test_errors_are_printed_as_they_are(
     def fail(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr(topologies, "list_experiments", fail)
+    monkeypatch.setattr(listing, "list_experiments", fail)
     assert main(["list"]) == code
     assert capsys.readouterr().err == words
 
@@ -277,11 +277,20 @@ def test_a_file_without_keys_is_refused(
 
 def test_experiments_are_listed_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     lines = answer(capsys, "list").splitlines()
-    assert [line.split(maxsplit=1) for line in lines] == [[one.name, one.question] for one in EXPERIMENTS.values()]
-    assert len({line.index(one.question) for line, one in zip(lines, EXPERIMENTS.values(), strict=True)}) == 1
+    width = max(map(len, EXPERIMENTS))
+    assert lines == [f"{experiment.name:<{width}}  {experiment.question}" for experiment in EXPERIMENTS.values()]
     assert json.loads(answer(capsys, "list", "--json")) == {
         "experiments": [{"name": one.name, "question": one.question} for one in EXPERIMENTS.values()]
     }
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_what_an_experiment_names_is_there(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    assert experiment.load_config().model_fields["seed"]
+    assert callable(experiment.load_run())
+    assert experiment.load_tables() or experiment.tables is None
+    assert experiment.load_figures() or experiment.figures is None
 
 
 def test_an_unknown_experiment_names_the_nearest(capsys: pytest.CaptureFixture[str], entered: list[object]) -> None:

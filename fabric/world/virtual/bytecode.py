@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fabric.errors import EmulationError
 from fabric.world import cache
+from fabric.world.packages import OF_DISTRIBUTION
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("fabric", "topologies", "controllers", "traffic", "experiments")
@@ -26,9 +27,8 @@ LATE = ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "p
 TIMEOUT_S = 600.0
 _IMPORT = """
 import contextlib, importlib, sys
-from controllers.app.launcher import mend_eventlet, patch_standard_library
+from controllers.app.launcher import patch_standard_library
 patch_standard_library()
-mend_eventlet()
 for name in sys.argv[1:]:
     with contextlib.suppress(ImportError):
         importlib.import_module(name)
@@ -92,6 +92,7 @@ def fingerprint() -> str:
     for place in filter(Path.is_dir, map(Path, _package_directories())):
         names = sorted(entry.name for entry in place.iterdir() if entry.suffix in (".dist-info", ".egg-info"))
         digest.update(f"{place} {names}".encode())
+    digest.update(f"{sorted(entry.name for entry in OF_DISTRIBUTION.glob('mininet-*'))}".encode())
     return digest.hexdigest()[:16]
 
 

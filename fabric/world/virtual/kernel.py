@@ -148,6 +148,12 @@ def source_archives(directory: Path = SOURCE_DIRECTORY) -> list[Path]:
     return sorted((path for path in found if path.suffix in UNPACKERS), key=_preference, reverse=True)
 
 
+def source_of(one: KernelPaths) -> Path | None:
+    """Return the installed archive of which a kernel was built; None: it is gone, or there in another version."""
+    name = one.directory.name.removesuffix(f"-{PGO}")
+    return next((archive for archive in source_archives() if _name(archive) == name), None)
+
+
 def missing_packages(source: Path | None = None) -> list[str]:
     """Return the packages of Debian and Ubuntu that are missing to build a kernel here, from ``source`` if given."""
     missing = {package for tool, package in TOOLS.items() if shutil.which(tool) is None}

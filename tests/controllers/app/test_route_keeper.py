@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from controllers.app.launcher import mend_eventlet
-
-mend_eventlet()
-
-from ryu import cfg  # noqa: E402
-from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER  # noqa: E402
-from ryu.lib import hub  # noqa: E402
-from ryu.ofproto import ofproto_parser, ofproto_v1_3, ofproto_v1_3_parser  # noqa: E402
-
-from controllers.app import messages  # noqa: E402
-from controllers.app.route_keeper import RouteKeeper  # noqa: E402
-from controllers.planning.detours import gate_mark  # noqa: E402
-from controllers.planning.plan import (  # noqa: E402
+from controllers.app import messages
+from controllers.app.openflow import (
+    DEAD_DISPATCHER,
+    MAIN_DISPATCHER,
+    cfg,
+    hub,
+    ofproto_parser,
+    ofproto_v1_3,
+    ofproto_v1_3_parser,
+)
+from controllers.app.route_keeper import RouteKeeper
+from controllers.planning.detours import gate_mark
+from controllers.planning.plan import (
     BOUNCE_GROUP,
     BOUNCED,
     DROP_GROUP,
@@ -35,13 +35,13 @@ from controllers.planning.plan import (  # noqa: E402
     Purpose,
     table_miss,
 )
-from controllers.planning.planner import plan_routes  # noqa: E402
-from controllers.planning.updates import Changes  # noqa: E402
-from controllers.routing import Policy, Repair, Routing  # noqa: E402
-from controllers.task import Task  # noqa: E402
-from fabric.errors import ControllerError  # noqa: E402
-from tests.controllers.sizes import tree  # noqa: E402
-from topologies.load import load_fabric  # noqa: E402
+from controllers.planning.planner import plan_routes
+from controllers.planning.updates import Changes
+from controllers.routing import Policy, Repair, Routing
+from controllers.task import Task
+from fabric.errors import ControllerError
+from tests.controllers.sizes import tree
+from topologies.load import load_fabric
 
 ROUTE = FlowRule(1, Priority.ROUTE, Purpose.UP, destination="10.0.0.1", outputs=(3,))
 GUARD = FlowRule(1, Priority.GUARD, Purpose.STORAGE_GUARD, source="10.128.0.0/9")
@@ -79,7 +79,7 @@ class FakeDatapath:
         while data:
             version, kind, length, xid = ofproto_parser.header(data)
             if kind in (self.ofproto.OFPT_BARRIER_REQUEST, self.ofproto.OFPT_MULTIPART_REQUEST):
-                self.reply(kind, xid, data[8:10])  # Ryu cannot decode what only controllers send.
+                self.reply(kind, xid, data[8:10])  # The library cannot decode what only controllers send.
             elif kind == self.ofproto.OFPT_GROUP_MOD:
                 self.groups.append(int.from_bytes(data[12:16], "big"))
             else:
@@ -96,9 +96,9 @@ class FakeDatapath:
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[RouteKeeper]:
     Task(FABRIC, Routing(repair=Repair.REROUTE)).save(tmp_path / "task.json")
-    cfg.CONF(args=[], project="ryu", default_config_files=[], default_config_dirs=[])
+    cfg.CONF(args=[], project="ai-fabric-emulator", default_config_files=[], default_config_dirs=[])
     cfg.CONF.set_override("task", str(tmp_path / "task.json"))
-    yield RouteKeeper(wsgi=SimpleNamespace(register=lambda *_: None))
+    yield RouteKeeper()
     cfg.CONF.clear_override("task")
 
 

@@ -104,6 +104,13 @@ def test_a_module_that_is_installed_and_hidden_is_told_from_one_that_is_missing(
         assert hidden.remedy == "use /usr/bin/python3"
     assert (hidden.good, hidden.needed) == (False, BOTH)
     assert findings["python: scapy"].detail == "not installed"
+    assert findings["python: ryu or os_ken"].remedy == "pip install os-ken"
+
+
+@pytest.mark.parametrize("library", ["ryu", "os_ken"])
+def test_either_library_of_openflow_will_do(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name == library else None)
+    assert found(doctor._modules)["python: ryu or os_ken"].good
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_wrong_words_are_answered_with_the_nearest_right_one(
 
 def test_a_word_like_no_command_names_all(capsys: pytest.CaptureFixture[str]) -> None:
     told = said(capsys, "zzz")[1]
-    assert told.startswith("fabric: error: there is no command fabric zzz; choose from list, run, ")
+    assert told.startswith("fabric: error: there is no command fabric zzz; choose from list, keys, run, ")
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["topo", "list"]])

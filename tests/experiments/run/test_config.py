@@ -116,7 +116,7 @@ def write(path: Path, **data: Any) -> str:
 def test_every_experiment_has_a_file_of_defaults_that_is_good(name: str) -> None:
     experiment, config, _ = resolve(name, [])
     assert experiment.name == config.experiment == name
-    assert isinstance(config, experiment.config)
+    assert isinstance(config, experiment.load_config())
     assert config.fabric().hosts
     assert experiment.question.endswith("?")
 

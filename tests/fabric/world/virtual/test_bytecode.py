@@ -17,8 +17,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "fabric" / "__init__.py").touch()
     (root / "fabric" / "lanes.py").write_text("LANES = 4\n")
     (root / "controllers").mkdir()
-    names = "patch_standard_library", "mend_eventlet"
-    (root / "controllers" / "launcher.py").write_text("".join(f"def {name}(): pass\n" for name in names))
+    (root / "controllers" / "launcher.py").write_text("def patch_standard_library(): pass\n")
     monkeypatch.setattr(bytecode, "ROOT", root)
     monkeypatch.setattr(bytecode, "LATE", ("no.such.module",))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
