@@ -48,6 +48,12 @@ COMMANDS = {
             "fabric run isolation --engine virtual --repeat 6",
         ),
     ),
+    "new": Command(
+        "write a folder with an experiment that runs, to be changed into your own",
+        RUN,
+        "new",
+        examples=("fabric new my_question",),
+    ),
     "sweep": Command(
         "run a grid of settings times seeds, of which only what is missing is run",
         RUN,

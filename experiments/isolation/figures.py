@@ -42,7 +42,7 @@ def isolation(result: Result) -> Figure | None:
         _draw_kept(left.subplots(), found)
         _draw_got(right.subplots(), found)
         queueings = list(dict.fromkeys(Queueing(phase["queueing"]) for phase in found["phases"]))
-        left.legend(handles=_queueing_key(queueings), loc="outside lower center", ncols=len(queueings) + 1)
+        left.legend(handles=_queueing_key(queueings), loc="outside lower center", ncols=min(3, len(queueings) + 1))
         right.legend(handles=_level_key(found), loc="outside lower center", ncols=len(found["promised"]))
     return figure
 

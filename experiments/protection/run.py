@@ -30,7 +30,6 @@ from traffic.job import Job
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
 
-QUESTION = "As the traffic of others grows, what is left to HFReduce and to storage, and is it what lanes promise?"
 HFREDUCE, READS = "hfreduce.algbw_Bps", "read.bandwidth_Bps"
 HFREDUCE_ALONE, STORAGE_ALONE = "hfreduce_alone", "storage_alone"
 Duration = Annotated[TimeS, Field(gt=0)]

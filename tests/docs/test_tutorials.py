@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from experiments import load
 from tests.virtual.command import ROOT
 
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -80,3 +81,16 @@ def test_own_topology_and_a_study(tmp_path: Path) -> None:
     measured = runs["together.train.algbw_Bps"] / 1e9
     assert [float(speed) for _, speed in told] == pytest.approx(list(measured), abs=0.005)
     assert (tmp_path / "results" / "uplinks" / "figures" / "allreduce.png").exists()
+
+
+def test_own_experiment(tmp_path: Path) -> None:
+    printed = followed("own_experiment.md", tmp_path)
+    assert printed.count("faithful") >= 5, "two runs, two repeats, and what Python read"
+    slower = {name: slowdown_in(tmp_path / name) for name in ("first", "lanes")}
+    assert slower["first"] > 2, "in a shared queue, as the example's answer says"
+    assert slower["lanes"] < 1.5, "what the page says of lanes"
+
+
+def slowdown_in(directory: Path) -> float:
+    steps = load(directory).metrics.set_index("phase")["value"]
+    return float(steps.drop("alone").max() / steps["alone"])
