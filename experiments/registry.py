@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from experiments.catalogue import defined
 from experiments.run import known_folders
 from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
 from experiments.run.definition import DEFINITION, Experiment
-from fabric.config import checked, read_yaml, unknown_key, with_overrides
+from fabric.config import checked, checked_with_settings, read_yaml, with_overrides
 from fabric.errors import ConfigError, ResultError, UsageError
 from fabric.world import packages
 from topologies.load import fabric_of
@@ -90,9 +91,16 @@ def resolve(name_or_path: str, overrides: Iterable[str]) -> tuple[Experiment, Ru
         other = _elsewhere(path.resolve())
         others, path = {other.name: other}, other.file
     elif not path.is_file():
-        hint = f"{unknown_key(name_or_path, EXPERIMENTS)}, or the path of a YAML file or an experiment's folder"
-        raise ConfigError("experiment", [hint])
+        raise _unknown(name_or_path)
     return _resolve_data(read_yaml(path), str(path), overrides, others)
+
+
+def _unknown(name_or_path: str) -> ConfigError:
+    """Return the error for a name that is neither an experiment's nor a file's."""
+    near = difflib.get_close_matches(name_or_path, [*EXPERIMENTS], n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    others = "fabric list shows all; a YAML file or the folder of an experiment will do, too"
+    return ConfigError(f"unknown experiment {name_or_path!r}", [f"{hint}({others})"])
 
 
 def _resolve_data(
@@ -105,9 +113,15 @@ def _resolve_data(
         raise ConfigError(source, [f"experiment: {name!r} does not exist; use one of {known}"])
     experiment = others[name] if name in others else EXPERIMENTS[name]
     experiment.load_run(), experiment.load_tables()  # A fault of either is found before anything starts.
-    whole, single = split_topology_setting(overrides)
-    raw = with_overrides(with_whole_topology(with_overrides(data, whole), source), single)
-    config = _checked_with_topology(experiment.load_config(), raw, source)
+    kind = experiment.load_config()
+
+    def applied(data: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+        whole, single = split_topology_setting(settings)
+        return with_overrides(with_whole_topology(with_overrides(data, whole), source), single)
+
+    config = checked_with_settings(
+        lambda raw: _checked_with_topology(kind, raw, source), data, list(overrides), applied=applied
+    )
     return experiment, config, config.model_dump(mode="json", by_alias=True)
 
 

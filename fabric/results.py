@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,10 +42,14 @@ from fabric.metrics import metrics_frame
 from fabric.tables import TABLES, Table
 
 COST_FILE = "cost.json"
+REPORT_NAME = "report.html"
 FORMAT_VERSION = 2
 """Of what is written. Format 1 had no table ``metrics``, for its metrics are in ``summary.json`` alone, and no column
 ``job``."""
 READABLE_VERSIONS = (1, 2)
+UNFINISHED = ".partial"
+"""Ends the name of a run's directory that is not whole yet; a number follows where one of this name was left behind."""
+_UNFINISHED = re.compile(re.escape(UNFINISHED) + r"(\.\d+)?$")
 
 TIME_COLUMNS = (
     "at_s", "started_s", "ended_s", "due_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s", "halted_s",
@@ -126,6 +131,17 @@ class Result:
             raise ResultError(f"{directory}: format_version {version}, this program reads {readable}; update it")
         self.fabric = self._json("fabric.json")
         self.summary = self._json("summary.json")
+
+    @property
+    def name(self) -> str:
+        """The name of its directory: while the run is being finished, the one that it will have."""
+        return _UNFINISHED.sub("", self.directory.resolve().name)
+
+    @property
+    def shown_path(self) -> str:
+        """Its directory as a user may type it, with the name that it has once the run is finished."""
+        path = self.directory.resolve().with_name(self.name)
+        return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
     def require_own_files(self) -> None:
         """Raise ResultError, before anything is written into the directory, if a link is there: a run makes none, and

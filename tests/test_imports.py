@@ -54,7 +54,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("keys", "rates", "own_names", "htsim_files"),
         ("zoned_fat_tree", "fat_tree", "free_form"),
         ("load", "summary", "draw", "node_table"),
-        ("compare",),
+        ("compare", "listing"),
     ),
     "controllers": (("routing", "task"), ("planning",), ("app",), ("client",)),
     "traffic": (

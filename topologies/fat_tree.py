@@ -35,7 +35,7 @@ from fabric.config import Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import MAX_NICS, Count, Positive, TopologySpec, nanoseconds
+from topologies.keys import MAX_NICS, Count, Outline, Positive, TopologySpec, nanoseconds
 
 
 class Nics(str, Enum):
@@ -131,6 +131,13 @@ def build(spec: FatTreeSpec) -> Fabric:
     _join_leaves_and_spines(builder, spec)
     _join_spines_and_cores(builder, spec)
     return builder.build()
+
+
+def outline(spec: FatTreeSpec) -> Outline:
+    """Return how large the fabric is."""
+    cores = spec.cores.switches if spec.cores else 0
+    switches = spec.pods * (spec.leaves_per_pod + spec.spines_per_pod) + cores
+    return Outline(spec.compute + spec.storage, switches, spec.nic_rate)
 
 
 def _add_switches(builder: FabricBuilder, spec: FatTreeSpec) -> None:

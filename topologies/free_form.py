@@ -18,7 +18,7 @@ from fabric.config import Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import MAX_NICS, Delay, Positive, Rate, TopologySpec, nanoseconds
+from topologies.keys import MAX_NICS, Delay, Outline, Positive, Rate, TopologySpec, nanoseconds
 from topologies.own_names import assigned
 
 MAX_SWITCH_PORTS = 0xFF00
@@ -108,6 +108,12 @@ def build(spec: FreeFormSpec) -> Fabric:
         for _ in range(link.count):
             _connect(builder, spec, a, b, link, zones)
     return builder.build({node: name for name, node in named.items() if name != node.name})
+
+
+def outline(spec: FreeFormSpec) -> Outline:
+    """Return how large the fabric is, by building it. Raises TopologyError."""
+    fabric = build(spec)
+    return Outline(len(fabric.hosts), len(fabric.switches), fabric.nic_rate_bps)
 
 
 def _node_faults(named: dict[str, NodeId], used: Counter[NodeId]) -> Iterator[str]:

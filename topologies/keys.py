@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -19,6 +19,14 @@ Rate = Annotated[RateBps, Field(ge=1)]
 Delay = Annotated[TimeS, Field(ge=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 Price = Annotated[float, Field(gt=0)]
+
+
+class Outline(NamedTuple):
+    """How large a fabric is, known without building it: nodes, and the rate of the fastest NIC in bit/s."""
+
+    hosts: int
+    switches: int
+    nic_rate_bps: int
 
 
 class PriceSpec(Strict):

@@ -33,7 +33,7 @@ from fabric.config import Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import Count, Delay, Positive, Rate, TopologySpec, nanoseconds
+from topologies.keys import Count, Delay, Outline, Positive, Rate, TopologySpec, nanoseconds
 
 
 class Placement(str, Enum):
@@ -117,6 +117,13 @@ def build(spec: ZonedFatTreeSpec) -> Fabric:
     join_leaves_and_spines(builder, spec)
     join_zones(builder, spec, free_ports)
     return builder.build()
+
+
+def outline(spec: ZonedFatTreeSpec) -> Outline:
+    """Return how large the fabric is."""
+    joining = spec.inter_zone.switches if spec.inter_zone else 0
+    switches = spec.zones * (spec.leaves_per_zone + spec.spines_per_zone) + joining
+    return Outline(spec.compute + spec.storage, switches, spec.nic_rate)
 
 
 def add_switches(builder: FabricBuilder, spec: ZonedFatTreeSpec) -> None:

@@ -22,9 +22,10 @@ from rich.table import Table
 from controllers.routing import Routing
 from experiments.commands.inside_limits import bench_inside
 from experiments.commands.live import routing_of
+from experiments.commands.options import add_engine_option, add_json_option, add_routing_options
 from experiments.commands.packet_hops import bench_hops, bench_queueings, bring_up_by_config, wall_s
 from experiments.commands.repeats import check_repeats
-from experiments.commands.worlds import add_engine_option, add_routing_options, enter_world
+from experiments.commands.worlds import enter_world
 from experiments.isolation.config import IsolationConfig
 from experiments.registry import resolve
 from experiments.run.console import OUT, print_tables, tell
@@ -187,14 +188,19 @@ BENCHES: dict[str, Callable[[], Table]] = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric bench``."""
-    parser.add_argument("name", choices=["setup", "inside", *BENCHES, "plans", "collisions"])
+    benches = ["setup", "inside", *BENCHES, "plans", "collisions"]
+    parser.add_argument("name", choices=benches, help="which measurement; plans and collisions only compute")
     defaults = "setup (two_hundred_hosts), inside (a part of fire_flyer_2_nodes), plans (fire_flyer_2), collisions"
-    parser.add_argument("--topology", metavar="FILE", help=f"for {defaults} (fat_tree_k8); in brackets: the default")
+    parser.add_argument(
+        "--topology", metavar="TOPOLOGY", help=f"for {defaults} (fat_tree_k8); in brackets: the default"
+    )
     add_routing_options(parser, "setup: ")
     add_engine_option(parser)
-    parser.add_argument("--repeat", type=int, metavar="N", help="run it N times: medians and 95 %% intervals")
+    parser.add_argument(
+        "--repeat", type=int, metavar="N", help="run it N times: medians and 95 %% intervals (default: once)"
+    )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of a guest, and of what is drawn at random")
-    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+    add_json_option(parser, "print the table as JSON")
     parser.set_defaults(command=run_bench)
 
 

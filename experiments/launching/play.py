@@ -25,7 +25,7 @@ from experiments.run.record import write_run, write_samples
 from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import FabricError
 from fabric.model.lanes import plan_lanes
-from fabric.results import ResultWriter
+from fabric.results import UNFINISHED, ResultWriter
 from fabric.world import guest_calls, inside
 from fabric.world.agents import AgentPool, fork_server
 from fabric.world.engines import current_engine
@@ -82,7 +82,7 @@ def play(order: Order, report: Report) -> None:
         if any((draft.directory / "samples").iterdir()):
             _save(draft, "samples", directory, report)
         raise
-    partial = copy_to_user(draft.directory, directory.with_name(directory.name + ".partial"))
+    partial = copy_to_user(draft.directory, directory.with_name(directory.name + UNFINISHED))
     report(Recorded(str(partial)))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from controllers.routing import Policy
 from experiments.launching.order import Order
 from experiments.registry import resolve
+from experiments.run.captures import require_captures
 from experiments.run.config import RunConfig, require_engine_for_jitter
 from experiments.run.definition import Experiment
 from experiments.run.rates import CALIBRATED, rate_settings
@@ -90,6 +91,7 @@ def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
     require_engine_for_jitter(engine, config.queues)
     directory = choose_directory(spec.directory, experiment.name)
     fabric = config.fabric()
+    require_captures(fabric, spec.captures)
     words = [*spec.captures, *config.commands, *overrides, *_texts(raw), *_texts(_written(spec.experiment))]
     keep = (directory.parent, experiment.folder, *directories_of(files), *directories_named(words))
     if spec.guests != 1:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from controllers.planning.planner import routing_faults
 from controllers.routing import Routing
-from fabric.config import SizeBytes, Strict, TimeS, checked, unknown_key, with_overrides
+from fabric.config import SizeBytes, Strict, TimeS, checked, checked_with_settings, unknown_key
 from fabric.emulation import insides
 from fabric.errors import ConfigError, UsageError
 from fabric.failures.config import FailureConfig, failure_faults, schedule_failures
@@ -263,7 +263,8 @@ def queues_of(overrides: Iterable[str], default: QueueConfig | None = None) -> Q
     """Return a command's default queues with those of its settings that are of queues. Raises ConfigError."""
     settings = [text.removeprefix(_QUEUES) for text in split_fabric_settings(overrides)[1]]
     data = (default or QueueConfig()).model_dump(mode="json")
-    return checked(QueueConfig, with_overrides(data, settings), "--set queues")
+    source = "--set queues"
+    return checked_with_settings(lambda raw: checked(QueueConfig, raw, source), data, settings, prefix=_QUEUES)
 
 
 def with_whole_topology(data: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
 from fabric.failures.schedule import FailureSchedule, LinkFailure, LinkState
 from fabric.model.identity import NodeId
-from fabric.model.network import Fabric, Link, Port, Tier
+from fabric.model.network import Fabric, Link, Port, Tier, names_like
 from fabric.units import format_time
 
 _TARGETS = ("link", "port", "switch", "host", "storage")
@@ -170,7 +170,7 @@ def _between(a: str, b: str, number: int | None, fabric: Fabric) -> Link:
     ends = [fabric.node_named(name) for name in (a, b)]
     for name, node in zip((a, b), ends, strict=True):
         if node is None:
-            raise ValueError(f"link: {fabric.name} has no {name!r}; look at fabric topo show")
+            raise ValueError(f"link: {fabric.name} has no {name!r}; {names_like(name, fabric)}")
     found = [link for link in fabric.links if {link.a.node, link.b.node} == set(ends)]
     if not found:
         raise ValueError(f"link: no link joins {a} and {b}; {a} is joined to {_neighbours(a, fabric)}")

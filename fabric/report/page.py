@@ -17,9 +17,8 @@ from fabric.report.figures import FigureSpec, all_figures, draw_all
 from fabric.report.figures.style import scale_text, verdict_colour
 from fabric.report.margins import cpu_used, margins_by_phase
 from fabric.report.omissions import omissions
-from fabric.results import Result
+from fabric.results import REPORT_NAME, Result
 
-REPORT_NAME = "report.html"
 _VERDICT_MEANS = {
     "faithful": "The machine kept up and every packet is accounted for: the figures describe the emulated fabric.",
     "degraded": "The machine was at its limits for part of the run: read the numbers with the reasons in mind.",
@@ -30,8 +29,6 @@ _FAITHFUL_IN_VIRTUAL_TIME = (
     "time cores, switches and programs are never late, by construction. The figures describe the emulated fabric."
 )
 _PASSED = "faithful"
-PARTIAL = ".partial"
-"""What the name of a directory ends with while it is not whole."""
 _VECTOR_LIMIT_BYTES = 1_500_000
 _MIME = {".svg": "image/svg+xml", ".png": "image/png"}
 
@@ -72,7 +69,7 @@ def render_page(result: Result, own: Sequence[FigureSpec] = (), missing: str | N
 def _content(result: Result, own: Sequence[FigureSpec], missing: str | None) -> dict[str, Any]:
     summary, manifest = result.summary, result.manifest
     status = str(result.verdict["status"])
-    checks, directory = result.verdict.get("checks", []), final_directory(result.directory)
+    checks = result.verdict.get("checks", [])
     metrics = {
         str(name): format_metric(str(name), value)
         for name, value in summary.get("metrics", {}).items()
@@ -101,16 +98,9 @@ def _content(result: Result, own: Sequence[FigureSpec], missing: str | None) -> 
         "config": _config(result),
         "versions": list(_flat(manifest.get("versions", {}))),
         "machine": list(_flat(manifest.get("machine", {}))),
-        "directory": directory.name,
-        "path": shlex.quote(str(directory)),
+        "directory": result.name,
+        "path": shlex.quote(result.shown_path),
     }
-
-
-def final_directory(directory: Path) -> Path:
-    """Return where a result will be, whole, of the directory that it is in: a run writes its report before it has
-    ended, into a directory of another name."""
-    whole = directory.resolve()
-    return whole.with_name(whole.name.removesuffix(PARTIAL))
 
 
 def _facts(result: Result) -> dict[str, str]:

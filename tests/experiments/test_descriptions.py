@@ -29,7 +29,7 @@ def within(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 def models() -> list[type[BaseModel]]:
     of_experiments = [one.load_config() for one in EXPERIMENTS.values()]
     tops: list[type[BaseModel]] = [RunConfig, QueueConfig, SweepConfig, *of_experiments]
-    tops += [spec for spec, _ in topologies.load._BUILDERS.values()]
+    tops += [spec for spec, *_ in topologies.load._BUILDERS.values()]
     return sorted({model for top in tops for model in within(top)}, key=lambda one: one.__name__)
 
 

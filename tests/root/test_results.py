@@ -27,7 +27,7 @@ Done = subprocess.CompletedProcess[str]
 @pytest.fixture(scope="module")
 def done(shared_command: Command) -> Done:
     """A short run that has ended; a machine that others load may make it invalid, and it is whole all the same."""
-    ended = shared_command.run(*SHORT, "--out", "result", timeout_s=280)
+    ended = shared_command.run(*SHORT, "-v", "--out", "result", timeout_s=280)
     assert ended.returncode in (0, 3), ended.stdout + ended.stderr
     assert shared_command.processes() == []
     return ended
@@ -48,8 +48,9 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_the_last_line_says_where_the_result_is(done: Done, directory: Path) -> None:
-    assert done.stdout.splitlines()[-1] == f"result: {directory}"
+def test_the_last_lines_say_where_the_result_is(done: Done, directory: Path) -> None:
+    report, look = done.stdout.splitlines()[-2:]
+    assert (report, look) == (f"report: {directory}/report.html", f"to look inside: fabric view {directory}")
     assert "see also: fabric run protection" in done.stdout
 
 

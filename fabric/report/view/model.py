@@ -179,7 +179,7 @@ def _head(result: Result) -> dict[str, Any]:
     return {
         "title": str(result.summary.get("title") or result.manifest["experiment"]),
         "experiment": str(result.manifest["experiment"]),
-        "directory": result.directory.resolve().name,
+        "directory": result.name,
         "engine": str(result.manifest.get("engine", "unknown")),
         "answer": str(result.summary.get("answer") or ""),
         "verdict": {

@@ -56,6 +56,24 @@ def test_page_refers_to_nothing_outside_and_has_no_script(drawn: Result) -> None
     assert all(reference.startswith("data:image/") for reference in page.references)
 
 
+@pytest.mark.parametrize("ending", ["", ".partial", ".partial.2"])
+def test_page_names_the_directory_that_its_run_will_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """The page is written before the directory has its name: what it says is copied from it into a terminal later."""
+    result = Result(write_result(tmp_path / "my results" / f"run{ending}", Recipe(fabric="fire_flyer_2_tiny")))
+    monkeypatch.chdir(tmp_path)
+    text = unescape(render_page(result))
+    assert ".partial" not in text
+    assert "result run." in text
+    assert "<code>fabric view 'my results/run'</code>" in text
+    monkeypatch.chdir(tmp_path / "my results")
+    assert "<code>fabric view run</code>" in render_page(result)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert f"fabric view '{tmp_path}/my results/run'" in unescape(render_page(result))
+
+
 def test_contents_lead_to_every_table_and_figure(drawn: Result) -> None:
     page = _Page((drawn.directory / "report.html").read_text())
     assert set(page.within) == set(page.ids)
@@ -77,14 +95,6 @@ def test_checks_that_passed_are_folded_and_others_are_not(
     monkeypatch.setattr("tests.synthetic_result.CHECKS", checks[:1])
     text = render_page(make_result(seed=9))
     assert "<summary>All 1 check passed</summary>" in text
-
-
-def test_page_names_the_directory_that_the_result_will_have(tmp_path: Path) -> None:
-    """It is written while the directory is not whole yet."""
-    directory = write_result(tmp_path / "one run.partial", Recipe())
-    text = unescape(render_page(Result(directory)))
-    assert f"<code>fabric view '{tmp_path / 'one run'}'</code>" in text
-    assert ".partial" not in text
 
 
 def test_figures_are_embedded_whole_with_captions(drawn: Result) -> None:
