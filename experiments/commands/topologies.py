@@ -39,7 +39,7 @@ def add_topo_options(parser: argparse.ArgumentParser) -> None:
 
 def add_check_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric check``."""
-    what = "a YAML file, or the name of a topology or of an experiment"
+    what = "a YAML file, the name of a topology or of an experiment, or the folder of one of your own"
     parser.add_argument("file", metavar="TOPOLOGY|EXPERIMENT|FILE", help=what)
     parser.set_defaults(command=check_file)
 
@@ -93,7 +93,7 @@ def check_file(options: argparse.Namespace, _: list[str]) -> int:
     """Check a topology's or an experiment's file."""
     from experiments.registry import EXPERIMENTS, resolve
 
-    if options.file in EXPERIMENTS or _is_of_experiment(options.file):
+    if options.file in EXPERIMENTS or Path(options.file).is_dir() or _is_of_experiment(options.file):
         experiment, config = resolve(options.file, [])[:2]
         print(f"{options.file}: good; experiment {experiment.name} on {config.fabric().name}")
     else:
