@@ -33,26 +33,54 @@ class Repair(str, Enum):
 
 
 class AdaptiveConfig(Strict):
-    """When and how much the adaptive policy moves.
+    """When and how much the adaptive policy moves: the busiest destinations of a leaf's deepest uplink go to others."""
 
-    Every ``period`` the queues of all uplinks are read. Where a leaf's deepest exceeds its shallowest by ``threshold``,
-    its busiest destinations there move, up to ``moves`` for each leaf and period, and stay for ``hold`` at least.
-    """
-
-    period: Annotated[TimeS, Field(ge=0.005, le=10)] = 0.1
-    threshold: Annotated[SizeBytes, Field(ge=1, lt=2**31)] = 16 * 1024
-    moves: Annotated[int, Field(ge=1, le=64)] = 1
-    hold: Annotated[TimeS, Field(ge=0, le=3600)] = 0.5
+    period: Annotated[TimeS, Field(ge=0.005, le=10)] = Field(
+        default=0.1,
+        description="Time between two readings of the queues of all uplinks. Shorter reacts sooner, and may oscillate.",
+    )
+    threshold: Annotated[SizeBytes, Field(ge=1, lt=2**31)] = Field(
+        default=16 * 1024,
+        description="Difference between a leaf's deepest and shallowest uplink queue from which destinations move.",
+    )
+    moves: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=1, description="Most destinations that move per leaf and period."
+    )
+    hold: Annotated[TimeS, Field(ge=0, le=3600)] = Field(
+        default=0.5, description="Least time that a destination stays where it was moved to. Longer damps oscillation."
+    )
 
 
 class Routing(Strict):
-    """A routing policy and a repair policy; ``hash_seed`` varies which flows ECMP lets collide."""
+    """A routing policy and a repair policy."""
 
-    policy: Annotated[Policy, Field(strict=False)] = Policy.STATIC
-    repair: Annotated[Repair, Field(strict=False)] = Repair.WAIT
-    sweep_delay: Annotated[TimeS, Field(ge=0, le=600)] = 0.0
-    hash_seed: Annotated[int, Field(ge=0, lt=2**16)] = 0
-    adaptive: AdaptiveConfig = Field(default_factory=AdaptiveConfig)
+    policy: Annotated[Policy, Field(strict=False)] = Field(
+        default=Policy.STATIC,
+        description=(
+            "Which of several equal paths a packet takes: by destination (static), by a hash of its flow "
+            "(ecmp), or moved away from deep queues (adaptive)."
+        ),
+    )
+    repair: Annotated[Repair, Field(strict=False)] = Field(
+        default=Repair.WAIT,
+        description=(
+            "What happens when a link fails: nothing until it returns, switches divert packets at once, or the "
+            "controller installs a new plan."
+        ),
+    )
+    sweep_delay: Annotated[TimeS, Field(ge=0, le=600)] = Field(
+        default=0.0,
+        description=(
+            "Time from the controller hearing of a change to its new plan, as a subnet manager's sweep takes; "
+            "only with `repair: reroute`."
+        ),
+    )
+    hash_seed: Annotated[int, Field(ge=0, lt=2**16)] = Field(
+        default=0, description="Seed of ECMP's hash. Another one makes other flows collide."
+    )
+    adaptive: AdaptiveConfig = Field(
+        default_factory=AdaptiveConfig, description="When and how much the adaptive policy moves."
+    )
 
     @model_validator(mode="after")
     def _verify_sweep(self) -> Routing:

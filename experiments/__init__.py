@@ -16,6 +16,11 @@ _LAUNCHING = "experiments.launching"
 _HOMES = {"RunSpec": f"{_LAUNCHING}.spec", "launch": f"{_LAUNCHING}.launcher", "load": f"{_LAUNCHING}.launcher"}
 
 
+def __dir__() -> list[str]:
+    """Return what completion is to offer, loaded or not."""
+    return sorted({*globals(), *_HOMES})
+
+
 def __getattr__(name: str) -> Any:
     """Load what is asked for, when it is: the command is to answer at once."""
     if name not in _HOMES:

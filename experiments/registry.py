@@ -1,56 +1,22 @@
-"""The experiments by name, found in their folders, and how a name, folder or YAML file becomes a checked config."""
+"""How an experiment's name, its folder or a YAML file becomes a checked config."""
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.catalogue import EXPERIMENTS as EXPERIMENTS
+from experiments.catalogue import defined
 from experiments.run import known_folders
 from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
-from experiments.run.definition import HOME, Experiment
-from fabric.config import checked, read_yaml, unknown_key, with_overrides
+from experiments.run.definition import DEFINITION, Experiment
+from fabric.config import checked, checked_with_settings, read_yaml, with_overrides
 from fabric.errors import ConfigError, ResultError, UsageError
-from fabric.tables import TABLES
 from fabric.world import packages
 from topologies.load import fabric_of
-
-_DEFINITION = "experiment.py"
-"""What makes a folder an experiment: it defines ``EXPERIMENT``."""
-
-
-class _Ours(Mapping[str, Experiment]):
-    """The experiments in this package's folders by name; each is imported when it is first asked for.
-
-    A run needs one of them, and three of its processes would import all.
-    """
-
-    def __init__(self) -> None:
-        self._folders = {path.parent.name: path.parent for path in sorted(HOME.glob(f"*/{_DEFINITION}"))}
-
-    def __getitem__(self, name: str) -> Experiment:
-        return _defined(f"{__package__}.{name}", self._folders[name])
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._folders
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._folders)
-
-    def __len__(self) -> int:
-        return len(self._folders)
-
-
-def _defined(package: str, folder: Path) -> Experiment:
-    """Return the experiment that a package defines. Raises ConfigError if there is none in it."""
-    experiment = getattr(importlib.import_module(f"{package}.experiment"), "EXPERIMENT", None)
-    if not isinstance(experiment, Experiment):
-        missing = "defines no EXPERIMENT; make it an experiments.run.definition.Experiment"
-        raise ConfigError(str(folder / _DEFINITION), [missing])
-    if taken := sorted(experiment.tables.keys() & TABLES.keys()):
-        raise ConfigError(str(folder / _DEFINITION), [f"tables: every result has {', '.join(taken)}; rename yours"])
-    return experiment
 
 
 def _elsewhere(folder: Path) -> Experiment:
@@ -60,7 +26,7 @@ def _elsewhere(folder: Path) -> Experiment:
     if not package.isidentifier():
         raise ConfigError(str(folder), ["its name is no Python package's; rename the folder"])
     if not (folder / "__init__.py").is_file():
-        raise ConfigError(str(folder), [f"has {_DEFINITION} and no __init__.py; add one, it may be empty"])
+        raise ConfigError(str(folder), [f"has {DEFINITION} and no __init__.py; add one, it may be empty"])
     known = importlib.util.find_spec(package)
     if known is None:
         packages.know_packages({package: str(folder)})
@@ -68,10 +34,7 @@ def _elsewhere(folder: Path) -> Experiment:
         raise ConfigError(str(folder), [f"has the name of {other}, which is loaded; load it in another process"])
     elif list(known.submodule_search_locations or ()) != [str(folder)]:
         raise ConfigError(str(folder), [f"has the name of the Python package {package!r}; rename the folder"])
-    return _defined(package, folder)
-
-
-EXPERIMENTS: Mapping[str, Experiment] = _Ours()
+    return defined(package, folder)
 
 
 def experiment_of(manifest: Mapping[str, Any], result: Path, named: Path | None = None) -> Experiment:
@@ -102,10 +65,12 @@ def _named(folder: Path, name: object) -> Experiment:
 
 
 def _loaded(folder: Path) -> Experiment:
-    if not (folder / _DEFINITION).is_file():
+    if not (folder / DEFINITION).is_file():
         raise ResultError(f"{folder} is gone, or is no experiment's folder any more")
     try:
-        return _elsewhere(folder)
+        experiment = _elsewhere(folder)
+        experiment.load_tables()
+        return experiment
     except ConfigError as error:
         raise ResultError(str(error)) from error
     except Exception as error:  # Somebody's own code; without it, the rest of the result is still good.
@@ -122,13 +87,20 @@ def resolve(name_or_path: str, overrides: Iterable[str]) -> tuple[Experiment, Ru
     others: dict[str, Experiment] = {}
     if name_or_path in EXPERIMENTS:
         path = EXPERIMENTS[name_or_path].file
-    elif (path / _DEFINITION).is_file():
+    elif (path / DEFINITION).is_file():
         other = _elsewhere(path.resolve())
         others, path = {other.name: other}, other.file
     elif not path.is_file():
-        hint = f"{unknown_key(name_or_path, EXPERIMENTS)}, or the path of a YAML file or an experiment's folder"
-        raise ConfigError("experiment", [hint])
+        raise _unknown(name_or_path)
     return _resolve_data(read_yaml(path), str(path), overrides, others)
+
+
+def _unknown(name_or_path: str) -> ConfigError:
+    """Return the error for a name that is neither an experiment's nor a file's."""
+    near = difflib.get_close_matches(name_or_path, [*EXPERIMENTS], n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    others = "fabric list shows all; a YAML file or the folder of an experiment will do, too"
+    return ConfigError(f"unknown experiment {name_or_path!r}", [f"{hint}({others})"])
 
 
 def _resolve_data(
@@ -140,9 +112,16 @@ def _resolve_data(
         known = ", ".join(dict.fromkeys([*EXPERIMENTS, *others]))
         raise ConfigError(source, [f"experiment: {name!r} does not exist; use one of {known}"])
     experiment = others[name] if name in others else EXPERIMENTS[name]
-    whole, single = split_topology_setting(overrides)
-    raw = with_overrides(with_whole_topology(with_overrides(data, whole), source), single)
-    config = _checked_with_topology(experiment.config, raw, source)
+    experiment.load_run(), experiment.load_tables()  # A fault of either is found before anything starts.
+    kind = experiment.load_config()
+
+    def applied(data: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+        whole, single = split_topology_setting(settings)
+        return with_overrides(with_whole_topology(with_overrides(data, whole), source), single)
+
+    config = checked_with_settings(
+        lambda raw: _checked_with_topology(kind, raw, source), data, list(overrides), applied=applied
+    )
     return experiment, config, config.model_dump(mode="json", by_alias=True)
 
 

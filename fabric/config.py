@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -32,6 +33,13 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _SHOWN = 60
 _MOST_DEPTH = 100
 _MOST_VALUES = 1_000_000
+
+
+@dataclass(frozen=True)
+class NoneAs:
+    """Annotates a type whose None a config writes as a word of its own, such as ``off``."""
+
+    text: str
 
 
 class Strict(BaseModel):
@@ -240,3 +248,95 @@ def _assign(target: dict[str, Any], path: list[str], value: Any, text: str) -> N
             raise ConfigError("--set", [f"{text!r}: {part!r} is {inner!r}, not a mapping; set {part!r} itself"])
         target = inner
     target[path[-1]] = value
+
+
+Checked = TypeVar("Checked")
+
+
+def checked_with_settings(
+    check: Callable[[dict[str, Any]], Checked],
+    data: Mapping[str, Any],
+    settings: Sequence[str],
+    *,
+    prefix: str = "",
+    applied: Callable[[Mapping[str, Any], Sequence[str]], dict[str, Any]] = with_overrides,
+) -> Checked:
+    """Return what ``check`` makes of ``data`` with settings ``applied``. ``prefix``: what was taken off their keys.
+
+    Raises ConfigError; faults that ``data`` alone has not are the settings', not the file's, and name them.
+    """
+    changed = applied(data, settings)
+    try:
+        return check(changed)
+    except ConfigError as error:
+        if not settings:
+            raise
+        known, own = _without_settings(check, data, applied)
+        theirs = [fault for fault in error.faults if fault not in own]
+        if not theirs:
+            raise
+        if len(theirs) < len(error.faults):
+            faults = [fault if fault in own else f"{fault} (by --set)" for fault in error.faults]
+            raise ConfigError(error.source, faults) from error
+        named = [_with_near_names(fault, known, settings, prefix) for fault in theirs]
+        raise ConfigError(_settings_named(theirs, settings, prefix), list(dict.fromkeys(named))) from error
+
+
+def _without_settings(
+    check: Callable[[dict[str, Any]], Any],
+    data: Mapping[str, Any],
+    applied: Callable[[Mapping[str, Any], Sequence[str]], dict[str, Any]],
+) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Return the keys that there are without settings, defaults included if they can be known, and the faults."""
+    try:
+        alone = check(applied(data, ()))
+    except ConfigError as error:
+        return data, error.faults
+    return (alone.model_dump(mode="json", by_alias=True) if isinstance(alone, BaseModel) else data), ()
+
+
+def _settings_named(faults: Sequence[str], settings: Sequence[str], prefix: str) -> str:
+    """Return ``--set``, with the setting that has all the faults, if one alone can have them."""
+    suspects = [text for text in settings if all(_may_cause(text, fault) for fault in faults)]
+    found = suspects if len(suspects) == 1 else settings
+    if len(found) != 1:
+        return "--set"
+    key, _, value = found[0].partition("=")
+    return f"--set {prefix}{key}={value}" if len(value) <= _SHOWN else f"--set {prefix}{key}"
+
+
+def _may_cause(setting: str, fault: str) -> bool:
+    """Whether a fault is of the key of a setting, or of what is around it or in it."""
+    key, path = setting.partition("=")[0], _path_of(fault)
+    return f"{key}.".startswith(f"{path}.") or f"{path}.".startswith(f"{key}.")
+
+
+def _path_of(fault: str) -> str:
+    """Return the key that a fault begins with; a topology's faults begin with that word."""
+    first, _, rest = fault.partition(": ")
+    inner = rest.partition(": ")[0] if first == "topology" else ""
+    return f"{first}.{inner}" if inner and re.fullmatch(r"[\w.]+", inner) else first
+
+
+def _with_near_names(fault: str, known: Mapping[str, Any], settings: Sequence[str], prefix: str) -> str:
+    """Return a fault of a mapping that exists only since a setting has a typing error in its key as that error."""
+    for text in settings:
+        parts = text.partition("=")[0].split(".")
+        around: Any = known
+        for place, part in enumerate(parts[:-1]):
+            if not isinstance(around, Mapping):
+                break
+            if part not in around:
+                near = difflib.get_close_matches(part, [*map(str, around)], n=1, cutoff=0.5)
+                if near and _path_of(fault).startswith(".".join(parts[: place + 1])):
+                    return _mistyped(fault, parts[: place + 1], near[0], prefix)
+                break
+            around = around[part]
+    return fault
+
+
+def _mistyped(fault: str, path: Sequence[str], near: str, prefix: str) -> str:
+    missing = re.fullmatch(r"(.*): is missing; add it", fault)
+    needs = f" (a new one needs {missing[1].rpartition('.')[2]}, too)" if missing else ""
+    where = f"{prefix}{'.'.join(path[:-1])}".rstrip(".") or "the config"
+    return f"{where} has no {path[-1]!r}; did you mean {near!r}?{needs}"

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,10 +42,14 @@ from fabric.metrics import metrics_frame
 from fabric.tables import TABLES, Table
 
 COST_FILE = "cost.json"
+REPORT_NAME = "report.html"
 FORMAT_VERSION = 2
 """Of what is written. Format 1 had no table ``metrics``, for its metrics are in ``summary.json`` alone, and no column
 ``job``."""
 READABLE_VERSIONS = (1, 2)
+UNFINISHED = ".partial"
+"""Ends the name of a run's directory that is not whole yet; a number follows where one of this name was left behind."""
+_UNFINISHED = re.compile(re.escape(UNFINISHED) + r"(\.\d+)?$")
 
 TIME_COLUMNS = (
     "at_s", "started_s", "ended_s", "due_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s", "halted_s",
@@ -127,6 +132,17 @@ class Result:
         self.fabric = self._json("fabric.json")
         self.summary = self._json("summary.json")
 
+    @property
+    def name(self) -> str:
+        """The name of its directory: while the run is being finished, the one that it will have."""
+        return _UNFINISHED.sub("", self.directory.resolve().name)
+
+    @property
+    def shown_path(self) -> str:
+        """Its directory as a user may type it, with the name that it has once the run is finished."""
+        path = self.directory.resolve().with_name(self.name)
+        return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
     def require_own_files(self) -> None:
         """Raise ResultError, before anything is written into the directory, if a link is there: a run makes none, and
         what one leads to, in a result that may be anybody's, would be written over."""
@@ -200,7 +216,7 @@ class Result:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """The answers as numbers, a row per metric: ``phase``, ``job``, ``name``, ``unit``, ``value``.
+        """The answers as numbers, a row per metric: ``phase``, ``job``, ``name``, ``unit``, ``value``, ``path``.
 
         Infinite values are not in them, and what a run did not measure has no row.
         """
@@ -211,13 +227,17 @@ class Result:
 
 def _of_this_format(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table with the columns of today: in format 1, each service level was one job, and nobody kept causes.
-    Until 2026-11 nobody kept when a job was told to halt."""
+    Until 2026-11 nobody kept when a job was told to halt, and a metric's path was all of its parts."""
     if "job" in table.columns and "job" not in frame:
         frame = frame.assign(job=frame["service_level"])
     if "causes" in table.columns and "causes" not in frame:
         frame = frame.assign(causes=pd.Series("", frame.index, dtype="category"))
     if "halted_s" in table.columns and "halted_s" not in frame:
         frame = frame.assign(halted_s=math.nan)
+    if "path" in table.columns and "path" not in frame:
+        parts = frame[["phase", "job", "name"]].astype(str).to_numpy().tolist()
+        paths = [".".join(filter(None, one)) for one in parts]
+        frame = frame.assign(path=pd.Series(paths, frame.index, dtype="category"))
     return frame[[name for name in table.columns if name in frame]]
 
 

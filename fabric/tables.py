@@ -257,7 +257,9 @@ TABLES: dict[str, Table] = {
                 "operations given up after their retries",
             ),
             **common("host", "peer"),
-            "size_bytes": Column("int64", "bytes", "bytes of the operation"),
+            "size_bytes": Column(
+                "int64", "bytes", "bytes of the operation; of `flow_abandoned`, those that its peer had acknowledged"
+            ),
             "started_s": Column("float64", "s", "time at which the operation started"),
             "ended_s": Column("float64", "s", "time of its last byte"),
             "retries": Column("int64", "count", "tries after the first"),
@@ -342,6 +344,7 @@ TABLES: dict[str, Table] = {
                 "unit of the value: `s`, `bit/s`, `B/s`, `B`, `packets`, or `1` for a number without",
             ),
             "value": Column("float64", NO_UNIT, "the value, in its unit"),
+            "path": Column("category", NO_UNIT, "what names it in `summary.json` and in `runs.csv` of a sweep"),
         },
     ),
 }

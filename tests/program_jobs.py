@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from experiments import RunSpec, launch
+from fabric.world.engines import EngineName
 
 SIZE_BYTES = 200_000
 PAIR = f"""
@@ -70,7 +71,7 @@ def steered(directory: Path) -> dict[str, Any]:
     return {"name": "steered", "kind": "program", "nodes": ["z1h000", "z1h001"], "command": command}
 
 
-def played(directory: Path, engine: str, *more: dict[str, Any], **others: Any) -> dict[str, Any]:
+def played(directory: Path, engine: EngineName, *more: dict[str, Any], **others: Any) -> dict[str, Any]:
     """Return what a run shows of two programs: a pair that sends 200 kB in storage's lane, and one that comes, goes and
     comes again, in the lane of packets without a mark; and of ``more`` jobs, with ``others`` among the settings."""
     (directory / "pair.py").write_text(PAIR)

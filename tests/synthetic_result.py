@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fabric.metrics import metrics_frame
 from fabric.model.encoding import fabric_as_json
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port, Tier
@@ -303,6 +304,8 @@ def write_result(directory: Path, recipe: Recipe) -> Path:
     writer.write_json("fabric.json", fabric_as_json(fabric))
     writer.write_json("summary.json", _summary(recipe))
     writer.write_yaml("config.yaml", {"experiment": recipe.experiment, "topology": recipe.fabric, "phase": "10 s"})
+    if recipe.format_version > 1:
+        writer.write_table("metrics", metrics_frame(_summary(recipe)["metrics"]))
     for name in _MAKERS:
         if name not in recipe.without:
             writer.write_table(name, _table(name, recipe.fabric))

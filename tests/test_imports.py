@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from experiments.run.preload import PRELOAD
+from tests.synthetic_result import Recipe, write_result
 
 ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
@@ -26,8 +27,20 @@ MODULES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rgl
 QUESTIONS = "every other folder of experiments"
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "fabric": (
-        ("errors", "units", "config", "estimates", "metrics", "results", "tables", "delivered", "pythons_distutils"),
+        (
+            "errors",
+            "units",
+            "config",
+            "config_keys",
+            "estimates",
+            "metrics",
+            "results",
+            "tables",
+            "delivered",
+            "pythons_distutils",
+        ),
         ("model",),
+        ("records",),
         ("world",),
         ("queueing",),
         ("emulation",),
@@ -41,7 +54,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("keys", "rates", "own_names", "htsim_files"),
         ("zoned_fat_tree", "fat_tree", "free_form"),
         ("load", "summary", "draw", "node_table"),
-        ("compare",),
+        ("compare", "listing"),
     ),
     "controllers": (("routing", "task"), ("planning",), ("app",), ("client",)),
     "traffic": (
@@ -51,6 +64,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "experiments": (
         ("run",),
         (QUESTIONS,),
+        ("catalogue",),
         ("registry",),
         ("launching",),
         ("sweeps",),
@@ -241,11 +255,126 @@ def test_the_command_answers_without_loading_mininet_or_ryu() -> None:
     }
 
 
+def test_the_experiments_are_listed_without_loading_what_they_name() -> None:
+    program = "from experiments.cli import main; main(['list'])"
+    loaded = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    lines = done_without_instruments(f"{program}\n{loaded}").splitlines()
+    assert any(line.startswith("isolation ") for line in lines)
+    assert not set(lines[-1].split()) & {"pydantic", "numpy", "pandas", "rich", "yaml", "matplotlib"}
+
+
 def test_the_process_that_forks_programs_has_loaded_little() -> None:
     """Each fork copies its tables of pages; in a guest that is what starting a program costs."""
     loaded = modules_loaded_by(*PRELOAD)
     assert "traffic" in loaded
     assert not loaded & {"mininet", "ryu", "os_ken", "eventlet", "scapy", "matplotlib", "pandas", "pyarrow"}
+
+
+def done_without_instruments(program: str, *arguments: str) -> str:
+    """Return what a program prints where nothing that emulates can be imported."""
+    words = [sys.executable, "-m", "tests.without_instruments", program, *arguments]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_nothing_is_done_with_instruments_where_they_are_refused() -> None:
+    """Or the tests below would hold nothing."""
+    words = [sys.executable, "-m", "tests.without_instruments", "import fabric.emulation.build"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "mininet is imported, and not needed here" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def kept_result(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_result(tmp_path_factory.mktemp("kept") / "result", Recipe(experiment="isolation")))
+
+
+EMULATES = {f"fabric.emulation.{name}" for name in ("build", "mininet_net", "mininet_nodes", "mininet_parts", "prompt")}
+IMPORT_ALL = "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)"
+
+
+def test_all_modules_but_those_that_emulate_load_without_instruments() -> None:
+    """Whatever a command does, its help and its errors need none: a fabric that comes up loads them."""
+    ours = {name for name in NAMES if not name.startswith("controllers.app")} - EMULATES
+    done_without_instruments(IMPORT_ALL, *sorted(ours))
+
+
+BRING_UP = """
+from pathlib import Path
+from experiments.run.live import bring_up
+from fabric.errors import EmulationError
+from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
+from topologies.load import load_fabric
+try:
+    with bring_up(load_fabric("fire_flyer_2_tiny"), plan_lanes(QueueConfig(), Queueing.LANES), Path("logs"), print):
+        pass
+except EmulationError as error:
+    print(error)
+"""
+
+
+def test_a_fabric_does_not_come_up_without_mininet_and_the_error_says_what_to_install() -> None:
+    error = done_without_instruments(BRING_UP)
+    assert error.startswith("a fabric cannot be emulated: mininet is imported")
+    assert "install the distribution's package mininet" in error
+
+
+READ_RESULT = """
+import sys
+from experiments import load
+result = load(sys.argv[1])
+print(result.verdict["status"], len(result.metrics), len(result.table("ports")), result.missing)
+"""
+
+
+def test_a_result_is_read_without_instruments(kept_result: str) -> None:
+    status, metrics, rows, missing = done_without_instruments(READ_RESULT, kept_result).split()
+    assert (status, missing) == ("faithful", "None")
+    assert int(metrics) > 0
+    assert int(rows) > 0
+
+
+def test_a_report_is_written_without_instruments(kept_result: str) -> None:
+    program = "import sys\nfrom experiments import load\nprint(load(sys.argv[1]).write_report())"
+    assert Path(done_without_instruments(program, kept_result).strip()).read_text().startswith("<!DOCTYPE html>")
+
+
+COMMANDS_THAT_READ: dict[str, tuple[list[str], str]] = {
+    "list": (["list"], "isolation"),
+    "topo show": (["topo", "show", "fire_flyer_2_tiny"], "fire_flyer_2_tiny"),
+    "check a topology": (["check", "fire_flyer_2_tiny"], "fire_flyer_2_tiny"),
+    "check an experiment": (["check", "head_of_line"], "head_of_line"),
+    "compare": (["compare", "RESULT", "RESULT"], ""),
+    "cost": (["cost", "--help"], "wall time"),
+    "path": (["path", "--help"], "HOST"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS_THAT_READ)
+def test_a_command_that_reads_needs_no_instruments(command: str, kept_result: str) -> None:
+    words, shown = COMMANDS_THAT_READ[command]
+    program = "import sys\nfrom experiments.cli import main\nsys.exit(main(sys.argv[1:]))"
+    printed = done_without_instruments(program, *[kept_result if word == "RESULT" else word for word in words])
+    assert shown in printed
+
+
+PLAN_SWEEP = """
+from experiments.sweeps import slurm, study, tables
+from experiments.sweeps.config import SweepConfig
+from experiments.sweeps.planning import plan_sweep
+from fabric.world.virtual_time import VirtualEngine
+
+VirtualEngine.kernel = lambda self: "linux-6.1-a-b"
+grid = {"queues.lanes.storage.share": [0.2, 0.3]}
+sweep = SweepConfig.model_validate({"experiment": "isolation", "engine": "virtual", "grid": grid, "seeds": [1, 2]})
+print(len(plan_sweep("shares", sweep).runs))
+"""
+
+
+def test_a_sweep_is_planned_without_instruments() -> None:
+    assert done_without_instruments(PLAN_SWEEP) == "4\n"
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python 3.12 has no distutils but that of setuptools")

@@ -35,7 +35,7 @@ from fabric.config import Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import MAX_NICS, Count, Positive, TopologySpec, nanoseconds
+from topologies.keys import MAX_NICS, Count, Outline, Positive, TopologySpec, nanoseconds
 
 
 class Nics(str, Enum):
@@ -46,28 +46,39 @@ class Nics(str, Enum):
 
 
 class CoreSpec(Strict):
-    """The switches above the spines of all pods: in ``groups``, with ``links_per_spine`` from each spine."""
+    """The switches above the spines of all pods."""
 
-    switches: Positive
-    groups: Positive = 1
-    links_per_spine: Positive
+    switches: Positive = Field(description="Core switches in all.")
+    groups: Positive = Field(
+        default=1,
+        description=(
+            "Groups of core switches. Spines are divided among them; as many as spines per pod is the k-ary fat-tree."
+        ),
+    )
+    links_per_spine: Positive = Field(description="Links from each spine to cores of its group.")
 
 
 class FatTreeSpec(TopologySpec):
     """The keys of a YAML file. Counts without "per" are of the whole fabric."""
 
-    builder: Literal["fat_tree"]
-    pods: Positive = 1
-    leaves_per_pod: Positive
-    spines_per_pod: Positive
-    uplinks_per_spine: Positive = 1
-    cores: CoreSpec | None = None
-    switch_ports: Positive
-    compute: Positive
-    nics_per_host: Annotated[int, Field(ge=1, le=MAX_NICS)] = 1
-    nics: Annotated[Nics, Field(strict=False)] = Nics.IN_POD
-    storage: Count = 0
-    """Storage nodes, with one NIC each, dealt evenly over all leaves."""
+    builder: Literal["fat_tree"] = Field(description="How the fabric is built: a fat-tree of two or three layers.")
+    pods: Positive = Field(default=1, description="Pods (with cores above them), or planes (without).")
+    leaves_per_pod: Positive = Field(description="Leaf switches per pod.")
+    spines_per_pod: Positive = Field(description="Spine switches per pod.")
+    uplinks_per_spine: Positive = Field(
+        default=1, description="Parallel links from each leaf to each spine of its pod."
+    )
+    cores: CoreSpec | None = Field(
+        default=None, description="Core switches above the spines. Without it, pods are planes, or there is one pod."
+    )
+    switch_ports: Positive = Field(description="Ports of every switch; a design that needs more is refused.")
+    compute: Positive = Field(description="Compute nodes in all.")
+    nics_per_host: Annotated[int, Field(ge=1, le=MAX_NICS)] = Field(default=1, description="NICs of each compute node.")
+    nics: Annotated[Nics, Field(strict=False)] = Field(
+        default=Nics.IN_POD,
+        description="Where the NICs of a host are: all in its pod, or each in the pod of its number.",
+    )
+    storage: Count = Field(default=0, description="Storage nodes with one NIC each, dealt evenly over all leaves.")
 
     @property
     def leaves(self) -> int:
@@ -120,6 +131,13 @@ def build(spec: FatTreeSpec) -> Fabric:
     _join_leaves_and_spines(builder, spec)
     _join_spines_and_cores(builder, spec)
     return builder.build()
+
+
+def outline(spec: FatTreeSpec) -> Outline:
+    """Return how large the fabric is."""
+    cores = spec.cores.switches if spec.cores else 0
+    switches = spec.pods * (spec.leaves_per_pod + spec.spines_per_pod) + cores
+    return Outline(spec.compute + spec.storage, switches, spec.nic_rate)
 
 
 def _add_switches(builder: FabricBuilder, spec: FatTreeSpec) -> None:

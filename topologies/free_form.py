@@ -18,7 +18,7 @@ from fabric.config import Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import MAX_NICS, Delay, Positive, Rate, TopologySpec, nanoseconds
+from topologies.keys import MAX_NICS, Delay, Outline, Positive, Rate, TopologySpec, nanoseconds
 from topologies.own_names import assigned
 
 MAX_SWITCH_PORTS = 0xFF00
@@ -26,24 +26,31 @@ MAX_SWITCH_PORTS = 0xFF00
 
 
 class LinkSpec(Strict):
-    """A link, or ``count`` parallel ones. Without ``rate`` and ``delay``: those of all."""
+    """A link, or several parallel ones."""
 
-    a: str
-    b: str
-    count: Annotated[Positive, Field(le=MAX_SWITCH_PORTS)] = 1
-    rate: Rate | None = None
-    delay: Delay | None = None
+    a: str = Field(description="Node at one end.")
+    b: str = Field(description="Node at the other end.")
+    count: Annotated[Positive, Field(le=MAX_SWITCH_PORTS)] = Field(
+        default=1, description="Parallel links between the two."
+    )
+    rate: Rate | None = Field(
+        default=None, description="Rate of the link. Without it, that of hosts' links or of uplinks."
+    )
+    delay: Delay | None = Field(default=None, description="Propagation delay. Without it, `link_delay`.")
 
 
 class FreeFormSpec(TopologySpec):
     """The keys of a YAML file. ``nic_rate`` is of hosts' links, ``uplink_rate`` of all others."""
 
-    builder: Literal["free_form"]
-    links: Annotated[list[LinkSpec], Field(min_length=1)]
-    nodes: dict[str, str] = Field(default_factory=dict)
-    """What nodes are whose names do not say it: ``host``, ``storage`` or ``switch``, or which node (``z0h003``)."""
-    switch_ports: Positive | None = None
-    """Ports of every switch; by default as many as the busiest uses."""
+    builder: Literal["free_form"] = Field(description="How the fabric is built: link by link.")
+    links: Annotated[list[LinkSpec], Field(min_length=1)] = Field(description="The links between nodes.")
+    nodes: dict[str, str] = Field(
+        default_factory=dict,
+        description="What nodes are if names do not tell: `host`, `storage` or `switch`, or which node (`z0h003`).",
+    )
+    switch_ports: Positive | None = Field(
+        default=None, description="Ports of every switch. Without it, as many as the busiest uses."
+    )
 
     @field_validator("links", mode="before")
     @classmethod
@@ -101,6 +108,12 @@ def build(spec: FreeFormSpec) -> Fabric:
         for _ in range(link.count):
             _connect(builder, spec, a, b, link, zones)
     return builder.build({node: name for name, node in named.items() if name != node.name})
+
+
+def outline(spec: FreeFormSpec) -> Outline:
+    """Return how large the fabric is, by building it. Raises TopologyError."""
+    fabric = build(spec)
+    return Outline(len(fabric.hosts), len(fabric.switches), fabric.nic_rate_bps)
 
 
 def _node_faults(named: dict[str, NodeId], used: Counter[NodeId]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -21,13 +21,23 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 Price = Annotated[float, Field(gt=0)]
 
 
-class PriceSpec(Strict):
-    """Relative prices, in the units of Table III of arXiv 2408.14158v2: of a switch with its cables, and of a node; or
-    ``as_in``, a topology in which a node and its share of the network cost as much as in this one, which is a part."""
+class Outline(NamedTuple):
+    """How large a fabric is, known without building it: nodes, and the rate of the fastest NIC in bit/s."""
 
-    switch: Price | None = None
-    node: Price | None = None
-    as_in: str | None = None
+    hosts: int
+    switches: int
+    nic_rate_bps: int
+
+
+class PriceSpec(Strict):
+    """Relative prices, in the units of Table III of arXiv 2408.14158v2: of its own, or those of a topology of which
+    this one is a part."""
+
+    switch: Price | None = Field(default=None, description="Price of a switch with its cables.")
+    node: Price | None = Field(default=None, description="Price of a node, without the network.")
+    as_in: str | None = Field(
+        default=None, description="Topology in which a node and its share of the network cost as much as here."
+    )
 
     @model_validator(mode="after")
     def _verify_one_source(self) -> PriceSpec:
@@ -39,18 +49,33 @@ class PriceSpec(Strict):
 class TopologySpec(Strict):
     """What every topology file says: rates and delays of links, frames, and which system it stands for."""
 
-    name: Name
-    nic_rate: Rate
-    uplink_rate: Rate
-    """Of links between switches."""
-    link_delay: Delay = 0.0
-    """Propagation delay of a link inside a zone. In real time the kernel must have netem, and for links of hosts IFB
-    and Open vSwitch's datapath, too."""
-    mtu: int
-    reference_nic_rate: Rate
-    prices: PriceSpec | None = None
-    node: NodeKey = None
-    """What is inside a compute node: a builtin kind, a file or a mapping; ``point`` is nothing."""
+    name: Name = Field(description="Name of the fabric, in tables and figures.")
+    nic_rate: Rate = Field(
+        description=(
+            "Rate of the links of hosts. In real time, lower it if the machine cannot carry it (`fabric calibrate`)."
+        )
+    )
+    uplink_rate: Rate = Field(description="Rate of links between switches.")
+    link_delay: Delay = Field(
+        default=0.0,
+        description=(
+            "Propagation delay of a link inside a zone. In real time the kernel must have netem, and for links "
+            "of hosts IFB and Open vSwitch's datapath, too."
+        ),
+    )
+    mtu: int = Field(
+        description="Largest IP packet in bytes. InfiniBand's is 4,096; larger ones cost the emulator less per byte."
+    )
+    reference_nic_rate: Rate = Field(
+        description=(
+            "Rate of a NIC of the system that the fabric stands for. The ratio to `nic_rate` is the scale of all times."
+        )
+    )
+    prices: PriceSpec | None = Field(default=None, description="Relative prices, for `fabric topo show`.")
+    node: NodeKey = Field(
+        default=None,
+        description="What is inside a compute node: a builtin kind, a file or a mapping. `point`: nothing.",
+    )
 
     @property
     def inside(self) -> Inside | None:

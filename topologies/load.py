@@ -7,18 +7,20 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fabric.config import Strict, checked, read_yaml, with_overrides
+from fabric.config import Strict, checked, checked_with_settings, read_yaml, with_overrides
 from fabric.errors import ConfigError
 from fabric.model.network import Fabric
 from topologies import fat_tree, free_form, zoned_fat_tree
 from topologies.htsim_files import SUFFIX, read_topology_file
+from topologies.keys import Outline
 
 _HERE = Path(__file__).parent
-_BUILDERS: dict[str, tuple[type[Strict], Callable[[Any], Fabric]]] = {
-    "zoned_fat_tree": (zoned_fat_tree.ZonedFatTreeSpec, zoned_fat_tree.build),
-    "fat_tree": (fat_tree.FatTreeSpec, fat_tree.build),
-    "free_form": (free_form.FreeFormSpec, free_form.build),
+_BUILDERS: dict[str, tuple[type[Strict], Callable[[Any], Fabric], Callable[[Any], Outline]]] = {
+    "zoned_fat_tree": (zoned_fat_tree.ZonedFatTreeSpec, zoned_fat_tree.build, zoned_fat_tree.outline),
+    "fat_tree": (fat_tree.FatTreeSpec, fat_tree.build, fat_tree.outline),
+    "free_form": (free_form.FreeFormSpec, free_form.build, free_form.outline),
 }
+"""By name: what checks a topology's keys, what builds it, and what tells how large it is."""
 
 
 def builtin_names() -> list[str]:
@@ -35,7 +37,7 @@ def topology_path(name_or_path: str) -> Path:
     if path.parent in (Path(), Path("topologies")) and builtin.is_file():
         return builtin
     near = difflib.get_close_matches(path.stem, builtin_names(), n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"builtin: {', '.join(builtin_names())}"
+    hint = f"did you mean {near[0]!r}?" if near else "fabric topo list shows the builtin ones"
     raise ConfigError(name_or_path, [f"no such topology file or builtin; {hint}"])
 
 
@@ -47,17 +49,30 @@ def read_topology(name_or_path: str, overrides: Iterable[str] = ()) -> dict[str,
 
 def load_fabric(name_or_path: str, overrides: Iterable[str] = ()) -> Fabric:
     """Return the fabric of a topology file or builtin name. Raises ConfigError with every fault."""
-    return fabric_of(read_topology(name_or_path, overrides), str(topology_path(name_or_path)))
+    source = str(topology_path(name_or_path))
+    return checked_with_settings(lambda raw: fabric_of(raw, source), read_topology(name_or_path), list(overrides))
+
+
+def spec_of(data: Mapping[str, Any], source: str) -> Strict:
+    """Return the keys of a topology, checked one by one. Raises ConfigError with every fault; ``source`` prefixes
+    each."""
+    builder = data.get("builder")
+    if not isinstance(builder, str) or builder not in _BUILDERS:
+        raise ConfigError(source, [f"builder: {builder!r} does not exist; use one of {', '.join(_BUILDERS)}"])
+    return checked(_BUILDERS[builder][0], data, source)
 
 
 def fabric_of(data: Mapping[str, Any], source: str) -> Fabric:
     """Return the fabric that a mapping describes. Raises ConfigError with every fault; ``source`` prefixes each."""
-    builder = data.get("builder")
-    if not isinstance(builder, str) or builder not in _BUILDERS:
-        raise ConfigError(source, [f"builder: {builder!r} does not exist; use one of {', '.join(_BUILDERS)}"])
-    spec_type, build = _BUILDERS[builder]
-    spec = checked(spec_type, data, source)
+    spec = spec_of(data, source)
     try:
-        return build(spec)
+        return _BUILDERS[data["builder"]][1](spec)
     except ConfigError as error:
         raise ConfigError(source, error.faults) from error
+
+
+def outline_of(data: Mapping[str, Any], source: str) -> Outline:
+    """Return how large the fabric that a mapping describes is, without building it where its builder
+    can. Raises ConfigError for keys that are wrong; whether it can be wired is not asked."""
+    spec = spec_of(data, source)
+    return _BUILDERS[data["builder"]][2](spec)

@@ -25,37 +25,46 @@ BytesPerS = Annotated[SizeBytes, Field(gt=0)]
 
 
 class RootPortSpec(Strict):
-    """GPUs on one root port of a CPU, and what it carries for all of them in both directions together."""
+    """GPUs on one root port of a CPU."""
 
-    gpus: Annotated[list[Gpu], Field(min_length=1)]
-    bandwidth: BytesPerS
+    gpus: Annotated[list[Gpu], Field(min_length=1)] = Field(description="The GPUs on it, by their numbers from 0.")
+    bandwidth: BytesPerS = Field(
+        description="Bytes per second that it carries for all of them, in both directions together."
+    )
 
 
 class NvLinkSpec(Strict):
-    """GPUs that NVLink joins: groups of two by a link each, larger ones by an NVSwitch; ``bandwidth`` per direction."""
+    """GPUs that NVLink joins."""
 
-    groups: Annotated[list[Annotated[list[Gpu], Field(min_length=2)]], Field(min_length=1)]
-    bandwidth: BytesPerS
+    groups: Annotated[list[Annotated[list[Gpu], Field(min_length=2)]], Field(min_length=1)] = Field(
+        description="Groups of GPUs, by their numbers: two are joined by a link, more by an NVSwitch."
+    )
+    bandwidth: BytesPerS = Field(description="Bytes per second of each GPU, per direction.")
 
 
 class NodeSpec(Strict):
     """The keys of a node's file; bandwidths are in bytes per second."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
-    gpus: Annotated[int, Field(ge=1, le=16)]
-    pcie_bandwidth: BytesPerS
-    """Between a GPU and its CPU, per direction."""
-    memory_bandwidth: BytesPerS
-    """Of all that reads and writes the node's memory, together."""
-    copy_reads: Annotated[float, Field(gt=0)]
-    """How often memory is read to copy one byte to every GPU."""
-    peer_to_peer_bandwidth: BytesPerS | None = None
-    """Between one NIC and all GPUs, per direction."""
-    root_ports: list[RootPortSpec] = Field(default_factory=list)
-    """Those that several GPUs share, or that limit one."""
-    nvlink: NvLinkSpec | None = None
-    nics: Annotated[int, Field(ge=1, le=FIRST_INNER_PORT)] = 1
-    """NICs that GPUs use: GPU g of G uses NIC g * nics / G."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")] = Field(description="Name of this kind of node.")
+    gpus: Annotated[int, Field(ge=1, le=16)] = Field(description="GPUs per node.")
+    pcie_bandwidth: BytesPerS = Field(description="Bytes per second between a GPU and its CPU, per direction.")
+    memory_bandwidth: BytesPerS = Field(
+        description="Bytes per second of all that reads and writes the node's memory, together."
+    )
+    copy_reads: Annotated[float, Field(gt=0)] = Field(
+        description="How often memory is read to copy one byte to every GPU."
+    )
+    peer_to_peer_bandwidth: BytesPerS | None = Field(
+        default=None,
+        description="Bytes per second between one NIC and all GPUs, per direction. Without it, no limit of its own.",
+    )
+    root_ports: list[RootPortSpec] = Field(
+        default_factory=list, description="Root ports that several GPUs share, or that limit one."
+    )
+    nvlink: NvLinkSpec | None = Field(default=None, description="NVLink between GPUs. Without it, none.")
+    nics: Annotated[int, Field(ge=1, le=FIRST_INNER_PORT)] = Field(
+        default=1, description="NICs that GPUs use: GPU g of G uses NIC g * nics / G."
+    )
 
     @model_validator(mode="after")
     def _verify(self) -> NodeSpec:

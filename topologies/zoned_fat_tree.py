@@ -33,7 +33,7 @@ from fabric.config import Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import Count, Delay, Positive, Rate, TopologySpec, nanoseconds
+from topologies.keys import Count, Delay, Outline, Positive, Rate, TopologySpec, nanoseconds
 
 
 class Placement(str, Enum):
@@ -46,25 +46,35 @@ class Placement(str, Enum):
 class InterZoneSpec(Strict):
     """How zones are joined."""
 
-    switches: Count = 0
-    links_per_zone: Count = 0
-    rate: Rate
-    delay: Delay = 0.0
+    switches: Count = Field(default=0, description="Switches between zones.")
+    links_per_zone: Count = Field(
+        default=0, description="Links from each zone to these switches, from the emptiest leaves."
+    )
+    rate: Rate = Field(description="Rate of each of these links.")
+    delay: Delay = Field(default=0.0, description="Propagation delay of each of these links.")
 
 
 class ZonedFatTreeSpec(TopologySpec):
     """The keys of a YAML file. Counts without "per zone" are of the whole fabric."""
 
-    builder: Literal["zoned_fat_tree"]
-    zones: Annotated[int, Field(ge=1, le=MAX_ZONES)]
-    leaves_per_zone: Positive
-    spines_per_zone: Positive
-    switch_ports: Positive
-    uplinks_per_spine: Positive = 1
-    compute: Count
-    storage: Count
-    placement: Annotated[Placement, Field(strict=False)] = Placement.SPREAD
-    inter_zone: InterZoneSpec | None = None
+    builder: Literal["zoned_fat_tree"] = Field(
+        description="How the fabric is built: zones, each a two-layer fat-tree, as in Fire-Flyer 2."
+    )
+    zones: Annotated[int, Field(ge=1, le=MAX_ZONES)] = Field(description="Zones.")
+    leaves_per_zone: Positive = Field(description="Leaf switches per zone.")
+    spines_per_zone: Positive = Field(description="Spine switches per zone.")
+    switch_ports: Positive = Field(description="Ports of every switch; a design that needs more is refused.")
+    uplinks_per_spine: Positive = Field(
+        default=1, description="Parallel links from each leaf to each spine of its zone."
+    )
+    compute: Count = Field(description="Compute nodes in all, divided over the zones.")
+    storage: Count = Field(description="Storage nodes in all, each with a NIC in every zone.")
+    placement: Annotated[Placement, Field(strict=False)] = Field(
+        default=Placement.SPREAD, description="Where storage nodes are: dealt evenly over leaves, or leaf after leaf."
+    )
+    inter_zone: InterZoneSpec | None = Field(
+        default=None, description="Links and switches between zones. Without it, there are none."
+    )
 
     @property
     def uplinks(self) -> int:
@@ -107,6 +117,13 @@ def build(spec: ZonedFatTreeSpec) -> Fabric:
     join_leaves_and_spines(builder, spec)
     join_zones(builder, spec, free_ports)
     return builder.build()
+
+
+def outline(spec: ZonedFatTreeSpec) -> Outline:
+    """Return how large the fabric is."""
+    joining = spec.inter_zone.switches if spec.inter_zone else 0
+    switches = spec.zones * (spec.leaves_per_zone + spec.spines_per_zone) + joining
+    return Outline(spec.compute + spec.storage, switches, spec.nic_rate)
 
 
 def add_switches(builder: FabricBuilder, spec: ZonedFatTreeSpec) -> None:

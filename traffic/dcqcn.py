@@ -155,27 +155,46 @@ PROFILES = {
 
 
 class DcqcnConfig(Strict):
-    """Parameters of DCQCN: a named set (``profile``: paper, ns3_rdma, connectx or hpcc), a rule that carries it over to
-    this fabric (``scaling``: published, rate or round_trip; without it, rate at the true scale and round_trip for
-    scaled rates), and keys for what is to be otherwise, which are not scaled.
+    """Parameters of DCQCN: a named set, a rule that carries it over to this fabric, and keys for what is to be
+    otherwise, which are not scaled."""
 
-    ``cnp_interval``: at most one notification per flow in so long; ``alpha_period``: after so long without one the
-    estimate of congestion falls, by the part ``gain`` of it; ``increase_period`` and ``increase_bytes``: what a stage
-    of rate increase takes (0 bytes: no counter of bytes); ``fast_stages``: of fast recovery; ``additive_step`` and
-    ``hyper_step``: of the rate (0: no hyper increase); ``least_rate``: no cut goes below it.
-    """
-
-    profile: str = "paper"
-    scaling: Annotated[Scaling, Field(strict=False)] | None = None
-    cnp_interval: Annotated[TimeS, Field(ge=0, le=1)] | None = None
-    alpha_period: Annotated[TimeS, Field(ge=1e-9, le=1)] | None = None
-    gain: Annotated[float, Field(ge=1 / _GAIN_ONE, le=1)] | None = None
-    increase_period: Annotated[TimeS, Field(ge=1e-9, le=1)] | None = None
-    increase_bytes: Annotated[SizeBytes, Field(ge=0, le=2**40)] | None = None
-    fast_stages: Annotated[int, Field(ge=0, le=1000)] | None = None
-    additive_step: Annotated[RateBps, Field(gt=0)] | None = None
-    hyper_step: Annotated[RateBps, Field(ge=0)] | None = None
-    least_rate: Annotated[RateBps, Field(gt=0)] | None = None
+    profile: str = Field(default="paper", description="Named set of parameters: paper, ns3_rdma, connectx or hpcc.")
+    scaling: Annotated[Scaling, Field(strict=False)] | None = Field(
+        default=None,
+        description=(
+            "How the set is carried over to this fabric. Without it, `rate` at the true scale and `round_trip` "
+            "for scaled rates."
+        ),
+    )
+    cnp_interval: Annotated[TimeS, Field(ge=0, le=1)] | None = Field(
+        default=None, description="At most one congestion notification per flow in this time."
+    )
+    alpha_period: Annotated[TimeS, Field(ge=1e-9, le=1)] | None = Field(
+        default=None,
+        description="After this time without a notification, the estimate of congestion (alpha) falls by `gain`.",
+    )
+    gain: Annotated[float, Field(ge=1 / _GAIN_ONE, le=1)] | None = Field(
+        default=None, description="Fraction by which alpha moves per update (g). Lower reacts more slowly."
+    )
+    increase_period: Annotated[TimeS, Field(ge=1e-9, le=1)] | None = Field(
+        default=None,
+        description="Time that a stage of rate increase takes. Shorter recovers faster, and oscillates more.",
+    )
+    increase_bytes: Annotated[SizeBytes, Field(ge=0, le=2**40)] | None = Field(
+        default=None, description="Bytes after which a stage of rate increase ends, too; 0: only time counts."
+    )
+    fast_stages: Annotated[int, Field(ge=0, le=1000)] | None = Field(
+        default=None, description="Stages of fast recovery before the additive increase."
+    )
+    additive_step: Annotated[RateBps, Field(gt=0)] | None = Field(
+        default=None, description="Rate added per stage of additive increase (R_AI)."
+    )
+    hyper_step: Annotated[RateBps, Field(ge=0)] | None = Field(
+        default=None, description="Rate added per stage of hyper increase (R_HAI); 0: none."
+    )
+    least_rate: Annotated[RateBps, Field(gt=0)] | None = Field(
+        default=None, description="Rate below which no flow is cut."
+    )
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what of it cannot be on a fabric."""

@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from configs import config_page
+from configs import config_pages
 from docutils import nodes
 from pydantic import BaseModel
 from sphinx.application import Sphinx
@@ -72,7 +72,7 @@ def table_pages() -> Iterator[str]:
     for name, table in TABLES.items():
         yield from _schema(name, table, table.row)
     for experiment in EXPERIMENTS.values():
-        for name, table in experiment.tables.items():
+        for name, table in experiment.load_tables().items():
             yield from _schema(name, table, f"Only in results of `{experiment.name}`. {table.row}")
 
 
@@ -96,7 +96,9 @@ def write_pages(app: Sphinx) -> None:
     target = Path(app.srcdir) / _GENERATED
     shutil.rmtree(target, ignore_errors=True)
     (target / "api").mkdir(parents=True)
-    (target / "configs.md").write_text("\n".join(config_page()) + "\n")
+    (target / "configs").mkdir()
+    for name, lines in config_pages():
+        (target / "configs" / f"{name}.md").write_text("\n".join(lines) + "\n")
     for package, parts in PARTS.items():
         names = list(modules(package, parts))
         missing = [part for part in parts if not any(part in name.split(".") for name in names)]

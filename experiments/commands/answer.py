@@ -2,35 +2,65 @@
 
 from __future__ import annotations
 
-from experiments.run.console import OUT, print_tables
+from pathlib import Path
+from typing import Any
+
+from experiments.run.console import OUT, escaped, print_tables
 from experiments.run.definition import Experiment
-from fabric.measure.fidelity import EXIT_CODE_INVALID, Status
+from fabric.measure.verdict import EXIT_CODE_INVALID, Status
 from fabric.report.cost import cost_table
 from fabric.report.margins import closest_checks, cpu_used
-from fabric.results import Result
+from fabric.results import REPORT_NAME, Result
 
 _CLOSEST = 6
 """How many checks are printed; the report has all."""
 _STATUS_STYLES = {Status.FAITHFUL: "bold green", Status.DEGRADED: "bold yellow", Status.INVALID: "bold red"}
 
 
-def print_answer(result: Result, experiment: Experiment) -> int:
-    """Print the tables, the verdict and where the rest is; return the exit code."""
-    status = Status(result.verdict["status"])
+def print_answer(result: Result, experiment: Experiment, *, verbose: bool = False) -> int:
+    """Print the tables, and then, last, the answer in a sentence, the verdict and where the rest is; return the exit
+    code. ``verbose``: also how near the run came to the limits of the verdict, and what it cost."""
     OUT.print(f"[bold]{experiment.name}[/]: {experiment.question}", soft_wrap=True)
     print_tables(result.summary["tables"])
-    OUT.print(f"verdict: [{_STATUS_STYLES[status]}]{status.value}[/]")
-    for reason in result.verdict["reasons"]:
-        OUT.print(f"  {reason}", soft_wrap=True, highlight=False)
-    _print_margins(result)
+    if verbose:
+        _print_margins(result)
     if experiment.see_also:
         OUT.print(f"see also: {experiment.see_also}", soft_wrap=True, highlight=False)
-    folder = result.directory / "figures"
-    figures = folder if any(folder.iterdir()) else f"none yet; to draw them: fabric report {result.directory}"
-    OUT.print(f"figures: {figures}", soft_wrap=True, highlight=False)
+    status = Status(result.verdict["status"])
+    if answer := result.summary.get("answer"):
+        OUT.print(f"\n[bold]answer:[/] {escaped(str(answer))}", soft_wrap=True, highlight=False)
+    OUT.print(f"verdict: [{_STATUS_STYLES[status]}]{status.value}[/]")
+    for reason in result.verdict["reasons"]:
+        OUT.print(f"  {escaped(str(reason))}", soft_wrap=True, highlight=False)
+    report = _report(result) or f"none yet; to draw it: fabric report {result.directory}"
+    OUT.print(f"report: {report}", soft_wrap=True, highlight=False)
     OUT.print(f"to look inside: fabric view {result.directory}", soft_wrap=True, highlight=False)
-    OUT.print(f"result: {result.directory}", soft_wrap=True, highlight=False)
-    return EXIT_CODE_INVALID if status is Status.INVALID else 0
+    return exit_code_of(result)
+
+
+def answer_as_json(result: Result, experiment: Experiment) -> dict[str, Any]:
+    """Return what a program wants to know of a run; everything else is in its directory."""
+    report = _report(result)
+    return {
+        "experiment": experiment.name,
+        "question": experiment.question,
+        "answer": result.summary.get("answer"),
+        "verdict": {"status": result.verdict["status"], "reasons": list(result.verdict["reasons"])},
+        "metrics": result.summary.get("metrics", {}),
+        "directory": str(result.directory),
+        "report": None if report is None else str(report),
+    }
+
+
+def exit_code_of(result: Result) -> int:
+    """Return 3 for a run that is not to be believed, else 0."""
+    return EXIT_CODE_INVALID if Status(result.verdict["status"]) is Status.INVALID else 0
+
+
+def _report(result: Result) -> Path | None:
+    """Return the page of a result; None if it has not been drawn."""
+    path = result.directory / REPORT_NAME
+    return path if path.is_file() else None
 
 
 def _print_margins(result: Result) -> None:

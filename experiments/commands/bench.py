@@ -22,10 +22,11 @@ from rich.table import Table
 from controllers.routing import Routing
 from experiments.commands.inside_limits import bench_inside
 from experiments.commands.live import routing_of
+from experiments.commands.options import add_engine_option, add_json_option, add_routing_options
 from experiments.commands.packet_hops import bench_hops, bench_queueings, bring_up_by_config, wall_s
 from experiments.commands.repeats import check_repeats
-from experiments.commands.worlds import add_engine_option, add_routing_options, enter_world
-from experiments.isolation.run import IsolationConfig
+from experiments.commands.worlds import enter_world
+from experiments.isolation.config import IsolationConfig
 from experiments.registry import resolve
 from experiments.run.console import OUT, print_tables, tell
 from experiments.run.jobs import hfreduce_flows, hfreduce_ranks
@@ -35,14 +36,14 @@ from experiments.run.preload import PRELOAD
 from experiments.run.session import Session
 from experiments.sweeps.merging import merged_tables
 from fabric.config import files_noted
-from fabric.emulation.build import build_with_stock_mininet
 from fabric.errors import UsageError
-from fabric.measure.calibration import LinkCalibration, calibrate
+from fabric.measure.calibration import calibrate
 from fabric.measure.census import lane_counters
 from fabric.measure.cores import world_time
 from fabric.measure.free_memory import available_bytes
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing
+from fabric.records.calibration import LinkCalibration
 from fabric.units import format_bandwidth
 from fabric.world.agents import AgentPool, fork_server
 from fabric.world.engines import current_engine
@@ -79,6 +80,8 @@ def bench_setup(topology: str | None, routing: Routing) -> Table:
             table.add_row("this project: seconds of the CPU, of all processes, until it is warm", used)
         if not current_engine().is_exact and len(fabric.links) <= _STOCK_LINKS:
             tell("building the same with stock Mininet, in the same namespaces; this takes about a minute")
+            from fabric.emulation.build import build_with_stock_mininet  # Others of its measurements need none.
+
             stock_s = build_with_stock_mininet(fabric)
             table.add_row("stock Mininet: links and bridges; no queues, no rules", f"{stock_s:.2f}")
             table.add_row("ratio", f"{stock_s / live.ready_s:.1f}")
@@ -185,14 +188,19 @@ BENCHES: dict[str, Callable[[], Table]] = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric bench``."""
-    parser.add_argument("name", choices=["setup", "inside", *BENCHES, "plans", "collisions"])
+    benches = ["setup", "inside", *BENCHES, "plans", "collisions"]
+    parser.add_argument("name", choices=benches, help="which measurement; plans and collisions only compute")
     defaults = "setup (two_hundred_hosts), inside (a part of fire_flyer_2_nodes), plans (fire_flyer_2), collisions"
-    parser.add_argument("--topology", metavar="FILE", help=f"for {defaults} (fat_tree_k8); in brackets: the default")
+    parser.add_argument(
+        "--topology", metavar="TOPOLOGY", help=f"for {defaults} (fat_tree_k8); in brackets: the default"
+    )
     add_routing_options(parser, "setup: ")
     add_engine_option(parser)
-    parser.add_argument("--repeat", type=int, metavar="N", help="run it N times: medians and 95 %% intervals")
+    parser.add_argument(
+        "--repeat", type=int, metavar="N", help="run it N times: medians and 95 %% intervals (default: once)"
+    )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of a guest, and of what is drawn at random")
-    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+    add_json_option(parser, "print the table as JSON")
     parser.set_defaults(command=run_bench)
 
 

@@ -16,10 +16,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from experiments.commands.options import add_set_option, add_topology
 from experiments.commands.packet_hops import bring_up_by_config
 from experiments.commands.rate_search import Strain, find_rate
-from experiments.commands.worlds import add_set_option, enter_world
-from experiments.isolation.run import IsolationConfig, all_jobs
+from experiments.commands.worlds import enter_world
+from experiments.isolation.config import IsolationConfig
+from experiments.isolation.run import all_jobs
 from experiments.registry import resolve
 from experiments.run.console import OUT, tell
 from experiments.run.preload import PRELOAD
@@ -47,10 +49,17 @@ _REFERENCE = "reference_nic_rate"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric calibrate``."""
-    parser.description = "Find the rate at which this machine carries a topology with a fifth of its CPU idle."
-    parser.add_argument("topology", metavar="TOPOLOGY")
-    add_set_option(parser)
-    parser.add_argument("--at", metavar="RATE", help="only measure how well the machine keeps up at this rate")
+    parser.description = (
+        "Find the rate at which this machine carries a topology with a fifth of its CPU idle. Needs root. Each rate "
+        "that is tried takes up to a minute. Leave the machine alone meanwhile: what others compute lowers the rate."
+    )
+    add_topology(parser)
+    add_set_option(parser, "change a key of the topology, e.g. placement=packed")
+    parser.add_argument(
+        "--at",
+        metavar="RATE",
+        help="only measure how well the machine keeps up at this rate (default: search for the highest that holds)",
+    )
     parser.add_argument("--json", action="store_true", help="with --at: print the measurement as JSON")
     parser.set_defaults(command=run_calibration, engine=engines.NAMESPACE.name, memory=None)
 

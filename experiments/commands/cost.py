@@ -11,8 +11,10 @@ from experiments.run.console import OUT, print_tables
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric cost``."""
     parser.add_argument("directories", type=Path, nargs="+", metavar="DIR", help="directories of runs")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the table with all its digits")
-    figure = "draw wall time and memory over hosts, rules, ranks and packets into this directory: cost.png, cost.svg"
+    parser.add_argument(
+        "--csv", type=Path, metavar="FILE", help="write the table with all its digits (default: no file)"
+    )
+    figure = "draw how wall time and memory grow into this directory: cost.png, cost.svg (default: draw nothing)"
     parser.add_argument("--out", type=Path, metavar="DIR", help=figure)
     parser.set_defaults(command=tell_cost)
 

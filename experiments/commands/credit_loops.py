@@ -5,17 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 
-from experiments.commands.worlds import add_down_option, add_routing_options, add_set_option, fabric_of, links_down
+from experiments.commands.options import (
+    add_down_option,
+    add_json_option,
+    add_routing_options,
+    add_set_option,
+    add_topology,
+)
 from experiments.run.console import OUT
 
 
 def add_loop_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric topo loops``."""
-    parser.add_argument("topology", metavar="TOPOLOGY")
+    add_topology(parser)
     add_routing_options(parser)
     add_down_option(parser)
-    add_set_option(parser, "of the topology: placement=packed")
-    parser.add_argument("--json", action="store_true")
+    add_set_option(parser, "change a key of the topology, e.g. placement=packed")
+    add_json_option(parser)
     parser.set_defaults(command=show_loops)
 
 
@@ -24,6 +30,7 @@ def show_loops(options: argparse.Namespace, _: list[str]) -> int:
     from controllers.planning.credit_loops import a_loop, dependencies, in_loops
     from controllers.planning.planner import plan_routes
     from experiments.commands.live import routing_of
+    from experiments.commands.worlds import fabric_of, links_down  # They load what brings fabrics up.
 
     fabric, routing = fabric_of(options), routing_of(options)
     found = dependencies(fabric, plan_routes(fabric, routing, links_down(fabric, options.down)))

@@ -1,25 +1,30 @@
-"""``fabric doctor``: what this machine can do, what is missing, and the command that fixes it."""
+"""``fabric doctor``: which engines can run here, what is missing, and the command that fixes it."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from rich.table import Table
 
+from experiments.commands.options import add_json_option
 from experiments.run.console import OUT, escaped
 from fabric.emulation.openvswitch import DAEMONS, SCHEMA
 from fabric.errors import UsageError
 from fabric.queueing import lossless, red
 from fabric.world import cache, modules
 from fabric.world.datapath import Datapath, find_datapath
-from fabric.world.engines import NAMESPACE, VIRTUAL
+from fabric.world.engines import DEFAULT, ENGINES, NAMESPACE, VIRTUAL
+from fabric.world.virtual import kernel
 
 _SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"
 _MEMORY_BYTES = 2 * 2**30
@@ -32,58 +37,101 @@ _PACKAGES = {
     "iperf3": "iperf3",
     **dict.fromkeys(DAEMONS, "openvswitch-switch"),
 }
+_MODULES = {("mininet",): "apt-get install mininet", ("ryu", "os_ken"): "pip install os-ken", ("scapy",): "make setup"}
+"""Of each, one is needed, and what installs it."""
 _OPTIONAL = {"tcpdump", "iperf3"}
+_REAL_TIME_ONLY = {"unshare", "cc"}
+"""A guest is a world by itself, and nothing is preloaded into its switch."""
+_NAMESPACE, _BOTH = (NAMESPACE.name,), (NAMESPACE.name, VIRTUAL.name)
+_SYSTEMS_PACKAGES = (Path("/usr/lib/python3/dist-packages"), Path("/usr/local/lib/python3/dist-packages"))
+"""Where Debian and Ubuntu put Python's packages."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One thing looked at. ``remedy`` mends it; ``needed``: experiments cannot run without it."""
+    """One thing looked at. ``remedy`` mends it; ``needed`` names the engines that cannot run without it."""
 
     subject: str
     good: bool
-    needed: bool
+    needed: tuple[str, ...]
     detail: str
     remedy: str = ""
 
 
 def examine() -> list[Diagnosis]:
-    """Return all findings on this machine. Experiments can run if every needed one is good."""
+    """Return all findings on this machine. An engine can run if every one that it needs is good."""
     return [found for look in _LOOKS for found in look()]
 
 
-def can_run(findings: list[Diagnosis]) -> bool:
-    """Return whether experiments can run."""
-    return all(found.good for found in findings if found.needed)
+def lacking(findings: list[Diagnosis]) -> dict[str, list[str]]:
+    """Return, by engine, the subjects of what it needs and lacks; one that lacks nothing can run."""
+    return {
+        engine: [found.subject for found in findings if engine in found.needed and not found.good] for engine in ENGINES
+    }
 
 
 def _root() -> Iterator[Diagnosis]:
     is_root = os.geteuid() == 0
-    detail = "running as root" if is_root else "not root; network namespaces need it"
-    yield Diagnosis("root", is_root, True, detail, "" if is_root else "sudo fabric ...")
+    detail = "running as root" if is_root else "not root; network namespaces need it, virtual time does not"
+    yield Diagnosis("root", is_root, _NAMESPACE, detail, "" if is_root else "sudo fabric ..., or --engine virtual")
 
 
 def _programs() -> Iterator[Diagnosis]:
     for program, package in _PACKAGES.items():
         path = shutil.which(program, path=os.environ.get("PATH", "") + _SBIN)
         remedy = "" if path else f"apt-get install {package}"
-        yield Diagnosis(program, path is not None, program not in _OPTIONAL, path or "not installed", remedy)
+        needed = () if program in _OPTIONAL else _NAMESPACE if program in _REAL_TIME_ONLY else _BOTH
+        yield Diagnosis(program, path is not None, needed, path or "not installed", remedy)
     has_schema = SCHEMA.exists()
     remedy = "" if has_schema else "apt-get install openvswitch-switch"
-    yield Diagnosis("Open vSwitch schema", has_schema, True, str(SCHEMA), remedy)
+    yield Diagnosis("Open vSwitch schema", has_schema, _BOTH, str(SCHEMA), remedy)
 
 
 def _modules() -> Iterator[Diagnosis]:
-    for module, remedy in {"mininet": "apt-get install mininet", "ryu": "make setup", "scapy": "make setup"}.items():
-        found = importlib.util.find_spec(module) is not None
-        detail = "importable" if found else "cannot be imported by this Python"
-        yield Diagnosis(f"python: {module}", found, True, detail, "" if found else remedy)
+    for names, install in _MODULES.items():
+        found = any(importlib.util.find_spec(module) is not None for module in names)
+        detail, remedy = ("importable", "") if found else _why_not_importable(names[0], install)
+        yield Diagnosis(f"python: {' or '.join(names)}", found, _BOTH, detail, remedy)
+
+
+def _why_not_importable(module: str, remedy: str) -> tuple[str, str]:
+    """Return why this Python has no such module, and what helps: to install what is there already would not."""
+    hidden = PathFinder.find_spec(module, [*map(str, _SYSTEMS_PACKAGES)])
+    if hidden is None or hidden.origin is None:
+        return "not installed", remedy
+    where = Path(hidden.origin).parent.parent
+    if sys.prefix == sys.base_prefix:
+        return f"installed in {where}, which {sys.executable} does not search", "use /usr/bin/python3"
+    shown = f"set include-system-site-packages = true in {sys.prefix}/pyvenv.cfg"
+    return f"installed in {where}, which this virtual environment hides", shown
 
 
 def _namespaces() -> Iterator[Diagnosis]:
     script = "ip link add d0 type veth peer name d1 2>/dev/null && tc qdisc add dev d0 root handle 1: htb"
-    reason, good = _try_in_namespaces(script) if os.geteuid() == 0 else ("not tried without root", False)
+    subject = "namespaces, veth, HTB"
+    if os.geteuid() != 0:
+        yield Diagnosis(subject, False, (), "not tried: that needs root", "sudo fabric doctor")
+        return
+    reason, good = _try_in_namespaces(script)
     remedy = "" if good else "run on a kernel with CONFIG_NET_NS, CONFIG_VETH and CONFIG_NET_SCH_HTB"
-    yield Diagnosis("namespaces, veth, HTB", good, True, reason, remedy)
+    yield Diagnosis(subject, good, _NAMESPACE, reason, remedy)
+
+
+def _guest_kernel() -> Iterator[Diagnosis]:
+    subject, needed = "guest kernel", (VIRTUAL.name,)
+    try:
+        found = kernel.find()
+    except UsageError as error:
+        yield Diagnosis(subject, False, needed, str(error), "do as it says")
+        return
+    if found is not None:
+        yield Diagnosis(subject, True, needed, f"{found.release}, {found.directory}")
+    elif (machine := platform.machine()) != "x86_64":
+        yield Diagnosis(subject, False, needed, f"needs an x86-64 machine; this is {machine}", "--engine namespace")
+    else:
+        missing = kernel.missing_packages()
+        first = f"apt-get install {' '.join(missing)}; then " if missing else ""
+        yield Diagnosis(subject, False, needed, "not built", f"{first}fabric virtual build (some 12 minutes, once)")
 
 
 def _try_in_namespaces(script: str) -> tuple[str, bool]:
@@ -97,18 +145,18 @@ def _try_in_namespaces(script: str) -> tuple[str, bool]:
 
 def _datapath() -> Iterator[Diagnosis]:
     before = modules.loaded()
-    kernel = find_datapath() is Datapath.KERNEL
-    detail = "kernel module openvswitch" if kernel else "userspace: no kernel module here; about 1 Gbit/s in total"
+    in_kernel = find_datapath() is Datapath.KERNEL
+    detail = "kernel module openvswitch" if in_kernel else "userspace: no kernel module here; about 1 Gbit/s in total"
     if "openvswitch" in modules.loaded() - before:
         detail += "; loaded just now, it stays until modprobe -r openvswitch"
-    yield Diagnosis("Open vSwitch datapath", True, False, detail)
+    yield Diagnosis("Open vSwitch datapath", True, (), detail)
 
 
 def _cache() -> Iterator[Diagnosis]:
     try:
-        yield Diagnosis("cache", True, True, str(cache.own()))
+        yield Diagnosis("cache", True, _BOTH, str(cache.own()))
     except UsageError as error:
-        yield Diagnosis("cache", False, True, str(error), "unset XDG_CACHE_HOME, or run sudo without -E")
+        yield Diagnosis("cache", False, _BOTH, str(error), "unset XDG_CACHE_HOME, or run sudo without -E")
 
 
 def _lossless() -> Iterator[Diagnosis]:
@@ -118,13 +166,15 @@ def _lossless() -> Iterator[Diagnosis]:
         except UsageError as error:
             reason = str(error)
         subject = f"lossless queueing, {engine} engine"
-        yield Diagnosis(subject, reason is None, False, reason or "can run", remedy if reason else "")
+        yield Diagnosis(subject, reason is None, (), reason or "can run", remedy if reason else "")
 
 
 def _congestion_control() -> Iterator[Diagnosis]:
     available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
     good = "cubic" in available
-    yield Diagnosis("TCP congestion control", good, True, ", ".join(available), "" if good else "modprobe tcp_cubic")
+    yield Diagnosis(
+        "TCP congestion control", good, _NAMESPACE, ", ".join(available), "" if good else "modprobe tcp_cubic"
+    )
 
 
 def _own_congestion_controls() -> Iterator[Diagnosis]:
@@ -135,22 +185,22 @@ def _own_congestion_controls() -> Iterator[Diagnosis]:
         except UsageError as error:
             reason = str(error)
         subject = f"congestion controls {own}, {engine} engine"
-        yield Diagnosis(subject, reason is None, False, reason or "can run", remedy if reason else "")
+        yield Diagnosis(subject, reason is None, (), reason or "can run", remedy if reason else "")
 
 
 def _marking() -> Iterator[Diagnosis]:
     for engine in (NAMESPACE, VIRTUAL):
         reason = red.why_not(engine)
         subject = f"queues that mark (ECN), not lossless, {engine} engine"
-        yield Diagnosis(subject, reason is None, False, reason or "can run", "--engine virtual" if reason else "")
+        yield Diagnosis(subject, reason is None, (), reason or "can run", "--engine virtual" if reason else "")
 
 
 def _resources() -> Iterator[Diagnosis]:
     cores = os.cpu_count() or 1
-    yield Diagnosis("cores", cores >= 2, False, f"{cores}", "" if cores >= 2 else "results need 2 cores or lower rates")
+    yield Diagnosis("cores", cores >= 2, (), f"{cores}", "" if cores >= 2 else "results need 2 cores or lower rates")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     good = memory >= _MEMORY_BYTES
-    yield Diagnosis("memory", good, False, f"{memory / 2**30:.1f} GiB", "" if good else "2 GiB are wanted")
+    yield Diagnosis("memory", good, (), f"{memory / 2**30:.1f} GiB", "" if good else "2 GiB are wanted")
 
 
 _LOOKS: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
@@ -158,6 +208,7 @@ _LOOKS: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
     _programs,
     _modules,
     _namespaces,
+    _guest_kernel,
     _cache,
     _datapath,
     _lossless,
@@ -170,21 +221,33 @@ _LOOKS: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric doctor``."""
-    parser.add_argument("--json", action="store_true")
+    add_json_option(parser)
     parser.set_defaults(command=run_doctor)
 
 
 def run_doctor(options: argparse.Namespace, _: list[str]) -> int:
-    """Print what this machine can do; 0 if experiments can run."""
+    """Print what this machine can do; 0 if an engine can run."""
     findings = examine()
-    ready = can_run(findings)
+    without = lacking(findings)
+    ready = [engine for engine, subjects in without.items() if not subjects]
     if options.json:
-        OUT.print_json(data={"can_run": ready, "findings": [vars(found) for found in findings]})
+        engines = {engine: {"ready": not subjects, "needs": subjects} for engine, subjects in without.items()}
+        found = [vars(found) | {"needed": list(found.needed)} for found in findings]
+        OUT.print_json(data={"can_run": bool(ready), "engines": engines, "findings": found})
         return 0 if ready else 1
     table = Table("", "checked", "found", "fix it with")
-    for found in findings:
-        mark = "[green]ok[/]" if found.good else "[red]missing[/]" if found.needed else "[yellow]note[/]"
-        table.add_row(mark, found.subject, escaped(found.detail), found.remedy)
+    for one in findings:
+        mark = "[green]ok[/]" if one.good else "[red]missing[/]" if one.needed else "[yellow]note[/]"
+        table.add_row(mark, one.subject, escaped(one.detail), escaped(one.remedy))
     OUT.print(table)
-    OUT.print("experiments can run" if ready else "experiments cannot run yet")
+    for engine, subjects in without.items():
+        what = f"[bold]{engine}[/] ({ENGINES[engine].clock})"
+        OUT.print(f"{what}: " + (f"needs {', '.join(subjects)}" if subjects else "[green]ready[/]"), highlight=False)
+    OUT.print(_summary(ready), highlight=False)
     return 0 if ready else 1
+
+
+def _summary(ready: Sequence[str]) -> str:
+    if not ready:
+        return "experiments cannot run yet"
+    return "experiments can run" if DEFAULT.name in ready else f"experiments can run with --engine {ready[0]}"

@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,19 +15,15 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from rich.table import Table
 
 from experiments.commands.live import lanes_of, live_fabric, routing_of
+from experiments.commands.options import add_capture_option, add_engine_option, add_fabric_options
 from experiments.commands.passing_on import Sink, pass_on
-from experiments.commands.worlds import (
-    add_capture_option,
-    add_engine_option,
-    add_fabric_options,
-    enter_world,
-    fabric_of,
-    require_queueing,
-)
+from experiments.commands.worlds import enter_world, fabric_of, require_queueing
+from experiments.run.captures import require_captures
 from experiments.run.console import ERR
 from experiments.run.live import LiveFabric
 from fabric.errors import TrafficError, UsageError
@@ -34,8 +31,10 @@ from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
 from fabric.units import format_size
+from fabric.world import inside
 from fabric.world.engines import current_engine
 from fabric.world.listening import bound_sockets
+from fabric.world.virtual.guest import SYSTEM_PROGRAMS
 from traffic.programs.environment import own_environment, programs_environment
 
 _ONE_STREAM = "--one-stream"
@@ -50,13 +49,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric exec``."""
     stdin = "Its stdin is empty (/dev/null), in either engine, and so is that of background programs."
     parser.description = f"Run an unmodified program on hosts of the fabric. {stdin}"
+    parser.usage = f"{parser.prog} [OPTION ...] TOPOLOGY HOST [HOST ...] -- PROGRAM [ARG ...]"
     add_fabric_options(parser)
-    parser.add_argument("hosts", nargs="+", metavar="HOST")
+    parser.add_argument("hosts", nargs="+", metavar="HOST", help="where it runs, e.g. z0h000; at once on several")
     add_capture_option(parser)
-    background = "a program that runs meanwhile, e.g. a server"
+    background = "a program that runs meanwhile, e.g. a server; may be repeated"
     parser.add_argument("--background", action="append", default=[], metavar="HOST=COMMAND", help=background)
     parser.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun needs")
-    parser.add_argument("--timeout", type=_seconds, default=3600.0, metavar="SECONDS")
+    late = "end it if it still runs after this time"
+    parser.add_argument("--timeout", type=_seconds, default=3600.0, metavar="SECONDS", help=late)
     parser.add_argument(_ONE_STREAM, action="store_true", help=argparse.SUPPRESS)
     add_engine_option(parser)
     parser.set_defaults(command=run_program)
@@ -79,13 +80,28 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
         raise UsageError("no program; write it after two dashes: fabric exec TOPOLOGY HOST... -- PROGRAM")
     for host in options.hosts:
         fabric.host_named(host)
-    for text in options.background:
-        _background(fabric, text)
+    programs = [options.program, *(_background(fabric, text)[1] for text in options.background)]
+    if not inside.is_inside():
+        for program in programs:
+            _require_program(program[0])
+        require_captures(fabric, options.capture)
     require_queueing(fabric, options)
     if _is_one_stream():
         arguments = [*arguments[:1], _ONE_STREAM, *arguments[1:]]
     enter_world(arguments, options, fabric, words=[*options.program, *options.background, *options.capture])
     return execute_in_world(fabric, options)
+
+
+def _require_program(name: str) -> None:
+    """Refuse, before a fabric comes up, a program that is not there. Raises UsageError."""
+    places = [*os.environ.get("PATH", os.defpath).split(":"), *SYSTEM_PROGRAMS]
+    if shutil.which(name, path=":".join(places)) is not None:
+        return
+    if "/" in name:
+        what = "cannot be executed; chmod +x it" if Path(name).is_file() else "does not exist; paths are this machine's"
+        raise UsageError(f"program {name}: {what}")
+    shell = f"sh -c '{name} ...'"
+    raise UsageError(f"program {name!r}: is not on the PATH; give its path, or for a shell's own command {shell}")
 
 
 def _is_one_stream() -> bool:

@@ -38,22 +38,24 @@ _TRAINING_TIMEOUT_S = 900
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric virtual``."""
-    commands = parser.add_subparsers(required=True)
+    commands = parser.add_subparsers(required=True, metavar="build|list|export|import")
     text = "build it from the distribution's source, once"
     chosen = f"Several versions can be installed; {kernel.CHOICE}=6.1 in the environment chooses one."
     build = commands.add_parser("build", help=text, description=f"{text.capitalize()}. {chosen}")
     source = "archive of the source (default: one in /usr/src that is known to work, or else the newest there)"
     build.add_argument("--source", type=Path, metavar="FILE", help=source)
-    pgo = "build it by a profile of itself (GCC's -fprofile-use): takes twice as long, and passes more packets a second"
+    pgo = (
+        "build it by a profile of itself (GCC's -fprofile-use): takes twice as long, and passes more packets per second"
+    )
     build.add_argument("--pgo", action="store_true", help=pgo)
     build.set_defaults(command=build_kernel)
     show = commands.add_parser("list", help="list the kernels that are built; the first one is used")
     show.set_defaults(command=list_kernels)
     out = commands.add_parser("export", help="write the kernel that is used into a file, for another machine")
-    out.add_argument("file", type=Path, metavar="FILE.tar.gz")
+    out.add_argument("file", type=Path, metavar="FILE.tar.gz", help="the file to write")
     out.set_defaults(command=write_kernel)
     into = commands.add_parser("import", help="install the kernel of such a file, which is a program that will be run")
-    into.add_argument("file", type=Path, metavar="FILE.tar.gz")
+    into.add_argument("file", type=Path, metavar="FILE.tar.gz", help="what fabric virtual export has written")
     into.set_defaults(command=read_kernel)
 
 

@@ -14,6 +14,7 @@ from experiments.run.live import LiveFabric, bring_up
 from fabric.model.lanes import LanePlan, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
+from fabric.world.engines import current_engine
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
 
@@ -37,11 +38,12 @@ def live_fabric(
     logs.mkdir()
     parameters = DcqcnConfig().parameters(fabric)
     congestion_control.offer(parameters, fabric.nic_rate_bps, tell)
+    began_s = current_engine().wall_s()
     with bring_up(fabric, lanes, logs, tell, routing) as live:
         congestion_control.admit(live.emulation.host_namespaces, parameters, fabric.nic_rate_bps)
         if any(lane.marking is not None for lane in lanes.lanes):
             live.emulation.ask_for_ecn()
-        ERR.print(f"[dim]up in {live.ready_s:.1f} s[/]", highlight=False)
+        ERR.print(f"[dim]up in {round(current_engine().wall_s() - began_s, 1):g} s[/]", highlight=False)
         with captures(live.emulation, captured):
             yield live
             if fault := congestion_control.ecn_fault():

@@ -13,16 +13,9 @@ from controllers.planning.paths import nics_for, planned_paths, port_load
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes
 from experiments.commands.live import lanes_of, live_fabric, routing_of
+from experiments.commands.options import add_down_option, add_engine_option, add_fabric_options, add_json_option
 from experiments.commands.probe import Hop, planned_hops, probe
-from experiments.commands.worlds import (
-    add_down_option,
-    add_engine_option,
-    add_fabric_options,
-    enter_world,
-    fabric_of,
-    links_down,
-    require_queueing,
-)
+from experiments.commands.worlds import enter_world, fabric_of, links_down, require_queueing
 from experiments.run.console import OUT
 from fabric.errors import UsageError
 from fabric.model.lanes import ServiceLevel
@@ -35,14 +28,16 @@ PlannedPath = tuple[tuple[Port, ...], float]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric path``."""
     add_fabric_options(parser)
-    parser.add_argument("source", metavar="HOST")
-    parser.add_argument("destination", metavar="HOST")
-    parser.add_argument("--level", choices=[level.label for level in ServiceLevel], default="hfreduce")
-    rail = "by the NICs number N; default: the first that reach each other"
+    parser.add_argument("source", metavar="HOST_A", help="the host that sends, e.g. z0h000")
+    parser.add_argument("destination", metavar="HOST_B", help="the host that receives")
+    levels = [level.label for level in ServiceLevel]
+    which = "the Service Level of the packets, which chooses their lane"
+    parser.add_argument("--level", choices=levels, default="hfreduce", help=which)
+    rail = "by the NICs number N (default: the first that reach each other)"
     parser.add_argument("--rail", type=int, metavar="N", help=rail)
     add_down_option(parser)
-    parser.add_argument("--probe", action="store_true", help="bring the fabric up and send a packet (root)")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--probe", action="store_true", help="bring the fabric up and send a packet")
+    add_json_option(parser)
     add_engine_option(parser)
     parser.set_defaults(command=show_path)
 

@@ -6,17 +6,16 @@ Pure computation, without an emulation: the work of a controller at its start, a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import TypeVar
 
 from rich.table import Table
 
-from controllers.app import messages
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Planner
-from controllers.planning.updates import Installed, Round, rounds_to
+from controllers.planning.updates import Changes, Installed, Round, rounds_to
 from controllers.routing import Policy, Repair, Routing
 from fabric.errors import TopologyError
 from fabric.model.network import Fabric, Tier
@@ -43,20 +42,22 @@ def bench_plans(topology: str | None) -> Table:
 
 def _row(fabric: Fabric, routing: Routing) -> list[str]:
     """Return the sizes of plans under one routing, and the seconds that they take."""
+    from controllers.app.messages import changes  # Which loads the controller's libraries.
+
     planner, made_s = _timed(lambda: Planner(fabric, routing))
     plan, first_s = _timed(planner.plan)
     has = {dpid: Installed(dict(one.cookies), set(one.groups)) for dpid, one in plan.switches.items()}
     after, replan_s = _timed(lambda: planner.after(fabric.links_of_tier(Tier.UPLINK)[:1]).plan())
     _, differ_s = _timed(lambda: rounds_to(after, has))
-    _, encoded_s = _timed(lambda: _encoded(plan))
+    _, encoded_s = _timed(lambda: _encoded(plan, changes))
     seconds = (made_s + first_s, replan_s, differ_s, encoded_s)
     return [f"{plan.rule_count:,}", f"{plan.group_count:,}", *(f"{one:.2f}" for one in seconds)]
 
 
-def _encoded(plan: RoutePlan) -> int:
-    """Encode a whole plan, and return its bytes."""
+def _encoded(plan: RoutePlan, changes: Callable[[Changes], Iterable[bytes]]) -> int:
+    """Encode a whole plan by ``changes``, and return its bytes."""
     rounds: Sequence[Round] = rounds_to(plan, {dpid: Installed() for dpid in plan.switches})
-    return sum(len(part) for one in rounds for change in one.values() for part in messages.changes(change))
+    return sum(len(part) for one in rounds for change in one.values() for part in changes(change))
 
 
 def _timed(work: Callable[[], Result]) -> tuple[Result, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.commands.study import TallyDisplay, print_left_out
+from experiments.commands.study import TallyDisplay, print_left_out, telling_what_is_kept
 from experiments.launching.spec import RunSpec, prepare
 from experiments.run.console import OUT, print_tables, tell
 from experiments.run.definition import Experiment
@@ -49,7 +49,8 @@ def repeat(spec: RunSpec, repeats: int, jobs: int | None) -> int:
         range(first, first + repeats),
     )
     store = Store(spec.directory or new_directory(Path("results"), f"{prepared.experiment.name}-repeats"))
-    with TallyDisplay() as display:
+    again = f"the same command with --out {store.directory}"
+    with telling_what_is_kept(store, again), TallyDisplay() as display:
         run_missing(plan, store, LocalExecutor(jobs), display.show, tell)
     findings = collect(plan, store)
     _print(findings, prepared.experiment.question)

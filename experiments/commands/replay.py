@@ -20,9 +20,11 @@ _SUFFIXES = (".cm",)
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric replay``."""
     parser.add_argument("file", type=Path, metavar="FILE.cm", help="a connection matrix of htsim")
-    parser.add_argument("--topology", metavar="T", help="a topology's name or file")
     parser.add_argument(
-        "--topo", type=Path, metavar="FILE.topo", help="a topology file of htsim, instead of --topology"
+        "--topology", metavar="TOPOLOGY", help="a topology's name or file; no default: give this or --topo"
+    )
+    parser.add_argument(
+        "--topo", type=Path, metavar="FILE.topo", help="a topology file of htsim, instead of --topology; no default"
     )
     add_run_options(parser)
     parser.set_defaults(command=replay)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from experiments.commands.study import TallyDisplay, print_left_out
+from experiments.commands.study import TallyDisplay, print_left_out, telling_what_is_kept
 from experiments.launching.spec import RunSpec
 from experiments.reproduction.comparing import COLUMNS, Compared, compare
 from experiments.reproduction.computed import COMPUTED
@@ -22,7 +22,6 @@ from experiments.sweeps.tables import believed, metric_columns
 from fabric.config import unknown_key
 from fabric.errors import UsageError
 from fabric.units import parse_size_bytes
-from fabric.world.engines import VIRTUAL
 
 _SEEDS, _QUICK_SEEDS = 6, 1
 _COMPUTED_SEEDS = 6
@@ -37,8 +36,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="of the setups (default: all)")
     parser.add_argument("--quick", action="store_true", help=f"{_QUICK_SEEDS} seed per run instead of {_SEEDS}")
     parser.add_argument("--list", action="store_true", help="list the setups, and why some cannot be run")
-    parser.add_argument("--jobs", type=int, metavar="N", help="how many runs at a time, at most")
-    parser.add_argument("--out", type=Path, metavar="DIR", default=_DEFAULT_OUT, help=f"default: {_DEFAULT_OUT}")
+    parser.add_argument("--jobs", type=int, metavar="N", help="how many runs at a time (default: as many as fit)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        default=_DEFAULT_OUT,
+        help=f"where the page and its runs go (default: {_DEFAULT_OUT})",
+    )
     parser.set_defaults(command=reproduce)
 
 
@@ -72,7 +77,7 @@ def _run(cases: dict[str, CaseConfig], seeds: int, store: Store, jobs: int | Non
     plan = _plan(cases, seeds)
     if plan is None:
         return None
-    with TallyDisplay() as display:
+    with telling_what_is_kept(store, "the same command"), TallyDisplay() as display:
         run_missing(plan, store, LocalExecutor(jobs), display.show, tell)
     return collect(plan, store)
 
@@ -82,15 +87,13 @@ def _plan(cases: dict[str, CaseConfig], seeds: int) -> SweepPlan | None:
     for name, case in _largest_first(cases):
         if case.run is not None:
             memory = parse_size_bytes(case.run.memory)
-            base = RunSpec(
-                case.run.experiment, case.run.settings, engine=VIRTUAL.name, memory_bytes=memory, draws=False
-            )
+            base = RunSpec(case.run.experiment, case.run.settings, engine="virtual", memory_bytes=memory, draws=False)
             plan = plan_runs(name, base, {}, range(1, seeds + 1))
             runs += [replace(run, point={_CASE: name}) for run in plan.runs]
             memory_bytes = max(memory_bytes, plan.memory_bytes)
     if not runs:
         return None
-    return SweepPlan("reproduce", "published setups", VIRTUAL.name, (_CASE,), tuple(runs), (), memory_bytes)
+    return SweepPlan("reproduce", "published setups", "virtual", (_CASE,), tuple(runs), (), memory_bytes)
 
 
 def _largest_first(cases: dict[str, CaseConfig]) -> list[tuple[str, CaseConfig]]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from experiments.launching.run_result import RunResult
 
 _OPTION = "--experiment-folder"
+RESULT = "the directory of a run, which fabric run has named"
 
 
 def add_experiment_folder_option(parser: argparse.ArgumentParser) -> None:

@@ -4,32 +4,47 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 
-from experiments.commands.result_options import add_experiment_folder_option, results_of
+from experiments.commands.options import add_json_option
+from experiments.commands.result_options import RESULT, add_experiment_folder_option, results_of
 from experiments.run.console import OUT
 from fabric.errors import UsageError
 
 
 def add_plot_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric plot``."""
-    parser.add_argument("directory", type=Path, metavar="DIR")
+    parser.add_argument("directory", type=Path, metavar="DIR", help=RESULT)
     add_experiment_folder_option(parser)
     parser.set_defaults(command=plot_result)
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric report``."""
-    parser.add_argument("directory", type=Path, metavar="DIR")
+    parser.add_argument("directory", type=Path, metavar="DIR", help=RESULT)
     add_experiment_folder_option(parser)
     parser.set_defaults(command=report_result)
 
 
 def add_compare_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric compare``."""
-    parser.add_argument("directories", type=Path, nargs="+", metavar="DIR")
-    parser.add_argument("--json", action="store_true")
+    which = "directories of runs of one experiment, at least two; the others are compared with the first"
+    parser.add_argument("directories", type=Path, nargs="+", metavar="DIR", help=which)
+    changed = "show only metrics that differ from the first run's by this much or more, e.g. 5 (default: all metrics)"
+    parser.add_argument("--changed", type=_percent, metavar="PERCENT", help=changed)
+    add_json_option(parser)
     parser.set_defaults(command=compare_results)
+
+
+def _percent(text: str) -> float:
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = math.nan
+    if not 0 <= percent < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage; give a number of 0 or more, e.g. 5")
+    return percent
 
 
 def plot_result(options: argparse.Namespace, _: list[str]) -> int:
@@ -59,6 +74,8 @@ def compare_results(options: argparse.Namespace, _: list[str]) -> int:
     if len(options.directories) < 2:
         raise UsageError("compare needs at least two result directories")
     comparison = compare([Result(directory) for directory in options.directories])
+    if options.changed is not None:
+        comparison = comparison.changed(options.changed / 100)
     if options.json:
         print(json.dumps(comparison.as_json(), indent=1))
     else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import glob
+import json
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,20 +12,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from experiments.commands.answer import print_answer
+from experiments.commands.answer import answer_as_json, exit_code_of, print_answer
+from experiments.commands.options import add_capture_option, add_engine_option, add_json_option, add_set_option
 from experiments.commands.progress import Display
 from experiments.commands.repeats import repeat
-from experiments.commands.worlds import add_capture_option, add_engine_option, add_set_option
 from experiments.launching import launcher
 from experiments.launching.spec import Prepared, RunSpec, prepare
+from experiments.run.console import tell
 from experiments.sweeps.planning import require_same
 from fabric.errors import UsageError
+from fabric.results import UNFINISHED
 from fabric.world.processes import die_with_sudo
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric run``."""
-    parser.add_argument("experiment", metavar="EXPERIMENT|FILE")
+    what = "an experiment (fabric list), a YAML file that names one, or the folder of one of your own"
+    parser.add_argument("experiment", metavar="EXPERIMENT|FILE", help=what)
     add_run_options(parser)
     # Of the command lines of a sweep: which run of it this is.
     parser.add_argument("--expect-key", metavar="KEY", help=argparse.SUPPRESS)
@@ -35,18 +40,22 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_set_option(parser)
     add_engine_option(parser)
     rate = (
-        "scale all links so that NICs have this rate; calibrated: the rate that fabric calibrate found for this machine"
+        "scale all links so that NICs have this rate, e.g. '10 Mbit/s'; calibrated: the rate that fabric calibrate "
+        "found for this machine (default: the topology's own)"
     )
     parser.add_argument("--rate", metavar="RATE|calibrated", help=rate)
-    parser.add_argument("--seed", type=int, metavar="N")
+    seed = "of all that is drawn at random (default: the config's, which is 1 unless it says otherwise)"
+    parser.add_argument("--seed", type=int, metavar="N", help=seed)
     directory = "directory of the run (default: a new one in results/)"
     parser.add_argument("--out", type=Path, metavar="DIR", help=directory)
-    add_capture_option(parser, "z0l03:7=a.pcap")
+    add_capture_option(parser)
     later = "leave figures and the report to a later fabric report DIR, which saves seconds per run of a sweep"
     parser.add_argument("--no-figures", action="store_false", dest="draws", help=later)
-    repeats = "run it with N seeds, from --seed on: medians and 95 %% intervals (docs/sweeps.md)"
+    repeats = "run it with N seeds, from --seed on: medians and 95 %% intervals (docs/sweeps.md); default: once"
     parser.add_argument("--repeat", type=int, metavar="N", help=repeats)
-    parser.add_argument("--jobs", type=int, metavar="N", help="of --repeat: how many runs at a time, at most")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="with --repeat: how many runs at a time (default: as many as fit)"
+    )
     guests = (
         "play the run in N guests of the virtual engine, each with a part of the fabric and a core of its own "
         "(docs/virtual-time.md); default: 1"
@@ -54,6 +63,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--guests", type=int, default=1, metavar="N", help=guests)
     live = "show the run while it plays: a page on 127.0.0.1, whose address is printed, and a table in the terminal"
     parser.add_argument("--live", action="store_true", help=live)
+    more = "print also how near the run came to the limits of the verdict, its use of the CPU and its cost"
+    parser.add_argument("-v", "--verbose", action="store_true", help=more)
+    add_json_option(parser, "print answer, verdict, metrics and directory as one JSON object; progress is on stderr")
 
 
 def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
@@ -91,13 +103,28 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
     if options.repeat is not None:
         if options.live:
             raise UsageError(f"--live: shows one run, and --repeat {options.repeat} plays several; omit one of the two")
+        if options.json:
+            raise UsageError(f"--json: tells of one run; with --repeat {options.repeat} runs.csv has all: omit --json")
         return repeat(spec, options.repeat, options.jobs)
     if options.jobs is not None:
         raise UsageError(f"--jobs {options.jobs}: a single run is one job; it is for --repeat")
     prepared = prepare(spec, ["fabric", *arguments])
-    with _display(prepared, options.live) as (played, display):
-        result = launcher.play(played, display.report)
-    return print_answer(result, prepared.experiment)
+    try:
+        with _display(prepared, options.live) as (played, display):
+            result = launcher.play(played, display.report)
+    except KeyboardInterrupt:
+        _tell_what_is_kept(Path(prepared.order.directory))
+        raise
+    if options.json:
+        print(json.dumps(answer_as_json(result, prepared.experiment), indent=1))
+        return exit_code_of(result)
+    return print_answer(result, prepared.experiment, verbose=options.verbose)
+
+
+def _tell_what_is_kept(directory: Path) -> None:
+    """Say what is left of a run that was interrupted. Of one that was recorded, the launcher has said where it is."""
+    if not any(directory.parent.glob(f"{glob.escape(directory.name)}{UNFINISHED}*")):
+        tell("nothing is kept of the run: it had not ended")
 
 
 @contextmanager

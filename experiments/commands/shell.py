@@ -6,17 +6,13 @@ import argparse
 import os
 
 from experiments.commands.live import lanes_of, live_fabric, routing_of
+from experiments.commands.options import add_capture_option, add_engine_option, add_fabric_options
 from experiments.commands.prompt import ask
-from experiments.commands.worlds import (
-    add_capture_option,
-    add_engine_option,
-    add_fabric_options,
-    enter_world,
-    fabric_of,
-    require_queueing,
-)
+from experiments.commands.worlds import enter_world, fabric_of, require_queueing
+from experiments.run.captures import require_captures
 from experiments.run.console import ERR
 from fabric.model.network import Fabric
+from fabric.world import inside
 from fabric.world.engines import current_engine
 
 
@@ -33,6 +29,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
     """Bring a fabric up and show Mininet's prompt."""
     fabric = fabric_of(options)
+    if not inside.is_inside():
+        require_captures(fabric, options.capture)
     require_queueing(fabric, options)
     enter_world(arguments, options, fabric, ask=ask, words=options.capture)
     return shell_in_world(fabric, options)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.live import Live
@@ -11,6 +13,7 @@ from rich.table import Table
 
 from experiments.run.console import ERR, OUT, escaped, tell
 from experiments.sweeps.planning import value_text
+from experiments.sweeps.store import Store
 from experiments.sweeps.study import Findings
 from experiments.sweeps.tables import LEFT_OUT
 from experiments.sweeps.tally import COLUMNS, Tally
@@ -50,6 +53,16 @@ class TallyDisplay:
         if self._tally is not None:
             table.add_row(*self._tally.cells(time.monotonic()))
         return table
+
+
+@contextmanager
+def telling_what_is_kept(store: Store, how: str) -> Iterator[None]:
+    """Say, if a block is interrupted, where the runs are that had ended, and ``how`` to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell(f"runs that had ended are kept in {store.directory}; {how} plays the others")
+        raise
 
 
 def print_findings(findings: Findings) -> None:

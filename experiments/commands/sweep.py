@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from experiments.commands.study import TallyDisplay, print_findings
+from experiments.commands.study import TallyDisplay, print_findings, telling_what_is_kept
 from experiments.run import known_folders
 from experiments.run.console import OUT, tell
 from experiments.sweeps.config import SweepConfig, read_sweep
@@ -23,12 +23,15 @@ LOCAL, RAY, SLURM = "local", "ray", "slurm"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric sweep``."""
-    parser.add_argument("file", type=Path, metavar="FILE")
+    what = "a YAML file with an experiment, settings and seeds (docs/sweeps.md)"
+    parser.add_argument("file", type=Path, metavar="FILE", help=what)
     places = "local: on this machine's cores; ray: on a Ray cluster; slurm: one job array of Slurm"
     parser.add_argument("--on", choices=[LOCAL, RAY, SLURM], default=LOCAL, help=places)
     jobs = "how many runs at a time, at most (default: as many as cores and memory take)"
     parser.add_argument("--jobs", type=int, metavar="N", help=jobs)
-    parser.add_argument("--address", metavar="ADDRESS", help="of the Ray cluster, as ray.init takes it")
+    parser.add_argument(
+        "--address", metavar="ADDRESS", help="of the Ray cluster, as ray.init takes it (default: one on this machine)"
+    )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="directory of the sweep (default: results/NAME of FILE)"
     )
@@ -36,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--collect", action="store_true", help="write tables and figures of what is there; run nothing")
     trust = (
         "with --collect: where the experiment is, whose code is run to check the file; needed if it does not come with "
-        "the program and you have not run it on this machine"
+        "the program and you have not run it on this machine (default: none)"
     )
     parser.add_argument("--experiment-folder", type=Path, metavar="FOLDER", help=trust)
     parser.set_defaults(command=run_sweep)
@@ -62,7 +65,7 @@ def run_sweep(options: argparse.Namespace, _: list[str]) -> int:
     if options.collect:
         store.open(plan)
     else:
-        with TallyDisplay() as display:
+        with telling_what_is_kept(store, "the same command"), TallyDisplay() as display:
             run_missing(plan, store, executor, display.show, tell)
     return _tell_findings(plan, store)
 

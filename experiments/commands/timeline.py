@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from experiments.commands.outputs import writing
-from experiments.commands.result_options import add_experiment_folder_option, results_of
+from experiments.commands.result_options import RESULT, add_experiment_folder_option, results_of
 from experiments.run.console import OUT
 
 TRACE_NAME = "timeline.json"
@@ -14,7 +14,7 @@ TRACE_NAME = "timeline.json"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric timeline``."""
-    parser.add_argument("directory", type=Path, metavar="DIR")
+    parser.add_argument("directory", type=Path, metavar="DIR", help=RESULT)
     parser.add_argument("--out", type=Path, metavar="FILE", help=f"the trace (default: {TRACE_NAME} in DIR)")
     add_experiment_folder_option(parser)
     parser.set_defaults(command=write_timeline)

@@ -1,4 +1,4 @@
-"""``fabric topo``, ``fabric check`` and ``fabric list``: what can be looked at without bringing anything up."""
+"""``fabric topo`` and ``fabric check``: what can be looked at without bringing anything up."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from experiments.commands.options import TOPOLOGY, add_json_option, add_topology
 from experiments.run.console import OUT
 from fabric.config import read_yaml
 from fabric.errors import ConfigError
@@ -17,15 +18,18 @@ def add_topo_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric topo``."""
     from experiments.commands.credit_loops import add_loop_options
 
-    commands = parser.add_subparsers(required=True, metavar="show|draw|loops")
-    show = commands.add_parser("show", help="print counts, port budget, bisection, oversubscription, relative cost")
-    show.add_argument("topology", metavar="FILE")
-    show.add_argument("other", metavar="FILE", nargs="?", help="a second topology to set beside it")
-    show.add_argument("--json", action="store_true")
+    commands = parser.add_subparsers(required=True, metavar="list|show|draw|loops")
+    listing = commands.add_parser("list", help="the topologies that come with the project: sizes, rates, what they are")
+    add_json_option(listing)
+    listing.set_defaults(command=list_topologies)
+    show = commands.add_parser("show", help="counts, port budget, bisection, oversubscription and relative cost")
+    show.add_argument("topology", metavar="TOPOLOGY", help=TOPOLOGY)
+    show.add_argument("other", metavar="TOPOLOGY", nargs="?", help="a second one to set beside it")
+    add_json_option(show)
     show.set_defaults(command=show_topology)
-    draw = commands.add_parser("draw", help="draw it")
-    draw.add_argument("topology", metavar="FILE")
-    draw.add_argument("-o", "--out", required=True, type=Path, metavar="FILE.svg")
+    draw = commands.add_parser("draw", help="draw one as a picture")
+    add_topology(draw)
+    draw.add_argument("-o", "--out", required=True, type=Path, metavar="FILE.svg", help="the picture to write")
     draw.set_defaults(command=draw_topology)
     loops = commands.add_parser(
         "loops", help="look for credit loops: whether lossless ports may deadlock on its routes"
@@ -35,13 +39,21 @@ def add_topo_options(parser: argparse.ArgumentParser) -> None:
 
 def add_check_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric check``."""
-    parser.add_argument("file", metavar="FILE")
+    what = "a YAML file, or the name of a topology or of an experiment"
+    parser.add_argument("file", metavar="TOPOLOGY|EXPERIMENT|FILE", help=what)
     parser.set_defaults(command=check_file)
 
 
-def add_list_options(parser: argparse.ArgumentParser) -> None:
-    """Define ``fabric list``."""
-    parser.set_defaults(command=list_experiments)
+def list_topologies(options: argparse.Namespace, _: list[str]) -> int:
+    """Print the topologies that come with the project."""
+    from topologies.listing import listed, render
+
+    found = listed()
+    if options.json:
+        print(json.dumps([one.as_json() for one in found], indent=1))
+    else:
+        OUT.print(render(found))
+    return 0
 
 
 def show_topology(options: argparse.Namespace, _: list[str]) -> int:
@@ -105,12 +117,3 @@ def _is_of_experiment(name: str) -> bool:
     """Whether a file is an experiment's config and no topology, which may be htsim's."""
     path = Path(name) if Path(name).is_file() else topology_path(name)
     return path.suffix != SUFFIX and "experiment" in read_yaml(path)
-
-
-def list_experiments(options: argparse.Namespace, _: list[str]) -> int:
-    """Print the experiments, one per line."""
-    from experiments.registry import EXPERIMENTS
-
-    for experiment in EXPERIMENTS.values():
-        OUT.print(f"[bold]{experiment.name}[/]  {experiment.question}", soft_wrap=True)
-    return 0

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from experiments.commands.worlds import (
-    add_engine_option,
-    add_fabric_options,
-    enter_world,
-    fabric_of,
-    require_queueing,
-)
+from experiments.commands.options import add_engine_option, add_fabric_options, add_json_option
+from experiments.commands.worlds import enter_world, fabric_of, require_queueing
 from experiments.validation.command import check_options, validate_in_world
 
 
@@ -20,9 +15,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="test links only: state, wiring, speed and loss")
     beyond = "measure at most this many pairs of NICs, sampled at random (default: 1000)"
     parser.add_argument("--pairs", type=int, default=1000, metavar="N", help=beyond)
-    faulty = 'inject "link NAME rate 0.5", "link NAME loss 0.01", "link NAME down" or "miswired NAME NAME"'
+    faulty = (
+        'inject "link NAME rate 0.5", "link NAME loss 0.01", "link NAME down" or "miswired NAME NAME"; may be repeated'
+    )
     parser.add_argument("--fault", action="append", default=[], metavar="TEXT", help=faulty)
-    parser.add_argument("--json", action="store_true")
+    add_json_option(parser, "print what was measured, and the faults, as JSON")
     add_engine_option(parser)
     parser.set_defaults(command=run_validation)
 

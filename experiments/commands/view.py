@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="FILE", help="the page's file (default: view.html in the first DIR)"
     )
     parser.add_argument("--serve", action="store_true", help="serve it on 127.0.0.1 with all samples, until Ctrl-C")
-    parser.add_argument("--port", type=int, default=0, metavar="N", help="with --serve (default: any that is free)")
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="of --serve (default: any that is free)")
     add_experiment_folder_option(parser)
     parser.set_defaults(command=view_results)
 

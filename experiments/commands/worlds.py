@@ -1,5 +1,4 @@
-"""What commands have in common that bring a fabric up: their options, and how they go on in namespaces or a guest of
-their own."""
+"""What commands have in common that bring a fabric up: how they go on in namespaces or a guest of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from controllers.planning.planner import routing_faults
-from controllers.routing import Policy, Repair, Routing
+from controllers.routing import Routing
 from experiments.run.config import queue_faults, queues_of, require_engine_for_jitter, split_fabric_settings
 from experiments.run.console import ERR, tell
 from fabric.config import files_noted
@@ -18,72 +17,12 @@ from fabric.errors import ConfigError, UsageError
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Link
 from fabric.queueing import lossless, red
-from fabric.units import parse_size_bytes
 from fabric.world import engines, inside
-from fabric.world.engine import Engine, Front, Guest
-from fabric.world.virtual.dialogue import Ask
+from fabric.world.engine import Ask, Engine, Front, Guest
 from fabric.world.virtual.guest import directories_named, directories_of
 from fabric.world.virtual.memory import described, needed_bytes
 from fabric.world.virtual.watch import GuestTime
 from topologies.load import load_fabric
-
-
-def add_engine_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command choose its engine, and the memory of a guest."""
-    text = (
-        "namespace: real time, needs root; virtual: exact, in virtual time, without root; computing takes no time there"
-    )
-    parser.add_argument("--engine", choices=engines.ENGINES, default=engines.DEFAULT.name, help=text)
-    memory = (
-        "memory of the virtual engine's guest, e.g. 8GiB (default: 4GiB, more for large fabrics); allocated from this "
-        "machine as it is used"
-    )
-    parser.add_argument("--memory", type=_size_bytes, metavar="SIZE", help=memory)
-
-
-def _size_bytes(text: str) -> int:
-    try:
-        return parse_size_bytes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def add_set_option(parser: argparse.ArgumentParser, text: str | None = None) -> None:
-    """Let a command change settings."""
-    parser.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides", help=text)
-
-
-def add_capture_option(parser: argparse.ArgumentParser, text: str | None = None) -> None:
-    """Let a command write what passes ports into files."""
-    parser.add_argument("--capture", action="append", default=[], metavar="PORT=FILE", help=text)
-
-
-def add_fabric_options(parser: argparse.ArgumentParser) -> None:
-    """Let a command choose a topology, its routing and its queues."""
-    parser.add_argument("topology", metavar="TOPOLOGY")
-    add_routing_options(parser)
-    queueings = [queueing.value for queueing in Queueing]
-    text = (
-        "one queue per port, or lanes; lossless: by credits, in the virtual engine or with the kernel datapath "
-        "(docs/limits.md lists what it does not model of InfiniBand and PFC)"
-    )
-    parser.add_argument("--queueing", choices=queueings, default="lanes", help=text)
-    values = "as in fabric run: topology.placement=packed, queues.lanes.storage.share=0.2; topology. may be omitted"
-    add_set_option(parser, values)
-
-
-def add_routing_options(parser: argparse.ArgumentParser, whose: str = "") -> None:
-    """Let a command choose how packets are routed, and how failures are repaired; ``whose`` begins the help."""
-    policies, repairs = [one.value for one in Policy], [one.value for one in Repair]
-    which = f"{whose}which of several equal paths packets take"
-    parser.add_argument("--routing", choices=policies, default="static", help=which)
-    parser.add_argument("--repair", choices=repairs, default="wait", help=f"{whose}what happens when a link fails")
-
-
-def add_down_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command plan routes around links that are down: ``--down``, for :func:`links_down`."""
-    down = "plan as if the link at this port were down, e.g. z0l00:5; may be repeated"
-    parser.add_argument("--down", action="append", default=[], metavar="PORT", help=down)
 
 
 def links_down(fabric: Fabric, names: Sequence[str]) -> list[Link]:

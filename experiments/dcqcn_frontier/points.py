@@ -26,37 +26,58 @@ Duration = Annotated[TimeS, Field(gt=0)]
 
 
 class GridConfig(Strict):
-    """The points with DCQCN: every combination of these.
-
-    ``profiles`` are named sets; ``thresholds`` multiply their kmin and kmax; ``increase`` makes the steps of a rate
-    increase so many times as large, and its period and its bytes as many times as small.
-    """
+    """The points with DCQCN: every combination of these."""
 
     profiles: Annotated[list[str], Field(min_length=1), AfterValidator(each_once)] = Field(
-        default_factory=lambda: list(PROFILES)
+        default_factory=lambda: list(PROFILES), description="Named sets of DCQCN's parameters to try."
     )
     thresholds: Annotated[list[Factor], Field(min_length=1), AfterValidator(each_once)] = Field(
-        default_factory=lambda: [1 / 16, 1 / 4, 1.0]
+        default_factory=lambda: [1 / 16, 1 / 4, 1.0],
+        description=(
+            "Factors on the sets' kmin and kmax. Below 1 for switches with less buffer than the sets were made for."
+        ),
     )
     increase: Annotated[list[Factor], Field(min_length=1), AfterValidator(each_once)] = Field(
-        default_factory=lambda: [1.0, 10.0]
+        default_factory=lambda: [1.0, 10.0],
+        description=(
+            "Factors on the steps of a rate increase; its period and bytes are divided by the same. Higher "
+            "recovers faster."
+        ),
     )
 
 
 class DcqcnFrontierConfig(RunConfig):
-    """The grid, the ``others`` to compare with, and what plays: HFReduce over the first ``nodes`` compute nodes of a
-    zone, which also read from storage. Of ``phase_time`` the first ``warm_up`` does not count. ``suits``: what part of
-    the best that DCQCN gets for a program a point must reach, to suit it."""
+    """The grid, what to compare it with, and what plays: HFReduce and reads from storage, on the same nodes."""
 
-    grid: GridConfig = Field(default_factory=GridConfig)
-    queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.LOSSLESS, Queueing.LOSSLESS_LANES])
-    others: Annotated[list[str], AfterValidator(each_once)] = Field(default_factory=lambda: ["line", "dctcp"])
-    nodes: Annotated[int, Field(ge=2, le=65_536)] = 4
-    phase_time: Duration = 0.01
-    warm_up: Duration = 0.002
-    suits: Annotated[float, Field(gt=0, le=1)] = 0.9
-    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
-    storage: StorageConfig = Field(default_factory=StorageConfig)
+    grid: GridConfig = Field(
+        default_factory=GridConfig, description="The parameters of DCQCN to try: every combination is a point."
+    )
+    queueings: Choices[Queueing] = Field(
+        default_factory=lambda: [Queueing.LOSSLESS, Queueing.LOSSLESS_LANES],
+        description="Queueings in which each point plays.",
+    )
+    others: Annotated[list[str], AfterValidator(each_once)] = Field(
+        default_factory=lambda: ["line", "dctcp"],
+        description=(
+            "Congestion controls to compare DCQCN with; `line` is none, `dctcp` has the marking of `dcqcn.profile`."
+        ),
+    )
+    nodes: Annotated[int, Field(ge=2, le=65_536)] = Field(
+        default=4, description="Compute nodes that compute and read: the first ones of zone 0."
+    )
+    phase_time: Duration = Field(
+        default=0.01, description="Length of a point's phase. Longer averages more, and costs more wall time."
+    )
+    warm_up: Duration = Field(
+        default=0.002,
+        description="Begin of each phase that does not count: TCP opens its windows, DCQCN makes its first cuts.",
+    )
+    suits: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.9,
+        description="Fraction of the best that DCQCN gets for a program that a point must reach to suit that program.",
+    )
+    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig, description="The allreduce that plays.")
+    storage: StorageConfig = Field(default_factory=StorageConfig, description="The reads that play.")
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:

@@ -20,8 +20,6 @@ from traffic import congestion_control
 from traffic.collectives.hfreduce import HFReduceJob
 from traffic.storage.job import StorageJob
 
-QUESTION = "Do any of DCQCN's parameters suit HFReduce and storage at once, and do lanes without it?"
-
 
 def run_dcqcn_frontier(session: Session, config: DcqcnFrontierConfig) -> dict[str, Any]:
     """Play both programs alone, then together at every point, and return the summary."""

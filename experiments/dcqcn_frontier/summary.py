@@ -11,7 +11,7 @@ import pandas as pd
 
 from experiments.dcqcn_frontier.claim import MEASURES, WORKS, Claim, Got, frontier, judge
 from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Setting
-from experiments.run.counted_operations import begun_in, counted_s, percentile_of, read_metrics
+from experiments.run.counted_operations import counted_s, percentile_of, read_metrics
 from experiments.run.session import PhaseOutcome, Session
 from experiments.run.stall_metrics import stall_metrics
 from fabric.errors import TrafficError
@@ -62,10 +62,17 @@ def summarize(
 
 
 def algbw(steps: pd.DataFrame, phase: Phase, warm_up_s: float) -> float:
-    """Return HFReduce's bytes per second over the steps of a phase that began after the warm-up; 0: none ended."""
-    rows = begun_in(steps[steps["phase"] == phase.name], counted_s(phase, warm_up_s))
-    taken_s = float((rows["ended_s"] - rows["started_s"]).sum())
-    return float(rows["size_bytes"].sum()) / taken_s if taken_s else 0.0
+    """Return HFReduce's bytes per second over the time of its steps after a phase's warm-up; 0: none lies there.
+
+    A step that reaches over an edge counts by the part of its time inside: where a step takes as long as the counted
+    time, none need begin in it.
+    """
+    from_s, until_s = counted_s(phase, warm_up_s)
+    rows = steps[steps["phase"] == phase.name]
+    overlap_s = (rows["ended_s"].clip(upper=until_s) - rows["started_s"].clip(lower=from_s)).clip(lower=0)
+    taken_s = rows["ended_s"] - rows["started_s"]
+    counted = float(overlap_s.sum())
+    return float((rows["size_bytes"] * overlap_s / taken_s).sum()) / counted if counted else 0.0
 
 
 def got_in(session: Session, phase: Phase, warm_up_s: float) -> Got:

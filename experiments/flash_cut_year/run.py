@@ -48,19 +48,26 @@ from traffic.job import Job
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
 
-QUESTION = "What does a year of link flash cuts cost training and storage, by repair policy?"
 UNDISTURBED = "undisturbed"
 
 
 class YearConfig(Strict):
-    """The replay (see :class:`experiments.flash_cut_year.flash_cuts.FlashCutReplay`): ``days`` of the paper's, each
-    ``day`` long here."""
+    """The replay (see :class:`experiments.flash_cut_year.flash_cuts.FlashCutReplay`)."""
 
-    day: Duration = 0.25
-    days: Annotated[int, Field(ge=1, le=36_500)] = 365
-    block_days: Annotated[int, Field(ge=1, le=36_500)] = 7
-    tiers: Annotated[list[str], Field(min_length=1)] = Field(default_factory=lambda: [tier.value for tier in Tier])
-    scale_by_links: bool = False
+    day: Duration = Field(
+        default=0.25,
+        description="Length of a day here. Shorter replays faster; cuts keep their length, so more of them overlap.",
+    )
+    days: Annotated[int, Field(ge=1, le=36_500)] = Field(default=365, description="Days to replay.")
+    block_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
+        default=7, description="Days of the paper that are drawn together, which keeps its bursts of cuts."
+    )
+    tiers: Annotated[list[str], Field(min_length=1)] = Field(
+        default_factory=lambda: [tier.value for tier in Tier], description="Tiers whose links are cut."
+    )
+    scale_by_links: bool = Field(
+        default=False, description="Whether a fabric with fewer links than the paper's has fewer cuts in proportion."
+    )
 
     def replay(self, duration_s: float) -> FlashCutReplay:
         """Return the replay with cuts of a duration."""
@@ -68,23 +75,45 @@ class YearConfig(Strict):
 
 
 class FlashCutYearConfig(RunConfig):
-    """Each policy plays the year once for every duration of its cuts. The computes of each zone are dealt to
-    ``jobs_per_zone`` training jobs; ``checkpoint_interval`` is what a job that fails loses half of, on average.
+    """Each policy plays the year once for every duration of its cuts.
 
     ``sample_period`` may be longer here than in other experiments, for a year has many samples of every queue, all in
     memory at the end: in virtual time a program can have a few hundred MB (see ``explain_failure`` of the guest).
     """
 
-    sample_period: Annotated[TimeS, Field(gt=0, le=1)] = 0.25
-    policies: Annotated[dict[PolicyName, Routing], Field(min_length=1)]
-    durations: Annotated[list[Duration], Field(min_length=1), AfterValidator(each_once)]
-    year: YearConfig = Field(default_factory=YearConfig)
-    undisturbed_time: Duration = 15.0
-    jobs_per_zone: Annotated[int, Field(ge=1, le=65_536)] = 2
-    checkpoint_interval: Annotated[TimeS, Field(gt=0)] = 300.0
-    probes: ProbeConfig = Field(default_factory=lambda: ProbeConfig(period=0.01))
-    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
-    storage: StorageConfig = Field(default_factory=StorageConfig)
+    sample_period: Annotated[TimeS, Field(gt=0, le=1)] = Field(
+        default=0.25,
+        description=(
+            "Time between two samples of every queue. Long here, since a year has many samples, all in memory "
+            "at the end."
+        ),
+    )
+    policies: Annotated[dict[PolicyName, Routing], Field(min_length=1)] = Field(
+        description="Routing and repair policies to compare, by a name of your own."
+    )
+    durations: Annotated[list[Duration], Field(min_length=1), AfterValidator(each_once)] = Field(
+        description="How long each cut lasts; the year is played once per duration. The paper does not give it."
+    )
+    year: YearConfig = Field(default_factory=YearConfig, description="The days to replay, and how long one takes here.")
+    undisturbed_time: Duration = Field(
+        default=15.0,
+        description=(
+            "Length of the first phase, in which nothing is cut, for comparison. It must hold two steps of a job."
+        ),
+    )
+    jobs_per_zone: Annotated[int, Field(ge=1, le=65_536)] = Field(
+        default=2, description="Training jobs to which the compute nodes of each zone are dealt."
+    )
+    checkpoint_interval: Annotated[TimeS, Field(gt=0)] = Field(
+        default=300.0, description="Time between two checkpoints; a job that fails loses half of it on average."
+    )
+    probes: ProbeConfig = Field(
+        default_factory=lambda: ProbeConfig(period=0.01), description="Probes that measure blackouts."
+    )
+    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig, description="The allreduce of each training job.")
+    storage: StorageConfig = Field(
+        default_factory=StorageConfig, description="The reads and writes of the training jobs."
+    )
 
     @property
     def routings_played(self) -> tuple[Routing, ...]:

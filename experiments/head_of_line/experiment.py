@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.head_of_line.run import QUESTION, HeadOfLineConfig, run_head_of_line
 from experiments.run.definition import Experiment
 
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
-    question=QUESTION,
-    config=HeadOfLineConfig,
-    run=run_head_of_line,
+    question="What does a full port do to a flow that does not use it, with and without loss, in one lane and in two?",
+    config="experiments.head_of_line.run:HeadOfLineConfig",
+    run="experiments.head_of_line.run:run_head_of_line",
 )

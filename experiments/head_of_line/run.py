@@ -25,7 +25,6 @@ from fabric.model.network import Fabric
 from fabric.units import format_rate
 from traffic.flows.streams import OPERATION, Stream, StreamsJob, Timetable
 
-QUESTION = "What does a full port do to a flow that does not use it, with and without loss, in one lane and in two?"
 _IP_TCP_HEADERS_BYTES = 20 + 20 + 12
 """With TCP's timestamps."""
 _HOSTS = 6
@@ -55,12 +54,24 @@ VICTIM = PARTS[0].name
 class HeadOfLineConfig(QueueingsConfig):
     """The queueings, how often each is played, and how long."""
 
-    queueings: Choices[Queueing] = Field(default_factory=lambda: list(Queueing))
-    repeats: Annotated[int, Field(ge=1, le=1000)] = 3
-    warm_up: Duration = 0.5
-    measured: Duration = 0.5
-    start_spread: Annotated[TimeS, Field(ge=0)] = 0.005
-    time_scale: Annotated[float, Field(gt=0, le=1000, strict=False)] = 1.0
+    queueings: Choices[Queueing] = Field(
+        default_factory=lambda: list(Queueing),
+        description="The queueings to play, in this order: the same load in each.",
+    )
+    repeats: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=3, description="How often each queueing is played, with other starts of its streams."
+    )
+    warm_up: Duration = Field(
+        default=0.5, description="Begin of each phase that is not measured, while windows open and buffers fill."
+    )
+    measured: Duration = Field(default=0.5, description="Time that is measured after the warm-up.")
+    start_spread: Annotated[TimeS, Field(ge=0)] = Field(
+        default=0.005, description="Streams begin at random times within this, different in each repeat."
+    )
+    time_scale: Annotated[float, Field(gt=0, le=1000, strict=False)] = Field(
+        default=1.0,
+        description="Multiplies the times of a phase and `sample_period`: 0.005 where links are 200 times as fast.",
+    )
 
     @property
     def sampled_every_s(self) -> float:

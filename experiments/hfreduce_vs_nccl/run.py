@@ -41,8 +41,6 @@ from traffic import metrics
 from traffic.collectives.job import CollectiveJob
 from traffic.job import Records
 
-QUESTION = "How fast are HFReduce and NCCL over growing numbers of nodes, and what limits them?"
-
 
 class CountedSteps:
     """A started collective as a job of a phase: it plays a number of steps, however long they take, and keeps what

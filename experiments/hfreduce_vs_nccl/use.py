@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from experiments.hfreduce_vs_nccl.tables import TABLES
-from experiments.run.live import LiveFabric
 from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
 from fabric.model.inside import BudgetKind, Inside, budget_name, gpu_of, to_gpu
@@ -17,6 +17,9 @@ from fabric.model.network import Fabric, Port
 from fabric.queueing import budgets
 from fabric.queueing.vl_abi import WEIGHT_ONE
 from fabric.world import guest_calls
+
+if TYPE_CHECKING:
+    from experiments.run.live import LiveFabric
 
 ROOT_PORT, MEMORY, NVLINK = "root port", "memory", "NVLink"
 TO_CPU, TO_GPU = "PCIe, GPU to CPU", "PCIe, CPU to GPU"

@@ -36,33 +36,60 @@ _PAIRS_OF_ZONES_FROM = 2
 
 
 class SizesConfig(Strict):
-    """What is added up: elements of ``dtype``, ``size`` bytes of them over each number of nodes, and ``sizes`` over
-    ``sizes_nodes`` nodes: whether ``size`` is enough for a steady state."""
+    """What is added up."""
 
-    dtype: Annotated[Dtype, Field(strict=False)] = Dtype.FP32
-    size: ElementsBytes = 8 * 2**20
-    sizes: list[ElementsBytes] = Field(default_factory=list)
-    sizes_nodes: Annotated[int, Field(ge=2, le=65_536)] = 2
+    dtype: Annotated[Dtype, Field(strict=False)] = Field(
+        default=Dtype.FP32, description="Type of the elements, in flight and where they are added."
+    )
+    size: ElementsBytes = Field(
+        default=8 * 2**20, description="Bytes that each GPU contributes, over each number of nodes."
+    )
+    sizes: list[ElementsBytes] = Field(
+        default_factory=list,
+        description=(
+            "Further sizes, played over `sizes_nodes` nodes: they show whether `size` is enough for a steady state."
+        ),
+    )
+    sizes_nodes: Annotated[int, Field(ge=2, le=65_536)] = Field(
+        default=2, description="Nodes over which `sizes` are played."
+    )
 
 
 class HFReduceVsNcclConfig(RunConfig, Pipelining, SizesConfig):
-    """The allreduce, and over how many nodes. ``chunk`` and ``copies_ahead`` are HFReduce's, ``slice`` NCCL's.
-
-    ``variants``: names of what is played; None: all that the nodes have.
-    ``gpus_per_node`` is for nodes that are points; others have their own. ``ranks_per_process`` as collectives have it.
-    """
+    """The allreduce, and over how many nodes."""
 
     nodes: Annotated[list[Annotated[int, Field(ge=2, le=65_536)]], Field(min_length=1)] = Field(
-        default_factory=lambda: [2, 4, 8, 16]
+        default_factory=lambda: [2, 4, 8, 16],
+        description="Numbers of nodes to play over. Wall time grows with nodes times size.",
     )
-    variants: Annotated[list[str], Field(min_length=1)] | None = None
-    steps: Annotated[int, Field(ge=1, le=10_000)] = 1
-    slice: ElementsBytes = 32 * 1024
-    gpus_per_node: Annotated[int, Field(ge=1, le=64)] = 1
-    ranks_per_process: ProgramsPerProcess = None
-    rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
-    step_timeout: Annotated[TimeS, Field(gt=0)] | None = None
-    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LOSSLESS
+    variants: Annotated[list[str], Field(min_length=1)] | None = Field(
+        default=None, description="Variants to play, by name. Without it, all that the nodes have."
+    )
+    steps: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=1,
+        description="Steps of each variant over each number of nodes, after a short one that opens TCP's windows.",
+    )
+    slice: ElementsBytes = Field(
+        default=32 * 1024,
+        description="Size of the pieces that NCCL forwards. Smaller fills the ring sooner, and costs more per byte.",
+    )
+    gpus_per_node: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=1, description="GPUs per node, for nodes that are points; others have their own number."
+    )
+    ranks_per_process: ProgramsPerProcess = Field(
+        default=None, description="Ranks that share an interpreter. Without it, as many as the engine prefers."
+    )
+    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
+        default=RankOrder.ROUTES,
+        description="Which node is which rank: so that static routes do not collide, or as nodes are numbered.",
+    )
+    step_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
+        default=None,
+        description="Longest time that a step may take before the run fails. Without it, derived from size and rates.",
+    )
+    queueing: Annotated[Queueing, Field(strict=False)] = Field(
+        default=Queueing.LOSSLESS, description="Queueing in which all variants play."
+    )
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.incast.run import QUESTION, run_incast
-from experiments.incast.variants import IncastConfig
 from experiments.run.definition import Experiment
 
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
-    question=QUESTION,
-    config=IncastConfig,
-    run=run_incast,
+    question="What does an incast of storage nodes on one client cost, and what does limiting its senders do about it?",
+    config="experiments.incast.variants:IncastConfig",
+    run="experiments.incast.run:run_incast",
     figures="experiments.incast.figures",
 )

@@ -17,8 +17,6 @@ from experiments.run.session import Session
 from traffic import congestion_control
 from traffic.storage.job import StorageJob
 
-QUESTION = "What does an incast of storage nodes on one client cost, and what does limiting its senders do about it?"
-
 
 def run_incast(session: Session, config: IncastConfig) -> dict[str, Any]:
     """Play every variant and return the summary."""

@@ -23,23 +23,28 @@ Duration = Annotated[TimeS, Field(gt=0)]
 
 
 class IncastConfig(QueueingsConfig):
-    """The variants: every combination of ``servers`` (how many storage nodes answer), ``request_to_send`` (how many
-    reads may send to the client at once; off: all), ``controls`` and ``queueings``. Of ``phase_time`` the first
-    ``warm_up`` does not count."""
+    """The variants: every combination of ``servers``, ``request_to_send``, ``controls`` and ``queueings``."""
 
     servers: Annotated[list[Count], Field(min_length=1), AfterValidator(each_once)] = Field(
-        default_factory=lambda: [4, 16]
+        default_factory=lambda: [4, 16],
+        description="Numbers of storage nodes that answer the client: the fabric's, in their order.",
     )
     request_to_send: Annotated[list[RequestToSend], Field(min_length=1), AfterValidator(each_once)] = Field(
-        default_factory=lambda: [None, 8, 2, 1]
+        default_factory=lambda: [None, 8, 2, 1],
+        description="Limits on the reads that may send to the client at once; `off`: all.",
     )
     controls: Annotated[list[str], Field(min_length=1), AfterValidator(each_once)] = Field(
-        default_factory=lambda: ["line", "cubic", "dcqcn"]
+        default_factory=lambda: ["line", "cubic", "dcqcn"],
+        description="TCP congestion controls to compare; `line` is none.",
     )
-    queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.LANES, Queueing.LOSSLESS_LANES])
-    phase_time: Duration = 0.003
-    warm_up: Duration = 0.001
-    storage: StorageConfig = Field(default_factory=StorageConfig)
+    queueings: Choices[Queueing] = Field(
+        default_factory=lambda: [Queueing.LANES, Queueing.LOSSLESS_LANES], description="Queueings to compare."
+    )
+    phase_time: Duration = Field(default=0.003, description="Length of a variant's phase.")
+    warm_up: Duration = Field(default=0.001, description="Begin of each phase that does not count.")
+    storage: StorageConfig = Field(
+        default_factory=StorageConfig, description="The storage service and its client's reads."
+    )
 
     @property
     def controls_played(self) -> dict[str, str]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.isolation.run import QUESTION, IsolationConfig, run_isolation
 from experiments.run.definition import Experiment
 
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
-    question=QUESTION,
-    config=IsolationConfig,
-    run=run_isolation,
+    question="What do training and storage cost each other in one shared queue, and what in lanes?",
+    config="experiments.isolation.config:IsolationConfig",
+    run="experiments.isolation.run:run_isolation",
+    figures="experiments.isolation.figures",
     see_also=(
         "fabric run protection: what lanes leave to each program as the load of others grows beyond what links carry"
     ),

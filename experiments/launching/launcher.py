@@ -18,6 +18,7 @@ from experiments.launching.cost import CostMeter
 from experiments.launching.enter import guest_as_text
 from experiments.launching.events import Event, Note, Recorded, Report, RunFailure, decoded, error_of
 from experiments.launching.finish import UNDRAWN
+from experiments.launching.notebook import notebook_progress
 from experiments.launching.run_result import RunResult
 from experiments.launching.spec import Prepared, RunSpec, prepare
 from experiments.run import known_folders
@@ -31,14 +32,20 @@ _ENDING_S = 60.0
 _LAST_LINES = 30
 
 
-def launch(spec: RunSpec, report: Report = lambda event: None) -> RunResult:
-    """Play a run to its end and return its result; ``report`` is called with each event, in the caller's thread.
+def launch(spec: RunSpec, report: Report | None = None) -> RunResult:
+    """Play a run to its end and return its result; ``report`` is called with each event, in the caller's thread. In a
+    notebook, a run without one shows its progress below the cell, and the engine that it has.
 
     Several may be called at once, each in a thread of its own, as far as cores and memory go. The verdict is the
     result's: a run that is not to be believed has one, too. Raises ConfigError or UsageError before anything is
     started, another FabricError if the run fails, and whatever ``report`` raises; then nothing of the run is left.
     """
-    return play(prepare(spec, sys.argv), report)
+    prepared = prepare(spec, sys.argv)
+    shown = None if report else notebook_progress(prepared.experiment.name, prepared.engine.name)
+    result = play(prepared, report or (shown.report if shown else lambda event: None))
+    if shown:
+        shown.end(f"{result.verdict['status']}, {result.directory}")
+    return result
 
 
 def load(directory: Path | str, experiment_folder: Path | str | None = None) -> RunResult:

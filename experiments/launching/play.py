@@ -25,7 +25,7 @@ from experiments.run.record import write_run, write_samples
 from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import FabricError
 from fabric.model.lanes import plan_lanes
-from fabric.results import ResultWriter
+from fabric.results import UNFINISHED, ResultWriter
 from fabric.world import guest_calls, inside
 from fabric.world.agents import AgentPool, fork_server
 from fabric.world.engines import current_engine
@@ -74,7 +74,7 @@ def play(order: Order, report: Report) -> None:
     """Play an experiment in this process's own namespaces or guest, and leave what it recorded beside its directory."""
     experiment, config, resolved = resolve(order.experiment, order.overrides)
     directory = Path(order.directory)
-    draft = ResultWriter(inside.RUN_DIR / "result" / directory.name, experiment.tables)
+    draft = ResultWriter(inside.RUN_DIR / "result" / directory.name, experiment.load_tables())
     try:
         _play(experiment, config, resolved, draft, order, report)
     except Exception:
@@ -82,7 +82,7 @@ def play(order: Order, report: Report) -> None:
         if any((draft.directory / "samples").iterdir()):
             _save(draft, "samples", directory, report)
         raise
-    partial = copy_to_user(draft.directory, directory.with_name(directory.name + ".partial"))
+    partial = copy_to_user(draft.directory, directory.with_name(directory.name + UNFINISHED))
     report(Recorded(str(partial)))
 
 
@@ -117,11 +117,11 @@ def _play(
         stack.callback(pool.stop)
         watched = Path(order.live_file) if order.live_file else None
         kind = Session if watched is None else WatchedSession
-        session = kind.of(config, live, pool, tell, progress, experiment.tables, watched)
+        session = kind.of(config, live, pool, tell, progress, experiment.load_tables(), watched)
         if isinstance(session, WatchedSession):
             session.report = report
         try:
-            summary = tell_congestion(session, experiment.run(session, config))
+            summary = tell_congestion(session, experiment.load_run()(session, config))
         except Exception:
             _keep_samples(session, draft, report)
             raise

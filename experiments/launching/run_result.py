@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from fabric.report.figures import FigureSpec
 
 # What draws takes a second to load, so methods load it.
+_PHASES_SHOWN = 4
 
 
 class RunResult(Result):
@@ -39,10 +41,39 @@ class RunResult(Result):
         except ResultError as error:
             self._unknown = str(error)
 
+    def __repr__(self) -> str:
+        manifest, names = self.manifest, [phase.name for phase in self.phases]
+        shown = ", ".join(names[:_PHASES_SHOWN]) + (", ..." if len(names) > _PHASES_SHOWN else "")
+        facts = f"{manifest.get('experiment')}, {self.verdict['status']}, seed {manifest.get('seed')}"
+        return f"<RunResult {facts}, engine {manifest.get('engine')}, {len(names)} phases ({shown}), {self.directory}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: answer, verdict, main figure if it is drawn, and the first metrics."""
+        from fabric.report.glance import as_html
+
+        return as_html(self, self.answer, [spec.name for spec in self._own[0]])
+
+    @property
+    def answer(self) -> str | None:
+        """The answer in a sentence; None if the experiment gives none."""
+        answer = self.summary.get("answer")
+        return None if answer is None else str(answer)
+
+    def metric(self, path: str) -> float:
+        """Return a metric by what names it in ``summary.json`` and ``runs.csv``: ``lanes.hfreduce.algbw_Bps``.
+
+        Its unit is the end of its name. Raises ResultError, with the nearest names, if there is none of this name.
+        """
+        found = self.metrics
+        values = found.loc[found["path"] == path, "value"]
+        if values.empty:
+            raise ResultError(f"metric {path!r}: {_no_metric(path, found['path'].astype(str).tolist())}")
+        return float(values.iloc[0])
+
     @cached_property
     def tables(self) -> Mapping[str, Table]:
         """The tables that its run may have written, by name."""
-        return {**super().tables, **(self._experiment.tables if self._experiment else {})}
+        return {**super().tables, **(self._experiment.load_tables() if self._experiment else {})}
 
     @cached_property
     def _own(self) -> tuple[Sequence[FigureSpec], str | None]:
@@ -60,6 +91,16 @@ class RunResult(Result):
         what = "figures" if self._experiment else "tables and figures"
         reason = self._own[1]
         return reason and f"{what} that only the experiment {self.manifest.get('experiment')} has are missing: {reason}"
+
+    @property
+    def figures(self) -> list[str]:
+        """The names of the figures that are drawn, or of those that :meth:`figure` may draw if none is: those of its
+        experiment first."""
+        from fabric.report.figures import all_figures
+
+        known = list(all_figures(self._own[0]))
+        drawn = {path.stem for path in (self.directory / "figures").glob("*.svg")}
+        return [name for name in known if name in drawn] or known
 
     def figure(self, name: str) -> Figure:
         """Return a figure, drawn anew; it has the names of the files in ``figures``. Raises ResultError if there is
@@ -79,3 +120,12 @@ class RunResult(Result):
         from fabric.report.page import write_report
 
         return write_report(self, self._own[0], self.missing)
+
+
+def _no_metric(path: str, known: list[str]) -> str:
+    """Return why there is no such metric, and which may have been meant."""
+    if not known:
+        return "the run has no metrics"
+    if near := get_close_matches(path, known, n=3, cutoff=0.5):
+        return f"does not exist; did you mean {' or '.join(near)}? All are in result.metrics['path']"
+    return f"does not exist; there are {', '.join(known[:3])} and others in result.metrics['path']"

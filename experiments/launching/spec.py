@@ -11,6 +11,7 @@ from typing import Any
 from controllers.routing import Policy
 from experiments.launching.order import Order
 from experiments.registry import resolve
+from experiments.run.captures import require_captures
 from experiments.run.config import RunConfig, require_engine_for_jitter
 from experiments.run.definition import Experiment
 from experiments.run.rates import CALIBRATED, rate_settings
@@ -21,6 +22,7 @@ from fabric.queueing import lossless, red
 from fabric.results import new_directory
 from fabric.world import engines
 from fabric.world.engine import Engine, Guest
+from fabric.world.engines import EngineName, usable_engine
 from fabric.world.virtual.guest import directories_named, directories_of
 from fabric.world.virtual.joining import MOST_GUESTS
 from fabric.world.virtual.memory import described, needed_bytes
@@ -33,18 +35,19 @@ class RunSpec:
 
     ``experiment``: the name of one, or the path of a YAML file. ``settings``: values by their place in its config, such
     as ``{"queues.lanes.storage.share": 0.2}``; ``overrides``: the same as text, ``a.b=value`` in YAML. ``seed`` is the
-    config's if None. ``engine``: ``namespace`` or ``virtual``. ``rate``: what NICs send at, all other links in
-    proportion, such as ``"15 Mbit/s"``, or ``calibrated``; None: the topology's own. ``memory_bytes``: of a guest.
-    ``directory``: where the result will be; None: a new one in ``results``. ``captures``: ports and files, such as
-    ``z0l03:7=leaf.pcap``. ``draws``: whether figures and the report are made at once, which takes seconds; they can be
-    made from the directory at any time. ``guests``: how many guests play the run together, each on a core of its own.
+    config's if None. ``engine``: by default ``namespace`` for root, ``virtual`` for all others, who cannot have the
+    former. ``rate``: what NICs send at, all other links in proportion, such as ``"15 Mbit/s"``, or ``calibrated``;
+    None: the topology's own. ``memory_bytes``: of a guest. ``directory``: where the result will be; None: a new one in
+    ``results``. ``captures``: ports and files, such as ``z0l03:7=leaf.pcap``. ``draws``: whether figures and the report
+    are made at once, which takes seconds; they can be made from the directory at any time. ``guests``: how many guests
+    play the run together, each on a core of its own.
     """
 
     experiment: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     overrides: Sequence[str] = ()
     seed: int | None = None
-    engine: str = engines.DEFAULT.name
+    engine: EngineName = field(default_factory=usable_engine)
     rate: str | None = None
     memory_bytes: int | None = None
     directory: Path | None = None
@@ -88,6 +91,7 @@ def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
     require_engine_for_jitter(engine, config.queues)
     directory = choose_directory(spec.directory, experiment.name)
     fabric = config.fabric()
+    require_captures(fabric, spec.captures)
     words = [*spec.captures, *config.commands, *overrides, *_texts(raw), *_texts(_written(spec.experiment))]
     keep = (directory.parent, experiment.folder, *directories_of(files), *directories_named(words))
     if spec.guests != 1:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.link_flap.run import QUESTION, LinkFlapConfig, run_link_flap
-from experiments.link_flap.tables import TABLES
 from experiments.run.definition import Experiment
 
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
-    question=QUESTION,
-    config=LinkFlapConfig,
-    run=run_link_flap,
-    tables=TABLES,
+    question="What does a flapping link cost training and storage, and which repair keeps it small?",
+    config="experiments.link_flap.run:LinkFlapConfig",
+    run="experiments.link_flap.run:run_link_flap",
+    tables="experiments.link_flap.tables:TABLES",
     figures="experiments.link_flap.figures",
 )

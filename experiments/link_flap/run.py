@@ -50,7 +50,6 @@ from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
 from traffic.storage.verification import Verification
 
-QUESTION = "What does a flapping link cost training and storage, and which repair keeps it small?"
 UNDISTURBED = "undisturbed"
 Duration = Annotated[TimeS, Field(gt=0)]
 PolicyName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -64,22 +63,39 @@ class LoadKind(str, Enum):
 
 
 class LinkFlapConfig(RunConfig):
-    """``cuts`` of every place, each of every duration, under every policy; ``gap`` is from a link's return to the next
-    cut. Of each place up to ``targets`` links or switches are cut in turn, drawn by the seed; ``flows`` probe flows or
-    more cross each."""
+    """Cuts of every place, each of every duration, under every policy."""
 
-    policies: Annotated[dict[PolicyName, Routing], Field(min_length=1)]
-    durations: Annotated[list[Duration], Field(min_length=1), AfterValidator(each_once)]
-    places: Choices[Place]
-    cuts: Annotated[int, Field(ge=1, le=10_000)] = 1
-    targets: Annotated[int, Field(ge=1, le=10_000)] = 4
-    flows: Annotated[int, Field(ge=1, le=1000)] = 2
-    gap: Duration = 2.0
-    undisturbed_time: Duration = 8.0
-    loads: list[Annotated[LoadKind, Field(strict=False)]] = Field(default_factory=lambda: list(LoadKind))
-    probes: ProbeConfig = Field(default_factory=ProbeConfig)
-    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
-    storage: StorageConfig = Field(default_factory=StorageConfig)
+    policies: Annotated[dict[PolicyName, Routing], Field(min_length=1)] = Field(
+        description="Routing and repair policies to compare, by a name of your own."
+    )
+    durations: Annotated[list[Duration], Field(min_length=1), AfterValidator(each_once)] = Field(
+        description="How long a cut lasts; each is played."
+    )
+    places: Choices[Place] = Field(
+        description="Where links are cut: at a host, between leaf and spine, between zones, or a whole spine switch."
+    )
+    cuts: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=1,
+        description="Cuts of each place, duration and policy. More narrow the intervals, and lengthen the run.",
+    )
+    targets: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=4, description="Links or switches of a place that are cut in turn, drawn by the seed."
+    )
+    flows: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=2, description="Probe flows that cross each link or switch that is cut, at least."
+    )
+    gap: Duration = Field(
+        default=2.0, description="Time from a link's return to the next cut. Load must recover within it."
+    )
+    undisturbed_time: Duration = Field(
+        default=8.0, description="Length of the first phase, in which nothing is cut, for comparison."
+    )
+    loads: list[Annotated[LoadKind, Field(strict=False)]] = Field(
+        default_factory=lambda: list(LoadKind), description="What plays beside the probes."
+    )
+    probes: ProbeConfig = Field(default_factory=ProbeConfig, description="Probes that measure blackouts.")
+    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig, description="The allreduce that plays.")
+    storage: StorageConfig = Field(default_factory=StorageConfig, description="The reads and writes that play.")
 
     @property
     def routings_played(self) -> tuple[Routing, ...]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.lossless_soak.run import QUESTION, LosslessSoakConfig, run_lossless_soak
 from experiments.run.definition import Experiment
 
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
-    question=QUESTION,
-    config=LosslessSoakConfig,
-    run=run_lossless_soak,
+    question="Does a lossless fabric lose a frame or a credit, or stall without a reason, under random flows and cuts?",
+    config="experiments.lossless_soak.run:LosslessSoakConfig",
+    run="experiments.lossless_soak.run:run_lossless_soak",
 )

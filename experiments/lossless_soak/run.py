@@ -46,38 +46,51 @@ from fabric.stalls.credits import held_at_rest
 from fabric.units import format_time
 from traffic.flows.background import BackgroundConfig, BackgroundJob
 
-QUESTION = "Does a lossless fabric lose a frame or a credit, or stall without a reason, under random flows and cuts?"
 _LEAVING_FRAMES = 8
 """What nothing holds back has left an input buffer after a frame's time on the slowest link; so many are generous."""
 Duration = Annotated[TimeS, Field(gt=0)]
 
 
 class FlapConfig(Strict):
-    """How many links are cut in a round, and for how long: between the shortest and the longest time, evenly drawn on a
-    logarithmic scale, since short cuts and long ones break different things."""
+    """The cuts of a round. Their lengths are drawn evenly on a logarithmic scale, since short cuts and long ones break
+    different things."""
 
-    count: Annotated[int, Field(ge=0, le=1000)] = 3
-    shortest: Duration = 0.01
-    longest: Duration = 2.0
+    count: Annotated[int, Field(ge=0, le=1000)] = Field(default=3, description="Links that are cut per round.")
+    shortest: Duration = Field(default=0.01, description="Shortest cut.")
+    longest: Duration = Field(default=2.0, description="Longest cut.")
 
 
 class LosslessSoakConfig(RunConfig):
-    """The ``rounds`` of each repair, their load and their flaps. ``stall_limit``: lanes that stand still for so long
-    must have a reason.
+    """The rounds of each repair, their load and their flaps.
 
     ``sample_period`` may be longer here than in other experiments: what counts is looked for apart from the samples.
     """
 
-    sample_period: Annotated[TimeS, Field(gt=0, le=10)] = 1.0
-    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LOSSLESS_LANES
-    repairs: Annotated[list[Annotated[Repair, Field(strict=False)]], Field(min_length=1)] = Field(
-        default_factory=lambda: [Repair.FAST_FAILOVER, Repair.WAIT]
+    sample_period: Annotated[TimeS, Field(gt=0, le=10)] = Field(
+        default=1.0,
+        description=(
+            "Time between two samples of every queue. Long here, since what counts is looked for apart from the "
+            "samples."
+        ),
     )
-    rounds: Annotated[int, Field(ge=1, le=10_000)] = 20
-    round_time: Duration = 15.0
-    stall_limit: Duration = 0.2
-    flows: BackgroundConfig = Field(default_factory=BackgroundConfig)
-    flaps: FlapConfig = Field(default_factory=FlapConfig)
+    queueing: Annotated[Queueing, Field(strict=False)] = Field(
+        default=Queueing.LOSSLESS_LANES, description="Queueing in which all rounds play; a lossless one."
+    )
+    repairs: Annotated[list[Annotated[Repair, Field(strict=False)]], Field(min_length=1)] = Field(
+        default_factory=lambda: [Repair.FAST_FAILOVER, Repair.WAIT],
+        description="Repair policies to play, in this order.",
+    )
+    rounds: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=20, description="Rounds of each repair. After each the load ends, and all credits must be back."
+    )
+    round_time: Duration = Field(default=15.0, description="Length of a round.")
+    stall_limit: Duration = Field(
+        default=0.2, description="Lanes that stand still for longer than this must have a reason."
+    )
+    flows: BackgroundConfig = Field(
+        default_factory=BackgroundConfig, description="Random flows, offered in each data lane."
+    )
+    flaps: FlapConfig = Field(default_factory=FlapConfig, description="The links that are cut in each round.")
 
     @field_validator("queueing")
     @classmethod

@@ -11,7 +11,7 @@ from controllers.routing import Repair
 from experiments.run.session import PhaseOutcome, Session
 from fabric.delivered import COMPLETED
 from fabric.failures.schedule import FailureSchedule
-from fabric.measure.fidelity import Check
+from fabric.measure.verdict import Check
 from fabric.queueing import vl
 from fabric.stalls.audit import AuditReport
 from fabric.stalls.causes import Stall, StallCause

@@ -26,23 +26,31 @@ from traffic.collectives.job import ElementsBytes, piece_faults
 from traffic.collectives.nccl import MOST_CHANNELS, NcclConfig, NcclJob
 from traffic.metrics import with_bandwidths
 
-QUESTION = "A NIC's link fails: what is left of an allreduce's bandwidth, and how soon?"
 WHOLE, CUT = "whole", "cut"
 
 
 class NicFailoverConfig(RunConfig):
-    """Rings over the first ``nodes`` hosts, ``rings_per_nic`` over each NIC. In the second phase, the link of NIC
-    ``nic`` of the first host is cut after ``cut_at``."""
+    """Rings over hosts with several NICs; in the second phase, a NIC's link is cut."""
 
-    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LANES
-    nodes: Annotated[int, Field(ge=2, le=65_536)] = 4
-    rings_per_nic: Annotated[int, Field(ge=1, le=32)] = 1
-    size: ElementsBytes = 256 * 1024
-    slice: ElementsBytes = 16 * 1024
-    stall_timeout: Annotated[TimeS, Field(gt=0)] = 1.0
-    nic: Annotated[int, Field(ge=0, le=64)] = 0
-    cut_at: Annotated[TimeS, Field(gt=0)] = 2.0
-    phase_time: Annotated[TimeS, Field(gt=0)] = 10.0
+    queueing: Annotated[Queueing, Field(strict=False)] = Field(
+        default=Queueing.LANES, description="Queueing in which both phases play."
+    )
+    nodes: Annotated[int, Field(ge=2, le=65_536)] = Field(
+        default=4, description="Hosts of the rings: the first ones of the fabric."
+    )
+    rings_per_nic: Annotated[int, Field(ge=1, le=32)] = Field(default=1, description="Rings over each NIC.")
+    size: ElementsBytes = Field(default=256 * 1024, description="Bytes that each host contributes to a step.")
+    slice: ElementsBytes = Field(default=16 * 1024, description="Size of the pieces that a rank forwards.")
+    stall_timeout: Annotated[TimeS, Field(gt=0)] = Field(
+        default=1.0, description="How long a rank waits without a byte before the job begins again; longer than a step."
+    )
+    nic: Annotated[int, Field(ge=0, le=64)] = Field(
+        default=0, description="Number of the first host's NIC whose link is cut."
+    )
+    cut_at: Annotated[TimeS, Field(gt=0)] = Field(
+        default=2.0, description="When the link is cut in the second phase, counted from when all ranks play."
+    )
+    phase_time: Annotated[TimeS, Field(gt=0)] = Field(default=10.0, description="Length of each phase.")
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:

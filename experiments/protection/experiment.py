@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.protection.run import QUESTION, ProtectionConfig, run_protection
 from experiments.run.definition import Experiment
 
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
-    question=QUESTION,
-    config=ProtectionConfig,
-    run=run_protection,
+    question="As the traffic of others grows, what is left to HFReduce and to storage, and is it what lanes promise?",
+    config="experiments.protection.run:ProtectionConfig",
+    run="experiments.protection.run:run_protection",
     figures="experiments.protection.figures",
 )

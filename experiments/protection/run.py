@@ -30,7 +30,6 @@ from traffic.job import Job
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
 
-QUESTION = "As the traffic of others grows, what is left to HFReduce and to storage, and is it what lanes promise?"
 HFREDUCE, READS = "hfreduce.algbw_Bps", "read.bandwidth_Bps"
 HFREDUCE_ALONE, STORAGE_ALONE = "hfreduce_alone", "storage_alone"
 Duration = Annotated[TimeS, Field(gt=0)]
@@ -51,20 +50,30 @@ Depths = Annotated[list[Annotated[int, Field(ge=0, le=65_536)]], AfterValidator(
 
 
 class ProtectionConfig(QueueingsConfig):
-    """The loads, and how long each plays: measured is from ``warm_up`` after its begin to ``phase_time``.
+    """The loads, and how long each plays: measured is from ``warm_up`` after its begin to ``phase_time``."""
 
-    ``other_loads``: what flows of others offer to each NIC, beside HFReduce and storage at its configured depth.
-    ``storage_depths``: in its place, how many batches each client keeps asked for, without other flows.
-    """
-
-    other_loads: Loads
-    storage_depths: Depths = Field(default_factory=list)
-    warm_up: Duration = 2.0
-    phase_time: Duration = 8.0
-    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig)
-    rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
-    storage: StorageConfig = Field(default_factory=StorageConfig)
-    background: BackgroundConfig = Field(default_factory=BackgroundConfig)
+    other_loads: Loads = Field(
+        description=(
+            "Loads that flows of others offer to each NIC, as fractions of its rate, rising; HFReduce and "
+            "storage play beside them."
+        )
+    )
+    storage_depths: Depths = Field(
+        default_factory=list,
+        description="In place of other flows: batches that each storage client keeps asked for, rising.",
+    )
+    warm_up: Duration = Field(default=2.0, description="Begin of each phase that is not measured.")
+    phase_time: Duration = Field(default=8.0, description="Length of each phase, warm-up included.")
+    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig, description="The allreduce that plays.")
+    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
+        default=RankOrder.ROUTES,
+        description="Which node is which rank: so that static routes do not collide, or as nodes are numbered.",
+    )
+    storage: StorageConfig = Field(default_factory=StorageConfig, description="The reads and writes that play.")
+    background: BackgroundConfig = Field(
+        default_factory=BackgroundConfig,
+        description="The flows of others, whose `load` each of `other_loads` replaces.",
+    )
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric or each other."""

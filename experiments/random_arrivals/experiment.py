@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.random_arrivals.run import QUESTION, RandomArrivalsConfig, run_random_arrivals
 from experiments.run.definition import Experiment
 
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
-    question=QUESTION,
-    config=RandomArrivalsConfig,
-    run=run_random_arrivals,
+    question="How long do packets wait that come at random, and is it what queueing theory says?",
+    config="experiments.random_arrivals.run:RandomArrivalsConfig",
+    run="experiments.random_arrivals.run:run_random_arrivals",
 )

@@ -23,23 +23,28 @@ from fabric.model.network import Fabric
 from fabric.units import exact
 from traffic.flows.random_arrivals import Burst, RandomArrivalsJob
 
-QUESTION = "How long do packets wait that come at random, and is it what queueing theory says?"
 _HEADERS_BYTES = 14 + 20 + 8
 """Ethernet's, IP's and UDP's."""
 Load = Annotated[float, Field(gt=0, lt=1)]
 
 
 class RandomArrivalsConfig(RunConfig):
-    """``frames`` packets with ``payload`` bytes at each of ``loads`` (fractions of the link), in ``queueing``; the
-    error of a mean is that of the means of ``batches`` stretches."""
+    """Packets that come at random to one link."""
 
-    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LOSSLESS
-    loads: Annotated[list[Load], Field(min_length=1), AfterValidator(each_once)] = Field(
-        default_factory=lambda: [0.2, 0.4, 0.6, 0.8]
+    queueing: Annotated[Queueing, Field(strict=False)] = Field(
+        default=Queueing.LOSSLESS, description="Queueing of the link."
     )
-    frames: Annotated[int, Field(ge=2, le=1_000_000)] = 8000
-    payload: Annotated[SizeBytes, Field(ge=18)] = 1024
-    batches: Annotated[int, Field(ge=2, le=1_000_000)] = 20
+    loads: Annotated[list[Load], Field(min_length=1), AfterValidator(each_once)] = Field(
+        default_factory=lambda: [0.2, 0.4, 0.6, 0.8],
+        description="Loads of the link, as fractions of its rate; each is a phase.",
+    )
+    frames: Annotated[int, Field(ge=2, le=1_000_000)] = Field(
+        default=8000, description="Packets of each load. More narrow the error of the mean wait."
+    )
+    payload: Annotated[SizeBytes, Field(ge=18)] = Field(default=1024, description="Payload of each packet.")
+    batches: Annotated[int, Field(ge=2, le=1_000_000)] = Field(
+        default=20, description="Stretches of packets whose means give the error of the mean."
+    )
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.replay.run import QUESTION, ReplayConfig, run_replay
-from experiments.replay.tables import TABLES
 from experiments.run.definition import Experiment
 
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
-    question=QUESTION,
-    config=ReplayConfig,
-    run=run_replay,
-    tables=TABLES,
+    question="How long do the flows of a workload file take on this fabric, and how long in theory?",
+    config="experiments.replay.run:ReplayConfig",
+    run="experiments.replay.run:run_replay",
+    tables="experiments.replay.tables:TABLES",
     figures="experiments.replay.figures",
 )

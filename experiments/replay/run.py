@@ -28,7 +28,6 @@ from fabric.model.network import Fabric, Port
 from fabric.units import format_rate, format_size, format_time
 from traffic.flows.sized_flows import SizedFlow, SizedFlowsJob
 
-QUESTION = "How long do the flows of a workload file take on this fabric, and how long in theory?"
 PHASE = "replay"
 _SHOWN = 10
 _OWN_METRICS = 32
@@ -37,16 +36,28 @@ _LEAST_S = 0.001
 
 
 class ReplayConfig(RunConfig):
-    """A connection matrix, as its file has it. ``time_scale`` multiplies its starts: None is how much slower the fabric
-    is than what it stands for. ``lines`` are those of the file whose flows have metrics of their own: None is all, if
-    they are few."""
+    """A connection matrix, as its file has it."""
 
-    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LOSSLESS
-    source: str = "matrix"
-    matrix: str
-    time_scale: Annotated[float, Field(gt=0, le=1e9, strict=False)] | None = None
-    patience: Annotated[TimeS, Field(gt=0)] = 600.0
-    lines: list[Annotated[int, Field(ge=1, le=MOST_COUNT)]] | None = None
+    queueing: Annotated[Queueing, Field(strict=False)] = Field(
+        default=Queueing.LOSSLESS, description="Queueing in which the flows play."
+    )
+    source: str = Field(default="matrix", description="Name of the workload file, for messages and figures.")
+    matrix: str = Field(
+        description="Content of the workload file: an htsim connection matrix. `fabric replay FILE` fills it in."
+    )
+    time_scale: Annotated[float, Field(gt=0, le=1e9, strict=False)] | None = Field(
+        default=None,
+        description=(
+            "Multiplies the flows' start times. Without it, by how much slower the fabric is than what it stands for."
+        ),
+    )
+    patience: Annotated[TimeS, Field(gt=0)] = Field(
+        default=600.0, description="Longest time that a flow may take before the run fails."
+    )
+    lines: list[Annotated[int, Field(ge=1, le=MOST_COUNT)]] | None = Field(
+        default=None,
+        description="Lines of the file whose flows have metrics of their own. Without it, all if they are few.",
+    )
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:

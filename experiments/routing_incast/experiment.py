@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.routing_incast.run import QUESTION, RoutingIncastConfig, run_routing_incast
 from experiments.run.definition import Experiment
 
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
-    question=QUESTION,
-    config=RoutingIncastConfig,
-    run=run_routing_incast,
+    question="Does an incast's congestion spread further with adaptive routing, and whom does it slow?",
+    config="experiments.routing_incast.run:RoutingIncastConfig",
+    run="experiments.routing_incast.run:run_routing_incast",
     figures="experiments.routing_incast.figures",
 )

@@ -30,26 +30,38 @@ from fabric.model.network import Fabric, Port
 from traffic.flows.fan_in import FanIn, FanInJob
 from traffic.job import Job
 
-QUESTION = "Does an incast's congestion spread further with adaptive routing, and whom does it slow?"
 Size = Annotated[SizeBytes, Field(ge=1, le=2**36)]
 
 
 class ClientsConfig(Strict):
-    """``clients`` each read ``request`` of every server at once, every ``period``. ``servers``: None is all storage."""
+    """The incast: clients that read from every server at once, again and again."""
 
-    clients: Annotated[int, Field(ge=1, le=65_536)] = 1
-    servers: Annotated[int, Field(ge=2, le=65_536)] | None = None
-    request: Size = 64 * 1024
-    period: Annotated[TimeS, Field(gt=0)] = 0.4
+    clients: Annotated[int, Field(ge=1, le=65_536)] = Field(default=1, description="Clients of the incast.")
+    servers: Annotated[int, Field(ge=2, le=65_536)] | None = Field(
+        default=None, description="Storage nodes that answer each client. Without it, all."
+    )
+    request: Size = Field(default=64 * 1024, description="Bytes that a client reads of each server.")
+    period: Annotated[TimeS, Field(gt=0)] = Field(
+        default=0.4, description="Time from one read of all servers to the next."
+    )
 
 
 class BystandersConfig(Strict):
-    """How many pairs of each kind, and what a read of theirs asks for; the next begins as soon as it has ended."""
+    """Pairs of hosts that read from each other; the next read begins as soon as one has ended."""
 
-    apart: Annotated[int, Field(ge=1, le=65_536)] = 4
-    crossing: Annotated[int, Field(ge=0, le=65_536)] = 2
-    request: Size = 32 * 1024
-    service_level: str = ServiceLevel.STORAGE.label
+    apart: Annotated[int, Field(ge=1, le=65_536)] = Field(
+        default=4, description="Pairs that share no port with the incast by static routes."
+    )
+    crossing: Annotated[int, Field(ge=0, le=65_536)] = Field(
+        default=2, description="Pairs that share an uplink of a leaf with the incast."
+    )
+    request: Size = Field(default=32 * 1024, description="Bytes of a pair's read.")
+    service_level: str = Field(
+        default=ServiceLevel.STORAGE.label,
+        description=(
+            "Service Level of the pairs. Another one than `storage` has a lane of its own, in queueings with lanes."
+        ),
+    )
 
     @field_validator("service_level")
     @classmethod
@@ -68,12 +80,21 @@ class BystandersConfig(Strict):
 class RoutingIncastConfig(QueueingsConfig):
     """What is played with what, and how long."""
 
-    policies: Choices[Policy] = Field(default_factory=lambda: list(Policy))
-    queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.SHARED])
-    phase_time: Annotated[TimeS, Field(gt=0)] = 12.0
-    incast: ClientsConfig = Field(default_factory=ClientsConfig)
-    bystanders: BystandersConfig = Field(default_factory=BystandersConfig)
-    congested: CongestedConfig = Field(default_factory=CongestedConfig)
+    policies: Choices[Policy] = Field(default_factory=lambda: list(Policy), description="Routing policies to compare.")
+    queueings: Choices[Queueing] = Field(
+        default_factory=lambda: [Queueing.SHARED], description="Queueings, each played with each policy."
+    )
+    phase_time: Annotated[TimeS, Field(gt=0)] = Field(
+        default=12.0, description="Length of each phase: bystanders alone, then with the incast."
+    )
+    incast: ClientsConfig = Field(default_factory=ClientsConfig, description="The incast of storage nodes on clients.")
+    bystanders: BystandersConfig = Field(
+        default_factory=BystandersConfig,
+        description="Pairs of hosts beside the incast, which show how far its congestion spreads.",
+    )
+    congested: CongestedConfig = Field(
+        default_factory=CongestedConfig, description="From when on a port counts as congested, and a pair as slowed."
+    )
 
     @property
     def routings_played(self) -> tuple[Routing, ...]:

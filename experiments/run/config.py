@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from controllers.planning.planner import routing_faults
 from controllers.routing import Routing
-from fabric.config import SizeBytes, Strict, TimeS, checked, unknown_key, with_overrides
+from fabric.config import SizeBytes, Strict, TimeS, checked, checked_with_settings, unknown_key
 from fabric.emulation import insides
 from fabric.errors import ConfigError, UsageError
 from fabric.failures.config import FailureConfig, failure_faults, schedule_failures
@@ -56,24 +56,60 @@ def _cubic_for_all() -> dict[str, str]:
 
 
 class RunConfig(Strict):
-    """What every experiment has. ``topology`` is a whole one: a name or path in YAML is replaced by its content.
+    """What every experiment has."""
 
-    ``receive_window`` is what a sender may have on its way on one connection; without it, the kernel's own choice,
-    which grows, differently in every kernel. ``rates_from`` says where the topology's rates come from, if not from its
-    file (``fabric run --rate``). ``failures`` happen in every phase, at times from when all its jobs play.
-    """
-
-    experiment: str
-    topology: dict[str, Any]
-    rates_from: str | None = None
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
-    sample_period: Annotated[TimeS, Field(gt=0, le=0.05)] = 0.05
-    queues: QueueConfig = Field(default_factory=QueueConfig)
-    routing: Routing = Field(default_factory=Routing)
-    congestion_control: dict[str, str] = Field(default_factory=_cubic_for_all)
-    dcqcn: DcqcnConfig = Field(default_factory=DcqcnConfig)
-    receive_window: Annotated[SizeBytes, Field(gt=0, le=2**30)] | None = None
-    failures: list[FailureConfig] = Field(default_factory=list)
+    experiment: str = Field(description="Which experiment the file configures, by name.")
+    topology: dict[str, Any] = Field(
+        description=(
+            "The fabric: a topology's name, the path of its file, or its keys themselves. Change it for another "
+            "size, shape or rate."
+        )
+    )
+    rates_from: str | None = Field(
+        default=None,
+        description="Where the topology's rates come from if not from its file; `fabric run --rate` writes it.",
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
+        default=1,
+        description=(
+            "Decides every random choice: sizes and arrivals of flows, hosts, jitter, cuts. Vary it to repeat a "
+            "run with other draws."
+        ),
+    )
+    sample_period: Annotated[TimeS, Field(gt=0, le=0.05)] = Field(
+        default=0.05,
+        description=(
+            "Time between two samples of every queue. Shorter shows shorter bursts, and costs CPU time and memory."
+        ),
+    )
+    queues: QueueConfig = Field(
+        default_factory=QueueConfig, description="Lanes, queue limits, input buffers and marking of every port."
+    )
+    routing: Routing = Field(
+        default_factory=Routing,
+        description="Which of several equal paths packets take, and what happens when a link fails.",
+    )
+    congestion_control: dict[str, str] = Field(
+        default_factory=_cubic_for_all,
+        description=(
+            "TCP congestion control by Service Level, such as `cubic`, `reno`, `dctcp`, `dcqcn`, or `line` for none."
+        ),
+    )
+    dcqcn: DcqcnConfig = Field(
+        default_factory=DcqcnConfig,
+        description="Parameters of DCQCN, for Service Levels whose congestion control it is.",
+    )
+    receive_window: Annotated[SizeBytes, Field(gt=0, le=2**30)] | None = Field(
+        default=None,
+        description=(
+            "What a sender may have in flight on one connection. Without it each kernel sizes windows in its "
+            "own way, which changes queues."
+        ),
+    )
+    failures: list[FailureConfig] = Field(
+        default_factory=list,
+        description="Links, ports or nodes that fail in every phase, at times counted from when all its jobs play.",
+    )
 
     @field_validator("congestion_control")
     @classmethod
@@ -176,7 +212,10 @@ def _piece_faults(config: BaseModel, path: str = "") -> Iterator[str]:
 class QueueingsConfig(RunConfig):
     """A run that plays the same in each of several ``queueings``, in their order."""
 
-    queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.SHARED, Queueing.LANES])
+    queueings: Choices[Queueing] = Field(
+        default_factory=lambda: [Queueing.SHARED, Queueing.LANES],
+        description="The queueings to play, in this order: the same load in each.",
+    )
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
@@ -224,7 +263,8 @@ def queues_of(overrides: Iterable[str], default: QueueConfig | None = None) -> Q
     """Return a command's default queues with those of its settings that are of queues. Raises ConfigError."""
     settings = [text.removeprefix(_QUEUES) for text in split_fabric_settings(overrides)[1]]
     data = (default or QueueConfig()).model_dump(mode="json")
-    return checked(QueueConfig, with_overrides(data, settings), "--set queues")
+    source = "--set queues"
+    return checked_with_settings(lambda raw: checked(QueueConfig, raw, source), data, settings, prefix=_QUEUES)
 
 
 def with_whole_topology(data: Mapping[str, Any], source: str) -> dict[str, Any]:

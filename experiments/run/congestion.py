@@ -11,6 +11,7 @@ import pandas as pd
 
 from experiments.run.session import Session
 from experiments.run.ways import WayFinder
+from fabric.metrics import Metric, with_metrics
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.results import Phase
@@ -67,10 +68,12 @@ def tell_congestion(session: Session, summary: Mapping[str, Any]) -> dict[str, A
             session.keep_frame(name, frame)
         if frames:
             found.append(Found(phase, frames["congestion_trees"], frames["stalled_time"], frames["flow_stalls"]))
-    metrics = {f"{one.phase.name}.{name}": value for one in found for name, value in congestion_metrics(one).items()}
+    metrics = [
+        Metric(one.phase.name, "", name, value) for one in found for name, value in congestion_metrics(one).items()
+    ]
     return {
         **summary,
-        "metrics": {**summary["metrics"], **metrics},
+        "metrics": with_metrics(summary["metrics"], metrics),
         "tables": [*summary["tables"], *congestion_tables(found)],
     }
 

@@ -35,26 +35,30 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=40)]
 
 
 class Repeat(Strict):
-    """``times`` more windows, each beginning ``every`` seconds after the one before."""
+    """Windows in which a job plays again."""
 
-    every: Annotated[TimeS, Field(gt=0)]
-    times: Annotated[int, Field(ge=1, le=1000)]
+    every: Annotated[TimeS, Field(gt=0)] = Field(description="Time from the begin of one window to the next.")
+    times: Annotated[int, Field(ge=1, le=1000)] = Field(description="Windows after the first.")
 
 
 class JobConfig(Strict):
-    """What all kinds of jobs have.
+    """What all kinds of jobs have."""
 
-    ``nodes``: how many compute nodes of those that no job names, or their names. ``service_level``: which lane
-    its packets use, by default that of its kind. It plays from ``start``, counted from the begin of the phase, for
-    ``duration`` (by default to the end), and again as ``repeat`` says.
-    """
-
-    name: Name
-    nodes: Annotated[int, Field(ge=1, le=65_536)] | list[str]
-    service_level: str | None = None
-    start: Annotated[TimeS, Field(ge=0)] = 0.0
-    duration: Annotated[TimeS, Field(gt=0)] | None = None
-    repeat: Repeat | None = None
+    name: Name = Field(description="Name of the job, by which its rows are told apart.")
+    nodes: Annotated[int, Field(ge=1, le=65_536)] | list[str] = Field(
+        description="How many compute nodes it gets of those that no job names, or their names."
+    )
+    service_level: str | None = Field(
+        default=None,
+        description="Service Level of its packets, which decides their lane. Without it, that of its kind.",
+    )
+    start: Annotated[TimeS, Field(ge=0)] = Field(
+        default=0.0, description="When it begins, counted from the begin of the phase."
+    )
+    duration: Annotated[TimeS, Field(gt=0)] | None = Field(
+        default=None, description="How long it plays. Without it, to the end of the phase."
+    )
+    repeat: Repeat | None = Field(default=None, description="Further windows in which it plays. Without it, one.")
 
     def windows(self) -> list[tuple[float, float | None]]:
         """Return when it plays, in seconds from the begin of a phase."""
@@ -65,37 +69,42 @@ class JobConfig(Strict):
 
 
 class HFReduceJobConfig(JobConfig, HFReduceConfig):
-    """HFReduce over its nodes. ``rank_order``: so that static routes do not collide, or as ``nodes`` has them."""
+    """HFReduce over its nodes."""
 
-    kind: Literal["hfreduce"]
-    rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
+    kind: Literal["hfreduce"] = Field(description="Which kind of job it is.")
+    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
+        default=RankOrder.ROUTES,
+        description="Which node is which rank: so that static routes do not collide, or as `nodes` has them.",
+    )
 
 
 class NcclJobConfig(JobConfig, NcclConfig):
-    """NCCL's rings or tree over its nodes. ``rank_order``: so that static routes do not collide, or as ``nodes`` has
-    them."""
+    """NCCL's rings or tree over its nodes."""
 
-    kind: Literal["nccl"]
-    rank_order: Annotated[RankOrder, Field(strict=False)] = RankOrder.ROUTES
+    kind: Literal["nccl"] = Field(description="Which kind of job it is.")
+    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
+        default=RankOrder.ROUTES,
+        description="Which node is which rank: so that static routes do not collide, or as `nodes` has them.",
+    )
 
 
 class StorageJobConfig(JobConfig, StorageConfig):
     """Clients on its nodes; a service of its own on every storage node of the fabric."""
 
-    kind: Literal["storage"]
+    kind: Literal["storage"] = Field(description="Which kind of job it is.")
 
 
 class BackgroundJobConfig(JobConfig, BackgroundConfig):
     """Flows among its nodes."""
 
-    kind: Literal["background"]
+    kind: Literal["background"] = Field(description="Which kind of job it is.")
 
 
 class ProgramJobConfig(JobConfig, ProgramConfig):
     """A program of the user's on each of its nodes, started at the begin of each window and ended with it, unless it
     has ended by itself."""
 
-    kind: Literal["program"]
+    kind: Literal["program"] = Field(description="Which kind of job it is.")
 
 
 AnyJobConfig = Annotated[

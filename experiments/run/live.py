@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from controllers.client import ControllerProcess
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes
 from controllers.routing import Routing
 from controllers.task import Task
-from fabric.emulation.build import Emulation, emulate
+from fabric.errors import EmulationError
 from fabric.model.identity import ANY_ADDRESS, CONTROLLER_ADDRESS, NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Fabric
 from fabric.world import guest_calls, inside, modules
 from fabric.world.datapath import find_datapath
 from fabric.world.engines import current_engine
+
+if TYPE_CHECKING:
+    from fabric.emulation.build import Emulation
 
 RULES_TIMEOUT_S, _RULES_PER_S = 120.0, 500.0
 """How long switches may take to have their rules: 168,000 took 18 s on a machine where others computed, too."""
@@ -73,6 +79,20 @@ def rules_timeout_s(plan: RoutePlan) -> float:
     return RULES_TIMEOUT_S + plan.rule_count / _RULES_PER_S
 
 
+def _builder() -> ModuleType:
+    """Return what emulates fabrics. It loads Mininet, which whoever plans or reads a run may lack.
+
+    Raises EmulationError if that cannot be loaded.
+    """
+    try:
+        return importlib.import_module("fabric.emulation.build")
+    except ImportError as error:
+        raise EmulationError(
+            f"a fabric cannot be emulated: {error}; install the distribution's package mininet, let the virtual "
+            "environment see it (--system-site-packages), and look at fabric doctor"
+        ) from error
+
+
 @contextmanager
 def bring_up(
     fabric: Fabric,
@@ -89,6 +109,7 @@ def bring_up(
     Routes are planned for ``fabric``; what is built is ``wired``, where somebody has plugged cables in wrongly.
     """
     routing = routing or Routing()
+    build = _builder()
     modules_before = modules.loaded()
     current_engine().settle()
     started = time.monotonic()
@@ -102,7 +123,7 @@ def bring_up(
     Task(fabric, routing).save(task)
     address = ANY_ADDRESS if guest_calls.others() else CONTROLLER_ADDRESS
     with ControllerProcess(task, log_directory / "controller.log", address=address) as controller:
-        emulation = emulate(wired or fabric, lanes, log_directory, datapath)
+        emulation: Emulation = build.emulate(wired or fabric, lanes, log_directory, datapath)
         try:
             built_s = time.monotonic() - started
             tell(f"installing {plan.rule_count} rules")

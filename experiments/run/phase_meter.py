@@ -11,24 +11,27 @@ from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from experiments.run.live import LiveFabric
-from fabric.emulation.build import Emulation
-from fabric.failures.injector import FaultReport
-from fabric.measure.census import Census, Conservation, conservation, take_census
+from fabric.failures.report import FaultReport
+from fabric.measure.census import Census, conservation, take_census
 from fabric.measure.cores import CoreReader, CpuSnapshot, CpuUse, cpu_use, take_snapshot, usable_cores
 from fabric.measure.live_file import LiveNames, LivePhase
 from fabric.measure.port_rates import FullQueue, full_queues
 from fabric.measure.sampling import Sampler, SamplerSetup, Series
 from fabric.model.network import Port
 from fabric.queueing.lossless import lane_names
+from fabric.records.conservation import Conservation
 from fabric.stalls.deadlock_watch import LONGEST_STALL_FRAMES, switch_ports
 from fabric.world import guest_calls, netns
 from fabric.world.agents import AgentPool
 from fabric.world.datapath import Datapath
 from fabric.world.engine import Spun
 from fabric.world.engines import current_engine
+
+if TYPE_CHECKING:
+    from experiments.run.live import LiveFabric
+    from fabric.emulation.build import Emulation
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Any
 from controllers.client import ControllerEvent
 from experiments.run.timeline import Played
 from experiments.run.ways import Moved
-from fabric.failures.injector import LinkChange
+from fabric.failures.report import LinkChange
 
 
 def job_row(phase: str, played: Played) -> dict[str, Any]:

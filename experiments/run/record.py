@@ -11,12 +11,12 @@ from typing import Any
 
 from experiments.run.session import Session
 from fabric.emulation import mininet_place
-from fabric.measure.calibration import LinkCalibration
 from fabric.measure.cores import usable_cores
-from fabric.measure.fidelity import Verdict
-from fabric.metrics import metrics_frame
+from fabric.measure.verdict import Verdict
+from fabric.metrics import as_metrics, metrics_frame, performers_in
 from fabric.model.encoding import fabric_as_json
 from fabric.model.lanes import ServiceLevel
+from fabric.records.calibration import LinkCalibration
 from fabric.results import FORMAT_VERSION, ResultWriter
 from fabric.world.engine import started_at
 from fabric.world.engines import current_engine
@@ -41,11 +41,14 @@ def write_run(
     ``experiment``: what the manifest says of it; ``command``: by what the run was asked for.
     """
     verdict = run.judge()
-    run.keep_frame("metrics", metrics_frame(summary["metrics"], _job_names(summary)))
+    performers = performers_in(run.table("operations"))
+    metrics = as_metrics(summary["metrics"], _job_names(summary), performers)
+    run.keep_frame("metrics", metrics_frame(metrics))
+    values = summary["metrics"] if isinstance(summary["metrics"], Mapping) else {one.path: one.value for one in metrics}
     write_samples(run, writer)
     writer.write_yaml("config.yaml", config)
     writer.write_json("fabric.json", fabric_as_json(run.live.fabric))
-    writer.write_json("summary.json", summary)
+    writer.write_json("summary.json", summary | {"metrics": values})
     writer.write_json("manifest.json", _manifest(run, experiment, verdict, command))
     return verdict
 

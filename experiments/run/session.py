@@ -14,7 +14,6 @@ import pandas as pd
 
 from controllers.routing import Policy, Routing
 from experiments.run.config import RunConfig
-from experiments.run.live import LiveFabric, Tell
 from experiments.run.load_evidence import failed_operations, played_loads
 from experiments.run.phase_meter import Measured, PhaseMeter, TimeUse
 from experiments.run.phase_rows import controller_rows, failure_row, job_row
@@ -22,18 +21,21 @@ from experiments.run.run_tables import RunTables
 from experiments.run.timeline import JobWindow, Played, Timeline
 from experiments.run.ways import Moved, moves_in
 from fabric.errors import FabricError
-from fabric.failures.injector import FaultInjector, FaultReport
+from fabric.failures.injector import FaultInjector
+from fabric.failures.report import FaultReport
 from fabric.failures.schedule import FailureSchedule
-from fabric.measure.calibration import LinkCalibration, calibrate
-from fabric.measure.census import Conservation
-from fabric.measure.fidelity import Check, PhaseEvidence, Verdict, judge
+from fabric.measure.calibration import calibrate
+from fabric.measure.fidelity import PhaseEvidence, judge
 from fabric.measure.frames import cores_frame, machine_frame, ports_frame, stalls_frame, waits_frame
 from fabric.measure.live_file import LivePhase
 from fabric.measure.load_checks import PlayedLoad
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.sampling import Series
+from fabric.measure.verdict import Check, Verdict
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.marking import Marking
+from fabric.records.calibration import LinkCalibration
+from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from fabric.tables import TABLES, Table
 from fabric.world.agents import AgentPool
@@ -43,6 +45,7 @@ from traffic.dcqcn import DcqcnConfig
 from traffic.job import Job, Records, Stage
 
 if TYPE_CHECKING:
+    from experiments.run.live import LiveFabric, Tell
     from traffic.collectives.job import CollectiveJob  # Not every run has one, and each would load it.
 
 _PROGRESS_S = 0.5

@@ -24,13 +24,13 @@ from experiments.run.session import PhaseOutcome, Session
 from experiments.run.ways import nics_of_flow
 from fabric.config import TimeS
 from fabric.delivered import Flow, delivered
+from fabric.metrics import Metric
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Port
 from fabric.units import format_bandwidth
 from traffic import metrics
 from traffic.programs.job import ENDED, STOPPED
 
-QUESTION = "What do jobs that share a fabric cost each other, and which ports do they share?"
 TOGETHER = "together"
 Duration = Annotated[TimeS, Field(gt=0)]
 
@@ -38,11 +38,23 @@ Duration = Annotated[TimeS, Field(gt=0)]
 class SharedClusterConfig(RunConfig):
     """The jobs, their queueing, and how long they play."""
 
-    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LANES
-    alone_time: Duration = 8.0
-    together_time: Duration = 40.0
-    allocation: Annotated[Allocation, Field(strict=False)] = Allocation.PACKED
-    jobs: Annotated[list[AnyJobConfig], Field(min_length=1)]
+    queueing: Annotated[Queueing, Field(strict=False)] = Field(
+        default=Queueing.LANES, description="Queueing in which all phases play."
+    )
+    alone_time: Duration = Field(default=8.0, description="Length of the phase in which each job plays alone.")
+    together_time: Duration = Field(
+        default=40.0, description="Length of the phase in which all jobs play, each at its own times."
+    )
+    allocation: Annotated[Allocation, Field(strict=False)] = Field(
+        default=Allocation.PACKED,
+        description=(
+            "How jobs that ask for a number of nodes get them: the next ones each, or dealt one at a time, so "
+            "that jobs share leaves."
+        ),
+    )
+    jobs: Annotated[list[AnyJobConfig], Field(min_length=1)] = Field(
+        description="The jobs: what plays on which nodes, in which lane, and when."
+    )
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
@@ -83,19 +95,19 @@ def summarize(session: Session, placed: list[PlacedJob], together: PhaseOutcome)
         phase: {one.name: job_metrics(session, one, phase) for one in placed if phase in (TOGETHER, alone(one.name))}
         for phase in (*(alone(one.name) for one in placed), TOGETHER)
     }
-    values = {
-        f"{phase}.{job}.{name}": value
+    measured = [
+        Metric(phase, job, name, value)
         for phase, by_job in found.items()
         for job, numbers in by_job.items()
         for name, value in numbers.items()
-    }
+    ]
     slowdowns = {one.name: slowdown(found[alone(one.name)][one.name], found[TOGETHER][one.name]) for one in placed}
-    values |= {f"{TOGETHER}.{job}.slowdown": value for job, value in slowdowns.items() if value is not None}
+    measured += [Metric(TOGETHER, job, "slowdown", value) for job, value in slowdowns.items() if value is not None]
     return {
         "title": "Jobs that share a fabric",
         "answer": _answer(slowdowns),
         "jobs": [one.name for one in placed],
-        "metrics": values,
+        "metrics": measured,
         "tables": [_jobs_table(session, placed, found, slowdowns), sharing_table(session, placed, together)],
         "timeline": [TOGETHER],
         "slowdowns": _described_slowdowns(placed, found, slowdowns),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.run.definition import Experiment
-from experiments.storage_throughput.run import QUESTION, run_storage_throughput
-from experiments.storage_throughput.variants import StorageThroughputConfig
 
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
-    question=QUESTION,
-    config=StorageThroughputConfig,
-    run=run_storage_throughput,
+    question=(
+        "How much of its storage nodes' NICs does a fabric deliver when all compute nodes read, and what limits it?"
+    ),
+    config="experiments.storage_throughput.variants:StorageThroughputConfig",
+    run="experiments.storage_throughput.run:run_storage_throughput",
     figures="experiments.storage_throughput.figures",
 )

@@ -15,8 +15,6 @@ from experiments.storage_throughput.summary import summarize
 from experiments.storage_throughput.variants import StorageThroughputConfig, Variant, variants
 from traffic.storage.job import StorageJob
 
-QUESTION = "How much of its storage nodes' NICs does a fabric deliver when all compute nodes read, and what limits it?"
-
 
 def run_storage_throughput(session: Session, config: StorageThroughputConfig) -> dict[str, Any]:
     """Play every variant and return the summary."""

@@ -19,16 +19,20 @@ Duration = Annotated[TimeS, Field(gt=0)]
 
 
 class StorageThroughputConfig(QueueingsConfig):
-    """All compute nodes read from all storage nodes, in each of ``queueings`` with each limit of ``request_to_send``
-    (how many reads may send to a client at once; off: all). Of ``phase_time`` the first ``warm_up`` does not count."""
+    """All compute nodes read from all storage nodes in each of ``queueings`` with each limit of ``request_to_send``."""
 
     request_to_send: Annotated[list[RequestToSend], Field(min_length=1), AfterValidator(each_once)] = Field(
-        default_factory=lambda: [None, 8]
+        default_factory=lambda: [None, 8],
+        description="Limits on the reads that may send to a client at once; `off`: all.",
     )
-    queueings: Choices[Queueing] = Field(default_factory=lambda: [Queueing.LOSSLESS_LANES])
-    phase_time: Duration = 0.003
-    warm_up: Duration = 0.001
-    storage: StorageConfig = Field(default_factory=StorageConfig)
+    queueings: Choices[Queueing] = Field(
+        default_factory=lambda: [Queueing.LOSSLESS_LANES], description="Queueings to compare."
+    )
+    phase_time: Duration = Field(default=0.003, description="Length of each phase.")
+    warm_up: Duration = Field(default=0.001, description="Begin of each phase that does not count.")
+    storage: StorageConfig = Field(
+        default_factory=StorageConfig, description="The storage service and its clients' reads."
+    )
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

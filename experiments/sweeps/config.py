@@ -17,18 +17,24 @@ Seed = Annotated[int, Field(ge=0, lt=SEEDS)]
 
 
 class FigureConfig(Strict):
-    """A figure over all runs: ``y`` is the path of a metric, such as ``lanes.hfreduce.algbw_Bps``, in which ``{axis}``
-    is what a run has there (of a list of one, that one). ``x`` is an axis of the grid; ``lines`` another one, with a
-    line for each of its values; or ``down``, for a heat map over two. ``log``: the axes that are logarithmic;
-    ``name``: of its files."""
+    """A figure over all runs."""
 
-    y: str
-    x: str
-    lines: str | None = None
-    down: str | None = None
-    log: Annotated[str, Field(pattern="^(x|y|xy)?$")] = ""
-    name: Name | None = None
-    title: str | None = None
+    y: str = Field(
+        description=(
+            "What is drawn: the path of a metric, such as `lanes.hfreduce.algbw_Bps`, in which `{axis}` is what "
+            "a run has there (of a list of one value, that value)."
+        )
+    )
+    x: str = Field(description="Axis of the grid along which it is drawn.")
+    lines: str | None = Field(
+        default=None, description="Axis of the grid with a line for each of its values. Without it, one line."
+    )
+    down: str | None = Field(default=None, description="Axis of the grid for a heat map over two, in place of lines.")
+    log: Annotated[str, Field(pattern="^(x|y|xy)?$")] = Field(
+        default="", description="Axes that are logarithmic: `x`, `y` or `xy`."
+    )
+    name: Name | None = Field(default=None, description="Name of the figure's files. Without it, a number.")
+    title: str | None = Field(default=None, description="Title of the figure. Without it, what `y` says.")
 
     @model_validator(mode="after")
     def _verify_one_kind(self) -> FigureConfig:
@@ -43,22 +49,32 @@ class FigureConfig(Strict):
 
 
 class SweepConfig(Strict):
-    """A study: ``experiment`` with ``settings`` for all runs, ``grid``: the values of each axis, of which every
-    combination is run with every seed. ``seeds``: how many, from 1, or a list. ``engine``, ``rate`` and ``memory`` as
-    those of ``fabric run``."""
+    """A study: an experiment with every combination of settings, each with every seed."""
 
-    experiment: str
-    settings: dict[str, Any] = Field(default_factory=dict)
-    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
-    seeds: Annotated[int, Field(ge=1, le=MOST_REPEATS)] | Annotated[list[Seed], Field(min_length=1)] = 1
-    engine: str = engines.VIRTUAL.name
-    rate: str | None = None
-    memory: Annotated[SizeBytes, Field(gt=0)] | None = None
-    figures: list[FigureConfig] = Field(default_factory=list)
+    experiment: str = Field(description="The experiment to run: its name, its folder, or a YAML file.")
+    settings: dict[str, Any] = Field(default_factory=dict, description="Keys that all runs have, as in `--set`.")
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+        default_factory=dict, description="Values of each axis, by key. Every combination is run."
+    )
+    seeds: Annotated[int, Field(ge=1, le=MOST_REPEATS)] | Annotated[list[Seed], Field(min_length=1)] = Field(
+        default=1, description="How many seeds, counted from 1, or a list of them. More narrow the intervals."
+    )
+    engine: engines.EngineName = Field(
+        default="virtual", description="Engine of all runs, as in `fabric run --engine`."
+    )
+    rate: str | None = Field(
+        default=None,
+        description="Rate of NICs in place of the topology's, other links in proportion, as in `fabric run --rate`.",
+    )
+    memory: Annotated[SizeBytes, Field(gt=0)] | None = Field(
+        default=None,
+        description="Memory of each run's guest, as in `fabric run --memory`. Without it, what the fabric needs.",
+    )
+    figures: list[FigureConfig] = Field(default_factory=list, description="Figures over all runs.")
 
-    @field_validator("engine")
+    @field_validator("engine", mode="before")
     @classmethod
-    def _verify_engine(cls, value: str) -> str:
+    def _verify_engine(cls, value: object) -> object:
         if value not in engines.ENGINES:
             raise ValueError(f"{value!r} does not exist; use one of {', '.join(engines.ENGINES)}")
         return value

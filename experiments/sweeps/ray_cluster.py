@@ -20,6 +20,7 @@ from experiments.sweeps.planning import PlannedRun, SweepPlan, require_same
 from experiments.sweeps.scratch import remove_abandoned, scratch_directory
 from experiments.sweeps.store import Store
 from fabric.errors import FabricError, ResultError, UsageError
+from fabric.results import UNFINISHED
 
 _POLL_S = 1.0
 _RETRIES = 10
@@ -138,7 +139,7 @@ def _brought_home(ray: Any, reference: Any, directory: Path) -> str | None:
         return f"Ray: {lost}"
     if error is not None:
         return str(error)
-    partial = directory.with_name(directory.name + ".partial")
+    partial = directory.with_name(directory.name + UNFINISHED)
     _unpack(packed, partial)
     publish(partial, directory)
     return None

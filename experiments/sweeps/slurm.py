@@ -22,7 +22,7 @@ from experiments.sweeps.executor import SweepWatch, require_shareable
 from experiments.sweeps.planning import PlannedRun, SweepPlan, command_lines
 from experiments.sweeps.store import Store
 from fabric.errors import EmulationError, UsageError
-from fabric.measure.fidelity import EXIT_CODE_INVALID
+from fabric.measure.verdict import EXIT_CODE_INVALID
 
 _POLL_S = 2.0
 _ASK_TIMEOUT_S = 60.0

@@ -16,7 +16,7 @@ from experiments.sweeps.planning import PlannedRun, SweepPlan
 from experiments.sweeps.store import Store
 from experiments.sweeps.tables import FAILED, LEFT_OUT, believed, medians_table, runs_table, write_tables
 from experiments.sweeps.tally import Tally
-from fabric.measure.fidelity import EXIT_CODE_INVALID, Status
+from fabric.measure.verdict import EXIT_CODE_INVALID, Status
 
 Show = Callable[[Tally], None]
 Tell = Callable[[str], None]

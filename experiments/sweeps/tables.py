@@ -12,7 +12,7 @@ import pandas as pd
 from experiments.sweeps.planning import PlannedRun, SweepPlan, value_text
 from experiments.sweeps.store import Store
 from fabric.estimates import estimate_columns, is_median_known
-from fabric.measure.fidelity import Status
+from fabric.measure.verdict import Status
 from fabric.metrics import metric_at
 from fabric.results import Result
 
@@ -50,11 +50,7 @@ def _row(run: PlannedRun, store: Store, numbers: Collection[str]) -> dict[str, A
         return row | {"verdict": MISSING if error is None else FAILED, "reasons": error or ""}
     result = Result(store.run_directory(run.key))
     row |= {"verdict": result.verdict["status"], "reasons": "; ".join(map(str, result.verdict["reasons"]))}
-    return row | {_path(found): float(found["value"]) for found in result.metrics.to_dict("records")}
-
-
-def _path(found: dict[Any, Any]) -> str:
-    return ".".join(str(found[part]) for part in ("phase", "job", "name") if found[part])
+    return row | {str(found["path"]): float(found["value"]) for found in result.metrics.to_dict("records")}
 
 
 def metric_columns(plan: SweepPlan, runs: pd.DataFrame) -> list[str]:

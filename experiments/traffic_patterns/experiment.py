@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.run.definition import Experiment
-from experiments.traffic_patterns.run import QUESTION, TrafficPatternsConfig, run_traffic_patterns
-from experiments.traffic_patterns.tables import TABLES
 
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
-    question=QUESTION,
-    config=TrafficPatternsConfig,
-    run=run_traffic_patterns,
-    tables=TABLES,
+    question="How evenly do routes spread a permutation and all-to-all, and what does that leave each flow?",
+    config="experiments.traffic_patterns.run:TrafficPatternsConfig",
+    run="experiments.traffic_patterns.run:run_traffic_patterns",
+    tables="experiments.traffic_patterns.tables:TABLES",
     figures="experiments.traffic_patterns.figures",
 )

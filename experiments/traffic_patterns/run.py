@@ -32,8 +32,6 @@ from fabric.model.patterns import NicPair, all_to_all_in, compute_nics, permutat
 from traffic.flows.pattern_job import PatternJob
 from traffic.metrics import payload_fraction
 
-QUESTION = "How evenly do routes spread a permutation and all-to-all, and what does that leave each flow?"
-
 
 class Pattern(Enum):
     """Who sends to whom."""
@@ -43,15 +41,30 @@ class Pattern(Enum):
 
 
 class TrafficPatternsConfig(RunConfig):
-    """``draws`` phases of each of ``patterns`` under each of ``policies``, with at most ``most_flows`` at once."""
+    """Draws of each pattern under each policy."""
 
-    queueing: Annotated[Queueing, Field(strict=False)] = Queueing.LANES
-    patterns: Choices[Pattern] = Field(default_factory=lambda: list(Pattern))
-    policies: Choices[Policy] = Field(default_factory=lambda: [Policy.STATIC, Policy.ECMP])
-    draws: Annotated[int, Field(ge=1, le=10_000)] = 3
-    most_flows: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
-    warm_up: Annotated[TimeS, Field(gt=0)] = 2.0
-    measured_time: Annotated[TimeS, Field(gt=0)] = 4.0
+    queueing: Annotated[Queueing, Field(strict=False)] = Field(
+        default=Queueing.LANES, description="Queueing in which all phases play."
+    )
+    patterns: Choices[Pattern] = Field(default_factory=lambda: list(Pattern), description="Traffic patterns to play.")
+    policies: Choices[Policy] = Field(
+        default_factory=lambda: [Policy.STATIC, Policy.ECMP], description="Routing policies to compare."
+    )
+    draws: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=3,
+        description=(
+            "Phases of each pattern and policy: other permutations, and other hashes of ECMP. More narrow the "
+            "intervals."
+        ),
+    )
+    most_flows: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=2000,
+        description="Most flows of a phase. An all-to-all of more gives each NIC as many others, evenly spread.",
+    )
+    warm_up: Annotated[TimeS, Field(gt=0)] = Field(default=2.0, description="Begin of each phase that is not measured.")
+    measured_time: Annotated[TimeS, Field(gt=0)] = Field(
+        default=4.0, description="Time that is measured after the warm-up."
+    )
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:

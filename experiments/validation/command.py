@@ -23,8 +23,8 @@ from experiments.validation.injection import Injection, read_faults
 from experiments.validation.validator import validate
 from fabric.errors import UsageError
 from fabric.failures.injector import FaultInjector
-from fabric.measure.fidelity import EXIT_CODE_INVALID
 from fabric.measure.linktest import link_test_plan
+from fabric.measure.verdict import EXIT_CODE_INVALID
 from fabric.model.lanes import Acknowledgements, LanePlan, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside

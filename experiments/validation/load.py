@@ -13,11 +13,12 @@ from experiments.validation.expectations import busiest_flows, fair_goodputs_bps
 from experiments.validation.findings import Fault, FaultKind, TestResult, not_run, tested, undecided
 from experiments.validation.rounds import Path
 from fabric.errors import TrafficError
-from fabric.measure.census import Conservation, conservation, lane_counters, take_census
+from fabric.measure.census import conservation, lane_counters, take_census
 from fabric.measure.fidelity import UNACCOUNTED
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Nic, Port
 from fabric.model.patterns import NicPair, all_to_all_in, compute_nics
+from fabric.records.conservation import Conservation
 from fabric.units import format_rate, format_size
 from traffic.flows.pair_streams import Streams
 from traffic.storage.config import CheckpointConfig, DataloaderConfig, StorageConfig

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fabric.emulation.build import Emulation
 from fabric.errors import EmulationError, UsageError
-from fabric.model.network import Fabric, Port
+from fabric.model.network import Fabric, Port, names_like
+from fabric.world.datapath import SBIN
+
+if TYPE_CHECKING:  # Whether a port exists is asked before anything is emulated, and without loading Mininet.
+    from fabric.emulation.build import Emulation
+
+if TYPE_CHECKING:
+    from fabric.emulation.build import Emulation
 
 _START_TIMEOUT_S = 10.0
 _PCAP_HEADER_BYTES = 24
@@ -25,10 +33,18 @@ def parse_port(fabric: Fabric, text: str) -> Port:
         return port
     name = wanted.rpartition(":")[0] or wanted
     node = fabric.node_named(name)
-    hint = f"{fabric.name} has no node {name!r}"
+    hint = f"{fabric.name} has no {name!r}; {names_like(name, fabric)}"
     if node is not None:
         hint = f"{name} has ports {', '.join(str(port.number) for port in fabric.ports_of[node])}"
     raise UsageError(f"{text!r} is no port; write it like z0l03:7; {hint}")
+
+
+def require_tcpdump() -> str:
+    """Return the path of tcpdump. Raises EmulationError if it is not installed."""
+    program = shutil.which("tcpdump", path=f"{os.environ.get('PATH', '')}:{SBIN}")
+    if program is None:
+        raise EmulationError("tcpdump is not installed, and captures need it; apt-get install tcpdump")
+    return program
 
 
 class Capture:
@@ -42,9 +58,7 @@ class Capture:
 
     def start(self) -> None:
         """Start; returns once packets are being captured. Raises EmulationError."""
-        program = shutil.which("tcpdump")
-        if program is None:
-            raise EmulationError("tcpdump is not installed, and captures need it; apt-get install tcpdump")
+        program = require_tcpdump()
         command = [*self._prefix, program, "-i", self._interface, "-w", str(self.path), "-U", "-n", "-Z", "root"]
         command.append("--immediate-mode")  # Or packets of the last second may never reach the file.
         self._process = (

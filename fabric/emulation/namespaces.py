@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fabric.emulation.build import Emulation
 from fabric.model.network import Port
+
+if TYPE_CHECKING:
+    from fabric.emulation.build import Emulation
 
 
 def ports_by_namespace(emulation: Emulation) -> Iterator[tuple[Path | None, list[Port]]]:

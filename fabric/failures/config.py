@@ -27,7 +27,7 @@ from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
 from fabric.failures.schedule import FailureSchedule, LinkFailure, LinkState
 from fabric.model.identity import NodeId
-from fabric.model.network import Fabric, Link, Port, Tier
+from fabric.model.network import Fabric, Link, Port, Tier, names_like
 from fabric.units import format_time
 
 _TARGETS = ("link", "port", "switch", "host", "storage")
@@ -35,29 +35,44 @@ _WORDS = {"switch": "switch", "host": "host", "storage": "storage node"}
 
 
 class RepeatConfig(Strict):
-    """Again ``every`` so often, ``times`` in all."""
+    """A failure that happens again and again."""
 
-    every: Annotated[TimeS, Field(gt=0)]
-    times: Annotated[int, Field(ge=1, le=10_000)]
+    every: Annotated[TimeS, Field(gt=0)] = Field(description="Time from one begin to the next.")
+    times: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        description="How often it happens in all, the first time included."
+    )
 
 
 class FailureConfig(Strict):
-    """One line of ``failures``: exactly one target, when, and what: a cut unless ``rate`` or ``loss`` is given.
+    """One line of ``failures``: exactly one target, when, and what: a cut unless ``rate`` or ``loss`` is given."""
 
-    ``jitter``: each time begins later by up to this much, drawn evenly by the seed.
-    """
-
-    link: str | None = None
-    port: str | None = None
-    switch: str | None = None
-    host: str | None = None
-    storage: str | None = None
-    at: Annotated[TimeS, Field(ge=0)]
-    duration: Annotated[TimeS, Field(gt=0)] | None = Field(default=None, alias="for")
-    repeat: RepeatConfig | None = None
-    jitter: Annotated[TimeS, Field(ge=0)] = 0.0
-    rate: Annotated[float, Field(gt=0, lt=1)] | None = None
-    loss: Annotated[float, Field(gt=0, le=1)] | None = None
+    link: str | None = Field(
+        default=None,
+        description=(
+            "The link that fails, by one of its ends (`z0l00:3`) or by its nodes (`z0l00-z0s01`, with `#2` for "
+            "the second of several)."
+        ),
+    )
+    port: str | None = Field(default=None, description="The port whose link fails, such as `z0l00:3`.")
+    switch: str | None = Field(default=None, description="The switch that fails: all its links at once.")
+    host: str | None = Field(default=None, description="The compute node that fails: the links of all its NICs.")
+    storage: str | None = Field(default=None, description="The storage node that fails: the links of all its NICs.")
+    at: Annotated[TimeS, Field(ge=0)] = Field(
+        description="When the failure begins, counted from when all jobs of the phase play."
+    )
+    duration: Annotated[TimeS, Field(gt=0)] | None = Field(
+        default=None, alias="for", description="How long the failure lasts. Without it, until the phase ends."
+    )
+    repeat: RepeatConfig | None = Field(default=None, description="How often it happens again. Without it, once.")
+    jitter: Annotated[TimeS, Field(ge=0)] = Field(
+        default=0.0, description="Each begin is later by a random time up to this, drawn evenly by the seed."
+    )
+    rate: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="Fraction of its rate that the link keeps, for a degraded link in place of a cut."
+    )
+    loss: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="Fraction of frames that the link loses in each direction, in place of a cut."
+    )
 
     @model_validator(mode="after")
     def _verify(self) -> FailureConfig:
@@ -155,7 +170,7 @@ def _between(a: str, b: str, number: int | None, fabric: Fabric) -> Link:
     ends = [fabric.node_named(name) for name in (a, b)]
     for name, node in zip((a, b), ends, strict=True):
         if node is None:
-            raise ValueError(f"link: {fabric.name} has no {name!r}; look at fabric topo show")
+            raise ValueError(f"link: {fabric.name} has no {name!r}; {names_like(name, fabric)}")
     found = [link for link in fabric.links if {link.a.node, link.b.node} == set(ends)]
     if not found:
         raise ValueError(f"link: no link joins {a} and {b}; {a} is joined to {_neighbours(a, fabric)}")

@@ -12,17 +12,20 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from fabric.emulation.build import Emulation
 from fabric.errors import EmulationError
 from fabric.measure.feeding import Feeder
 from fabric.model.lanes import Lane, LanePlan, ServiceLevel
 from fabric.model.network import ETHERNET_HEADER_BYTES, Fabric, Port
 from fabric.queueing.counters import QueueReader
+from fabric.records.calibration import LinkCalibration
 from fabric.world.engine import Engine
 from fabric.world.engines import current_engine
 from fabric.world.netlink import ETH_P_IP, Netlink
+
+if TYPE_CHECKING:
+    from fabric.emulation.build import Emulation
 
 _NOBODY = "192.0.2.1"  # RFC 5737: an address for documentation; no rule forwards it.
 _EXPERIMENTAL_PROTOCOL = 253  # RFC 3692
@@ -35,29 +38,6 @@ _FEWEST_FRAMES = 200
 """Of a window: a frame more or less is then a quarter of the rate error that a verdict allows."""
 _EMPTY_TIMEOUT_S, _LOOK_S = 20.0, 0.005
 _ENOUGH_FRAMES = 5000
-
-
-@dataclass(frozen=True)
-class LinkCalibration:
-    """A kind of link, measured at one port: rates in bit/s, ``shares`` as fractions of the link by lane."""
-
-    kind: str
-    port: str
-    rate_bps: int
-    lane_alone_bps: float
-    all_lanes_bps: float
-    shares: dict[str, float]
-    promised_shares: dict[str, float]
-
-    @property
-    def rate_error(self) -> float:
-        """How far a lane alone is from the link's rate, as a fraction."""
-        return self.lane_alone_bps / self.rate_bps - 1
-
-    @property
-    def worst_share_error(self) -> float:
-        """How far the worst lane is from its share, as a fraction of the link."""
-        return max(abs(self.shares[lane] - promised) for lane, promised in self.promised_shares.items())
 
 
 def kinds_of_links(fabric: Fabric) -> dict[str, Port]:

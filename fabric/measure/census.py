@@ -9,7 +9,7 @@ no counter was lost by the emulator, not by the emulated network:
 
 A cut link loses the packets that are in its queues, on its wire, or sent into its dead ports, and the kernel counts
 only part of them. What is missing exactly where a port was down is booked as lost in cuts, up to what the injector has
-seen there (:class:`fabric.failures.injector.FaultReport`); one packet more, or one missing anywhere else, is
+seen there (:class:`fabric.failures.report.FaultReport`); one packet more, or one missing anywhere else, is
 unaccounted for. Where rules change meanwhile, Open vSwitch credits what a rule did in its last moments to the one after
 it. So a rule's drops are an upper bound there, for they may include packets that an older one sent; and they may lack
 packets that it dropped itself. Those are found by the datapath's own count of what all rules have dropped.
@@ -22,17 +22,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fabric.emulation.build import Emulation
 from fabric.emulation.namespaces import ports_by_namespace
 from fabric.errors import EmulationError
-from fabric.failures.injector import FaultReport
+from fabric.failures.report import FaultReport
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port
 from fabric.queueing import vl
 from fabric.queueing.counters import QueueReader
+from fabric.records.conservation import Conservation
 from fabric.world import netns
 from fabric.world.netlink import LinkCounters, Netlink
+
+if TYPE_CHECKING:
+    from fabric.emulation.build import Emulation
 
 _REST_TIMEOUT_S = 20.0
 _REST_S = 0.2
@@ -123,53 +127,6 @@ class Census:
     dropped_by_rules: Mapping[NodeId, int]
     hosts: HostCount = HostCount()
     dropped_by_pipelines: int | None = None
-
-
-@dataclass(frozen=True)
-class Conservation:
-    """What happened between two censuses, and what of it no counter explains.
-
-    ``sent`` is what hosts sent, ``switched`` what switches received. ``unaccounted`` names each wire or switch with its
-    missing (or, negative, extra) packets. Bytes are exact on wires; one missing in a switch counts as a full frame.
-    ``lost_in_cuts`` names each wire or switch that a cut took packets from: they are missing where a port was down, and
-    no more than it can have held or been sent. ``lost_by_faults`` are the frames that injected random loss has counted.
-    ``dropped_at_senders``: what queues of hosts' own NICs dropped, by port, but for links that failures changed.
-    What hosts' sockets counted is told in :class:`HostCount`; ``tcp_pruned`` is what connections dropped for want of
-    room of their own. ``timeouts`` and ``spurious_timeouts`` are not judged: deep queues cause them, too.
-    """
-
-    sent_packets: int
-    sent_bytes: int
-    switched_bytes: int
-    dropped_by_queues: int
-    dropped_by_rules: int
-    waiting_packets: int
-    unaccounted: dict[str, int]
-    unaccounted_bytes: int
-    retransmissions: int = 0
-    lost_in_cuts: dict[str, int] = field(default_factory=dict)
-    lost_by_faults: int = 0
-    tcp_short_of_memory: int = 0
-    dropped_by_cause: dict[str, int] = field(default_factory=dict)
-    switched_packets: int = 0
-    timeouts: int = 0
-    spurious_timeouts: int = 0
-    tcp_pruned: int = 0
-    udp_dropped: int = 0
-    connections_dropped: int = 0
-    discarded: int = 0
-    not_counted: tuple[str, ...] = ()
-    dropped_at_senders: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def lost_in_cuts_packets(self) -> int:
-        """Packets that went with the carrier of a link."""
-        return sum(self.lost_in_cuts.values())
-
-    @property
-    def unaccounted_packets(self) -> int:
-        """Packets lost in, or invented by, the emulator."""
-        return sum(abs(packets) for packets in self.unaccounted.values())
 
 
 def take_census(emulation: Emulation, rule_drops: Callable[[], Mapping[NodeId, int]]) -> Census:

@@ -53,8 +53,6 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from fabric.measure.calibration import LinkCalibration
-from fabric.measure.census import Conservation
 from fabric.measure.cores import CpuUse
 from fabric.measure.load_checks import (
     FailedOperations,
@@ -73,14 +71,13 @@ from fabric.measure.machine_checks import (
     spinning_checks,
 )
 from fabric.measure.port_rates import FullQueue
-from fabric.measure.verdict import EXIT_CODE_INVALID, Check, Status, Verdict, worst_of_phases
+from fabric.measure.verdict import Check, Verdict, worst_of_phases
 from fabric.model.lanes import PortLane
+from fabric.records.calibration import LinkCalibration
+from fabric.records.conservation import Conservation
 from fabric.tables import TABLES
 from fabric.world.datapath import Datapath
 from fabric.world.engine import Engine, Spun
-from fabric.world.engines import NAMESPACE
-
-__all__ = ["EXIT_CODE_INVALID", "Check", "PhaseEvidence", "Status", "Verdict", "judge"]
 
 RATE_ERROR = (0.02, 0.05)
 SHARE_ERROR = (0.05, 0.10)
@@ -116,10 +113,12 @@ def judge(
     phases: Sequence[PhaseEvidence],
     frame_time_s: float,
     warnings: Iterable[str] = (),
-    engine: Engine = NAMESPACE,
+    *,
+    engine: Engine,
     datapath: Datapath = Datapath.USERSPACE,
 ) -> Verdict:
-    """Return the verdict on a run. ``frame_time_s``: how long the largest frame takes on the slowest link."""
+    """Return the verdict on a run in an engine. ``frame_time_s``: how long the largest frame takes on the slowest
+    link, in seconds."""
     checks = [*calibration_checks(calibrations), *_conservation_of(phases), *sample_checks(phases, engine)]
     checks += worst_of_phases(_phase_checks(phase, frame_time_s, engine, datapath) for phase in phases)
     checks += _never_full({check.name for check in checks})

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fabric.emulation.build import Emulation
 from fabric.errors import EmulationError, UsageError
 from fabric.measure.feeding import Feed, Feeder
 from fabric.measure.wiring import SMALL_FRAME_BYTES, ArrivalCounter, measuring_frame
@@ -27,6 +27,9 @@ from fabric.units import format_rate
 from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.engine import Engine
 from fabric.world.netlink import Netlink
+
+if TYPE_CHECKING:
+    from fabric.emulation.build import Emulation
 
 FOUND_LOSS = 0.01
 MISSED = 1e-5

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fabric.measure.census import Conservation
 from fabric.measure.verdict import Check
+from fabric.records.conservation import Conservation
 
 OWN_NIC_DROPS = (0.0, 0.01)
 NOT_PLAYED = (0.05, 0.10)

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fabric.measure.census import Conservation
 from fabric.measure.cores import CpuUse
 from fabric.measure.verdict import Check
+from fabric.records.conservation import Conservation
 from fabric.world.datapath import Datapath
 from fabric.world.engine import Engine, LatenessLimits, Spun
 

@@ -15,12 +15,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fabric.emulation.build import Emulation
 from fabric.measure.packet_filter import see_arriving
 from fabric.model.network import Port
 from fabric.world import netns
 from fabric.world.netlink import ETH_P_ALL, Netlink
+
+if TYPE_CHECKING:
+    from fabric.emulation.build import Emulation
 
 ETHERTYPE = 0x88B5  # IEEE 802: for experiments within one's own network.
 SMALL_FRAME_BYTES = 60

@@ -136,17 +136,29 @@ class Acknowledgements(str, Enum):
 class InputBuffer(Strict):
     """A lane's input buffer at the other end of a link, in lossless queueing.
 
-    With credits its size is ``credits``. With PFC it pauses the lane above ``xoff``, resumes it at ``xon``, and has
-    room for ``headroom`` above ``xoff``, for frames that arrive until the sender stops. InfiniBand switches have tens
-    of KB per port and lane. 64 KiB cover the round trip of 2 us of a link of 200 Gbit/s (50,000 B) and three frames of
-    4,214 B; PFC needs the same below xon, not to run dry, and again above xoff, not to overflow. The needs of each link
-    are checked.
+    InfiniBand switches have tens of KB per port and lane. 64 KiB cover the round trip of 2 us of a link of 200 Gbit/s
+    (50,000 B) and three frames of 4,214 B; PFC needs the same below xon, not to run dry, and again above xoff, not to
+    overflow. The needs of each link are checked.
     """
 
-    credits: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = 64 * 1024
-    xoff: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = 96 * 1024
-    xon: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = 64 * 1024
-    headroom: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = 64 * 1024
+    credits: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = Field(
+        default=64 * 1024,
+        description=(
+            "Size of the input buffer with credit flow control. Raise it for longer or faster links, which else "
+            "run dry."
+        ),
+    )
+    xoff: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = Field(
+        default=96 * 1024, description="PFC pauses the lane when more than this waits in the buffer."
+    )
+    xon: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = Field(
+        default=64 * 1024,
+        description="PFC resumes the lane when no more than this waits. Too low, and the link idles after a pause.",
+    )
+    headroom: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = Field(
+        default=64 * 1024,
+        description="Room above `xoff` for frames that arrive until the sender stops. Raise it for longer links.",
+    )
 
     @model_validator(mode="after")
     def _verify_order(self) -> InputBuffer:
@@ -156,15 +168,27 @@ class InputBuffer(Strict):
 
 
 class LaneConfig(InputBuffer):
-    """One Virtual Lane. ``share`` and ``ceiling``: fractions of the link; ``limit``: the largest backlog
-    at a switch's port (lossy; a host's own port holds all that its sockets send); ``marking``: its own, where it is not
-    that of all lanes."""
+    """One Virtual Lane."""
 
-    share: Annotated[float, Field(gt=0, le=1)]
-    ceiling: Annotated[float, Field(gt=0, le=1)] = 1.0
-    limit: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = 256 * 1024
-    marking: Marking | None = None
-    service_levels: list[str]
+    share: Annotated[float, Field(gt=0, le=1)] = Field(
+        description="Fraction of the link that the lane gets at least while it has frames waiting."
+    )
+    ceiling: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0, description="Fraction of the link that the lane never exceeds, even on an idle link."
+    )
+    limit: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = Field(
+        default=256 * 1024,
+        description=(
+            "Largest backlog at a switch's port, beyond which frames are dropped (lossy queueing). A host's own "
+            "port holds all that its sockets send."
+        ),
+    )
+    marking: Marking | None = Field(
+        default=None, description="ECN marking of this lane, where it differs from `queues.marking`."
+    )
+    service_levels: list[str] = Field(
+        description="Service Levels that use the lane. Each Service Level is in exactly one lane."
+    )
 
     @property
     def buffer(self) -> InputBuffer:
@@ -186,30 +210,45 @@ def _default_lanes() -> dict[str, LaneConfig]:
 
 
 class QueueConfig(Strict):
-    """The queues of every port: the lanes of ``lanes`` and ``lossless_lanes`` queueing, the byte limit of ``shared``
-    queueing at a switch's port, and the input buffer of the one lane of ``lossless`` queueing.
-
-    ``marking`` is ECN at every switch port, in every lane of data; without it nothing is marked.
-
-    ``return_time`` is how long credits take to return; by default the delay of the link.
-
-    ``acknowledgements``: the lane of TCP's segments without data.
+    """The queues of every port.
 
     ``jitter`` is for virtual time, where only wires take time, so that senders stay in step and the same one loses
-    every time. Each frame that a host sends waits for a random time, evenly distributed, up to this many times the time
-    of a full frame on its link; their order stays. This follows Floyd and Jacobson ("On traffic phase effects in
-    packet-switched gateways", 1992): a frame's time at most, at the source, before the queue. It also separates the
-    starts of flows, and switches and links stay exact. The seed decides all values.
+    every time. It follows Floyd and Jacobson ("On traffic phase effects in packet-switched gateways", 1992): a frame's
+    time at most, at the source, before the queue. It also separates the starts of flows, and switches and links stay
+    exact.
     """
 
-    lanes: dict[str, LaneConfig] = Field(default_factory=_default_lanes)
-    shared_limit: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = 1024 * 1024
-    shared_buffer: InputBuffer = Field(default_factory=InputBuffer)
-    flow_control: Annotated[FlowControl, Field(strict=False)] = FlowControl.CREDIT
-    return_time: Annotated[TimeS, Field(ge=0, le=1)] | None = None
-    marking: Marking | None = None
-    acknowledgements: Annotated[Acknowledgements, Field(strict=False)] = Acknowledgements.WITH_DATA
-    jitter: Annotated[float, Field(ge=0, le=10)] = 0.0
+    lanes: dict[str, LaneConfig] = Field(
+        default_factory=_default_lanes, description="The lanes of `lanes` and `lossless_lanes` queueing, by name."
+    )
+    shared_limit: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = Field(
+        default=1024 * 1024, description="Largest backlog of the one queue at a switch's port, in `shared` queueing."
+    )
+    shared_buffer: InputBuffer = Field(
+        default_factory=InputBuffer, description="Input buffer of the one data lane, in `lossless` queueing."
+    )
+    flow_control: Annotated[FlowControl, Field(strict=False)] = Field(
+        default=FlowControl.CREDIT,
+        description="How lossless lanes are paused: by credits as InfiniBand's, or by PFC as Ethernet's.",
+    )
+    return_time: Annotated[TimeS, Field(ge=0, le=1)] | None = Field(
+        default=None, description="Time that credits take to return to the sender. Without it, the delay of the link."
+    )
+    marking: Marking | None = Field(
+        default=None,
+        description="ECN marking at every switch port, in every lane of data. Without it, nothing is marked.",
+    )
+    acknowledgements: Annotated[Acknowledgements, Field(strict=False)] = Field(
+        default=Acknowledgements.WITH_DATA,
+        description="Lane of TCP's segments without data: that of their Service Level, or the control lane.",
+    )
+    jitter: Annotated[float, Field(ge=0, le=10)] = Field(
+        default=0.0,
+        description=(
+            "Longest random wait of each frame that a host sends, in times of a full frame on its link; order "
+            "stays. Keeps senders out of step in virtual time."
+        ),
+    )
 
     @property
     def marks(self) -> bool:

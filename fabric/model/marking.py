@@ -12,13 +12,16 @@ from fabric.config import SizeBytes, Strict
 class Marking(Strict):
     """When a switch marks a frame (CE), by how many bytes wait in its lane at that moment, no average of them.
 
-    Up to ``kmin`` none, above ``kmax`` all, and in between at random with a probability that rises from 0 to ``pmax``.
     Only frames of connections that have agreed on ECN are marked; the others pass as they are.
     """
 
-    kmin: Annotated[SizeBytes, Field(ge=0, lt=2**31)]
-    kmax: Annotated[SizeBytes, Field(gt=0, lt=2**31)]
-    pmax: Annotated[float, Field(gt=0, le=1)]
+    kmin: Annotated[SizeBytes, Field(ge=0, lt=2**31)] = Field(
+        description="Backlog up to which no frame is marked. Lower keeps queues shorter, at the risk of idle links."
+    )
+    kmax: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = Field(description="Backlog above which every frame is marked.")
+    pmax: Annotated[float, Field(gt=0, le=1)] = Field(
+        description="Probability of a mark at `kmax`; from `kmin` on it rises linearly from 0."
+    )
 
     @model_validator(mode="after")
     def _verify_order(self) -> Marking:

@@ -6,6 +6,8 @@ faults at once. Routes, lanes, queues and job schedules are pure functions of th
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -461,6 +463,22 @@ class Fabric:
             run = f"hosts run from {self.shown(self.hosts[0])} to {self.shown(self.hosts[-1])}"
             raise TopologyError(self.name, [f"no host {name!r}; {run}"])
         return node
+
+
+def names_like(name: str, fabric: Fabric) -> str:
+    """Return what to say of a name that no node has: the range of names of its kind and zone, or else of its kind, or
+    of all switches and hosts."""
+    nodes = [*fabric.switches, *fabric.hosts]
+    if not fabric.own_names:
+        for kind in (r"\d+$", r"\d+"):
+            alike = [node for node in nodes if re.sub(kind, "#", node.name) == re.sub(kind, "#", name)]
+            if alike:
+                return f"there are {alike[0]} to {alike[-1]}"
+    near = difflib.get_close_matches(name, [fabric.own_names.get(node, node.name) for node in nodes], n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    ends = (fabric.switches[0], fabric.switches[-1], fabric.hosts[0], fabric.hosts[-1])
+    first, last, first_host, last_host = (fabric.own_names.get(node, node.name) for node in ends)
+    return f"{hint}switches run from {first} to {last}, hosts from {first_host} to {last_host}"
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fabric.errors import UsageError
-from fabric.measure.fidelity import Status
+from fabric.measure.verdict import Status
 from fabric.report.promise import promised
 from fabric.results import Result
 from fabric.units import format_bandwidth, format_rate, format_size, format_time
@@ -39,6 +39,17 @@ class MetricRow:
     differences: tuple[float | None, ...]
     broken: tuple[bool, ...] = ()
 
+    @property
+    def change(self) -> float:
+        """The largest difference to the first run, as a fraction; infinite where there is nothing to divide by: a run
+        lacks the metric, or the first run's is zero and another's is not."""
+        found = [difference for difference in self.differences if difference is not None]
+        known = all(
+            value == self.values[0] or difference is not None
+            for value, difference in zip(self.values, self.differences, strict=True)
+        )
+        return max(map(abs, found), default=0.0) if known and None not in self.values else math.inf
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -50,6 +61,13 @@ class Comparison:
     rows: tuple[MetricRow, ...]
     warnings: tuple[str, ...]
     notes: tuple[str, ...] = ()
+
+    def changed(self, least: float) -> Comparison:
+        """Return the comparison with only the metrics that differ by ``least`` (a fraction) or more."""
+        rows = tuple(row for row in self.rows if row.change >= least)
+        left_out = f"not shown: {len(self.rows) - len(rows)} of {len(self.rows)} metrics, which differ by less than"
+        notes = (f"{left_out} {100 * least:g} %",) if len(rows) < len(self.rows) else ()
+        return replace(self, rows=rows, notes=(*self.notes, *notes))
 
     def as_json(self) -> dict[str, Any]:
         """Return the comparison as JSON holds it."""
@@ -80,7 +98,8 @@ class Comparison:
 
 
 def compare(results: Sequence[Result]) -> Comparison:
-    """Return the metrics of ``results`` side by side, in the order in which they first appear.
+    """Return the metrics of ``results`` side by side: those that differ most first, and else in the order in which they
+    first appear.
 
     Raises UsageError for fewer than two results and for results of different experiments.
     """
@@ -89,7 +108,7 @@ def compare(results: Sequence[Result]) -> Comparison:
     _refuse_other_experiments(results)
     names = dict.fromkeys(name for result in results for name in _metrics(result))
     exact = next(filter(_is_exact, results), None)
-    rows = tuple(_row(name, results, exact) for name in names)
+    rows = tuple(sorted((_row(name, results, exact) for name in names), key=lambda row: -row.change))
     return Comparison(
         experiment=str(results[0].manifest["experiment"]),
         runs=_labels(results),

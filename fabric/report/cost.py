@@ -84,7 +84,7 @@ def _row(result: Result) -> dict[str, Any]:
     roles = [node["role"] for node in result.fabric["nodes"]]
     ranks = result.table("steps")["ranks"]
     return {
-        "run": result.directory.name,
+        "run": result.name,
         "experiment": result.manifest["experiment"],
         "engine": result.manifest["engine"],
         "verdict": result.verdict["status"],

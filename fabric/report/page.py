@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,8 @@ from fabric.report.figures import FigureSpec, all_figures, draw_all
 from fabric.report.figures.style import scale_text, verdict_colour
 from fabric.report.margins import cpu_used, margins_by_phase
 from fabric.report.omissions import omissions
-from fabric.results import Result
+from fabric.results import REPORT_NAME, Result
 
-REPORT_NAME = "report.html"
 _VERDICT_MEANS = {
     "faithful": "The machine kept up and every packet is accounted for: the figures describe the emulated fabric.",
     "degraded": "The machine was at its limits for part of the run: read the numbers with the reasons in mind.",
@@ -28,6 +28,7 @@ _FAITHFUL_IN_VIRTUAL_TIME = (
     "Every packet is accounted for, full ports sent at their rates, and hosts had the memory they needed; in virtual "
     "time cores, switches and programs are never late, by construction. The figures describe the emulated fabric."
 )
+_PASSED = "faithful"
 _VECTOR_LIMIT_BYTES = 1_500_000
 _MIME = {".svg": "image/svg+xml", ".png": "image/png"}
 
@@ -68,6 +69,7 @@ def render_page(result: Result, own: Sequence[FigureSpec] = (), missing: str | N
 def _content(result: Result, own: Sequence[FigureSpec], missing: str | None) -> dict[str, Any]:
     summary, manifest = result.summary, result.manifest
     status = str(result.verdict["status"])
+    checks = result.verdict.get("checks", [])
     metrics = {
         str(name): format_metric(str(name), value)
         for name, value in summary.get("metrics", {}).items()
@@ -83,7 +85,8 @@ def _content(result: Result, own: Sequence[FigureSpec], missing: str | None) -> 
         "margins": [
             table for table in (margins_by_phase(result.verdict), cpu_used(manifest), cost_table(result)) if table
         ],
-        "checks": [_check_row(check) for check in result.verdict.get("checks", [])],
+        "passed": [_check_row(check) for check in checks if check["status"] == _PASSED],
+        "failed": [_check_row(check) for check in checks if check["status"] != _PASSED],
         "reasons": [str(reason) for reason in result.verdict.get("reasons", [])],
         "facts": _facts(result),
         "phases": result.phases,
@@ -95,7 +98,8 @@ def _content(result: Result, own: Sequence[FigureSpec], missing: str | None) -> 
         "config": _config(result),
         "versions": list(_flat(manifest.get("versions", {}))),
         "machine": list(_flat(manifest.get("machine", {}))),
-        "directory": result.directory.resolve().name,
+        "directory": result.name,
+        "path": shlex.quote(result.shown_path),
     }
 
 

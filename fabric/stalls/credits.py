@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from fabric.emulation.build import Emulation
 from fabric.emulation.namespaces import ports_by_namespace
 from fabric.errors import EmulationError
 from fabric.model.lanes import PortLane
@@ -15,6 +15,9 @@ from fabric.queueing import vl
 from fabric.queueing.lossless import lane_names
 from fabric.stalls.waits import LaneNames
 from fabric.world.netlink import Netlink
+
+if TYPE_CHECKING:
+    from fabric.emulation.build import Emulation
 
 _REST_TIMEOUT_S = 20.0
 _NEWS_S = 0.01

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol
 
 from fabric.world.modules import CONGESTION_CONTROLS
-from fabric.world.virtual.dialogue import Ask
-from fabric.world.virtual.guest import ByteSink
-from fabric.world.virtual.watch import Progress
+
+if TYPE_CHECKING:
+    from fabric.world.virtual.watch import Progress  # A guest's; who asks an engine loads none.
 
 INSIDE = "FABRIC_WORLD"
 """Set in the environment of every process of a run's own namespaces or guest."""
@@ -32,6 +32,19 @@ _LOADED_CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 _KERNEL_MODULES = Path("/lib/modules")
 _NO_CONGESTION_CONTROL = {"diag"}
 """Of what kernels have as ``tcp_*``."""
+
+Ask = Callable[[], str | None]
+"""Returns the user's next line without its end, None if there will be no more."""
+
+
+class ByteSink(Protocol):
+    """What takes what a program writes."""
+
+    def write(self, text: bytes, /) -> object:
+        """Take some of it."""
+
+    def flush(self) -> object:
+        """Pass on what was taken."""
 
 
 @dataclass(frozen=True)

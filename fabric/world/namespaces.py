@@ -23,6 +23,7 @@ from fabric.world.engine import Engine, Front, Guest, LatenessLimits, Timing, ow
 from fabric.world.mounts import NODEV, NOSUID, RECURSIVE, bind, mount
 from fabric.world.places import CGROUPS
 from fabric.world.processes import die_with_sudo
+from fabric.world.virtual import kernel
 
 _MACHINES_CGROUPS = Path("/sys/fs/cgroup")
 
@@ -57,7 +58,7 @@ class NamespaceEngine(Engine):
         Being replaced, not waited for, is what makes SIGKILL end everything. Raises UsageError, EmulationError.
         """
         if os.geteuid() != 0:
-            raise UsageError("this needs root to make network namespaces; run it again with sudo")
+            raise UsageError(f"real time needs root to make network namespaces: run it again with sudo{_or_virtual()}")
         cache.own()  # Better refused here than in the midst of a run.
         unshare = shutil.which("unshare")
         if unshare is None:
@@ -126,6 +127,17 @@ class NamespaceEngine(Engine):
     def memory_taken_bytes(self, guest: Guest) -> int:
         """Return 0: a run has the machine to itself, and nobody needs to divide its memory."""
         return 0
+
+
+def _or_virtual() -> str:
+    """Return how the same runs without root, if this machine can, or what that takes."""
+    try:
+        built = kernel.find()
+    except UsageError as error:
+        return f" (virtual time needs no root, but: {error})"
+    if built is not None:
+        return ", or without root in virtual time: --engine virtual"
+    return ", or without root in virtual time: fabric virtual build (once), then --engine virtual"
 
 
 def _keep_control_groups() -> None:

@@ -19,6 +19,7 @@ MARKDOWN = sorted(
 )
 OUTSIDE = ("http://", "https://", "mailto:")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+WITHOUT_TEXT = re.compile(r"(?<!!)\[\s*\](\([^)\s]+\))")
 FENCE = re.compile(r"^```[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOCTREE_PREFIXES = (":", "generated/")
 
@@ -77,6 +78,16 @@ def test_links_lead_somewhere(path: Path, target: str) -> None:
     assert found.exists(), f"{name_of(path)}: {target}: there is no {found}"
     if anchor:
         assert anchor in anchors_of(found.read_text()), f"{name_of(path)}: {target}: {file} has no heading {anchor}"
+
+
+def test_links_have_a_text() -> None:
+    """Sphinx would fill in the page's title; GitHub shows nothing."""
+    without = [
+        f"{name_of(path)}: {target}"
+        for path in MARKDOWN
+        for target in WITHOUT_TEXT.findall(FENCE.sub("", path.read_text()))
+    ]
+    assert without == []
 
 
 @pytest.mark.parametrize(("path", "entry"), entries(), ids=id_of)

@@ -41,5 +41,6 @@ def test_the_notebook_goes_from_a_sweep_to_a_figure(tmp_path: Path, monkeypatch:
     assert found["medians"].to_dict() == pytest.approx(of_share)
     assert sorted(found["believed"][found["METRIC"]]) == sorted(measured(run.spec) for run in plan.runs)
     assert found["result"].verdict["status"] == "faithful"
+    assert found["result"].metric(found["METRIC"]) in set(found["runs"][found["METRIC"]])
     assert plt.imread("shares.png").std() > 0
     plt.close(found["figure"])

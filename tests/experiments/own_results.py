@@ -13,7 +13,7 @@ from tests.synthetic_result import Recipe, write_result
 def own_result(directory: Path, experiment: Experiment, **options: Any) -> RunResult:
     """Write a result of an experiment, with the fields of ``Recipe`` as options, and read it."""
     folder = experiment.in_manifest["experiment_folder"]
-    recipe = Recipe("fire_flyer_2_tiny", experiment.name, folder, own_tables=experiment.tables, **options)
+    recipe = Recipe("fire_flyer_2_tiny", experiment.name, folder, own_tables=experiment.load_tables(), **options)
     return RunResult(write_result(directory, recipe))
 
 

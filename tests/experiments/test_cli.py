@@ -15,7 +15,7 @@ import yaml
 
 from experiments import cli
 from experiments.cli import main
-from experiments.commands import topologies
+from experiments.commands import catalogue, listing
 from experiments.launching import launcher
 from experiments.launching.spec import Prepared
 from experiments.registry import EXPERIMENTS
@@ -27,8 +27,10 @@ from fabric.world.engines import ENGINES, NAMESPACE
 
 SMALL = "fire_flyer_2_small"
 COMMANDS = (
-    *cli.COMMANDS,
+    *catalogue.COMMANDS,
+    "topo list",
     "topo show",
+    "topo loops",
     "topo draw",
     "virtual build",
     "virtual list",
@@ -152,7 +154,7 @@ def test_the_program_after_two_dashes_is_not_read_as_ours() -> None:
     ("error", "code", "words"),
     [
         (FabricError("value [red] of a [list]"), 1, "error: value [red] of a [list]\n"),
-        (KeyboardInterrupt(), 1, "interrupted\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
 def test_errors_are_printed_as_they_are(
@@ -161,7 +163,7 @@ def test_errors_are_printed_as_they_are(
     def fail(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr(topologies, "list_experiments", fail)
+    monkeypatch.setattr(listing, "list_experiments", fail)
     assert main(["list"]) == code
     assert capsys.readouterr().err == words
 
@@ -275,12 +277,27 @@ def test_a_file_without_keys_is_refused(
 
 def test_experiments_are_listed_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     lines = answer(capsys, "list").splitlines()
-    assert lines == [f"{experiment.name}  {experiment.question}" for experiment in EXPERIMENTS.values()]
+    width = max(map(len, EXPERIMENTS))
+    assert lines == [f"{experiment.name:<{width}}  {experiment.question}" for experiment in EXPERIMENTS.values()]
+    assert json.loads(answer(capsys, "list", "--json")) == {
+        "experiments": [{"name": one.name, "question": one.question} for one in EXPERIMENTS.values()]
+    }
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_what_an_experiment_names_is_there(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    assert experiment.load_config().model_fields["seed"]
+    assert callable(experiment.load_run())
+    assert experiment.load_tables() or experiment.tables is None
+    assert experiment.load_figures() or experiment.figures is None
 
 
 def test_an_unknown_experiment_names_the_nearest(capsys: pytest.CaptureFixture[str], entered: list[object]) -> None:
-    hint = "unknown key; did you mean 'isolation'?, or the path of a YAML file or an experiment's folder"
-    assert refusal(capsys, "run", "isolatoin") == f"experiment: isolatoin: {hint}"
+    others = "(fabric list shows all; a YAML file or the folder of an experiment will do, too)"
+    words = "unknown experiment 'isolatoin': did you mean 'isolation'? "
+    assert refusal(capsys, "run", "isolatoin") == words + others
+    assert refusal(capsys, "run", "zzz") == f"unknown experiment 'zzz': {others}"
     assert entered == []
 
 
@@ -375,6 +392,85 @@ def test_exec_without_a_program_says_where_to_write_it(
     assert entered == []
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--", "nosuchprogram"], "program 'nosuchprogram': is not on the PATH; give its path, or for a shell's own"),
+        (["--", "./nosuch"], "program ./nosuch: does not exist; paths are this machine's"),
+        (["--", str(Path(__file__))], f"program {Path(__file__)}: cannot be executed; chmod +x it"),
+        (["--background", "z0h001=iperf4 -s", "--", "true"], "program 'iperf4': is not on the PATH"),
+        (["--capture", "z9l00:1=a.pcap", "--", "true"], "--capture 'z9l00:1' is no port; write it like z0l03:7; "),
+        (["--capture", "z0l00:99=a.pcap", "--", "true"], "--capture 'z0l00:99' is no port; write it like z0l03:7; "),
+        (
+            ["--capture", "z0l00:1=/nowhere/a", "--", "true"],
+            "--capture 'z0l00:1=/nowhere/a': there is no directory /no",
+        ),
+    ],
+)
+def test_exec_refuses_what_is_not_there_before_a_fabric_comes_up(
+    capsys: pytest.CaptureFixture[str], entered: list[object], words: list[str], why: str
+) -> None:
+    assert refusal(capsys, "exec", SMALL, "z0h000", *words).startswith(why)
+    assert entered == []
+
+
+@pytest.mark.parametrize("command", [["run", "isolation"], ["shell", SMALL]])
+def test_a_capture_of_a_port_that_is_none_is_refused_before_a_fabric_comes_up(
+    capsys: pytest.CaptureFixture[str], entered: list[object], ordered: list[Prepared], command: list[str]
+) -> None:
+    told = refusal(capsys, *command, "--capture", "z9l00:1=a.pcap")
+    assert told.endswith("fire_flyer_2_small has no 'z9l00'; there are z0l00 to z1l03")
+    assert (entered, ordered) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (["topolgy=x"], "--set topolgy=x: topolgy: unknown key; did you mean 'topology'?"),
+        (["queus.shared_limit=10"], "--set queus.shared_limit=10: the config has no 'queus'; did you mean 'queues'?"),
+        (
+            ["topology.placemen=packed", "seed=2"],
+            "--set topology.placemen=packed: topology: placemen: unknown key; did you mean 'placement'?",
+        ),
+        (
+            ["queues.lanes.strage.share=0.2"],
+            "--set queues.lanes.strage.share=0.2: queues.lanes has no 'strage'; did you mean 'storage'? (a new one "
+            "needs service_levels, too)",
+        ),
+        (
+            ["alone_tme=1", "sed=2"],
+            "--set: alone_tme: unknown key; did you mean 'alone_time'?\n--set: sed: unknown key; did you mean 'seed'?",
+        ),
+        (
+            ["topology=head_of_line"],
+            "--set topology=head_of_line: topology.storage: 0 storage nodes, but the experiment ",
+        ),
+        (
+            ["failures=[{link: z0l00-z0s99, at: 1 s, for: 1 s}]"],
+            "--set failures=[{link: z0l00-z0s99, at: 1 s, for: 1 s}]: failures.0.link: fire_flyer_2_small has no "
+            "'z0s99'; there are z0s00 to z0s03",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_blamed_and_not_the_file(
+    capsys: pytest.CaptureFixture[str], ordered: list[Prepared], settings: list[str], told: str
+) -> None:
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert told in refusal(capsys, "run", "isolation", *words)
+    assert ordered == []
+
+
+def test_faults_of_the_file_stay_the_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = write(tmp_path / "a.yaml", EXPERIMENTS["isolation"].file, alone_tme="1 s")
+    assert refusal(capsys, "run", path, "--set", "seed=2") == (
+        f"{path}: alone_tme: unknown key; did you mean 'alone_time'?"
+    )
+    assert refusal(capsys, "run", path, "--set", "sed=2").splitlines() == [
+        f"{path}: alone_tme: unknown key; did you mean 'alone_time'?",
+        f"{path}: sed: unknown key; did you mean 'seed'? (by --set)",
+    ]
+
+
 @pytest.mark.parametrize("host", ["z0h999", "z0l00", "nobody"])
 def test_exec_on_a_host_that_is_none_is_refused(
     capsys: pytest.CaptureFixture[str], entered: list[object], host: str
@@ -388,10 +484,21 @@ def test_exec_on_a_host_that_is_none_is_refused(
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("queues.lanes.storage.shar=0.2", "--set queues: lanes.storage.shar: unknown key; did you mean"),
-        ("queues.lanes.storage.share=0.9", "--set queues: shares add up to 1.550, above 1; lower some"),
+        (
+            "queues.lanes.storage.shar=0.2",
+            "--set queues.lanes.storage.shar=0.2: lanes.storage.shar: unknown key; did you mean 'lanes.storage.share'?",
+        ),
+        (
+            "queues.lanes.strage.share=0.2",
+            "--set queues.lanes.strage.share=0.2: queues.lanes has no 'strage'; did you mean 'storage'? (a new one "
+            "needs service_levels, too)",
+        ),
+        (
+            "queues.lanes.storage.share=0.9",
+            "--set queues.lanes.storage.share=0.9: shares add up to 1.550, above 1; lower some",
+        ),
         ("queues.shared_limit=1000", "queues.shared_limit: 1000 B is less than a full frame of 4214 B"),
-        ("topology.placemen=packed", "placemen: unknown key; did you mean 'placement'?"),
+        ("topology.placemen=packed", "--set placemen=packed: placemen: unknown key; did you mean 'placement'?"),
     ],
 )
 def test_queues_and_topology_are_set_as_for_a_run_and_refused_before_a_world_is_made(
@@ -477,22 +584,69 @@ def test_one_result_is_not_compared(capsys: pytest.CaptureFixture[str], tmp_path
     assert refusal(capsys, "compare", str(tmp_path)) == "compare needs at least two result directories"
 
 
+@pytest.mark.parametrize("percent", ["-1", "five", "nan", "inf"])
+def test_a_change_that_is_no_percentage_is_refused(capsys: pytest.CaptureFixture[str], percent: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "a", "b", f"--changed={percent}"])
+    assert ended.value.code == 2
+    assert f"'{percent}' is no percentage; give a number of 0 or more, e.g. 5" in capsys.readouterr().err
+
+
 # The doctor -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("ready", "code"), [(True, 0), (False, 1)])
-def test_the_doctor_says_whether_experiments_can_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ready: bool, code: int
+@pytest.mark.parametrize(
+    ("needed", "lines", "code"),
+    [
+        ((), ["namespace (real time): ready", "virtual (virtual time): ready", "experiments can run"], 0),
+        (
+            ("namespace",),
+            [
+                "namespace (real time): needs unshare",
+                "virtual (virtual time): ready",
+                "experiments can run with --engine virtual",
+            ],
+            0,
+        ),
+        (
+            ("virtual",),
+            ["namespace (real time): ready", "virtual (virtual time): needs unshare", "experiments can run"],
+            0,
+        ),
+        (
+            ("namespace", "virtual"),
+            [
+                "namespace (real time): needs unshare",
+                "virtual (virtual time): needs unshare",
+                "experiments cannot run yet",
+            ],
+            1,
+        ),
+    ],
+)
+def test_the_doctor_says_which_engines_can_run(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    needed: tuple[str, ...],
+    lines: list[str],
+    code: int,
 ) -> None:
     from experiments.commands import doctor
 
-    found = doctor.Diagnosis("unshare", ready, True, "a [detail]", "" if ready else "apt-get install util-linux")
-    monkeypatch.setattr(doctor, "examine", lambda: [found])
+    one = doctor.Diagnosis("unshare", False, needed, "a [detail]", "apt-get install util-linux")
+    monkeypatch.setattr(doctor, "examine", lambda: [one])
     assert main(["doctor", "--json"]) == code
-    assert json.loads(capsys.readouterr().out) == {"can_run": ready, "findings": [vars(found)]}
+    assert json.loads(capsys.readouterr().out) == {
+        "can_run": code == 0,
+        "engines": {
+            engine: {"ready": engine not in needed, "needs": ["unshare"] if engine in needed else []}
+            for engine in ENGINES
+        },
+        "findings": [vars(one) | {"needed": list(needed)}],
+    }
     assert main(["doctor"]) == code
     shown = capsys.readouterr().out
-    assert ("experiments can run\n" if ready else "experiments cannot run yet\n") in shown
+    assert shown.splitlines()[-3:] == lines
     assert "a [detail]" in shown
 
 

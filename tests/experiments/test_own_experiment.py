@@ -58,12 +58,13 @@ def run(session, config):
 IDLERS = Table(
     "One row per phase and host.", {**common("phase", "host"), "idle_s": Column("float64", "s", "how long it was idle")}
 )
+TABLES = {"idlers": IDLERS}
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="How many hosts are idle?",
-    config=OwnConfig,
-    run=run,
-    tables={"idlers": IDLERS},
+    config="own_question.experiment:OwnConfig",
+    run="own_question.experiment:run",
+    tables="own_question.experiment:TABLES",
     figures="own_question.figures",
 )
 """
@@ -140,6 +141,29 @@ def test_a_file_elsewhere_may_name_the_experiment_only_by_its_folder(folder: Pat
 def test_a_folder_that_defines_none_is_refused(folder: Path) -> None:
     (folder / "experiment.py").write_text("")
     with pytest.raises(ConfigError, match="defines no EXPERIMENT"):
+        resolve(str(folder), [])
+
+
+OF = "own_question.experiment"
+MISNAMED: dict[str, tuple[str, str, str]] = {
+    "a class": (f'"{OF}:OwnConfig"', "OwnConfig", f"config: is <class '{OF}.OwnConfig'>; name what is meant, as"),
+    "no module": (":OwnConfig", "s:OwnConfig", f"config: {OF}s:OwnConfig cannot be loaded: ModuleNotFoundError"),
+    "no such name": (":run", ":runs", f"run: {OF}:runs cannot be loaded: AttributeError"),
+    "no function": (":run", ":TABLES", f"run: {OF}:TABLES is no function of a session"),
+    "another class": (":OwnConfig", ":Table", f"config: {OF}:Table is no subclass of"),
+    "another value": (":TABLES", ":run", f"tables: {OF}:run is no dictionary of"),
+    "a fault in it": (f"{OF}:run", "own_question.faulty:run", r"ZeroDivisionError: .* \(.*own_question/faulty.py:2\)"),
+}
+
+
+@pytest.mark.parametrize(("right", "wrong", "why"), MISNAMED.values(), ids=list(MISNAMED))
+def test_what_an_experiment_names_and_cannot_be_loaded_is_refused_before_a_run(
+    folder: Path, right: str, wrong: str, why: str
+) -> None:
+    (folder / "faulty.py").write_text("def run(session, config):\n    return 1 / 0\nrun(None, None)\n")
+    text = (folder / "experiment.py").read_text()
+    (folder / "experiment.py").write_text(text.replace(right, wrong))
+    with pytest.raises(ConfigError, match=f"experiment.py: .*{why}"):
         resolve(str(folder), [])
 
 

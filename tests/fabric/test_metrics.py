@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from fabric.errors import ResultError
-from fabric.metrics import Metric, metric_at, metrics_frame
+from fabric.metrics import Metric, metric_at, metrics_frame, performers_in
 from fabric.results import FORMAT_VERSION, Result, ResultWriter
 
 PATHS = {
@@ -34,9 +35,57 @@ def test_jobs_may_have_other_names() -> None:
     assert metric_at("p.train-a.algbw_Bps", 1.0, {"train-a"}) == Metric("p", "train-a", "algbw_Bps", 1.0)
 
 
+OPERATIONS = pd.DataFrame(
+    [
+        ("lanes", "storage", "read"),
+        ("lanes", "storage", "read_failed"),
+        ("lanes", "storage", "write"),
+        ("lanes", "other", "flow_refused"),
+        ("both", "a", "read"),
+        ("both", "b", "read_abandoned"),
+    ],
+    columns=["phase", "job", "operation"],
+)
+
+
+def test_metrics_of_operations_are_of_the_job_that_did_them_and_keep_their_path() -> None:
+    performers = performers_in(OPERATIONS)
+    assert performers == {("lanes", "read"): "storage", ("lanes", "write"): "storage", ("lanes", "flow"): "other"}
+    paths = ("lanes.read.p99_s", "lanes.flow.failed", "both.read.p99_s", "shared.read.p99_s", "lanes.read")
+    found = metrics_frame(dict.fromkeys(paths, 1.0), performers=performers)
+    assert found["job"].tolist() == ["storage", "other", "", "", ""]
+    assert found["name"].tolist() == ["read.p99_s", "flow.failed", "read.p99_s", "read.p99_s", "read"]
+    assert tuple(found["path"]) == paths
+    assert set(found.query("job == 'storage'")["path"]) == {"lanes.read.p99_s"}
+
+
+def test_metrics_that_were_kept_without_their_paths_have_them(tmp_path: Path) -> None:
+    found = result(tmp_path / "r", FORMAT_VERSION, {"lanes.hfreduce.algbw_Bps": 1.0, "deepest_queue_bytes": 2.0})
+    file = found.directory / "samples" / "metrics.parquet"
+    pd.read_parquet(file).drop(columns="path").to_parquet(file)
+    assert found.metrics["path"].tolist() == ["lanes.hfreduce.algbw_Bps", "deepest_queue_bytes"]
+
+
+def test_metrics_that_say_their_job_are_taken_as_they_are() -> None:
+    told = [
+        Metric("lanes", "train.a", "algbw_Bps", 1),
+        Metric("lanes", "", "read.p99_s", 2.0),
+        Metric("", "", "x", True),
+    ]
+    frame = metrics_frame(told, {"read"}, {("lanes", "read"): "storage"})
+    assert frame[["job", "name", "value", "path"]].to_numpy().tolist() == [
+        ["train.a", "algbw_Bps", 1.0, "lanes.train.a.algbw_Bps"],
+        ["", "read.p99_s", 2.0, "lanes.read.p99_s"],
+    ]
+    with pytest.raises(ResultError, match=r"^metric lanes\.a\.b: is there twice; give one of them another name$"):
+        metrics_frame([Metric("lanes", "a", "b", 1.0), Metric("lanes", "", "a.b", 2.0)])
+
+
 def test_what_is_no_number_is_no_metric() -> None:
     frame = metrics_frame({"a.b_s": 1, "a.c": True, "a.d": "text"})  # type: ignore[dict-item]
-    assert frame.to_dict("records") == [{"phase": "a", "job": "", "name": "b_s", "unit": "s", "value": 1.0}]
+    assert frame.to_dict("records") == [
+        {"phase": "a", "job": "", "name": "b_s", "unit": "s", "value": 1.0, "path": "a.b_s"}
+    ]
 
 
 def result(directory: Path, version: int, metrics: dict[str, float]) -> Result:

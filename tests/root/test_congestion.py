@@ -96,7 +96,7 @@ def test_a_port_marks_by_what_waits_in_the_frames_lane(shared_command: Command) 
 
 def test_a_run_has_them_and_leaves_nothing_registered(shared_command: Command) -> None:
     """In real time, for short: what they were told, what they counted, that both ends agreed on ECN."""
-    short = [word for one in ("alone_time=1", "together_time=2") for word in ("--set", one)]
+    short = [word for one in ("alone_time=1", "together_time=2", "heavy_load=0") for word in ("--set", one)]
     done = shared_command.run(*RUN, *short)
     assert done.returncode in (0, 3), done.stdout + done.stderr
     manifest = json.loads((shared_command.here / "result" / "manifest.json").read_text())

@@ -77,8 +77,8 @@ def test_a_run_that_is_killed_in_a_phase_leaves_nothing_and_the_next_one_works(c
 @pytest.mark.parametrize(
     ("number", "code", "after_s"),
     [
-        pytest.param(signal.SIGINT, 1, _CALIBRATION_S, id="Ctrl-C in a phase"),
-        pytest.param(signal.SIGINT, 1, 0.0, id="Ctrl-C before"),
+        pytest.param(signal.SIGINT, 128 + signal.SIGINT, _CALIBRATION_S, id="Ctrl-C in a phase"),
+        pytest.param(signal.SIGINT, 128 + signal.SIGINT, 0.0, id="Ctrl-C before"),
         pytest.param(signal.SIGTERM, 128 + signal.SIGTERM, 1.0, id="SIGTERM"),
     ],
 )

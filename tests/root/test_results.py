@@ -15,7 +15,7 @@ from tests.worlds import TINY, Command
 pytestmark = pytest.mark.root
 
 SIZES = ("hfreduce.size", "nccl.size", "storage.checkpoint.size")  # So that what is under way ends soon.
-TIMES = ("alone_time=1", "together_time=2")
+TIMES = ("alone_time=1", "together_time=2", "heavy_load=0")
 SMALL_RUN = (f"topology={TINY}", "nccl_nodes=4", *TIMES, *(f"{size}=256 KiB" for size in SIZES))
 SHORT = ["run", "isolation", "--seed", "7", *(word for setting in SMALL_RUN for word in ("--set", setting))]
 # 10 hosts at 1 Gbit/s each, where userspace switching carries some hundreds of Mbit/s altogether.
@@ -27,7 +27,7 @@ Done = subprocess.CompletedProcess[str]
 @pytest.fixture(scope="module")
 def done(shared_command: Command) -> Done:
     """A short run that has ended; a machine that others load may make it invalid, and it is whole all the same."""
-    ended = shared_command.run(*SHORT, "--out", "result", timeout_s=280)
+    ended = shared_command.run(*SHORT, "-v", "--out", "result", timeout_s=280)
     assert ended.returncode in (0, 3), ended.stdout + ended.stderr
     assert shared_command.processes() == []
     return ended
@@ -48,8 +48,9 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_the_last_line_says_where_the_result_is(done: Done, directory: Path) -> None:
-    assert done.stdout.splitlines()[-1] == f"result: {directory}"
+def test_the_last_lines_say_where_the_result_is(done: Done, directory: Path) -> None:
+    report, look = done.stdout.splitlines()[-2:]
+    assert (report, look) == (f"report: {directory}/report.html", f"to look inside: fabric view {directory}")
     assert "see also: fabric run protection" in done.stdout
 
 
@@ -149,7 +150,7 @@ def test_a_result_is_never_overwritten(shared_command: Command, directory: Path)
 
 
 def test_a_run_that_asks_for_more_than_the_machine_has_is_invalid_and_says_why(command: Command) -> None:
-    parts = ("queueings=[shared]", "alone_time=1", "together_time=3")
+    parts = ("queueings=[shared]", "alone_time=1", "together_time=3", "heavy_load=0")
     settings = [f"topology={TINY}", "nccl_nodes=4", *parts, *(f"{name}=256 KiB" for name in SIZES), *TOO_MUCH]
     options = [text for setting in settings for text in ("--set", setting)]
     ended = command.run("run", "isolation", "--out", "result", *options, timeout_s=280)

@@ -13,6 +13,7 @@ from experiments.registry import resolve
 from experiments.run.live import LiveFabric, bring_up
 from experiments.run.preload import PRELOAD
 from experiments.run.session import Session
+from fabric.metrics import as_metrics
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.world import inside
 from fabric.world.agents import AgentPool, fork_server
@@ -80,7 +81,7 @@ WORLDS = {
         ["topology=fire_flyer_2_tiny", "topology.compute=4"],
         {
             "isolation": [
-                *("queueings=[shared, lanes]", "nccl_nodes=2", "alone_time=0.2", "together_time=1.2"),
+                *("queueings=[shared, lanes]", "nccl_nodes=2", "heavy_load=0", "alone_time=0.2", "together_time=1.2"),
                 *(*_SMALL_HFREDUCE, *_SMALL_STORAGE, "nccl.size=32 KiB", "nccl.slice=8 KiB"),
                 *("storage.checkpoint.size=128 KiB", "background.load=0.6"),
                 *_shares(hfreduce=0.4, nccl=0.1, storage=0.4, other=0.05, control=0.05),
@@ -176,11 +177,12 @@ def played(live: LiveFabric, pool: AgentPool, experiment: str, settings: list[st
     parameters = config.dcqcn.parameters(live.fabric)
     congestion_control.provide(config.controls_played.values(), parameters, live.fabric.nic_rate_bps)
     congestion_control.admit(live.emulation.host_namespaces, parameters, live.fabric.nic_rate_bps)
-    session = Session.of(config, live, pool, lambda text: None, lambda title, done: None, definition.tables)
+    session = Session.of(config, live, pool, lambda text: None, lambda title, done: None, definition.load_tables())
     session.calibrations.update({queueing.value: [] for queueing in Queueing})
-    summary = definition.run(session, config)
+    summary = definition.load_run()(session, config)
     lost = sum(outcome.conservation.unaccounted_packets for outcome in session.phases)
-    return {**summary["metrics"], "unaccounted_packets": float(lost)}
+    found = {one.path: one.value for one in as_metrics(summary["metrics"])}
+    return {**found, "unaccounted_packets": float(lost)}
 
 
 def seen(world: World) -> dict[str, dict[str, float]]:

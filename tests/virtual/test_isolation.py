@@ -55,7 +55,7 @@ def test_a_run_writes_its_whole_directory_on_the_host(first: Done, shared_comman
     tables = {path.name for path in (directory / "samples").iterdir()}
     assert tables == {f"{table}.parquet" for table in TABLES}
     assert list(shared_command.temporary.iterdir()) == []
-    assert f"result: {directory}" in done.stdout
+    assert f"report: {directory}/report.html" in done.stdout
     assert "wall time" in done.stderr
 
 
@@ -64,7 +64,7 @@ def test_a_run_is_believed_and_accounts_for_every_packet(first: Done) -> None:
     assert manifest["engine"] == "virtual"
     assert manifest["seed"] == 7
     assert manifest["verdict"]["status"] == "faithful", manifest["verdict"]
-    assert len(manifest["conservation"]) == 6
+    assert len(manifest["conservation"]) == 8
     assert all(not phase["unaccounted"] for phase in manifest["conservation"].values())
     assert all(phase["unaccounted_bytes"] == 0 for phase in manifest["conservation"].values())
 
@@ -106,7 +106,7 @@ def test_a_result_says_what_repeats_it(first: Done) -> None:
 def test_another_seed_gives_others(first: Done, shared_command: VirtualCommand) -> None:
     done, directory = played(shared_command, 8, "other", UNDRAWN)
     assert list((directory / "figures").iterdir()) == []
-    assert f"figures: none yet; to draw them: fabric report {directory}" in done.stdout
+    assert f"report: none yet; to draw it: fabric report {directory}" in done.stdout
     other = metrics(directory)
     before = metrics(first[1])
     assert any(not math.isclose(value, other.get(name, math.inf), rel_tol=1e-3) for name, value in before.items())

@@ -19,6 +19,9 @@ pytestmark = [
 ]
 
 
+IPERF3 = ("iperf3", "-c", "z0h001", "-u", "-b", "100K", "-l", "200", "-t", "2")
+
+
 def departures_s(pcap: Path, least_bytes: int) -> Sequence[float]:
     """When datagrams of at least so many bytes passed."""
     return [float(frame.time) for frame in rdpcap(str(pcap)) if UDP in frame and frame[IP].len >= least_bytes]
@@ -28,7 +31,7 @@ def test_iperf3_at_100_kbit_per_s_sends_a_datagram_every_16_ms(command: VirtualC
     """It divides by the microseconds since it began: where none passed, it sent the 118 datagrams of 1.9 s at once."""
     pcap = tmp_path / "sent.pcap"
     words = [TINY, "--set", "nic_rate=1 Gbit/s", "--capture", f"z0h000:0={pcap}", "--background", "z0h001=iperf3 -s -1"]
-    done = command.run("exec", *words, "z0h000", "--", *"iperf3 -c z0h001 -u -b 100K -l 200 -t 2".split())
+    done = command.run("exec", *words, "z0h000", "--", *IPERF3)
     assert done.returncode == 0, done.stdout + done.stderr
     gaps_s = np.diff(departures_s(pcap, 200))
     assert len(gaps_s) == pytest.approx(2 * 100_000 / 1600, abs=2)

@@ -108,6 +108,7 @@ def test_jobs_of_hosts_whose_nics_lead_to_the_other_guest_are_played(command: Vi
         "queueings=[lanes]",
         "alone_time=0.1",
         "together_time=0.2",
+        "heavy_load=0",
     )
     two = played(command, 2, "run", "isolation", *(word for setting in tiny + short for word in ("--set", setting)))
     assert all(counted["unaccounted"] == {} for counted in conservation(two).values())

@@ -60,13 +60,16 @@ class TreeKind(str, Enum):
 class HostMemoryConfig(Strict):
     """The memory of a host, which caps the node's sum at ``bandwidth / operations_per_byte``.
 
-    Values are those of the system that the fabric stands for (section IV-D3: 320 GB/s and 24 operations a byte, so
+    Values are those of the system that the fabric stands for (section IV-D3: 320 GB/s and 24 operations per byte, so
     13.3 GB/s); the job scales them down like the fabric's NICs.
     """
 
-    bandwidth: Annotated[SizeBytes, Field(gt=0)] = 320 * 10**9
-    """Bytes per second."""
-    operations_per_byte: Annotated[float, Field(gt=0, le=1e6)] = 24.0
+    bandwidth: Annotated[SizeBytes, Field(gt=0)] = Field(
+        default=320 * 10**9, description="Bytes per second that the memory reads and writes together."
+    )
+    operations_per_byte: Annotated[float, Field(gt=0, le=1e6)] = Field(
+        default=24.0, description="Memory operations that the sum takes per byte of its result."
+    )
 
     @property
     def cap_bytes_per_s(self) -> float:
@@ -75,26 +78,46 @@ class HostMemoryConfig(Strict):
 
 
 class Pipelining(Strict):
-    """How an HFReduce is pipelined, which the paper does not give. ``chunk`` is its Chunk_Size.
+    """How an HFReduce is pipelined, which the paper does not give."""
 
-    ``copies_ahead``: in each tree, between each GPU and the CPU of a node with an inside, how many shares of a chunk
-    wait beside the one on its way.
-    """
-
-    chunk: ElementsBytes = 32 * 1024
-    copies_ahead: Annotated[int, Field(ge=1, le=1024)] = 1
+    chunk: ElementsBytes = Field(
+        default=32 * 1024,
+        description=(
+            "Size of a chunk, the unit that is added up and forwarded (the paper's Chunk_Size). Smaller fills "
+            "the pipeline sooner, and costs more per byte."
+        ),
+    )
+    copies_ahead: Annotated[int, Field(ge=1, le=1024)] = Field(
+        default=1,
+        description=(
+            "Shares of a chunk that may wait between each GPU and the CPU of a node with an inside, beside the "
+            "one in flight."
+        ),
+    )
 
 
 class HFReduceConfig(CollectiveConfig, Pipelining):
-    """An HFReduce of ``size`` bytes a GPU.
+    """An HFReduce of ``size`` bytes per GPU."""
 
-    ``nvlink``: whether GPUs that NVLink joins in pairs add up before the CPU does (section IV-C).
-    """
-
-    gpus_per_node: Annotated[int, Field(ge=1, le=64)] = 8
-    tree: Annotated[TreeKind, Field(strict=False)] = TreeKind.ZONE_AWARE
-    nvlink: bool = True
-    host_memory: HostMemoryConfig | None = None
+    gpus_per_node: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=8,
+        description=(
+            "GPUs per node, whose data the CPU adds up first. For nodes that are points; others have their own number."
+        ),
+    )
+    tree: Annotated[TreeKind, Field(strict=False)] = Field(
+        default=TreeKind.ZONE_AWARE,
+        description=(
+            "Shape of the double tree between nodes: one pair of nodes talks across zones, or NCCL's plain "
+            "double binary tree."
+        ),
+    )
+    nvlink: bool = Field(
+        default=True, description="Whether GPUs that NVLink joins in pairs add up before the CPU does (section IV-C)."
+    )
+    host_memory: HostMemoryConfig | None = Field(
+        default=None, description="Memory that limits the node's sum. Without it, the CPU of this machine is the limit."
+    )
 
     def piece_faults(self) -> Iterator[str]:
         """Yield that a chunk is more than all, if so."""

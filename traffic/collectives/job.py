@@ -63,28 +63,48 @@ ElementsBytes = Annotated[SizeBytes, Field(gt=0, le=2**36), AfterValidator(_whol
 
 
 class CollectiveConfig(Strict):
-    """An allreduce of ``size`` bytes a rank in steps, each of which may take ``step_timeout`` (if None, derived).
+    """An allreduce in steps.
 
-    ``ranks_per_process``: how many ranks share an interpreter (None: as many as the engine has).
-
-    ``dtype``: the type of elements, in which they are added, too.
-
-    ``slots``: how many chunks (of a tree, at its root) or slices (of a ring) a rank holds between taking them in and
-    sending them on. When all are in use it takes no more, and TCP holds its peer back. NCCL's connections have 8.
-
-    ``stall_timeout``: a rank that neither sends nor receives for so long in a step fails, and with it the job; it then
-    begins again, with new programs and connections, from the step that failed. Without it such a run ends. It must be
-    longer than a step takes. TCP alone survives a cut, but it tries again after 200 ms at the earliest and each time
-    after twice as long, so what waits notices the link's return late, by up to as long as the cut (InfiniBand's
-    hardware tries again at one interval, 7 times as a rule, and then breaks the connection).
+    ``stall_timeout``: TCP alone survives a cut, but it tries again after 200 ms at the earliest and each time after
+    twice as long, so what waits notices the link's return late, by up to as long as the cut (InfiniBand's hardware
+    tries again at one interval, 7 times as a rule, and then breaks the connection).
     """
 
-    ranks_per_process: ProgramsPerProcess = None
-    dtype: Annotated[Dtype, Field(strict=False)] = Dtype.FP32
-    size: ElementsBytes = 2 * 1024 * 1024
-    step_timeout: Annotated[TimeS, Field(gt=0)] | None = None
-    slots: Annotated[int, Field(ge=2, le=4096)] = DEFAULT_SLOTS
-    stall_timeout: Annotated[TimeS, Field(gt=0)] | None = None
+    ranks_per_process: ProgramsPerProcess = Field(
+        default=None,
+        description=(
+            "Ranks that share an interpreter. Without it, as many as the engine prefers; it changes the "
+            "emulator's cost, not the network."
+        ),
+    )
+    dtype: Annotated[Dtype, Field(strict=False)] = Field(
+        default=Dtype.FP32, description="Type of the elements, in flight and where they are added."
+    )
+    size: ElementsBytes = Field(
+        default=2 * 1024 * 1024,
+        description=(
+            "Bytes that each rank, or GPU, contributes to a step. Larger steps come closer to the steady state, "
+            "and take longer."
+        ),
+    )
+    step_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
+        default=None,
+        description="Longest time that a step may take before the run fails. Without it, derived from size and rates.",
+    )
+    slots: Annotated[int, Field(ge=2, le=4096)] = Field(
+        default=DEFAULT_SLOTS,
+        description=(
+            "Chunks (of a tree, at its root) or slices (of a ring) that a rank holds between taking them in and "
+            "sending them on. When all are in use, TCP holds the peer back. NCCL's connections have 8."
+        ),
+    )
+    stall_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
+        default=None,
+        description=(
+            "A rank without a byte for this long fails its job, which begins again from that step with new "
+            "connections; longer than a step takes. Without it, the run ends."
+        ),
+    )
 
     def elements_of(self, size_bytes: int) -> int:
         """Return how many elements so many bytes are."""

@@ -74,18 +74,29 @@ MOST_CHANNELS = 32
 
 
 class NcclConfig(CollectiveConfig):
-    """An allreduce of ``size`` bytes a rank, forwarded in pieces of ``slice`` (NCCL: 1 MiB at full scale).
+    """An allreduce of ``size`` bytes per rank, forwarded in pieces of ``slice`` (NCCL: 1 MiB at full scale)."""
 
-    ``channels``: how many rings share the data, each over a NIC of its own as far as hosts have them; ``queue_pairs``:
-    how many connections lead from a rank of a ring to the next. ``failover``: a job that begins again after a stall
-    shares the data among the rings whose NICs' links are up at every rank.
-    """
-
-    algorithm: Annotated[Algorithm, Field(strict=False)] = Algorithm.RING
-    slice: ElementsBytes = 32 * 1024
-    channels: Annotated[int, Field(ge=1, le=MOST_CHANNELS)] = 1
-    queue_pairs: Annotated[int, Field(ge=1, le=64)] = 1
-    failover: bool = False
+    algorithm: Annotated[Algorithm, Field(strict=False)] = Field(
+        default=Algorithm.RING,
+        description="NCCL's algorithm (`NCCL_ALGO`): a ring for bandwidth, a double binary tree for latency.",
+    )
+    slice: ElementsBytes = Field(
+        default=32 * 1024,
+        description="Size of the pieces that a rank forwards. Smaller fills the ring sooner, and costs more per byte.",
+    )
+    channels: Annotated[int, Field(ge=1, le=MOST_CHANNELS)] = Field(
+        default=1, description="Rings that share the data, each over a NIC of its own as far as hosts have them."
+    )
+    queue_pairs: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=1,
+        description="Connections from a rank of a ring to the next. More spread its data over more ECMP paths.",
+    )
+    failover: bool = Field(
+        default=False,
+        description=(
+            "Whether a job that begins again after a stall uses only rings whose NICs' links are up at every rank."
+        ),
+    )
 
     @model_validator(mode="after")
     def _verify_ring(self) -> NcclConfig:

@@ -7,12 +7,12 @@ job is told to draw new ones.
 
 Rows of the ``operations`` table show the outcome of every arrival:
 
-==================  ==================================================================================
+==================  =============================================================================================
 ``flow``            completed
-``flow_abandoned``  still running when the load was halted; its times end there
+``flow_abandoned``  still running when the load was halted; its times end there, its size is what was acknowledged
 ``flow_failed``     its connection could not be opened or broke
 ``flow_refused``    arrived while ``max_flows`` of its source were running, and did not start
-==================  ==================================================================================
+==================  =============================================================================================
 
 Percentiles over ``flow`` alone flatter a congested fabric: its slowest flows are in the other rows.
 """
@@ -42,7 +42,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world.agents import Agent
 from traffic.job import Halt, Listening, Play, Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, ProgramsPerProcess
-from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept_alike, connect, listen
+from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept_alike, bytes_acked, connect, listen
 
 START_TIMEOUT_S = 60.0
 REPORT_TIMEOUT_S = 15.0
@@ -112,22 +112,33 @@ SIZE_CDFS: Mapping[str, SizeCdf] = {
 
 
 class BackgroundConfig(Strict):
-    """The load that each host offers, as a fraction of its NIC's rate, and the sizes of flows.
+    """The load that each host offers, and the sizes of flows."""
 
-    ``load`` may exceed 1: more arrives than a NIC carries, and flows pile up. ``size_scale`` multiplies sizes: a fabric
-    with slower NICs needs smaller flows, lest a run see only a few.
-    ``max_flows`` is how many flows a host may have running; arrivals beyond are refused and counted. ``within_zone``:
-    flows stay in the zone of their source's NIC, as Fire-Flyer 2 places jobs; drawn over all hosts, half of the load
-    crosses zones. ``hosts_per_process``: how many hosts' programs share an interpreter (None: as many as the engine
-    has).
-    """
-
-    load: Annotated[float, Field(gt=0, le=100, strict=False)] = 0.05
-    cdf: str = "web_search"
-    size_scale: Annotated[float, Field(gt=0, le=1e6)] = 0.1
-    max_flows: Annotated[int, Field(ge=1, le=65_536)] = 64
-    within_zone: bool = False
-    hosts_per_process: ProgramsPerProcess = None
+    load: Annotated[float, Field(gt=0, le=100, strict=False)] = Field(
+        default=0.05,
+        description=(
+            "Load that each host offers, as a fraction of its NIC's rate. Above 1, more arrives than a NIC "
+            "carries, and flows pile up."
+        ),
+    )
+    cdf: str = Field(default="web_search", description="Distribution of flow sizes, by name.")
+    size_scale: Annotated[float, Field(gt=0, le=1e6)] = Field(
+        default=0.1, description="Multiplies flow sizes. Slower NICs need smaller flows, lest a run see only a few."
+    )
+    max_flows: Annotated[int, Field(ge=1, le=65_536)] = Field(
+        default=64, description="Flows that a host may have running; arrivals beyond are refused and counted."
+    )
+    within_zone: bool = Field(
+        default=False,
+        description=(
+            "Whether flows stay in the zone of their source, as Fire-Flyer 2 places jobs. Otherwise half of the "
+            "load crosses between two zones."
+        ),
+    )
+    hosts_per_process: ProgramsPerProcess = Field(
+        default=None,
+        description="Hosts whose programs share an interpreter. Without it, as many as the engine prefers.",
+    )
 
     @field_validator("cdf")
     @classmethod
@@ -365,7 +376,10 @@ class _FlowsOfPhase:
         with self._lock:
             abandoned, self._running = self._running, {}
             now = time.monotonic()
-            self._rows += [self._row(running.flow, ABANDONED, running.started, now) for running in abandoned]
+            self._rows += [
+                self._row(running.flow, ABANDONED, running.started, now) | {"size_bytes": running.delivered_bytes()}
+                for running in abandoned
+            ]
             rows = self._rows
         for running in abandoned:
             running.abort()
@@ -446,6 +460,12 @@ class _Running:
             if self._is_aborted:
                 raise OSError("abandoned")
             self._sock = sock
+
+    def delivered_bytes(self) -> int:
+        """Return how much of the flow its sink has acknowledged so far."""
+        with self._lock:
+            acknowledged = 0 if self._sock is None else bytes_acked(self._sock)
+        return min(self.flow.size_bytes, max(0, acknowledged - _SIZE.size))
 
     def abort(self) -> None:
         """End the flow's connection, now or as soon as it has one; its thread sees OSError."""

@@ -48,9 +48,12 @@ _SIZE_BYTES = 64
 
 
 class ProbeConfig(Strict):
-    """How often each flow sends a probe, which is the resolution of its blackouts."""
+    """How often each flow sends a probe."""
 
-    period: Annotated[TimeS, Field(gt=0)] = 1e-3
+    period: Annotated[TimeS, Field(gt=0)] = Field(
+        default=1e-3,
+        description="Time between two probes of a flow, which is the resolution of its blackouts. Shorter adds load.",
+    )
 
 
 @dataclass(frozen=True, order=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from fabric.config import Strict
 from fabric.errors import TrafficError
@@ -45,11 +45,19 @@ def _one_command(text: str) -> str:
 
 
 class ProgramConfig(Strict):
-    """``command`` is split into words as by a shell, and run without one (write ``sh -c '...'`` for more). It finds the
-    job's hosts in ``FABRIC_HOSTS`` and ``FABRIC_ADDRESSES``, its own number in ``FABRIC_RANK``, its service level's TOS
-    byte in ``FABRIC_TOS``. Its sockets have that from the start, unless it is linked statically or sets another one."""
+    """A program of the user's.
 
-    command: Annotated[str, AfterValidator(_one_command)]
+    It finds the job's hosts in ``FABRIC_HOSTS`` and ``FABRIC_ADDRESSES``, its own number in ``FABRIC_RANK``, its
+    service level's TOS byte in ``FABRIC_TOS``. Its sockets have that from the start, unless it is linked statically or
+    sets another one.
+    """
+
+    command: Annotated[str, AfterValidator(_one_command)] = Field(
+        description=(
+            "Command line of the program, which each node runs: split into words as by a shell, and run without one "
+            "(write `sh -c '...'` for more)."
+        )
+    )
 
 
 @dataclass(frozen=True)

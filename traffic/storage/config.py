@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from fabric.config import RateBps, SizeBytes, Strict, TimeS
+from fabric.config import NoneAs, RateBps, SizeBytes, Strict, TimeS
 from fabric.units import format_size, parse_rate_bps
 from traffic.program_group import ProgramsPerProcess
 
@@ -34,27 +34,37 @@ def _off_or_rate(value: object) -> object:
     return parse_rate_bps(value) if isinstance(value, str) else value
 
 
-RequestToSend = Annotated[Count | None, BeforeValidator(_off_or_count)]
+RequestToSend = Annotated[Count | None, BeforeValidator(_off_or_count), NoneAs("off")]
 """``off`` (None here), or how many reads may send to a client at once."""
-OptionalRate = Annotated[Annotated[RateBps, Field(ge=1)] | None, BeforeValidator(_off_or_rate)]
+OptionalRate = Annotated[Annotated[RateBps, Field(ge=1)] | None, BeforeValidator(_off_or_rate), NoneAs("off")]
 """``off`` (None here), or a rate."""
 
 
 class ServiceConfig(Strict):
-    """A storage service. 3FS allows 256 transfers a NIC each way; at a 10,000th of its rate that many of 256 KiB would
-    take half a minute, so fewer here."""
+    """A storage service. 3FS allows 256 transfers per NIC each way; at a 10,000th of its rate that many of 256 KiB
+    would take half a minute, so fewer here."""
 
-    max_concurrent_pulls: Count = 8
-    """Writes whose data one NIC takes in at once (3FS: ``max_concurrent_rdma_reads``)."""
-    max_concurrent_sends: Count = 32
-    """Reads whose data one NIC sends at once (3FS: ``max_concurrent_rdma_writes``)."""
-    transfer_stall: Wait = 1.0
-    """A transfer of which no byte has moved for so long counts no more among those at once, until it ends."""
-    apply_timeout: Wait = 10.0
-    """How long a service waits for leave to send before it sends anyway (3FS: ``rdma_transmission_req_timeout``)."""
-    ssd_read_rate: OptionalRate = None
-    """Each disk's rate; off by default: the fabric is what is studied."""
-    ssd_latency: Annotated[TimeS, Field(ge=0)] = 0.0
+    max_concurrent_pulls: Count = Field(
+        default=8, description="Writes whose data one NIC takes in at once (3FS: `max_concurrent_rdma_reads`)."
+    )
+    max_concurrent_sends: Count = Field(
+        default=32, description="Reads whose data one NIC sends at once (3FS: `max_concurrent_rdma_writes`)."
+    )
+    transfer_stall: Wait = Field(
+        default=1.0,
+        description="A transfer of which no byte has moved for this long no longer counts among those at once.",
+    )
+    apply_timeout: Wait = Field(
+        default=10.0,
+        description=(
+            "How long a service waits for leave to send before it sends anyway (3FS: `rdma_transmission_req_timeout`)."
+        ),
+    )
+    ssd_read_rate: OptionalRate = Field(
+        default=None,
+        description="Read rate of each disk; `off`: disks are no limit, since the fabric is what is studied.",
+    )
+    ssd_latency: Annotated[TimeS, Field(ge=0)] = Field(default=0.0, description="Time that a disk adds to each read.")
 
     @property
     def has_disks(self) -> bool:
@@ -65,30 +75,52 @@ class ServiceConfig(Strict):
 class ClientConfig(Strict):
     """A client's limits (3FS: ``StorageClient.h``, the defaults below) and patience."""
 
-    max_requests: Count = 32
-    max_requests_per_server: Count = 8
-    max_batch_ios: Annotated[int, Field(ge=1, le=1024)] = 128
-    max_batch_size: Annotated[SizeBytes, Field(ge=1, le=64 << 20)] = 4 << 20
-    call_timeout: Wait = 30.0
-    """How long one try waits for its answer, and a connection for an acknowledgement before it is made anew."""
-    operation_timeout: Wait = 60.0
-    """How long an operation is tried again before it is an error."""
+    max_requests: Count = Field(
+        default=32, description="Requests that a client has open at once, to all services together."
+    )
+    max_requests_per_server: Count = Field(
+        default=8, description="Requests that a client has open at once, to one service."
+    )
+    max_batch_ios: Annotated[int, Field(ge=1, le=1024)] = Field(
+        default=128, description="Reads that one request may combine."
+    )
+    max_batch_size: Annotated[SizeBytes, Field(ge=1, le=64 << 20)] = Field(
+        default=4 << 20, description="Bytes that one request may ask for; at least a chunk."
+    )
+    call_timeout: Wait = Field(
+        default=30.0,
+        description=(
+            "How long one try waits for its answer, and a connection for an acknowledgement before it is made "
+            "anew. Lower it to fail over sooner."
+        ),
+    )
+    operation_timeout: Wait = Field(
+        default=60.0, description="How long an operation is tried again before it counts as failed."
+    )
 
 
 class DataloaderConfig(Strict):
-    """Training's reads: random samples of a data set, each of a log-uniform size, ``batch`` of them asked for together
-    and ``depth`` such batches at once, without a pause."""
+    """Training's reads: random samples of a data set, each of a log-uniform size, without a pause."""
 
-    share: Share = 1.0
-    """The fraction of the clients that read."""
-    depth: Count = 2
-    batch: Count = 4
-    sample_min: Size = 16 << 10
-    sample_max: Size = 512 << 10
-    files: Count = 8
-    files_per_client: Count | None = None
-    """Of these, how many each client reads, all equally often; None: all. With few, a client needs few links."""
-    file_size: Size = 32 << 20
+    share: Share = Field(default=1.0, description="Fraction of the clients that read.")
+    depth: Count = Field(
+        default=2,
+        description="Batches that a reader keeps asked for at once. Higher loads the fabric more, and lengthens reads.",
+    )
+    batch: Count = Field(default=4, description="Samples asked for together.")
+    sample_min: Size = Field(default=16 << 10, description="Smallest sample.")
+    sample_max: Size = Field(default=512 << 10, description="Largest sample.")
+    files: Count = Field(default=8, description="Files in the data set.")
+    files_per_client: Count | None = Field(
+        default=None,
+        description=(
+            "How many of these each client reads, all equally often. With few, a client needs few connections; "
+            "without it, all."
+        ),
+    )
+    file_size: Size = Field(
+        default=32 << 20, description="Size of each file. Larger data sets take longer to write before the run."
+    )
 
     @model_validator(mode="after")
     def _verify(self) -> DataloaderConfig:
@@ -109,14 +141,15 @@ class DataloaderConfig(Strict):
 
 
 class CheckpointConfig(Strict):
-    """Training's writes: each writer saves ``size`` bytes every ``period`` (0: without a pause), ``depth`` chunks at
-    once, over the last checkpoint but one. FF2 VII-A: every 5 minutes, more than 10 GiB/s a node."""
+    """Training's writes: each writer saves a checkpoint over the last but one. FF2 VII-A: every 5 minutes, more than
+    10 GiB/s per node."""
 
-    share: Share = 0.0
-    """The fraction of the clients that write."""
-    size: Size = 4 << 20
-    period: Annotated[TimeS, Field(ge=0)] = 0.0
-    depth: Count = 4
+    share: Share = Field(default=0.0, description="Fraction of the clients that write; 0: none.")
+    size: Size = Field(default=4 << 20, description="Bytes that each writer saves per checkpoint.")
+    period: Annotated[TimeS, Field(ge=0)] = Field(
+        default=0.0, description="Time from one checkpoint to the next; 0: without a pause."
+    )
+    depth: Count = Field(default=4, description="Chunks that a writer has in flight at once.")
 
 
 class Connections(str, Enum):
@@ -133,33 +166,63 @@ class Connections(str, Enum):
 
 
 class ProgramsConfig(Strict):
-    """How the programs run."""
+    """How the programs run.
 
-    connections: Annotated[Connections, Field(strict=False)] = Connections.AT_START
-    """1,200 clients of 180 services have 216,000 links of two connections each at the start. When they are needed, the
-    first packets of each pair are decided on by ovs-vswitchd (an upcall in every switch) while a phase plays."""
-    clients_per_process: ProgramsPerProcess = None
-    """How many clients share an interpreter (None: as many as the engine has)."""
-    services_per_process: ProgramsPerProcess = None
-    """The same of services. One that is to be killed must have an interpreter for itself."""
+    1,200 clients of 180 services have 216,000 links of two connections each at the start. When they are needed, the
+    first packets of each pair are decided on by ovs-vswitchd (an upcall in every switch) while a phase plays.
+    """
+
+    connections: Annotated[Connections, Field(strict=False)] = Field(
+        default=Connections.AT_START,
+        description=(
+            "When clients connect: to all services at the start, to those that hold their data, or at the first "
+            "call. Fewer connections bring large fabrics up sooner."
+        ),
+    )
+    clients_per_process: ProgramsPerProcess = Field(
+        default=None, description="Clients that share an interpreter. Without it, as many as the engine prefers."
+    )
+    services_per_process: ProgramsPerProcess = Field(
+        default=None, description="Services that share an interpreter. One that is to be killed must have its own."
+    )
 
 
 class StorageConfig(ProgramsConfig):
     """The whole. 3FS's chunks are 512 KB to 64 MB and its files are striped over 200 chains in production."""
 
-    chunk_size: Annotated[SizeBytes, Field(ge=4096, le=64 << 20)] = 256 << 10
-    stripe: Count = 16
-    replicas: Annotated[int, Field(ge=1, le=8)] = 2
-    disks_per_node: Annotated[int, Field(ge=1, le=64)] = 4
-    chains_per_target: Annotated[int, Field(ge=1, le=64)] = 6
-    request_to_send: RequestToSend = 4
-    """How many reads may send to one client at once; 3FS: off as shipped, 64 if on; FF2 (VI-B3) does not say."""
-    failure_detection: Annotated[TimeS, Field(ge=0)] = 0.5
-    """From a service's death to the next chain table. 3FS: 60 s without a heartbeat, then up to 1 s."""
-    service: ServiceConfig = ServiceConfig()
-    client: ClientConfig = ClientConfig()
-    dataloader: DataloaderConfig = DataloaderConfig()
-    checkpoint: CheckpointConfig = CheckpointConfig()
+    chunk_size: Annotated[SizeBytes, Field(ge=4096, le=64 << 20)] = Field(
+        default=256 << 10, description="Size of a chunk, the unit of placement and replication."
+    )
+    stripe: Count = Field(
+        default=16, description="Chains over which a file is striped. More spread a read over more storage nodes."
+    )
+    replicas: Annotated[int, Field(ge=1, le=8)] = Field(
+        default=2, description="Copies of every chunk, written along a chain of services."
+    )
+    disks_per_node: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=4, description="Disks (targets) per storage node."
+    )
+    chains_per_target: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=6,
+        description="Chains that each disk is part of. More spread the load of a failed node over more others.",
+    )
+    request_to_send: RequestToSend = Field(
+        default=4,
+        description=(
+            "Reads that may send to one client at once, against incast; `off`: all. 3FS: off as shipped, 64 if "
+            "on; FF2 (VI-B3) does not say."
+        ),
+    )
+    failure_detection: Annotated[TimeS, Field(ge=0)] = Field(
+        default=0.5,
+        description=(
+            "Time from a service's death to the next chain table. 3FS: 60 s without a heartbeat, then up to 1 s."
+        ),
+    )
+    service: ServiceConfig = Field(default=ServiceConfig(), description="Limits of each storage service.")
+    client: ClientConfig = Field(default=ClientConfig(), description="Limits and timeouts of each client.")
+    dataloader: DataloaderConfig = Field(default=DataloaderConfig(), description="The reads of training.")
+    checkpoint: CheckpointConfig = Field(default=CheckpointConfig(), description="The writes of training.")
 
     @model_validator(mode="after")
     def _verify(self) -> StorageConfig:

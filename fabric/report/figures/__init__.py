@@ -48,8 +48,8 @@ FIGURES = (
     ),
     FigureSpec(
         "busiest_port",
-        "Throughput of each lane at the busiest port of all phases. Dashed: the lane's configured share, which it may "
-        "exceed by bandwidth that others leave idle.",
+        "Throughput of the lanes at the busiest port, stacked: the whole is what its link sent. At the right end: the "
+        "configured shares, which lanes may exceed by bandwidth that others leave idle.",
         ports.port_throughput,
     ),
     FigureSpec(

@@ -114,12 +114,16 @@ class Rates:
     by_name_bps: dict[str, Floats]
 
 
-def lane_rates(ports: pd.DataFrame, phase: Phase, chosen: Collection[str]) -> Rates:
-    """Return what the chosen ports sent together in each lane over a phase; lanes that sent nothing are left out."""
+def lane_rates(ports: pd.DataFrame, phase: Phase, chosen: Collection[str], least_step_s: float = 0.0) -> Rates:
+    """Return what the chosen ports sent together in each lane over a phase; lanes that sent nothing are left out.
+
+    ``least_step_s``: over how long rates are taken at least. Where only a few frames leave between two samples, the
+    rate between them says when they were read rather than what the link does, and exceeds the link's.
+    """
     frame = within(ports, phase)
     frame = frame[frame["port"].isin(list(chosen))]
     series = _series(frame, ["lane", "port"], "sent_bytes")
-    return _rates({key: value for key, value in series.items() if len(value[0]) > 1}, phase)
+    return _rates({key: value for key, value in series.items() if len(value[0]) > 1}, phase, least_step_s)
 
 
 def service_level_rates(flows: pd.DataFrame, operations: pd.DataFrame, phase: Phase) -> Rates:
@@ -154,13 +158,16 @@ def _growth_rates(found: Iterable[tuple[str, Growth]], phase: Phase) -> Rates:
     return _rates(series, phase)
 
 
-def _rates(series: Mapping[tuple[str, ...], tuple[Floats, Floats]], phase: Phase) -> Rates:
-    """Sum the rates of series by the first part of their keys, on a common grid as fine as the finest series."""
+def _rates(series: Mapping[tuple[str, ...], tuple[Floats, Floats]], phase: Phase, least_step_s: float = 0.0) -> Rates:
+    """Sum the rates of series by the first part of their keys, on a common grid as fine as the finest series, or as the
+    least step is long."""
     if not series:
         return Rates(np.empty(0), {})
     first = min(times[0] for times, _ in series.values())
     last = max(times[-1] for times, _ in series.values())
     points = min(max(len(times) for times, _ in series.values()), MAX_TIME_BINS + 1)
+    if least_step_s:
+        points = max(2, min(points, int((last - first) / least_step_s) + 1))
     grid = np.linspace(first, last, points)
     step_s = float(grid[1] - grid[0])
     sums: dict[str, Floats] = {}

@@ -40,6 +40,8 @@ from fabric.results import Phase, Result
 from fabric.units import format_rate
 
 _COLUMNS = 3
+_FRAMES_PER_RATE = 50
+"""Over the time of how many full frames the rate of a port is taken: one more or less is 2 % of it."""
 _FEW_SAMPLES = 10
 """A line of so few points shows them, too: one alone would not be seen."""
 
@@ -65,24 +67,29 @@ def throughput(result: Result) -> Figure | None:
 
 
 def port_throughput(result: Result) -> Figure | None:
-    """Return the figure of the lanes at the run's busiest port, with their shares, a panel a phase."""
+    """Return the figure of the lanes at the run's busiest port, with their shares, a panel a phase.
+
+    The port is the one that the run's tables are of (``busiest_port`` of its summary), if they are of one.
+    """
     ports, links = result.table("ports"), directions(result.fabric)
-    port = busiest_port(ports, links, result.phases)
+    port = result.summary.get("busiest_port") or busiest_port(ports, links, result.phases)
     if port is None:
         return None
-    panels = [(phase, rates) for phase in result.phases if (rates := lane_rates(ports, phase, [port])).by_name_bps]
+    rate_bps = links[port].rate_bps
+    step_s = _FRAMES_PER_RATE * 8 * float(result.fabric["mtu_bytes"]) / rate_bps
+    found = ((phase, lane_rates(ports, phase, [port], step_s)) for phase in result.phases)
+    panels = [(phase, rates) for phase, rates in found if rates.by_name_bps]
     if not panels:
         return None  # It was busy between phases only, as in a calibration.
     shares = {str(lane): float(share) for lane, share in result.summary.get("lane_shares", {}).items()}
-    rate_bps = links[port].rate_bps
     title = f"Lanes at the run's busiest port, {links[port].label} ({format_rate(rate_bps)})"
     with framed(result, title, *_panel_size(len(panels))) as (figure, body):
-        axes = rate_panels(body, panels)
+        axes = rate_panels(body, panels, stacked=True)
         for panel, (phase, rates) in zip(axes, panels, strict=True):
             _draw_shares(panel, phase, rates, shares, rate_bps)
         for number, panel in enumerate(axes, start=1):
             _add_fraction_axis(panel, rate_bps, named=number % min(_COLUMNS, len(axes)) == 0)
-        axes[0].set_ylim(0, max(axes[0].get_ylim()[1], 1.05 * rate_bps))
+        axes[0].set_ylim(0, 1.05 * rate_bps)
         _add_legend(body, panels, shares=any(_lanes_with_share(*panel, shares) for panel in panels))
     return figure
 
@@ -92,20 +99,41 @@ def _panel_size(count: int) -> tuple[float, float]:
     return 11.0, 2.5 * rows + 0.45
 
 
-def rate_panels(body: SubFigure, panels: list[tuple[Phase, Rates]]) -> list[Axes]:
-    """Draw the rates of each phase in a panel of its own, all to one scale."""
-    axes = panel_grid(body, len(panels), _COLUMNS, sharex=True, sharey=True)
+def rate_panels(body: SubFigure, panels: list[tuple[Phase, Rates]], stacked: bool = False) -> list[Axes]:
+    """Draw the rates of each phase in a panel of its own, all to one scale of rates, each over its own time.
+
+    ``stacked``: one on top of the other, where several are parts of one link.
+    """
+    axes = panel_grid(body, len(panels), _COLUMNS, sharey=True)
     for panel, (phase, rates) in zip(axes, panels, strict=True):
-        for name in _ordered(rates):
-            marker = "o" if len(rates.at_s) < _FEW_SAMPLES else None
-            panel.plot(rates.at_s, rates.by_name_bps[name], color=level_colour(name), marker=marker, markersize=4)
+        if stacked and len(rates.at_s) > 1:
+            _draw_stacked(panel, rates)
+        else:
+            _draw_lines(panel, rates)
         panel.set_title(phase_label(phase))
-    axes[0].set_xlim(left=0)
-    axes[0].xaxis.set_major_formatter(EngFormatter("s"))
+        panel.set_xlim(0, phase.ended_s - phase.started_s)
+        panel.xaxis.set_major_formatter(EngFormatter("s"))
     axes[0].yaxis.set_major_formatter(EngFormatter("bit/s"))
     for panel in axes[-_COLUMNS:]:
         panel.set_xlabel("time in the phase")
     return axes
+
+
+def _draw_lines(panel: Axes, rates: Rates) -> None:
+    for name in _ordered(rates):
+        marker = "o" if len(rates.at_s) < _FEW_SAMPLES else None
+        panel.plot(rates.at_s, rates.by_name_bps[name], color=level_colour(name), marker=marker, markersize=4)
+
+
+def _draw_stacked(panel: Axes, rates: Rates) -> None:
+    """Draw rates as areas from the bottom up: the whole is what the link sent."""
+    half_s = (rates.at_s[1] - rates.at_s[0]) / 2
+    edges = np.append(rates.at_s - half_s, rates.at_s[-1] + half_s)
+    floor = np.zeros_like(edges)
+    for name in _ordered(rates):
+        top = floor + np.append(rates.by_name_bps[name], rates.by_name_bps[name][-1])
+        panel.fill_between(edges, floor, top, step="post", color=level_colour(name), linewidth=0)
+        floor = top
 
 
 def _ordered(rates: Rates) -> list[str]:
@@ -114,8 +142,13 @@ def _ordered(rates: Rates) -> list[str]:
 
 
 def _draw_shares(panel: Axes, phase: Phase, rates: Rates, shares: dict[str, float], rate_bps: float) -> None:
+    """Mark at the right end how much of the link each lane is promised, stacked as the lanes are."""
+    floor = 0.0
     for name in _lanes_with_share(phase, rates, shares):
-        panel.axhline(shares[name] * rate_bps, color=level_colour(name), linestyle="--", linewidth=0.9)
+        top = floor + shares[name] * rate_bps
+        panel.plot([1.012, 1.012], [floor, top], color=level_colour(name), linewidth=5, clip_on=False,
+                   solid_capstyle="butt", transform=panel.get_yaxis_transform())  # fmt: skip
+        floor = top
 
 
 def _lanes_with_share(phase: Phase, rates: Rates, shares: dict[str, float]) -> list[str]:
@@ -136,7 +169,8 @@ def _add_legend(body: SubFigure, panels: list[tuple[Phase, Rates]], shares: bool
     labels = {SHARED: "shared (one queue for all)", LOSSLESS: "lossless (one lane for all)"}
     handles = [Line2D([], [], color=level_colour(name), label=labels.get(name, name)) for name in ordered]
     if shares:
-        handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=0.9, label="configured share"))
+        handles.append(Line2D([], [], color=GREY, linestyle="", marker="|", markersize=11, markeredgewidth=4,
+                              label="configured shares, at the right"))  # fmt: skip
     body.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 

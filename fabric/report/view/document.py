@@ -20,10 +20,10 @@ from fabric.report.view.model import Described, View, described, thinned
 from fabric.report.view.packing import zipped
 
 PAGE = Path(__file__).parent / "page"
-SCRIPTS = ("data.js", "map.js", "axis.js", "panel.js", "app.js", "live.js")
+SCRIPTS = ("data.js", "map.js", "axis.js", "portcharts.js", "panel.js", "app.js", "live.js")
 LIMIT_BYTES = 20_000_000
 """Of a page that is one file."""
-_HEAT = {"light": ("magma_r", 0.06, 0.96), "dark": ("magma", 0.16, 1.0)}
+_HEAT = {"light": ("magma_r", 0.06, 0.96), "dark": ("magma", 0.42, 1.0)}
 """The scale of colours, readable with colour blindness and in grey, as in figures: much is far from the background."""
 
 

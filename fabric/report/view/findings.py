@@ -22,6 +22,9 @@ _ROWS = 8
 _ROWS_A_PHASE = 3
 _LEAST_WAITING = 0.5
 """Of a phase's samples: a lane with data waiting in fewer is not shown as one that waits."""
+_TREES = "Roots of congestion trees"
+_CUTS = "Cuts, and who lost contact for how long"
+_WAITING = "Lanes that had data waiting, and got least"
 _WHOLE_LINK = 0.9
 """Of a link: a lane that got more has nothing to complain of."""
 
@@ -64,10 +67,46 @@ class Sampled:
     hosts: frozenset[str] = field(default_factory=frozenset)
 
 
+@dataclass(frozen=True)
+class Opening:
+    """Where the page opens: a time (None: the begin of the run), and why there."""
+
+    at_s: float | None
+    why: str
+
+
 def findings_of(sampled: Sampled, spans: Sequence[Span]) -> list[Finding]:
     """Return the tables that have rows."""
     found = (_roots(sampled), _cuts(spans), _waiting(sampled), _busiest(sampled))
     return [finding for finding in found if finding.rows]
+
+
+def opening_of(findings: Sequence[Finding], spans: Sequence[Span]) -> Opening:
+    """Return the time of what matters most: the largest congestion tree; else the longest loss of contact; else data
+    that waited in a phase in which most jobs play at once; else the begin."""
+    rows = {finding.title: finding.rows for finding in findings}
+    if trees := rows.get(_TREES):
+        row = max(trees, key=lambda one: (int(one.cells[3]), int(one.cells[4])))
+        return Opening(row.at_s, f"the largest congestion tree: {row.cells[3]} ports wait for {row.cells[1]}")
+    if cuts := rows.get(_CUTS):
+        _, link, flow, longest, _ = cuts[0].cells
+        lost = "the first cut" if longest == "-" else f"the longest loss of contact, {longest} of flow {flow}"
+        return Opening(cuts[0].at_s, f"{lost}: {link}")
+    if waiting := rows.get(_WAITING):
+        row = max(waiting, key=lambda one: _jobs_at(one.at_s, spans))
+        jobs = _jobs_at(row.at_s, spans)
+        among = f", where {jobs} jobs play at once" if jobs > 1 else ""
+        return Opening(row.at_s, f"data waited at {row.port} in lane {row.lane}{among}")
+    return Opening(None, "the begin of the run: no data waited long, and nothing was cut")
+
+
+def _jobs_at(at_s: float | None, spans: Sequence[Span]) -> int:
+    """Return how many jobs play in the phase of a time."""
+    phases = [one for one in spans if one.kind == "phase" and at_s is not None and one.begin_s <= at_s <= one.end_s]
+    if not phases:
+        return 0
+    begin_s, end_s = phases[-1].begin_s, phases[-1].end_s
+    return len({one.label for one in spans if one.kind == "job" and one.begin_s < end_s and one.end_s > begin_s})
 
 
 def _roots(sampled: Sampled) -> Finding:
@@ -78,7 +117,7 @@ def _roots(sampled: Sampled) -> Finding:
         for row in _roots_of(sampled, phase, grid, forest)
     ]
     note = "the full port that all other lanes of the tree wait for, directly or not; most ports and hosts at once"
-    return Finding("Roots of congestion trees", ("phase", "root", "of the time", "ports", "hosts"), tuple(rows), note)
+    return Finding(_TREES, ("phase", "root", "of the time", "ports", "hosts"), tuple(rows), note)
 
 
 def _roots_of(sampled: Sampled, phase: Phase, grid: Grid, forest: Forest) -> Iterator[FindingRow]:
@@ -121,7 +160,7 @@ def _cuts(spans: Sequence[Span]) -> Finding:
         ]
     more = f"the longest {_ROWS} of {len(rows)}; " if len(rows) > _ROWS else ""
     return Finding(
-        "Cuts, and who lost contact for how long",
+        _CUTS,
         ("phase", "link", "flow of probes", "longest", "times"),
         tuple(row for _, row in sorted(rows, key=lambda one: -one[0])[:_ROWS]),
         f"{more}from the last probe that arrived to the next one",
@@ -150,7 +189,7 @@ def _waiting(sampled: Sampled) -> Finding:
         for row in _waiting_of(sampled, phase, grid)
     ]
     return Finding(
-        "Lanes that had data waiting, and got least",
+        _WAITING,
         ("phase", "port", "lane", "waited", "got", "dropped"),
         tuple(rows),
         f"waited: samples with data in the queue; shown: of lanes that waited in {_LEAST_WAITING:.0%} of them or more "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from fabric.errors import ResultError
 from fabric.report.figures.data import directions, node_of
-from fabric.report.view.findings import Finding, Sampled, findings_of
+from fabric.report.view.findings import Finding, Opening, Sampled, findings_of, opening_of
 from fabric.report.view.flows import MOST_FLOWS, PhaseFlows, WaysOf, flows_of
 from fabric.report.view.grid import SAMPLED_TABLES, Grid, grids_of, is_cumulative
 from fabric.report.view.layout import HOST_ROLES, lay_out
@@ -59,6 +59,7 @@ class View:
     flows: tuple[PhaseFlows, ...]
     happened: Happened
     findings: tuple[Finding, ...]
+    opening: Opening
     notes: tuple[str, ...] = ()
 
     @property
@@ -89,7 +90,7 @@ def view_of(result: Result, ways: Ways = Ways()) -> View:  # noqa: B008 - frozen
     sampled = Sampled(result.phases, grids, forests, wires.ports, lanes, wires.rates_bps, hosts)
     found = tuple(findings_of(sampled, happened.spans))
     notes = tuple(_notes(grids, flows, happened, ways))
-    return View(result, wires, lanes, grids, forests, flows, happened, found, notes)
+    return View(result, wires, lanes, grids, forests, flows, happened, found, opening_of(found, happened.spans), notes)
 
 
 def thinned(view: View, every: int) -> View:
@@ -161,6 +162,8 @@ def described(view: View, number: int = 0) -> Described:
         "lanes": list(view.lanes),
         "happened": view.happened.as_json(),
         "findings": [finding.as_json() for finding in view.findings],
+        "opening": asdict(view.opening),
+        "shares": _shares(result),
         "notes": list(view.notes),
         "steps": _steps(result),
         "phases": [
@@ -176,7 +179,7 @@ def _head(result: Result) -> dict[str, Any]:
     return {
         "title": str(result.summary.get("title") or result.manifest["experiment"]),
         "experiment": str(result.manifest["experiment"]),
-        "directory": result.directory.resolve().name,
+        "directory": result.name,
         "engine": str(result.manifest.get("engine", "unknown")),
         "answer": str(result.summary.get("answer") or ""),
         "verdict": {
@@ -206,6 +209,19 @@ def fabric_as_page_reads_it(fabric: Mapping[str, Any]) -> dict[str, Any]:
         "zones": {str(zone): list(span) for zone, span in layout.zones.items()},
         "grouped": layout.grouped,
     }
+
+
+def _shares(result: Result) -> dict[str, float]:
+    """Return the fraction of its links that each lane is promised, in queueings with lanes: as the summary has it, else
+    the config; none without either."""
+    shares = result.summary.get("lane_shares")
+    if shares is None:
+        try:
+            lanes = (result.config.get("queues") or {}).get("lanes") or {}
+        except ResultError:
+            return {}
+        shares = {name: lane["share"] for name, lane in lanes.items() if "share" in lane}
+    return {str(name): float(share) for name, share in shares.items()}
 
 
 def _steps(result: Result) -> list[list[Any]]:

@@ -14,13 +14,14 @@ import os
 import signal
 import socket
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from fabric.errors import EmulationError, UsageError
+from fabric.world.engine import Ask
 
 LINK = "next-line-of-the-user"
 """``host.c`` knows this name, too."""
@@ -31,9 +32,6 @@ INTERRUPTS_TO_END = 3
 TERMINAL = Path("/dev/tty1")
 _CTRL_C = b"\x03"
 _LINE, _END = "=", "."
-
-Ask = Callable[[], str | None]
-"""Returns the user's next line without its end, None if there will be no more."""
 
 
 def next_line(control: Path) -> str | None:

@@ -34,8 +34,9 @@ from typing import Protocol
 
 from fabric.errors import EmulationError, UsageError
 from fabric.world import cache
+from fabric.world.engine import Ask, ByteSink
 from fabric.world.priority import set_session_niceness
-from fabric.world.virtual.dialogue import Ask, Dialogue
+from fabric.world.virtual.dialogue import Dialogue
 from fabric.world.virtual.joining import REGION
 from fabric.world.virtual.kernel import KernelPaths, require
 from fabric.world.virtual.watch import LEAST_UPTIME_S, ClockWatch, Limits, Progress
@@ -78,16 +79,6 @@ class Companion(Protocol):
 
     def must_end(self) -> bool:
         """Whether this guest must end now. Raises EmulationError if another one has failed."""
-
-
-class ByteSink(Protocol):
-    """What takes what a program writes."""
-
-    def write(self, text: bytes, /) -> object:
-        """Take some of it."""
-
-    def flush(self) -> object:
-        """Pass on what was taken."""
 
 
 def run_in_guest(

@@ -149,7 +149,7 @@ def source_archives(directory: Path = SOURCE_DIRECTORY) -> list[Path]:
 
 
 def source_of(one: KernelPaths) -> Path | None:
-    """Return the installed archive that a kernel was built from; None: it is installed no more, or in another version."""
+    """Return the installed archive of which a kernel was built; None: it is gone, or there in another version."""
     name = one.directory.name.removesuffix(f"-{PGO}")
     return next((archive for archive in source_archives() if _name(archive) == name), None)
 

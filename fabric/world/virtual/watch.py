@@ -67,12 +67,19 @@ class GuestTime:
     wall_s: float
 
     @property
+    def of_program_s(self) -> float:
+        """The virtual time that the program has had: the uptime before its start costs nothing and is nobody's."""
+        return max(0.0, self.virtual_s - LEAST_UPTIME_S)
+
+    @property
     def ratio(self) -> float:
-        """Virtual seconds of the program a wall-clock second."""
-        return max(0.0, self.virtual_s - LEAST_UPTIME_S) / self.wall_s if self.wall_s > 0 else 0.0
+        """Virtual seconds of the program per wall-clock second."""
+        return self.of_program_s / self.wall_s if self.wall_s > 0 else 0.0
 
     def __str__(self) -> str:
-        return f"virtual time {self.virtual_s:.2f} s, wall time {self.wall_s:.0f} s, ratio {self.ratio:.2f}"
+        if self.virtual_s < LEAST_UPTIME_S:
+            return f"booting the guest, wall time {self.wall_s:.1f} s"
+        return f"virtual time {self.of_program_s:.2f} s, wall time {self.wall_s:.1f} s, ratio {self.ratio:.2f}"
 
 
 Progress = Callable[[GuestTime], None]

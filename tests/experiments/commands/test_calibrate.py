@@ -16,9 +16,9 @@ from experiments.run.rates import CALIBRATED, named_rate, rate_settings
 from experiments.run.session import PhaseOutcome
 from fabric.errors import UsageError
 from fabric.measure.carried_rates import CarriedRate, Machine, keep
-from fabric.measure.census import Conservation
 from fabric.measure.cores import CpuUse
 from fabric.measure.verdict import Check
+from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from topologies.load import read_topology
 from topologies.rates import nic_rate_bps, shape

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import platform
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,28 +14,32 @@ from typing import Any
 import pytest
 
 from experiments.commands import doctor
-from experiments.commands.doctor import Diagnosis, can_run, examine
+from experiments.commands.doctor import Diagnosis, examine, lacking
 from fabric.world import modules
 from fabric.world.datapath import Datapath
+from fabric.world.virtual import kernel
+from fabric.world.virtual.kernel import KernelPaths
 
-GOOD = Diagnosis("root", True, True, "running as root")
+BOTH = ("namespace", "virtual")
 
 
-def finding(needed: bool, good: bool) -> Diagnosis:
-    return Diagnosis("x", good, needed, "detail", "" if good else "apt-get install x")
+def finding(subject: str, good: bool, *needed: str) -> Diagnosis:
+    return Diagnosis(subject, good, needed, "detail", "" if good else "apt-get install x")
 
 
 @pytest.mark.parametrize(
-    ("findings", "ready"),
+    ("findings", "without"),
     [
-        ([], True),
-        ([finding(True, True), finding(False, True)], True),
-        ([finding(True, True), finding(False, False)], True),
-        ([finding(True, False), finding(False, True)], False),
+        ([], {"namespace": [], "virtual": []}),
+        ([finding("a", True, *BOTH), finding("b", False)], {"namespace": [], "virtual": []}),
+        ([finding("a", False, "namespace"), finding("b", True, *BOTH)], {"namespace": ["a"], "virtual": []}),
+        ([finding("a", False, "virtual"), finding("b", False, *BOTH)], {"namespace": ["b"], "virtual": ["a", "b"]}),
     ],
 )
-def test_experiments_can_run_if_all_that_is_needed_is_good(findings: list[Diagnosis], ready: bool) -> None:
-    assert can_run(findings) is ready
+def test_an_engine_can_run_if_all_that_it_needs_is_good(
+    findings: list[Diagnosis], without: dict[str, list[str]]
+) -> None:
+    assert lacking(findings) == without
 
 
 def found(look: Callable[[], Iterator[Diagnosis]]) -> dict[str, Diagnosis]:
@@ -48,7 +55,7 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_missing_program_is_told_with_the_package_that_has_it(nothing_installed: None) -> None:
     findings = found(doctor._programs)
     assert findings["ovs-vswitchd"] == Diagnosis(
-        "ovs-vswitchd", False, True, "not installed", "apt-get install openvswitch-switch"
+        "ovs-vswitchd", False, BOTH, "not installed", "apt-get install openvswitch-switch"
     )
     assert findings["mnexec"].remedy == "apt-get install mininet"
     assert not any(one.good for one in findings.values())
@@ -56,21 +63,95 @@ def test_a_missing_program_is_told_with_the_package_that_has_it(nothing_installe
 
 
 def test_programs_that_only_some_commands_use_are_not_needed(nothing_installed: None) -> None:
-    assert {one.subject for one in found(doctor._programs).values() if not one.needed} == {"tcpdump", "iperf3"}
+    needed = {one.subject: one.needed for one in found(doctor._programs).values()}
+    assert {subject for subject, engines in needed.items() if not engines} == {"tcpdump", "iperf3"}
+    assert {subject for subject, engines in needed.items() if engines == ("namespace",)} == {"unshare", "cc"}
 
 
-@pytest.mark.parametrize(("user", "good", "remedy"), [(0, True, ""), (1000, False, "sudo fabric ...")])
-def test_root_is_needed(monkeypatch: pytest.MonkeyPatch, user: int, good: bool, remedy: str) -> None:
+@pytest.mark.parametrize(
+    ("user", "good", "remedy"), [(0, True, ""), (1000, False, "sudo fabric ..., or --engine virtual")]
+)
+def test_root_is_needed_in_real_time(monkeypatch: pytest.MonkeyPatch, user: int, good: bool, remedy: str) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
     (one,) = doctor._root()
-    assert (one.good, one.needed, one.remedy) == (good, True, remedy)
+    assert (one.good, one.needed, one.remedy) == (good, ("namespace",), remedy)
+
+
+def test_what_cannot_be_tried_without_root_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    words = ("namespaces, veth, HTB", False, (), "not tried: that needs root", "sudo fabric doctor")
+    assert list(doctor._namespaces()) == [Diagnosis(*words)]
+
+
+@pytest.mark.parametrize("in_venv", [True, False])
+def test_a_module_that_is_installed_and_hidden_is_told_from_one_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_venv: bool
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(doctor, "_SYSTEMS_PACKAGES", (tmp_path,))
+    monkeypatch.setattr(sys, "prefix", "/venv" if in_venv else sys.base_prefix)
+    missing = found(doctor._modules)["python: mininet"]
+    assert (missing.detail, missing.remedy) == ("not installed", "apt-get install mininet")
+    (tmp_path / "mininet").mkdir()
+    (tmp_path / "mininet" / "__init__.py").touch()
+    findings = found(doctor._modules)
+    hidden = findings["python: mininet"]
+    if in_venv:
+        assert hidden.detail == f"installed in {tmp_path}, which this virtual environment hides"
+        assert hidden.remedy == "set include-system-site-packages = true in /venv/pyvenv.cfg"
+    else:
+        assert hidden.detail == f"installed in {tmp_path}, which {sys.executable} does not search"
+        assert hidden.remedy == "use /usr/bin/python3"
+    assert (hidden.good, hidden.needed) == (False, BOTH)
+    assert findings["python: scapy"].detail == "not installed"
+    assert findings["python: ryu or os_ken"].remedy == "pip install os-ken"
+
+
+@pytest.mark.parametrize("library", ["ryu", "os_ken"])
+def test_either_library_of_openflow_will_do(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name == library else None)
+    assert found(doctor._modules)["python: ryu or os_ken"].good
+
+
+@pytest.mark.parametrize(
+    ("machine", "missing", "detail", "remedy"),
+    [
+        ("x86_64", [], "not built", "fabric virtual build (some 12 minutes, once)"),
+        (
+            "x86_64",
+            ["bc", "flex"],
+            "not built",
+            "apt-get install bc flex; then fabric virtual build (some 12 minutes, once)",
+        ),
+        ("aarch64", [], "needs an x86-64 machine; this is aarch64", "--engine namespace"),
+    ],
+)
+def test_virtual_time_needs_a_guest_kernel(
+    monkeypatch: pytest.MonkeyPatch, machine: str, missing: list[str], detail: str, remedy: str
+) -> None:
+    monkeypatch.setattr(kernel, "find", lambda: None)
+    monkeypatch.setattr(kernel, "missing_packages", lambda: missing)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    assert list(doctor._guest_kernel()) == [Diagnosis("guest kernel", False, ("virtual",), detail, remedy)]
+    built = KernelPaths(Path("/kernels/linux-6.1"))
+    monkeypatch.setattr(KernelPaths, "release", "6.1.192")
+    monkeypatch.setattr(kernel, "find", lambda: built)
+    words = ("guest kernel", True, ("virtual",), "6.1.192, /kernels/linux-6.1")
+    assert list(doctor._guest_kernel()) == [Diagnosis(*words)]
+
+
+def test_a_guest_kernel_that_was_chosen_and_is_not_built_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(kernel.CHOICE, "1.2")
+    (one,) = doctor._guest_kernel()
+    assert not one.good
+    assert one.detail.startswith(f"{kernel.CHOICE}=1.2: no such guest kernel is built")
 
 
 def test_namespaces_that_do_not_work_are_told_with_the_kernels_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(doctor, "_try_in_namespaces", lambda _: ("unshare failed: Operation not permitted", False))
     (one,) = doctor._namespaces()
-    assert (one.good, one.needed, one.detail) == (False, True, "unshare failed: Operation not permitted")
+    assert (one.good, one.needed, one.detail) == (False, ("namespace",), "unshare failed: Operation not permitted")
     assert one.remedy == "run on a kernel with CONFIG_NET_NS, CONFIG_VETH and CONFIG_NET_SCH_HTB"
 
 
@@ -105,10 +186,10 @@ def test_looking_for_a_datapath_that_loads_its_module_says_that_it_stays(monkeyp
 def test_a_cache_that_others_can_write_to_stops_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (one,) = doctor._cache()
-    assert (one.good, one.needed) == (True, True)
+    assert (one.good, one.needed) == (True, BOTH)
     tmp_path.chmod(0o777)
     (one,) = doctor._cache()
-    assert (one.good, one.needed) == (False, True)
+    assert (one.good, one.needed) == (False, BOTH)
     assert "can be written to by every account" in one.detail
     assert one.remedy == "unset XDG_CACHE_HOME, or run sudo without -E"
     assert "can be written to by every account" in found(doctor._lossless)["lossless queueing, virtual engine"].detail
@@ -119,8 +200,8 @@ def test_few_cores_and_little_memory_are_notes(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
     assert list(doctor._resources()) == [
-        Diagnosis("cores", False, False, "1", "results need 2 cores or lower rates"),
-        Diagnosis("memory", False, False, "1.0 GiB", "2 GiB are wanted"),
+        Diagnosis("cores", False, (), "1", "results need 2 cores or lower rates"),
+        Diagnosis("memory", False, (), "1.0 GiB", "2 GiB are wanted"),
     ]
 
 

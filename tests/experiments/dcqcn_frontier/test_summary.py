@@ -60,11 +60,23 @@ def operations_table(rows: list[list[Any]]) -> pd.DataFrame:
     return table_of("operations", rows).astype(TABLES["operations"].dtypes)
 
 
-def test_steps_that_began_while_tcp_warmed_up_do_not_count() -> None:
+def test_steps_that_ended_while_tcp_warmed_up_do_not_count() -> None:
     phase = outcome("a").phase
     steps = steps_table([step("a", 10.5, 0.5), step("a", 11.0, 0.25), step("a", 12.0, 0.75), step("b", 12.0, 9.0)])
     assert algbw(steps, phase, 1.0) == pytest.approx(2 * SIZE / 1.0)
     assert algbw(steps, outcome("none").phase, 1.0) == 0.0
+
+
+def test_a_step_longer_than_the_counted_time_counts_by_its_part_inside() -> None:
+    """A set of DCQCN's parameters that made one step last for all of it ended the whole run."""
+    phase = outcome("a").phase
+    from_s, until_s = phase.started_s + 1.0, phase.load_s[1]
+    longer = step("a", from_s - 0.5, until_s - from_s + 1.0)
+    assert algbw(steps_table([longer]), phase, 1.0) == pytest.approx(SIZE / (until_s - from_s + 1.0))
+    quick = step("a", from_s, 0.5)
+    mixed = steps_table([step("a", from_s - 0.5, 0.5), quick, step("a", from_s + 0.5, until_s - from_s)])
+    counted = SIZE + SIZE * (1 - 0.5 / (until_s - from_s))
+    assert algbw(mixed, phase, 1.0) == pytest.approx(counted / (until_s - from_s))
 
 
 def got(rows: list[list[Any]]) -> Got:
@@ -156,7 +168,7 @@ def test_points_are_a_table_with_their_parameters() -> None:
     session, kept = session_of({})
     summarize(session, CONFIG, PLAYING, dict.fromkeys((point.name for point in PLAYING), 0))
     rows = kept["points"].set_index("phase")
-    assert list(kept["points"].columns) == list(EXPERIMENT.tables["points"].columns)
+    assert list(kept["points"].columns) == list(EXPERIMENT.load_tables()["points"].columns)
     assert rows.loc["dcqcn_paper_t1_i10_lossless", "increase_period_s"] == pytest.approx(5.5e-6)
     assert pd.isna(rows.loc["line_lossless", "kmin_bytes"])
 

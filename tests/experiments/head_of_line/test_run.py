@@ -21,8 +21,8 @@ from experiments.head_of_line.run import (
 from experiments.registry import resolve
 from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
-from fabric.measure.census import Conservation
 from fabric.model.lanes import Queueing
+from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from fabric.tables import TABLES
 from tests.rows import table_of

@@ -12,12 +12,15 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from experiments.isolation.config import IsolationConfig
 from experiments.isolation.experiment import EXPERIMENT
-from experiments.isolation.run import IsolationConfig, WatchedJob, busiest_switch_port, summarize
+from experiments.isolation.run import WatchedJob, busiest_switch_port
+from experiments.isolation.summary import summarize
 from experiments.registry import resolve
 from experiments.run.session import PhaseOutcome, Session
-from fabric.measure.census import Conservation
+from fabric.errors import ConfigError
 from fabric.model.lanes import ServiceLevel
+from fabric.records.conservation import Conservation
 from fabric.report.figures.side_by_side import draw_panels
 from fabric.results import Phase, ResultWriter
 from fabric.tables import TABLES
@@ -28,10 +31,12 @@ from traffic.job import Records
 from traffic.storage.verification import Verification
 
 SMALL = load_fabric("fire_flyer_2_small", AT_20_MBIT)
-CONFIG = cast(IsolationConfig, resolve("isolation", [])[1])
+CONFIG = cast(IsolationConfig, resolve("isolation", ["heavy_load=0"])[1])
+HEAVY = cast(IsolationConfig, resolve("isolation", ["heavy_load=0.5"])[1])
 PORTS = {str(port): port for port in SMALL.link_at}
 ALONE = ("hfreduce", "nccl", "storage", "other")
 NAMES = (*(f"{name}_alone" for name in ALONE), "shared", "lanes")
+HEAVY_NAMES = (*NAMES[:4], "shared", "shared_heavy", "lanes", "lanes_heavy")
 PHASE_S = 10.0
 MIB = 2**20
 
@@ -57,17 +62,19 @@ def counted(sent: int, drops: int, retransmissions: int = 0) -> Conservation:
 
 def outcome(place: int, name: str) -> PhaseOutcome:
     started = place * PHASE_S
-    phase = Phase(name, f"title of {name}", "lanes" if name == "lanes" else "shared", started, started + PHASE_S)
+    phase = Phase(
+        name, f"title of {name}", "lanes" if name.startswith("lanes") else "shared", started, started + PHASE_S
+    )
     return PhaseOutcome(
         phase, Records(), counted(1000 * (place + 1), place, 2 if name == "shared" else 0), TABLES["machine"].empty()
     )
 
 
 class FakeSession:
-    """Six phases of 10 s, with the rows that it is given."""
+    """Phases of 10 s, with the rows that it is given."""
 
-    def __init__(self, **tables: pd.DataFrame) -> None:
-        self.phases = [outcome(place, name) for place, name in enumerate(NAMES)]
+    def __init__(self, names: Sequence[str] = NAMES, **tables: pd.DataFrame) -> None:
+        self.phases = [outcome(place, name) for place, name in enumerate(names)]
         self.live = SimpleNamespace(fabric=SMALL)
         self._tables = tables
 
@@ -259,7 +266,7 @@ def test_flows_without_an_end_are_counted_and_make_percentiles_at_least() -> Non
     rows += [["lanes", "other", "flow_failed", "z0h000", "z0h001", 1000, lanes_s + 1, lanes_s + 11.1, 0]] * 2
     rows.append(["lanes", "other", "flow_refused", "z0h000", "z0h001", 1000, lanes_s + 2, lanes_s + 2, 0])
     others = [row for row in operation_rows() if (row[0], row[1]) != ("lanes", "other")]
-    session = FakeSession(**{**full_session()._tables, "operations": table("operations", [*others, *rows])})
+    session = FakeSession(NAMES, **{**full_session()._tables, "operations": table("operations", [*others, *rows])})
     summary = summary_of(session)
     assert rows_of(summary, "Other")[2][1:] == ["50 ms", "> 10.1 s", "> 10.1 s", "96", "0", "2", "1", "> 1010.00 x"]
     metrics = summary["metrics"]
@@ -328,6 +335,60 @@ def test_shares_of_the_busiest_port_are_told_by_service_level() -> None:
     assert rows["control"] == [f"{lanes['control'].share:.0%}", "0.0%", "1.0%"]
     assert rows["all"] == ["100%", "0.0%", "14.0%"]
     assert len(rows) == len(ServiceLevel) + 1
+
+
+# Under heavy load -----------------------------------------------------------------------------------------------------
+
+
+def heavy_summary() -> dict[str, Any]:
+    """Of steps of 1 s alone, 2 s in company, and under heavy load 5 s in the shared queue and 2 s in lanes."""
+    took = {"hfreduce_alone": 1.0, "nccl_alone": 1.0, "shared_heavy": 5.0}
+    steps, operations = [], []
+    for place, name in enumerate(HEAVY_NAMES):
+        at = place * PHASE_S
+        levels = [("hfreduce", 24), ("nccl", 8)] if not name.endswith("_alone") else []
+        levels += [(level, 24) for level in ("hfreduce", "nccl") if name == f"{level}_alone"]
+        steps += [[name, level, 0, ranks, MIB, at, at + took.get(name, 2.0)] for level, ranks in levels]
+        if name not in ("hfreduce_alone", "nccl_alone", "other_alone"):
+            size = 50_000 if name == "shared_heavy" else 100_000
+            operations.append([name, "storage", "read", "z0h000", "st000", size, at, at + 1.0, 0])
+        if name != "hfreduce_alone":
+            operations.append([name, "other", "flow", "z0h000", "z0h001", 1000, at, at + 0.01, 0])
+    session = FakeSession(HEAVY_NAMES, steps=table("steps", steps), operations=table("operations", operations))
+    got = {mix.phase: dict.fromkeys(ServiceLevel, 25_000.0) for mix in HEAVY.mixes}
+    return summarize(cast(Session, session), HEAVY, PORTS["z0l00:1"], got, Verification(0, ()))
+
+
+def test_the_answer_says_what_is_kept_under_heavy_load_and_what_was_promised() -> None:
+    assert heavy_summary()["answer"] == (
+        "While other traffic offers 50% of every NIC's rate, HFReduce keeps 20% in one shared queue and 50% in lanes "
+        "(promised in lanes: 50%) of its bandwidth alone, storage reads 50% in one shared queue and 100% in lanes. "
+        "While it offers 5%, HFReduce keeps 50% in one shared queue and 50% in lanes."
+    )
+
+
+def test_tables_and_figure_tell_of_the_same_port_and_phases() -> None:
+    summary = heavy_summary()
+    found = summary["isolation"]
+    assert (found["port"], summary["busiest_port"]) == ("z0l00:1", "z0l00:1")
+    assert [phase["name"] for phase in found["phases"]] == [*found["got"]] == list(HEAVY_NAMES[4:])
+    assert found["kept"][0]["values"] == pytest.approx([0.5, 0.2, 0.5, 0.5])
+    assert sum(found["promised"].values()) == pytest.approx(1)
+    (shares,) = [one for one in summary["tables"] if one["title"].startswith("Shares")]
+    assert [one.partition(",")[0] for one in shares["columns"][2:]] == [*["one shared queue"] * 2, *["lanes"] * 2]
+    got = [parts["hfreduce"] for parts in found["got"].values()]
+    assert shares["rows"][0][2:] == [f"{part:.1%}" for part in got]
+
+
+def test_the_tail_of_others_under_heavy_load_is_not_compared_with_a_moderate_one_alone() -> None:
+    rows = {row[0]: row[-1] for row in rows_of(heavy_summary(), "Other")}
+    assert rows["title of shared"] == "1.00 x"
+    assert rows["title of shared_heavy"] == rows["title of lanes_heavy"] == "-"
+
+
+def test_a_heavy_load_must_be_more_than_the_moderate_one() -> None:
+    with pytest.raises(ConfigError, match=r"heavy_load: 0.05 is no more than background.load, 0.05; raise it"):
+        resolve("isolation", ["heavy_load=0.05"])
 
 
 # Runs in which little happened ----------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def session(phases: int, **columns: list[Any]) -> Any:
 def test_a_run_that_fails_after_a_phase_keeps_its_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where what theory says of it cannot be computed."""
     monkeypatch.setattr("fabric.world.inside.RUN_DIR", tmp_path / "run")
-    monkeypatch.setattr(play, "resolve", lambda *_: (SimpleNamespace(tables={}), None, {}))
+    monkeypatch.setattr(play, "resolve", lambda *_: (SimpleNamespace(load_tables=dict), None, {}))
 
     def fail(experiment: Any, config: Any, resolved: Any, draft: ResultWriter, order: Order, report: Any) -> None:
         play._keep_samples(session(1), draft, report)

@@ -18,10 +18,10 @@ from experiments.registry import resolve
 from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
 from fabric.failures.schedule import FailureSchedule
-from fabric.measure.census import Conservation
-from fabric.measure.fidelity import Status
+from fabric.measure.verdict import Status
 from fabric.model.lanes import PortLane
 from fabric.model.network import Port, Tier
+from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from fabric.stalls.audit import AuditReport, views
 from fabric.stalls.causes import Stall, StallCause

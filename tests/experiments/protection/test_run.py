@@ -12,8 +12,8 @@ from experiments.protection.run import LoadPoint, ProtectionConfig, promised_sha
 from experiments.registry import EXPERIMENTS, resolve
 from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
-from fabric.measure.census import Conservation
 from fabric.model.lanes import Queueing, ServiceLevel
+from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from fabric.tables import TABLES
 from tests.rows import table_of

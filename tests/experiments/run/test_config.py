@@ -116,7 +116,7 @@ def write(path: Path, **data: Any) -> str:
 def test_every_experiment_has_a_file_of_defaults_that_is_good(name: str) -> None:
     experiment, config, _ = resolve(name, [])
     assert experiment.name == config.experiment == name
-    assert isinstance(config, experiment.config)
+    assert isinstance(config, experiment.load_config())
     assert config.fabric().hosts
     assert experiment.question.endswith("?")
 
@@ -189,8 +189,8 @@ def test_a_wrong_setting_names_the_nearest_key(overrides: list[str], fault: str)
 def test_an_unknown_experiment_names_the_nearest() -> None:
     with pytest.raises(ConfigError) as refused:
         resolve("isolatoin", [])
-    hint = "unknown key; did you mean 'isolation'?, or the path of a YAML file or an experiment's folder"
-    assert str(refused.value) == f"experiment: isolatoin: {hint}"
+    others = "(fabric list shows all; a YAML file or the folder of an experiment will do, too)"
+    assert str(refused.value) == f"unknown experiment 'isolatoin': did you mean 'isolation'? {others}"
 
 
 @pytest.mark.parametrize("experiment", [None, "isolatoin", 3, ["isolation"]])
@@ -220,7 +220,7 @@ def test_a_topology_that_cannot_be_wired_is_told_before_anything_runs() -> None:
         "topology: zone 0: 50 compute, 4 storage NICs and 4 inter-zone links need 58 leaf ports, has 20; "
         "use fewer, or more leaves or switch_ports"
     )
-    assert str(refused.value) == f"{ISOLATION}: {words}"
+    assert str(refused.value) == f"--set topology.compute=100: {words}"
 
 
 def test_failures_are_checked_against_the_fabric_and_come_back_as_they_were_written() -> None:

@@ -21,6 +21,7 @@ from experiments.run.congestion import (
 from experiments.run.session import Session
 from experiments.run.ways import WayFinder, moves_in
 from fabric.delivered import Flow
+from fabric.metrics import Metric
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.results import Phase
@@ -150,6 +151,13 @@ def test_a_run_keeps_the_rows_and_adds_to_its_summary() -> None:
     assert [table["title"].split(":")[0] for table in summary["tables"]] == [
         "T", "Congestion trees", "Lanes that stalled longest", "Victims",
     ]  # fmt: skip
+
+
+def test_congestion_is_added_to_metrics_that_say_their_job() -> None:
+    told = [Metric("lossless_1", "storage", "read.p99_s", 1.0)]
+    summary = tell_congestion(cast(Session, session_of(measured(), PHASE)), {"metrics": told, "tables": []})
+    assert summary["metrics"][0] is told[0]
+    assert Metric("lossless_1", "", "victims", 1) in summary["metrics"]
 
 
 def test_a_run_without_lossless_phases_says_what_it_said() -> None:

@@ -91,7 +91,8 @@ def test_a_copy_cut_off_is_not_under_the_results_name(tmp_path: Path, monkeypatc
         ("z0l00:1=", "--capture 'z0l00:1=': write PORT=FILE, e.g. z0l03:7=leaf.pcap"),
         (
             "z9l00:1=a.pcap",
-            "'z9l00:1' is no port; write it like z0l03:7; fire_flyer_2_small has no node 'z9l00'",
+            "--capture 'z9l00:1' is no port; write it like z0l03:7; fire_flyer_2_small has no 'z9l00'; there are "
+            "z0l00 to z1l03",
         ),
     ],
 )

@@ -25,8 +25,8 @@ def test_a_port_is_named_as_here_or_as_in_mininet(text: str, port: str) -> None:
         ("z0l00:99", "z0l00 has ports 1, 2, 3, 4, 5, 6, 7, 8, 9"),
         ("z0l00", "z0l00 has ports 1, 2, 3, 4, 5, 6, 7, 8, 9"),
         ("st000:2", "st000 has ports 0, 1"),
-        ("z9l00:1", "fire_flyer_2_small has no node 'z9l00'"),
-        ("", "fire_flyer_2_small has no node ''"),
+        ("z9l00:1", "fire_flyer_2_small has no 'z9l00'; there are z0l00 to z1l03"),
+        ("", "fire_flyer_2_small has no ''; switches run from z0l00 to ix1, hosts from z0h000 to st003"),
     ],
 )
 def test_a_port_that_is_none_is_refused_with_those_there_are(text: str, hint: str) -> None:

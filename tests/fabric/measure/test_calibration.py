@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from fabric.measure.calibration import LinkCalibration, _calibration, kinds_of_links, nobodys_frame, window_s
+from fabric.measure.calibration import _calibration, kinds_of_links, nobodys_frame, window_s
 from fabric.model.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.records.calibration import LinkCalibration
 from fabric.world.engines import NAMESPACE, VIRTUAL
 from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric

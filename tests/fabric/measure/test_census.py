@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from fabric.measure.census import Census, Conservation, HostCount, PortCount, conservation, host_count
+from fabric.measure.census import Census, HostCount, PortCount, conservation, host_count
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, FabricBuilder, Port, Tier
+from fabric.records.conservation import Conservation
 
 MTU = 1500
 FRAME = MTU + 14

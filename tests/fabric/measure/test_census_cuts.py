@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from fabric.failures.injector import FaultReport, LinkChange
+from fabric.failures.report import FaultReport, LinkChange
 from fabric.failures.schedule import DOWN, WHOLE
-from fabric.measure.census import Conservation, conservation
-from fabric.measure.fidelity import Status, conservation_checks
+from fabric.measure.census import conservation
+from fabric.measure.fidelity import conservation_checks
+from fabric.measure.verdict import Status
+from fabric.records.conservation import Conservation
 from tests.fabric.measure.test_census import FABRIC, FRAME, HOST_0, LEAF, LEAF_TO_0, LEAF_TO_1, census, received, sent
 
 

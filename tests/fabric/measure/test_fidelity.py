@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fabric.measure.calibration import LinkCalibration
-from fabric.measure.census import Conservation
+from fabric.measure import fidelity
 from fabric.measure.cores import CpuUse
 from fabric.measure.fidelity import (
     PhaseEvidence,
     calibration_checks,
     conservation_checks,
     full_queue_checks,
-    judge,
     memory_checks,
     socket_checks,
 )
@@ -42,12 +41,16 @@ from fabric.measure.machine_checks import (
 )
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.verdict import Check, Status, Verdict
+from fabric.records.calibration import LinkCalibration
+from fabric.records.conservation import Conservation
 from fabric.tables import TABLES
 from fabric.world.datapath import Datapath
 from fabric.world.engine import Spun
 from fabric.world.engines import NAMESPACE, VIRTUAL
 
 FRAME_TIME_S = 4214 * 8 / 20e6
+judge = partial(fidelity.judge, engine=NAMESPACE)
+"""The verdict in real time, unless a test names another engine."""
 FAITHFUL, DEGRADED, INVALID = Status.FAITHFUL, Status.DEGRADED, Status.INVALID
 
 

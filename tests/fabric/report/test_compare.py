@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -113,3 +115,18 @@ def test_a_faithful_run_is_held_to_the_exact_one(
 def test_runs_in_real_time_alone_are_held_to_nothing(make_result: MakeResult) -> None:
     runs = [make_result(metrics={"a.algbw_Bps": value}, without=("ports", "flows")) for value in (1e6, 2e6)]
     assert compare(runs).notes == ()
+
+
+def test_metrics_that_differ_most_come_first_and_small_changes_can_be_left_out(make_result: MakeResult) -> None:
+    of_first = {"same": 5.0, "less": 100.0, "more": 1.0, "none": 0.0, "from_zero": 0.0, "gone": 1.0}
+    of_second = {"same": 5.0, "less": 98.0, "more": 1.5, "none": 0.0, "from_zero": 1.0}
+    first, second = (make_result(metrics=metrics, without=("ports", "flows")) for metrics in (of_first, of_second))
+    compared = compare([first, second])
+    assert [row.name for row in compared.rows] == ["from_zero", "gone", "more", "less", "same", "none"]
+    assert [row.change for row in compared.rows] == pytest.approx([math.inf, math.inf, 0.5, 0.02, 0.0, 0.0])
+    assert [row.name for row in compared.changed(0.05).rows] == ["from_zero", "gone", "more"]
+    assert compared.changed(0.05).notes == ("not shown: 3 of 6 metrics, which differ by less than 5 %",)
+    assert compared.changed(0.02) == replace(
+        compared, rows=compared.rows[:4], notes=("not shown: 2 of 6 metrics, which differ by less than 2 %",)
+    )
+    assert compared.changed(0.0) == compared

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -20,17 +21,22 @@ MakeResult = Callable[..., Result]
 
 
 class _Page(HTMLParser):
-    """Collects what a page refers to and which elements it has."""
+    """Collects what a page refers to, in itself or not, and which elements it has."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.references: list[str] = []
+        self.within: list[str] = []
+        self.ids: list[str] = []
         self.tags: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self.references += [value or "" for name, value in attrs if name in ("src", "href", "data", "srcset")]
+        found = [value or "" for name, value in attrs if name in ("src", "href", "data", "srcset")]
+        self.within += [value[1:] for value in found if value.startswith("#")]
+        self.references += [value for value in found if not value.startswith("#")]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +54,47 @@ def test_page_refers_to_nothing_outside_and_has_no_script(drawn: Result) -> None
     assert {"script", "link", "iframe"}.isdisjoint(page.tags)
     assert page.references
     assert all(reference.startswith("data:image/") for reference in page.references)
+
+
+@pytest.mark.parametrize("ending", ["", ".partial", ".partial.2"])
+def test_page_names_the_directory_that_its_run_will_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """The page is written before the directory has its name: what it says is copied from it into a terminal later."""
+    result = Result(write_result(tmp_path / "my results" / f"run{ending}", Recipe(fabric="fire_flyer_2_tiny")))
+    monkeypatch.chdir(tmp_path)
+    text = unescape(render_page(result))
+    assert ".partial" not in text
+    assert "result run." in text
+    assert "<code>fabric view 'my results/run'</code>" in text
+    monkeypatch.chdir(tmp_path / "my results")
+    assert "<code>fabric view run</code>" in render_page(result)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert f"fabric view '{tmp_path}/my results/run'" in unescape(render_page(result))
+
+
+def test_contents_lead_to_every_table_and_figure(drawn: Result) -> None:
+    page = _Page((drawn.directory / "report.html").read_text())
+    assert set(page.within) == set(page.ids)
+    assert {"results", "table-1", "figures", "timeline", "not-modelled", "run"} <= set(page.within)
+
+
+def test_checks_that_passed_are_folded_and_others_are_not(
+    make_result: MakeResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(name: str, status: str) -> dict[str, object]:
+        return {"name": name, "status": status, "text": f"{name} is so"}
+
+    checks = [check("one", "faithful"), check("two", "degraded"), check("three", "faithful")]
+    monkeypatch.setattr("tests.synthetic_result.CHECKS", checks)
+    text = render_page(make_result(seed=8))
+    folded = text.partition("<summary>2 checks passed</summary>")[2].partition("</details>")[0]
+    assert ("one is so" in folded, "three is so" in folded, "two is so" in folded) == (True, True, False)
+    assert "two is so" in text
+    monkeypatch.setattr("tests.synthetic_result.CHECKS", checks[:1])
+    text = render_page(make_result(seed=9))
+    assert "<summary>All 1 check passed</summary>" in text
 
 
 def test_figures_are_embedded_whole_with_captions(drawn: Result) -> None:

@@ -20,6 +20,7 @@ from fabric.world.engine import Front, Guest
 from fabric.world.engines import NAMESPACE, VIRTUAL
 from fabric.world.sysctl import write_sysctl
 from fabric.world.virtual import bytecode, kernel
+from fabric.world.virtual.kernel import KernelPaths
 
 ROOT = Path(__file__).parents[3]
 
@@ -60,11 +61,19 @@ def test_a_run_whose_sudo_is_killed_before_it_can_be_watched_ends(
     assert replaced == []
 
 
-def test_a_world_needs_root(monkeypatch: pytest.MonkeyPatch, replaced: list[object]) -> None:
+@pytest.mark.parametrize(
+    ("built", "otherwise"),
+    [(True, "--engine virtual"), (False, "fabric virtual build (once), then --engine virtual")],
+)
+def test_a_world_needs_root_and_says_what_does_not(
+    monkeypatch: pytest.MonkeyPatch, replaced: list[object], built: bool, otherwise: str
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(kernel, "find", lambda: KernelPaths(Path("/kernels/linux-6.1")) if built else None)
     with pytest.raises(UsageError) as refused:
         NAMESPACE.enter(["run", "isolation"], Guest(1), Front())
-    assert str(refused.value) == "this needs root to make network namespaces; run it again with sudo"
+    needs = "real time needs root to make network namespaces: run it again with sudo"
+    assert str(refused.value) == f"{needs}, or without root in virtual time: {otherwise}"
     assert replaced == []
 
 

@@ -24,8 +24,10 @@ from topologies.load import load_fabric
 from traffic.flows.background import (
     _SIZE,
     SIZE_CDFS,
+    Arrival,
     BackgroundConfig,
     BackgroundJob,
+    _Running,
     _send_flow,
     _Sink,
     arrivals,
@@ -253,6 +255,19 @@ def test_a_flow_that_its_source_abandons_keeps_nobody_waiting(sink: _Sink) -> No
             sock.sendall(part)
     with connect(*sink.endpoint, OPTIONS, 5.0) as sock:
         _send_flow(sock, 10)
+
+
+def test_an_abandoned_flow_counts_what_its_sink_acknowledged_not_its_size(sink: _Sink) -> None:
+    """Figures of what the fabric delivered were above all of its links where flows were cut off."""
+    running = _Running(Arrival(0.0, 0, 10**9), 0.0)
+    assert running.delivered_bytes() == 0
+    with connect(*sink.endpoint, OPTIONS, 5.0) as sock:
+        running.connected(sock)
+        sock.sendall(_SIZE.pack(10**9) + bytes(50_000))
+        deadline = time.monotonic() + 5
+        while running.delivered_bytes() < 50_000 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert 50_000 <= running.delivered_bytes() <= 50_001, "TCP counts its SYN, too"
 
 
 def test_a_sink_that_ends_has_no_thread_wait_for_flows() -> None:

@@ -11,18 +11,17 @@ class Page {
     Object.assign(this, { metric: METRICS[0], laneChoice: "", chosen: null, playing: null, litFlow: null, focus: null, beside: null, main: { run: this.runs[0], phase: null } });
     this.get = id => document.getElementById(id);
     this.maps = [...document.querySelectorAll(".map")].map(figure => new FabricMap(figure, this));
-    this.axis = new Axis(this.get("axis"), this);
+    this.axis = new Axis(this.get("axis"), this.get("phases"), this);
     this.panel = new Panel(this.get("panel"), this);
     this.useTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
     this.fillControls();
     this.listen();
   }
 
-  // Begin where there is something to see: at the first row of the findings that says when, or in the last phase.
+  // Begin where the run's findings say that there is something to see, or at its begin; the overview says why there.
   async start() {
-    const run = this.main.run, row = run.meta.findings.flatMap(found => found.rows).find(found => found.at_s !== null);
-    const last = run.phases[run.phases.length - 1].meta;
-    this.time = row ? row.at_s : (last.started_s + last.ended_s) / 2;
+    const run = this.main.run;
+    this.time = run.meta.opening?.at_s ?? run.phases[0].meta.started_s;
     await this.resolve();
     this.rebuild();
     document.body.dataset.state = "ready";
@@ -79,9 +78,10 @@ class Page {
 
   setHead(meta) {
     const clock = { virtual: "virtual time", namespace: "real time" }[meta.engine] || meta.engine;
-    this.get("title").textContent = meta.title;
+    Object.assign(this.get("title"), { textContent: meta.title, title: meta.title });
     Object.assign(this.get("verdict"), { textContent: this.isLive && meta.verdict.status !== "playing" ? `${meta.verdict.status} so far` : meta.verdict.status, className: `badge ${meta.verdict.status}` });
-    this.get("facts").textContent = [meta.fabric.name, clock, meta.scale].filter(Boolean).join(", ");
+    const facts = [meta.fabric.name, clock, meta.scale].filter(Boolean).join(", ");
+    Object.assign(this.get("facts"), { textContent: facts, title: facts });
     this.get("notes").textContent = meta.notes.join("; ");
   }
 
@@ -108,6 +108,7 @@ class Page {
     this.get("cursor").style.left = `${this.axis.x(this.time)}px`;
     this.get("now").textContent = this.timeWords();
     this.panel.update();
+    this.axis.mark(this.first.phase.meta);
     document.body.dataset.time = this.first.phase.arrays.at[this.first.sample];
   }
 
@@ -284,13 +285,25 @@ class Page {
     Object.assign(tip.style, { left: `${Math.min(event.clientX - box.left + 14, box.width - 240)}px`, top: `${Math.min(event.clientY - box.top + 12, box.height - 30)}px` });
   }
 
+  // Go to what has this name, whatever its case; else to the only one whose name has the text in it, or list them.
   search(text) {
-    const { run } = this.first, name = text.trim();
-    if (run.portOf.has(name)) return this.choose({ kind: "port", port: run.portOf.get(name) });
-    if (run.nodeOf.has(name)) return this.choose({ kind: "node", node: name });
-    if (run.jobs.includes(name)) return this.choose({ kind: "job", job: name });
-    this.get("search").setCustomValidity(`there is no port, node or job ${name}`);
+    const wanted = text.trim().toLowerCase(), all = wanted ? this.names() : [];
+    const exact = all.find(one => one.name === text.trim()) || all.find(one => one.name.toLowerCase() === wanted);
+    const found = exact ? [exact] : all.filter(one => one.name.toLowerCase().includes(wanted));
+    if (found.length === 1) return this.choose(found[0].choice);
+    if (found.length) return this.choose({ kind: "names", text: text.trim(), names: found });
+    this.get("search").setCustomValidity(`there is no port, node or job ${text.trim()}`);
     this.get("search").reportValidity();
+  }
+
+  // All that can be searched for: what it is, and how it is chosen.
+  names() {
+    const { run } = this.first, { fabric } = run;
+    return [
+      ...run.jobs.map(name => ({ name, what: "job", choice: { kind: "job", job: name } })),
+      ...fabric.nodes.map(node => ({ name: node.name, what: node.role, choice: { kind: "node", node: node.name } })),
+      ...fabric.ports.map((name, port) => ({ name, what: `port, sends to ${fabric.owners[fabric.peers[port]]}`, choice: { kind: "port", port } })),
+    ];
   }
 
   // Controls ---------------------------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ const ROWS = { phase: 18, job: 9, cut: 9, blackout: 7, restart: 7, repair: 9, st
 const MOST_JOB_ROWS = 6;
 
 class Axis {
-  constructor(canvas, page) {
-    Object.assign(this, { canvas, page, spans: [], instants: [], range: [0, 1], boxes: [] });
+  constructor(canvas, legend, page) {
+    Object.assign(this, { canvas, legend, page, spans: [], instants: [], range: [0, 1], boxes: [], numbers: null });
     canvas.addEventListener("pointermove", event => this.point(event));
     canvas.addEventListener("pointerleave", () => page.tell(null));
     canvas.addEventListener("click", event => page.moveTo(this.timeAt(event.offsetX)));
@@ -35,12 +35,31 @@ class Axis {
     brush.scale(ratio, ratio);
     brush.font = "11px system-ui, 'DejaVu Sans', sans-serif";
     this.boxes = [];
+    this.numberPhases(brush);
     let y = 0;
     for (const row of rows) {
       for (const one of row.items) this.drawOne(brush, one, y, row.height, row.kind);
       y += row.height + 2;
     }
     this.drawTicks(brush, y);
+  }
+
+  // Where not every phase has room for its title, all have numbers, and a legend below says whose they are.
+  numberPhases(brush) {
+    const phases = this.spans.filter(one => one.kind === "phase");
+    const fits = phases.every(one => brush.measureText(one.label).width <= this.x(one.end_s) - this.x(one.begin_s) - 8);
+    this.numbers = fits ? null : new Map(this.run.meta.happened.spans.filter(one => one.kind === "phase").map((one, place) => [one, place + 1]));
+    this.legend.hidden = fits;
+    this.legend.replaceChildren(...(fits ? [] : phases).map(one => h("button", { title: `${one.label} ${one.detail || ""}`, "data-begin": one.begin_s, onclick: () => this.page.moveTo(one.begin_s) }, h("b", {}, `${this.numbers.get(one)}`), ` ${one.label}`)));
+    if (this.page.first) this.mark(this.page.first.phase.meta);
+  }
+
+  // Mark in the legend the phase that is shown.
+  mark(phase) {
+    const shown = [...this.legend.children].find(button => Math.abs(button.dataset.begin - phase.started_s) < 1e-6);
+    if (!shown || shown.classList.contains("shown")) return;
+    for (const button of this.legend.children) button.classList.toggle("shown", button === shown);
+    this.legend.scrollTop = shown.offsetTop - this.legend.offsetTop - 20;  // Where not all have room, it is in sight.
   }
 
   rows() {
@@ -62,7 +81,8 @@ class Axis {
     if (kind === "step") brush.globalAlpha = this.boxes.length % 2 ? 0.45 : 0.85;
     brush.fillRect(begin, y, width - (kind === "phase" ? 1 : 0), height);
     brush.globalAlpha = 1;
-    if (kind === "phase") this.drawText(brush, `${one.label}`, begin + 4, y + 13, width - 8, theme.text);
+    if (kind === "phase" && !this.numbers) this.drawText(brush, one.label, begin + 4, y + 13, width - 8, theme.text);
+    if (kind === "phase" && this.numbers && width >= 6) this.drawNumber(brush, `${this.numbers.get(one)}`, begin, y + 13, width);
     this.boxes.push({ one, left: begin - 2, right: begin + width + 2, top: y, bottom: y + height });
   }
 
@@ -71,6 +91,14 @@ class Axis {
     while (shown.length > 2 && brush.measureText(shown).width > room) shown = `${shown.slice(0, -2)}…`;
     brush.fillStyle = colour;
     if (shown.length > 2) brush.fillText(shown, x, y);
+  }
+
+  drawNumber(brush, text, x, y, width) {
+    if (brush.measureText(text).width > width) return;
+    brush.fillStyle = this.page.theme.text;
+    brush.textAlign = "center";
+    brush.fillText(text, x + width / 2, y);
+    brush.textAlign = "left";
   }
 
   drawTicks(brush, y) {

@@ -70,7 +70,7 @@ class FabricMap {
     for (const bucket of [...buckets.keys()].sort((a, b) => a - b)) {
       const isLit = bucket >= 1000, step = bucket % 1000;
       brush.beginPath();
-      for (const i of buckets.get(bucket)) { brush.moveTo(xs[i], ys[i]); brush.lineTo(xe[i], ye[i]); }
+      for (const i of buckets.get(bucket)) this.trace(brush, i);
       brush.strokeStyle = step === 0 || !isLit ? theme.grid : theme.heat[Math.round((step - 1) * 255 / 63)];
       brush.globalAlpha = isLit ? 1 : theme.dim;
       brush.lineWidth = (thin + (thick - thin) * Math.max(step - 1, 0) / 63) * (isLit && lit !== null ? 1.5 : 1);
@@ -79,16 +79,35 @@ class FabricMap {
     brush.globalAlpha = 1;
   }
 
+  // Add a half of a link to a path: a line, or a part of a bow between nodes of one row.
+  trace(brush, i) {
+    const { xs, ys, xe, ye, xc, yc } = this.placed;
+    brush.moveTo(xs[i], ys[i]);
+    if (this.scene.halves[i].bow) brush.quadraticCurveTo(xc[i], yc[i], xe[i], ye[i]); else brush.lineTo(xe[i], ye[i]);
+  }
+
+  // How far a place is from a half of a link; bows as polygons.
+  distance(x, y, i) {
+    const { xs, ys, xe, ye, xc, yc } = this.placed, steps = this.scene.halves[i].bow ? 8 : 1;
+    let best = Infinity, before = [xs[i], ys[i]];
+    for (let step = 1; step <= steps; step++) {
+      const t = step / steps, u = 1 - t;
+      const on = steps === 1 ? [xe[i], ye[i]] : [u * u * xs[i] + 2 * u * t * xc[i] + t * t * xe[i], u * u * ys[i] + 2 * u * t * yc[i] + t * t * ye[i]];
+      best = Math.min(best, toSegment(x, y, ...before, ...on));
+      before = on;
+    }
+    return best;
+  }
+
   drawCuts(brush, cuts) {
-    const { xs, ys, xe, ye } = this.placed, theme = this.page.theme;
+    const { xe, ye } = this.placed, theme = this.page.theme;
     brush.strokeStyle = theme.cut;
     this.scene.halves.forEach((half, i) => {
       if (!half.ports.some(port => cuts.has(port))) return;
       brush.beginPath();
       brush.lineWidth = 4;
       brush.setLineDash([3, 5]);
-      brush.moveTo(xs[i], ys[i]);
-      brush.lineTo(xe[i], ye[i]);
+      this.trace(brush, i);
       brush.stroke();
       brush.setLineDash([]);
       brush.beginPath();
@@ -99,19 +118,18 @@ class FabricMap {
   }
 
   drawTree(brush, tree) {
-    const { xs, ys, xe, ye } = this.placed, halves = this.scene.halves, theme = this.page.theme;
+    const { xe, ye, xc, yc } = this.placed, halves = this.scene.halves, theme = this.page.theme;
     for (let i = 0; i < halves.length; i++) {
       const isRoot = halves[i].ports.some(port => tree.roots.has(port));
       if (!isRoot && !halves[i].ports.some(port => tree.members.has(port))) continue;
       brush.beginPath();
-      brush.moveTo(xs[i], ys[i]);
-      brush.lineTo(xe[i], ye[i]);
+      this.trace(brush, i);
       brush.lineWidth = isRoot ? 6 : 3;
       brush.strokeStyle = isRoot ? theme.root : theme.text;
       if (!isRoot) brush.setLineDash([5, 3]);
       brush.stroke();
       brush.setLineDash([]);
-      arrow(brush, xs[i], ys[i], xe[i], ye[i], brush.strokeStyle);
+      arrow(brush, xc[i], yc[i], xe[i], ye[i], brush.strokeStyle);
     }
   }
 
@@ -186,6 +204,8 @@ class FabricMap {
         brush.fillText(text, 0, 4);
       } else {
         const down = node.isHost || (scene.isFocus && node.isBelow) ? 9 : 0;
+        const wide = brush.measureText(text).width;
+        if (!node.isHost) { brush.fillStyle = theme.bg; brush.fillRect(-wide / 2 - 2, down - 10, wide + 4, 13); brush.fillStyle = theme.text; }
         brush.strokeText(text, 0, down);
         brush.fillText(text, 0, down);
       }
@@ -196,18 +216,17 @@ class FabricMap {
   }
 
   drawChosen(brush, theme) {
-    const { xs, ys, xe, ye } = this.placed, port = this.page.chosenPort;
+    const { xe, ye, xc, yc } = this.placed, port = this.page.chosenPort;
     this.scene.halves.forEach((half, i) => {
       if (!half.ports.includes(port)) return;
       brush.beginPath();
-      brush.moveTo(xs[i], ys[i]);
-      brush.lineTo(xe[i], ye[i]);
+      this.trace(brush, i);
       brush.strokeStyle = theme.accent;
       brush.lineWidth = 9;
       brush.globalAlpha = 0.35;
       brush.stroke();
       brush.globalAlpha = 1;
-      arrow(brush, xs[i], ys[i], xe[i], ye[i], theme.accent);
+      arrow(brush, xc[i], yc[i], xe[i], ye[i], theme.accent);
     });
   }
 
@@ -221,10 +240,9 @@ class FabricMap {
       const [left, top, width, height] = block.box || [0, 0, 0, 0];
       if (x >= left - 1 && x <= left + width + 1 && y >= top && y <= top + height) return { block };
     }
-    const { xs, ys, xe, ye } = this.placed;
     let best = 7, found = null;
-    for (let i = 0; i < xs.length; i++) {
-      const distance = toSegment(x, y, xs[i], ys[i], xe[i], ye[i]);
+    for (let i = 0; i < this.scene.halves.length; i++) {
+      const distance = this.distance(x, y, i);
       if (distance < best) { best = distance; found = { half: this.scene.halves[i] }; }
     }
     return found;
@@ -285,18 +303,21 @@ function joined(ports, values) {
   return best;
 }
 
-// Screen coordinates of all halves; links between the same two nodes are drawn side by side.
+// Screen coordinates of all halves; links between the same two nodes are drawn side by side, those within a row as bows:
+// from each end (xs, ys) to the middle (xe, ye), by a point (xc, yc) that the curve turns to.
 function placed(scene, at) {
-  const count = scene.halves.length;
-  const out = { xs: new Float32Array(count), ys: new Float32Array(count), xe: new Float32Array(count), ye: new Float32Array(count) };
+  const count = scene.halves.length, out = {};
+  for (const name of ["xs", "ys", "xe", "ye", "xc", "yc"]) out[name] = new Float32Array(count);
   scene.halves.forEach((half, i) => {
     let x1 = at.x(half.x1), y1 = at.y(half.y1), x2 = at.x(half.x2), y2 = at.y(half.y2);
-    if (half.aside) {
+    if (half.aside && !half.bow) {
       const length = Math.hypot(x2 - x1, y2 - y1) || 1, sign = half.turned ? -1 : 1;
       const ox = sign * half.aside * (y2 - y1) / length, oy = -sign * half.aside * (x2 - x1) / length;
       x1 += ox; x2 += ox; y1 += oy; y2 += oy;
     }
-    out.xs[i] = x1; out.ys[i] = y1; out.xe[i] = x2; out.ye[i] = y2;
+    const high = half.bow ? Math.min(18 + 0.16 * Math.abs(x2 - x1), 90) + half.aside : 0;
+    out.xs[i] = x1; out.ys[i] = y1; out.xe[i] = x2; out.ye[i] = y2 - high;
+    out.xc[i] = (x1 + x2) / 2; out.yc[i] = half.bow ? y1 - high : (y1 + y2) / 2;
   });
   return out;
 }
@@ -314,7 +335,8 @@ function sceneOfFabric(run) {
       return;
     }
     const [x1, y1] = fabric.points[port], [x2, y2] = fabric.points[peer];
-    halves.push({ ports: [port], x1, y1, x2: (x1 + x2) / 2, y2: (y1 + y2) / 2, ...aside(seen, owner, other, port, peer) });
+    const bow = y1 === y2 && x1 !== x2;  // A straight one would lie on others of its row, and on the nodes between.
+    halves.push({ ports: [port], x1, y1, x2: (x1 + x2) / 2, y2: (y1 + y2) / 2, bow, ...aside(seen, owner, other, port, peer) });
   });
   spread(halves, seen);
   const nodes = [];
@@ -333,6 +355,7 @@ function sceneOfFabric(run) {
   const rows = new Map();
   for (const node of nodes) rows.set(node.y, (rows.get(node.y) || 0) + 1);
   const bounds = boundsOf(nodes, blocks.size ? 0.5 : 0);
+  if (halves.some(half => half.bow && half.y1 >= bounds[3])) bounds[3] += 0.6;  // Room for bows of the highest row.
   const room = node => (bounds[2] - bounds[0]) / rows.get(node.y);
   return { halves, nodes, blocks: [...blocks.values()], words, bounds, room, isFocus: false };
 }

@@ -18,7 +18,7 @@ class Panel {
 
   // Build the panel for what is chosen; `update` then changes only what depends on the time.
   build() {
-    const { chosen } = this.page, made = { port: this.ofPort, node: this.ofNode, job: this.ofJob, tree: this.ofTree }[chosen?.kind];
+    const { chosen } = this.page, made = { port: this.ofPort, node: this.ofNode, job: this.ofJob, tree: this.ofTree, names: this.ofNames }[chosen?.kind];
     this.update = () => {};
     this.chart = null;
     this.element.replaceChildren(...(made || this.overview).call(this, chosen).filter(Boolean));
@@ -31,12 +31,25 @@ class Panel {
     const { run } = this.page.first, out = [];
     if (run.meta.answer) out.push(h("h2", {}, "Answer"), h("p", {}, run.meta.answer));
     for (const reason of run.meta.verdict.reasons) out.push(h("p", { class: "soft" }, `verdict: ${reason}`));
-    for (const found of run.meta.findings) {
-      out.push(h("h2", {}, found.title), table(found.columns, found.rows.map(row => leading(() => this.page.follow(row), row.cells)), found.note));
-    }
+    if (run.meta.opening) out.push(h("p", { class: "soft", id: "opening" }, `opened at ${run.meta.opening.why}`));
+    for (const found of run.meta.findings) out.push(h("h2", {}, found.title), this.findingTable(found));
     if (this.page.isLive) out.push(this.busiestNow());
     if (run.jobs.length) out.push(h("h2", {}, "Jobs"), h("p", {}, run.jobs.map(job => this.jobButton(job))));
     return out;
+  }
+
+  // Rows of one phase below its title, which is then no column.
+  findingTable(found) {
+    const go = row => () => this.page.follow(row);
+    if (found.columns[0] !== "phase") return table(found.columns, found.rows.map(row => leading(go(row), row.cells)), found.note);
+    const rows = [], columns = found.columns.slice(1);
+    let title = null;
+    for (const row of found.rows) {
+      if (row.cells[0] !== title && row.cells[0] !== "-") rows.push(h("tr", { class: "group" }, h("th", { colspan: columns.length }, row.cells[0])));
+      title = row.cells[0];
+      rows.push(leading(go(row), row.cells.slice(1)));
+    }
+    return table(columns, rows, found.note);
   }
 
   // Of a run that plays: the ports that send most of their link, and the deepest queues, at this time.
@@ -63,6 +76,13 @@ class Panel {
   }
 
   nodeButton(node) { return h("button", { class: "go", onclick: () => this.page.choose({ kind: "node", node }) }, node); }
+
+  // What the names of are like a text that was searched for.
+  ofNames({ text, names }) {
+    const { page } = this, rows = names.slice(0, MOST_ROWS).map(({ name, what, choice }) => leading(() => page.choose(choice), [name, what]));
+    const more = names.length > MOST_ROWS ? `the first ${MOST_ROWS} of ${formatCount(names.length)}; type more of the name` : "";
+    return [h("h2", {}, `${formatCount(names.length)} names with ${text}`), this.close(), table(["name", "what it is"], rows, more)];
+  }
 
   // A port: its lanes at this time and over time, its peer, the flows that it carries.
   ofPort({ port }) {
@@ -95,7 +115,7 @@ class Panel {
       const raws = Object.keys(phase.columns).map(name => [`data-${name.replaceAll("_", "-")}`, phase.raw(name, sample, key)]);
       return h("tr", { "data-lane": lane, ...Object.fromEntries(raws) }, h("td", {}, h("span", { class: "dot", style: `background:${page.laneColour(lane)}` }), lane), cells);
     });
-    return table(["lane", ...shown.map(metric => ({ paused: "paused", buffered: "peer's buffer" }[metric.id] || metric.label))], rows, `sample at ${phase.arrays.at[sample].toFixed(6)} s; rates: since the sample before`);
+    return table(["lane", ...shown.map(metric => ({ paused: "paused", buffered: "at peer" }[metric.id] || metric.label))], rows, `sample at ${phase.arrays.at[sample].toFixed(6)} s; rates: since the sample before${phase.has(METRICS.find(one => one.id === "buffered")) ? "; at peer: in the input buffer at the other end" : ""}`);
   }
 
   flowsThrough(port) {
@@ -200,29 +220,16 @@ class Panel {
     return h("div", {}, h("h3", {}, `trees at this time: ${found.length}`), rows.length ? table(["root", "kind", "lanes"], rows) : "");
   }
 
-  // Charts of a port's lanes, by the charting library, once that is loaded.
   async drawCharts(box, port) {
-    const { page } = this, { phase } = page.first, keys = phase.keysOf.get(port) || [];
-    const shown = METRICS.filter(metric => phase.has(metric) && metric.id !== "buffered");
-    const library = await page.charts();
+    const { page } = this, { phase } = page.first, library = await page.charts();
     if (page.chosen?.port !== port || page.first.phase !== phase) return;
-    const every = Math.ceil(phase.samples / 3000), picked = Float64Array.from({ length: Math.ceil(phase.samples / every) }, (_, i) => phase.arrays.at[i * every]);
-    const traces = shown.flatMap((metric, row) => keys.map(key => {
-      const lane = page.laneName(phase.run, phase.arrays.lanes[key]), series = phase.series(metric, key);
-      return { x: picked, y: Float64Array.from(picked, (_, i) => series[i * every]), name: lane, legendgroup: lane, showlegend: row === 0, xaxis: "x", yaxis: row ? `y${row + 1}` : "y", type: "scatter", mode: "lines", line: { color: page.laneColour(lane), width: 1.3, shape: metric.grows ? "vh" : "linear" } };
-    }));
-    const theme = page.theme, layout = { height: 70 + 105 * shown.length, margin: { l: 52, r: 8, t: 6, b: 30 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: theme.text, size: 10 }, legend: { orientation: "h", y: 1.02, yanchor: "bottom" }, xaxis: { title: { text: every > 1 ? `run, s (1 of ${every} samples)` : "run, s" }, gridcolor: theme.line, domain: [0, 1], anchor: shown.length > 1 ? `y${shown.length}` : "y" }, hovermode: "x" };
-    const units = { rate: "bit/s", backlog: "B", drops: "drops/s", paused: "paused", marks: "marks/s" };
-    shown.forEach((metric, row) => { layout[row ? `yaxis${row + 1}` : "yaxis"] = { domain: [1 - (row + 1) / shown.length + 0.03, 1 - row / shown.length - 0.01], title: { text: units[metric.id] }, rangemode: "tozero", gridcolor: theme.line, zerolinecolor: theme.line, exponentformat: "SI" }; });
-    const plot = h("div");
     this.cursor = h("div", { id: "chart-cursor" });
-    box.replaceChildren(plot, this.cursor);
-    await library.newPlot(plot, traces, layout, { displayModeBar: false, responsive: true });
-    this.chart = plot;
-    plot.on("plotly_click", event => page.moveTo(event.points[0].x));
-    plot.on("plotly_relayout", () => this.moveChartCursor());
+    this.chart = await drawPortCharts(library, box, this.cursor, page, phase, port);
+    if (!this.chart) return;
+    this.chart.on("plotly_click", event => page.moveTo(event.points[0].x));
+    this.chart.on("plotly_relayout", () => this.moveChartCursor());
     this.moveChartCursor();
-    plot.dataset.drawn = "yes";
+    this.chart.dataset.drawn = "yes";
   }
 
   moveChartCursor() {

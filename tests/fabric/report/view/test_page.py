@@ -148,7 +148,53 @@ def test_clicking_a_half_of_a_link_shows_its_port(window: Browser) -> None:
     assert window.run("return document.querySelector('#panel h2').textContent").startswith("z0l01:1 → ")
     assert window.run("return document.querySelectorAll('#numbers tbody tr').length") == 5
     window.wait("document.querySelector('#charts-box [data-drawn]')", "the charts")
-    assert window.run("return document.querySelectorAll('#charts-box .scatterlayer .trace').length") >= 15
+
+
+def drawn_chart(window: Browser, port: str) -> dict[str, Any]:
+    """Return the traces, axes and lines of a port's charts, and the words below them."""
+    window.run("fabricView.choose(null)")
+    look_at(window, port)
+    window.wait("document.querySelector('#charts-box [data-drawn]')", "the charts")
+    found: dict[str, Any] = window.run(
+        "const plot = document.querySelector('#charts-box [data-drawn]'), {layout} = plot;"
+        "return {traces: plot.data.map(t => ({name: t.name, axis: t.yaxis, y: [...t.y], x: [...t.x]})),"
+        "titles: Object.keys(layout).filter(k => /^[xy]axis/.test(k)).map(k => layout[k].title.text),"
+        "lines: (layout.shapes || []).map(s => [s.line.dash, s.y0]),"
+        "words: document.querySelector('#charts-box > p.soft').textContent}"
+    )
+    return found
+
+
+def test_charts_have_units_the_links_rate_and_the_lanes_shares(window: Browser, view: View) -> None:
+    slide(window, 35.0)
+    found = drawn_chart(window, "z0l01:1")
+    assert set(found["titles"]) == {"time in the run, s", "rate, Mbit/s", "backlog, KiB"}
+    assert found["lines"] == [["dash", 5.0], ["dot", pytest.approx(0.40 * 5)], ["dot", pytest.approx(0.35 * 5)]]
+    assert "what each lane is promised" in found["words"]
+
+
+def test_charts_fold_what_is_nothing(window: Browser) -> None:
+    slide(window, 35.0)
+    found = drawn_chart(window, "z0l01:1")
+    assert {trace["name"] for trace in found["traces"]} == {"hfreduce", "storage"}
+    assert {trace["axis"] for trace in found["traces"]} == {"y", "y2"}
+    assert "none in this phase: drops" in found["words"]
+    assert "sent nothing: nccl, other, control" in found["words"]
+
+
+def test_one_queue_has_no_shares(window: Browser) -> None:
+    slide(window, 24.0)
+    found = drawn_chart(window, "z0l01:1")
+    assert [dash for dash, _ in found["lines"]] == ["dash"]
+
+
+def test_many_samples_are_joined_the_mean_of_rates_and_the_most_of_backlogs(window: Browser) -> None:
+    joined = window.run(
+        "const at = Float64Array.from({length: 600}, (_, i) => i / 10), spans = spansOf(at);"
+        "return [spans.every, spans.x.length, spans.x[0], spans.width_s, meanIn(Float64Array.of(NaN, 1, 3)),"
+        "mostIn(Float64Array.of(1, 5, 2))]"
+    )
+    assert joined == [10, 60, pytest.approx(0.45), pytest.approx(1.0), 2, 5]
 
 
 def test_the_root_of_the_tree_and_its_victims_follow_the_slider(window: Browser) -> None:
@@ -186,6 +232,115 @@ def test_two_phases_side_by_side_share_the_slider(window: Browser, view: View) -
     assert not window.run("return document.querySelectorAll('.map')[1].hidden")
     window.run("return fabricView.showMain('0/')")
     assert window.run("return document.querySelectorAll('.map')[1].hidden")
+
+
+def test_a_part_of_a_name_lists_what_has_it(window: Browser) -> None:
+    look_at(window, "Z0H00")
+    panel = "return document.querySelector('#panel').textContent"
+    rows = "return [...document.querySelectorAll('#panel tr.leads td:first-child')].map(cell => cell.textContent)"
+    assert "names with Z0H00" in window.run(panel)
+    assert {"z0h000", "z0h000:0", "z0h009"} <= set(window.run(rows))
+    window.run("document.querySelector('#panel tr.leads').click()")
+    assert window.run("return document.querySelector('#panel h2').textContent") == "z0h000"
+    look_at(window, "Z0L01:1")
+    assert window.run("return document.querySelector('#panel h2').textContent").startswith("z0l01:1 → ")
+    look_at(window, "hfred")
+    assert window.run("return fabricView.chosen") == {"kind": "job", "job": "hfreduce"}
+
+
+def test_phases_without_room_for_their_titles_have_numbers_and_a_legend(window: Browser, view: View) -> None:
+    legend = "return [...document.querySelectorAll('#phases button')].map(one => one.textContent)"
+    try:
+        window.driver.set_window_size(700, 900)
+        window.wait("!document.getElementById('phases').hidden", "the legend of phases")
+        assert window.run(legend) == [f"{number} {one.title}" for number, one in enumerate(view.phases, 1)]
+        slide(window, 25.0)
+        shown = window.run("return document.querySelector('#phases .shown').textContent")
+        assert shown == f"3 {view.phases[2].title}"
+        window.run("document.querySelectorAll('#phases button')[3].click()")
+        assert window.run("return fabricView.first.phase.number") == 3
+    finally:
+        window.driver.set_window_size(1500, 950)
+    window.wait("document.getElementById('phases').hidden", "the phases to have their titles")
+
+
+@pytest.mark.parametrize("width", [800, 1400])
+def test_nothing_is_cut_off(window: Browser, width: int) -> None:
+    try:
+        window.driver.set_window_size(width, 900)
+        beyond = window.run(
+            "return ['search', 'help', 'theme', 'verdict', 'metric', 'beside', 'legend', 'play', 'now'].filter(id => {"
+            "const box = document.getElementById(id).getBoundingClientRect();"
+            "return box.left < 0 || box.right > innerWidth || box.bottom > innerHeight || box.width === 0})"
+        )
+        assert beyond == []
+    finally:
+        window.driver.set_window_size(1500, 950)
+
+
+def test_the_page_opens_where_it_says_why(view: View, tmp_path: Path) -> None:
+    path = tmp_path / "view.html"
+    write_page([view], path)
+    with browser() as window:
+        window.open(path.as_uri())
+        assert window.run("return fabricView.time") == view.opening.at_s
+        assert view.opening.why in window.run("return document.getElementById('opening').textContent")
+
+
+def test_links_within_a_row_are_bows(tmp_path: Path) -> None:
+    """Straight, they would lie on each other and on the nodes between their ends."""
+    topology = tmp_path / "ring.yaml"
+    topology.write_text(RING)
+    view = view_of(Result(write_result(tmp_path / "ring", Recipe(fabric=str(topology)))))
+    path = tmp_path / "view.html"
+    write_page([view], path)
+    with browser() as window:
+        window.open(path.as_uri())
+        bows = window.run(
+            "const map = fabricView.maps[0], {ports} = map.run.fabric, {ys, ye} = map.placed;"
+            "return Object.fromEntries(map.scene.halves.map((half, i) => [ports[half.ports[0]], ys[i] - ye[i]])"
+            ".filter((_, i) => map.scene.halves[i].bow))"
+        )
+        within = {end for link in view.result.fabric["links"] for end in (link["a"], link["b"]) if _is_flat(link)}
+        assert set(bows) == within
+        assert min(bows.values()) > 18
+        longest, shortest = bows[_end_of(view, "z0l00", "z0l02")], bows[_end_of(view, "z0l00", "z0l01")]
+        assert longest > shortest
+        port = _end_of(view, "z0l00", "z0l02")
+        hit = window.run(
+            "const map = fabricView.maps[0], {ports} = map.run.fabric, {xe, ye, xs, ys} = map.placed;"
+            "const i = map.scene.halves.findIndex(half => ports[half.ports[0]] === arguments[0]);"
+            "const on = map.hit((xs[i] + 3 * xe[i]) / 4, ye[i] + 0.06 * (ys[i] - ye[i]));"
+            "return ports[on.half.ports[0]]",
+            port,
+        )
+        assert hit == port
+        assert window.errors() == []
+
+
+RING = """
+name: ring_small
+builder: free_form
+nodes: {st000: storage}
+links: [z0h000-z0l00, st000-z0l00, z0h001-z0l01, z0h002-z0l02, z0l00-z0l01, z0l01-z0l02, z0l02-z0l00, z0l00-z0s00,
+  z0l01-z0s00, z0l02-z0s00]
+nic_rate: 10 Mbit/s
+uplink_rate: 10 Mbit/s
+mtu: 4200
+reference_nic_rate: 10 Mbit/s
+"""
+"""Three leaves that have links to each other, beside those to a spine."""
+
+
+def _is_flat(link: dict[str, Any]) -> bool:
+    return all(link[end].startswith("z0l") for end in ("a", "b"))
+
+
+def _end_of(view: View, node: str, peer: str) -> str:
+    """Return the port of a node whose link leads to another."""
+    ends = [(link["a"], link["b"]) for link in view.result.fabric["links"]]
+    pairs = ends + [(b, a) for a, b in ends]
+    return next(str(a) for a, b in pairs if a.startswith(f"{node}:") and b.startswith(f"{peer}:"))
 
 
 def test_keys_step_and_search_says_what_there_is_not(window: Browser) -> None:

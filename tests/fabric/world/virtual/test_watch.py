@@ -33,6 +33,13 @@ def test_the_ratio_counts_from_the_start_of_the_program() -> None:
     assert GuestTime(virtual_s=5.0, wall_s=2.0).ratio == 0
 
 
+def test_what_is_shown_of_the_clock_adds_up() -> None:
+    """The guest's boot is in neither the virtual time nor the ratio; it is in the wall time, for its user waits."""
+    assert str(GuestTime(virtual_s=27.83, wall_s=13.8)) == "virtual time 15.83 s, wall time 13.8 s, ratio 1.15"
+    assert str(GuestTime(virtual_s=12.0, wall_s=2.0)) == "virtual time 0.00 s, wall time 2.0 s, ratio 0.00"
+    assert str(GuestTime(virtual_s=11.9, wall_s=1.5)) == "booting the guest, wall time 1.5 s"
+
+
 def test_time_for_which_we_were_stopped_ourselves_makes_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     clock_s = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock_s[0])

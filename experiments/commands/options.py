@@ -1,0 +1,84 @@
+"""Options that commands share. They load little: help and completion need them, and nothing of what runs."""
+
+from __future__ import annotations
+
+import argparse
+
+from controllers.routing import Policy, Repair
+from fabric.model.lanes import Queueing
+from fabric.units import parse_size_bytes
+
+TOPOLOGY = "a topology's name (fabric topo list) or file"
+
+
+def add_engine_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command choose its engine, and the memory of a guest."""
+    from fabric.world import engines  # What engines need takes a while to load, and few commands have one.
+
+    text = (
+        "namespace: real time, needs root; virtual: exact, in virtual time, without root; computing takes no time there"
+    )
+    parser.add_argument("--engine", choices=engines.ENGINES, default=engines.DEFAULT.name, help=text)
+    memory = (
+        "memory of the virtual engine's guest, e.g. 8GiB (default: 4GiB, more for large fabrics); allocated from this "
+        "machine as it is used"
+    )
+    parser.add_argument("--memory", type=_size_bytes, metavar="SIZE", help=memory)
+
+
+def _size_bytes(text: str) -> int:
+    try:
+        return parse_size_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def add_set_option(parser: argparse.ArgumentParser, text: str | None = None) -> None:
+    """Let a command change settings."""
+    usual = "change a key of the config, e.g. queues.lanes.storage.share=0.2 or topology.placement=packed"
+    text = f"{text or usual}; values are YAML; may be repeated"
+    parser.add_argument("--set", action="append", default=[], metavar="a.b=value", dest="overrides", help=text)
+
+
+def add_capture_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command write what passes ports into files."""
+    text = "write what passes a port into a pcap file, e.g. z0l03:7=a.pcap; may be repeated"
+    parser.add_argument("--capture", action="append", default=[], metavar="PORT=FILE", help=text)
+
+
+def add_json_option(parser: argparse.ArgumentParser, what: str = "print the answer as JSON") -> None:
+    """Let a command answer programs."""
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def add_topology(parser: argparse.ArgumentParser) -> None:
+    """Let a command be given a topology."""
+    parser.add_argument("topology", metavar="TOPOLOGY", help=TOPOLOGY)
+
+
+def add_fabric_options(parser: argparse.ArgumentParser) -> None:
+    """Let a command choose a topology, its routing and its queues."""
+    add_topology(parser)
+    add_routing_options(parser)
+    queueings = [queueing.value for queueing in Queueing]
+    text = (
+        "one queue per port, or lanes; lossless: by credits, in the virtual engine or with the kernel datapath "
+        "(docs/limits.md lists what it does not model of InfiniBand and PFC)"
+    )
+    parser.add_argument("--queueing", choices=queueings, default="lanes", help=text)
+    values = "as in fabric run: topology.placement=packed, queues.lanes.storage.share=0.2; topology. may be omitted"
+    add_set_option(parser, values)
+
+
+def add_routing_options(parser: argparse.ArgumentParser, whose: str = "") -> None:
+    """Let a command choose how packets are routed, and how failures are repaired; ``whose`` begins the help."""
+    policies, repairs = [one.value for one in Policy], [one.value for one in Repair]
+    which = f"{whose}which of several equal paths packets take"
+    parser.add_argument("--routing", choices=policies, default="static", help=which)
+    parser.add_argument("--repair", choices=repairs, default="wait", help=f"{whose}what happens when a link fails")
+
+
+def add_down_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command plan routes around links that are down: ``--down``, for :func:`.worlds.links_down`."""
+    down = "plan as if the link at this port were down, e.g. z0l00:5; may be repeated"
+    parser.add_argument("--down", action="append", default=[], metavar="PORT", help=down)

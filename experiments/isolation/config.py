@@ -1,0 +1,88 @@
+"""What the experiment is told: its jobs and how long they play."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from experiments.run.config import QueueingsConfig, storage_faults
+from experiments.run.placement import RankOrder
+from fabric.config import TimeS
+from fabric.model.identity import Role
+from fabric.model.lanes import Queueing
+from fabric.model.network import Fabric
+from traffic.collectives.hfreduce import HFReduceConfig
+from traffic.collectives.nccl import NcclConfig
+from traffic.flows.background import BackgroundConfig
+from traffic.storage.config import StorageConfig
+
+Duration = Annotated[TimeS, Field(gt=0)]
+
+
+@dataclass(frozen=True)
+class Mix:
+    """A phase in which all play at once: how ports queue, and what other traffic offers to each NIC, a fraction of its
+    rate."""
+
+    queueing: Queueing
+    other_load: float
+    is_heavy: bool
+
+    @property
+    def phase(self) -> str:
+        """The name of the phase."""
+        return f"{self.queueing.value}_heavy" if self.is_heavy else self.queueing.value
+
+    @property
+    def title(self) -> str:
+        """Its title."""
+        load = f", others at {self.other_load:.0%}" if self.is_heavy else ""
+        return f"all in {self.queueing.words}{load}"
+
+
+class IsolationConfig(QueueingsConfig):
+    """The jobs and how long they play."""
+
+    alone_time: Duration = Field(5.0, description="How long each program plays alone.")
+    together_time: Duration = Field(16.0, description="How long all play together, in each queueing and at each load.")
+    hfreduce: HFReduceConfig = Field(
+        default_factory=HFReduceConfig, description="The allreduce over all compute nodes."
+    )
+    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
+        RankOrder.ROUTES,
+        description="Whether ranks follow the routes, so that flows do not collide, or the nodes' numbers.",
+    )
+    nccl: NcclConfig = Field(default_factory=NcclConfig, description="The NCCL-like allreduce over some compute nodes.")
+    nccl_nodes: Annotated[int, Field(ge=2, le=65_536)] = Field(
+        8, description="How many compute nodes of zone 0 it spans: only HFReduce crosses zones."
+    )
+    storage: StorageConfig = Field(default_factory=StorageConfig, description="The storage, its readers and writers.")
+    background: BackgroundConfig = Field(
+        default_factory=BackgroundConfig, description="Other traffic: flows between random hosts, at a moderate load."
+    )
+    heavy_load: Annotated[float, Field(ge=0, le=100, strict=False)] = Field(
+        0.0,
+        description="What other traffic offers to each NIC in further phases, as a fraction of its rate; 0: no such "
+        "phases. Raise it to see what a lane protects.",
+    )
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric."""
+        yield from super().faults(fabric)
+        in_zone = len(fabric.with_role(Role.COMPUTE, zone=0))
+        if self.nccl_nodes > in_zone:
+            limit = f"exceeds the {in_zone} compute nodes of zone 0"
+            yield f"nccl_nodes: {self.nccl_nodes} {limit}; only HFReduce crosses zones"
+        yield from storage_faults(fabric, "the experiment isolates storage")
+        if 0 < self.heavy_load <= self.background.load:
+            least = f"is no more than background.load, {self.background.load:g}"
+            yield f"heavy_load: {self.heavy_load:g} {least}; raise it, or give 0 for no phases under heavy load"
+
+    @property
+    def mixes(self) -> tuple[Mix, ...]:
+        """What plays all at once, in order."""
+        loads = [(self.background.load, False), *([(self.heavy_load, True)] if self.heavy_load else [])]
+        return tuple(Mix(queueing, *load) for queueing in self.queueings for load in loads)
