@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 import pytest
@@ -135,7 +137,8 @@ def test_all_faults_of_lanes_are_told_at_once() -> None:
 
 def test_shares_that_add_up_to_one_in_floating_point_are_good() -> None:
     tenths = {f"lane{number}": lane(0.1, *(ALL if number == 0 else [])) for number in range(10)}
-    assert sum(found.share for found in checked(QueueConfig, {"lanes": tenths}, "test").lanes.values()) != 1
+    shares = [found.share for found in checked(QueueConfig, {"lanes": tenths}, "test").lanes.values()]
+    assert functools.reduce(operator.add, shares) != 1  # From Python 3.12 on, sum() makes up for what is rounded.
 
 
 @pytest.mark.parametrize(

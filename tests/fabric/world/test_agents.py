@@ -19,7 +19,7 @@ from fabric.errors import TrafficError
 from fabric.world.agents import AgentHandle, AgentPool, ProgramStart
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
+ROOT = HERE.parents[2]
 
 
 @pytest.fixture
