@@ -28,7 +28,7 @@ def seen(directory: Path, what: str, policy: str, repair: str) -> Any:
     """Return what world_of_failures.py saw."""
     report = directory / "report.json"
     (directory / "fabric.json").write_text(json.dumps(fabric_to_json(FABRIC)))
-    root = WORLD.parent.parent.parent
+    root = WORLD.parents[3]
     done = subprocess.run(
         [*PRIVATE, sys.executable, str(WORLD), what, policy, repair, str(report)],
         cwd=root,

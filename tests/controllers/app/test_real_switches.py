@@ -26,7 +26,7 @@ pytestmark = [
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return what world_of_bridges.py saw."""
     report = tmp_path_factory.mktemp("world") / "report.json"
-    root = WORLD.parent.parent.parent
+    root = WORLD.parents[3]
     done = subprocess.run(
         [*PRIVATE, sys.executable, str(WORLD), str(report)],
         cwd=root,
