@@ -104,7 +104,7 @@ def metrics_frame(
 def performers_in(operations: pd.DataFrame) -> Performers:
     """Return whose operations of a kind were in a phase, by the table ``operations`` of a run, where they were one
     job's only."""
-    kinds = operations["operation"].astype(str).str.partition("_")[0]
+    kinds = operations["operation"].astype(str).str.split("_").str[0]
     done = pd.DataFrame({"phase": operations["phase"], "kind": kinds, "job": operations["job"]}).drop_duplicates()
     single = done[~done.duplicated(["phase", "kind"], keep=False)]
     return {(str(phase), str(kind)): str(job) for phase, kind, job in single.itertuples(index=False)}

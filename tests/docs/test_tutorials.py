@@ -45,7 +45,7 @@ def followed(page: str, here: Path) -> str:
     return printed
 
 
-RUN_DIRECTLY = ("read.py",)
+RUN_DIRECTLY = ("read.py", "steps.py")
 """Programs that the reader starts by themselves, not on hosts."""
 
 
@@ -85,7 +85,7 @@ def test_own_topology_and_a_study(tmp_path: Path) -> None:
 
 def test_own_experiment(tmp_path: Path) -> None:
     printed = followed("own_experiment.md", tmp_path)
-    assert printed.count("faithful") >= 5, "two runs, two repeats, and what Python read"
+    assert printed.count("faithful") >= 5, "two runs, the repeats, and what Python read twice"
     slower = {name: slowdown_in(tmp_path / name) for name in ("first", "lanes")}
     assert slower["first"] > 2, "in a shared queue, as the example's answer says"
     assert slower["lanes"] < 1.5, "what the page says of lanes"

@@ -11,6 +11,7 @@ import pytest
 from fabric.errors import ResultError
 from fabric.metrics import Metric, metric_at, metrics_frame, performers_in
 from fabric.results import FORMAT_VERSION, Result, ResultWriter
+from fabric.tables import TABLES
 
 PATHS = {
     "lanes.hfreduce.algbw_Bps": ("lanes", "hfreduce", "algbw_Bps", "B/s"),
@@ -33,6 +34,11 @@ def test_a_path_is_taken_apart_and_put_together_again(path: str) -> None:
 
 def test_jobs_may_have_other_names() -> None:
     assert metric_at("p.train-a.algbw_Bps", 1.0, {"train-a"}) == Metric("p", "train-a", "algbw_Bps", 1.0)
+
+
+def test_a_run_without_operations_has_no_performers() -> None:
+    """As of collectives alone."""
+    assert performers_in(TABLES["operations"].empty()) == {}
 
 
 OPERATIONS = pd.DataFrame(
