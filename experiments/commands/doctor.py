@@ -18,6 +18,7 @@ from rich.table import Table
 
 from experiments.commands.options import add_json_option
 from experiments.run.console import OUT, escaped
+from fabric.emulation import mininet_place
 from fabric.emulation.openvswitch import DAEMONS, SCHEMA
 from fabric.errors import UsageError
 from fabric.queueing import lossless, red
@@ -89,9 +90,16 @@ def _programs() -> Iterator[Diagnosis]:
 
 def _modules() -> Iterator[Diagnosis]:
     for names, install in _MODULES.items():
-        found = any(importlib.util.find_spec(module) is not None for module in names)
+        found = any(_is_importable(module) for module in names)
         detail, remedy = ("importable", "") if found else _why_not_importable(names[0], install)
         yield Diagnosis(f"python: {' or '.join(names)}", found, _BOTH, detail, remedy)
+
+
+def _is_importable(module: str) -> bool:
+    """Whether this Python has a module; Mininet is found where the distribution has it, too."""
+    if module == mininet_place.NAME:
+        return mininet_place.folder() is not None
+    return importlib.util.find_spec(module) is not None
 
 
 def _why_not_importable(module: str, remedy: str) -> tuple[str, str]:
