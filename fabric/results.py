@@ -227,8 +227,8 @@ class Result:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """Read a file of rows in this thread alone: with threads of pyarrow, one process in forty of a busy machine ended with
-    SIGABRT after its last line ("terminate called without an active exception")."""
+    """Read a file of rows in this thread alone: with threads of pyarrow, one process in forty of a busy machine ended
+    by SIGABRT after its last line ("terminate called without an active exception")."""
     with pq.ParquetFile(path, pre_buffer=False) as file:
         frame: pd.DataFrame = file.read(use_threads=False).to_pandas(use_threads=False)
         return frame

@@ -15,6 +15,7 @@ import pytest
 
 from experiments.commands import doctor
 from experiments.commands.doctor import Diagnosis, examine, lacking
+from fabric.emulation import mininet_place
 from fabric.world import modules
 from fabric.world.datapath import Datapath
 from fabric.world.virtual import kernel
@@ -90,12 +91,12 @@ def test_a_module_that_is_installed_and_hidden_is_told_from_one_that_is_missing(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(doctor, "_SYSTEMS_PACKAGES", (tmp_path,))
     monkeypatch.setattr(sys, "prefix", "/venv" if in_venv else sys.base_prefix)
-    missing = found(doctor._modules)["python: mininet"]
-    assert (missing.detail, missing.remedy) == ("not installed", "apt-get install mininet")
-    (tmp_path / "mininet").mkdir()
-    (tmp_path / "mininet" / "__init__.py").touch()
+    missing = found(doctor._modules)["python: scapy"]
+    assert (missing.detail, missing.remedy) == ("not installed", "make setup")
+    (tmp_path / "scapy").mkdir()
+    (tmp_path / "scapy" / "__init__.py").touch()
     findings = found(doctor._modules)
-    hidden = findings["python: mininet"]
+    hidden = findings["python: scapy"]
     if in_venv:
         assert hidden.detail == f"installed in {tmp_path}, which this virtual environment hides"
         assert hidden.remedy == "set include-system-site-packages = true in /venv/pyvenv.cfg"
@@ -103,8 +104,19 @@ def test_a_module_that_is_installed_and_hidden_is_told_from_one_that_is_missing(
         assert hidden.detail == f"installed in {tmp_path}, which {sys.executable} does not search"
         assert hidden.remedy == "use /usr/bin/python3"
     assert (hidden.good, hidden.needed) == (False, BOTH)
-    assert findings["python: scapy"].detail == "not installed"
+    assert findings["python: ryu or os_ken"].detail == "not installed"
     assert findings["python: ryu or os_ken"].remedy == "pip install os-ken"
+
+
+def test_mininet_of_the_distribution_is_found_from_a_virtual_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(mininet_place, "OF_DISTRIBUTION", tmp_path)
+    assert not found(doctor._modules)["python: mininet"].good
+    (tmp_path / "mininet").mkdir()
+    (tmp_path / "mininet" / "__init__.py").touch()
+    assert found(doctor._modules)["python: mininet"].good
 
 
 @pytest.mark.parametrize("library", ["ryu", "os_ken"])
