@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from experiments.run.config import RunConfig, split_topology_setting, with_whole
 from experiments.run.definition import DEFINITION, Experiment
 from fabric.config import checked, checked_with_settings, read_yaml, with_overrides
 from fabric.errors import ConfigError, ResultError, UsageError
+from fabric.suggestions import nearest
 from fabric.world import packages
 from topologies.load import fabric_of
 
@@ -97,8 +97,8 @@ def resolve(name_or_path: str, overrides: Iterable[str]) -> tuple[Experiment, Ru
 
 def _unknown(name_or_path: str) -> ConfigError:
     """Return the error for a name that is neither an experiment's nor a file's."""
-    near = difflib.get_close_matches(name_or_path, [*EXPERIMENTS], n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    near = nearest(name_or_path, EXPERIMENTS)
+    hint = f"did you mean {near!r}? " if near else ""
     others = "fabric list shows all; a YAML file or the folder of an experiment will do, too"
     return ConfigError(f"unknown experiment {name_or_path!r}", [f"{hint}({others})"])
 

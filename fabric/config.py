@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from fabric.errors import ConfigError
+from fabric.suggestions import nearest
 from fabric.units import parse_rate_bps, parse_size_bytes, parse_time_s
 
 MOST_RATE_BPS, MOST_BYTES, MOST_TIME_S = 10**15, 2**50, 1e6
@@ -184,10 +184,10 @@ def unknown_key(path: str, valid: Iterable[str]) -> str:
     """Return the fault for a key that nothing reads, with the nearest valid one."""
     *parents, key = path.split(".")
     names = sorted(valid)
-    near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+    near = nearest(key, names)
     prefix = ".".join([*parents, ""])
     if near:
-        return f"{path}: unknown key; did you mean {prefix + near[0]!r}?"
+        return f"{path}: unknown key; did you mean {prefix + near!r}?"
     return f"{path}: unknown key; valid here: {', '.join(names)}"
 
 
@@ -327,9 +327,9 @@ def _with_near_names(fault: str, known: Mapping[str, Any], settings: Sequence[st
             if not isinstance(around, Mapping):
                 break
             if part not in around:
-                near = difflib.get_close_matches(part, [*map(str, around)], n=1, cutoff=0.5)
+                near = nearest(part, map(str, around))
                 if near and _path_of(fault).startswith(".".join(parts[: place + 1])):
-                    return _mistyped(fault, parts[: place + 1], near[0], prefix)
+                    return _mistyped(fault, parts[: place + 1], near, prefix)
                 break
             around = around[part]
     return fault

@@ -29,6 +29,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "fabric": (
         (
             "errors",
+            "suggestions",
             "units",
             "config",
             "config_keys",

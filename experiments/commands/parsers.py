@@ -6,19 +6,14 @@ It loads argparse only: ``fabric --help`` answers at once.
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
+
+from fabric.suggestions import nearest
 
 _FEW_OPTIONS = 4
 """A usage line that lists more options than this hides what the command is given."""
 _SAYS_ITSELF = ("default", "may be repeated")
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return which of the known words is most like a word; None if none is."""
-    found = difflib.get_close_matches(word, [*known], n=1, cutoff=0.5)
-    return found[0] if found else None
 
 
 class HelpFormatter(argparse.HelpFormatter):

@@ -37,10 +37,15 @@ class Mix:
         return f"{self.queueing.value}_heavy" if self.is_heavy else self.queueing.value
 
     @property
-    def title(self) -> str:
-        """Its title."""
+    def words(self) -> str:
+        """Its queueing in words, and a load that is not the moderate one."""
         load = f", others at {self.other_load:.0%}" if self.is_heavy else ""
-        return f"all in {self.queueing.words}{load}"
+        return f"{self.queueing.words}{load}"
+
+    @property
+    def title(self) -> str:
+        """The title of the phase."""
+        return f"all in {self.words}"
 
 
 class IsolationConfig(QueueingsConfig):

@@ -138,8 +138,7 @@ def _kept(figures: Mapping[str, Mapping[str, float]], phase: str, key: str, alon
 def _promised(config: IsolationConfig) -> dict[str, float]:
     """Return what part of each link the lane of each service level has, whatever the others do."""
     lanes = plan_lanes(config.queues, Queueing.LANES)
-    total = sum(lane.share for lane in lanes.lanes)
-    return {level.label: lanes.lane_of(level).share / total for level in (*DATA_LEVELS, ServiceLevel.CONTROL)}
+    return {level.label: lanes.guaranteed_share(level) for level in (*DATA_LEVELS, ServiceLevel.CONTROL)}
 
 
 def _slowed(config: IsolationConfig, figures: Mapping[str, Mapping[str, float]]) -> str:
@@ -308,7 +307,7 @@ def _relative_to(key: str, base: float) -> str:
 
 def _shares_table(session: Session, config: IsolationConfig, port: Port, at_port: Shares) -> dict[str, Any]:
     rate = session.live.fabric.link_at[port].rate_bps
-    titles = {mix.phase: _short(mix) for mix in config.mixes}
+    titles = {mix.phase: mix.words for mix in config.mixes}
     lanes = plan_lanes(config.queues, Queueing.LANES)
     rows = []
     for level in (*DATA_LEVELS, ServiceLevel.CONTROL):
@@ -323,11 +322,6 @@ def _shares_table(session: Session, config: IsolationConfig, port: Port, at_port
         "note": "by DSCP, so acknowledgements count with their kind; other lanes may borrow what a lane does not use; "
         f"port {port} of {format_rate(rate)}",
     }
-
-
-def _short(mix: Mix) -> str:
-    load = f", others at {mix.other_load:.0%}" if mix.is_heavy else ""
-    return f"{mix.queueing.words}{load}"
 
 
 _PROGRAMS = (

@@ -223,8 +223,7 @@ def _of_phase(session: Session, table: str, phase: str) -> Any:
 
 def promised_share(config: ProtectionConfig, level: ServiceLevel) -> float:
     """Return what fraction of every link a level's lane has whatever the others do."""
-    lanes = plan_lanes(config.queues, Queueing.LANES)
-    return lanes.lane_of(level).share / sum(lane.share for lane in lanes.lanes)
+    return plan_lanes(config.queues, Queueing.LANES).guaranteed_share(level)
 
 
 @dataclass(frozen=True)

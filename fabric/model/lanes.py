@@ -327,6 +327,10 @@ class LanePlan:
         """Return the lane in which a service level waits."""
         return next(lane for lane in self.lanes if level in lane.levels)
 
+    def guaranteed_share(self, level: ServiceLevel) -> float:
+        """Return what fraction of every link the lane of a service level has, whatever the others do."""
+        return self.lane_of(level).share / sum(lane.share for lane in self.lanes)
+
     def named(self, name: str) -> Lane:
         """Return the lane of that name. Raises KeyError if there is none."""
         return {lane.name: lane for lane in self.lanes}[name]
