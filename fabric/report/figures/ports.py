@@ -89,7 +89,7 @@ def port_throughput(result: Result) -> Figure | None:
             _draw_shares(panel, phase, rates, shares, rate_bps)
         for number, panel in enumerate(axes, start=1):
             _add_fraction_axis(panel, rate_bps, named=number % min(_COLUMNS, len(axes)) == 0)
-        axes[0].set_ylim(0, 1.05 * rate_bps)
+        axes[0].set_ylim(0, max(axes[0].get_ylim()[1], 1.05 * rate_bps))
         _add_legend(body, panels, shares=any(_lanes_with_share(*panel, shares) for panel in panels))
     return figure
 
