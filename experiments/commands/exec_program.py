@@ -33,6 +33,7 @@ from fabric.model.network import Fabric, Port
 from fabric.units import format_size
 from fabric.world import inside
 from fabric.world.engines import current_engine
+from fabric.world.interrupts import held_back
 from fabric.world.listening import bound_sockets
 from fabric.world.virtual.guest import SYSTEM_PROGRAMS
 from traffic.programs.environment import own_environment, programs_environment
@@ -206,11 +207,12 @@ def _run_all(
     running: list[_Running] = []
     places = hosts[:1] if options.first_only else hosts
     try:
-        for rank, host in enumerate(places):
-            own = own_environment(live.fabric, hosts, rank)
-            process = _start(live, host, options.program, environment | own, options)
-            name = f"[{host}] ".encode() if len(places) > 1 else None
-            running.append((host, process, pass_on(process, *sinks, name)))
+        with held_back():
+            for rank, host in enumerate(places):
+                own = own_environment(live.fabric, hosts, rank)
+                process = _start(live, host, options.program, environment | own, options)
+                name = f"[{host}] ".encode() if len(places) > 1 else None
+                running.append((host, process, pass_on(process, *sinks, name)))
         return _await_all(running, options)
     except KeyboardInterrupt:
         for _, process, _ in running:

@@ -10,7 +10,8 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -24,6 +25,7 @@ from experiments.launching.spec import Prepared, RunSpec, prepare
 from experiments.run import known_folders
 from experiments.run.handover import make_for_user
 from fabric.errors import EmulationError, FabricError, ResultError
+from fabric.world.interrupts import held_back
 
 _SILENCE_S = 1800.0
 """A run that reports nothing for so long is stuck. The longest silence is the planning of a large fabric."""
@@ -103,26 +105,27 @@ def _started(arguments: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     only: it is in a session of its own."""
     program, *others = arguments
     pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        [sys.executable, "-m", f"experiments.launching.{program}", *others],
-        stdin=pipe,
-        stdout=pipe,
-        stderr=pipe,
-        start_new_session=True,
-    )
-    try:
+    with ExitStack() as at_end:
+        with held_back():
+            process = subprocess.Popen(
+                [sys.executable, "-m", f"experiments.launching.{program}", *others],
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                start_new_session=True,
+            )
+            at_end.push(partial(_leave, process))
         yield process
-    except KeyboardInterrupt:
-        _end(process, signal.SIGINT)
-        raise
-    except BaseException:
-        _end(process, signal.SIGTERM)
-        raise
-    finally:
-        for stream in (process.stdin, process.stdout, process.stderr):
-            assert stream is not None
-            with suppress(BrokenPipeError):
-                stream.close()
+
+
+def _leave(process: subprocess.Popen[bytes], kind: type[BaseException] | None, *_: object) -> None:
+    """End a run that an exception ends, in good order for Ctrl-C, and close what led to it."""
+    if kind is not None:
+        _end(process, signal.SIGINT if issubclass(kind, KeyboardInterrupt) else signal.SIGTERM)
+    for stream in (process.stdin, process.stdout, process.stderr):
+        assert stream is not None
+        with suppress(BrokenPipeError):
+            stream.close()
 
 
 def _end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

@@ -144,20 +144,22 @@ class _Reader:
         """Read until a moment (``time.monotonic()``). Raises TrafficError if the stream ends before."""
         while (left_s := moment - time.monotonic()) > 0:
             # Not poll(), whose whole milliseconds are longer than phases at true rates.
-            if select.select([self._sock], [], [], left_s)[0]:
-                with contextlib.suppress(BlockingIOError):  # Woken early, with less than the low-water mark.
-                    self._take()
+            if not select.select([self._sock], [], [], left_s)[0]:
+                continue
+            with contextlib.suppress(BlockingIOError):  # Woken early, with less than the low-water mark.
+                if not self._take() and time.monotonic() < moment:
+                    raise TrafficError("a stream ended before the measured part of its phase did")
 
     def read_to_the_end(self) -> None:
         """Read all that is left; the run's own patience ends it if that does not come."""
         while self._sock.recv_into(self._buffer):
             continue
 
-    def _take(self) -> None:
+    def _take(self) -> int:
+        """Take what has arrived, and return its size in bytes: 0 at the stream's end."""
         size = self._sock.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
-        if not size:
-            raise TrafficError("a stream ended before the measured part of its phase did")
         self._taken_bytes += size
+        return size
 
 
 def run_source(agent: Agent, arguments: StreamSourceArguments) -> None:

@@ -71,6 +71,23 @@ def test_a_stream_that_ends_too_soon_is_an_error() -> None:
             streams._read_on(here, window)
 
 
+def test_a_stream_whose_end_is_read_late_has_not_ended_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that waits for its turn on a busy machine sees the end that a stream has after the measured part."""
+    here, there = socket.socketpair()
+    with here, there:
+        window = streams.StreamWindow("p", 0.0, time.monotonic(), time.monotonic() + 0.05)
+
+        def woken_late(*_: object) -> tuple[list[socket.socket], list[object], list[object]]:
+            there.sendall(b"x" * 1000)
+            there.shutdown(socket.SHUT_WR)
+            here.recv(1000)
+            time.sleep(max(0.0, window.ends - time.monotonic()))
+            return [here], [], []
+
+        monkeypatch.setattr(streams.select, "select", woken_late)
+        assert streams._read_on(here, window).ended_s >= window.ends
+
+
 def received_of(sends: dict[float, int], measured_s: float) -> Received:
     """Return what a sink counts in a window that begins 0.1 s from now, of bytes sent at some moments after now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
