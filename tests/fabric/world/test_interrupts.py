@@ -13,20 +13,18 @@ from fabric.world.interrupts import held_back
 
 def test_ctrl_c_within_the_block_acts_at_its_end() -> None:
     passed = []
-    with pytest.raises(KeyboardInterrupt):
-        with held_back():
-            signal.raise_signal(signal.SIGINT)
-            passed.append("started")
+    with pytest.raises(KeyboardInterrupt), held_back():
+        signal.raise_signal(signal.SIGINT)
+        passed.append("started")
     assert passed == ["started"]
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
 
 
 def test_ctrl_c_acts_too_where_the_block_fails() -> None:
-    with pytest.raises(KeyboardInterrupt) as caught:
-        with held_back():
-            signal.raise_signal(signal.SIGINT)
-            raise OSError("no such program")
+    with pytest.raises(KeyboardInterrupt) as caught, held_back():
+        signal.raise_signal(signal.SIGINT)
+        raise OSError("no such program")
     assert isinstance(caught.value.__context__, OSError)
 
 

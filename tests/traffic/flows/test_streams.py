@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 import time
@@ -84,7 +85,7 @@ def test_a_stream_whose_end_is_read_late_has_not_ended_too_soon(monkeypatch: pyt
             time.sleep(max(0.0, window.ends - time.monotonic()))
             return [here], [], []
 
-        monkeypatch.setattr(streams.select, "select", woken_late)
+        monkeypatch.setattr(select, "select", woken_late)
         assert streams._read_on(here, window).ended_s >= window.ends
 
 
