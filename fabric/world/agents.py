@@ -217,7 +217,8 @@ def _forked(_: bytes, arguments: Sequence[Any], passed: Sequence[int]) -> int:
     if process := os.fork():
         return process
     try:
-        _close_all_but({0, 1, 2, *passed, resource_tracker.getfd()})
+        _forget_resource_tracker()
+        _close_all_but({0, 1, 2, *passed})
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         forkserver._forkserver._lock = threading.Lock()  # type: ignore[attr-defined] # It was taken to come here.
         exec(arguments[-1], {})
@@ -227,6 +228,13 @@ def _forked(_: bytes, arguments: Sequence[Any], passed: Sequence[int]) -> int:
         traceback.print_exc()
     finally:
         os._exit(0)
+
+
+def _forget_resource_tracker() -> None:
+    """Know of none, as an interpreter that has just started: from Python 3.13 on, a process waits at its end for its
+    tracker, which waits for all that hold its pipe."""
+    tracker: Any = resource_tracker._resource_tracker
+    tracker._fd = tracker._pid = None
 
 
 def _close_all_but(kept: Container[int | None]) -> None:
