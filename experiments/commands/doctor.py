@@ -17,7 +17,6 @@ from pathlib import Path
 from rich.table import Table
 
 from experiments.commands.options import add_json_option
-from experiments.run.console import OUT, escaped
 from fabric.emulation import mininet_place
 from fabric.emulation.openvswitch import DAEMONS, SCHEMA
 from fabric.errors import UsageError
@@ -26,6 +25,7 @@ from fabric.world import cache, modules
 from fabric.world.datapath import Datapath, find_datapath
 from fabric.world.engines import DEFAULT, ENGINES, NAMESPACE, VIRTUAL
 from fabric.world.virtual import kernel
+from runs.console import OUT, escaped
 
 _SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"
 _MEMORY_BYTES = 2 * 2**30

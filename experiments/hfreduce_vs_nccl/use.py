@@ -19,7 +19,7 @@ from fabric.queueing.vl_abi import WEIGHT_ONE
 from fabric.world import guest_calls
 
 if TYPE_CHECKING:
-    from experiments.run.live import LiveFabric
+    from runs.live import LiveFabric
 
 ROOT_PORT, MEMORY, NVLINK = "root port", "memory", "NVLink"
 TO_CPU, TO_GPU = "PCIe, GPU to CPU", "PCIe, CPU to GPU"

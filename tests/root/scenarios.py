@@ -24,8 +24,6 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
 
-from experiments.run.live import LiveFabric, bring_up
-from experiments.run.preload import PRELOAD
 from fabric.errors import TrafficError
 from fabric.model.lanes import Acknowledgements, Lane, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
@@ -33,6 +31,8 @@ from fabric.queueing.counters import COUNTERS, QueueReader
 from fabric.world import inside, netns
 from fabric.world.agents import AgentPool
 from fabric.world.netlink import Netlink
+from runs.live import LiveFabric, bring_up
+from runs.preload import PRELOAD
 from topologies.load import load_fabric
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.job import Stage

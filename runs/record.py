@@ -9,7 +9,6 @@ from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
-from experiments.run.session import Session
 from fabric.emulation import mininet_place
 from fabric.measure.cores import usable_cores
 from fabric.measure.verdict import Verdict
@@ -20,6 +19,7 @@ from fabric.records.calibration import LinkCalibration
 from fabric.results import FORMAT_VERSION, ResultWriter
 from fabric.world.engine import started_at
 from fabric.world.engines import current_engine
+from runs.session import Session
 from traffic import congestion_control
 from traffic.dcqcn import PROFILES, as_json
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from controllers.routing import Routing
-from experiments.run.ways import WayFinder
 from fabric.delivered import Flow
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
+from runs.ways import WayFinder
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_nodes", ["compute=4", "storage=1"])

@@ -13,13 +13,6 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from controllers.routing import Policy, Routing
-from experiments.run.config import RunConfig
-from experiments.run.load_evidence import failed_operations, played_loads
-from experiments.run.phase_meter import Measured, PhaseMeter, TimeUse
-from experiments.run.phase_rows import controller_rows, failure_row, job_row
-from experiments.run.run_tables import RunTables
-from experiments.run.timeline import JobWindow, Played, Timeline
-from experiments.run.ways import Moved, moves_in
 from fabric.errors import FabricError
 from fabric.failures.injector import FaultInjector
 from fabric.failures.report import FaultReport
@@ -40,12 +33,19 @@ from fabric.results import Phase
 from fabric.tables import TABLES, Table
 from fabric.world.agents import AgentPool
 from fabric.world.engines import current_engine
+from runs.config import RunConfig
+from runs.load_evidence import failed_operations, played_loads
+from runs.phase_meter import Measured, PhaseMeter, TimeUse
+from runs.phase_rows import controller_rows, failure_row, job_row
+from runs.run_tables import RunTables
+from runs.timeline import JobWindow, Played, Timeline
+from runs.ways import Moved, moves_in
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
 from traffic.job import Job, Records, Stage
 
 if TYPE_CHECKING:
-    from experiments.run.live import LiveFabric, Tell
+    from runs.live import LiveFabric, Tell
     from traffic.collectives.job import CollectiveJob  # Not every run has one, and each would load it.
 
 _PROGRESS_S = 0.5

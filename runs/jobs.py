@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from experiments.run.placement import Flow, RankOrder, order_ranks
-from experiments.run.session import Session
 from fabric.model.identity import NodeId
+from runs.placement import Flow, RankOrder, order_ranks
+from runs.session import Session
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.collectives.trees import tree_flows
 from traffic.job import Job

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from experiments.run.timeline import Played
 from fabric.measure.load_checks import FailedOperations, PlayedLoad
+from runs.timeline import Played
 from traffic.flows.background import CONNECT_TIMEOUT_S
 from traffic.job import FiniteJob, Records
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.run import handover
-from experiments.run.handover import copy_to_user, make_for_user
 from fabric.errors import ResultError
+from runs import handover
+from runs.handover import copy_to_user, make_for_user
 
 SOMEBODY = 65534
 needs_root = pytest.mark.root

@@ -13,9 +13,9 @@ import os
 import tempfile
 from pathlib import Path
 
-from experiments.run.handover import calling_user
 from fabric.errors import UsageError
 from fabric.world import cache
+from runs.handover import calling_user
 
 _DIRECTORY = "experiment-folders"
 _REMEDY = "name it with --experiment-folder DIR (load(directory, DIR) in Python), if you trust its code"

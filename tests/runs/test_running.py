@@ -17,11 +17,11 @@ from experiments.commands import exec_program, path
 from experiments.commands.probe import planned_hops
 from experiments.launching.finish import publish
 from experiments.launching.spec import choose_directory
-from experiments.run.captures import captures
 from fabric.errors import ResultError, TopologyError, UsageError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.world import inside
+from runs.captures import captures
 from topologies.load import load_fabric
 from traffic.programs.environment import own_environment, programs_environment
 
@@ -75,7 +75,7 @@ def test_a_directory_that_came_into_being_meanwhile_is_left_alone(tmp_path: Path
 
 
 def test_a_copy_cut_off_is_not_under_the_results_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.run.handover._hand_over", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr("runs.handover._hand_over", lambda _: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match=r"^disk full$"):
         publish(draft(tmp_path / "draft"), tmp_path / "mine")
     assert not (tmp_path / "mine").exists()

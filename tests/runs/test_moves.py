@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from experiments.run.run_tables import RunTables
-from experiments.run.ways import Moved
 from fabric.model.identity import NodeId
+from runs.run_tables import RunTables
+from runs.ways import Moved
 
 
 def test_moves_are_rows_of_the_controller() -> None:

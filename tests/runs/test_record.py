@@ -10,11 +10,11 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.run import record
-from experiments.run.run_tables import RunTables
-from experiments.run.session import Session
 from fabric.metrics import Metric
 from fabric.results import ResultWriter
+from runs import record
+from runs.run_tables import RunTables
+from runs.session import Session
 from topologies.load import load_fabric
 
 READS = pd.DataFrame({"phase": ["lanes"], "operation": ["read"], "job": ["storage"]})

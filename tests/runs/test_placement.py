@@ -13,9 +13,9 @@ from controllers.planning.paths import path_load
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Routing
-from experiments.run.placement import Flow, _Placement, link_loads, order_ranks
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
+from runs.placement import Flow, _Placement, link_loads, order_ranks
 from topologies.load import load_fabric
 from traffic.collectives.trees import tree_flows, zone_aware_double_tree
 

@@ -10,7 +10,13 @@ import pytest
 
 from controllers.client import ControllerEvent
 from controllers.routing import Policy, Routing
-from experiments.run.congestion import (
+from fabric.delivered import Flow
+from fabric.metrics import Metric
+from fabric.model.identity import NodeId
+from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.results import Phase
+from fabric.tables import TABLES
+from runs.congestion import (
     Found,
     congestion_frames,
     congestion_metrics,
@@ -18,14 +24,8 @@ from experiments.run.congestion import (
     longest_s,
     tell_congestion,
 )
-from experiments.run.session import Session
-from experiments.run.ways import WayFinder, moves_in
-from fabric.delivered import Flow
-from fabric.metrics import Metric
-from fabric.model.identity import NodeId
-from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
-from fabric.results import Phase
-from fabric.tables import TABLES
+from runs.session import Session
+from runs.ways import WayFinder, moves_in
 from tests.rows import table_of
 from topologies.load import load_fabric
 

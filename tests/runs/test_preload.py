@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from experiments.run.preload import PRELOAD
+from runs.preload import PRELOAD
 
 LARGE = ("mininet", "pandas", "pyarrow", "matplotlib", "ryu", "scapy")
 

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from experiments.registry import EXPERIMENTS, resolve
-from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
 from fabric.config import checked
 from fabric.errors import ConfigError
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
+from runs.config import RunConfig, split_topology_setting, with_whole_topology
 from tests.fakes import AT_20_MBIT
 from topologies.load import read_topology
 

@@ -13,13 +13,13 @@ from pydantic import Field
 
 from controllers.planning.paths import nics_for, path_load
 from controllers.planning.plan import RoutePlan
-from experiments.run.placement import Flow, RankOrder, order_ranks
-from experiments.run.timeline import JobWindow
 from fabric.config import Strict, TimeS
 from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.units import format_time
+from runs.placement import Flow, RankOrder, order_ranks
+from runs.timeline import JobWindow
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, trees_of
 from traffic.collectives.job import zones_of
 from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows, rails_of

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from experiments.run.load_evidence import failed_operations, played_loads
-from experiments.run.timeline import Played
 from fabric.measure.load_checks import FailedOperations
+from runs.load_evidence import failed_operations, played_loads
+from runs.timeline import Played
 from traffic.job import Job, Records
 
 

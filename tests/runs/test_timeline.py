@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from experiments.run import timeline
-from experiments.run.timeline import JobWindow, Timeline
 from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
+from runs import timeline
+from runs.timeline import JobWindow, Timeline
 from traffic.job import Records
 
 

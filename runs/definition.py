@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from fabric.errors import ConfigError, ResultError
 
 if TYPE_CHECKING:  # What is here is read to list the experiments, at once.
-    from experiments.run.config import RunConfig
-    from experiments.run.session import Session
     from fabric.report.figures import FigureSpec, RepeatedSpec
     from fabric.tables import Table
+    from runs.config import RunConfig
+    from runs.session import Session
 
     Run = Callable[[Session, Any], dict[str, Any]]
 
@@ -31,7 +31,7 @@ class Experiment:
 
     The rest is given by name, ``package.module:name``, and loaded when it is needed:
 
-    - ``config``: a subclass of :class:`experiments.run.config.RunConfig`, which checks its YAML file;
+    - ``config``: a subclass of :class:`runs.config.RunConfig`, which checks its YAML file;
     - ``run``: plays it in a session and returns its summary, with ``metrics`` as :data:`fabric.metrics.Metrics`;
     - ``tables``: a dictionary of those that its results have in addition to :data:`fabric.tables.TABLES`; a run adds
       rows by ``session.keep_frame``;
@@ -70,11 +70,11 @@ class Experiment:
 
     def load_config(self) -> type[RunConfig]:
         """Return what checks its YAML file. Raises ConfigError if that cannot be loaded."""
-        from experiments.run.config import RunConfig
+        from runs.config import RunConfig
 
         found = self._named("config", self.config)
         if not (isinstance(found, type) and issubclass(found, RunConfig)):
-            raise self._fault("config", f"{self.config} is no subclass of experiments.run.config.RunConfig")
+            raise self._fault("config", f"{self.config} is no subclass of runs.config.RunConfig")
         return found
 
     def load_run(self) -> Run:

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from controllers.client import ControllerEvent
-from experiments.run.timeline import Played
-from experiments.run.ways import Moved
 from fabric.failures.report import LinkChange
+from runs.timeline import Played
+from runs.ways import Moved
 
 
 def job_row(phase: str, played: Played) -> dict[str, Any]:

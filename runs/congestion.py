@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.run.session import Session
-from experiments.run.ways import WayFinder
 from fabric.metrics import Metric, with_metrics
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.model.network import Fabric
@@ -19,6 +17,8 @@ from fabric.stalls.congestion_trees import RootKind
 from fabric.stalls.intervals import BLOCKED_SHARE, LinkDirection, moments, stalled_frame, stalled_time, trees_frame
 from fabric.stalls.victims import VICTIM_SHARE, delivered_in_intervals, flows_frame
 from fabric.units import format_rate, format_size, format_time
+from runs.session import Session
+from runs.ways import WayFinder
 
 _MEASURED = ("stalls", "ports", "waits", "flows", "operations")
 _TREES_SHOWN = 3

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.run.session import PhaseOutcome
 from fabric.results import Phase
+from runs.session import PhaseOutcome
 
 
 def stall_metrics(stalls: pd.DataFrame, outcome: PhaseOutcome, played_s: float | None = None) -> dict[str, float]:

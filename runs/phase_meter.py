@@ -30,8 +30,8 @@ from fabric.world.engine import Spun
 from fabric.world.engines import current_engine
 
 if TYPE_CHECKING:
-    from experiments.run.live import LiveFabric
     from fabric.emulation.build import Emulation
+    from runs.live import LiveFabric
 
 T = TypeVar("T")
 

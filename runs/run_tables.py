@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.run.phase_rows import move_rows
-from experiments.run.ways import Moved
 from fabric.errors import ResultError
 from fabric.results import TIME_COLUMNS
 from fabric.tables import TABLES, Table
+from runs.phase_rows import move_rows
+from runs.ways import Moved
 from traffic.job import Records
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from experiments.run.congestion import Found
-from experiments.run.stall_metrics import stall_metrics, stalled_fractions
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.congestion import Found
+from runs.stall_metrics import stall_metrics, stalled_fractions
 
 PHASE = Phase("p", "A phase", "lossless_lanes", 10.0, 20.0, "", 11.0, 14.0)
 """Its load plays for three seconds; its last operations take six more to end."""
