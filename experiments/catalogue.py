@@ -36,7 +36,7 @@ def defined(package: str, folder: Path) -> Experiment:
     """Return the experiment that a package defines. Raises ConfigError if there is none in it."""
     experiment = getattr(importlib.import_module(f"{package}.experiment"), "EXPERIMENT", None)
     if not isinstance(experiment, Experiment):
-        missing = "defines no EXPERIMENT; make it an runs.definition.Experiment"
+        missing = "defines no EXPERIMENT; make it a runs.definition.Experiment"
         raise ConfigError(str(folder / DEFINITION), [missing])
     return experiment
 

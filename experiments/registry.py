@@ -12,7 +12,7 @@ from experiments.catalogue import defined
 from fabric.config import checked, checked_with_settings, read_yaml, with_overrides
 from fabric.errors import ConfigError, ResultError, UsageError
 from fabric.suggestions import nearest
-from fabric.world import packages
+from fabric.world.programs import packages
 from runs import known_folders
 from runs.config import RunConfig, split_topology_setting, with_whole_topology
 from runs.definition import DEFINITION, Experiment

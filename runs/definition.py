@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # What is here is read to list the experiments, at once.
 
     Run = Callable[[Session, Any], dict[str, Any]]
 
-HOME = Path(__file__).parents[1]
+HOME = Path(__file__).parents[1] / "experiments"
 """The folder of the experiments that come with the program."""
 DEFINITION = "experiment.py"
 """What makes a folder an experiment: it defines ``EXPERIMENT``."""

@@ -20,9 +20,11 @@ from fabric.errors import EmulationError
 from fabric.model.identity import ANY_ADDRESS, CONTROLLER_ADDRESS, NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Fabric
-from fabric.world import guest_calls, inside, modules
+from fabric.world import inside
 from fabric.world.datapath import find_datapath
 from fabric.world.engines import current_engine
+from fabric.world.kernel_api import modules
+from fabric.world.programs import guest_calls
 
 if TYPE_CHECKING:
     from fabric.emulation.build import Emulation

@@ -23,11 +23,12 @@ from fabric.model.network import Port
 from fabric.queueing.lossless import lane_names
 from fabric.records.conservation import Conservation
 from fabric.stalls.deadlock_watch import LONGEST_STALL_FRAMES, switch_ports
-from fabric.world import guest_calls, netns
-from fabric.world.agents import AgentPool
 from fabric.world.datapath import Datapath
 from fabric.world.engine import Spun
 from fabric.world.engines import current_engine
+from fabric.world.isolation import netns
+from fabric.world.programs import guest_calls
+from fabric.world.programs.agents import AgentPool
 
 if TYPE_CHECKING:
     from fabric.emulation.build import Emulation

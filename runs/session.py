@@ -31,8 +31,8 @@ from fabric.records.calibration import LinkCalibration
 from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from fabric.tables import TABLES, Table
-from fabric.world.agents import AgentPool
 from fabric.world.engines import current_engine
+from fabric.world.programs.agents import AgentPool
 from runs.config import RunConfig
 from runs.load_evidence import failed_operations, played_loads
 from runs.phase_meter import Measured, PhaseMeter, TimeUse

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from fabric.model.lanes import LanePlan, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
-from fabric.world.agents import AgentPool, fork_server
+from fabric.world.programs.agents import AgentPool, fork_server
 from runs.live import LiveFabric, bring_up
 from runs.preload import PRELOAD
 from runs.session import RunSettings, Session

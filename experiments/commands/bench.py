@@ -39,8 +39,8 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing
 from fabric.records.calibration import LinkCalibration
 from fabric.units import format_bandwidth
-from fabric.world.agents import AgentPool, fork_server
 from fabric.world.engines import current_engine
+from fabric.world.programs.agents import AgentPool, fork_server
 from runs.console import OUT, print_tables, tell
 from runs.jobs import hfreduce_flows, hfreduce_ranks
 from runs.live import LiveFabric

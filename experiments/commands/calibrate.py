@@ -32,7 +32,7 @@ from fabric.model.identity import Role
 from fabric.model.lanes import Queueing
 from fabric.units import format_rate, parse_rate_bps
 from fabric.world import engines
-from fabric.world.agents import AgentPool, fork_server
+from fabric.world.programs.agents import AgentPool, fork_server
 from runs.console import OUT, tell
 from runs.preload import PRELOAD
 from runs.rates import named_rate

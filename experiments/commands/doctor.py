@@ -21,9 +21,10 @@ from fabric.emulation import mininet_place
 from fabric.emulation.openvswitch import DAEMONS, SCHEMA
 from fabric.errors import UsageError
 from fabric.queueing import lossless, red
-from fabric.world import cache, modules
+from fabric.world import cache
 from fabric.world.datapath import Datapath, find_datapath
 from fabric.world.engines import DEFAULT, ENGINES, NAMESPACE, VIRTUAL
+from fabric.world.kernel_api import modules
 from fabric.world.virtual import kernel
 from runs.console import OUT, escaped
 

@@ -30,8 +30,8 @@ from fabric.model.network import Fabric, Port
 from fabric.units import format_size
 from fabric.world import inside
 from fabric.world.engines import current_engine
-from fabric.world.interrupts import held_back
-from fabric.world.listening import bound_sockets
+from fabric.world.isolation.interrupts import held_back
+from fabric.world.isolation.listening import bound_sockets
 from fabric.world.virtual.guest import SYSTEM_PROGRAMS
 from runs.captures import require_captures
 from runs.console import ERR

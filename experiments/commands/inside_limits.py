@@ -19,7 +19,7 @@ from fabric.model.inside import BudgetKind, Inside, budget_name, cpu_of, gpu_of,
 from fabric.model.lanes import QueueConfig, Queueing
 from fabric.model.network import Fabric, Port
 from fabric.queueing import budgets
-from fabric.world import netns
+from fabric.world.isolation import netns
 from runs.live import LiveFabric
 from topologies.load import load_fabric
 

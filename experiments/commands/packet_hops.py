@@ -20,8 +20,9 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import FlowControl, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric, Port
 from fabric.queueing import lossless
-from fabric.world import inside, netns
+from fabric.world import inside
 from fabric.world.engines import current_engine
+from fabric.world.isolation import netns
 from runs.console import tell
 from runs.live import LiveFabric, bring_up
 from topologies.load import load_fabric

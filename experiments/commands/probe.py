@@ -14,7 +14,7 @@ from controllers.planning.plan import RoutePlan
 from fabric.measure.census import lane_counters
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Nic, Port
-from fabric.world import netns
+from fabric.world.isolation import netns
 from runs.live import LiveFabric
 
 _ETH_P_ALL = 0x0003

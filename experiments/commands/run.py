@@ -21,7 +21,7 @@ from experiments.launching.spec import Prepared, RunSpec, prepare
 from experiments.sweeps.planning import require_same
 from fabric.errors import UsageError
 from fabric.results import UNFINISHED
-from fabric.world.processes import die_with_sudo
+from fabric.world.isolation.processes import die_with_sudo
 from runs.console import tell
 
 

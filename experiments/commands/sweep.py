@@ -14,7 +14,7 @@ from experiments.sweeps.planning import SweepPlan, command_lines, plan_sweep
 from experiments.sweeps.store import Store
 from experiments.sweeps.study import collect, run_missing
 from fabric.errors import UsageError
-from fabric.world.processes import die_with_sudo
+from fabric.world.isolation.processes import die_with_sudo
 from runs import known_folders
 from runs.console import OUT, tell
 

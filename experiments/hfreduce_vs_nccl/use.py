@@ -16,7 +16,7 @@ from fabric.model.inside import BudgetKind, Inside, budget_name, gpu_of, to_gpu
 from fabric.model.network import Fabric, Port
 from fabric.queueing import budgets
 from fabric.queueing.vl_abi import WEIGHT_ONE
-from fabric.world import guest_calls
+from fabric.world.programs import guest_calls
 
 if TYPE_CHECKING:
     from runs.live import LiveFabric

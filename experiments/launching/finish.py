@@ -13,7 +13,7 @@ from pathlib import Path
 from experiments.launching.events import EventLines, Note, failure_of
 from experiments.launching.run_result import RunResult
 from fabric.errors import FabricError, ResultError
-from fabric.world.processes import die_with
+from fabric.world.isolation.processes import die_with
 from runs.handover import hand_over
 
 UNDRAWN = "undrawn:"

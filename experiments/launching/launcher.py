@@ -23,7 +23,7 @@ from experiments.launching.notebook import notebook_progress
 from experiments.launching.run_result import RunResult
 from experiments.launching.spec import Prepared, RunSpec, prepare
 from fabric.errors import EmulationError, FabricError, ResultError
-from fabric.world.interrupts import held_back
+from fabric.world.isolation.interrupts import held_back
 from runs import known_folders
 from runs.handover import make_for_user
 

@@ -17,9 +17,10 @@ from experiments.registry import resolve
 from fabric.errors import FabricError
 from fabric.model.lanes import plan_lanes
 from fabric.results import UNFINISHED, ResultWriter
-from fabric.world import guest_calls, inside
-from fabric.world.agents import AgentPool, fork_server
+from fabric.world import inside
 from fabric.world.engines import current_engine
+from fabric.world.programs import guest_calls
+from fabric.world.programs.agents import AgentPool, fork_server
 from runs.captures import captures
 from runs.config import RunConfig
 from runs.congestion import tell_congestion

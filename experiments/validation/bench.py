@@ -18,9 +18,9 @@ from fabric.measure.verdict import Status
 from fabric.model.network import Fabric, Port
 from fabric.model.patterns import NicPair
 from fabric.queueing.lossless import lane_names
-from fabric.world.agents import AgentPool
 from fabric.world.engine import Engine
 from fabric.world.engines import current_engine
+from fabric.world.programs.agents import AgentPool
 from runs.live import LiveFabric, Tell
 from traffic.job import Stage
 

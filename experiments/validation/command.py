@@ -25,8 +25,8 @@ from fabric.measure.verdict import EXIT_CODE_INVALID
 from fabric.model.lanes import Acknowledgements, LanePlan, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
-from fabric.world.agents import AgentPool, fork_server
 from fabric.world.engines import ENGINES, current_engine
+from fabric.world.programs.agents import AgentPool, fork_server
 from runs.config import queues_of
 from runs.console import OUT, tell
 from runs.live import LiveFabric, bring_up

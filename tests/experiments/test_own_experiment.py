@@ -24,8 +24,8 @@ from experiments.sweeps.planning import plan_runs
 from experiments.sweeps.store import Store
 from experiments.sweeps.study import run_missing
 from fabric.errors import ConfigError, ResultError, UsageError
-from fabric.world import packages
-from fabric.world.agents import AgentPool
+from fabric.world.programs import packages
+from fabric.world.programs.agents import AgentPool
 from runs import known_folders
 from runs.run_tables import RunTables
 from tests.experiments.own_results import own_result

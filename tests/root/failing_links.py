@@ -17,7 +17,7 @@ from fabric.failures.config import FailureConfig, schedule_failures
 from fabric.measure.fidelity import conservation_checks
 from fabric.model.lanes import Queueing
 from fabric.model.network import Link, Nic
-from fabric.world import netns
+from fabric.world.isolation import netns
 from runs.live import LiveFabric
 from runs.session import PhaseOutcome, Session
 from tests.live_sessions import plain_lanes, session_live

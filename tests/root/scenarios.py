@@ -28,9 +28,10 @@ from fabric.errors import TrafficError
 from fabric.model.lanes import Acknowledgements, Lane, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
 from fabric.queueing.counters import COUNTERS, QueueReader
-from fabric.world import inside, netns
-from fabric.world.agents import AgentPool
-from fabric.world.netlink import Netlink
+from fabric.world import inside
+from fabric.world.isolation import netns
+from fabric.world.kernel_api.netlink import Netlink
+from fabric.world.programs.agents import AgentPool
 from runs.live import LiveFabric, bring_up
 from runs.preload import PRELOAD
 from topologies.load import load_fabric

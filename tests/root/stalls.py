@@ -16,7 +16,7 @@ from typing import Any
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Port
 from fabric.queueing.htb import rate_requests
-from fabric.world.netlink import Netlink
+from fabric.world.kernel_api.netlink import Netlink
 from runs.live import LiveFabric
 from runs.session import Session
 from tests.live_sessions import plain_lanes, session_live

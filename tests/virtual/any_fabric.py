@@ -19,7 +19,7 @@ from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
 from fabric.model.patterns import NicPair
 from fabric.world import inside
-from fabric.world.agents import AgentPool, fork_server
+from fabric.world.programs.agents import AgentPool, fork_server
 from runs.live import LiveFabric, bring_up
 from topologies.load import load_fabric
 from traffic.flows.pair_streams import PRELOAD, Streams

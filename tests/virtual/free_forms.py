@@ -15,7 +15,8 @@ from typing import Any
 
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Nic
-from fabric.world import inside, netns
+from fabric.world import inside
+from fabric.world.isolation import netns
 from runs.live import LiveFabric, bring_up
 from topologies.load import load_fabric
 

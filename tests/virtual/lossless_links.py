@@ -21,7 +21,7 @@ from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
 from fabric.stalls.credits import held_at_rest
-from fabric.world.agents import AgentPool
+from fabric.world.programs.agents import AgentPool
 from runs.live import LiveFabric
 from runs.session import PhaseOutcome, RunSettings, Session
 from runs.stall_metrics import stall_metrics

@@ -13,7 +13,7 @@ from experiments.registry import resolve
 from fabric.metrics import as_metrics
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.world import inside
-from fabric.world.agents import AgentPool, fork_server
+from fabric.world.programs.agents import AgentPool, fork_server
 from runs.live import LiveFabric, bring_up
 from runs.preload import PRELOAD
 from runs.session import Session

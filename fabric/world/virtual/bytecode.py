@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fabric.errors import EmulationError
 from fabric.world import cache
-from fabric.world.packages import OF_DISTRIBUTION
+from fabric.world.programs.packages import OF_DISTRIBUTION
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("fabric", "topologies", "controllers", "traffic", "runs", "experiments")

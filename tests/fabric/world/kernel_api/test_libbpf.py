@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fabric.errors import EmulationError
-from fabric.world import libbpf
+from fabric.world.kernel_api import libbpf
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from fabric.world.timeval import timeval
+from fabric.world.kernel_api.timeval import timeval
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from fabric.errors import TrafficError, UsageError
-from fabric.world import guest_calls, netlink, netns
-from fabric.world.agents import Agent, AgentPool, ProgramStart
-from fabric.world.netlink import LinkEnd, Netlink
+from fabric.world.isolation import netns
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import LinkEnd, Netlink
+from fabric.world.programs import guest_calls
+from fabric.world.programs.agents import Agent, AgentPool, ProgramStart
 from fabric.world.virtual import kernel
 from fabric.world.virtual.guest import CONTROL
 from fabric.world.virtual.joining import MODULE, Together, join
@@ -124,6 +126,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from tests.fabric.world import remote_agents  # Under the name by which the other guest finds its functions.
+    # Under the name by which the other guest finds its functions.
+    from tests.fabric.world.programs import remote_agents
 
     remote_agents.main()

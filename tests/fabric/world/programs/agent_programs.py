@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fabric.world.agents import Agent, StopRequested
+from fabric.world.programs.agents import Agent, StopRequested
 
 
 def echo(agent: Agent, greeting: Any) -> None:

@@ -20,8 +20,9 @@ from fabric.errors import EmulationError
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.queueing.classifier import classifier
 from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
-from fabric.world import netlink, netns
-from fabric.world.netlink import HtbRates, LinkEnd, Netlink
+from fabric.world.isolation import netns
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import HtbRates, LinkEnd, Netlink
 from tests.links import wait_until_running
 
 A, B = LinkEnd("left", 11, "02:00:0a:00:00:01"), LinkEnd("right", 12, "02:00:0a:00:00:02")

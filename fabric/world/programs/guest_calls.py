@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from fabric.errors import EmulationError, FabricError
-from fabric.world import netlink, relayed
+from fabric.world.kernel_api import netlink
+from fabric.world.programs import relayed
 from fabric.world.virtual.guest import CONTROL
 from fabric.world.virtual.joining import Together, address_of
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from types import TracebackType
 
 from fabric.errors import EmulationError
-from fabric.world import netns
-from fabric.world.relayed import RelayedSocket, relayed_socket
-from fabric.world.timeval import timeval
+from fabric.world.isolation import netns
+from fabric.world.kernel_api.timeval import timeval
+from fabric.world.programs.relayed import RelayedSocket, relayed_socket
 
 BPF_INSTRUCTION = struct.Struct("=HBBI")
 """Of classic BPF (linux/filter.h): code, where to go on if true and if not, and a value."""

@@ -13,8 +13,8 @@ from enum import Enum, IntEnum
 from pathlib import Path
 
 from fabric.errors import EmulationError
-from fabric.world import netlink
-from fabric.world.netlink import Request
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import Request
 
 _SYS_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 _MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _PROG_LOAD = 0, 1, 2, 5

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from fabric.world.interrupts import held_back
+from fabric.world.isolation.interrupts import held_back
 
 
 def test_ctrl_c_within_the_block_acts_at_its_end() -> None:

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from fabric.errors import EmulationError
-from fabric.world.preload import switch_library
+from fabric.world.programs.preload import switch_library
 from tests.real_time import in_real_time
 
 PERIOD_S = 0.05
@@ -125,7 +125,7 @@ def test_a_source_that_does_not_compile_says_so(
 ) -> None:
     broken = tmp_path_factory.mktemp("source") / "broken.c"
     broken.write_text("int x = ;")
-    monkeypatch.setattr("fabric.world.preload._SOURCES", (broken,))
+    monkeypatch.setattr("fabric.world.programs.preload._SOURCES", (broken,))
     monkeypatch.setenv("XDG_CACHE_HOME", str(broken.parent))
     with pytest.raises(EmulationError, match="does not compile"):
         switch_library()

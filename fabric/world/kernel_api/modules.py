@@ -22,7 +22,7 @@ from pathlib import Path
 from fabric.errors import EmulationError
 from fabric.world import cache
 
-SOURCE = Path(__file__).resolve().parents[1] / "kernel"
+SOURCE = Path(__file__).resolve().parents[2] / "kernel"
 VL = "sch_vl"
 """The module with the qdisc ``vl``."""
 CONGESTION_CONTROLS = {"dcqcn": "tcp_dcqcn", "line": "tcp_line"}

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabric.errors import EmulationError
-from fabric.world import bpf, cache, libbpf, netns
+from fabric.world import cache
+from fabric.world.isolation import netns
+from fabric.world.kernel_api import bpf, libbpf
 
 _SO_NETNS_COOKIE = 71
 _AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")

@@ -11,7 +11,7 @@ import pytest
 
 from fabric.errors import EmulationError
 from fabric.world import cache as caches
-from fabric.world import modules
+from fabric.world.kernel_api import modules
 
 
 @pytest.fixture(autouse=True)

@@ -27,14 +27,15 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from fabric.errors import TrafficError
-from fabric.world import guest_calls, netns
-from fabric.world.packages import KnownPackages
+from fabric.world.isolation import netns
+from fabric.world.programs import guest_calls
+from fabric.world.programs.packages import KnownPackages
 
 Program = Callable[["Agent", Any], None]
 MOST_TOGETHER = 200
 """Programs of one process: multiprocessing hands over at most 256 descriptors at a time."""
-PRELOAD = ("numpy", "fabric.world.agents")
-_PRELOADED_LAST = "fabric.world.forked"
+PRELOAD = ("numpy", "fabric.world.programs.agents")
+_PRELOADED_LAST = "fabric.world.programs.forked"
 _Message = TypeVar("_Message")
 _STARTING = threading.Lock()
 """Jobs that begin again start programs from threads of their own."""

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from fabric.errors import EmulationError
-from fabric.world.mounts import NODEV, NOEXEC, NOSUID, bind, mount
+from fabric.world.isolation.mounts import NODEV, NOEXEC, NOSUID, bind, mount
 
 DEV = Path("/dev")
 NODES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fabric.world import netns
+from fabric.world.isolation import netns
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SCRIPT = """
 import json, socket, subprocess, threading
 from pathlib import Path
-from fabric.world import netns
+from fabric.world.isolation import netns
 
 ours = socket.gethostname()
 for name in ("z0h000", "z0h001"):

@@ -1,7 +1,7 @@
 """BPF programs in C: compiled by clang, put into the kernel by libbpf, which fits them to its types (BTF).
 
 The sources are in ``fabric/kernel/bpf``. An object serves every kernel and is built once for each version of them.
-What is simple enough, :mod:`fabric.world.bpf` assembles itself, without any of this.
+What is simple enough, :mod:`fabric.world.kernel_api.bpf` assembles itself, without any of this.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from fabric.errors import EmulationError
-from fabric.world import bpf, cache
-from fabric.world.modules import SOURCE
+from fabric.world import cache
+from fabric.world.kernel_api import bpf
+from fabric.world.kernel_api.modules import SOURCE
 
 PROGRAMS = SOURCE / "bpf"
 """Where the sources are."""

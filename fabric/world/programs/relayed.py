@@ -1,4 +1,4 @@
-"""Sockets of other guests, by way of a connection to them: what :class:`fabric.world.netlink.Netlink` needs of one."""
+"""Sockets of other guests, by a connection to them: what :class:`fabric.world.kernel_api.netlink.Netlink` needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from fabric.errors import EmulationError
-from fabric.world import netns
+from fabric.world.isolation import netns
 
 Dial = Callable[[int], Connection]
 """Returns a new connection to a guest, by its number."""

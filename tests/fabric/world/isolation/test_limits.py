@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from fabric.errors import EmulationError
-from fabric.world import limits
+from fabric.world.isolation import limits
 from topologies.load import load_fabric
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from fabric.errors import TrafficError
-from fabric.world.agents import AgentHandle, AgentPool, ProgramStart
+from fabric.world.programs.agents import AgentHandle, AgentPool, ProgramStart
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
+ROOT = HERE.parents[3]
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def output_of(*arguments: str) -> list[str]:
 def test_programs_do_not_run_the_callers_script_again(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "from fabric.world.agents import AgentPool\n"
+        "from fabric.world.programs.agents import AgentPool\n"
         "from agent_programs import echo\n"
         "print('script runs as', __name__)\n"
         "pool = AgentPool()\n"
@@ -248,7 +248,7 @@ def run_script(*lines: str) -> list[str]:
 FORKED = (
     "import os, select, signal, threading",
     "import agent_programs",
-    "from fabric.world.agents import AgentPool, fork_server",
+    "from fabric.world.programs.agents import AgentPool, fork_server",
     "from agent_programs import say_what_is_shared",
     "signal.signal(signal.SIGTERM, lambda number, frame: None)",
     "agent_programs.STATE = 'as it was left'",

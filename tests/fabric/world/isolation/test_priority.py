@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from fabric.world.priority import set_niceness, set_session_niceness
+from fabric.world.isolation.priority import set_niceness, set_session_niceness
 
 _LEAVE = """
 import sys
-from fabric.world.priority import leave_session
+from fabric.world.isolation.priority import leave_session
 leave_session(7)
 print(flush=True)
 sys.stdin.read()
