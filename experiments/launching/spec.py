@@ -10,8 +10,8 @@ from typing import Any
 
 from controllers.routing import Policy
 from experiments.launching.order import Order
-from experiments.registry import resolve
-from fabric.config import files_noted, read_yaml, setting
+from experiments.registry import Resolved, resolve
+from fabric.config import setting
 from fabric.errors import UsageError
 from fabric.model.partition import partition
 from fabric.queueing import lossless, red
@@ -26,6 +26,7 @@ from runs.captures import require_captures
 from runs.config import RunConfig, require_engine_for_jitter
 from runs.definition import Experiment
 from runs.rates import CALIBRATED, rate_settings
+from topologies.load import BuiltFabric
 from traffic import congestion_control
 
 
@@ -66,41 +67,73 @@ class RunSpec:
 class Prepared:
     """A run that can start: checked, with all that it depends on."""
 
-    experiment: Experiment
-    config: RunConfig
+    resolved: Resolved
     engine: Engine
     guest: Guest
     order: Order
     draws: bool = True
 
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment."""
+        return self.resolved.experiment
 
-def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
-    """Check a run before anything is started. Raises ConfigError or UsageError with every reason why it cannot be."""
+    @property
+    def config(self) -> RunConfig:
+        """Its checked config."""
+        return self.resolved.config
+
+
+def prepare(spec: RunSpec, command: Sequence[str], before: BuiltFabric | None = None) -> Prepared:
+    """Check a run before anything is started; ``before``: a fabric of this process, which is taken if the run has the
+    same topology. Raises ConfigError or UsageError with every reason why the run cannot be."""
     engine = engines.engine_named(spec.engine)
-    overrides = spec.all_overrides
-    with files_noted() as files:
-        experiment, config, raw = resolve(spec.experiment, overrides)
-        if spec.rate is not None:
-            if spec.rate == CALIBRATED and engine.is_exact:
-                raise UsageError(f"--rate calibrated: {engine.clock} carries any rate; omit it")
-            overrides = [*overrides, *rate_settings(spec.rate, config.topology, overrides)]
-            experiment, config, raw = resolve(spec.experiment, overrides)
+    resolved = _resolved(spec, engine, before)
+    config, fabric = resolved.config, resolved.fabric
     lossless.require(engine, *config.queueings_played)
     red.require(engine, config.queues, *config.queueings_played)
     congestion_control.require(engine, config.controls_played)
     require_engine_for_jitter(engine, config.queues)
-    directory = choose_directory(spec.directory, experiment.name)
-    fabric = config.fabric()
     require_captures(fabric, spec.captures)
-    words = [*spec.captures, *config.commands, *overrides, *_texts(raw), *_texts(_written(spec.experiment))]
-    keep = (directory.parent, experiment.folder, *directories_of(files), *directories_named(words))
     if spec.guests != 1:
         require_several_guests(spec, engine, config)
-    lookahead_ns = partition(fabric, spec.guests).lookahead_ns if spec.guests > 1 else 0
+    directory = choose_directory(spec.directory, resolved.experiment.name)
+    order = Order(
+        resolved.experiment.name,
+        str(resolved.experiment.foreign_folder or ""),
+        resolved.data,
+        str(directory),
+        tuple(spec.captures),
+        tuple(command),
+    )
+    return Prepared(resolved, engine, _guest_for(spec, engine, resolved, directory), order, spec.draws)
+
+
+def _resolved(spec: RunSpec, engine: Engine, before: BuiltFabric | None) -> Resolved:
+    """Return the config that a run asks for, at the rate that it asks for."""
+    overrides = spec.all_overrides
+    resolved = resolve(spec.experiment, overrides, before)
+    if spec.rate is None:
+        return resolved
+    if spec.rate == CALIBRATED and engine.is_exact:
+        raise UsageError(f"--rate calibrated: {engine.clock} carries any rate; omit it")
+    return resolve(
+        spec.experiment, [*overrides, *rate_settings(spec.rate, resolved.config.topology, overrides)], before
+    )
+
+
+def _guest_for(spec: RunSpec, engine: Engine, resolved: Resolved, directory: Path) -> Guest:
+    """Return the guest of a run: it sees the directories of the files that the run reads or writes while it plays.
+
+    Those are named by values of its config, the only text that says so of experiments which do not come with the
+    program. The files that the config was read from are not among them.
+    """
+    config, built = resolved.config, resolved.built
+    named = directories_named([*spec.captures, *config.commands, *_texts(resolved.data)])
+    keep = (directory.parent, resolved.experiment.folder, *directories_of(built.files), *named)
+    lookahead_ns = partition(built.fabric, spec.guests).lookahead_ns if spec.guests > 1 else 0
     wanted = Guest(config.seed, keep, spec.memory_bytes, spec.guests, lookahead_ns)
-    guest = engine.guest_for(wanted, -(-needed_bytes(fabric) // spec.guests), described(fabric))
-    order = Order(spec.experiment, tuple(overrides), str(directory), tuple(spec.captures), tuple(command))
-    return Prepared(experiment, config, engine, guest, order, spec.draws)
+    return engine.guest_for(wanted, -(-needed_bytes(built.fabric) // spec.guests), described(built.fabric))
 
 
 def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig) -> None:
@@ -119,12 +152,6 @@ def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig) -> 
     }
     if found := [what for what, asked in unable.items() if asked]:
         raise UsageError(f"--guests {spec.guests}: not with {found[0]}, which one guest can do only; omit --guests")
-
-
-def _written(experiment: str) -> dict[str, Any]:
-    """Return what the file of an experiment says, whatever settings have in its place; nothing if it is no file."""
-    path = Path(experiment)
-    return read_yaml(path) if path.is_file() else {}
 
 
 def _texts(value: Any) -> Iterator[str]:

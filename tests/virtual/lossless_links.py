@@ -89,7 +89,7 @@ def _seen(session: Session) -> dict[str, Any]:
 
 def _soak(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
     """Return the metrics and the verdict of a round of the soak under each repair."""
-    _, config, _ = resolve("lossless_soak", ["topology=head_of_line", *(f"topology.{one}" for one in TOPOLOGY), *SOAK])
+    config = resolve("lossless_soak", ["topology=head_of_line", *(f"topology.{one}" for one in TOPOLOGY), *SOAK]).config
     assert isinstance(config, LosslessSoakConfig)
     session = Session.of(config, live, pool, lambda text: None, lambda title, done: None)
     metrics = run_lossless_soak(session, config)["metrics"]

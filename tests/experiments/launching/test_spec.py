@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from experiments.launching.order import Order
 from experiments.launching.spec import RunSpec, prepare, require_several_guests
-from experiments.registry import EXPERIMENTS, resolve
+from experiments.registry import EXPERIMENTS, resolve, restored
 from fabric.errors import UsageError
 from fabric.world.engines import engine_named
 
@@ -28,7 +29,8 @@ def hidden() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-def test_a_config_and_the_topology_that_it_names_are_there_in_the_guest(hidden: Path, tmp_path: Path) -> None:
+def test_a_config_and_the_topology_that_it_names_need_not_be_there_in_the_guest(hidden: Path, tmp_path: Path) -> None:
+    """The guest is given what they say."""
     for name in ("configs", "topologies", "others"):
         (hidden / name).mkdir()
     config, named, set_ = hidden / "configs/mine.yaml", hidden / "topologies/mine.yaml", hidden / "others/mine.yaml"
@@ -37,7 +39,13 @@ def test_a_config_and_the_topology_that_it_names_are_there_in_the_guest(hidden: 
     text = (FOLDER / "isolation.yaml").read_text()
     config.write_text(text.replace("topology: fire_flyer_2_small", f"topology: {named}"))
     asked = RunSpec(str(config), engine="virtual", overrides=[f"topology={set_}"], directory=tmp_path / "result")
-    assert {config.parent, named.parent, set_.parent} <= set(prepare(asked, []).guest.keep)
+    prepared = prepare(asked, [])
+    assert not {config.parent, named.parent, set_.parent} & set(prepared.guest.keep)
+    shutil.rmtree(hidden / "configs")
+    shutil.rmtree(hidden / "topologies")
+    shutil.rmtree(hidden / "others")
+    order = Order.decoded(prepared.order.encoded())
+    assert restored(order.experiment, None, order.config).fabric == prepared.resolved.fabric
 
 
 POINTS = str(Path(__file__).parents[3] / "experiments" / "hfreduce_vs_nccl" / "points.yaml")
@@ -76,23 +84,26 @@ def test_what_several_guests_cannot_play_is_refused_before_anything_starts(
         prepare(RunSpec(**settings | asked), [])
 
 
-def test_files_named_by_relative_paths_and_links_are_there_too_and_those_in_comments_are_not(
+def test_the_files_that_a_fabric_is_built_of_are_there_too_and_those_in_comments_are_not(
     hidden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A kind of node is read again where the fabric is built again, also by a relative path and a link."""
     for name in ("here", "topologies", "nodes", "linked", "unused"):
         (hidden / name).mkdir()
     monkeypatch.chdir(hidden / "here")
-    shutil.copyfile(TOPOLOGIES / "nodes/fire_flyer_2.yaml", hidden / "nodes/mine.yaml")
+    shutil.copyfile(TOPOLOGIES / "nodes/fire_flyer_2.yaml", hidden / "linked/real.yaml")
+    (hidden / "nodes/mine.yaml").symlink_to(hidden / "linked/real.yaml")
     written = (TOPOLOGIES / "fire_flyer_2_nodes.yaml").read_text()
-    (hidden / "linked/real.yaml").write_text(written.replace("node: fire_flyer_2", "node: ../nodes/mine.yaml"))
-    (hidden / "topologies/mine.yaml").symlink_to(hidden / "linked/real.yaml")
+    (hidden / "topologies/mine.yaml").write_text(written.replace("node: fire_flyer_2", "node: ../nodes/mine.yaml"))
     config = tmp_path / "mine.yaml"
     config.write_text(f"# as in {hidden}/unused/x.yaml\n" + (FOLDER / "isolation.yaml").read_text())
     overrides = ["topology=../topologies/mine.yaml", "queueings=[lossless]", "receive_window=1MiB"]
     asked = RunSpec(str(config), engine="virtual", overrides=overrides, directory=tmp_path / "result")
-    keep = {path.resolve() for path in prepare(asked, []).guest.keep}
-    assert {hidden / name for name in ("topologies", "nodes", "linked")} <= keep
-    assert not keep & {hidden, hidden / "unused"}
+    first = prepare(asked, [])
+    for prepared in (first, prepare(asked, [], first.resolved.built)):
+        keep = {path.resolve() for path in prepared.guest.keep}
+        assert {hidden / name for name in ("nodes", "linked")} <= keep
+        assert not keep & {hidden, hidden / "unused", hidden / "topologies"}
 
 
 CUTTING = ("flash_cut_year", "link_flap", "lossless_soak", "nic_failover")
