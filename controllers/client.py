@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from controllers.app.launcher import DEFAULT_REST_PORT
-from controllers.planning.plan import Parts, Purpose
+from controllers.planning.plan import Parts, Purpose, RoutePlan
 from fabric.errors import ControllerError
 from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT
 
@@ -28,10 +28,12 @@ NAMES_SHOWN = 8
 class ControllerState:
     """How far the controller has come. ``seconds`` are from its start until first ready, or until now.
 
-    ``links_down`` are those of which an end is reported dead, ``cuts`` what that cuts into parts (see RoutePlan).
+    ``plan`` is the digest of what it has planned for the whole fabric, without failures and moves. ``links_down`` are
+    those of which an end is reported dead, ``cuts`` what that cuts into parts (see RoutePlan).
     """
 
     ready: bool
+    plan: str
     policy: str
     repair: str
     expected: int
@@ -171,13 +173,21 @@ class ControllerProcess:
         """Return the state as soon as the controller answers. Raises ControllerError if it ended or stays silent."""
         return self._wait(timeout_s, lambda state: True)
 
-    def wait_ready(self, timeout_s: float) -> ControllerState:
-        """Return the state once every switch has all its rules.
+    def wait_ready(self, timeout_s: float, plan: RoutePlan | None = None) -> ControllerState:
+        """Return the state once every switch has all its rules; ``plan``: what the caller has planned for the whole
+        fabric, by which it looks for paths.
 
         Raises ControllerError, naming what is missing and the log, if the controller ended, a switch rejected a rule,
-        or ``timeout_s`` passed.
+        ``timeout_s`` passed, or the controller has another plan.
         """
-        return self._wait(timeout_s, lambda state: state.ready)
+        state = self._wait(timeout_s, lambda state: state.ready)
+        if plan is not None and state.plan != plan.digest:
+            raise ControllerError(
+                f"the controller routes by the plan {state.plan} ({state.policy}), and this run looks for paths by "
+                f"{plan.digest} ({plan.policy}): they are of two versions of the program, or the task was changed "
+                f"meanwhile; run again; {self._see_log}"
+            )
+        return state
 
     def _wait(self, timeout_s: float, is_done: Any) -> ControllerState:
         deadline_s = time.monotonic() + timeout_s

@@ -72,6 +72,7 @@ class RouteKeeper(App):
         self.unexpected: set[str] = set()
         self.questions = Questions(self.names)
         self.plan = self._planned(frozenset(), {})
+        self.digest = self.plan.digest
         self.planned_for: tuple[frozenset[Link], dict[tuple[NodeId, str], int]] = (frozenset(), {})
         self.settled = False
         self._wish = Wish()
@@ -271,6 +272,7 @@ class RouteKeeper(App):
         known = [dpid for dpid, switch in self.switches.items() if switch.installed is not None]
         return {
             "ready": self.is_ready,
+            "plan": self.digest,
             "policy": self.routing.policy.value,
             "repair": self.routing.repair.value,
             "expected": len(self.names),
