@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.registry import resolve
-from fabric.metrics import as_metrics
+from fabric.metrics import as_metrics, by_path
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.world import inside
 from fabric.world.programs.agents import AgentPool, fork_server
@@ -181,7 +181,7 @@ def played(live: LiveFabric, pool: AgentPool, experiment: str, settings: list[st
     session.calibrations.update({queueing.value: [] for queueing in Queueing})
     summary = definition.load_run()(session, config)
     lost = sum(outcome.conservation.unaccounted_packets for outcome in session.phases)
-    found = {one.path: one.value for one in as_metrics(summary["metrics"])}
+    found = by_path(as_metrics(summary["metrics"]))
     return {**found, "unaccounted_packets": float(lost)}
 
 
