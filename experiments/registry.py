@@ -108,8 +108,7 @@ def resolve(name_or_path: str, overrides: Iterable[str], before: BuiltFabric | N
         others, path = {other.name: other}, other.file
     elif not path.is_file():
         raise _unknown(name_or_path)
-    data = read_yaml(path)
-    return _resolve_data(_experiment_in(data, str(path), others), data, str(path), overrides, before)
+    return _resolve_data(read_yaml(path), str(path), overrides, others, before)
 
 
 def restored(name: str, foreign_folder: Path | None, data: Mapping[str, Any]) -> Resolved:
@@ -130,7 +129,7 @@ def _unknown(name_or_path: str) -> ConfigError:
 
 
 def _experiment_in(data: Mapping[str, Any], source: str, others: Mapping[str, Experiment]) -> Experiment:
-    """Return the experiment that a file names; ``others``: experiments by name that go before ours."""
+    """Return the experiment that a file names."""
     name = data.get("experiment")
     if not isinstance(name, str) or not (name in others or name in EXPERIMENTS):
         known = ", ".join(dict.fromkeys([*EXPERIMENTS, *others]))
@@ -139,8 +138,14 @@ def _experiment_in(data: Mapping[str, Any], source: str, others: Mapping[str, Ex
 
 
 def _resolve_data(
-    experiment: Experiment, data: dict[str, Any], source: str, overrides: Iterable[str], before: BuiltFabric | None
+    data: dict[str, Any],
+    source: str,
+    overrides: Iterable[str],
+    others: Mapping[str, Experiment],
+    before: BuiltFabric | None = None,
 ) -> Resolved:
+    """Do that with what a file says; ``others``: experiments by name that go before ours."""
+    experiment = _experiment_in(data, source, others)
     experiment.load_run(), experiment.load_tables()  # A fault of either is found before anything starts.
     check = _Check(experiment.load_config(), source, before)
 

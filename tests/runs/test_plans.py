@@ -1,14 +1,15 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from controllers.planning.plan import RoutePlan
+from controllers.planning.planner import plan_routes
 from controllers.routing import Policy, Repair, Routing
 from experiments.registry import resolve
 from experiments.routing_incast.run import RoutingIncastConfig, choose
 from fabric.delivered import Flow
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model.network import Fabric
 from runs import plans
 from runs.ways import WayFinder
 
@@ -17,9 +18,8 @@ from runs.ways import WayFinder
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Routing]:
     """The routings that were planned, in their order."""
     found: list[Routing] = []
-    plan_routes = plans.plan_routes
 
-    def counted(fabric: Any, routing: Routing) -> Any:
+    def counted(fabric: Fabric, routing: Routing) -> RoutePlan:
         found.append(routing)
         return plan_routes(fabric, routing)
 

@@ -11,7 +11,11 @@ from fabric.records.summary_table import SummaryTable
 
 def test_its_json_has_what_it_says_and_a_note_only_if_it_has_one() -> None:
     table = SummaryTable("Network", ["phase", "dropped"], [("alone", 3), ["together", None]])
-    said = {"title": "Network", "columns": ["phase", "dropped"], "rows": [["alone", 3], ["together", None]]}
+    said: dict[str, Any] = {
+        "title": "Network",
+        "columns": ["phase", "dropped"],
+        "rows": [["alone", 3], ["together", None]],
+    }
     assert table.as_json() == said
     noted = SummaryTable(**said, note="by DSCP").as_json()
     assert (list(noted), noted["note"]) == (["title", "columns", "rows", "note"], "by DSCP")
