@@ -37,7 +37,6 @@ class ControllerState:
     policy: str
     repair: str
     expected: int
-    connected: int
     installed: int
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
@@ -45,6 +44,11 @@ class ControllerState:
     cuts: Mapping[str, Parts]
     errors: tuple[str, ...]
     seconds: float
+
+    @property
+    def connected(self) -> int:
+        """How many of the expected switches are connected."""
+        return self.expected - len(self.missing)
 
 
 @dataclass(frozen=True)
@@ -217,6 +221,7 @@ class ControllerProcess:
     def state(self, timeout_s: float = STATE_TIMEOUT_S) -> ControllerState:
         """Return how far the controller has come. Raises ControllerError if it does not answer."""
         answer = self._get("state", timeout_s)
+        del answer["connected"]  # For whoever reads the answer without a sum.
         for key in ("missing", "unexpected", "links_down", "errors"):
             answer[key] = tuple(answer[key])
         answer["cuts"] = {what: tuple(map(tuple, parts)) for what, parts in answer["cuts"].items()}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from fabric.errors import ResultError
+
+if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and pandas is large.
+    import pandas as pd
 
 UNITS = {
     "_bps": "bit/s",
@@ -110,5 +112,7 @@ def _is_number(value: object) -> bool:
 
 def metrics_frame(values: Metrics) -> pd.DataFrame:
     """Return the table ``metrics`` of what an experiment returned, see :func:`as_metrics`."""
+    import pandas as pd
+
     rows = [(one.phase, one.job, one.name, one.unit, float(one.value), one.path) for one in as_metrics(values)]
     return pd.DataFrame(rows, columns=list(COLUMNS))

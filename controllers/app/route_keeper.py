@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,6 @@ class RouteKeeper(App):
         self.diary = Diary()
         task = Task.load(Path(cfg.CONF.task))
         self.planner = Planner(task.fabric, task.routing)
-        self.names = {switch.dpid: switch.name for switch in self.fabric.switches}
         self.switches: dict[int, Switch] = {}
         self.dead_ports: dict[int, set[int]] = {}
         self.moves: dict[tuple[NodeId, str], int] = {}
@@ -76,6 +76,11 @@ class RouteKeeper(App):
         self.planned_for: tuple[frozenset[Link], dict[tuple[NodeId, str], int]] = (frozenset(), {})
         self.settled = False
         self._wish = Wish()
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """The name of each switch that it keeps, by its DPID."""
+        return {switch.dpid: switch.name for switch in self.fabric.switches}
 
     @property
     def fabric(self) -> Fabric:
