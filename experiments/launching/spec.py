@@ -60,7 +60,26 @@ class RunSpec:
     def all_overrides(self) -> list[str]:
         """Settings, overrides and seed as text; the last counts."""
         seed = [f"seed={self.seed}"] if self.seed is not None else []
-        return [*(setting(key, value) for key, value in self.settings.items()), *self.overrides, *seed]
+        return [*self._set, *seed]
+
+    @property
+    def _set(self) -> list[str]:
+        return [*(setting(key, value) for key, value in self.settings.items()), *self.overrides]
+
+    def words(self) -> list[str]:
+        """Return what follows ``fabric run`` on the command line that asks for this run."""
+        options: dict[str, Sequence[object]] = {
+            "--set": self._set,
+            "--seed": [] if self.seed is None else [self.seed],
+            "--engine": [self.engine],
+            "--rate": [self.rate] if self.rate else [],
+            "--memory": [f"{self.memory_bytes}B"] if self.memory_bytes else [],
+            "--out": [] if self.directory is None else [self.directory],
+            "--capture": self.captures,
+            "--guests": [] if self.guests == 1 else [self.guests],
+        }
+        words = [word for name, values in options.items() for value in values for word in (name, str(value))]
+        return [self.experiment, *words, *([] if self.draws else ["--no-figures"])]
 
 
 @dataclass(frozen=True)

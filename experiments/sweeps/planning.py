@@ -37,13 +37,8 @@ class PlannedRun:
 
     def command(self, directory: Path) -> list[str]:
         """Return the command that runs it into a directory."""
-        spec = self.spec
-        words = [str(Path(sys.executable).with_name("fabric")), "run", spec.experiment]
-        words += [word for text in replace(spec, seed=None).all_overrides for word in ("--set", text)]
-        words += ["--seed", str(self.seed), "--engine", spec.engine]
-        words += ["--rate", spec.rate] if spec.rate else []
-        words += ["--memory", f"{spec.memory_bytes}B"] if spec.memory_bytes else []
-        return [*words, "--no-figures", "--expect-key", self.key, "--out", str(directory)]
+        spec = replace(self.spec, directory=directory, draws=False)
+        return [str(Path(sys.executable).with_name("fabric")), "run", *spec.words(), "--expect-key", self.key]
 
 
 @dataclass(frozen=True)

@@ -539,7 +539,7 @@ def _configure_host(
     else:
         ports = fabric.ports_of[host]
         requests += _nic_requests(fabric, host, indices)
-    requests += [netlink.unreachable(*_split(network)) for network in closed]
+    requests += [netlink.unreachable(network) for network in closed]
     path = netns.netns_path(host.name)
     with netns.inside(path):
         _switch_off(offloads, [port.interface for port in ports])
@@ -558,16 +558,11 @@ def _nic_requests(fabric: Fabric, host: NodeId, indices: dict[Port, int]) -> Ite
         yield netlink.neighbour(index, GATEWAY, SHARED_MAC)
         for network, by in routes:
             if by == nic:
-                yield netlink.route(index, name, *_split(network), nic.ip, gateway=GATEWAY)
+                yield netlink.route(index, name, network, nic.ip, gateway=GATEWAY)
         if by_source:
             table = 1 + nic.port.number
-            yield netlink.route(index, name, *_split(str(ADDRESSES)), nic.ip, table, GATEWAY)
+            yield netlink.route(index, name, str(ADDRESSES), nic.ip, table, GATEWAY)
             yield netlink.rule_from(nic.ip, table)
-
-
-def _split(network: str) -> tuple[str, int]:
-    address, _, bits = network.partition("/")
-    return address, int(bits)
 
 
 def _switch_off(offloads: Sequence[int], interfaces: Sequence[str]) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from experiments.commands.run import spec_of
+from experiments.commands.top_parser import parser_for
 from experiments.launching.order import Order
 from experiments.launching.spec import RunSpec, prepare, require_several_guests
 from experiments.registry import EXPERIMENTS, resolve, restored
@@ -126,6 +129,35 @@ def test_every_experiment_that_makes_failures_says_so() -> None:
 
 def sources(name: str) -> list[str]:
     return [path.read_text() for path in EXPERIMENTS[name].folder.glob("*.py")]
+
+
+EVERY_FIELD = RunSpec(
+    "isolation",
+    settings={"alone_time": 5e-05},
+    overrides=("nccl_nodes=4", "rates_from=a b"),
+    seed=7,
+    engine="virtual",
+    rate="5 Mbit/s",
+    memory_bytes=2 << 30,
+    directory=Path("/r/mine"),
+    captures=("z0l00:1=a.pcap", "z0l01:1=b.pcap"),
+    draws=False,
+    guests=2,
+)
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(RunSpec)])
+def test_a_command_line_has_every_field_of_a_run(field: str) -> None:
+    """A field that the words lack would be another run on another machine."""
+    default = RunSpec("head_of_line", engine="namespace")
+    one = replace(default, **{field: getattr(EVERY_FIELD, field)})
+    for spec in (one, EVERY_FIELD):
+        words = ["run", *spec.words()]
+        again = spec_of(spec.experiment, parser_for(words).parse_args(words))
+        assert again.all_overrides == spec.all_overrides
+        plain: dict[str, Any] = {"settings": {}, "overrides": (), "captures": tuple(again.captures)}
+        assert replace(again, **plain) == replace(spec, settings={}, overrides=())
+    assert one.words() != default.words()
 
 
 def test_settings_from_python_are_what_they_are() -> None:
