@@ -79,6 +79,7 @@ def write_metrics(result: Result, path: Path, option: str) -> None:
 
     text = prometheus_text(result) if path.suffix == _PROMETHEUS_FILES else openmetrics(result)
     write_whole(path, text.encode(), option)
+    tell(f"metrics: {path}")
 
 
 def require_place(path: Path, option: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,9 +14,9 @@ from fabric.errors import UsageError
 @contextmanager
 def writing(path: Path, option: str = "--out") -> Iterator[None]:
     """Raise UsageError, naming the file and the option that gives another, if a block cannot write it."""
-    if path.is_dir():
-        raise UsageError(f"{path}: is a directory; name a file in it with {option}")
     try:
+        if path.is_dir():  # Also "." and "/", which have no name to which another ending could be added.
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         yield
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); give another with {option}") from error

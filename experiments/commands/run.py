@@ -66,7 +66,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--live", action="store_true", help=live)
     file = (
         "write the run's metrics at its end in OpenMetrics, or, into a file whose name ends with .prom, as "
-        "node_exporter reads them (docs/exports.md)"
+        "node_exporter reads them (docs/exports.md); default: no such file"
     )
     parser.add_argument("--openmetrics", type=Path, metavar="FILE", help=file)
     more = "print also how near the run came to the limits of the verdict, its use of the CPU and its cost"

@@ -76,7 +76,7 @@ def test_a_result_is_printed_or_written_the_same(
         (["prometheus", "--timestamps"], "--timestamps: is not for prometheus, which tells of the whole run"),
         (["fio", "--phase", "storage_alon"], "--phase storage_alon: .* did you mean storage_alone?"),
         (["nccl-tests", "--out", "/nowhere/file"], "/nowhere/file: cannot be written .*give another with --out"),
-        (["nccl-tests", "--out", "."], r"\.: is a directory; name a file in it with --out"),
+        (["nccl-tests", "--out", "."], r"\.: cannot be written \(Is a directory\); give another with --out"),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -160,3 +160,12 @@ def test_a_file_that_cannot_be_is_refused_before_the_run(
     assert main(["run", "isolation", *(word.replace("HERE", str(tmp_path)) for word in words)]) == 2
     assert why.replace("HERE", str(tmp_path)) in capsys.readouterr().err
     assert played == []
+
+
+def test_a_timeline_is_not_written_over_a_directory(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["timeline", str(directory), "--out", "."]) == 2
+    assert ".: cannot be written (Is a directory); give another with --out" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
