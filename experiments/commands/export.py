@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.commands.outputs import write_whole
 from experiments.commands.result_options import RESULT, add_experiment_folder_option, results_of
-from experiments.run.console import tell
 from fabric.errors import UsageError
+from runs.console import tell
 
 if TYPE_CHECKING:
     from experiments.export.choice import Exported

@@ -13,9 +13,9 @@ import pytest
 
 from experiments.export.choice import Choice
 from experiments.export.fio import fio
-from experiments.run.counted_operations import operation_metrics
 from fabric.errors import UsageError
 from fabric.results import Result, ResultWriter
+from runs.counted_operations import operation_metrics
 from tests.rows import table_of
 from tests.synthetic_result import Recipe, write_result
 
