@@ -16,10 +16,10 @@ from experiments.commands.live import lanes_of, live_fabric, routing_of
 from experiments.commands.options import add_down_option, add_engine_option, add_fabric_options, add_json_option
 from experiments.commands.probe import Hop, planned_hops, probe
 from experiments.commands.worlds import enter_world, fabric_of, links_down, require_queueing
-from experiments.run.console import OUT
 from fabric.errors import UsageError
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Nic, Port
+from runs.console import OUT
 
 PlannedPath = tuple[tuple[Port, ...], float]
 """The ports that a packet leaves by, and the share of flows that go this way."""

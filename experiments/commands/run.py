@@ -18,11 +18,11 @@ from experiments.commands.progress import Display
 from experiments.commands.repeats import repeat
 from experiments.launching import launcher
 from experiments.launching.spec import Prepared, RunSpec, prepare
-from experiments.run.console import tell
 from experiments.sweeps.planning import require_same
 from fabric.errors import UsageError
 from fabric.results import UNFINISHED
-from fabric.world.processes import die_with_sudo
+from fabric.world.isolation.processes import die_with_sudo
+from runs.console import tell
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -9,11 +9,11 @@ from experiments.commands.live import lanes_of, live_fabric, routing_of
 from experiments.commands.options import add_capture_option, add_engine_option, add_fabric_options
 from experiments.commands.prompt import ask
 from experiments.commands.worlds import enter_world, fabric_of, require_queueing
-from experiments.run.captures import require_captures
-from experiments.run.console import ERR
 from fabric.model.network import Fabric
 from fabric.world import inside
 from fabric.world.engines import current_engine
+from runs.captures import require_captures
+from runs.console import ERR
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

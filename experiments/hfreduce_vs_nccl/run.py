@@ -30,13 +30,13 @@ from experiments.hfreduce_vs_nccl.variants import (
     plays,
     zones_of_nodes,
 )
-from experiments.run.job_metrics import collective_medians
-from experiments.run.placement import RankOrder, link_loads, order_ranks
-from experiments.run.session import PhaseOutcome, Session
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_size
+from runs.job_metrics import collective_medians
+from runs.placement import RankOrder, link_loads, order_ranks
+from runs.session import PhaseOutcome, Session
 from traffic import metrics
 from traffic.collectives.job import CollectiveJob
 from traffic.job import Records

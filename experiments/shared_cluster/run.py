@@ -15,19 +15,19 @@ import pandas as pd
 from pydantic import Field
 
 from controllers.planning.paths import path_load
-from experiments.run.config import RunConfig
-from experiments.run.counted_operations import told_time
-from experiments.run.job_config import Allocation, AnyJobConfig, PlacedJob, ProgramJobConfig, job_faults, place_jobs
-from experiments.run.job_metrics import collective_medians, sent_by_port
-from experiments.run.jobs import started
-from experiments.run.session import PhaseOutcome, Session
-from experiments.run.ways import nics_of_flow
 from fabric.config import TimeS
 from fabric.delivered import Flow, delivered
 from fabric.metrics import Metric
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Port
 from fabric.units import format_bandwidth
+from runs.config import RunConfig
+from runs.counted_operations import told_time
+from runs.job_config import Allocation, AnyJobConfig, PlacedJob, ProgramJobConfig, job_faults, place_jobs
+from runs.job_metrics import collective_medians, sent_by_port
+from runs.jobs import started
+from runs.session import PhaseOutcome, Session
+from runs.ways import nics_of_flow
 from traffic import metrics
 from traffic.programs.job import ENDED, STOPPED
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from fabric.errors import EmulationError
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Port
-from fabric.world import bpf
-from fabric.world.agents import Agent, AgentHandle, AgentPool
-from fabric.world.bpf import EXIT, ProgramKind, instruction
-from fabric.world.netlink import ETH_P_ALL, ETH_P_IP
+from fabric.world.kernel_api import bpf
+from fabric.world.kernel_api.bpf import EXIT, ProgramKind, instruction
+from fabric.world.kernel_api.netlink import ETH_P_ALL, ETH_P_IP
+from fabric.world.programs.agents import Agent, AgentHandle, AgentPool
 
 _ANSWER_TIMEOUT_S = 10.0
 _TOS_OFFSET = 15
@@ -68,7 +68,7 @@ def _by_level(before: tuple[int, ...], now: tuple[int, ...]) -> dict[ServiceLeve
 
 
 def count_levels(agent: Agent, interfaces: tuple[str, ...]) -> None:
-    """Be the counting process, which waits for orders to read (a program, see :mod:`fabric.world.agents`)."""
+    """Be the counting process, which waits for orders to read (a program of :mod:`fabric.world.programs.agents`)."""
     with ExitStack() as stack:
         counters = {interface: _Counter(interface, stack) for interface in interfaces}
         agent.report("ready")

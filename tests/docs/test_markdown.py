@@ -131,7 +131,7 @@ def test_commands_parse(path: Path, command: str, capsys: pytest.CaptureFixture[
 def names_of_checks() -> set[str]:
     """Return the names of all checks that the code makes."""
     found: set[str] = set()
-    for path in [*(ROOT / "fabric").rglob("*.py"), *(ROOT / "experiments").rglob("*.py")]:
+    for path in [path for name in ("fabric", "runs", "experiments") for path in (ROOT / name).rglob("*.py")]:
         tree = ast.parse(path.read_text())
         constants = dict(pair for node in ast.walk(tree) for pair in _string_constants(node))
         for node in ast.walk(tree):

@@ -21,7 +21,7 @@ import pytest
 from fabric.errors import TrafficError
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.queueing.htb import ShapedPort, install_requests
-from fabric.world.netlink import Netlink
+from fabric.world.kernel_api.netlink import Netlink
 from traffic.transport import (
     FlowSampler,
     SocketOptions,

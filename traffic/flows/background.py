@@ -39,7 +39,7 @@ from fabric.delivered import ABANDONED, COMPLETED
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.world.agents import Agent
+from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Listening, Play, Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, ProgramsPerProcess
 from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept_alike, bytes_acked, connect, listen
@@ -220,7 +220,7 @@ class PlayAt(Play):
 
 
 def run_host(agent: Agent, arguments: BackgroundHostArguments) -> None:
-    """Be the sink and the source of one host until the run says stop (a program, see :mod:`fabric.world.agents`)."""
+    """Be the sink and the source of one host until told to stop (a program of :mod:`fabric.world.programs.agents`)."""
     with contextlib.closing(_Sink(arguments.address, arguments.options)) as sink:
         agent.report(Listening(sink.endpoint))
         source = _Source(arguments, agent.receive(START_TIMEOUT_S))

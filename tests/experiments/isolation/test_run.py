@@ -17,13 +17,13 @@ from experiments.isolation.experiment import EXPERIMENT
 from experiments.isolation.run import WatchedJob, busiest_switch_port
 from experiments.isolation.summary import summarize
 from experiments.registry import resolve
-from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
 from fabric.model.lanes import ServiceLevel
 from fabric.records.conservation import Conservation
 from fabric.report.figures.side_by_side import draw_panels
 from fabric.results import Phase, ResultWriter
 from fabric.tables import TABLES
+from runs.session import PhaseOutcome, Session
 from tests.fakes import AT_20_MBIT
 from tests.rows import table_of
 from topologies.load import load_fabric

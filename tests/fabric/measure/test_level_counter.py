@@ -16,9 +16,10 @@ from fabric.errors import EmulationError
 from fabric.measure.calibration import nobodys_frame
 from fabric.measure.level_counter import LevelCounter, _Counter
 from fabric.model.lanes import ServiceLevel
-from fabric.world import netlink, netns
-from fabric.world.agents import AgentPool
-from fabric.world.netlink import LinkEnd, Netlink
+from fabric.world.isolation import netns
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import LinkEnd, Netlink
+from fabric.world.programs.agents import AgentPool
 from tests.links import wait_until_running
 from topologies.load import load_fabric
 

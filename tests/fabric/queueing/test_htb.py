@@ -15,9 +15,9 @@ from fabric.measure.calibration import nobodys_frame
 from fabric.model.lanes import Acknowledgements, LaneConfig, LanePlan, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.queueing.counters import QueueReader
 from fabric.queueing.htb import OWN_QUEUE_BYTES, ShapedPort, install_requests, replace_requests
-from fabric.world import netlink
-from fabric.world.netlink import LinkEnd, Netlink, attributes_of
-from fabric.world.sysctl import write_sysctl
+from fabric.world.isolation.sysctl import write_sysctl
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import LinkEnd, Netlink, attributes_of
 
 INDICES = {"left": 11, "right": 12}
 LANES = plan_lanes(QueueConfig(), Queueing.LANES)

@@ -21,9 +21,9 @@ from fabric.model.lanes import (
 )
 from fabric.queueing import lossless, vl
 from fabric.queueing.htb import ShapedPort, install_requests, rate_requests, replace_requests
-from fabric.world import modules
 from fabric.world.datapath import Datapath
 from fabric.world.engines import NAMESPACE, VIRTUAL
+from fabric.world.kernel_api import modules
 from topologies.load import load_fabric
 
 SMALL, TRUE_RATE = load_fabric("fire_flyer_2_small"), load_fabric("fire_flyer_2_small_200g")

@@ -17,7 +17,7 @@ import pytest
 from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.lanes import ServiceLevel
-from fabric.world.agents import AgentPool
+from fabric.world.programs.agents import AgentPool
 from tests.fakes import AT_20_MBIT
 from tests.rows import columns_of_programs
 from topologies.load import load_fabric
