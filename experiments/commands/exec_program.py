@@ -22,6 +22,7 @@ from rich.table import Table
 from experiments.commands.live import lanes_of, live_fabric, routing_of
 from experiments.commands.options import add_capture_option, add_engine_option, add_fabric_options
 from experiments.commands.passing_on import Sink, pass_on
+from experiments.commands.streams import begin_streams, in_words
 from experiments.commands.worlds import enter_world, fabric_of, require_queueing
 from experiments.run.captures import require_captures
 from experiments.run.console import ERR
@@ -31,7 +32,7 @@ from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
 from fabric.units import format_size
-from fabric.world import inside
+from fabric.world import engines, inside
 from fabric.world.engines import current_engine
 from fabric.world.interrupts import held_back
 from fabric.world.listening import bound_sockets
@@ -85,7 +86,9 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
     if not inside.is_inside():
         for program in programs:
             _require_program(program[0])
-        require_captures(fabric, options.capture)
+        captures = begin_streams(options.capture)
+        arguments, options.capture = in_words(arguments, options.capture, captures), captures
+        require_captures(fabric, captures, engines.ENGINES[options.engine])
     require_queueing(fabric, options)
     if _is_one_stream():
         arguments = [*arguments[:1], _ONE_STREAM, *arguments[1:]]

@@ -42,7 +42,10 @@ def add_set_option(parser: argparse.ArgumentParser, text: str | None = None) -> 
 
 def add_capture_option(parser: argparse.ArgumentParser) -> None:
     """Let a command write what passes ports into files."""
-    text = "write what passes a port into a pcap file, e.g. z0l03:7=a.pcap; may be repeated"
+    text = (
+        "write what passes a port into a pcap file, e.g. z0l03:7=a.pcap, or with z0l03:7=- to stdout while it passes, "
+        "for | wireshark -k -i - (docs/streams.md); may be repeated"
+    )
     parser.add_argument("--capture", action="append", default=[], metavar="PORT=FILE", help=text)
 
 

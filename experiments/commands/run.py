@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from experiments.commands.answer import answer_as_json, exit_code_of, print_answ
 from experiments.commands.options import add_capture_option, add_engine_option, add_json_option, add_set_option
 from experiments.commands.progress import Display
 from experiments.commands.repeats import repeat
+from experiments.commands.streams import begin_streams
 from experiments.launching import launcher
 from experiments.launching.spec import Prepared, RunSpec, prepare
+from experiments.run.captures import is_on_stdout
 from experiments.run.console import tell
 from experiments.sweeps.planning import require_same
 from fabric.errors import UsageError
@@ -95,6 +98,9 @@ def spec_of(experiment: str, options: argparse.Namespace, settings: Mapping[str,
 
 def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -> int:
     """Run a spec, once or as often as options say, and print its answer; 3 if it is not to be believed."""
+    if options.json and any(map(is_on_stdout, spec.captures)):
+        raise UsageError("--json: prints on stdout, which is to have the capture; give the capture a file")
+    spec = replace(spec, captures=begin_streams(spec.captures))
     die_with_sudo()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # Or the run would be killed, not ended.
     if options.guests > 1 and (options.repeat is not None or options.live):

@@ -12,7 +12,7 @@ from experiments.commands.worlds import enter_world, fabric_of, require_queueing
 from experiments.run.captures import require_captures
 from experiments.run.console import ERR
 from fabric.model.network import Fabric
-from fabric.world import inside
+from fabric.world import engines, inside
 from fabric.world.engines import current_engine
 
 
@@ -30,7 +30,7 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
     """Bring a fabric up and show Mininet's prompt."""
     fabric = fabric_of(options)
     if not inside.is_inside():
-        require_captures(fabric, options.capture)
+        require_captures(fabric, options.capture, engines.ENGINES[options.engine])
     require_queueing(fabric, options)
     enter_world(arguments, options, fabric, ask=ask, words=options.capture)
     return shell_in_world(fabric, options)

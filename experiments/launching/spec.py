@@ -91,7 +91,7 @@ def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
     require_engine_for_jitter(engine, config.queues)
     directory = choose_directory(spec.directory, experiment.name)
     fabric = config.fabric()
-    require_captures(fabric, spec.captures)
+    require_captures(fabric, spec.captures, engine)
     words = [*spec.captures, *config.commands, *overrides, *_texts(raw), *_texts(_written(spec.experiment))]
     keep = (directory.parent, experiment.folder, *directories_of(files), *directories_named(words))
     if spec.guests != 1:
