@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from scapy.layers.inet import ICMP
@@ -12,6 +12,7 @@ from scapy.utils import rdpcap
 
 _HEADER, _RECORD = Struct("=IHHiIII"), Struct("=IIII")
 _MAGIC = 0xA1B2C3D4
+_BEFORE_DATAGRAM = 14 + 20 + 8
 
 
 def icmp_packets(pcap: bytes) -> int:
@@ -36,3 +37,11 @@ def packets_on(descriptor: int) -> Iterator[float]:
         seconds, microseconds, size, _ = _RECORD.unpack(record)
         assert len(taken(size)) == size
         yield seconds + microseconds / 1e6
+
+
+def pcap_of(datagrams: Sequence[bytes]) -> bytes:
+    """Return UDP datagrams as a capture has them."""
+    records = [_RECORD.pack(0, 0, _BEFORE_DATAGRAM + len(one), _BEFORE_DATAGRAM + len(one)) for one in datagrams]
+    before = bytes(_BEFORE_DATAGRAM)
+    packets = (record + before + one for record, one in zip(records, datagrams, strict=True))
+    return _HEADER.pack(_MAGIC, 2, 4, 0, 0, 1 << 18, 1) + b"".join(packets)

@@ -8,6 +8,8 @@ from controllers.routing import Policy, Repair
 from fabric.model.lanes import Queueing
 from fabric.units import parse_size_bytes
 
+SFLOW_FILE = "--sflow-file"
+"""For ourselves: where a world's switches export to."""
 TOPOLOGY = "a topology's name (fabric topo list) or file"
 
 
@@ -47,6 +49,21 @@ def add_capture_option(parser: argparse.ArgumentParser) -> None:
         "for | wireshark -k -i - (docs/streams.md); may be repeated"
     )
     parser.add_argument("--capture", action="append", default=[], metavar="PORT=FILE", help=text)
+
+
+def add_sflow_options(parser: argparse.ArgumentParser, is_entered: bool = False) -> None:
+    """Let a command's switches export sFlow; ``is_entered``: the command goes on in a world, which is told the file."""
+    text = (
+        "let every switch export sFlow v5 to a collector in your own network, e.g. 127.0.0.1:6343 or [::1]:6343 "
+        "(docs/streams.md); default: none do"
+    )
+    parser.add_argument("--sflow", metavar="HOST:PORT", help=text)
+    sampling = "with --sflow: sample one in N packets that arrive at a switch (default: 400, Open vSwitch's)"
+    parser.add_argument("--sflow-sampling", type=int, metavar="N", help=sampling)
+    polling = "with --sflow: export counters of ports so often, in whole seconds (default: 30, Open vSwitch's)"
+    parser.add_argument("--sflow-polling", type=int, metavar="SECONDS", help=polling)
+    if is_entered:
+        parser.add_argument(SFLOW_FILE, help=argparse.SUPPRESS)
 
 
 def add_json_option(parser: argparse.ArgumentParser, what: str = "print the answer as JSON") -> None:

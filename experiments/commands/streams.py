@@ -1,34 +1,103 @@
 """What other programs read while a fabric runs: a capture on stdout (``--capture PORT=-``), for Wireshark, tshark or
-``tcpdump -r -``."""
+``tcpdump -r -``, and what switches export (``--sflow``), for a collector."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.commands.attending import LOOK_S, attended
+from experiments.commands.attending import LOOK_S, Follower, attended
+from experiments.commands.collector import Address, CollectorFollower, collector_address
+from experiments.commands.options import SFLOW_FILE
 from experiments.run.captures import is_on_stdout
 from experiments.run.console import tell
+from fabric.emulation.capture import require_tcpdump
+from fabric.emulation.sflow import DEFAULT_POLLING_S, DEFAULT_SAMPLING, MOST, SflowExport
 from fabric.errors import EmulationError, UsageError
 
-_CAPTURED = "port.pcap"
+_CAPTURED, _EXPORTED = "port.pcap", "sflow.pcap"
 
 
-def begin_streams(captures: Sequence[str]) -> list[str]:
-    """Return captures to be made, with a temporary file in place of stdout.
+@dataclass(frozen=True)
+class Streams:
+    """What a run is to write for those who read it meanwhile: captures, and what switches export."""
 
-    If one is to be on stdout, the caller is from then on in another process, whose stdout is what stderr is
-    (:mod:`experiments.commands.attending`). Raises UsageError if stdout cannot have it.
+    captures: list[str]
+    sflow: SflowExport | None = None
+
+
+def begin_streams(captures: Sequence[str], options: argparse.Namespace) -> Streams:
+    """Return what a run is to write, with a temporary file in place of stdout and of ``--sflow``'s collector.
+
+    If there is either, the caller is from then on in another process, whose stdout is what stderr is if a capture has
+    it (:mod:`experiments.commands.attending`). Raises UsageError if stdout cannot have it, or the collector is none.
     """
     streamed = [text for text in captures if is_on_stdout(text)]
-    if not streamed:
-        return list(captures)
-    _require_stdout(streamed)
-    directory = attended(lambda directory: [CaptureOnStdout(directory / _CAPTURED)], stdout_is_taken=True)
-    port = streamed[0].partition("=")[0]
-    return [f"{port}={directory / _CAPTURED}" if is_on_stdout(text) else text for text in captures]
+    if streamed:
+        _require_stdout(streamed)
+    collector = _collector_of(options)
+    if not streamed and collector is None:
+        return Streams(list(captures))
+
+    def followers(directory: Path) -> list[Follower]:
+        on_stdout: list[Follower] = [CaptureOnStdout(directory / _CAPTURED)] if streamed else []
+        return [*on_stdout, *([CollectorFollower(directory / _EXPORTED, collector)] if collector else ())]
+
+    directory = attended(followers, stdout_is_taken=bool(streamed))
+    made = [_in_file(text, directory / _CAPTURED) if is_on_stdout(text) else text for text in captures]
+    return Streams(made, None if collector is None else _export(options, str(directory / _EXPORTED)))
+
+
+def begin_world_streams(arguments: Sequence[str], options: argparse.Namespace) -> list[str]:
+    """As :func:`begin_streams`, for a command that goes on in a world by its words: change its options, and return its
+    words."""
+    streams = begin_streams(options.capture, options)
+    words = in_words(arguments, options.capture, streams.captures)
+    options.capture = streams.captures
+    if streams.sflow is not None:
+        options.sflow_file = streams.sflow.file
+        words[1:1] = [SFLOW_FILE, streams.sflow.file]
+    return words
+
+
+def export_of(options: argparse.Namespace) -> SflowExport | None:
+    """Return, in a world, what switches are to export."""
+    return None if options.sflow_file is None else _export(options, options.sflow_file)
+
+
+def words_of_streams(options: argparse.Namespace) -> list[str]:
+    """Return the words that name files which a world is to see."""
+    return [*options.capture, *([] if options.sflow_file is None else [options.sflow_file])]
+
+
+def _in_file(capture: str, file: Path) -> str:
+    return f"{capture.partition('=')[0]}={file}"
+
+
+def _export(options: argparse.Namespace, file: str) -> SflowExport:
+    sampling, polling_s = options.sflow_sampling, options.sflow_polling
+    return SflowExport(
+        file,
+        DEFAULT_SAMPLING if sampling is None else sampling,
+        DEFAULT_POLLING_S if polling_s is None else polling_s,
+    )
+
+
+def _collector_of(options: argparse.Namespace) -> Address | None:
+    """Return where ``--sflow`` leads. Raises UsageError."""
+    for name, value in (("--sflow-sampling", options.sflow_sampling), ("--sflow-polling", options.sflow_polling)):
+        if value is not None and options.sflow is None:
+            raise UsageError(f"{name} {value}: is for --sflow HOST:PORT, which is not given; give it, or omit {name}")
+        if value is not None and not 1 <= value <= MOST:
+            raise UsageError(f"{name} {value}: must be 1 to {MOST}")
+    if options.sflow is None:
+        return None
+    require_tcpdump()  # Which records what switches export.
+    return collector_address(options.sflow)
 
 
 def in_words(arguments: Sequence[str], wanted: Sequence[str], made: Sequence[str]) -> list[str]:

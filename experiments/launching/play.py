@@ -23,6 +23,7 @@ from experiments.run.live import bring_up
 from experiments.run.preload import PRELOAD
 from experiments.run.record import write_run, write_samples
 from experiments.run.session import PhaseOutcome, Session
+from fabric.emulation.sflow import exporting
 from fabric.errors import FabricError
 from fabric.model.lanes import plan_lanes
 from fabric.results import UNFINISHED, ResultWriter
@@ -113,6 +114,8 @@ def _play(
         if config.commands and config.queues.marks:
             live.emulation.ask_for_ecn()
         stack.enter_context(captures(live.emulation, order.captures))
+        if order.sflow is not None:
+            stack.enter_context(exporting(live.emulation, order.sflow, live.logs))
         pool = AgentPool(PRELOAD)
         stack.callback(pool.stop)
         watched = Path(order.live_file) if order.live_file else None

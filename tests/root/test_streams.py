@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.packets import icmp_packets, packets_on
+from tests.sflow import COUNTED, Collector, require_export
 from tests.worlds import TINY, Command, nothing_left
 
 pytestmark = pytest.mark.root
@@ -73,3 +74,12 @@ def test_a_run_has_a_port_on_stdout_and_its_answer_on_stderr(command: Command, t
     assert done.returncode in (0, 3), done.stderr
     assert "verdict" in done.stderr
     assert len(list(packets_on(os.open(captured, os.O_RDONLY)))) > 100
+
+
+def test_switches_export_samples_and_counters_to_a_collector(command: Command) -> None:
+    with nothing_left(command), Collector() as collector:
+        collector.start()
+        words = ("exec", TINY, "--sflow", collector.address, "--sflow-sampling", "10", "--sflow-polling", "1")
+        done = command.run(*words, "--background", "z0h001=iperf3 -s", "z0h000", "--", "sh", "-c", COUNTED)
+        assert done.returncode == 0, done.stderr
+        require_export(collector.received(), TINY, rate=10, way=("z0l00", "z0l01"))

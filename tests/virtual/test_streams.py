@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.packets import packets_on
+from tests.sflow import COUNTED, Collector, require_export
 from tests.virtual.command import TINY, VirtualCommand
 
 pytestmark = pytest.mark.guest
@@ -64,4 +66,33 @@ def test_a_command_that_is_ended_leaves_a_capture_that_can_be_read(
     assert process.returncode == code, err
     assert (begun + out)[:4] == b"\xd4\xc3\xb2\xa1"
     assert b"Traceback" not in err
+    assert list(command.temporary.iterdir()) == []
+
+
+def test_switches_export_samples_and_counters_to_a_collector(command: VirtualCommand) -> None:
+    with Collector() as collector:
+        collector.start()
+        words = ("exec", TINY, "--sflow", collector.address, "--sflow-sampling", "10", "--sflow-polling", "1")
+        program = ("--background", "z0h001=iperf3 -s", "z0h000", "--", "sh", "-c", COUNTED)
+        done = command.run(*words, *program)
+        assert done.returncode == 0, done.stderr
+        datagrams = collector.received()
+    require_export(datagrams, TINY, rate=10, way=("z0l00", "z0l01"))
+    counted = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("[{")))[0]["stats64"]["tx"][
+        "bytes"
+    ]
+    leaf = {one.name: one for datagram in datagrams for one in datagram.counters}["z0l00-eth1"]
+    print(f"z0h000 sent {counted} bytes; its leaf's port received {leaf.in_bytes}")
+    assert leaf.in_bytes == pytest.approx(counted, abs=300)
+    assert list(command.temporary.iterdir()) == []
+
+
+def test_without_a_collector_that_listens_a_run_ends_well_and_keeps_what_was_exported(command: VirtualCommand) -> None:
+    sizes = (f"topology={TINY}", "nccl_nodes=4", "alone_time=0.3", "together_time=0.5", "heavy_load=0")
+    settings = [word for size in sizes for word in ("--set", size)]
+    done = command.run("run", "isolation", "--no-figures", "--out", "result", *settings, "--sflow", "127.0.0.1:9")
+    assert done.returncode == 0, done.stderr
+    logs = command.here / "result" / "logs"
+    assert (logs / "sflow-agents.csv").read_text().splitlines()[:2] == ["agent,switch", "198.18.0.1,z0l00"]
+    assert len(list(packets_on(os.open(logs / "sflow.pcap", os.O_RDONLY)))) > 3
     assert list(command.temporary.iterdir()) == []

@@ -6,16 +6,18 @@ import os
 import signal
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 
 from experiments.commands.streams import begin_streams
 
 PIECE = bytes(range(256)) * 4096
 PIECES = 20
+NO_SFLOW = Namespace(sflow=None, sflow_sampling=None, sflow_polling=None)
 
 
 def main(what: str) -> int:
-    (made,) = begin_streams(["z0l00:1=-"])
+    (made,) = begin_streams(["z0l00:1=-"], NO_SFLOW).captures
     file = Path(made.partition("=")[2])
     print(f"command {os.getpid()} {file.parent}", flush=True)
     with file.open("ab") as packets:

@@ -21,7 +21,7 @@ from experiments.launching.spec import prepare
 from experiments.run.captures import require_captures
 from fabric.errors import UsageError
 from fabric.world.engines import NAMESPACE, VIRTUAL
-from tests.experiments.commands.streaming import PIECE, PIECES
+from tests.experiments.commands.streaming import NO_SFLOW, PIECE, PIECES
 from topologies.load import load_fabric
 
 ROOT = Path(__file__).parents[3]
@@ -37,17 +37,17 @@ _PATIENCE_S = 30.0
 def test_a_terminal_gets_no_pcap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "isatty", lambda descriptor: descriptor == 1)
     with pytest.raises(UsageError, match=r"z0l00:1=-: stdout is a terminal.*\| wireshark -k -i - \(or"):
-        begin_streams(["z0l00:1=-"])
+        begin_streams(["z0l00:1=-"], NO_SFLOW)
 
 
 def test_stdout_has_room_for_one() -> None:
     with pytest.raises(UsageError, match=r"--capture z0l00:1=-, z0l00:2=-: stdout has room for one"):
-        begin_streams(["z0l00:1=-", "z0l00:3=a.pcap", "z0l00:2=-"])
+        begin_streams(["z0l00:1=-", "z0l00:3=a.pcap", "z0l00:2=-"], NO_SFLOW)
 
 
 def test_without_one_on_stdout_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fork", lambda: pytest.fail("a process was started"))
-    assert begin_streams(["z0l00:1=a.pcap", "z0l00:2=./-"]) == ["z0l00:1=a.pcap", "z0l00:2=./-"]
+    assert begin_streams(["z0l00:1=a.pcap", "z0l00:2=./-"], NO_SFLOW).captures == ["z0l00:1=a.pcap", "z0l00:2=./-"]
 
 
 def test_from_python_there_is_no_stdout_to_have_it() -> None:
