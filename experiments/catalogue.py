@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from experiments.run.definition import DEFINITION, HOME, Experiment
 from fabric.errors import ConfigError
+from runs.definition import DEFINITION, HOME, Experiment
 
 
 class _Ours(Mapping[str, Experiment]):
@@ -36,7 +36,7 @@ def defined(package: str, folder: Path) -> Experiment:
     """Return the experiment that a package defines. Raises ConfigError if there is none in it."""
     experiment = getattr(importlib.import_module(f"{package}.experiment"), "EXPERIMENT", None)
     if not isinstance(experiment, Experiment):
-        missing = "defines no EXPERIMENT; make it an experiments.run.definition.Experiment"
+        missing = "defines no EXPERIMENT; make it a runs.definition.Experiment"
         raise ConfigError(str(folder / DEFINITION), [missing])
     return experiment
 

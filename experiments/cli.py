@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _refused(error: FabricError) -> int:
     """Print an error and return its exit code."""
-    from experiments.run.console import ERR, escaped
+    from runs.console import ERR, escaped
 
     ERR.print(f"[bold red]error:[/] {escaped(str(error))}", highlight=False, soft_wrap=True)
     return error.exit_code

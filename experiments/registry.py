@@ -9,13 +9,13 @@ from typing import Any
 
 from experiments.catalogue import EXPERIMENTS as EXPERIMENTS
 from experiments.catalogue import defined
-from experiments.run import known_folders
-from experiments.run.config import RunConfig, split_topology_setting, with_whole_topology
-from experiments.run.definition import DEFINITION, Experiment
 from fabric.config import checked, checked_with_settings, read_yaml, with_overrides
 from fabric.errors import ConfigError, ResultError, UsageError
 from fabric.suggestions import nearest
-from fabric.world import packages
+from fabric.world.programs import packages
+from runs import known_folders
+from runs.config import RunConfig, split_topology_setting, with_whole_topology
+from runs.definition import DEFINITION, Experiment
 from topologies.load import fabric_of
 
 
@@ -40,7 +40,7 @@ def _elsewhere(folder: Path) -> Experiment:
 def experiment_of(manifest: Mapping[str, Any], result: Path, named: Path | None = None) -> Experiment:
     """Return the experiment that a result is of, by the manifest in its directory. ``named``: the folder of the
     experiment, named by who reads the result; without it, only a folder that this user has run is loaded
-    (:mod:`experiments.run.known_folders`).
+    (:mod:`runs.known_folders`).
 
     Raises ResultError, which says why the experiment is missing, and UsageError for another folder than the result's.
     """

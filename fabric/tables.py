@@ -1,6 +1,6 @@
 """The tables of every result: what a row of each is, and the dtype, unit and meaning of each of its columns.
 
-An experiment may have more (:attr:`experiments.run.definition.Experiment.tables`). The schema in the docs is made from
+An experiment may have more (:attr:`runs.definition.Experiment.tables`). The schema in the docs is made from
 both.
 """
 

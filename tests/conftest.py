@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from fabric.world import modules
+from fabric.world.kernel_api import modules
 from fabric.world.virtual import kernel
 from tests.side_by_side import SideBySide
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from fabric.world.netlink import Netlink
+from fabric.world.kernel_api.netlink import Netlink
 
 _TIMEOUT_S = 10.0
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from experiments.run.live import LiveFabric, bring_up
-from experiments.run.preload import PRELOAD
-from experiments.run.session import RunSettings, Session
 from fabric.model.lanes import LanePlan, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
-from fabric.world.agents import AgentPool, fork_server
+from fabric.world.programs.agents import AgentPool, fork_server
+from runs.live import LiveFabric, bring_up
+from runs.preload import PRELOAD
+from runs.session import RunSettings, Session
 
 SETTINGS = RunSettings(QueueConfig(), seed=5, sample_period_s=0.05)
 

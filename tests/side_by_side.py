@@ -34,17 +34,27 @@ def kind_of(path: Path) -> Kind:
 
 
 LONGEST = (
+    "virtual/test_several_guests.py",
     "root/test_validate.py",
-    "root/test_results.py",
-    "controllers/app/test_real_failures.py",
-    "virtual/test_isolation.py",
+    "docs/test_tutorials.py",
     "virtual/test_sensitivity.py",
-    "vl/test_virtual_lanes.py",
+    "vl/test_congestion.py",
+    "controllers/app/test_real_failures.py",
+    "virtual/test_commands.py",
+    "virtual/test_lossless_links.py",
+    "virtual/test_isolation.py",
     "virtual/test_nodes.py",
+    "vl/test_virtual_lanes.py",
 )
-"""Files below tests/ that take minutes: begun last, they would keep one worker busy when the others are done."""
+"""Files below tests/ that take minutes, longest first: begun last, they would keep one worker busy when the others are
+done."""
 WORLDS_FIRST = (Kind.WORLD, Kind.GUEST, Kind.NEITHER)
 GUESTS_FIRST = (Kind.GUEST, Kind.NEITHER)
+
+
+def _place(scope: str) -> int:
+    """Return how early a file is to begin, lowest first."""
+    return next((place for place, name in enumerate(LONGEST) if scope.endswith(name)), len(LONGEST))
 
 
 class SideBySide(LoadFileScheduling):  # type: ignore[misc] # xdist has no types for it.
@@ -57,7 +67,7 @@ class SideBySide(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
 
     def _next_for(self, node: WorkerController) -> str | None:
         root: Path = self.config.rootpath
-        queue = sorted(self.workqueue, key=lambda scope: not scope.endswith(LONGEST))
+        queue = sorted(self.workqueue, key=_place)
         for kind in self._kinds_for(node):
             for scope in queue:
                 if kind_of(root / scope) is kind:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.run.preload import PRELOAD
+from runs.preload import PRELOAD
 from tests.synthetic_result import Recipe, write_result
 
 ROOT = Path(__file__).parent.parent
@@ -21,7 +21,8 @@ MAY_IMPORT = {
     "topologies": {"fabric"},
     "controllers": {"fabric"},
     "traffic": {"fabric"},
-    "experiments": {"fabric", "topologies", "controllers", "traffic"},
+    "runs": {"fabric", "topologies", "controllers", "traffic"},
+    "experiments": {"fabric", "topologies", "controllers", "traffic", "runs"},
 }
 MODULES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 QUESTIONS = "every other folder of experiments"
@@ -62,8 +63,15 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("job", "program_group", "repeating", "transport", "metrics", "congestion_control", "dcqcn"),
         ("collectives", "storage", "flows", "programs"),
     ),
+    "runs": (
+        ("console", "handover", "captures", "rates", "config", "placement", "timeline", "ways", "live", "preload"),
+        ("job_metrics", "counted_operations", "job_config", "known_folders", "load_evidence", "phase_rows"),
+        ("phase_meter",),
+        ("run_tables",),
+        ("session",),
+        ("definition", "jobs", "record", "congestion", "stall_metrics"),
+    ),
     "experiments": (
-        ("run",),
         (QUESTIONS,),
         ("catalogue",),
         ("registry",),
@@ -196,7 +204,7 @@ def test_the_layers_refuse_what_is_above_and_beside() -> None:
     assert may_know("experiments.flash_cut_year.run", "experiments.link_flap.run")
     assert not may_know("experiments.link_flap.run", "experiments.flash_cut_year.run")
     assert may_know("experiments.launching.play", "experiments.registry")
-    assert not may_know("experiments.run.session", "experiments.registry")
+    assert not may_know("runs.session", "experiments.registry")
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
@@ -304,7 +312,7 @@ def test_all_modules_but_those_that_emulate_load_without_instruments() -> None:
 
 BRING_UP = """
 from pathlib import Path
-from experiments.run.live import bring_up
+from runs.live import bring_up
 from fabric.errors import EmulationError
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from topologies.load import load_fabric

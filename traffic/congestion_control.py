@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from fabric.errors import EmulationError, TrafficError, UsageError
-from fabric.world import guest_calls, modules, struct_ops
 from fabric.world.engine import Engine
 from fabric.world.engines import NAMESPACE, VIRTUAL, current_engine
+from fabric.world.kernel_api import modules, struct_ops
+from fabric.world.programs import guest_calls
 from traffic.dcqcn import Parameters, module_parameters
 
 DCQCN = "dcqcn"

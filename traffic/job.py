@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
-from fabric.world.agents import AgentPool
+from fabric.world.programs.agents import AgentPool
 from traffic.transport import DEFAULT_CONGESTION_CONTROL, Endpoint, FlowSample, SocketOptions
 
 

@@ -17,9 +17,9 @@ from pydantic import Field
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
-from fabric.world import netns
-from fabric.world.agents import MOST_TOGETHER, AgentHandle, Program, ProgramStart
 from fabric.world.engines import current_engine
+from fabric.world.isolation import netns
+from fabric.world.programs.agents import MOST_TOGETHER, AgentHandle, Program, ProgramStart
 from traffic.job import Ready, Stage
 
 FAILURES_TIMEOUT_S = 2.0

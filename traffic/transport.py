@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
-from fabric.world.timeval import timeval
+from fabric.world.kernel_api.timeval import timeval
 from traffic.congestion_control import STEERED_BY_ECN
 
 DEFAULT_CONGESTION_CONTROL = "cubic"

@@ -15,7 +15,7 @@ from fabric.errors import ControllerError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Port
 from fabric.queueing.counters import QueueReader
-from fabric.world.netlink import Netlink
+from fabric.world.kernel_api.netlink import Netlink
 
 if TYPE_CHECKING:
     from controllers.app.route_keeper import RouteKeeper

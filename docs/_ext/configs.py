@@ -14,10 +14,10 @@ from pydantic.fields import FieldInfo
 
 import topologies
 from experiments.registry import EXPERIMENTS, resolve
-from experiments.run.config import RunConfig
-from experiments.run.definition import Experiment
 from experiments.sweeps.config import SweepConfig
 from fabric.config_keys import Words, models_in
+from runs.config import RunConfig
+from runs.definition import Experiment
 
 Model = type[BaseModel]
 SHARED, TOPOLOGIES, SWEEPS = "shared", "topologies", "sweeps"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from experiments.run.console import OUT, escaped, print_tables
-from experiments.run.definition import Experiment
 from fabric.measure.verdict import EXIT_CODE_INVALID, Status
 from fabric.report.cost import cost_table
 from fabric.report.margins import closest_checks, cpu_used
 from fabric.results import REPORT_NAME, Result
+from runs.console import OUT, escaped, print_tables
+from runs.definition import Experiment
 
 _CLOSEST = 6
 """How many checks are printed; the report has all."""

@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from fabric.world.interrupts import ENDING
-from fabric.world.processes import die_with, die_with_sudo
-from fabric.world.temporary import removed_directory
+from fabric.world.isolation.interrupts import ENDING
+from fabric.world.isolation.processes import die_with, die_with_sudo
+from fabric.world.isolation.temporary import removed_directory
 
 LOOK_S = 0.1
 _WAITED_FOR = (*ENDING, signal.SIGCHLD)

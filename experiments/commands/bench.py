@@ -28,12 +28,6 @@ from experiments.commands.repeats import check_repeats
 from experiments.commands.worlds import enter_world
 from experiments.isolation.config import IsolationConfig
 from experiments.registry import resolve
-from experiments.run.console import OUT, print_tables, tell
-from experiments.run.jobs import hfreduce_flows, hfreduce_ranks
-from experiments.run.live import LiveFabric
-from experiments.run.placement import link_loads
-from experiments.run.preload import PRELOAD
-from experiments.run.session import Session
 from experiments.sweeps.merging import merged_tables
 from fabric.config import files_noted
 from fabric.errors import UsageError
@@ -45,8 +39,14 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing
 from fabric.records.calibration import LinkCalibration
 from fabric.units import format_bandwidth
-from fabric.world.agents import AgentPool, fork_server
 from fabric.world.engines import current_engine
+from fabric.world.programs.agents import AgentPool, fork_server
+from runs.console import OUT, print_tables, tell
+from runs.jobs import hfreduce_flows, hfreduce_ranks
+from runs.live import LiveFabric
+from runs.placement import link_loads
+from runs.preload import PRELOAD
+from runs.session import Session
 from topologies.load import load_fabric
 from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceJob

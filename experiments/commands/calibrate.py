@@ -23,10 +23,6 @@ from experiments.commands.worlds import enter_world
 from experiments.isolation.config import IsolationConfig
 from experiments.isolation.run import all_jobs
 from experiments.registry import resolve
-from experiments.run.console import OUT, tell
-from experiments.run.preload import PRELOAD
-from experiments.run.rates import named_rate
-from experiments.run.session import PhaseOutcome, Session
 from fabric.config import setting
 from fabric.errors import EmulationError, UsageError
 from fabric.measure.carried_rates import CarriedRate, keep, this_machine
@@ -36,7 +32,11 @@ from fabric.model.identity import Role
 from fabric.model.lanes import Queueing
 from fabric.units import format_rate, parse_rate_bps
 from fabric.world import engines
-from fabric.world.agents import AgentPool, fork_server
+from fabric.world.programs.agents import AgentPool, fork_server
+from runs.console import OUT, tell
+from runs.preload import PRELOAD
+from runs.rates import named_rate
+from runs.session import PhaseOutcome, Session
 from topologies.load import fabric_of, read_topology
 from topologies.rates import at_nic_rate, nic_rate_bps, shape
 

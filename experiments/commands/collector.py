@@ -9,8 +9,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from experiments.run.console import tell
 from fabric.errors import UsageError
+from runs.console import tell
 
 _MOST_PORT = 65535
 _PCAP_HEADER, _RECORD = Struct("=IHHiIII"), Struct("=IIII")

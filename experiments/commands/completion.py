@@ -18,7 +18,7 @@ from experiments.catalogue import EXPERIMENTS
 from experiments.commands.outputs import writing
 from experiments.commands.parsers import CommandParser
 from experiments.commands.top_parser import whole_parser
-from experiments.run.console import OUT
+from runs.console import OUT
 
 SHELLS = ("bash", "zsh")
 _TOPOLOGY_FILES, _CONFIG_FILES = ("*.yaml", "*.topo"), ("*.yaml",)

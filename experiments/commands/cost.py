@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from experiments.run.console import OUT, print_tables
+from runs.console import OUT, print_tables
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from experiments.commands.options import (
     add_set_option,
     add_topology,
 )
-from experiments.run.console import OUT
+from runs.console import OUT
 
 
 def add_loop_options(parser: argparse.ArgumentParser) -> None:

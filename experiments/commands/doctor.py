@@ -17,15 +17,16 @@ from pathlib import Path
 from rich.table import Table
 
 from experiments.commands.options import add_json_option
-from experiments.run.console import OUT, escaped
 from fabric.emulation import mininet_place
 from fabric.emulation.openvswitch import DAEMONS, SCHEMA
 from fabric.errors import UsageError
 from fabric.queueing import lossless, red
-from fabric.world import cache, modules
+from fabric.world import cache
 from fabric.world.datapath import Datapath, find_datapath
 from fabric.world.engines import DEFAULT, ENGINES, NAMESPACE, VIRTUAL
+from fabric.world.kernel_api import modules
 from fabric.world.virtual import kernel
+from runs.console import OUT, escaped
 
 _SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"
 _MEMORY_BYTES = 2 * 2**30

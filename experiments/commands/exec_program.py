@@ -24,9 +24,6 @@ from experiments.commands.options import add_capture_option, add_engine_option, 
 from experiments.commands.passing_on import Sink, pass_on
 from experiments.commands.streams import begin_world_streams, export_of, words_of_streams
 from experiments.commands.worlds import enter_world, fabric_of, require_queueing
-from experiments.run.captures import require_captures
-from experiments.run.console import ERR
-from experiments.run.live import LiveFabric
 from fabric.errors import TrafficError, UsageError
 from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
@@ -34,9 +31,12 @@ from fabric.model.network import Fabric, Port
 from fabric.units import format_size
 from fabric.world import engines, inside
 from fabric.world.engines import current_engine
-from fabric.world.interrupts import held_back
-from fabric.world.listening import bound_sockets
+from fabric.world.isolation.interrupts import held_back
+from fabric.world.isolation.listening import bound_sockets
 from fabric.world.virtual.guest import SYSTEM_PROGRAMS
+from runs.captures import require_captures
+from runs.console import ERR
+from runs.live import LiveFabric
 from traffic.programs.environment import own_environment, programs_environment
 
 _ONE_STREAM = "--one-stream"

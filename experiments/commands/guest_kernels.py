@@ -15,10 +15,10 @@ from pathlib import Path
 from experiments.launching.events import Event
 from experiments.launching.launcher import launch
 from experiments.launching.spec import RunSpec
-from experiments.run.console import OUT, tell
 from fabric.errors import EmulationError, FabricError
 from fabric.units import format_size
 from fabric.world.virtual import kernel, kernel_archive
+from runs.console import OUT, tell
 
 _TRAINED_BY = RunSpec(
     str(Path(__file__).resolve().parents[1] / "isolation" / "true_rate.yaml"),

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from experiments.commands.packet_hops import bring_up_by_config
-from experiments.run.live import LiveFabric
 from fabric.errors import EmulationError, UsageError
 from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
@@ -20,7 +19,8 @@ from fabric.model.inside import BudgetKind, Inside, budget_name, cpu_of, gpu_of,
 from fabric.model.lanes import QueueConfig, Queueing
 from fabric.model.network import Fabric, Port
 from fabric.queueing import budgets
-from fabric.world import netns
+from fabric.world.isolation import netns
+from runs.live import LiveFabric
 from topologies.load import load_fabric
 
 _TOPOLOGY, _SMALL = "fire_flyer_2_nodes", ("compute=2", "storage=0", "leaves_per_zone=1", "spines_per_zone=1")

@@ -12,9 +12,9 @@ from dataclasses import replace
 from rich import box
 from rich.table import Table
 
-from experiments.run.console import OUT, escaped
 from fabric.config_keys import Key, keys_of
 from fabric.errors import UsageError
+from runs.console import OUT, escaped
 
 _MOST_SUGGESTIONS = 4
 _LEAST_SIMILAR = 0.6
@@ -58,7 +58,7 @@ def show_keys(options: argparse.Namespace, _: list[str]) -> int:
 def keys_of_experiment(name: str) -> list[Key]:
     """Return the keys of an experiment, its own first, with the values of its YAML file. Raises ConfigError."""
     from experiments.registry import resolve
-    from experiments.run.config import RunConfig
+    from runs.config import RunConfig
     from topologies.load import spec_of
 
     experiment, config, _ = resolve(name, [])

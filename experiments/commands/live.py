@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 from controllers.routing import Routing
-from experiments.run.captures import captures
-from experiments.run.config import queues_of
-from experiments.run.console import ERR, tell
-from experiments.run.live import LiveFabric, bring_up
 from fabric.emulation.sflow import SflowExport, exporting
 from fabric.model.lanes import LanePlan, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
 from fabric.world.engines import current_engine
+from runs.captures import captures
+from runs.config import queues_of
+from runs.console import ERR, tell
+from runs.live import LiveFabric, bring_up
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
 

@@ -15,15 +15,16 @@ from rich.table import Table
 
 from controllers.planning.paths import planned_path
 from controllers.routing import Routing
-from experiments.run.console import tell
-from experiments.run.live import LiveFabric, bring_up
 from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
 from fabric.model.lanes import FlowControl, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric, Port
 from fabric.queueing import lossless
-from fabric.world import inside, netns
+from fabric.world import inside
 from fabric.world.engines import current_engine
+from fabric.world.isolation import netns
+from runs.console import tell
+from runs.live import LiveFabric, bring_up
 from topologies.load import load_fabric
 from traffic import metrics
 from traffic.transport import fix_receive_window

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from controllers.planning.paths import PROBE_PORT, planned_path
 from controllers.planning.plan import RoutePlan
-from experiments.run.live import LiveFabric
 from fabric.measure.census import lane_counters
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Nic, Port
-from fabric.world import netns
+from fabric.world.isolation import netns
+from runs.live import LiveFabric
 
 _ETH_P_ALL = 0x0003
 _OUTGOING = 4

@@ -10,8 +10,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from experiments.launching.events import Event, Note, PhaseProgress
-from experiments.run.console import ERR, tell
 from fabric.world.virtual.watch import GuestTime
+from runs.console import ERR, tell
 
 _REFRESHES_PER_S = 4
 

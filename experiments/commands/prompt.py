@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from experiments.run.console import ERR
 from fabric.world.virtual.dialogue import LONGEST_LINE_BYTES
+from runs.console import ERR
 
 PROMPT = "mininet> "
 """Mininet's own."""

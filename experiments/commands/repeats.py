@@ -7,8 +7,6 @@ from pathlib import Path
 
 from experiments.commands.study import TallyDisplay, print_left_out, telling_what_is_kept
 from experiments.launching.spec import RunSpec, prepare
-from experiments.run.console import OUT, print_tables, tell
-from experiments.run.definition import Experiment
 from experiments.sweeps.config import MOST_REPEATS, SEEDS
 from experiments.sweeps.local import LocalExecutor
 from experiments.sweeps.merging import merged_tables
@@ -18,6 +16,8 @@ from experiments.sweeps.study import Findings, collect, run_missing
 from fabric.errors import UsageError
 from fabric.estimates import LEAST_FOR_CONFIDENCE
 from fabric.results import new_directory
+from runs.console import OUT, print_tables, tell
+from runs.definition import Experiment
 
 
 def check_repeats(repeats: int) -> None:

@@ -13,7 +13,6 @@ from experiments.launching.spec import RunSpec
 from experiments.reproduction.comparing import COLUMNS, Compared, compare
 from experiments.reproduction.computed import COMPUTED
 from experiments.reproduction.config import CaseConfig, all_cases
-from experiments.run.console import OUT, tell
 from experiments.sweeps.local import LocalExecutor
 from experiments.sweeps.planning import SweepPlan, plan_runs
 from experiments.sweeps.store import Store
@@ -22,6 +21,7 @@ from experiments.sweeps.tables import believed, metric_columns
 from fabric.config import unknown_key
 from fabric.errors import UsageError
 from fabric.units import parse_size_bytes
+from runs.console import OUT, tell
 
 _SEEDS, _QUICK_SEEDS = 6, 1
 _COMPUTED_SEEDS = 6

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from experiments.commands.options import add_json_option
 from experiments.commands.result_options import RESULT, add_experiment_folder_option, results_of
-from experiments.run.console import OUT
 from fabric.errors import UsageError
+from runs.console import OUT
 
 
 def add_plot_options(parser: argparse.ArgumentParser) -> None:

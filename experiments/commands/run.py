@@ -26,12 +26,12 @@ from experiments.commands.repeats import repeat
 from experiments.commands.streams import begin_streams
 from experiments.launching import launcher
 from experiments.launching.spec import Prepared, RunSpec, prepare
-from experiments.run.captures import is_on_stdout
-from experiments.run.console import tell
 from experiments.sweeps.planning import require_same
 from fabric.errors import UsageError
 from fabric.results import UNFINISHED
-from fabric.world.processes import die_with_sudo
+from fabric.world.isolation.processes import die_with_sudo
+from runs.captures import is_on_stdout
+from runs.console import tell
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

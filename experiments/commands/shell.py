@@ -10,11 +10,11 @@ from experiments.commands.options import add_capture_option, add_engine_option, 
 from experiments.commands.prompt import ask
 from experiments.commands.streams import begin_world_streams, export_of, words_of_streams
 from experiments.commands.worlds import enter_world, fabric_of, require_queueing
-from experiments.run.captures import require_captures
-from experiments.run.console import ERR
 from fabric.model.network import Fabric
 from fabric.world import engines, inside
 from fabric.world.engines import current_engine
+from runs.captures import require_captures
+from runs.console import ERR
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 from experiments.commands.attending import LOOK_S, Follower, attended
 from experiments.commands.collector import Address, CollectorFollower, collector_address
 from experiments.commands.options import SFLOW_FILE
-from experiments.run.captures import is_on_stdout
-from experiments.run.console import tell
 from fabric.emulation.capture import require_tcpdump
 from fabric.emulation.sflow import DEFAULT_POLLING_S, DEFAULT_SAMPLING, MOST, SflowExport
 from fabric.errors import EmulationError, UsageError
+from runs.captures import is_on_stdout
+from runs.console import tell
 
 _CAPTURED, _EXPORTED = "port.pcap", "sflow.pcap"
 

@@ -11,12 +11,12 @@ from types import TracebackType
 from rich.live import Live
 from rich.table import Table
 
-from experiments.run.console import ERR, OUT, escaped, tell
 from experiments.sweeps.planning import value_text
 from experiments.sweeps.store import Store
 from experiments.sweeps.study import Findings
 from experiments.sweeps.tables import LEFT_OUT
 from experiments.sweeps.tally import COLUMNS, Tally
+from runs.console import ERR, OUT, escaped, tell
 
 _REFRESHES_PER_S = 2
 _FAILURES_SHOWN = 5

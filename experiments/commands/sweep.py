@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 
 from experiments.commands.study import TallyDisplay, print_findings, telling_what_is_kept
-from experiments.run import known_folders
-from experiments.run.console import OUT, tell
 from experiments.sweeps.config import SweepConfig, read_sweep
 from experiments.sweeps.executor import Executor
 from experiments.sweeps.planning import SweepPlan, command_lines, plan_sweep
 from experiments.sweeps.store import Store
 from experiments.sweeps.study import collect, run_missing
 from fabric.errors import UsageError
-from fabric.world.processes import die_with_sudo
+from fabric.world.isolation.processes import die_with_sudo
+from runs import known_folders
+from runs.console import OUT, tell
 
 LOCAL, RAY, SLURM = "local", "ray", "slurm"
 

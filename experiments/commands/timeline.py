@@ -7,7 +7,7 @@ from pathlib import Path
 
 from experiments.commands.outputs import writing
 from experiments.commands.result_options import RESULT, add_experiment_folder_option, results_of
-from experiments.run.console import OUT
+from runs.console import OUT
 
 TRACE_NAME = "timeline.json"
 

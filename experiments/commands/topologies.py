@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 from experiments.commands.options import TOPOLOGY, add_json_option, add_topology
-from experiments.run.console import OUT
 from fabric.config import read_yaml
 from fabric.errors import ConfigError
+from runs.console import OUT
 from topologies.htsim_files import SUFFIX
 from topologies.load import load_fabric, topology_path
 

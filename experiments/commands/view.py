@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from experiments.commands.outputs import writing
 from experiments.commands.result_options import add_experiment_folder_option, results_of
-from experiments.run.console import OUT, tell
 from fabric.errors import UsageError
+from runs.console import OUT, tell
 
 if TYPE_CHECKING:
     from fabric.report.view.model import View

@@ -14,13 +14,13 @@ from experiments.commands.progress import Display
 from experiments.launching.events import Event, Note, PhaseProgress, VerdictSoFar
 from experiments.launching.spec import Prepared
 from experiments.launching.watched import watched
-from experiments.run.console import tell
 from fabric.measure.live_file import LiveSeries
 from fabric.model.encoding import fabric_as_json
 from fabric.report.view.live import Live, LivePages
 from fabric.report.view.serving import serving
 from fabric.units import format_rate, format_size
 from fabric.world.virtual.watch import GuestTime
+from runs.console import tell
 
 _BUSIEST = 8
 

@@ -10,8 +10,6 @@ from typing import NoReturn
 
 from controllers.planning.planner import routing_faults
 from controllers.routing import Routing
-from experiments.run.config import queue_faults, queues_of, require_engine_for_jitter, split_fabric_settings
-from experiments.run.console import ERR, tell
 from fabric.config import files_noted
 from fabric.errors import ConfigError, UsageError
 from fabric.model.lanes import Queueing
@@ -22,6 +20,8 @@ from fabric.world.engine import Ask, Engine, Front, Guest
 from fabric.world.virtual.guest import directories_named, directories_of
 from fabric.world.virtual.memory import described, needed_bytes
 from fabric.world.virtual.watch import GuestTime
+from runs.config import queue_faults, queues_of, require_engine_for_jitter, split_fabric_settings
+from runs.console import ERR, tell
 from topologies.load import load_fabric
 
 

@@ -9,12 +9,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from experiments.run.config import Choices, RunConfig, each_once, storage_faults
 from fabric.config import Strict, TimeS
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from fabric.model.marking import Marking
 from fabric.model.network import Fabric
 from fabric.units import exact
+from runs.config import Choices, RunConfig, each_once, storage_faults
 from traffic import congestion_control
 from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.congestion_control import DCQCN, STEERED_BY_ECN

@@ -12,10 +12,10 @@ from typing import Any
 
 from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Setting, points
 from experiments.dcqcn_frontier.summary import HFREDUCE_ALONE, STORAGE_ALONE, summarize
-from experiments.run.jobs import hfreduce_flows, ordered_ranks, started
-from experiments.run.placement import RankOrder
-from experiments.run.session import Session
 from fabric.model.identity import NodeId
+from runs.jobs import hfreduce_flows, ordered_ranks, started
+from runs.placement import RankOrder
+from runs.session import Session
 from traffic import congestion_control
 from traffic.collectives.hfreduce import HFReduceJob
 from traffic.storage.job import StorageJob

@@ -11,13 +11,13 @@ import pandas as pd
 
 from experiments.dcqcn_frontier.claim import MEASURES, WORKS, Claim, Got, frontier, judge
 from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Setting
-from experiments.run.counted_operations import counted_s, percentile_of, read_metrics
-from experiments.run.session import PhaseOutcome, Session
-from experiments.run.stall_metrics import stall_metrics
 from fabric.errors import TrafficError
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.results import Phase
 from fabric.units import format_time
+from runs.counted_operations import counted_s, percentile_of, read_metrics
+from runs.session import PhaseOutcome, Session
+from runs.stall_metrics import stall_metrics
 
 HFREDUCE_ALONE = "hfreduce_alone"
 STORAGE_ALONE = "storage_alone"

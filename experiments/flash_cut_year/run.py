@@ -32,15 +32,15 @@ from experiments.flash_cut_year.summary import PlayedYear, YearScenario, summari
 from experiments.flash_cut_year.tables import TABLES
 from experiments.link_flap.cuts import covering_flows, crossed_links
 from experiments.link_flap.run import Duration, PolicyName, own_cuts_faults, policy_faults
-from experiments.run.config import RunConfig, each_once, storage_faults
-from experiments.run.jobs import started
-from experiments.run.session import PhaseOutcome, Session
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Tier
 from fabric.units import format_time
+from runs.config import RunConfig, each_once, storage_faults
+from runs.jobs import started
+from runs.session import PhaseOutcome, Session
 from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.flows.probes import ProbeConfig, ProbeJob

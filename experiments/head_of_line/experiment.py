@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.run.definition import Experiment
+from runs.definition import Experiment
 
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,

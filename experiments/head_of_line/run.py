@@ -16,13 +16,13 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from experiments.run.config import Choices, QueueingsConfig
-from experiments.run.session import PhaseOutcome, Session
-from experiments.run.stall_metrics import stall_metrics
 from fabric.config import TimeS
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_rate
+from runs.config import Choices, QueueingsConfig
+from runs.session import PhaseOutcome, Session
+from runs.stall_metrics import stall_metrics
 from traffic.flows.streams import OPERATION, Stream, StreamsJob, Timetable
 
 _IP_TCP_HEADERS_BYTES = 20 + 20 + 12

@@ -30,13 +30,13 @@ from experiments.hfreduce_vs_nccl.variants import (
     plays,
     zones_of_nodes,
 )
-from experiments.run.job_metrics import collective_medians
-from experiments.run.placement import RankOrder, link_loads, order_ranks
-from experiments.run.session import PhaseOutcome, Session
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_size
+from runs.job_metrics import collective_medians
+from runs.placement import RankOrder, link_loads, order_ranks
+from runs.session import PhaseOutcome, Session
 from traffic import metrics
 from traffic.collectives.job import CollectiveJob
 from traffic.job import Records
@@ -250,7 +250,7 @@ def _ratios(config: HFReduceVsNcclConfig, whole: Sequence[VariantPhase], figures
     found = {}
     for play in whole:
         own, ring = algbw[play.variant.name, play.count], algbw.get(("nccl_ring", play.count))
-        if play.variant.level is ServiceLevel.HFREDUCE and own and ring:
+        if play.variant.level == ServiceLevel.HFREDUCE and own and ring:
             found[f"{play.phase}.times_nccl"] = own / ring
     return found
 
@@ -261,7 +261,7 @@ def _ratio_table(
     found = _ratios(config, whole, figures)
     if not found:
         return None
-    names = {play.variant.name: play.variant.title for play in whole if play.variant.level is ServiceLevel.HFREDUCE}
+    names = {play.variant.name: play.variant.title for play in whole if play.variant.level == ServiceLevel.HFREDUCE}
     rows = []
     for name, title in names.items():
         values = [found.get(f"{name}_n{count}.times_nccl") for count in config.nodes]
@@ -297,7 +297,7 @@ def explanation(variant: Variant, value: float) -> str:
     """Return what an algbw of points says beside the paper's range, both in bytes/s."""
     low, high = PAPER_BPS[variant.level]
     if value > high:
-        hosts = "PCIe, memory, kernels" if variant.level is ServiceLevel.NCCL else "the sum in the node, PCIe, memory"
+        hosts = "PCIe, memory, kernels" if variant.level == ServiceLevel.NCCL else "the sum in the node, PCIe, memory"
         return f"the network allows {value / high:.1f} times the paper's best: hosts ({hosts}) set the paper's figures"
     if value < low:
         return "below the paper's range: the network and TCP limit more here than the paper's network did"

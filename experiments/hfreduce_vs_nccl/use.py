@@ -16,10 +16,10 @@ from fabric.model.inside import BudgetKind, Inside, budget_name, gpu_of, to_gpu
 from fabric.model.network import Fabric, Port
 from fabric.queueing import budgets
 from fabric.queueing.vl_abi import WEIGHT_ONE
-from fabric.world import guest_calls
+from fabric.world.programs import guest_calls
 
 if TYPE_CHECKING:
-    from experiments.run.live import LiveFabric
+    from runs.live import LiveFabric
 
 ROOT_PORT, MEMORY, NVLINK = "root port", "memory", "NVLink"
 TO_CPU, TO_GPU = "PCIe, GPU to CPU", "PCIe, CPU to GPU"

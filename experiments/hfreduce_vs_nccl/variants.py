@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from experiments.run.config import RunConfig
-from experiments.run.placement import Flow, RankOrder
-from experiments.run.session import Session
 from fabric.config import Strict, TimeS
 from fabric.model.identity import NodeId, Role
 from fabric.model.inside import Inside, gpu_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_size
+from runs.config import RunConfig
+from runs.placement import Flow, RankOrder
+from runs.session import Session
 from traffic import metrics
 from traffic.collectives.elements import Dtype
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, Pipelining, TreeKind, trees_of

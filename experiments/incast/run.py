@@ -12,8 +12,8 @@ from typing import Any
 
 from experiments.incast.summary import summarize
 from experiments.incast.variants import IncastConfig, Variant, variants
-from experiments.run.jobs import started
-from experiments.run.session import Session
+from runs.jobs import started
+from runs.session import Session
 from traffic import congestion_control
 from traffic.storage.job import StorageJob
 

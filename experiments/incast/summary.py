@@ -9,7 +9,11 @@ from typing import Any
 import pandas as pd
 
 from experiments.incast.variants import IncastConfig, Variant
-from experiments.run.counted_operations import (
+from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
+from fabric.results import Phase
+from fabric.stalls.intervals import BLOCKED_SHARE
+from fabric.units import format_size
+from runs.counted_operations import (
     PERCENTILES,
     counted_s,
     percentile_of,
@@ -17,12 +21,8 @@ from experiments.run.counted_operations import (
     told_ratio,
     told_time,
 )
-from experiments.run.session import PhaseOutcome, Session
-from experiments.run.stall_metrics import stall_metrics, stalled_fractions
-from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
-from fabric.results import Phase
-from fabric.stalls.intervals import BLOCKED_SHARE
-from fabric.units import format_size
+from runs.session import PhaseOutcome, Session
+from runs.stall_metrics import stall_metrics, stalled_fractions
 from traffic import metrics
 
 KEPT = 0.95

@@ -9,11 +9,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from experiments.run.config import Choices, QueueingsConfig, each_once, storage_faults
 from fabric.config import TimeS
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from fabric.model.marking import Marking
 from fabric.model.network import Fabric
+from runs.config import Choices, QueueingsConfig, each_once, storage_faults
 from traffic import congestion_control
 from traffic.congestion_control import STEERED_BY_ECN
 from traffic.storage.config import RequestToSend, StorageConfig

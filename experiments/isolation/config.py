@@ -8,12 +8,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from experiments.run.config import QueueingsConfig, storage_faults
-from experiments.run.placement import RankOrder
 from fabric.config import TimeS
 from fabric.model.identity import Role
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
+from runs.config import QueueingsConfig, storage_faults
+from runs.placement import RankOrder
 from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.collectives.nccl import NcclConfig
 from traffic.flows.background import BackgroundConfig

@@ -18,13 +18,13 @@ import pandas as pd
 
 from experiments.isolation.config import IsolationConfig
 from experiments.isolation.summary import Shares, summarize
-from experiments.run.job_metrics import sent_by_port
-from experiments.run.jobs import hfreduce_ranks, ordered_ranks, started
-from experiments.run.session import Session
 from fabric.measure.level_counter import LevelCounter
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Port
+from runs.job_metrics import sent_by_port
+from runs.jobs import hfreduce_ranks, ordered_ranks, started
+from runs.session import Session
 from traffic.collectives.hfreduce import HFReduceJob
 from traffic.collectives.nccl import NcclJob, nccl_flows
 from traffic.flows.background import BackgroundJob

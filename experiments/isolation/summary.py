@@ -8,7 +8,10 @@ from typing import Any
 import pandas as pd
 
 from experiments.isolation.config import IsolationConfig, Mix
-from experiments.run.counted_operations import (
+from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
+from fabric.model.network import Port
+from fabric.units import format_bandwidth, format_rate, format_time
+from runs.counted_operations import (
     NOTE,
     PERCENTILES,
     operation_metrics,
@@ -16,12 +19,9 @@ from experiments.run.counted_operations import (
     told_ratio,
     told_time,
 )
-from experiments.run.job_metrics import collective_medians
-from experiments.run.session import PhaseOutcome, Session
-from experiments.run.stall_metrics import stall_metrics, stalls_tables
-from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
-from fabric.model.network import Port
-from fabric.units import format_bandwidth, format_rate, format_time
+from runs.job_metrics import collective_medians
+from runs.session import PhaseOutcome, Session
+from runs.stall_metrics import stall_metrics, stalls_tables
 from traffic import metrics
 from traffic.collectives.nccl import sent_fraction
 from traffic.storage.verification import Verification

@@ -16,7 +16,7 @@ from experiments.launching.events import EventLines, Note, failure_of
 from fabric.errors import FabricError
 from fabric.world.engine import Front, Guest
 from fabric.world.engines import engine_named
-from fabric.world.processes import die_with
+from fabric.world.isolation.processes import die_with
 
 
 def guest_as_text(guest: Guest) -> str:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from experiments.launching.events import EventLines, Note, failure_of
 from experiments.launching.run_result import RunResult
-from experiments.run.handover import hand_over
 from fabric.errors import FabricError, ResultError
-from fabric.world.processes import die_with
+from fabric.world.isolation.processes import die_with
+from runs.handover import hand_over
 
 UNDRAWN = "undrawn:"
 """What stands for ``HOW`` if nothing is drawn; else the folder of an experiment that does not come with the program,

@@ -22,10 +22,10 @@ from experiments.launching.finish import UNDRAWN
 from experiments.launching.notebook import notebook_progress
 from experiments.launching.run_result import RunResult
 from experiments.launching.spec import Prepared, RunSpec, prepare
-from experiments.run import known_folders
-from experiments.run.handover import make_for_user
 from fabric.errors import EmulationError, FabricError, ResultError
-from fabric.world.interrupts import held_back
+from fabric.world.isolation.interrupts import held_back
+from runs import known_folders
+from runs.handover import make_for_user
 
 _SILENCE_S = 1800.0
 """A run that reports nothing for so long is stuck. The longest silence is the planning of a large fabric."""

@@ -14,22 +14,23 @@ from typing import Any, BinaryIO
 from experiments.launching.events import EventLines, Note, PhaseProgress, Recorded, Report, VerdictSoFar, failure_of
 from experiments.launching.order import Order
 from experiments.registry import resolve
-from experiments.run.captures import captures
-from experiments.run.config import RunConfig
-from experiments.run.congestion import tell_congestion
-from experiments.run.definition import Experiment
-from experiments.run.handover import copy_to_user
-from experiments.run.live import bring_up
-from experiments.run.preload import PRELOAD
-from experiments.run.record import write_run, write_samples
-from experiments.run.session import PhaseOutcome, Session
 from fabric.emulation.sflow import exporting
 from fabric.errors import FabricError
 from fabric.model.lanes import plan_lanes
 from fabric.results import UNFINISHED, ResultWriter
-from fabric.world import guest_calls, inside
-from fabric.world.agents import AgentPool, fork_server
+from fabric.world import inside
 from fabric.world.engines import current_engine
+from fabric.world.programs import guest_calls
+from fabric.world.programs.agents import AgentPool, fork_server
+from runs.captures import captures
+from runs.config import RunConfig
+from runs.congestion import tell_congestion
+from runs.definition import Experiment
+from runs.handover import copy_to_user
+from runs.live import bring_up
+from runs.preload import PRELOAD
+from runs.record import write_run, write_samples
+from runs.session import PhaseOutcome, Session
 from traffic import congestion_control
 
 

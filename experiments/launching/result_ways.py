@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 
 from controllers.routing import Policy, Routing
-from experiments.run.ways import Moved, WayFinder
 from fabric.delivered import Flow
 from fabric.errors import FabricError, UsageError
 from fabric.model.encoding import fabric_as_json
@@ -16,6 +15,7 @@ from fabric.model.network import Fabric
 from fabric.report.view.flows import WaysOf
 from fabric.report.view.model import Ways
 from fabric.results import Phase, Result
+from runs.ways import Moved, WayFinder
 from topologies.load import fabric_of
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.registry import experiment_of
-from experiments.run.definition import Experiment
 from fabric.errors import ResultError
 from fabric.results import Result
 from fabric.tables import Table
+from runs.definition import Experiment
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

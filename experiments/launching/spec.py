@@ -11,10 +11,6 @@ from typing import Any
 from controllers.routing import Policy
 from experiments.launching.order import Order
 from experiments.registry import resolve
-from experiments.run.captures import require_captures
-from experiments.run.config import RunConfig, require_engine_for_jitter
-from experiments.run.definition import Experiment
-from experiments.run.rates import CALIBRATED, rate_settings
 from fabric.config import files_noted, read_yaml, setting
 from fabric.emulation.sflow import SflowExport, require_sflow
 from fabric.errors import UsageError
@@ -27,6 +23,10 @@ from fabric.world.engines import EngineName, usable_engine
 from fabric.world.virtual.guest import directories_named, directories_of
 from fabric.world.virtual.joining import MOST_GUESTS
 from fabric.world.virtual.memory import described, needed_bytes
+from runs.captures import require_captures
+from runs.config import RunConfig, require_engine_for_jitter
+from runs.definition import Experiment
+from runs.rates import CALIBRATED, rate_settings
 from traffic import congestion_control
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.launching.spec import Prepared
-from experiments.run.handover import make_for_user
 from fabric.errors import ResultError
 from fabric.measure.live_file import LiveReader
+from runs.handover import make_for_user
 
 
 @contextmanager

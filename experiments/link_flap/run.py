@@ -33,15 +33,15 @@ from experiments.link_flap.cuts import (
 )
 from experiments.link_flap.recovery import Felt, cut_tables, windows
 from experiments.link_flap.summary import summarize
-from experiments.run.config import Choices, RunConfig, each_once
-from experiments.run.jobs import started
-from experiments.run.placement import order_ranks
-from experiments.run.session import PhaseOutcome, Session
 from fabric.config import TimeS
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_time
+from runs.config import Choices, RunConfig, each_once
+from runs.jobs import started
+from runs.placement import order_ranks
+from runs.session import PhaseOutcome, Session
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.collectives.trees import tree_flows
 from traffic.flows.probes import ProbeConfig, ProbeFlow, ProbeJob

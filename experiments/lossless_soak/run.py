@@ -33,9 +33,6 @@ from pydantic import Field, field_validator
 
 from controllers.routing import Repair, Routing
 from experiments.lossless_soak.summary import BrokenOff, SoakRound, soak_checks, summarize
-from experiments.run.config import RunConfig
-from experiments.run.jobs import started
-from experiments.run.session import Session
 from fabric.config import Strict, TimeS
 from fabric.errors import DeadlockError
 from fabric.failures.schedule import FailureSchedule, LinkFailure
@@ -44,6 +41,9 @@ from fabric.model.network import Fabric, Link, Tier
 from fabric.stalls.audit import StallAudit
 from fabric.stalls.credits import held_at_rest
 from fabric.units import format_time
+from runs.config import RunConfig
+from runs.jobs import started
+from runs.session import Session
 from traffic.flows.background import BackgroundConfig, BackgroundJob
 
 _LEAVING_FRAMES = 8

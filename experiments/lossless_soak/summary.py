@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from controllers.routing import Repair
-from experiments.run.session import PhaseOutcome, Session
 from fabric.delivered import COMPLETED
 from fabric.failures.schedule import FailureSchedule
 from fabric.measure.verdict import Check
@@ -17,6 +16,7 @@ from fabric.stalls.audit import AuditReport
 from fabric.stalls.causes import Stall, StallCause
 from fabric.stalls.credits import Held
 from fabric.units import format_time
+from runs.session import PhaseOutcome, Session
 
 _CUT = vl.DropCause.LINK_DOWN.name.lower()
 _SHOWN = 20

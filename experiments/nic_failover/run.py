@@ -14,14 +14,14 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field, model_validator
 
-from experiments.run.config import RunConfig
-from experiments.run.jobs import started
-from experiments.run.session import Session
 from fabric.config import TimeS
 from fabric.failures.schedule import FailureSchedule, LinkFailure
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Link
 from fabric.units import format_rate, format_time
+from runs.config import RunConfig
+from runs.jobs import started
+from runs.session import Session
 from traffic.collectives.job import ElementsBytes, piece_faults
 from traffic.collectives.nccl import MOST_CHANNELS, NcclConfig, NcclJob
 from traffic.metrics import with_bandwidths

@@ -14,16 +14,16 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from experiments.run.config import QueueingsConfig, storage_faults
-from experiments.run.counted_operations import NOTE, counted_s, operation_metrics, told_time
-from experiments.run.jobs import hfreduce_flows, hfreduce_ranks, started
-from experiments.run.placement import RankOrder
-from experiments.run.session import PhaseOutcome, Session
 from fabric.config import TimeS
 from fabric.delivered import acknowledged_bytes
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
 from fabric.units import exact, format_bandwidth, format_time
+from runs.config import QueueingsConfig, storage_faults
+from runs.counted_operations import NOTE, counted_s, operation_metrics, told_time
+from runs.jobs import hfreduce_flows, hfreduce_ranks, started
+from runs.placement import RankOrder
+from runs.session import PhaseOutcome, Session
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.flows.background import BackgroundConfig, BackgroundJob
 from traffic.job import Job

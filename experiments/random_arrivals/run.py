@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator, Field
 
-from experiments.run.config import RunConfig, each_once
-from experiments.run.session import Session
 from fabric.config import SizeBytes
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from fabric.units import exact
+from runs.config import RunConfig, each_once
+from runs.session import Session
 from traffic.flows.random_arrivals import Burst, RandomArrivalsJob
 
 _HEADERS_BYTES = 14 + 20 + 8

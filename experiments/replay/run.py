@@ -19,13 +19,13 @@ from controllers.planning.paths import planned_path
 from controllers.routing import Policy
 from experiments.replay.connection_matrix import MOST_COUNT, End, Firing, Matrix, read_matrix
 from experiments.replay.fluid import fluid_times
-from experiments.run.config import RunConfig
-from experiments.run.session import PhaseOutcome, Session
 from fabric.config import MOST_TIME_S, TimeS
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.units import format_rate, format_size, format_time
+from runs.config import RunConfig
+from runs.session import PhaseOutcome, Session
 from traffic.flows.sized_flows import SizedFlow, SizedFlowsJob
 
 PHASE = "replay"

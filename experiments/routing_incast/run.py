@@ -20,13 +20,13 @@ from controllers.routing import Policy, Routing
 from experiments.routing_incast.bystanders import Incast, Pair, choose_bystanders
 from experiments.routing_incast.spreading import CongestedConfig
 from experiments.routing_incast.summary import INCAST, Move, PhaseObservations, Variant, summarize
-from experiments.run.config import Choices, QueueingsConfig
-from experiments.run.session import PhaseOutcome, Session
 from fabric.config import SizeBytes, Strict, TimeS, unknown_key
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
+from runs.config import Choices, QueueingsConfig
+from runs.session import PhaseOutcome, Session
 from traffic.flows.fan_in import FanIn, FanInJob
 from traffic.job import Job
 

@@ -17,9 +17,9 @@ from experiments.routing_incast.spreading import (
     read_metrics,
     slowdowns,
 )
-from experiments.run.session import Session
 from fabric.model.lanes import Queueing
 from fabric.units import format_bandwidth, format_size, format_time
+from runs.session import Session
 
 INCAST = "incast"
 KINDS = (APART, CROSSING)

@@ -15,19 +15,19 @@ import pandas as pd
 from pydantic import Field
 
 from controllers.planning.paths import path_load
-from experiments.run.config import RunConfig
-from experiments.run.counted_operations import told_time
-from experiments.run.job_config import Allocation, AnyJobConfig, PlacedJob, ProgramJobConfig, job_faults, place_jobs
-from experiments.run.job_metrics import collective_medians, sent_by_port
-from experiments.run.jobs import started
-from experiments.run.session import PhaseOutcome, Session
-from experiments.run.ways import nics_of_flow
 from fabric.config import TimeS
 from fabric.delivered import Flow, delivered
 from fabric.metrics import Metric
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Port
 from fabric.units import format_bandwidth
+from runs.config import RunConfig
+from runs.counted_operations import told_time
+from runs.job_config import Allocation, AnyJobConfig, PlacedJob, ProgramJobConfig, job_faults, place_jobs
+from runs.job_metrics import collective_medians, sent_by_port
+from runs.jobs import started
+from runs.session import PhaseOutcome, Session
+from runs.ways import nics_of_flow
 from traffic import metrics
 from traffic.programs.job import ENDED, STOPPED
 
@@ -69,12 +69,12 @@ class SharedClusterConfig(RunConfig):
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
-        yield from job_faults(self.jobs, fabric, self.together_time)
+        yield from job_faults(self.jobs, fabric, self.together_time, self.queues.data_levels)
 
 
 def run_shared_cluster(session: Session, config: SharedClusterConfig) -> dict[str, Any]:
     """Play each job alone, then all on their timeline; return the summary."""
-    placed = place_jobs(config.jobs, session.stage, session.live.plan, config.allocation)
+    placed = place_jobs(config.jobs, session.stage, session.live.plan, config.allocation, config.queues.data_levels)
     session.use_queueing(config.queueing)
     with started(session, [one.job for one in placed]):
         for one in placed:
@@ -263,7 +263,7 @@ def sharing_table(session: Session, placed: list[PlacedJob], together: PhaseOutc
     for a, b in combinations(placed, 2):
         shared = [port for port in a.loads if port in b.loads and port.node.is_switch]
         busiest = max(shared, key=lambda port: used.get(str(port), 0.0), default=None)
-        same_lane = a.job.level is b.job.level
+        same_lane = a.job.level == b.job.level
         rows.append(
             [
                 f"{a.name}, {b.name}",

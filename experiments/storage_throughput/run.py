@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.run.jobs import started
-from experiments.run.session import Session
 from experiments.storage_throughput.summary import summarize
 from experiments.storage_throughput.variants import StorageThroughputConfig, Variant, variants
+from runs.jobs import started
+from runs.session import Session
 from traffic.storage.job import StorageJob
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.run.counted_operations import begun_in, counted_s, read_metrics, told_time
-from experiments.run.session import PhaseOutcome, Session
 from experiments.storage_throughput.variants import StorageThroughputConfig, Variant
 from fabric.model.identity import Role
 from fabric.model.network import Fabric, Port
 from fabric.results import Phase
+from runs.counted_operations import begun_in, counted_s, read_metrics, told_time
+from runs.session import PhaseOutcome, Session
 
 PAPER_SHARE = 8 / 9
 """Of 9 TB/s reads reached 8 (arXiv 2408.14158v2, VI-B)."""

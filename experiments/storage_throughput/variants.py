@@ -9,10 +9,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from experiments.run.config import Choices, QueueingsConfig, each_once, storage_faults
 from fabric.config import TimeS
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
+from runs.config import Choices, QueueingsConfig, each_once, storage_faults
 from traffic.storage.config import RequestToSend, StorageConfig
 
 Duration = Annotated[TimeS, Field(gt=0)]

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments.launching.spec import Prepared, RunSpec, prepare
-from experiments.run.definition import Experiment
 from experiments.sweeps.config import FigureConfig, SweepConfig
 from experiments.sweeps.identity import run_key
 from fabric.errors import ConfigError, UsageError
 from fabric.world.engines import engine_named
+from runs.definition import Experiment
 
 
 @dataclass(frozen=True)

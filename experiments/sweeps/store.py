@@ -18,9 +18,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from experiments.run.handover import hand_over, make_for_user
 from experiments.sweeps.planning import PlannedRun, SweepPlan
 from fabric.errors import ResultError, UsageError
+from runs.handover import hand_over, make_for_user
 
 _PLAN = "sweep.json"
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.run import known_folders
 from experiments.sweeps.executor import Executor, SweepWatch
 from experiments.sweeps.planning import PlannedRun, SweepPlan
 from experiments.sweeps.store import Store
 from experiments.sweeps.tables import FAILED, LEFT_OUT, believed, medians_table, runs_table, write_tables
 from experiments.sweeps.tally import Tally
 from fabric.measure.verdict import EXIT_CODE_INVALID, Status
+from runs import known_folders
 
 Show = Callable[[Tally], None]
 Tell = Callable[[str], None]

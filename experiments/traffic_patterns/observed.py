@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from experiments.run.job_metrics import sent_by_port
 from fabric.model.identity import Role
 from fabric.model.network import Fabric, Port
 from fabric.model.patterns import NicPair
+from runs.job_metrics import sent_by_port
 from traffic.metrics import payload_fraction
 
 

@@ -20,8 +20,6 @@ from controllers.planning.ecmp import TCP, FiveTuple
 from controllers.planning.fairness import max_min_bps
 from controllers.planning.paths import planned_path
 from controllers.routing import Policy, Routing
-from experiments.run.config import Choices, RunConfig
-from experiments.run.session import Session
 from experiments.traffic_patterns.observed import PatternPhase
 from experiments.traffic_patterns.summary import Variant, summarize
 from fabric.config import TimeS
@@ -29,6 +27,8 @@ from fabric.errors import TrafficError, UsageError
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.model.patterns import NicPair, all_to_all_in, compute_nics, permutation
+from runs.config import Choices, RunConfig
+from runs.session import Session
 from traffic.flows.pattern_job import PatternJob
 from traffic.metrics import payload_fraction
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from controllers.planning.paths import planned_path
-from experiments.run.live import LiveFabric, Tell
 from experiments.validation.findings import Fault
 from experiments.validation.rounds import Path
 from fabric.measure.frames import machine_frame
@@ -19,9 +18,10 @@ from fabric.measure.verdict import Status
 from fabric.model.network import Fabric, Port
 from fabric.model.patterns import NicPair
 from fabric.queueing.lossless import lane_names
-from fabric.world.agents import AgentPool
 from fabric.world.engine import Engine
 from fabric.world.engines import current_engine
+from fabric.world.programs.agents import AgentPool
+from runs.live import LiveFabric, Tell
 from traffic.job import Stage
 
 SEED = 1

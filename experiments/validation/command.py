@@ -14,9 +14,6 @@ from contextlib import contextmanager
 
 from rich.table import Table
 
-from experiments.run.config import queues_of
-from experiments.run.console import OUT, tell
-from experiments.run.live import LiveFabric, bring_up
 from experiments.validation.bench import Bench, Settings
 from experiments.validation.findings import Fault, Outcome, TestResult
 from experiments.validation.injection import Injection, read_faults
@@ -28,8 +25,11 @@ from fabric.measure.verdict import EXIT_CODE_INVALID
 from fabric.model.lanes import Acknowledgements, LanePlan, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
-from fabric.world.agents import AgentPool, fork_server
 from fabric.world.engines import ENGINES, current_engine
+from fabric.world.programs.agents import AgentPool, fork_server
+from runs.config import queues_of
+from runs.console import OUT, tell
+from runs.live import LiveFabric, bring_up
 from traffic.flows.pair_streams import PRELOAD as STREAMS_PRELOAD
 from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
 

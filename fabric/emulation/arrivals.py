@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 from fabric.errors import EmulationError
 from fabric.model.network import Fabric
-from fabric.world import bpf, netlink
-from fabric.world.bpf import Way
-from fabric.world.netlink import LinkEnd, Netlink, Request
+from fabric.world.kernel_api import bpf, netlink
+from fabric.world.kernel_api.bpf import Way
+from fabric.world.kernel_api.netlink import LinkEnd, Netlink, Request
 
 _FIRST_INDEX = 1 << 20
 """Of the devices that delay: above those of all ports."""

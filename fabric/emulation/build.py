@@ -36,12 +36,15 @@ from fabric.model.partition import Partition, partition
 from fabric.queueing import htb, lossless, red
 from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
 from fabric.queueing.vl import DrawOptions
-from fabric.world import guest_calls, inside, limits, netlink, netns
+from fabric.world import inside
 from fabric.world.datapath import Datapath
 from fabric.world.engines import current_engine
-from fabric.world.guest_calls import OtherGuest
-from fabric.world.netlink import LinkEnd, Netlink, Request
-from fabric.world.sysctl import write_sysctl
+from fabric.world.isolation import limits, netns
+from fabric.world.isolation.sysctl import write_sysctl
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import LinkEnd, Netlink, Request
+from fabric.world.programs import guest_calls
+from fabric.world.programs.guest_calls import OtherGuest
 from fabric.world.virtual.dialogue import UserOutside, take_terminal
 from fabric.world.virtual.guest import CONTROL
 from fabric.world.virtual.joining import Crossing, address_of, guest_link, link_id

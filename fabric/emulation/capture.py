@@ -19,7 +19,7 @@ from fabric.errors import EmulationError, UsageError
 from fabric.model.network import Fabric, Port, names_like
 from fabric.world.datapath import SBIN
 from fabric.world.engine import Engine
-from fabric.world.write_through import written_through
+from fabric.world.kernel_api.write_through import written_through
 
 if TYPE_CHECKING:  # Whether a port exists is asked before anything is emulated, and without loading Mininet.
     from fabric.emulation.build import Emulation

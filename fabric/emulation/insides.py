@@ -23,8 +23,8 @@ from fabric.model.lanes import Queueing
 from fabric.model.network import ADDRESSES, Fabric, Port
 from fabric.queueing import budgets
 from fabric.queueing.vl import DrawOptions
-from fabric.world import netlink
-from fabric.world.netlink import Request
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import Request
 
 HOST_SYSCTLS = {"net/ipv4/conf/all/accept_local": "1", "net/ipv4/conf/default/accept_local": "1"}
 """A part hears what another of its node sends; without it the kernel takes its own addresses for forged."""

@@ -12,8 +12,9 @@ from fabric.emulation.mininet_nodes import BuiltLink, FabricHost, FabricSwitch
 from fabric.emulation.mininet_parts import Mininet, error, output
 from fabric.errors import EmulationError, UsageError
 from fabric.model.network import Fabric, Port
-from fabric.world import netlink, netns
-from fabric.world.netlink import Netlink
+from fabric.world.isolation import netns
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import Netlink
 
 _NO_WAY = "1 packets transmitted, 0 received"
 

@@ -9,7 +9,7 @@ from typing import Any
 from fabric.emulation.mininet_parts import Host, Intf, Node, OVSSwitch
 from fabric.emulation.mininet_parts import Link as MininetLink
 from fabric.model.network import Link, Port
-from fabric.world import netns
+from fabric.world.isolation import netns
 
 
 class _LazyShell(Node):  # type: ignore[misc]

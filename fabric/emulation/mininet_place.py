@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from fabric.errors import EmulationError
-from fabric.world.packages import OF_DISTRIBUTION, know_packages
+from fabric.world.programs.packages import OF_DISTRIBUTION, know_packages
 
 NAME = "mininet"
 

@@ -22,8 +22,8 @@ from fabric.errors import EmulationError
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
 from fabric.world.datapath import SBIN, SWITCH_NICENESS, Datapath
-from fabric.world.preload import switch_library
-from fabric.world.priority import set_niceness
+from fabric.world.isolation.priority import set_niceness
+from fabric.world.programs.preload import switch_library
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 DAEMONS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl")

@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from fabric.world import bpf
-from fabric.world.bpf import EXIT, TC_ACT_STOLEN, Way, instruction
-from fabric.world.netlink import Netlink
+from fabric.world.kernel_api import bpf
+from fabric.world.kernel_api.bpf import EXIT, TC_ACT_STOLEN, Way, instruction
+from fabric.world.kernel_api.netlink import Netlink
 
 _WHAT = "what uncharges sockets"
 MARK = 0x0FAB

@@ -32,11 +32,11 @@ from fabric.model.network import Link, Port
 from fabric.queueing.counters import QueueReader
 from fabric.queueing.htb import ShapedPort, rate_requests
 from fabric.world import inside
-from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.engines import current_engine
-from fabric.world.netlink import LinkCounters, Netlink, Request, link_state
-from fabric.world.priority import leave_session
+from fabric.world.isolation.priority import leave_session
+from fabric.world.kernel_api.netlink import LinkCounters, Netlink, Request, link_state
+from fabric.world.programs.agents import Agent, AgentHandle, AgentPool
 
 if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and Mininet is large.
     from fabric.emulation.build import Emulation
@@ -148,7 +148,7 @@ class FaultInjector:
 
 
 def inject(agent: Agent, setup: _Setup) -> None:
-    """Be the process (a program, see :mod:`fabric.world.agents`)."""
+    """Be the process (a program of :mod:`fabric.world.programs.agents`)."""
     leave_session(SWITCH_NICENESS)
     inside.precise_timers()
     agent.report("ready")

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import struct
 
-from fabric.world import bpf
-from fabric.world.bpf import EXIT, TC_ACT_OK, TC_ACT_STOLEN, Way, instruction
-from fabric.world.netlink import Request
+from fabric.world.kernel_api import bpf
+from fabric.world.kernel_api.bpf import EXIT, TC_ACT_OK, TC_ACT_STOLEN, Way, instruction
+from fabric.world.kernel_api.netlink import Request
 
 _WHAT = "random loss"
 _THRESHOLD = struct.Struct("=Q")

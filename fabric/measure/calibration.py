@@ -22,7 +22,7 @@ from fabric.queueing.counters import QueueReader
 from fabric.records.calibration import LinkCalibration
 from fabric.world.engine import Engine
 from fabric.world.engines import current_engine
-from fabric.world.netlink import ETH_P_IP, Netlink
+from fabric.world.kernel_api.netlink import ETH_P_IP, Netlink
 
 if TYPE_CHECKING:
     from fabric.emulation.build import Emulation

@@ -32,8 +32,8 @@ from fabric.model.network import Fabric, Port
 from fabric.queueing import vl
 from fabric.queueing.counters import QueueReader
 from fabric.records.conservation import Conservation
-from fabric.world import netns
-from fabric.world.netlink import LinkCounters, Netlink
+from fabric.world.isolation import netns
+from fabric.world.kernel_api.netlink import LinkCounters, Netlink
 
 if TYPE_CHECKING:
     from fabric.emulation.build import Emulation

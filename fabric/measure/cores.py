@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from fabric.errors import EmulationError
-from fabric.world.places import CGROUPS
+from fabric.world.isolation.places import CGROUPS
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _USER, _NICE, _SYSTEM, _IRQ, _SOFTIRQ, _STEAL = 0, 1, 2, 5, 6, 7

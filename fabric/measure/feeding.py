@@ -13,8 +13,8 @@ from pathlib import Path
 from fabric.errors import EmulationError
 from fabric.model.lanes import Queueing
 from fabric.model.network import Link, Port
-from fabric.world import netns
 from fabric.world.engines import current_engine
+from fabric.world.isolation import netns
 
 _TURN_FRAMES_S = 5e-6
 _TURN_FRACTION = 0.8

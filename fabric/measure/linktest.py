@@ -26,7 +26,7 @@ from fabric.queueing.htb import BURST_FRAMES
 from fabric.units import format_rate
 from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.engine import Engine
-from fabric.world.netlink import Netlink
+from fabric.world.kernel_api.netlink import Netlink
 
 if TYPE_CHECKING:
     from fabric.emulation.build import Emulation

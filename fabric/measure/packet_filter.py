@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 
 from fabric.emulation.uncharging import MARK
-from fabric.world.netlink import BPF_INSTRUCTION
+from fabric.world.kernel_api.netlink import BPF_INSTRUCTION
 
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h
 _LOAD_WORD, _LOAD_HALF, _LOAD_BYTE, _IF_EQUAL, _RETURN = 0x20, 0x28, 0x30, 0x15, 0x06

@@ -27,11 +27,11 @@ from fabric.queueing.counters import COUNTERS, QueueReader, QueueSample
 from fabric.queueing.vl_samples import WAITS, VlSample
 from fabric.stalls.deadlock_watch import Watchdog
 from fabric.stalls.waits import LaneNames, ObservedPort
-from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.datapath import SWITCH_NICENESS
-from fabric.world.guest_calls import all_told_at
-from fabric.world.netlink import Netlink
-from fabric.world.priority import leave_session
+from fabric.world.isolation.priority import leave_session
+from fabric.world.kernel_api.netlink import Netlink
+from fabric.world.programs.agents import Agent, AgentHandle, AgentPool
+from fabric.world.programs.guest_calls import all_told_at
 
 _ANSWER_TIMEOUT_S = 30.0
 _CORES_PERIOD_S = 0.25
@@ -232,8 +232,8 @@ def joined(parts: Sequence[Series]) -> Series:
 
 
 def sample(agent: Agent, setup: SamplerSetup) -> None:
-    """The sampling process (a program, see :mod:`fabric.world.agents`): one series from each :class:`BeginSeries` to
-    the next :class:`EndSeries`."""
+    """The sampling process (a program of :mod:`fabric.world.programs.agents`): one series from each
+    :class:`BeginSeries` to the next :class:`EndSeries`."""
     sources = [
         (number, Netlink(path), QueueReader()) for number, path in enumerate(setup.namespaces, setup.first_number)
     ]

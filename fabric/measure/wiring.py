@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from fabric.measure.packet_filter import see_arriving
 from fabric.model.network import Port
-from fabric.world import netns
-from fabric.world.netlink import ETH_P_ALL, Netlink
+from fabric.world.isolation import netns
+from fabric.world.kernel_api.netlink import ETH_P_ALL, Netlink
 
 if TYPE_CHECKING:
     from fabric.emulation.build import Emulation

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fabric.model.network import ETHERNET_HEADER_BYTES
-from fabric.world.netlink import BPF_INSTRUCTION
+from fabric.world.kernel_api.netlink import BPF_INSTRUCTION
 
 _LOAD_BYTE, _LOAD_HALF, _TO_X, _RETURN = 0x30, 0x28, 0x07, 0x06
 _AND, _SHIFT_LEFT, _SHIFT_RIGHT, _ADD = 0x54, 0x64, 0x74, 0x04

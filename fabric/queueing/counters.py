@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fabric.queueing import marking_filter
 from fabric.queueing.htb import _FIRST_LANE, _MAX_LANES
 from fabric.queueing.vl_samples import VlReader, VlSample
-from fabric.world import netlink
+from fabric.world.kernel_api import netlink
 
 # Where the fields of a queue's counters are within its message, found once a layout.
 _TCMSG_START = netlink.HEADER.size

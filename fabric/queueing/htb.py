@@ -28,9 +28,9 @@ from fabric.queueing import marking_filter, red, vl
 from fabric.queueing.classifier import classifier
 from fabric.queueing.lossless import vl_port
 from fabric.queueing.marking_filter import LaneEntry
-from fabric.world import netlink
 from fabric.world.engines import current_engine
-from fabric.world.netlink import HtbRates, Request
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import HtbRates, Request
 
 _LINK_CLASS = 0x1
 _FIRST_LANE = 0x10

@@ -1,8 +1,8 @@
 """Lossless queueing: how every port becomes a ``vl``, which buffers its links need, and where it can run.
 
-Its queues are those of the project's own kernel module (:mod:`fabric.world.modules`), which have the link's delay in
-them. Frames must stay in the kernel from port to port: a switch that takes them into a process of its own and sends
-copies would release their room in an input buffer.
+Its queues are those of the project's own kernel module (:mod:`fabric.world.kernel_api.modules`), which have the link's
+delay in them. Frames must stay in the kernel from port to port: a switch that takes them into a process of its own and
+sends copies would release their room in an input buffer.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from fabric.model.lanes import (
 from fabric.model.network import Fabric, Link
 from fabric.queueing import vl
 from fabric.units import format_rate, format_time
-from fabric.world import modules
 from fabric.world.datapath import Datapath, find_datapath
 from fabric.world.engine import Engine
 from fabric.world.engines import current_engine
+from fabric.world.kernel_api import modules
 
 _MOST_WEIGHT = 255
 _FRAMES_IN_LOOP = 3

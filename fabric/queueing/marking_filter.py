@@ -19,9 +19,10 @@ import numpy.typing as npt
 
 from fabric.errors import EmulationError
 from fabric.model.marking import Marking
-from fabric.world import bpf, inside, libbpf, netlink
-from fabric.world.mounts import NODEV, NOEXEC, NOSUID, mount
-from fabric.world.netlink import Request
+from fabric.world import inside
+from fabric.world.isolation.mounts import NODEV, NOEXEC, NOSUID, mount
+from fabric.world.kernel_api import bpf, libbpf, netlink
+from fabric.world.kernel_api.netlink import Request
 
 CONTROL = 256
 """The place of the entry of acknowledgements' own lane, if they have one, behind those of all TOS bytes."""

@@ -18,9 +18,9 @@ from pathlib import Path
 from fabric.errors import EmulationError, UsageError
 from fabric.model.lanes import QueueConfig, Queueing
 from fabric.model.marking import Marking
-from fabric.world import libbpf, netlink
 from fabric.world.engine import Engine
-from fabric.world.netlink import Request
+from fabric.world.kernel_api import libbpf, netlink
+from fabric.world.kernel_api.netlink import Request
 
 _PARMS, _STAB, _MAX_P, _FLAGS = 1, 2, 3, 4
 _ECN, _NODROP = 1, 8

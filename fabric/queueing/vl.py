@@ -1,5 +1,5 @@
-"""The qdisc ``vl`` of :mod:`fabric.world.modules`: its options as an rtnetlink message, its statistics from qdisc
-dumps.
+"""The qdisc ``vl`` of :mod:`fabric.world.kernel_api.modules`: its options as an rtnetlink message, its statistics
+from qdisc dumps.
 
 It is a port and the link behind it: virtual lanes, InfiniBand's arbitration, exact rate and delay, and flow control by
 credits or PFC towards the input buffer at the other end. :mod:`fabric.queueing.vl_abi` has the layout of both.
@@ -29,8 +29,8 @@ from fabric.queueing.vl_abi import (
     PortOptions,
     Wait,
 )
-from fabric.world import netlink
-from fabric.world.netlink import Request
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import Request
 
 __all__ = [
     "HIGH_LIMIT_BYTES",

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fabric.queueing import vl, vl_abi
-from fabric.world import netlink
+from fabric.world.kernel_api import netlink
 
 _PORT = vl_abi.PORT_STATS.dtype
 LANES = vl_abi.LANE_STATS.dtype

@@ -13,10 +13,10 @@ from fabric.queueing.vl_samples import VlReader
 from fabric.stalls.causes import Stall, StallLedger, stalls
 from fabric.stalls.waits import LaneNames, ObservedPort, PortView, deadlocks, describe
 from fabric.world import inside
-from fabric.world.agents import Agent, AgentHandle, AgentPool
 from fabric.world.datapath import SWITCH_NICENESS
-from fabric.world.netlink import Netlink
-from fabric.world.priority import leave_session
+from fabric.world.isolation.priority import leave_session
+from fabric.world.kernel_api.netlink import Netlink
+from fabric.world.programs.agents import Agent, AgentHandle, AgentPool
 
 if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and Mininet is large.
     from fabric.emulation.build import Emulation
@@ -79,7 +79,7 @@ def audited_ports(emulation: Emulation) -> dict[Path | None, dict[int, ObservedP
 
 
 def audit(agent: Agent, setup: AuditSetup) -> None:
-    """Be the process: a report from each "begin" to the next "end" (a program, see :mod:`fabric.world.agents`)."""
+    """Report from each "begin" to the next "end" (a program of :mod:`fabric.world.programs.agents`)."""
     sockets = {namespace: Netlink(namespace) for namespace in setup.ports}
     leave_session(SWITCH_NICENESS)
     inside.precise_timers()

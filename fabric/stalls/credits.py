@@ -14,7 +14,7 @@ from fabric.model.network import Port
 from fabric.queueing import vl
 from fabric.queueing.lossless import lane_names
 from fabric.stalls.waits import LaneNames
-from fabric.world.netlink import Netlink
+from fabric.world.kernel_api.netlink import Netlink
 
 if TYPE_CHECKING:
     from fabric.emulation.build import Emulation

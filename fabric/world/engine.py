@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol
 
-from fabric.world.modules import CONGESTION_CONTROLS
+from fabric.world.kernel_api.modules import CONGESTION_CONTROLS
 
 if TYPE_CHECKING:
     from fabric.world.virtual.watch import Progress  # A guest's; who asks an engine loads none.

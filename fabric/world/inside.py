@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from fabric.errors import EmulationError
-from fabric.world import limits, netlink
 from fabric.world.engine import RUN_DIR as RUN_DIR
 from fabric.world.engine import TEMPORARY_DIR as TEMPORARY_DIR
 from fabric.world.engine import is_marked
 from fabric.world.engines import current_engine
-from fabric.world.mounts import bind
-from fabric.world.sysctl import write_sysctl
+from fabric.world.isolation import limits
+from fabric.world.isolation.mounts import bind
+from fabric.world.isolation.sysctl import write_sysctl
+from fabric.world.kernel_api import netlink
 from fabric.world.virtual.guest import in_guest
 
 _LOCAL_NAMES = (("127.0.0.1", "localhost"), ("::1", "localhost ip6-localhost ip6-loopback"))

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from fabric.errors import EmulationError, UsageError
-from fabric.world import cache, libbpf, modules
-from fabric.world.devices import make_own_devices
+from fabric.world import cache
 from fabric.world.engine import Engine, Front, Guest, LatenessLimits, Timing, own_environment
-from fabric.world.mounts import NODEV, NOSUID, RECURSIVE, bind, mount
-from fabric.world.places import CGROUPS
-from fabric.world.processes import die_with_sudo
+from fabric.world.isolation.devices import make_own_devices
+from fabric.world.isolation.mounts import NODEV, NOSUID, RECURSIVE, bind, mount
+from fabric.world.isolation.places import CGROUPS
+from fabric.world.isolation.processes import die_with_sudo
+from fabric.world.kernel_api import libbpf, modules
 from fabric.world.virtual import kernel
 
 _MACHINES_CGROUPS = Path("/sys/fs/cgroup")

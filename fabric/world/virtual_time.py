@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from fabric.errors import UsageError
-from fabric.world import modules
 from fabric.world.engine import (
     INSIDE,
     STARTED_AT,
@@ -34,7 +33,8 @@ from fabric.world.engine import (
     own_environment,
     started_at,
 )
-from fabric.world.sysctl import write_sysctl
+from fabric.world.isolation.sysctl import write_sysctl
+from fabric.world.kernel_api import modules
 from fabric.world.virtual import bytecode, kernel
 from fabric.world.virtual.guest import (
     CONTROL,

@@ -90,6 +90,17 @@ def test_links_have_a_text() -> None:
     assert without == []
 
 
+def test_links_of_the_site_stay_in_it() -> None:
+    """Sphinx knows no page outside ``docs``."""
+    site = ROOT / "docs"
+    outside = [
+        f"{name_of(path)}: {target}"
+        for path, target in links()
+        if path.is_relative_to(site) and not (path.parent / target.partition("#")[0]).resolve().is_relative_to(site)
+    ]
+    assert outside == []
+
+
 @pytest.mark.parametrize(("path", "entry"), entries(), ids=id_of)
 def test_tables_of_contents_name_pages(path: Path, entry: str) -> None:
     assert (path.parent / f"{entry}.md").is_file()
@@ -120,7 +131,7 @@ def test_commands_parse(path: Path, command: str, capsys: pytest.CaptureFixture[
 def names_of_checks() -> set[str]:
     """Return the names of all checks that the code makes."""
     found: set[str] = set()
-    for path in [*(ROOT / "fabric").rglob("*.py"), *(ROOT / "experiments").rglob("*.py")]:
+    for path in [path for name in ("fabric", "runs", "experiments") for path in (ROOT / name).rglob("*.py")]:
         tree = ast.parse(path.read_text())
         constants = dict(pair for node in ast.walk(tree) for pair in _string_constants(node))
         for node in ast.walk(tree):

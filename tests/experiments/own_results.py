@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.launching.run_result import RunResult
-from experiments.run.definition import Experiment
+from runs.definition import Experiment
 from tests.synthetic_result import Recipe, write_result
 
 

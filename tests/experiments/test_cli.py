@@ -19,11 +19,11 @@ from experiments.commands import catalogue, listing
 from experiments.launching import launcher
 from experiments.launching.spec import Prepared
 from experiments.registry import EXPERIMENTS
-from experiments.run.config import queues_of, split_fabric_settings
 from fabric.errors import FabricError
 from fabric.model.lanes import QueueConfig
 from fabric.world.engine import Engine
 from fabric.world.engines import ENGINES, NAMESPACE
+from runs.config import queues_of, split_fabric_settings
 
 SMALL = "fire_flyer_2_small"
 COMMANDS = (

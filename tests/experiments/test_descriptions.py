@@ -11,10 +11,10 @@ from pydantic import BaseModel
 
 import topologies.load
 from experiments.registry import EXPERIMENTS
-from experiments.run.config import RunConfig
 from experiments.sweeps.config import SweepConfig
 from fabric.config_keys import models_in
 from fabric.model.lanes import QueueConfig
+from runs.config import RunConfig
 
 MOST_CHARACTERS = 260
 

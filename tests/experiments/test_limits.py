@@ -17,10 +17,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from experiments.registry import EXPERIMENTS, _resolve_data
-from experiments.run.config import RunConfig
 from experiments.sweeps.config import SweepConfig
 from fabric.config import MOST_BYTES, MOST_RATE_BPS, MOST_TIME_S, checked, read_yaml
 from fabric.errors import ConfigError
+from runs.config import RunConfig
 from topologies.load import read_topology
 
 HUGE = (10**30, 1e30)

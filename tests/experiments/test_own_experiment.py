@@ -20,14 +20,14 @@ from experiments import RunSpec, launch, load
 from experiments.cli import main
 from experiments.launching.run_result import RunResult
 from experiments.registry import EXPERIMENTS, resolve
-from experiments.run import known_folders
-from experiments.run.run_tables import RunTables
 from experiments.sweeps.planning import plan_runs
 from experiments.sweeps.store import Store
 from experiments.sweeps.study import run_missing
 from fabric.errors import ConfigError, ResultError, UsageError
-from fabric.world import packages
-from fabric.world.agents import AgentPool
+from fabric.world.programs import packages
+from fabric.world.programs.agents import AgentPool
+from runs import known_folders
+from runs.run_tables import RunTables
 from tests.experiments.own_results import own_result
 from tests.synthetic_result import Recipe, write_result
 
@@ -37,8 +37,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.run.config import RunConfig
-from experiments.run.definition import Experiment
+from runs.config import RunConfig
+from runs.definition import Experiment
 from fabric.tables import Column, Table, common
 from own_question.counting import count
 

@@ -15,14 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from experiments.run.live import LiveFabric, bring_up
 from fabric.model.lanes import LanePlan, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.marking import Marking
 from fabric.model.network import Port
 from fabric.queueing import htb
 from fabric.queueing.counters import QueueReader
-from fabric.world import inside, netlink, netns
-from fabric.world.netlink import Netlink
+from fabric.world import inside
+from fabric.world.isolation import netns
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import Netlink
+from runs.live import LiveFabric, bring_up
 from topologies.load import load_fabric
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from controllers.planning.paths import planned_path
-from experiments.run.live import LiveFabric
-from experiments.run.session import PhaseOutcome, Session
 from fabric.config import checked
 from fabric.failures.config import FailureConfig, schedule_failures
 from fabric.measure.fidelity import conservation_checks
 from fabric.model.lanes import Queueing
 from fabric.model.network import Link, Nic
-from fabric.world import netns
+from fabric.world.isolation import netns
+from runs.live import LiveFabric
+from runs.session import PhaseOutcome, Session
 from tests.live_sessions import plain_lanes, session_live
 from topologies.load import load_fabric
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob

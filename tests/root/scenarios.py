@@ -24,15 +24,16 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
 
-from experiments.run.live import LiveFabric, bring_up
-from experiments.run.preload import PRELOAD
 from fabric.errors import TrafficError
 from fabric.model.lanes import Acknowledgements, Lane, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
 from fabric.queueing.counters import COUNTERS, QueueReader
-from fabric.world import inside, netns
-from fabric.world.agents import AgentPool
-from fabric.world.netlink import Netlink
+from fabric.world import inside
+from fabric.world.isolation import netns
+from fabric.world.kernel_api.netlink import Netlink
+from fabric.world.programs.agents import AgentPool
+from runs.live import LiveFabric, bring_up
+from runs.preload import PRELOAD
 from topologies.load import load_fabric
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.job import Stage

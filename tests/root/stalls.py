@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from experiments.run.live import LiveFabric
-from experiments.run.session import Session
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Port
 from fabric.queueing.htb import rate_requests
-from fabric.world.netlink import Netlink
+from fabric.world.kernel_api.netlink import Netlink
+from runs.live import LiveFabric
+from runs.session import Session
 from tests.live_sessions import plain_lanes, session_live
 from topologies.load import load_fabric
 from traffic.flows.streams import Stream, StreamsJob, Timetable

@@ -11,7 +11,7 @@ import pytest
 from experiments.commands import exec_program
 from experiments.commands.exec_program import await_servers
 from fabric.model.identity import NodeId
-from fabric.world.listening import bound_sockets
+from fabric.world.isolation.listening import bound_sockets
 from topologies.load import load_fabric
 
 pytestmark = pytest.mark.root

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from experiments import load
-from fabric.world import libbpf
-from fabric.world.struct_ops import cookie, register
+from fabric.world.kernel_api import libbpf
+from fabric.world.kernel_api.struct_ops import cookie, register
 from tests.real_time import Seen, in_real_time
 from tests.root.congestion import CURVE_FRAMES, MARKING
 from tests.worlds import TINY, Command, nothing_left

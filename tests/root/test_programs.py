@@ -15,7 +15,7 @@ import pytest
 from scapy.layers.inet import IP, TCP
 from scapy.utils import rdpcap
 
-from fabric.world.devices import LINKS, NODES
+from fabric.world.isolation.devices import LINKS, NODES
 from tests.terminal import in_terminal
 from tests.worlds import SMALL, TINY, Command, nothing_left
 

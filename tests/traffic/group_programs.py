@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from fabric.errors import TrafficError
-from fabric.world.agents import Agent
+from fabric.world.programs.agents import Agent
 from traffic.job import Ready
 from traffic.program_group import ProgramFailed
 

@@ -10,7 +10,7 @@ import pytest
 from fabric.config import checked
 from fabric.errors import ConfigError
 from fabric.model.network import Fabric
-from fabric.world.modules import SOURCE
+from fabric.world.kernel_api.modules import SOURCE
 from topologies.load import load_fabric
 from traffic.dcqcn import PROFILES, DcqcnConfig, Network, Scaling, module_parameters, scaled
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from fabric.errors import TrafficError
-from fabric.world.agents import AgentPool, Program
 from fabric.world.engine import Engine
 from fabric.world.engines import NAMESPACE, VIRTUAL
+from fabric.world.programs.agents import AgentPool, Program
 from topologies.load import load_fabric
 from traffic import program_group
 from traffic.job import Stage

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from experiments.commands.probe import planned_hops, probe
-from experiments.run.live import LiveFabric, bring_up
 from experiments.validation.bench import Bench, Settings
 from experiments.validation.expectations import fair_goodputs_bps
 from experiments.validation.load import AllToAllTest
@@ -20,7 +19,8 @@ from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
 from fabric.model.patterns import NicPair
 from fabric.world import inside
-from fabric.world.agents import AgentPool, fork_server
+from fabric.world.programs.agents import AgentPool, fork_server
+from runs.live import LiveFabric, bring_up
 from topologies.load import load_fabric
 from traffic.flows.pair_streams import PRELOAD, Streams
 

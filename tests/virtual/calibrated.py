@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 import sys
 
-from experiments.run.live import bring_up
 from fabric.measure.calibration import calibrate
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.world import inside
+from runs.live import bring_up
 from topologies.load import load_fabric
 
 if __name__ == "__main__":

@@ -13,10 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from experiments.run.live import LiveFabric, bring_up
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Nic
-from fabric.world import inside, netns
+from fabric.world import inside
+from fabric.world.isolation import netns
+from runs.live import LiveFabric, bring_up
 from topologies.load import load_fabric
 
 _ECHO_REQUEST, _ECHO_REPLY = 8, 0

@@ -13,18 +13,18 @@ from typing import Any
 
 from experiments.lossless_soak.run import LosslessSoakConfig, run_lossless_soak
 from experiments.registry import resolve
-from experiments.run.live import LiveFabric
-from experiments.run.session import PhaseOutcome, RunSettings, Session
-from experiments.run.stall_metrics import stall_metrics
 from fabric.config import checked
 from fabric.emulation.openvswitch import tool
 from fabric.errors import DeadlockError
 from fabric.failures.config import FailureConfig, schedule_failures
 from fabric.model.identity import NodeId, Role
-from fabric.model.lanes import FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import SERVICE_LEVELS, FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
 from fabric.stalls.credits import held_at_rest
-from fabric.world.agents import AgentPool
+from fabric.world.programs.agents import AgentPool
+from runs.live import LiveFabric
+from runs.session import PhaseOutcome, RunSettings, Session
+from runs.stall_metrics import stall_metrics
 from tests.live_sessions import session_live, session_on
 from topologies.load import load_fabric
 from traffic.flows.streams import Stream, StreamsJob, Timetable
@@ -52,7 +52,7 @@ SETTINGS = RunSettings(
     QueueConfig(),
     seed=5,
     sample_period_s=PERIOD_S,
-    congestion_control=dict.fromkeys(ServiceLevel, "reno"),
+    congestion_control=dict.fromkeys(SERVICE_LEVELS, "reno"),
     receive_window_bytes=1 << 20,
 )
 LANES = plan_lanes(QueueConfig(), Queueing.LOSSLESS)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from experiments.commands.inside_limits import limits_of
-from experiments.run.session import RunSettings, Session
 from fabric.emulation.insides import draws_by_port
 from fabric.measure.census import lane_counters
 from fabric.model.inside import Inside, gpu_of
 from fabric.model.lanes import QueueConfig, Queueing
 from fabric.model.network import Port
+from runs.session import RunSettings, Session
 from tests.live_sessions import plain_lanes, session_live, session_on
 from topologies.load import load_fabric
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.registry import resolve
-from experiments.run.live import LiveFabric, bring_up
-from experiments.run.preload import PRELOAD
-from experiments.run.session import Session
 from fabric.metrics import as_metrics
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.world import inside
-from fabric.world.agents import AgentPool, fork_server
+from fabric.world.programs.agents import AgentPool, fork_server
+from runs.live import LiveFabric, bring_up
+from runs.preload import PRELOAD
+from runs.session import Session
 from traffic import congestion_control
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fabric.world import modules
+from fabric.world.kernel_api import modules
 from fabric.world.virtual import kernel
 from tests.vl.guest import end_guests
 

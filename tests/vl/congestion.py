@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fabric.queueing import vl
-from fabric.world import modules
+from fabric.world.kernel_api import modules
 from fabric.world.virtual import kernel
 from tests.vl.lab import FRAME_BYTES, SEGMENT_BYTES, Lab, flood
 from traffic.transport import agreed_on_ecn, bytes_acked, fix_receive_window

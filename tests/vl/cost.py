@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from fabric.queueing import vl
-from fabric.world import netlink
-from fabric.world.netlink import HtbRates
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import HtbRates
 from fabric.world.virtual.guest import host_time_s
 from tests.vl import lab as labs
 from tests.vl.lab import FRAME_BYTES, SEGMENT_BYTES, Lab

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fabric.errors import EmulationError
 from fabric.queueing import vl
-from fabric.world import netlink
+from fabric.world.kernel_api import netlink
 from tests.vl import lab as labs
 from tests.vl.lab import Lab
 from tests.vl.leaks import port, redirect, redirected

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from fabric.emulation.openvswitch import Bridge, OpenVSwitch
 from fabric.queueing import vl
-from fabric.world import modules, netlink, netns
 from fabric.world.datapath import Datapath
-from fabric.world.netlink import LinkEnd, Netlink, Request
-from fabric.world.sysctl import write_sysctl
+from fabric.world.isolation import netns
+from fabric.world.isolation.sysctl import write_sysctl
+from fabric.world.kernel_api import modules, netlink
+from fabric.world.kernel_api.netlink import LinkEnd, Netlink, Request
 from fabric.world.virtual import kernel
 
 _NO_IPV6 = "net/ipv6/conf/default/disable_ipv6"

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 
 from fabric.queueing import vl
-from fabric.world import modules, netlink
-from fabric.world.netlink import Request
+from fabric.world.kernel_api import modules, netlink
+from fabric.world.kernel_api.netlink import Request
 from tests.vl import lab as labs
 from tests.vl.lab import Lab
 

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import pairwise
 
 from fabric.queueing import vl
-from fabric.world import netlink
+from fabric.world.kernel_api import netlink
 from tests.vl import lab as labs
 from tests.vl.lab import Lab
 

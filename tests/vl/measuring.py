@@ -16,9 +16,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from fabric.world import modules
-from fabric.world.mounts import mount
-from fabric.world.netns import CLONE_NEWNET
+from fabric.world.isolation.mounts import mount
+from fabric.world.isolation.netns import CLONE_NEWNET
+from fabric.world.kernel_api import modules
 from fabric.world.virtual.dialogue import next_line
 from fabric.world.virtual.guest import CONTROL
 from tests.vl.lab import load_module

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabric.errors import TrafficError
-from fabric.world.timeval import timeval
+from fabric.world.kernel_api.timeval import timeval
 from traffic.collectives.elements import Dtype, Elements, raw_bytes
 from traffic.transport import silent_s, unacknowledged_bytes
 

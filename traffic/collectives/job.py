@@ -21,7 +21,7 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.units import format_size, format_time
-from fabric.world import guest_calls
+from fabric.world.programs import guest_calls
 from traffic.collectives.chunk_connection import StalledError
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.elements import Dtype

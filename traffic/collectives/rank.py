@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fabric.errors import TrafficError
-from fabric.world.agents import Agent
+from fabric.world.programs.agents import Agent
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, PeerGoneError, StalledError
 from traffic.collectives.dataset import Buffer, Dataset, SumCheck
 from traffic.collectives.elements import Dtype, Elements
@@ -162,7 +162,7 @@ class StepDone:
 
 
 def run_rank(agent: Agent, arguments: RankArguments) -> None:
-    """Run one rank of a collective until the run stops it (a program, see :mod:`fabric.world.agents`)."""
+    """Run one rank of a collective until the run stops it (a program of :mod:`fabric.world.programs.agents`)."""
     try:
         with contextlib.ExitStack() as open_links:
             wired, links = _connected(agent, arguments)

@@ -39,7 +39,7 @@ from fabric.delivered import ABANDONED, COMPLETED
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.world.agents import Agent
+from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Listening, Play, Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, ProgramsPerProcess
 from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept_alike, bytes_acked, connect, listen
@@ -220,7 +220,7 @@ class PlayAt(Play):
 
 
 def run_host(agent: Agent, arguments: BackgroundHostArguments) -> None:
-    """Be the sink and the source of one host until the run says stop (a program, see :mod:`fabric.world.agents`)."""
+    """Be the sink and the source of one host until told to stop (a program of :mod:`fabric.world.programs.agents`)."""
     with contextlib.closing(_Sink(arguments.address, arguments.options)) as sink:
         agent.report(Listening(sink.endpoint))
         source = _Source(arguments, agent.receive(START_TIMEOUT_S))
@@ -324,7 +324,7 @@ class _Source:
         """Begin the flows of a phase."""
         arguments = self._arguments
         config = arguments.config.model_copy(update={"load": load})
-        stream = (arguments.options.level.value, self._plays if arguments.draws_anew else 0)
+        stream = (_stream_of(arguments.options.level), self._plays if arguments.draws_anew else 0)
         self._plays += 1
         self._sampler.start()
         self._playing = _FlowsOfPhase(arguments, config, self._endpoints, phase, stream, self._sampler)
@@ -336,6 +336,12 @@ class _Source:
         level, host = self._arguments.options.level, self._arguments.hosts[self._arguments.place]
         flows = flow_rows(self._sampler.stop(), "" if playing is None else playing.phase, level, host)
         return Records(operations=rows, flows=flows)
+
+
+def _stream_of(level: ServiceLevel) -> int:
+    """Return what tells the random draws of service levels apart: the SL of a class selector, others above all SLs."""
+    service_level, rest = divmod(level.dscp, 8)
+    return 64 + level.dscp if rest else service_level
 
 
 class _FlowsOfPhase:

@@ -21,7 +21,7 @@ from typing import Any
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.world.agents import Agent
+from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, close_all
 from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept, connect, listen, reorderings
@@ -83,7 +83,7 @@ class Served:
 
 
 def run_server(agent: Agent, arguments: ServerArguments) -> None:
-    """Answer requests until the run says stop (a program, see :mod:`fabric.world.agents`)."""
+    """Answer requests until the run says stop (a program of :mod:`fabric.world.programs.agents`)."""
     with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
         agent.report(listener.getsockname()[:2])
         sockets = [_accepted(listener, arguments) for _ in arguments.readers]
@@ -121,7 +121,7 @@ def _answer(sock: socket.socket) -> None:
 
 
 def run_reader(agent: Agent, arguments: ReaderArguments) -> None:
-    """Read in phases until the run says stop (a program, see :mod:`fabric.world.agents`)."""
+    """Read in phases until the run says stop (a program of :mod:`fabric.world.programs.agents`)."""
     sockets = [
         connect(*endpoint, arguments.options, CONNECT_TIMEOUT_S, source=arguments.address)
         for endpoint in arguments.endpoints

@@ -20,15 +20,15 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.patterns import NicPair
-from fabric.world.agents import Agent
 from fabric.world.engines import current_engine
-from fabric.world.guest_calls import all_told_at
+from fabric.world.programs.agents import Agent
+from fabric.world.programs.guest_calls import all_told_at
 from traffic.job import Stage
 from traffic.program_group import ProgramGroup
 from traffic.transport import SocketOptions, accept, connect, listen
 
 PRELOAD = ("traffic.flows.pair_streams",)
-"""For :class:`fabric.world.agents.AgentPool`: what the programs import."""
+"""For :class:`fabric.world.programs.agents.AgentPool`: what the programs import."""
 CONNECT_TIMEOUT_S = 5.0
 """Long enough for three SYNs to be lost and sent again (after 1 s, then 2 s)."""
 _START_TIMEOUT_S = 60.0
@@ -152,7 +152,7 @@ class Streams:
 
 
 def run_streams(agent: Agent, arguments: _Arguments) -> None:
-    """Be the program in a host (see :mod:`fabric.world.agents`)."""
+    """Be the program in a host (see :mod:`fabric.world.programs.agents`)."""
     listeners = [listen(address, 0, arguments.options) for address in arguments.addresses]
     agent.report({listener.getsockname()[0]: listener.getsockname()[1] for listener in listeners})
     sending: list[socket.socket] = []

@@ -29,8 +29,8 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Nic
 from fabric.world import inside
-from fabric.world.agents import Agent
-from fabric.world.timeval import timeval
+from fabric.world.kernel_api.timeval import timeval
+from fabric.world.programs.agents import Agent
 from traffic.flows.arrival_clock import ArrivalClock, stamp_arrivals, stamped_packet
 from traffic.job import Collect, Halt, Listening, Play, Ready, Records, Stage
 from traffic.program_group import ProgramGroup
@@ -169,7 +169,7 @@ class SendProbes:
 
 
 def run_host(agent: Agent, arguments: ProbeHostArguments) -> None:
-    """Send and receive the probes of one host until the run says stop (a program, see :mod:`fabric.world.agents`)."""
+    """Send and receive one host's probes until told to stop (a program of :mod:`fabric.world.programs.agents`)."""
     inside.precise_timers()
     with contextlib.closing(_probe_socket(arguments)) as sock:
         agent.report(Listening(sock.getsockname()[:2]))

@@ -19,7 +19,7 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world import inside
-from fabric.world.agents import Agent
+from fabric.world.programs.agents import Agent
 from traffic.flows.arrival_clock import ArrivalClock, stamp_arrivals, stamped_packet
 from traffic.job import Collect, Ready, Records, Stage
 from traffic.program_group import ProgramGroup
@@ -64,7 +64,7 @@ class DatagramSourceArguments:
 
 
 def run_sink(agent: Agent, arguments: DatagramSinkArguments) -> None:
-    """Keep what comes until asked for it (a program, see :mod:`fabric.world.agents`)."""
+    """Keep what comes until asked for it (a program of :mod:`fabric.world.programs.agents`)."""
     with contextlib.closing(_socket(arguments.address)) as sock:
         stamp_arrivals(sock)
         with contextlib.suppress(PermissionError):  # Without root, in tests on loopback, the default has to do.

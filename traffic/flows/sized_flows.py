@@ -21,8 +21,8 @@ from typing import Any
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.world.agents import Agent, AgentHandle
-from fabric.world.guest_calls import all_told_at
+from fabric.world.programs.agents import Agent, AgentHandle
+from fabric.world.programs.guest_calls import all_told_at
 from traffic.job import Records, Stage
 from traffic.program_group import ProgramGroup, close_all
 from traffic.transport import Endpoint, SocketOptions, accept, connect, listen
@@ -98,7 +98,7 @@ class FlowSourceArguments:
 
 
 def run_sinks(agent: Agent, arguments: FlowSinkArguments) -> None:
-    """Receive all flows of a host until the run says stop (a program, see :mod:`fabric.world.agents`)."""
+    """Receive all flows of a host until the run says stop (a program of :mod:`fabric.world.programs.agents`)."""
     lock = threading.Lock()
     with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
         agent.report(listener.getsockname()[:2])
@@ -123,7 +123,7 @@ def _receive(agent: Agent, lock: threading.Lock, sock: socket.socket, sizes: Map
 
 
 def run_sources(agent: Agent, arguments: FlowSourceArguments) -> None:
-    """Send all flows of a host until the run says stop (a program, see :mod:`fabric.world.agents`)."""
+    """Send all flows of a host until the run says stop (a program of :mod:`fabric.world.programs.agents`)."""
     lock, sockets = threading.Lock(), dict[int, socket.socket]()
     for number, (address, endpoint, _, _) in arguments.flows.items():
         sockets[number] = connect(*endpoint, arguments.options, CONNECT_TIMEOUT_S, source=address)

@@ -23,8 +23,8 @@ import numpy as np
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.world.agents import Agent
-from fabric.world.guest_calls import all_told_at
+from fabric.world.programs.agents import Agent
+from fabric.world.programs.guest_calls import all_told_at
 from traffic.job import Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, close_all
 from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept, connect, listen
@@ -104,7 +104,7 @@ class Received:
 
 
 def run_sink(agent: Agent, arguments: StreamSinkArguments) -> None:
-    """Be the sink of one stream until the run says stop (a program, see :mod:`fabric.world.agents`)."""
+    """Be the sink of one stream until the run says stop (a program of :mod:`fabric.world.programs.agents`)."""
     with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
         agent.report(listener.getsockname()[:2])
         while True:
@@ -163,7 +163,7 @@ class _Reader:
 
 
 def run_source(agent: Agent, arguments: StreamSourceArguments) -> None:
-    """Be the source of one stream until the run says stop (a program, see :mod:`fabric.world.agents`)."""
+    """Be the source of one stream until the run says stop (a program of :mod:`fabric.world.programs.agents`)."""
     agent.report(Ready())
     while True:
         window: StreamWindow = agent.receive()

@@ -9,8 +9,9 @@ from pathlib import Path
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
-from fabric.world import inside, netns
-from fabric.world.preload import build_library
+from fabric.world import inside
+from fabric.world.isolation import netns
+from fabric.world.programs.preload import build_library
 
 _MASTER_PORT = 29500  # torchrun's
 _MARKED_SOCKETS = Path(__file__).with_name("marked_sockets.c")
@@ -70,7 +71,7 @@ def lane_environment(level: ServiceLevel, directory: Path) -> dict[str, str]:
 
     The library that marks sockets is built into ``directory``. Raises EmulationError without a compiler.
     """
-    if level is ServiceLevel.OTHER:
+    if level == ServiceLevel.OTHER:
         return {}
     library = directory / "marked_sockets.so"
     if not library.exists():

@@ -24,9 +24,10 @@ from fabric.config import Strict
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.world import inside, limits
-from fabric.world.agents import Agent
+from fabric.world import inside
 from fabric.world.engines import current_engine
+from fabric.world.isolation import limits
+from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, Stage
 from traffic.program_group import ProgramFailed, ProgramGroup
 from traffic.programs.environment import lane_environment, own_environment, programs_environment
@@ -72,7 +73,7 @@ class ProcessArguments:
 
 
 def run_program(agent: Agent, arguments: ProcessArguments) -> None:
-    """Start and end a user's program as ordered (a program, see :mod:`fabric.world.agents`)."""
+    """Start and end a user's program as ordered (a program of :mod:`fabric.world.programs.agents`)."""
     process = _Process(arguments)
     agent.report(Ready())
     try:

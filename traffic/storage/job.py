@@ -34,7 +34,7 @@ from traffic.storage.workloads import dataset, files_of, run_client
 from traffic.transport import Endpoint
 
 PRELOAD = ("traffic.storage.service", "traffic.storage.workloads")
-"""For :class:`fabric.world.agents.AgentPool`: what its programs import."""
+"""For :class:`fabric.world.programs.agents.AgentPool`: what its programs import."""
 START_TIMEOUT_S = 60.0
 AddressOf = Callable[[NodeId, int], str]
 

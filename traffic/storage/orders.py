@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fabric.model.identity import NodeId
-from fabric.world.agents import Agent, StopRequested
+from fabric.world.programs.agents import Agent, StopRequested
 from traffic.job import Records
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange
 from traffic.storage.config import StorageConfig

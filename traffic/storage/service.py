@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
-from fabric.world.agents import Agent
+from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.storage import event_loop
 from traffic.storage.chains import ChainTable, ChunkId, TableChange, extents_on

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.world.agents import Agent
+from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.storage import event_loop
 from traffic.storage.chains import Extent, FileLayout, Striping

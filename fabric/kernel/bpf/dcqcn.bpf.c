@@ -26,7 +26,7 @@ struct dcqcn_flow {
 	__u64 segments;		/* and in so many segments */
 };
 
-/* What a host's flows do by, and what they have counted. fabric/world/struct_ops.py and traffic/ know its layout. */
+/* What a host's flows do by, and what they have counted. fabric/world/kernel_api/struct_ops.py and traffic/ know its layout. */
 struct dcqcn_host {
 	struct dcqcn_parameters parameters;
 	__u64 flows;		/* ends of connections that have used it */

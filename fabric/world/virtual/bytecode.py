@@ -18,10 +18,10 @@ from pathlib import Path
 
 from fabric.errors import EmulationError
 from fabric.world import cache
-from fabric.world.packages import OF_DISTRIBUTION
+from fabric.world.programs.packages import OF_DISTRIBUTION
 
 ROOT = Path(__file__).resolve().parents[3]
-PACKAGES = ("fabric", "topologies", "controllers", "traffic", "experiments")
+PACKAGES = ("fabric", "topologies", "controllers", "traffic", "runs", "experiments")
 LATE = ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "pyarrow.parquet", "scapy.all")
 """What the project imports when it first needs it."""
 TIMEOUT_S = 600.0

@@ -35,8 +35,8 @@ from typing import Protocol
 from fabric.errors import EmulationError, UsageError
 from fabric.world import cache
 from fabric.world.engine import Ask, ByteSink
-from fabric.world.priority import set_session_niceness
-from fabric.world.temporary import removed_directory
+from fabric.world.isolation.priority import set_session_niceness
+from fabric.world.isolation.temporary import removed_directory
 from fabric.world.virtual.dialogue import Dialogue
 from fabric.world.virtual.joining import REGION
 from fabric.world.virtual.kernel import KernelPaths, require

@@ -2,7 +2,7 @@
 
 The host gives all of them a file as memory (UML's ``iomem``), in which are their clocks and rings of frames
 (``peers.c.inc``, ``guest_link.c``). Guest 0 is the one in which the run itself is; each of the others has a link to it
-that is no link of the fabric, over which it is told what to do (:mod:`fabric.world.guest_calls`).
+that is no link of the fabric, over which it is told what to do (:mod:`fabric.world.programs.guest_calls`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fabric.world import modules, netlink
-from fabric.world.netlink import LinkEnd, Netlink, Request
+from fabric.world.kernel_api import modules, netlink
+from fabric.world.kernel_api.netlink import LinkEnd, Netlink, Request
 
 MODULE = "guest_link"
 REGION = "peers"

@@ -28,7 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabric.errors import EmulationError, UsageError
-from fabric.world import cache, modules
+from fabric.world import cache
+from fabric.world.kernel_api import modules
 from fabric.world.virtual import edits
 from fabric.world.virtual.kernel_build import TRIED, Maker, Progress, build_by_profile_into, build_into
 

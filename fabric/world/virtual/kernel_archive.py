@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from fabric.errors import EmulationError, UsageError
-from fabric.world import modules
+from fabric.world.kernel_api import modules
 from fabric.world.virtual import kernel
 from fabric.world.virtual.kernel import KernelPaths
 

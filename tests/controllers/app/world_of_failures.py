@@ -19,13 +19,15 @@ from typing import Any
 
 from controllers.planning.paths import planned_path
 from controllers.routing import Policy, Repair, Routing
-from experiments.run.live import LiveFabric, bring_up
 from fabric.emulation.openvswitch import tool
 from fabric.model.encoding import fabric_from_json
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric, Link, Nic, Port, Tier
-from fabric.world import inside, netlink, netns
-from fabric.world.netlink import Netlink
+from fabric.world import inside
+from fabric.world.isolation import netns
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import Netlink
+from runs.live import LiveFabric, bring_up
 
 EVENTS, CUTS = 4, 6
 SETTLE_TIMEOUT_S = 60.0

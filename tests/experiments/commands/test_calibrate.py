@@ -10,16 +10,16 @@ import pytest
 
 from experiments.commands.calibrate import USED, load_config, strain_of
 from experiments.registry import resolve
-from experiments.run import rates
-from experiments.run.phase_meter import TimeUse
-from experiments.run.rates import CALIBRATED, named_rate, rate_settings
-from experiments.run.session import PhaseOutcome
 from fabric.errors import UsageError
 from fabric.measure.carried_rates import CarriedRate, Machine, keep
 from fabric.measure.cores import CpuUse
 from fabric.measure.verdict import Check
 from fabric.records.conservation import Conservation
 from fabric.results import Phase
+from runs import rates
+from runs.phase_meter import TimeUse
+from runs.rates import CALIBRATED, named_rate, rate_settings
+from runs.session import PhaseOutcome
 from topologies.load import read_topology
 from topologies.rates import nic_rate_bps, shape
 from traffic.job import Records

@@ -16,8 +16,8 @@ import pytest
 from experiments.commands import doctor
 from experiments.commands.doctor import Diagnosis, examine, lacking
 from fabric.emulation import mininet_place
-from fabric.world import modules
 from fabric.world.datapath import Datapath
+from fabric.world.kernel_api import modules
 from fabric.world.virtual import kernel
 from fabric.world.virtual.kernel import KernelPaths
 

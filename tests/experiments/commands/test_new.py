@@ -12,7 +12,7 @@ from experiments.cli import main
 from experiments.commands.new import write
 from experiments.registry import resolve
 from fabric.errors import UsageError
-from fabric.world import packages
+from fabric.world.programs import packages
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from rich.console import Console
 from experiments.commands import progress
 from experiments.commands.progress import Display
 from experiments.launching.events import Note, PhaseProgress
-from experiments.run import console
 from fabric.world.virtual.watch import GuestTime
+from runs import console
 
 
 @pytest.fixture

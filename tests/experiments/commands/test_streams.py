@@ -18,9 +18,9 @@ import pytest
 from experiments import RunSpec
 from experiments.commands.streams import begin_streams, in_words
 from experiments.launching.spec import prepare
-from experiments.run.captures import require_captures
 from fabric.errors import UsageError
 from fabric.world.engines import NAMESPACE, VIRTUAL
+from runs.captures import require_captures
 from tests.experiments.commands.streaming import NO_SFLOW, PIECE, PIECES
 from topologies.load import load_fabric
 

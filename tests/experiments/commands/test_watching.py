@@ -11,8 +11,8 @@ from rich.console import Console
 from experiments.commands import progress
 from experiments.commands.watching import LiveDisplay, busiest_ports
 from experiments.launching.events import PhaseProgress, VerdictSoFar, decoded, encoded
-from experiments.run import console
 from fabric.world.virtual.watch import GuestTime
+from runs import console
 from tests.live_run import Playing
 
 

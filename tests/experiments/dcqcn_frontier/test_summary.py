@@ -23,11 +23,11 @@ from experiments.dcqcn_frontier.summary import (
     summarize,
 )
 from experiments.registry import resolve
-from experiments.run.session import Session
 from fabric.errors import TrafficError
 from fabric.report.figures.trade_off import trade_off
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.session import Session
 from tests.experiments.own_results import own_result
 from tests.rows import table_of
 

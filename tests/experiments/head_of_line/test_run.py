@@ -19,12 +19,12 @@ from experiments.head_of_line.run import (
     summarize,
 )
 from experiments.registry import resolve
-from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing
 from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.session import PhaseOutcome, Session
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.job import Records

@@ -15,11 +15,11 @@ from experiments.hfreduce_vs_nccl.tables import TABLES
 from experiments.hfreduce_vs_nccl.use import busiest, counters_of, limits_frame
 from experiments.hfreduce_vs_nccl.variants import HFReduceVsNcclConfig, plays, variants
 from experiments.registry import resolve
-from experiments.run.session import Session
 from fabric.errors import ConfigError
 from fabric.model.network import Port
 from fabric.queueing import budgets
 from fabric.tables import TABLES as SHARED_TABLES
+from runs.session import Session
 from tests.rows import table_of
 from topologies.load import load_fabric
 

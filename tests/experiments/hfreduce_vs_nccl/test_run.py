@@ -21,11 +21,11 @@ from experiments.hfreduce_vs_nccl.variants import (
     variants,
 )
 from experiments.registry import resolve
-from experiments.run.session import Session
 from fabric.errors import ConfigError
 from fabric.model.lanes import ServiceLevel
 from fabric.results import ResultWriter
 from fabric.tables import TABLES
+from runs.session import Session
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.job import FiniteJob, Records

@@ -24,12 +24,12 @@ from experiments.incast.summary import (
 )
 from experiments.incast.variants import IncastConfig, Variant, variants
 from experiments.registry import resolve
-from experiments.run.counted_operations import counted_s, read_metrics
-from experiments.run.session import Session
 from fabric.errors import TrafficError
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.counted_operations import counted_s, read_metrics
+from runs.session import Session
 from tests.experiments.own_results import own_figures_drawn, own_result
 from tests.rows import table_of
 

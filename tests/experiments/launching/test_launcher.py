@@ -239,7 +239,7 @@ def test_a_directory_that_is_no_result_is_refused(tmp_path: Path) -> None:
 def test_a_killed_caller_takes_the_run_with_it(tmp_path: Path) -> None:
     """The first process of the run, before it enters anything: it waits for its order on a stdin that stays open."""
     child_script = (
-        "import sys, time; from fabric.world.processes import die_with; die_with(int(sys.argv[1]));"
+        "import sys, time; from fabric.world.isolation.processes import die_with; die_with(int(sys.argv[1]));"
         "print(1, flush=True); time.sleep(60)"
     )
     script = (

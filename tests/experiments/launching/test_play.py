@@ -12,10 +12,10 @@ import pytest
 from experiments.launching import play
 from experiments.launching.events import Event, Note
 from experiments.launching.order import Order
-from experiments.run.run_tables import RunTables
 from fabric.errors import ConfigError
 from fabric.results import ResultWriter
 from fabric.tables import TABLES
+from runs.run_tables import RunTables
 
 
 def session(phases: int, **columns: list[Any]) -> Any:

@@ -15,7 +15,6 @@ from controllers.routing import Repair
 from experiments.lossless_soak.run import LosslessSoakConfig, flaps_of_round
 from experiments.lossless_soak.summary import BrokenOff, SoakRound, soak_checks, summarize
 from experiments.registry import resolve
-from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
 from fabric.failures.schedule import FailureSchedule
 from fabric.measure.verdict import Status
@@ -27,6 +26,7 @@ from fabric.stalls.audit import AuditReport, views
 from fabric.stalls.causes import Stall, StallCause
 from fabric.stalls.credits import Held, held
 from fabric.stalls.waits import ObservedPort
+from runs.session import PhaseOutcome, Session
 from tests.fabric.queueing.vl_dumps import lane, message, port
 from tests.schedules import intervals_of
 from topologies.load import load_fabric

@@ -10,12 +10,12 @@ import pytest
 
 from experiments.protection.run import LoadPoint, ProtectionConfig, promised_share, summarize
 from experiments.registry import EXPERIMENTS, resolve
-from experiments.run.session import PhaseOutcome, Session
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.session import PhaseOutcome, Session
 from tests.rows import table_of
 from traffic.job import Records
 

@@ -19,7 +19,7 @@ from experiments.random_arrivals.run import (
 )
 from experiments.registry import resolve
 from fabric.errors import ConfigError, TrafficError
-from fabric.world.agents import AgentPool
+from fabric.world.programs.agents import AgentPool
 from topologies.load import load_fabric
 from traffic.flows.random_arrivals import Burst, RandomArrivalsJob
 from traffic.job import FiniteJob, Records, Stage

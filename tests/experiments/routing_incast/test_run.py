@@ -21,11 +21,11 @@ from experiments.routing_incast.spreading import (
     slowdowns,
 )
 from experiments.routing_incast.summary import INCAST, Move, PhaseObservations, Variant, answer, summarize
-from experiments.run.session import Session
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.session import Session
 from tests.rows import table_of
 
 PHASE = Phase("p", "A phase", "shared", 10.0, 20.0)

@@ -12,7 +12,6 @@ import pytest
 from controllers.planning.paths import planned_path
 from controllers.planning.routes import plan_static_routes
 from experiments.registry import resolve
-from experiments.run.job_config import Allocation, allocate, place_jobs
 from experiments.shared_cluster.run import (
     SharedClusterConfig,
     _way_shares,
@@ -29,6 +28,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Port
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.job_config import Allocation, allocate, place_jobs
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.job import Stage

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from experiments.registry import resolve
-from experiments.run.session import Session
 from experiments.storage_throughput.experiment import EXPERIMENT
 from experiments.storage_throughput.summary import KindUse, kind_of, link_uses, nics_Bps, summarize
 from experiments.storage_throughput.variants import StorageThroughputConfig, variants
 from fabric.errors import ConfigError
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.session import Session
 from tests.experiments.own_results import own_figures_drawn, own_result
 from tests.rows import table_of
 from topologies.load import load_fabric

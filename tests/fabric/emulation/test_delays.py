@@ -12,8 +12,8 @@ from fabric.errors import ConfigError, EmulationError
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Tier
 from fabric.queueing.htb import ShapedPort, install_requests
-from fabric.world import netlink
-from fabric.world.netlink import Netlink, attributes_of
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import Netlink, attributes_of
 from topologies.load import load_fabric
 
 LANES = plan_lanes(QueueConfig(), Queueing.LANES)

@@ -9,7 +9,7 @@ import pytest
 
 from fabric.emulation import mininet_place
 from fabric.errors import EmulationError
-from fabric.world import packages
+from fabric.world.programs import packages
 
 ROOT = Path(__file__).parents[3]
 IS_INSTALLED = (Path("/usr/lib/python3/dist-packages") / "mininet" / "__init__.py").is_file()

@@ -13,9 +13,9 @@ import pytest
 
 from fabric.emulation import uncharging
 from fabric.measure.packet_filter import see_arriving
-from fabric.world import netns
-from fabric.world.netlink import LinkEnd, Netlink, link_state, veth_pair
-from fabric.world.sysctl import write_sysctl
+from fabric.world.isolation import netns
+from fabric.world.isolation.sysctl import write_sysctl
+from fabric.world.kernel_api.netlink import LinkEnd, Netlink, link_state, veth_pair
 
 HOST, PORT, WIRE = "host0", "port0", "wire0"
 HOST_INDEX, PORT_INDEX, WIRE_INDEX, FAR_INDEX = 200, 201, 202, 203

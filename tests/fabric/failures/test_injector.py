@@ -14,8 +14,8 @@ from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Port, Tier
 from fabric.queueing.counters import QueueReader
 from fabric.queueing.htb import ShapedPort, install_requests, rate_requests
-from fabric.world.netlink import LinkCounters, LinkEnd, Netlink, link_state, veth_pair
-from fabric.world.sysctl import write_sysctl
+from fabric.world.isolation.sysctl import write_sysctl
+from fabric.world.kernel_api.netlink import LinkCounters, LinkEnd, Netlink, link_state, veth_pair
 from tests.links import wait_until_running
 from topologies.load import load_fabric
 

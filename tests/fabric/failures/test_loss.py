@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from fabric.failures.loss import LossProgram, remove_request
-from fabric.world.netlink import LinkEnd, Netlink, link_state, veth_pair
-from fabric.world.sysctl import write_sysctl
+from fabric.world.isolation.sysctl import write_sysctl
+from fabric.world.kernel_api.netlink import LinkEnd, Netlink, link_state, veth_pair
 
 FRAME = b"\x02\0\0\0\0\1\x02\0\0\0\0\2\x88\xb5" + bytes(46)
 COUNT = 4000

@@ -10,7 +10,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from fabric.world import bpf, libbpf
+from fabric.world.kernel_api import bpf, libbpf
 from tests.fabric.kernel.dcqcn_library import CFlowState, CParameters
 from tests.fabric.kernel.dcqcn_reference import Parameters
 

@@ -8,7 +8,7 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fabric.world.modules import SOURCE
+from fabric.world.kernel_api.modules import SOURCE
 from tests.fabric.kernel.dcqcn_reference import Parameters
 
 _WIDE_PARAMETERS = 8

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from fabric.world import libbpf
+from fabric.world.kernel_api import libbpf
 from tests.fabric.kernel.dcqcn_bpf import Event, played
 from tests.fabric.kernel.dcqcn_library import CFlow, Library
 from tests.fabric.kernel.dcqcn_reference import ALPHA_ONE, GAIN_ONE, Parameters, ReactionPoint

@@ -21,9 +21,9 @@ from fabric.measure.sampling import BeginAt, EndSeries, Sampler, SamplerSetup
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.queueing.counters import COUNTERS
 from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
-from fabric.world import netlink
-from fabric.world.agents import AgentPool
-from fabric.world.netlink import LinkEnd, Netlink
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import LinkEnd, Netlink
+from fabric.world.programs.agents import AgentPool
 from fabric.world.virtual.joining import Together
 
 LANES = plan_lanes(QueueConfig(), Queueing.LANES)

@@ -17,7 +17,7 @@ import pytest
 from fabric.errors import EmulationError
 from fabric.queueing import counters
 from fabric.queueing.counters import COUNTERS, QueueReader
-from fabric.world import netlink
+from fabric.world.kernel_api import netlink
 
 DATA = Path(__file__).with_name("data")
 DUMP = (DATA / "qdiscs.bin").read_bytes()

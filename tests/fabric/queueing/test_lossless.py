@@ -9,6 +9,7 @@ import pytest
 from fabric.errors import UsageError
 from fabric.model.lanes import (
     DATA_LEVELS,
+    SERVICE_LEVELS,
     Acknowledgements,
     FlowControl,
     InputBuffer,
@@ -21,9 +22,9 @@ from fabric.model.lanes import (
 )
 from fabric.queueing import lossless, vl
 from fabric.queueing.htb import ShapedPort, install_requests, rate_requests, replace_requests
-from fabric.world import modules
 from fabric.world.datapath import Datapath
 from fabric.world.engines import NAMESPACE, VIRTUAL
+from fabric.world.kernel_api import modules
 from topologies.load import load_fabric
 
 SMALL, TRUE_RATE = load_fabric("fire_flyer_2_small"), load_fabric("fire_flyer_2_small_200g")
@@ -49,7 +50,7 @@ def test_a_port_can_be_told_to_the_kernel(plan: LanePlan, flow_control: FlowCont
 def test_in_one_lane_acknowledgements_travel_with_data() -> None:
     made = port(ONE_LANE)
     assert made.control_lane is None
-    assert {made.lane_of_dscp[level.dscp] for level in ServiceLevel} == {made.default_lane} == {0}
+    assert {made.lane_of_dscp[level.dscp] for level in SERVICE_LEVELS} == {made.default_lane} == {0}
     assert (made.high, len(made.low)) == ([], 1)
 
 

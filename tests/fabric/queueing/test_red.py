@@ -10,8 +10,8 @@ from fabric.errors import EmulationError, UsageError
 from fabric.model.lanes import QueueConfig, Queueing
 from fabric.model.marking import Marking
 from fabric.queueing import red
-from fabric.world import libbpf, netlink
 from fabric.world.engines import NAMESPACE, VIRTUAL
+from fabric.world.kernel_api import libbpf, netlink
 
 MARKING = Marking(kmin=1000, kmax=3000, pmax=0.5)
 

@@ -11,7 +11,7 @@ from fabric.errors import EmulationError, UsageError
 from fabric.model.marking import Marking
 from fabric.queueing import budgets, vl
 from fabric.queueing.vl import ArbitrationEntry, DropCause, FlowControlMode, LaneBuffer, VlConfig
-from fabric.world import netlink
+from fabric.world.kernel_api import netlink
 
 PORT = VlConfig(10**9, {0: LaneBuffer(limit_bytes=1, credit_bytes=65536, xoff_bytes=2, xon_bytes=1)})
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from fabric.queueing import vl
 from fabric.queueing.vl import DropCause, LaneStats, PortStats, Wait
 from fabric.queueing.vl_abi import LANE_STATS, PORT_STATS, WAIT, PortHead
-from fabric.world import netlink
+from fabric.world.kernel_api import netlink
 
 
 def lane(number: int, **values: int) -> LaneStats:

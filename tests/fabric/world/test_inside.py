@@ -15,10 +15,11 @@ import pytest
 
 from fabric.emulation.openvswitch import tool
 from fabric.errors import EmulationError, UsageError
-from fabric.world import inside, processes, virtual_time
+from fabric.world import inside, virtual_time
 from fabric.world.engine import Front, Guest
 from fabric.world.engines import NAMESPACE, VIRTUAL
-from fabric.world.sysctl import write_sysctl
+from fabric.world.isolation import processes
+from fabric.world.isolation.sysctl import write_sysctl
 from fabric.world.virtual import bytecode, kernel
 from fabric.world.virtual.kernel import KernelPaths
 
@@ -124,7 +125,8 @@ def test_a_missing_program_of_open_vswitch_is_told_with_its_package(monkeypatch:
 INSIDE = """
 import json, os
 from pathlib import Path
-from fabric.world import inside, netlink
+from fabric.world import inside
+from fabric.world.kernel_api import netlink
 inside.set_up()
 inside.name_hosts([("10.0.0.1", "z0h000"), ("10.1.0.1", "z0h000")])
 (Path("/run") / "only_here").touch()

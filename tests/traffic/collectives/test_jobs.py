@@ -22,7 +22,7 @@ from fabric.errors import ConfigError, TopologyError, TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.inside import gpu_of
 from fabric.model.lanes import ServiceLevel
-from fabric.world.agents import AgentPool
+from fabric.world.programs.agents import AgentPool
 from tests.crossings import crossing_pairs
 from tests.fakes import AT_20_MBIT
 from tests.rows import columns_of_programs

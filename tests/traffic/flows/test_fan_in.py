@@ -13,7 +13,7 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Nic
-from fabric.world.agents import AgentPool
+from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
 from topologies.load import load_fabric
 from traffic.flows import fan_in

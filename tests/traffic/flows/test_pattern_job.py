@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from fabric.model.lanes import ServiceLevel
-from fabric.world.agents import AgentPool
+from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
 from topologies.load import load_fabric
 from traffic.flows.pair_streams import PRELOAD

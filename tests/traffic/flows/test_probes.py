@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fabric.errors import TrafficError
 from fabric.tables import TABLES
-from fabric.world.agents import AgentPool
+from fabric.world.programs.agents import AgentPool
 from topologies.load import load_fabric
 from traffic.flows.arrival_clock import _TIMESPEC, ArrivalClock
 from traffic.flows.probes import (

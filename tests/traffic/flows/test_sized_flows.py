@@ -12,7 +12,7 @@ import pytest
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
-from fabric.world.agents import AgentHandle
+from fabric.world.programs.agents import AgentHandle
 from traffic.flows.sized_flows import FlowArrived, FlowSent, SizedFlow, _Play
 
 FLOWS = tuple(SizedFlow(NodeId.parse("z0h000"), NodeId.parse(f"z0h00{host}"), 20_000, None) for host in (1, 2))

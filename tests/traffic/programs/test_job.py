@@ -14,7 +14,7 @@ from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.lanes import ServiceLevel
 from fabric.world import inside
-from fabric.world.agents import AgentPool
+from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
 from topologies.load import load_fabric
 from traffic.job import Stage

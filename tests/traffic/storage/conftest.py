@@ -9,7 +9,7 @@ import pytest
 
 from fabric.config import checked
 from fabric.model.identity import NodeId
-from fabric.world.agents import AgentPool
+from fabric.world.programs.agents import AgentPool
 from topologies.load import load_fabric
 from traffic.job import Stage
 from traffic.storage.client import StorageClient

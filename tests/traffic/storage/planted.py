@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from fabric.world.agents import Agent
+from fabric.world.programs.agents import Agent
 from traffic.storage import service
 from traffic.storage.chains import ChunkId
 from traffic.storage.messages import ReplyStatus

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fabric.errors import ConfigError, TrafficError
-from fabric.world.agents import AgentPool
+from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
 from topologies.load import load_fabric
 from traffic.job import Job, Stage

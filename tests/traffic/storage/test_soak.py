@@ -24,7 +24,7 @@ import pytest
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
-from fabric.world.agents import AgentPool
+from fabric.world.programs.agents import AgentPool
 from traffic.job import Stage
 from traffic.storage import job as job_module
 from traffic.storage.chains import Extent

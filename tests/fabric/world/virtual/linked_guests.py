@@ -11,8 +11,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from fabric.world import netlink
-from fabric.world.netlink import LinkEnd, Netlink
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import LinkEnd, Netlink
 from fabric.world.virtual import kernel
 from fabric.world.virtual.guest import CONTROL
 from fabric.world.virtual.joining import MODULE, Crossing, Together, guest_link, join, link_id

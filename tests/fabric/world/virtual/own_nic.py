@@ -19,8 +19,8 @@ from fabric.emulation.arrivals import Arrival
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.queueing.counters import COUNTERS, QueueReader
 from fabric.queueing.htb import ShapedPort, install_requests
-from fabric.world import netns
-from fabric.world.netlink import Netlink
+from fabric.world.isolation import netns
+from fabric.world.kernel_api.netlink import Netlink
 from tests.fabric.world.virtual.saturated_link import (
     ADDRESS,
     FRAME_BYTES,

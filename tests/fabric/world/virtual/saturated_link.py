@@ -14,8 +14,9 @@ from pathlib import Path
 
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.queueing.htb import ShapedPort, install_requests
-from fabric.world import netlink, netns
-from fabric.world.netlink import HtbRates, LinkEnd, Netlink, Request
+from fabric.world.isolation import netns
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import HtbRates, LinkEnd, Netlink, Request
 
 MTU_BYTES = 4200
 FRAME_BYTES = MTU_BYTES + 14

@@ -135,7 +135,7 @@ def test_a_kernel_whose_profile_is_taken_runs_only_what_it_is_told_to(
 def test_a_guest_has_the_modules_of_the_kernel_that_it_runs(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = cache / f"linux-6.1-abcdef01-{kernel.fingerprint()}-trial"
     make_kernel(trial)
-    monkeypatch.setattr("fabric.world.modules.find", lambda name: cache if name == trial.name else None)
+    monkeypatch.setattr("fabric.world.kernel_api.modules.find", lambda name: cache if name == trial.name else None)
     monkeypatch.setattr("platform.release", lambda: "6.1.0")
     engine = VirtualEngine()
     assert engine.why_no_modules() == "the guest kernel's modules are not built; build them with: fabric virtual build"
@@ -163,7 +163,7 @@ def test_the_version_that_is_chosen_is_the_one_that_is_built(
         make_kernel(cache / kernel._name(archive))
     monkeypatch.setattr(kernel, "source_archives", lambda: archives)
     monkeypatch.setattr(kernel, "missing_packages", lambda source: [])
-    monkeypatch.setattr("fabric.world.modules.build", lambda *_: None)
+    monkeypatch.setattr("fabric.world.kernel_api.modules.build", lambda *_: None)
     monkeypatch.delenv(kernel.CHOICE, raising=False)
     assert kernel.build().version == "6.1"
     monkeypatch.setenv(kernel.CHOICE, "6.12")
@@ -183,7 +183,7 @@ def test_a_kernel_built_by_a_profile_does_for_one_without_unless_that_is_chosen(
     monkeypatch.setattr(kernel, "missing_packages", lambda source: [])
     monkeypatch.setattr(kernel, "build_into", lambda final, *_: built.append(final.name))
     modules_of: list[str] = []
-    monkeypatch.setattr("fabric.world.modules.build", lambda name, _: modules_of.append(name))
+    monkeypatch.setattr("fabric.world.kernel_api.modules.build", lambda name, _: modules_of.append(name))
     monkeypatch.setenv(kernel.CHOICE, "6.1-pgo")
     with pytest.raises(UsageError, match=r"6\.1-pgo: no such guest kernel is built; fabric virtual build --pgo"):
         kernel.build()
@@ -306,7 +306,7 @@ def test_a_kernel_that_leaves_no_profile_is_not_taken_for_one_that_was_profiled(
     texts["one.c"] = "long time_travel_time, time_travel_running;\nint main(void) { return 0; }\n"
     source = archive_of(tmp_path / "linux-source-6.1.tar.xz", texts)
     monkeypatch.setattr(kernel_build, "_configure", lambda maker: None)
-    monkeypatch.setattr("fabric.world.modules.build", lambda *_: None)
+    monkeypatch.setattr("fabric.world.kernel_api.modules.build", lambda *_: None)
     seen: list[tuple[str, str]] = []
 
     def train(name: str) -> None:

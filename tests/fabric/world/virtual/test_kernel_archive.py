@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fabric.errors import EmulationError, UsageError
-from fabric.world import modules
+from fabric.world.kernel_api import modules
 from fabric.world.virtual import kernel
 from fabric.world.virtual.kernel import KernelPaths
 from fabric.world.virtual.kernel_archive import export_kernel, import_kernel

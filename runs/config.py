@@ -1,0 +1,285 @@
+"""The config keys of every experiment, and how a name or a file becomes a checked config."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator
+
+from controllers.planning.planner import routing_faults
+from controllers.routing import Routing
+from fabric.config import SizeBytes, Strict, TimeS, checked, checked_with_settings, unknown_key
+from fabric.emulation import insides
+from fabric.errors import ConfigError, UsageError
+from fabric.failures.config import FailureConfig, failure_faults, schedule_failures
+from fabric.failures.schedule import FailureSchedule
+from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
+from fabric.model.network import Fabric
+from fabric.queueing import lossless
+from fabric.units import format_time
+from fabric.world.engine import Engine
+from topologies.load import fabric_of, read_topology
+from traffic import congestion_control
+from traffic.dcqcn import DcqcnConfig
+from traffic.transport import DEFAULT_CONGESTION_CONTROL
+
+_TOPOLOGY, _QUEUES = "topology.", "queues."
+
+_MOST_SAMPLES = 200_000
+_TIMES_PLAYED = (
+    "alone_time", "together_time", "phase_time", "warm_up", "measured", "measured_time", "round_time",
+    "undisturbed_time",
+)  # fmt: skip
+"""Keys of experiments that say how long a phase is."""
+Choice = TypeVar("Choice", bound=Enum)
+
+
+Value = TypeVar("Value")
+
+
+def each_once(value: list[Value]) -> list[Value]:
+    """Return a list as it is. Raises ValueError, naming what is in it more than once."""
+    if twice := [str(getattr(choice, "value", choice)) for choice, count in Counter(value).items() if count > 1]:
+        raise ValueError(f"{', '.join(twice)}: named more than once; name each once")
+    return value
+
+
+Choices = Annotated[list[Annotated[Choice, Field(strict=False)]], Field(min_length=1), AfterValidator(each_once)]
+"""What an experiment plays in turn: one or more, each once."""
+
+
+def _cubic_for_all() -> dict[str, str]:
+    return {level.label: DEFAULT_CONGESTION_CONTROL for level in DATA_LEVELS}
+
+
+class RunConfig(Strict):
+    """What every experiment has."""
+
+    experiment: str = Field(description="Which experiment the file configures, by name.")
+    topology: dict[str, Any] = Field(
+        description=(
+            "The fabric: a topology's name, the path of its file, or its keys themselves. Change it for another "
+            "size, shape or rate."
+        )
+    )
+    rates_from: str | None = Field(
+        default=None,
+        description="Where the topology's rates come from if not from its file; `fabric run --rate` writes it.",
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
+        default=1,
+        description=(
+            "Decides every random choice: sizes and arrivals of flows, hosts, jitter, cuts. Vary it to repeat a "
+            "run with other draws."
+        ),
+    )
+    sample_period: Annotated[TimeS, Field(gt=0, le=0.05)] = Field(
+        default=0.05,
+        description=(
+            "Time between two samples of every queue. Shorter shows shorter bursts, and costs CPU time and memory."
+        ),
+    )
+    queues: QueueConfig = Field(
+        default_factory=QueueConfig, description="Lanes, queue limits, input buffers and marking of every port."
+    )
+    routing: Routing = Field(
+        default_factory=Routing,
+        description="Which of several equal paths packets take, and what happens when a link fails.",
+    )
+    congestion_control: dict[str, str] = Field(
+        default_factory=_cubic_for_all,
+        description=(
+            "TCP congestion control by Service Level, such as `cubic`, `reno`, `dctcp`, `dcqcn`, or `line` for none."
+        ),
+    )
+    dcqcn: DcqcnConfig = Field(
+        default_factory=DcqcnConfig,
+        description="Parameters of DCQCN, for Service Levels whose congestion control it is.",
+    )
+    receive_window: Annotated[SizeBytes, Field(gt=0, le=2**30)] | None = Field(
+        default=None,
+        description=(
+            "What a sender may have in flight on one connection. Without it each kernel sizes windows in its "
+            "own way, which changes queues."
+        ),
+    )
+    failures: list[FailureConfig] = Field(
+        default_factory=list,
+        description="Links, ports or nodes that fail in every phase, at times counted from when all its jobs play.",
+    )
+
+    @field_validator("congestion_control")
+    @classmethod
+    def _verify_levels(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        queues: QueueConfig = info.data.get("queues", QueueConfig())  # Missing if they have faults of their own.
+        labels = [level.label for level in queues.data_levels]
+        faults = [unknown_key(label, labels) for label in value if label not in labels]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return value
+
+    def fabric(self) -> Fabric:
+        """Return the fabric of this config's topology. Raises ConfigError."""
+        return fabric_of(self.topology, "topology")
+
+    @property
+    def sampled_every_s(self) -> float:
+        """How often a run samples."""
+        return self.sample_period
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """The commands of users' programs that play in it: a guest sees the directories that they name."""
+        return ()
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """The queueings that a run plays, the first first."""
+        return (Queueing.SHARED,)
+
+    @property
+    def routings_played(self) -> tuple[Routing, ...]:
+        """The routings under which a run plays."""
+        return (self.routing,)
+
+    @property
+    def controls_played(self) -> dict[str, str]:
+        """The TCP congestion controls that a run plays, by whatever they are for, such as service levels."""
+        return self.congestion_control
+
+    @property
+    def cuts_links(self) -> bool:
+        """Whether links fail in a run: those of its ``failures``, or those that its experiment cuts by itself."""
+        return bool(self.failures)
+
+    def failure_schedule(self, fabric: Fabric) -> FailureSchedule | None:
+        """Return what happens to the fabric's links in a phase; None if nothing does. Raises ConfigError."""
+        return schedule_failures(self.failures, fabric, self.seed) if self.failures else None
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what of this config does not fit its fabric."""
+        yield from self._too_long()
+        yield from _piece_faults(self)
+        yield from failure_faults(self.failures, fabric, self.seed)
+        yield from dict.fromkeys(fault for one in self.routings_played for fault in routing_faults(fabric, one))
+        yield from self.dcqcn.faults(fabric)
+        yield from congestion_control.faults(self.congestion_control, self.queues.marks)
+        yield from queue_faults(self.queues, self.queueings_played, fabric)
+        yield from insides.faults(fabric, self.queueings_played)
+        needed = round(fabric.nic_rate_bps / 8 * fabric.round_trip_s)
+        if self.receive_window is not None and self.receive_window < needed:
+            least = f"what a NIC sends in a round trip of {format_time(fabric.round_trip_s)}, {needed} B"
+            yield f"receive_window: {self.receive_window} B is less than {least}; raise it"
+
+    @property
+    def times_played(self) -> Mapping[str, float]:
+        """How long its phases are, in seconds, by the keys that say so."""
+        return {name: getattr(self, name) for name in _TIMES_PLAYED if name in type(self).model_fields}
+
+    def _too_long(self) -> Iterator[str]:
+        """Yield what plays for longer than its samples, which a run holds in memory, can be."""
+        for name, seconds in self.times_played.items():
+            if (samples := seconds / self.sampled_every_s) > _MOST_SAMPLES:
+                every = f"{samples:,.0f} samples, one every {format_time(self.sampled_every_s)}"
+                yield f"{name}: {seconds:,.0f} s take {every}, and a phase has {_MOST_SAMPLES:,} at most; lower it"
+
+    def settled(self, fabric: Fabric) -> RunConfig:
+        """Return the same with the marking of DCQCN's parameters, where it is used and no other marking is stated."""
+        used = congestion_control.DCQCN in self.congestion_control.values()
+        if not used or self.queues.marking is not None or list(self.dcqcn.faults(fabric)):
+            return self
+        marking = self.dcqcn.parameters(fabric).marking
+        return self.model_copy(update={"queues": self.queues.model_copy(update={"marking": marking})})
+
+    def congestion_controls(self) -> dict[ServiceLevel, str]:
+        """Return the TCP congestion control of each service level."""
+        by_label = {level.label: level for level in self.queues.levels}
+        return {by_label[label]: name for label, name in self.congestion_control.items()}
+
+
+def _piece_faults(config: BaseModel, path: str = "") -> Iterator[str]:
+    """Yield which collectives of a config, wherever in it they are, would be sent in one piece."""
+    for name, value in config:
+        for number, one in enumerate(value if isinstance(value, list) else [value]):
+            if isinstance(one, BaseModel):
+                place = f"{path}{name}." + (f"{number}." if isinstance(value, list) else "")
+                yield from (f"{place}{fault}" for fault in getattr(one, "piece_faults", tuple)())
+                yield from _piece_faults(one, place)
+
+
+class QueueingsConfig(RunConfig):
+    """A run that plays the same in each of several ``queueings``, in their order."""
+
+    queueings: Choices[Queueing] = Field(
+        default_factory=lambda: [Queueing.SHARED, Queueing.LANES],
+        description="The queueings to play, in this order: the same load in each.",
+    )
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """Each in its turn; what plays alone does so in the first."""
+        return tuple(self.queueings)
+
+
+def storage_faults(fabric: Fabric, purpose: str) -> Iterator[str]:
+    """Yield that a fabric has no storage nodes, if so; ``purpose``: what they are needed for."""
+    if not fabric.storages:
+        yield f"topology.storage: 0 storage nodes, but {purpose}; add some"
+
+
+def queue_faults(queues: QueueConfig, queueings: Iterable[Queueing], fabric: Fabric) -> Iterator[str]:
+    """Yield what of queues does not fit a fabric, in any of these queueings."""
+    for queueing in queueings:
+        yield from lossless.faults(queues, queueing, fabric)
+    limits = {f"queues.lanes.{name}.limit": lane.limit for name, lane in queues.lanes.items()}
+    for key, limit in {**limits, "queues.shared_limit": queues.shared_limit}.items():
+        if limit < fabric.frame_bytes:
+            least = f"a full frame of {fabric.frame_bytes} B, which could never be sent"
+            yield f"{key}: {limit} B is less than {least}; raise it"
+
+
+def require_engine_for_jitter(engine: Engine, queues: QueueConfig) -> None:
+    """Raise UsageError if queues ask for a jitter that is not to be had, but is there anyway."""
+    if queues.jitter and not engine.is_exact:
+        raise UsageError(
+            f"queues.jitter is for virtual time (--engine virtual); {engine.clock} has its own jitter: set it to 0"
+        )
+
+
+def split_fabric_settings(overrides: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the settings of a topology and those of its queues, for commands that play no experiment.
+
+    They are written as for one, ``topology.placement=packed`` and ``queues.shared_limit=64KiB``; ``topology.`` may be
+    left out.
+    """
+    texts = list(overrides)
+    queues = [text for text in texts if text.startswith(_QUEUES)]
+    return [text.removeprefix(_TOPOLOGY) for text in texts if text not in queues], queues
+
+
+def queues_of(overrides: Iterable[str], default: QueueConfig | None = None) -> QueueConfig:
+    """Return a command's default queues with those of its settings that are of queues. Raises ConfigError."""
+    settings = [text.removeprefix(_QUEUES) for text in split_fabric_settings(overrides)[1]]
+    data = (default or QueueConfig()).model_dump(mode="json")
+    source = "--set queues"
+    return checked_with_settings(lambda raw: checked(QueueConfig, raw, source), data, settings, prefix=_QUEUES)
+
+
+def with_whole_topology(data: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return ``data`` with a topology's name or path replaced by what that file says. Raises ConfigError."""
+    topology = data.get("topology")
+    if isinstance(topology, Mapping):
+        return dict(data)
+    if not isinstance(topology, str):
+        raise ConfigError(source, [f"topology: {topology!r} is neither a topology's name, a path nor a mapping"])
+    return {**data, "topology": read_topology(topology)}
+
+
+def split_topology_setting(overrides: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the overrides that name the whole topology (``topology=small.yaml``), which come first, and the others."""
+    texts = list(overrides)
+    whole = [text for text in texts if text.startswith("topology=")]
+    return whole, [text for text in texts if text not in whole]

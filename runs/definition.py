@@ -1,0 +1,135 @@
+"""What an experiment is."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
+from typing import TYPE_CHECKING, Any
+
+from fabric.errors import ConfigError, ResultError
+
+if TYPE_CHECKING:  # What is here is read to list the experiments, at once.
+    from fabric.report.figures import FigureSpec, RepeatedSpec
+    from fabric.tables import Table
+    from runs.config import RunConfig
+    from runs.session import Session
+
+    Run = Callable[[Session, Any], dict[str, Any]]
+
+HOME = Path(__file__).parents[1] / "experiments"
+"""The folder of the experiments that come with the program."""
+DEFINITION = "experiment.py"
+"""What makes a folder an experiment: it defines ``EXPERIMENT``."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One question, and the folder that answers it, by whose name it is known; ``see_also``: what to run after it.
+
+    The rest is given by name, ``package.module:name``, and loaded when it is needed:
+
+    - ``config``: a subclass of :class:`runs.config.RunConfig`, which checks its YAML file;
+    - ``run``: plays it in a session and returns its summary, with ``metrics`` as :data:`fabric.metrics.Metrics`;
+    - ``tables``: a dictionary of those that its results have in addition to :data:`fabric.tables.TABLES`; a run adds
+      rows by ``session.keep_frame``;
+    - ``figures``: a module (``package.module``), whose ``FIGURES`` are those that only its results have, and whose
+      ``REPEATED``, if it has that, are those over several runs (``--repeat``).
+    """
+
+    folder: Path
+    question: str
+    config: str
+    run: str
+    see_also: str = ""
+    tables: str | None = None
+    figures: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.folder.name
+
+    @property
+    def file(self) -> Path:
+        """The YAML file with its defaults."""
+        return self.folder / f"{self.name}.yaml"
+
+    @property
+    def in_manifest(self) -> dict[str, str | None]:
+        """What a manifest says of it, by which :func:`experiments.registry.experiment_of` finds it again."""
+        folder = self.foreign_folder
+        return {"experiment": self.name, "experiment_folder": None if folder is None else str(folder)}
+
+    @property
+    def foreign_folder(self) -> Path | None:
+        """Its folder, if it does not come with the program."""
+        return None if self.folder.parent == HOME else self.folder
+
+    def load_config(self) -> type[RunConfig]:
+        """Return what checks its YAML file. Raises ConfigError if that cannot be loaded."""
+        from runs.config import RunConfig
+
+        found = self._named("config", self.config)
+        if not (isinstance(found, type) and issubclass(found, RunConfig)):
+            raise self._fault("config", f"{self.config} is no subclass of runs.config.RunConfig")
+        return found
+
+    def load_run(self) -> Run:
+        """Return what plays it in a session and returns its summary. Raises ConfigError if that cannot be loaded."""
+        found: Run = self._named("run", self.run)
+        if not callable(found):
+            raise self._fault("run", f"{self.run} is no function of a session and a config")
+        return found
+
+    def load_tables(self) -> Mapping[str, Table]:
+        """Return the tables that only its results have, by name. Raises ConfigError if they cannot be loaded, or one
+        has the name of a table that every result has."""
+        from fabric.tables import TABLES, Table
+
+        if self.tables is None:
+            return {}
+        found = self._named("tables", self.tables)
+        if not (isinstance(found, Mapping) and all(isinstance(one, Table) for one in found.values())):
+            raise self._fault("tables", f"{self.tables} is no dictionary of fabric.tables.Table by name")
+        if taken := sorted(found.keys() & TABLES.keys()):
+            raise self._fault("tables", f"every result has {', '.join(taken)}; rename yours")
+        return found
+
+    def load_figures(self) -> Sequence[FigureSpec]:
+        """Return the figures that only its results have. Raises ResultError if their module cannot be loaded."""
+        if self.figures is None:
+            return ()
+        found: Sequence[FigureSpec] = self._of_figures("FIGURES")
+        return found
+
+    def load_repeated_figures(self) -> Sequence[RepeatedSpec]:
+        """Return the figures over several runs that only it has. Raises ResultError as :meth:`load_figures`."""
+        if self.figures is None:
+            return ()
+        found: Sequence[RepeatedSpec] = self._of_figures("REPEATED", ())
+        return found
+
+    def _named(self, field: str, name: object) -> Any:
+        """Return what a field names. Raises ConfigError."""
+        if not isinstance(name, str) or not all(parts := name.partition(":")):
+            raise self._fault(field, f"is {name!r}; name what is meant, as '{self.name}.run:NAME'")
+        module, _, attribute = parts
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except Exception as error:  # It may be somebody's own code, which may do anything.
+            frames = [one for one in extract_tb(error.__traceback__) if "importlib" not in one.filename]
+            where = f" ({frames[-1].filename}:{frames[-1].lineno})" if len(frames) > 1 else ""
+            raise self._fault(field, f"{name} cannot be loaded: {type(error).__name__}: {error}{where}") from error
+
+    def _fault(self, field: str, what: str) -> ConfigError:
+        return ConfigError(str(self.folder / DEFINITION), [f"{field}: {what}"])
+
+    def _of_figures(self, name: str, *otherwise: Any) -> Any:
+        assert self.figures is not None
+        try:
+            return getattr(importlib.import_module(self.figures), name, *otherwise)
+        except Exception as error:  # It may be somebody's own code; the rest of a result is good without it.
+            raise ResultError(f"{self.figures} cannot be loaded: {type(error).__name__}: {error}") from error

@@ -1,0 +1,44 @@
+"""What several experiments do with jobs: start them for a while, and choose the order of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from fabric.model.identity import NodeId
+from runs.placement import Flow, RankOrder, order_ranks
+from runs.session import Session
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.collectives.trees import tree_flows
+from traffic.job import Job
+
+
+@contextmanager
+def started(session: Session, jobs: Sequence[Job]) -> Iterator[None]:
+    """Start jobs for the time of a block, in their order."""
+    with ExitStack() as stack:
+        for job in jobs:
+            session.tell(f"starting {job.name}")
+            stack.callback(job.close)
+            job.start()
+        yield
+
+
+def hfreduce_flows(job: HFReduceJob) -> list[Flow]:
+    """Return what HFReduce sends in a step."""
+    return tree_flows(job.trees)
+
+
+def hfreduce_ranks(session: Session, config: HFReduceConfig, order: RankOrder) -> tuple[NodeId, ...]:
+    """Return all computes, zone by zone."""
+    computes = session.live.fabric.computes
+    return ordered_ranks(session, order, computes, hfreduce_flows(HFReduceJob(session.stage, config, computes)))
+
+
+def ordered_ranks(
+    session: Session, order: RankOrder, nodes: tuple[NodeId, ...], flows: Sequence[Flow]
+) -> tuple[NodeId, ...]:
+    """Return ranks in the order asked for, best for ``flows`` between them."""
+    if order is RankOrder.NODES:
+        return nodes
+    return order_ranks(session.live.fabric, session.live.plan, nodes, flows)

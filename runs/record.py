@@ -1,0 +1,142 @@
+"""A run's files: its tables, and the manifest, which has the facts that a reader needs to judge it and to repeat it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import metadata
+from typing import Any
+
+from fabric.emulation import mininet_place
+from fabric.measure.cores import usable_cores
+from fabric.measure.verdict import Verdict
+from fabric.metrics import as_metrics, metrics_frame, performers_in
+from fabric.model.encoding import fabric_as_json
+from fabric.model.lanes import SERVICE_LEVELS
+from fabric.records.calibration import LinkCalibration
+from fabric.results import FORMAT_VERSION, ResultWriter
+from fabric.world.engine import started_at
+from fabric.world.engines import current_engine
+from runs.session import Session
+from traffic import congestion_control
+from traffic.dcqcn import PROFILES, as_json
+
+_LIBRARIES = ("eventlet", "numpy", "scapy", "pandas")
+_OF_OPENFLOW = ("ryu", "os-ken")
+"""The first that is installed is used."""
+
+
+def write_run(
+    run: Session,
+    writer: ResultWriter,
+    experiment: Mapping[str, str | None],
+    config: dict[str, Any],
+    summary: dict[str, Any],
+    command: Sequence[str],
+) -> Verdict:
+    """Write the run's files and return its verdict.
+
+    ``experiment``: what the manifest says of it; ``command``: by what the run was asked for.
+    """
+    verdict = run.judge()
+    performers = performers_in(run.table("operations"))
+    metrics = as_metrics(summary["metrics"], _job_names(summary), performers)
+    run.keep_frame("metrics", metrics_frame(metrics))
+    values = summary["metrics"] if isinstance(summary["metrics"], Mapping) else {one.path: one.value for one in metrics}
+    write_samples(run, writer)
+    writer.write_yaml("config.yaml", config)
+    writer.write_json("fabric.json", fabric_as_json(run.live.fabric))
+    writer.write_json("summary.json", summary | {"metrics": values})
+    writer.write_json("manifest.json", _manifest(run, experiment, verdict, command))
+    return verdict
+
+
+def write_samples(run: Session, writer: ResultWriter) -> None:
+    """Write the run's tables as they are. Raises ResultError if one is not as promised."""
+    for name in writer.tables:
+        writer.write_table(name, run.table(name))
+
+
+def _job_names(summary: Mapping[str, Any]) -> set[str]:
+    """Return the names of jobs that metrics may be of: those that a summary lists, and kinds of traffic."""
+    return {*summary.get("jobs", ()), *(level.label for level in SERVICE_LEVELS)}
+
+
+def _manifest(
+    run: Session, experiment: Mapping[str, str | None], verdict: Verdict, command: Sequence[str]
+) -> dict[str, Any]:
+    """Return the manifest of a run that has ended; ``command``: by what it was asked for."""
+    fabric = run.live.fabric
+    return {
+        "format_version": FORMAT_VERSION,
+        **experiment,
+        "engine": current_engine().name,
+        "seed": run.settings.seed,
+        "repeatable_with": current_engine().repeatable_with(),
+        "started_at": started_at(),
+        "command": list(command),
+        "datapath": run.live.emulation.datapath.value,
+        "scale": fabric.scale,
+        "sample_period_s": run.settings.sample_period_s,
+        "verdict": verdict.as_json(),
+        "phases": [vars(outcome.phase) for outcome in run.phases],
+        "calibration": {
+            queueing: [_calibration_as_json(one) for one in found] for queueing, found in run.calibrations.items()
+        },
+        "conservation": {outcome.phase.name: vars(outcome.conservation) for outcome in run.phases},
+        "cpu": {one.phase.name: one.used.cpu.as_json() for one in run.phases if one.used.cpu is not None},
+        "full_queues": {one.phase.name: [vars(full) for full in one.full_queues] for one in run.phases},
+        "setup": {"built_s": run.live.built_s, "ready_s": run.live.ready_s, "rules": run.live.plan.rule_count},
+        "congestion_control": run.controls,
+        "congestion_control_by_phase": {one.phase.name: dict(one.controls) for one in run.phases},
+        "dcqcn": _dcqcn(run),
+        "machine": machine_facts(),
+        "versions": versions(),
+    }
+
+
+def _dcqcn(run: Session) -> dict[str, Any] | None:
+    """Return the parameters of DCQCN in numbers, and what it has counted in this run; None: nobody used it, neither
+    traffic of ours nor a user's program by its own choice."""
+    counted = congestion_control.counted()
+    is_chosen = congestion_control.DCQCN in run.settings.congestion_control.values()
+    if not is_chosen and not (counted and counted["flows"]):
+        return None
+    fabric, config = run.live.fabric, run.settings.dcqcn
+    return {
+        "profile": config.profile,
+        "source": PROFILES[config.profile].source,
+        "scaling": config.scaling_on(fabric).value,
+        "parameters": as_json(config.parameters(fabric)),
+        "marking": None if run.queues.marking is None else run.queues.marking.model_dump(),
+        "counted": counted,
+    }
+
+
+def _calibration_as_json(one: LinkCalibration) -> dict[str, Any]:
+    return {**vars(one), "rate_error": one.rate_error, "worst_share_error": one.worst_share_error}
+
+
+def machine_facts() -> dict[str, Any]:
+    """Return the facts about the machine that a reader needs to judge a result."""
+    return {
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "usable_cores": len(usable_cores()),
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the software that made a result."""
+    found = {"python": platform.python_version(), "project": metadata.version("ai-fabric-emulator")}
+    if (mininet := mininet_place.version()) is not None:
+        found["mininet"] = mininet
+    for name in _OF_OPENFLOW:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+            break
+    return found | {name: metadata.version(name) for name in _LIBRARIES}

@@ -1,0 +1,402 @@
+"""A measured run on a live fabric: phases of traffic, each sampled and counted, then a verdict and files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from controllers.routing import Policy, Routing
+from fabric.errors import FabricError
+from fabric.failures.injector import FaultInjector
+from fabric.failures.report import FaultReport
+from fabric.failures.schedule import FailureSchedule
+from fabric.measure.calibration import calibrate
+from fabric.measure.fidelity import PhaseEvidence, judge
+from fabric.measure.frames import cores_frame, machine_frame, ports_frame, stalls_frame, waits_frame
+from fabric.measure.live_file import LivePhase
+from fabric.measure.load_checks import PlayedLoad
+from fabric.measure.port_rates import FullQueue
+from fabric.measure.sampling import Series
+from fabric.measure.verdict import Check, Verdict
+from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.marking import Marking
+from fabric.records.calibration import LinkCalibration
+from fabric.records.conservation import Conservation
+from fabric.results import Phase
+from fabric.tables import TABLES, Table
+from fabric.world.engines import current_engine
+from fabric.world.programs.agents import AgentPool
+from runs.config import RunConfig
+from runs.load_evidence import failed_operations, played_loads
+from runs.phase_meter import Measured, PhaseMeter, TimeUse
+from runs.phase_rows import controller_rows, failure_row, job_row
+from runs.run_tables import RunTables
+from runs.timeline import JobWindow, Played, Timeline
+from runs.ways import Moved, moves_in
+from traffic import congestion_control
+from traffic.dcqcn import DcqcnConfig
+from traffic.job import Job, Records, Stage
+
+if TYPE_CHECKING:
+    from runs.live import LiveFabric, Tell
+    from traffic.collectives.job import CollectiveJob  # Not every run has one, and each would load it.
+
+_PROGRESS_S = 0.5
+Progress = Callable[[str, float], None]
+"""Callback for the progress of a phase: its title and the fraction done."""
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What of a run's config its session goes by, whatever the experiment."""
+
+    queues: QueueConfig
+    seed: int
+    sample_period_s: float
+    congestion_control: dict[ServiceLevel, str] = field(default_factory=dict)
+    dcqcn: DcqcnConfig = field(default_factory=DcqcnConfig)
+    receive_window_bytes: int | None = None
+    live_file: Path | None = None
+    """Where samples go as they are taken, for whoever watches the run."""
+
+    @classmethod
+    def of(cls, config: RunConfig, live_file: Path | None = None) -> RunSettings:
+        """Return those of a config."""
+        return cls(
+            queues=config.queues,
+            seed=config.seed,
+            sample_period_s=config.sampled_every_s,
+            congestion_control=config.congestion_controls(),
+            dcqcn=config.dcqcn,
+            receive_window_bytes=config.receive_window,
+            live_file=live_file,
+        )
+
+
+@dataclass(frozen=True)
+class PhaseOutcome:
+    """The measurements of a phase: rows and failures (times still ``time.monotonic()``), the census of its packets, its
+    rows of ``machine`` and ``cores`` (the last row covers the sample taken just after the phase ended), its routing,
+    the moves of adaptive routing by its end (in seconds since the run's origin), its full ports, and what it used of
+    time."""
+
+    phase: Phase
+    records: Records
+    conservation: Conservation
+    machine: pd.DataFrame
+    faults: FaultReport = field(default_factory=FaultReport)
+    routing: Routing = field(default_factory=Routing)
+    moves: tuple[Moved, ...] = ()
+    cores: pd.DataFrame = field(default_factory=lambda: TABLES["cores"].empty())
+    full_queues: Sequence[FullQueue] = ()
+    used: TimeUse = field(default_factory=TimeUse)
+    controls: Mapping[str, str] = field(default_factory=dict)
+    """The congestion control of each service level of data."""
+    loads: Sequence[PlayedLoad] = ()
+    """What its jobs did, each in its windows."""
+
+    @property
+    def began_s(self) -> float:
+        """When in the run the jobs of the whole phase had all begun: its failures count from then."""
+        return self.phase.load_s[0]
+
+    @property
+    def evidence(self) -> PhaseEvidence:
+        """The evidence for the verdict."""
+        seconds = self.phase.ended_s - self.phase.started_s
+        return PhaseEvidence(
+            self.phase.name,
+            self.conservation,
+            self.machine,
+            seconds,
+            self.cores,
+            self.full_queues,
+            self.used.cpu,
+            self.used.spun,
+            self.loads,
+            failed_operations(self.records),
+            bool(self.faults.changes),
+        )
+
+
+@dataclass(frozen=True)
+class _PlayedPhase:
+    """What the jobs of a phase did: when those of the whole phase all had begun and when the first was told to halt
+    (``time.monotonic()``), their rows, when each played, and what failed."""
+
+    begun: float
+    halted: float
+    records: Records
+    played: list[Played]
+    faults: FaultReport
+
+
+@dataclass
+class Session:
+    """One run. ``failures`` happen in each phase that has no schedule of its own; ``checks`` are the experiment's own,
+    in addition to those of all runs.
+    """
+
+    live: LiveFabric
+    pool: AgentPool
+    settings: RunSettings
+    tell: Tell
+    progress: Progress
+    failures: FailureSchedule | None = None
+    phases: list[PhaseOutcome] = field(default_factory=list)
+    calibrations: dict[str, list[LinkCalibration]] = field(default_factory=dict)
+    checks: list[Check] = field(default_factory=list)
+    routing_label: str = field(init=False)
+    _tables: RunTables = field(default_factory=RunTables)
+    _meter: PhaseMeter = field(init=False)
+
+    @classmethod
+    def of(
+        cls,
+        config: RunConfig,
+        live: LiveFabric,
+        pool: AgentPool,
+        tell: Tell,
+        progress: Progress,
+        own_tables: Mapping[str, Table] = MappingProxyType({}),
+        live_file: Path | None = None,
+    ) -> Session:
+        """Return the run that a config asks for, on a fabric that is up; ``own_tables``: those of its experiment;
+        ``live_file``: where samples go as they are taken."""
+        schedule, tables = config.failure_schedule(live.fabric), RunTables(own_tables)
+        return cls(live, pool, RunSettings.of(config, live_file), tell, progress, schedule, _tables=tables)
+
+    def __post_init__(self) -> None:
+        self._meter = PhaseMeter(self.live, self.pool, self.settings.sample_period_s, self.settings.live_file)
+        self.routing_label = self.live.routing.name
+
+    @property
+    def origin(self) -> float:
+        """The run's time zero (``time.monotonic()``)."""
+        return self._tables.origin
+
+    @property
+    def queues(self) -> QueueConfig:
+        """The queues that the run's config asks for."""
+        return self.settings.queues
+
+    @property
+    def stage(self) -> Stage:
+        """What this run's jobs need: the fabric, its hosts and the settings of sockets."""
+        return Stage(
+            fabric=self.live.fabric,
+            pool=self.pool,
+            namespace_of=self.live.emulation.namespace_of,
+            seed=self.settings.seed,
+            congestion_control=self.settings.congestion_control,
+            receive_window_bytes=self.settings.receive_window_bytes,
+            logs=self.live.logs,
+        )
+
+    @property
+    def controls(self) -> dict[str, str]:
+        """The congestion control of each service level of data, for jobs that start now."""
+        levels = self.settings.queues.data_levels
+        return {level.label: self.stage.socket_options(level).congestion_control for level in levels}
+
+    @property
+    def queueing(self) -> Queueing:
+        """The present queues."""
+        return self.live.emulation.lane_plan.queueing
+
+    def use_queueing(self, queueing: Queueing) -> None:
+        """Install the queues of a queueing, unless they are installed, and calibrate them once."""
+        wanted = plan_lanes(self.queues, queueing)
+        if wanted != self.live.emulation.lane_plan:
+            current_engine().settle()
+            self.live.emulation.set_lanes(wanted)
+            self._meter.forget_census()
+        if queueing.value not in self.calibrations:
+            self.tell(f"calibrating every kind of link, {queueing.value} queueing")
+            current_engine().settle()
+            self.calibrations[queueing.value] = calibrate(self.live.emulation)
+            self._meter.forget_census()
+
+    def use_congestion_control(
+        self, controls: Mapping[ServiceLevel, str], dcqcn: DcqcnConfig, marking: Marking | None
+    ) -> None:
+        """Let jobs that start from now on have other congestion controls, with DCQCN's parameters, and switches mark
+        otherwise from the next :meth:`use_queueing` on.
+
+        Jobs that have these controls already must be closed before. Raises EmulationError if one is still in use.
+        """
+        queues = self.queues.model_copy(update={"marking": marking})
+        self.settings = replace(self.settings, queues=queues, congestion_control=dict(controls), dcqcn=dcqcn)
+        fabric, parameters = self.live.fabric, dcqcn.parameters(self.live.fabric)
+        congestion_control.provide(controls.values(), parameters, fabric.nic_rate_bps)
+        congestion_control.admit(self.live.emulation.host_namespaces, parameters, fabric.nic_rate_bps)
+
+    def use_routing(self, routing: Routing, label: str | None = None) -> None:
+        """Route by another policy from now on, unless it is in use. Raises ControllerError.
+
+        ``label`` is how phases call it, by default the names of its policies.
+        """
+        self.routing_label = label or routing.name
+        if routing != self.live.routing:
+            self.tell(f"routing: {self.routing_label}")
+            current_engine().settle()
+            self.live.use_routing(routing)
+            self._meter.forget_census()
+
+    def warm_up(self, job: CollectiveJob) -> None:
+        """Let a collective carry out a short step, of which no phase tells: it does not count what was sent in it."""
+        job.warm_up()
+        self._meter.forget_census()
+
+    def run_phase(
+        self,
+        name: str,
+        title: str,
+        jobs: Sequence[Job | JobWindow],
+        duration_s: float,
+        schedule: FailureSchedule | None = None,
+    ) -> PhaseOutcome:
+        """Play jobs together for a time, with samples and a census. A job plays the whole phase, or its windows of it.
+        The time counts from when all of the former play. The first job is halted first.
+
+        It lasts until jobs with a fixed amount to do have done it. ``schedule``: what happens to links meanwhile, from
+        when all jobs play; by default the run's ``failures``. At its end every link is restored before jobs are halted,
+        so that data they wait for arrives.
+        """
+        schedule = self.failures if schedule is None else schedule
+        if schedule is not None:
+            self._injector.prepare(schedule)
+        timeline = Timeline(name, [job if isinstance(job, JobWindow) else JobWindow(job) for job in jobs])
+        names = tuple(job.job.name if isinstance(job, JobWindow) else job.name for job in jobs)
+        told = LivePhase(name, title, self.queueing.value, self.routing_label, tuple(dict.fromkeys(names)), self.origin)
+        started = self._meter.begin(told)
+        try:
+            played = self._play(title, timeline, duration_s, schedule)
+        except FabricError:
+            self._meter.verify_no_deadlock()  # It would be the cause of whatever a job says.
+            raise
+        measured = self._meter.end()
+        self._keep_samples(measured.series)
+        counted = self._meter.count(played.faults)
+        if schedule is not None:
+            self._injector.release()
+        began, ended, begun, halted = (
+            at - self.origin for at in (started, measured.ended, played.begun, played.halted)
+        )
+        phase = Phase(name, title, self.queueing.value, began, ended, self.routing_label, begun, halted)
+        outcome = self._outcome(phase, played, measured, counted)
+        self.phases.append(outcome)
+        self._keep_happened(name, started, played, schedule)
+        if schedule is None:  # With one, they are among the controller's events.
+            self._tables.keep_moves(name, [move for move in outcome.moves if move.at_s >= phase.started_s])
+        return outcome
+
+    def empty_fabric(self) -> None:
+        """After a DeadlockError of :meth:`run_phase`: forget the phase, make links whole, give every port new queues.
+
+        What waited in the old ones is lost. Close the jobs before.
+        """
+        self._injector.abandon()
+        self._meter.abandon()
+        current_engine().settle()
+        self.live.emulation.set_lanes(self.live.emulation.lane_plan)
+
+    def _keep_happened(
+        self, phase: str, started: float, played: _PlayedPhase, schedule: FailureSchedule | None
+    ) -> None:
+        """Keep the rows of jobs, and with a schedule, those of failures and of what the controller did meanwhile."""
+        self._tables.keep_records(played.records)
+        self._tables.keep_rows("jobs", [job_row(phase, one) for one in played.played])
+        if schedule is not None:
+            events = [event for event in self.live.controller.events() if event.at_s >= started]
+            self._tables.keep_rows("failures", [failure_row(phase, change) for change in played.faults.changes])
+            self._tables.keep_rows("controller", controller_rows(phase, events))
+
+    def _outcome(self, phase: Phase, played: _PlayedPhase, measured: Measured, counted: Conservation) -> PhaseOutcome:
+        """Return the outcome of a phase, and keep its samples of the machine."""
+        series = measured.series
+        machine = machine_frame(series, self.origin, self.live.fabric.frame_bytes, self.live.emulation.datapath)
+        cores = cores_frame(series, self.origin)
+        self.keep_frame("machine", machine)
+        self.keep_frame("cores", cores)
+        return PhaseOutcome(
+            phase=phase,
+            records=played.records,
+            conservation=counted,
+            machine=machine,
+            faults=played.faults,
+            routing=self.live.routing,
+            moves=self._moves(),
+            cores=cores,
+            full_queues=self._meter.full_queues(series, played.faults),
+            used=measured.used,
+            controls=self.controls,
+            loads=played_loads(played.played, played.records),
+        )
+
+    def _play(
+        self, title: str, timeline: Timeline, duration_s: float, schedule: FailureSchedule | None
+    ) -> _PlayedPhase:
+        """Play jobs to their end.
+
+        An exception here ends the run: the creator of the jobs closes them, and no incomplete phase is kept.
+        """
+        self.progress(title, 0.0)
+        begun = timeline.begin()
+        if schedule is not None:
+            self._injector.play(begun)
+        self._wait(title, begun, duration_s, timeline)
+        self._meter.unless_deadlocked(timeline.finish)
+        faults = FaultReport() if schedule is None else self._injector.restore()
+        ended = self._meter.unless_deadlocked(timeline.end)
+        self.progress(title, 1.0)
+        return _PlayedPhase(begun, ended.halted, ended.records, ended.played, faults)
+
+    def _moves(self) -> tuple[Moved, ...]:
+        """Return the moves of adaptive routing since it was installed."""
+        if self.live.routing.policy is not Policy.ADAPTIVE:
+            return ()
+        return moves_in(self.live.controller.events(), self.origin)
+
+    @cached_property
+    def _injector(self) -> FaultInjector:
+        return FaultInjector(self.pool, self.live.emulation)
+
+    def _wait(self, title: str, started: float, duration_s: float, timeline: Timeline) -> None:
+        while (elapsed := time.monotonic() - started) < duration_s:
+            self.progress(title, elapsed / duration_s)
+            self._meter.verify_no_deadlock()
+            timeline.verify()
+            time.sleep(min(_PROGRESS_S, duration_s - elapsed))
+
+    def _keep_samples(self, series: Series) -> None:
+        ports, plan = self._meter.sampled_ports, self.live.emulation.lane_plan
+        self.keep_frame("ports", ports_frame(series, ports, plan, self.origin))
+        self.keep_frame("stalls", stalls_frame(series, ports, plan, self.origin))
+        self.keep_frame("waits", waits_frame(series, ports, plan, self.origin))
+
+    def keep_frame(self, name: str, frame: pd.DataFrame) -> None:
+        """Add rows to a table; times are already seconds of the run. Raises ResultError if there is no such table."""
+        self._tables.keep_frame(name, frame)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return all rows of a table so far."""
+        return self._tables.table(name)
+
+    def judge(self) -> Verdict:
+        """Return the verdict on the run so far."""
+        verdict = judge(
+            calibrations=[one for found in self.calibrations.values() for one in found],
+            phases=[outcome.evidence for outcome in self.phases],
+            frame_time_s=self.live.fabric.frame_time_s,
+            engine=current_engine(),
+            datapath=self.live.emulation.datapath,
+        )
+        return Verdict((*verdict.checks, *self.checks))

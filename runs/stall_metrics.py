@@ -1,0 +1,62 @@
+"""Metrics of lossless lanes: how long they waited for room, and how full input buffers were."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from fabric.results import Phase
+from runs.session import PhaseOutcome
+
+
+def stall_metrics(stalls: pd.DataFrame, outcome: PhaseOutcome, played_s: float | None = None) -> dict[str, float]:
+    """Return what lossless lanes of a phase tell, summed over all ports; nothing of other phases.
+
+    ``stalled_s`` adds up all lanes of all ports; ``most_stalled_fraction`` is of the lane that stood still longest, and
+    of the time in which the load played: ``played_s``, by default between the first and the last sample of that time.
+    """
+    phase = outcome.phase
+    rows = stalls[stalls["at_s"].between(phase.started_s, phase.ended_s)]
+    if rows.empty:
+        return {}
+    grown = _grown(rows)
+    most_s = float(grown["stalled_ns"].max()) / 1e9
+    return {
+        "stalls": int(grown["stalls"].sum()),
+        "stalled_s": float(grown["stalled_ns"].sum()) / 1e9,
+        "most_stalled_fraction": float(stalled_fractions(rows, phase).max()) if played_s is None else most_s / played_s,
+        "most_buffered_bytes": int(rows["buffered_bytes"].max()),
+    }
+
+
+def stalled_fractions(stalls: pd.DataFrame, phase: Phase) -> pd.Series[float]:
+    """Return for what part of the time in which a phase's load played each lane stood still, by port and lane: between
+    the first and the last sample of that time, or of the phase if that time has fewer than two."""
+    from_s, until_s = phase.load_s
+    rows = stalls[stalls["at_s"].between(from_s, until_s)]
+    if rows["at_s"].nunique() < 2:
+        rows = stalls[stalls["at_s"].between(phase.started_s, phase.ended_s)]
+    seconds = float(rows["at_s"].max() - rows["at_s"].min()) if len(rows) else 0.0
+    return _grown(rows)["stalled_ns"] / 1e9 / (seconds or math.inf)
+
+
+def _grown(rows: pd.DataFrame) -> pd.DataFrame:
+    series = rows.groupby(["port", "lane"], observed=True)[["stalls", "stalled_ns"]]
+    return series.max() - series.min()
+
+
+def stalls_tables(titles: Mapping[str, str], figures: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+    """Return the table of what waited for room, a row a phase; none if no phase of the run was lossless."""
+    rows = [[titles[phase], *_cells(found)] for phase, found in figures.items() if "stalls" in found]
+    columns = ["phase", "stalls", "stalled, all lanes of all ports", "the most stalled lane", "fullest input buffer"]
+    note = "stalled: the link was free, a frame waited, and there was no room at the other end"
+    return [{"title": "Waiting for room", "columns": columns, "rows": rows, "note": note}] if rows else []
+
+
+def _cells(found: Mapping[str, float]) -> list[str]:
+    stalled = f"{found['stalled_s']:.3g} s"
+    fullest = f"{found['most_buffered_bytes'] / 1024:.0f} KiB"
+    return [f"{found['stalls']:.0f}", stalled, f"{found['most_stalled_fraction']:.0%}", fullest]

@@ -1,0 +1,69 @@
+"""Which node is which rank: the loads that a search goes by are those of the routes, and it finds an order in which no
+link is busier than the busiest NIC, also among hundreds of nodes."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping
+
+import pytest
+
+from controllers.planning.paths import path_load
+from controllers.planning.plan import RoutePlan
+from controllers.planning.planner import plan_routes
+from controllers.routing import Policy, Routing
+from fabric.model.identity import NodeId
+from fabric.model.network import Fabric, Port
+from runs.placement import Flow, _Placement, link_loads, order_ranks
+from topologies.load import load_fabric
+from traffic.collectives.trees import tree_flows, zone_aware_double_tree
+
+
+def _nodes(fabric: Fabric, count: int) -> tuple[NodeId, ...]:
+    by_zone = ([node for node in fabric.computes if node.zone == zone] for zone in (0, 1))
+    return tuple(node for nodes in by_zone for node in nodes[: count // 2])
+
+
+def _flows(nodes: tuple[NodeId, ...]) -> list[Flow]:
+    return tree_flows(zone_aware_double_tree([node.zone or 0 for node in nodes]))
+
+
+def _added_up(fabric: Fabric, plan: RoutePlan, order: tuple[NodeId, ...]) -> Mapping[Port, float]:
+    nics = fabric.nics_in_common(order)
+    found: defaultdict[Port, float] = defaultdict(float)
+    for source, destination, share in _flows(order):
+        for port, part in path_load(plan, fabric, nics[order[source]], nics[order[destination]]).items():
+            found[port] += share * part
+    return found
+
+
+@pytest.mark.parametrize("policy", [Policy.STATIC, Policy.ECMP])
+def test_loads_after_swaps_are_those_of_the_routes(policy: Policy) -> None:
+    fabric = load_fabric("fire_flyer_2_small")
+    plan, nodes, swaps = plan_routes(fabric, Routing(policy=policy)), _nodes(fabric, 16), random.Random(3)
+    placement = _Placement(fabric, plan, nodes, _flows(nodes))
+    for _ in range(100):
+        placement.swap(*swaps.sample([rank for rank, node in enumerate(placement.order) if node.zone == 1], 2))
+    assert sorted(placement.order) == sorted(nodes)
+    assert placement.order != list(nodes)
+    loads = _added_up(fabric, plan, tuple(placement.order))
+    assert placement.port_loads() == pytest.approx({port: loads[port] for link in fabric.links for port in link.ports})
+    assert placement.cost() == pytest.approx((max(loads.values()), sum(load**2 for load in loads.values())))
+
+
+def test_no_link_is_busier_than_a_nic_among_hundreds_of_nodes() -> None:
+    fabric = load_fabric("fire_flyer_2")
+    plan, nodes = plan_routes(fabric, Routing()), _nodes(fabric, 600)
+
+    def busiest(order: tuple[NodeId, ...]) -> tuple[float, float]:
+        loads = link_loads(fabric, plan, order, _flows(order))
+        of_hosts = max(load for port, load in loads.items() if not port.node.is_switch)
+        return max(loads.values()), of_hosts
+
+    order = order_ranks(fabric, plan, nodes, _flows(nodes))
+    assert [node.zone for node in order] == [node.zone for node in nodes]
+    assert sorted(order) == sorted(nodes)
+    before, after = busiest(nodes), busiest(order)
+    assert before[0] > before[1]
+    assert after[0] == after[1] == before[1]
