@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.commands.answer import answer_as_json, exit_code_of, print_answer
+from experiments.commands.export import require_place, write_metrics
 from experiments.commands.options import (
     add_capture_option,
     add_engine_option,
@@ -73,6 +74,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--guests", type=int, default=1, metavar="N", help=guests)
     live = "show the run while it plays: a page on 127.0.0.1, whose address is printed, and a table in the terminal"
     parser.add_argument("--live", action="store_true", help=live)
+    file = (
+        "write the run's metrics at its end in OpenMetrics, or, into a file whose name ends with .prom, as "
+        "node_exporter reads them (docs/exports.md); default: no such file"
+    )
+    parser.add_argument("--openmetrics", type=Path, metavar="FILE", help=file)
     more = "print also how near the run came to the limits of the verdict, its use of the CPU and its cost"
     parser.add_argument("-v", "--verbose", action="store_true", help=more)
     add_json_option(parser, "print answer, verdict, metrics and directory as one JSON object; progress is on stderr")
@@ -119,9 +125,13 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
             raise UsageError(f"--live: shows one run, and --repeat {options.repeat} plays several; omit one of the two")
         if options.json:
             raise UsageError(f"--json: tells of one run; with --repeat {options.repeat} runs.csv has all: omit --json")
+        if options.openmetrics is not None:
+            raise UsageError(f"--openmetrics: tells of one run, and --repeat {options.repeat} plays several; omit one")
         return repeat(spec, options.repeat, options.jobs)
     if options.jobs is not None:
         raise UsageError(f"--jobs {options.jobs}: a single run is one job; it is for --repeat")
+    if options.openmetrics is not None:
+        require_place(options.openmetrics, "--openmetrics")
     prepared = prepare(spec, ["fabric", *arguments])
     try:
         with _display(prepared, options.live) as (played, display):
@@ -131,8 +141,13 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
         raise
     if options.json:
         print(json.dumps(answer_as_json(result, prepared.experiment), indent=1))
-        return exit_code_of(result)
-    return print_answer(result, prepared.experiment, verbose=options.verbose)
+    else:
+        print_answer(result, prepared.experiment, verbose=options.verbose)
+    if (
+        options.openmetrics is not None
+    ):  # Last: whoever waited for the run has its answer, whatever becomes of the file.
+        write_metrics(result, options.openmetrics, "--openmetrics")
+    return exit_code_of(result)
 
 
 def _tell_what_is_kept(directory: Path) -> None:
