@@ -253,7 +253,7 @@ def _ratios(whole: Sequence[VariantPhase], figures: Figures) -> dict[str, float]
     found = {}
     for play in whole:
         own, ring = algbw[play.variant.name, play.count], algbw.get(("nccl_ring", play.count))
-        if play.variant.level is ServiceLevel.HFREDUCE and own and ring:
+        if play.variant.level == ServiceLevel.HFREDUCE and own and ring:
             found[play.phase] = own / ring
     return found
 
@@ -262,7 +262,7 @@ def _ratio_table(config: HFReduceVsNcclConfig, whole: Sequence[VariantPhase], fi
     found = _ratios(whole, figures)
     if not found:
         return None
-    names = {play.variant.name: play.variant.title for play in whole if play.variant.level is ServiceLevel.HFREDUCE}
+    names = {play.variant.name: play.variant.title for play in whole if play.variant.level == ServiceLevel.HFREDUCE}
     phases = {(play.variant.name, play.count): play.phase for play in whole}
     rows = []
     for name, title in names.items():
@@ -299,7 +299,7 @@ def explanation(variant: Variant, value: float) -> str:
     """Return what an algbw of points says beside the paper's range, both in bytes/s."""
     low, high = PAPER_BPS[variant.level]
     if value > high:
-        hosts = "PCIe, memory, kernels" if variant.level is ServiceLevel.NCCL else "the sum in the node, PCIe, memory"
+        hosts = "PCIe, memory, kernels" if variant.level == ServiceLevel.NCCL else "the sum in the node, PCIe, memory"
         return f"the network allows {value / high:.1f} times the paper's best: hosts ({hosts}) set the paper's figures"
     if value < low:
         return "below the paper's range: the network and TCP limit more here than the paper's network did"

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fabric.emulation.sflow import SflowExport
+
 
 @dataclass(frozen=True)
 class Order:
@@ -14,7 +16,8 @@ class Order:
 
     ``foreign_folder``: the experiment's, if it does not come with the program, else empty. ``config``: as JSON has it,
     with its defaults and its topology, so that no file of the user's is read again. ``command``: by what the run was
-    asked for. ``live_file``: where samples go as they are taken, if somebody watches.
+    asked for. ``live_file``: where samples go as they are taken, if somebody watches. ``sflow``: what switches export,
+    if they do.
     """
 
     experiment: str
@@ -24,6 +27,7 @@ class Order:
     captures: tuple[str, ...]
     command: tuple[str, ...]
     live_file: str = ""
+    sflow: SflowExport | None = None
 
     def encoded(self) -> bytes:
         """Return it as JSON."""
@@ -33,4 +37,6 @@ class Order:
     def decoded(cls, text: bytes) -> Order:
         """Return what :meth:`encoded` made JSON of."""
         values = json.loads(text)
-        return cls(**values | {name: tuple(values[name]) for name in ("captures", "command")})
+        parts: dict[str, Any] = {name: tuple(values[name]) for name in ("captures", "command")}
+        parts["sflow"] = SflowExport(**values["sflow"]) if values["sflow"] else None
+        return cls(**values | parts)

@@ -12,6 +12,7 @@ from controllers.routing import Policy
 from experiments.launching.order import Order
 from experiments.registry import Resolved, resolve
 from fabric.config import setting
+from fabric.emulation.sflow import SflowExport, require_sflow
 from fabric.errors import UsageError
 from fabric.model.partition import partition
 from fabric.queueing import lossless, red
@@ -41,7 +42,8 @@ class RunSpec:
     None: the topology's own. ``memory_bytes``: of a guest. ``directory``: where the result will be; None: a new one in
     ``results``. ``captures``: ports and files, such as ``z0l03:7=leaf.pcap``. ``draws``: whether figures and the report
     are made at once, which takes seconds; they can be made from the directory at any time. ``guests``: how many guests
-    play the run together, each on a core of its own.
+    play the run together, each on a core of its own. ``sflow``: what switches export of packets and counters, and to
+    which file.
     """
 
     experiment: str
@@ -55,6 +57,7 @@ class RunSpec:
     captures: Sequence[str] = ()
     draws: bool = True
     guests: int = 1
+    sflow: SflowExport | None = None
 
     @property
     def all_overrides(self) -> list[str]:
@@ -67,7 +70,10 @@ class RunSpec:
         return [*(setting(key, value) for key, value in self.settings.items()), *self.overrides]
 
     def words(self) -> list[str]:
-        """Return what follows ``fabric run`` on the command line that asks for this run."""
+        """Return what follows ``fabric run`` on the command line that asks for this run. Raises UsageError for one
+        whose switches export: the command sends on to a collector what this run keeps in a file."""
+        if self.sflow is not None:
+            raise UsageError(f"sflow: to {self.sflow.file}, which no command line can name; omit it")
         options: dict[str, Sequence[object]] = {
             "--set": self._set,
             "--seed": [] if self.seed is None else [self.seed],
@@ -113,7 +119,9 @@ def prepare(spec: RunSpec, command: Sequence[str], before: BuiltFabric | None = 
     red.require(engine, config.queues, *config.queueings_played)
     congestion_control.require(engine, config.controls_played)
     require_engine_for_jitter(engine, config.queues)
-    require_captures(fabric, spec.captures)
+    require_captures(fabric, spec.captures, engine)
+    if spec.sflow is not None:
+        require_sflow(spec.sflow, engine)
     if spec.guests != 1:
         require_several_guests(spec, engine, config)
     directory = choose_directory(spec.directory, resolved.experiment.name)
@@ -124,6 +132,7 @@ def prepare(spec: RunSpec, command: Sequence[str], before: BuiltFabric | None = 
         str(directory),
         tuple(spec.captures),
         tuple(command),
+        sflow=spec.sflow,
     )
     return Prepared(resolved, engine, _guest_for(spec, engine, resolved, directory), order, spec.draws)
 
@@ -148,7 +157,8 @@ def _guest_for(spec: RunSpec, engine: Engine, resolved: Resolved, directory: Pat
     program. The files that the config was read from are not among them.
     """
     config, built = resolved.config, resolved.built
-    named = directories_named([*spec.captures, *config.commands, *_texts(resolved.data)])
+    files = [*spec.captures, *([spec.sflow.file] if spec.sflow else [])]
+    named = directories_named([*files, *config.commands, *_texts(resolved.data)])
     keep = (directory.parent, resolved.experiment.folder, *directories_of(built.files), *named)
     lookahead_ns = partition(built.fabric, spec.guests).lookahead_ns if spec.guests > 1 else 0
     wanted = Guest(config.seed, keep, spec.memory_bytes, spec.guests, lookahead_ns)
@@ -165,6 +175,7 @@ def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig) -> 
         raise UsageError(f"--guests {spec.guests}: each has a core to itself, and there are {cores}; use fewer")
     unable = {
         "--capture": bool(spec.captures),
+        "--sflow": spec.sflow is not None,
         "routing adaptive": config.routing.policy is Policy.ADAPTIVE,
         "commands of the config's own": bool(config.commands),
         "failures of links": config.cuts_links,

@@ -16,6 +16,7 @@ from experiments.commands.top_parser import parser_for
 from experiments.launching.order import Order
 from experiments.launching.spec import RunSpec, prepare, require_several_guests
 from experiments.registry import EXPERIMENTS, resolve, restored
+from fabric.emulation.sflow import SflowExport
 from fabric.errors import UsageError
 from fabric.world.engines import engine_named
 
@@ -146,7 +147,7 @@ EVERY_FIELD = RunSpec(
 )
 
 
-@pytest.mark.parametrize("field", [field.name for field in fields(RunSpec)])
+@pytest.mark.parametrize("field", [field.name for field in fields(RunSpec) if field.name != "sflow"])
 def test_a_command_line_has_every_field_of_a_run(field: str) -> None:
     """A field that the words lack would be another run on another machine."""
     default = RunSpec("head_of_line", engine="namespace")
@@ -158,6 +159,11 @@ def test_a_command_line_has_every_field_of_a_run(field: str) -> None:
         plain: dict[str, Any] = {"settings": {}, "overrides": (), "captures": tuple(again.captures)}
         assert replace(again, **plain) == replace(spec, settings={}, overrides=())
     assert one.words() != default.words()
+
+
+def test_a_run_whose_switches_export_to_a_file_has_no_command_line() -> None:
+    with pytest.raises(UsageError, match=r"^sflow: to a\.pcap, which no command line can name; omit it$"):
+        replace(EVERY_FIELD, sflow=SflowExport("a.pcap")).words()
 
 
 def test_settings_from_python_are_what_they_are() -> None:
