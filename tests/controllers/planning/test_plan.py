@@ -111,7 +111,7 @@ def test_groups_that_say_the_same_have_one_number() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    [*(f"controllers.planning.{name}" for name in ("plan", "planner", "paths", "adaptive")), "controllers.client"],
+    [*(f"controllers.planning.{name}" for name in ("plan", "planner", "paths", "policies.adaptive")), "controllers.client"],
 )
 def test_planning_and_asking_import_neither_ryu_nor_mininet(module: str) -> None:
     code = f"import sys, {module}; print(sorted({{'ryu', 'eventlet', 'mininet'}} & set(sys.modules)))"
