@@ -107,6 +107,9 @@ class Policy:
     def __str__(self) -> str:
         return self.name
 
+    def __repr__(self) -> str:
+        return f"Policy({self.name!r})"  # Not with its functions, whose addresses differ from process to process.
+
     @property
     def moves(self) -> bool:
         """Whether its routes move while a run plays: a plan then shows only where they begin."""
