@@ -8,7 +8,8 @@ from typing import Any
 
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes
-from controllers.routing import AdaptiveConfig, Routing
+from controllers.planning.policies.policy import AdaptiveConfig
+from controllers.routing import Routing
 from fabric.model.network import Fabric
 
 _NOT_PLANNED: Mapping[str, Any] = {"sweep_delay": 0.0, "adaptive": AdaptiveConfig()}

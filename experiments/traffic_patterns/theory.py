@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from controllers.planning.collisions import Histogram, UplinkTheory, mixture
-from controllers.routing import Policy, Routing
+from controllers.planning.policies import Policy
+from controllers.routing import Routing
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
 from runs.plans import planned

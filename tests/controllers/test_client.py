@@ -12,7 +12,8 @@ import pytest
 
 from controllers.client import ControllerProcess
 from controllers.planning.planner import plan_routes
-from controllers.routing import Policy, Repair, Routing
+from controllers.planning.policies import ECMP
+from controllers.routing import Repair, Routing
 from controllers.task import Task
 from fabric.errors import ControllerError, FabricError
 from tests.controllers.sizes import tree
@@ -72,7 +73,7 @@ def test_a_controller_with_another_plan_than_the_run_is_an_error(
 ) -> None:
     """Placement and paths would go by the one, switches by the other."""
     routing = Routing(repair=Repair.REROUTE)
-    same, other = (plan_routes(FABRIC, one) for one in (routing, routing.model_copy(update={"policy": Policy.ECMP})))
+    same, other = (plan_routes(FABRIC, one) for one in (routing, routing.model_copy(update={"policy": ECMP})))
     state = replace(controller.wait_listening(timeout_s=60), ready=True)
     monkeypatch.setattr(controller, "_wait", lambda *_: state)
     assert controller.wait_ready(1, same).plan == same.digest

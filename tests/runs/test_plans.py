@@ -4,7 +4,8 @@ import pytest
 
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes
-from controllers.routing import Policy, Repair, Routing
+from controllers.planning.policies import ECMP, STATIC
+from controllers.routing import Repair, Routing
 from experiments.registry import resolve
 from experiments.routing_incast.run import RoutingIncastConfig, choose
 from fabric.delivered import Flow
@@ -32,7 +33,7 @@ def test_who_looks_for_paths_in_a_run_goes_by_the_runs_plan(made: list[Routing])
     resolved = resolve("routing_incast", [])
     fabric, config = resolved.fabric, resolved.config
     assert isinstance(config, RoutingIncastConfig)
-    assert made == [Routing(policy=Policy.STATIC), Routing(policy=Policy.ECMP)], "to check who can take part"
+    assert made == [Routing(policy=STATIC), Routing(policy=ECMP)], "to check who can take part"
     plans.planned(fabric, config.routing)
     choose(config, fabric)
     first, last = fabric.computes[0].name, fabric.computes[-1].name
