@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from fabric.errors import TrafficError
+from runs.known_tables import of_job
 from traffic.job import FiniteJob, Job, Records
 
 _HALT_S = 900.0
@@ -92,7 +93,7 @@ class Timeline:
             played += times
         for job, began in zip(self._whole, self._began, strict=True):
             halted = time.monotonic()
-            records.extend(job.halt().of_job(job.name))
+            records.extend(of_job(job.halt(), job.name))
             played.append(Played(job, began, halted, time.monotonic()))
         return PlayedTimeline(records, played, first_halted)
 
@@ -137,7 +138,7 @@ class _Control:
                 window.job.play(self._phase)
                 self._wait(window.until_s)
                 halted = time.monotonic()
-                self._records.extend(window.job.halt().of_job(window.job.name))
+                self._records.extend(of_job(window.job.halt(), window.job.name))
                 self._played.append(Played(window.job, began, halted, time.monotonic()))
         except Exception as error:  # Whatever it is, verify() or end() raises it where the run sees it.
             self._error = error

@@ -61,10 +61,13 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "controllers": (("routing", "task"), ("planning",), ("app",), ("client",)),
     "traffic": (
         ("job", "program_group", "repeating", "transport", "metrics", "congestion_control", "dcqcn"),
+        ("job_kind", "measures"),
         ("collectives", "storage", "flows", "programs"),
+        ("kinds",),
     ),
     "runs": (
-        ("console", "handover", "captures", "rates", "config", "placement", "timeline", "ways", "live", "preload"),
+        ("console", "handover", "captures", "rates", "config", "placement", "known_tables", "ways", "live", "preload"),
+        ("timeline",),
         ("job_metrics", "counted_operations", "job_config", "known_folders", "load_evidence", "phase_rows"),
         ("phase_meter",),
         ("run_tables",),

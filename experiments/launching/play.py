@@ -26,6 +26,7 @@ from runs.config import RunConfig
 from runs.congestion import tell_congestion
 from runs.definition import Experiment
 from runs.handover import copy_to_user
+from runs.known_tables import own_tables
 from runs.live import bring_up
 from runs.preload import PRELOAD
 from runs.record import write_run, write_samples
@@ -75,7 +76,7 @@ def play(order: Order, report: Report) -> None:
     """Play an experiment in this process's own namespaces or guest, and leave what it recorded beside its directory."""
     experiment, config, resolved = resolve(order.experiment, order.overrides)
     directory = Path(order.directory)
-    draft = ResultWriter(inside.RUN_DIR / "result" / directory.name, experiment.load_tables())
+    draft = ResultWriter(inside.RUN_DIR / "result" / directory.name, own_tables(experiment.load_tables()))
     try:
         _play(experiment, config, resolved, draft, order, report)
     except Exception:

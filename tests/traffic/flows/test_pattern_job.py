@@ -49,7 +49,7 @@ def test_phases_of_other_flows_each_have_their_ports_and_rows(job: PatternJob) -
         assert len({port for pair in ports.values() for port in pair}) == 2 * len(flows)
         begun = time.monotonic()
         job.play(phase)
-        rows = job.halt().operations
+        rows = job.halt().rows("operations")
         assert list(job.goodput_bps) == flows
         assert [(row["phase"], row["host"], row["peer"]) for row in rows] == [
             (phase, source.node.name, destination.node.name) for source, destination in flows
@@ -78,7 +78,7 @@ def test_hosts_begin_and_leave_one_after_the_other_and_what_arrives_after_the_wi
         job.connect([FIRST, last])
         begun = time.monotonic()
         job.play("one")
-        rows = job.halt().operations
+        rows = job.halt().rows("operations")
         assert time.monotonic() - begun >= 0.6 + 2 * apart_s
         received[apart_s] = rows[1]["size_bytes"]
     assert 0 < received[2.0] < 3 * received[0.0], "it went on for six times as long"
