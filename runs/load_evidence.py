@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fabric.measure.load_checks import FailedOperations, PlayedLoad
-from runs.timeline import Played
+from runs.decided_jobs import Played
 from traffic.flows.background import CONNECT_TIMEOUT_S
 from traffic.job import FiniteJob, Records
 

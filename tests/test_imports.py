@@ -67,7 +67,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "runs": (
         ("console", "handover", "captures", "rates", "config", "placement", "known_tables", "ways", "live", "preload"),
-        ("timeline",),
+        ("decided_jobs", "timeline"),
         ("job_metrics", "counted_operations", "job_config", "known_folders", "load_evidence", "phase_rows"),
         ("phase_meter",),
         ("run_tables",),

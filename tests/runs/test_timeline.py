@@ -159,7 +159,7 @@ def test_a_job_that_fails_ends_the_phase(until_s: float | None) -> None:
 
 
 def test_a_job_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline, "_HALT_S", 0.1)
+    monkeypatch.setattr(timeline, "HALT_S", 0.1)
     ended = threading.Event()
     stuck = Noted("stuck", may_end=ended.is_set)
     with pytest.raises(TrafficError, match=r"^job stuck: waited 0.1 s for it to end"):
