@@ -86,8 +86,9 @@ def play(decider: Callable[[DecidedJobs], None], *windows: JobWindow) -> PlayedT
         assert decided.wait(60)
         line.verify()
         return line.end()
-    finally:
+    except Exception:
         line.abandon()
+        raise
 
 
 def test_a_job_comes_pauses_resumes_and_goes_and_each_time_that_it_played_is_a_row() -> None:
