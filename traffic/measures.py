@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from traffic import metrics
 
-if TYPE_CHECKING:  # Programs load kinds, and have no use for it.
+if TYPE_CHECKING:
     import pandas as pd
 
 Window = tuple[float, float]
@@ -23,19 +23,6 @@ class JobRows:
 
     table: Callable[[str], pd.DataFrame]
     windows: Sequence[Window]
-
-
-def collective_medians(steps: pd.DataFrame) -> dict[str, float]:
-    """Return the medians over rows of ``steps``: algbw and busbw in bytes/s, and how long a step took in seconds."""
-    medians = metrics.with_bandwidths(steps)[["algbw", "busbw", "time_s"]].median()
-    named = {"algbw_Bps": "algbw", "busbw_Bps": "busbw", "step_s": "time_s"}
-    return {name: float(medians[column]) for name, column in named.items()}
-
-
-def of_steps(rows: JobRows) -> dict[str, float]:
-    """Return the numbers of a collective: medians over its steps, and how many there were; nothing if none ended."""
-    steps = rows.table("steps")
-    return {} if steps.empty else {**collective_medians(steps), "steps": float(len(steps))}
 
 
 def of_operations(*operations: str) -> Callable[[JobRows], Mapping[str, float]]:

@@ -38,8 +38,8 @@ from runs.placement import RankOrder, link_loads, order_ranks
 from runs.session import PhaseOutcome, Session
 from traffic import metrics
 from traffic.collectives.job import CollectiveJob
+from traffic.collectives.step_numbers import collective_medians
 from traffic.job import Records
-from traffic.measures import collective_medians
 
 
 class CountedSteps:

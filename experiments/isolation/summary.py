@@ -23,7 +23,7 @@ from runs.session import PhaseOutcome, Session
 from runs.stall_metrics import stall_metrics, stalls_tables
 from traffic import metrics
 from traffic.collectives.nccl import sent_fraction
-from traffic.measures import collective_medians
+from traffic.collectives.step_numbers import collective_medians
 from traffic.storage.verification import Verification
 
 _COLLECTIVES = (ServiceLevel.HFREDUCE, ServiceLevel.NCCL)

@@ -9,10 +9,10 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, trees_of
 from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows, rails_of
+from traffic.collectives.step_numbers import of_steps
 from traffic.collectives.trees import tree_flows
 from traffic.job import Job, Stage
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
-from traffic.measures import of_steps
 
 RankFlow = tuple[int, int, float]
 _MEASURES = Measures(of=of_steps, speeds=("algbw_Bps",))
