@@ -212,7 +212,8 @@ class Result:
     def _no_table(self, name: str, path: Path) -> str:
         """Return why there is no such table."""
         if path.exists():
-            return f"table {name!r}: only its experiment knows what {path} means, and it is missing; read the file"
+            who = "only its experiment, or the kind of job that wrote it, knows"
+            return f"table {name!r}: {who} what {path} means, and it is missing; read the file"
         return f"table {name!r}: does not exist; there are {', '.join(self.tables)}"
 
     @property

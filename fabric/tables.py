@@ -1,7 +1,7 @@
 """The tables of every result: what a row of each is, and the dtype, unit and meaning of each of its columns.
 
-An experiment may have more (:attr:`runs.definition.Experiment.tables`). The schema in the docs is made from
-both.
+An experiment may have more (:attr:`runs.definition.Experiment.tables`), and so may a kind of job
+(:attr:`traffic.job_kind.JobKind.tables`). The schema in the docs is made from all of them.
 """
 
 from __future__ import annotations

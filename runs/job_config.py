@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import reduce
 from itertools import islice
-from typing import Annotated, Any, Literal, TypeVar, cast
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from controllers.planning.paths import nics_for, path_load
 from controllers.planning.plan import RoutePlan
@@ -18,17 +20,11 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.units import format_time
-from runs.placement import Flow, RankOrder, order_ranks
+from runs.placement import RankOrder, order_ranks
 from runs.timeline import JobWindow
-from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, trees_of
-from traffic.collectives.job import zones_of
-from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows, rails_of
-from traffic.collectives.trees import tree_flows
-from traffic.flows.background import BackgroundConfig, BackgroundJob
 from traffic.job import Job, Stage
-from traffic.programs.job import ProgramConfig, ProgramJob
-from traffic.storage.config import StorageConfig
-from traffic.storage.job import StorageJob
+from traffic.job_kind import DataFlow, JobKind, Measures
+from traffic.kinds import KINDS
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=40)]
 
@@ -41,7 +37,9 @@ class Repeat(Strict):
 
 
 class JobConfig(Strict):
-    """What all kinds of jobs have."""
+    """What all kinds of jobs have. :func:`config_of` adds the keys of a kind."""
+
+    of_kind: ClassVar[JobKind]
 
     name: Name = Field(description="Name of the job, by which its rows are told apart.")
     nodes: Annotated[int, Field(ge=1, le=65_536)] | list[str] = Field(
@@ -66,58 +64,39 @@ class JobConfig(Strict):
             begins += [self.start + number * self.repeat.every for number in range(1, self.repeat.times + 1)]
         return [(at_s, None if self.duration is None else at_s + self.duration) for at_s in begins]
 
-
-class HFReduceJobConfig(JobConfig, HFReduceConfig):
-    """HFReduce over its nodes."""
-
-    kind: Literal["hfreduce"] = Field(description="Which kind of job it is.")
-    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
-        default=RankOrder.ROUTES,
-        description="Which node is which rank: so that static routes do not collide, or as `nodes` has them.",
-    )
+    def own(self) -> Any:
+        """Return what its kind's programs are given of it: the keys of the kind's config, in a value of that class."""
+        config = self.of_kind.config
+        return config.model_construct(**{name: getattr(self, name) for name in config.model_fields})
 
 
-class NcclJobConfig(JobConfig, NcclConfig):
-    """NCCL's rings or tree over its nodes."""
-
-    kind: Literal["nccl"] = Field(description="Which kind of job it is.")
-    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
-        default=RankOrder.ROUTES,
-        description="Which node is which rank: so that static routes do not collide, or as `nodes` has them.",
-    )
-
-
-class StorageJobConfig(JobConfig, StorageConfig):
-    """Clients on its nodes; a service of its own on every storage node of the fabric."""
-
-    kind: Literal["storage"] = Field(description="Which kind of job it is.")
-
-
-class BackgroundJobConfig(JobConfig, BackgroundConfig):
-    """Flows among its nodes."""
-
-    kind: Literal["background"] = Field(description="Which kind of job it is.")
+def config_of(kind: JobKind) -> type[JobConfig]:
+    """Return what a job of a kind is in a config: the keys of all jobs, the kind's own, ``kind`` itself, and
+    ``rank_order`` if its ranks may be ordered. Raises ValueError if the kind has a key of all jobs."""
+    if twice := JobConfig.model_fields.keys() & kind.config.model_fields.keys():
+        raise ValueError(f"kind of job {kind.name}: all jobs have the key {', '.join(sorted(twice))}; rename its own")
+    more: dict[str, Any] = {"kind": (Literal[kind.name], Field(description="Which kind of job it is."))}
+    if kind.data.orders_ranks:
+        what = "Which node is which rank: so that static routes do not collide, or as `nodes` has them."
+        order = Annotated[RankOrder, Field(strict=False)]
+        more["rank_order"] = (order, Field(default=RankOrder.ROUTES, description=what))
+    name = f"{kind.config.__name__.removesuffix('Config')}JobConfig"
+    both: Any = (JobConfig, kind.config)
+    found: type[JobConfig] = create_model(name, __base__=both, __module__=__name__, **more)
+    found.__doc__ = kind.meaning
+    found.of_kind = kind
+    return found
 
 
-class ProgramJobConfig(JobConfig, ProgramConfig):
-    """A program of the user's on each of its nodes, started at the begin of each window and ended with it, unless it
-    has ended by itself."""
-
-    kind: Literal["program"] = Field(description="Which kind of job it is.")
+def any_job_of(kinds: Sequence[JobKind]) -> Any:
+    """Return the type of a job of any of two or more kinds, told apart by ``kind``."""
+    return Annotated[reduce(or_, map(config_of, kinds)), Field(discriminator="kind")]
 
 
-AnyJobConfig = Annotated[
-    HFReduceJobConfig | NcclJobConfig | StorageJobConfig | BackgroundJobConfig | ProgramJobConfig,
-    Field(discriminator="kind"),
-]
-_LEAST_NODES = {"hfreduce": 2, "nccl": 2, "storage": 1, "background": 2, "program": 1}
-_OWN_LEVEL = {
-    "hfreduce": ServiceLevel.HFREDUCE,
-    "nccl": ServiceLevel.NCCL,
-    "storage": ServiceLevel.STORAGE,
-    "background": ServiceLevel.OTHER,
-    "program": ServiceLevel.OTHER,
-}
+if TYPE_CHECKING:
+    AnyJobConfig = JobConfig
+else:
+    AnyJobConfig = any_job_of(KINDS)
 
 
 @dataclass(frozen=True)
@@ -125,7 +104,7 @@ class PlacedJob:
     """A job that can be started: ``loads`` is how much of what it sends each port sends, by the routes in use; of a
     program that is not known, and there are none."""
 
-    config: Any
+    config: JobConfig
     nodes: tuple[NodeId, ...]
     job: Job
     loads: Mapping[Port, float]
@@ -134,6 +113,11 @@ class PlacedJob:
     def name(self) -> str:
         """Its name."""
         return self.job.name
+
+    @property
+    def measures(self) -> Measures:
+        """What experiments report of it."""
+        return self.config.of_kind.measures
 
     def windows(self) -> list[JobWindow]:
         """Return when it plays in a phase."""
@@ -156,20 +140,18 @@ def job_faults(
         yield f"jobs: ask for {wanted} nodes, and {free} compute nodes have no job by name; ask for fewer"
 
 
-def _own_faults(job: Any, fabric: Fabric, together_s: float) -> Iterator[str]:
-    key = f"jobs.{job.name}"
-    least = _LEAST_NODES[job.kind]
+def _own_faults(job: JobConfig, fabric: Fabric, together_s: float) -> Iterator[str]:
+    key, kind = f"jobs.{job.name}", job.of_kind
     count = job.nodes if isinstance(job.nodes, int) else len(job.nodes)
-    if count < least:
-        yield f"{key}.nodes: {count}; {job.kind} needs {least} or more"
+    if count < kind.least_nodes:
+        yield f"{key}.nodes: {count}; {kind.name} needs {kind.least_nodes} or more"
     if isinstance(job.nodes, list):
         known = {str(node) for node in fabric.computes}
         if unknown := [name for name in job.nodes if name not in known]:
             yield f"{key}.nodes: {', '.join(unknown)}: no compute node of {fabric.name}; they run to {max(known)}"
         if len(set(job.nodes)) < len(job.nodes):
             yield f"{key}.nodes: names a node twice; name each once"
-    if job.kind == "storage" and not fabric.storages:
-        yield f"{key}: {fabric.name} has no storage nodes; give it some (topology.storage)"
+    yield from (f"{key}: {fault}" for fault in kind.faults(job.own(), fabric))
     last_s, _ = job.windows()[-1]
     if last_s >= together_s:
         yield (
@@ -195,7 +177,7 @@ class Allocation(str, Enum):
     SPREAD = "spread"
 
 
-def allocate(configs: Sequence[Any], fabric: Fabric, allocation: Allocation) -> dict[str, tuple[NodeId, ...]]:
+def allocate(configs: Sequence[JobConfig], fabric: Fabric, allocation: Allocation) -> dict[str, tuple[NodeId, ...]]:
     """Return the nodes of each job by its name. Those given by name are theirs; the others get what is left."""
     found = {
         config.name: [fabric.host_named(name) for name in config.nodes] if isinstance(config.nodes, list) else []
@@ -203,18 +185,18 @@ def allocate(configs: Sequence[Any], fabric: Fabric, allocation: Allocation) -> 
     }
     taken = {node for nodes in found.values() for node in nodes}
     free = (node for node in fabric.computes if node not in taken)
-    asking = [config for config in configs if isinstance(config.nodes, int)]
+    asked = {config.name: config.nodes for config in configs if isinstance(config.nodes, int)}
     if allocation is Allocation.PACKED:
-        for config in asking:
-            found[config.name] += islice(free, config.nodes)
-    while missing := [config for config in asking if len(found[config.name]) < config.nodes]:
-        for config in missing:
-            found[config.name].append(next(free))
+        for name, count in asked.items():
+            found[name] += islice(free, count)
+    while missing := [name for name, count in asked.items() if len(found[name]) < count]:
+        for name in missing:
+            found[name].append(next(free))
     return {name: tuple(nodes) for name, nodes in found.items()}
 
 
 def place_jobs(
-    configs: Sequence[Any],
+    configs: Sequence[JobConfig],
     stage: Stage,
     plan: RoutePlan,
     allocation: Allocation,
@@ -225,71 +207,42 @@ def place_jobs(
     nodes = allocate(configs, stage.fabric, allocation)
     named = {level.label: level for level in levels}
     return [
-        _placed(config, nodes[config.name], named.get(config.service_level, _OWN_LEVEL[config.kind]), stage, plan)
+        _placed(config, nodes[config.name], named.get(config.service_level or "", config.of_kind.level), stage, plan)
         for config in configs
     ]
 
 
-def _placed(config: Any, nodes: tuple[NodeId, ...], level: ServiceLevel, stage: Stage, plan: RoutePlan) -> PlacedJob:
-    make = {"storage": _storage, "background": _background, "program": _program}.get(config.kind, _collective)
-    job, nodes, pairs = make(config, nodes, level, stage, plan)
-    several = config.kind == "nccl" and config.channels > 1
-    rails = rails_of(stage.fabric, nodes[0], config.channels) if several else [None]
-    return PlacedJob(config, nodes, job, _loads(pairs, rails, stage.fabric, plan))
+def _placed(
+    config: JobConfig, nodes: tuple[NodeId, ...], level: ServiceLevel, stage: Stage, plan: RoutePlan
+) -> PlacedJob:
+    kind, own, fabric = config.of_kind, config.own(), stage.fabric
+    ranks = _ranks(config, own, nodes, fabric, plan)
+    flows, rails = kind.data.flows(own, fabric, ranks), kind.data.rails(own, fabric, ranks)
+    job = kind.make(stage, own, ranks, level, config.name)
+    return PlacedJob(config, ranks, job, _loads(flows, rails, fabric, plan))
 
 
-_Made = tuple[Job, tuple[NodeId, ...], list[tuple[NodeId, NodeId, float]]]
-"""A job, its nodes in the order of its ranks, and what part of its data goes from which node to which."""
-
-
-def _collective(config: Any, nodes: tuple[NodeId, ...], level: ServiceLevel, stage: Stage, plan: RoutePlan) -> _Made:
-    flows = _rank_flows(config, stage, nodes)
-    as_listed = config.rank_order is RankOrder.NODES
-    ranks = nodes if as_listed else order_ranks(stage.fabric, plan, nodes, flows)
-    kind = HFReduceJob if config.kind == "hfreduce" else NcclJob
-    pairs = [(ranks[source], ranks[target], share) for source, target, share in flows]
-    return kind(stage, config, ranks, None, config.name, level), ranks, pairs
-
-
-def _storage(config: Any, nodes: tuple[NodeId, ...], level: ServiceLevel, stage: Stage, _: RoutePlan) -> _Made:
-    both = [(client, server) for client in nodes for server in stage.fabric.storages]
-    pairs = [(a, b, 1 / len(both)) for pair in both for a, b in (pair, pair[::-1])]
-    return StorageJob(stage, _plain(StorageConfig, config), nodes, None, level, config.name), nodes, pairs
-
-
-def _background(config: Any, nodes: tuple[NodeId, ...], level: ServiceLevel, stage: Stage, _: RoutePlan) -> _Made:
-    zone = {node: stage.fabric.nics_of[node][0].zone for node in nodes}
-    both = [(a, b) for a in nodes for b in nodes if a != b and (zone[a] == zone[b] or not config.within_zone)]
-    job = BackgroundJob(stage, _plain(BackgroundConfig, config), nodes, level=level, name=config.name)
-    return job, nodes, [(a, b, 1 / len(both)) for a, b in both]
-
-
-def _program(config: Any, nodes: tuple[NodeId, ...], level: ServiceLevel, stage: Stage, _: RoutePlan) -> _Made:
-    """Return a program's job. Nobody knows whom it sends to."""
-    return ProgramJob(stage, _plain(ProgramConfig, config), nodes, level, config.name), nodes, []
-
-
-Plain = TypeVar("Plain", bound=Strict)
-
-
-def _plain(kind: type[Plain], config: Strict) -> Plain:
-    """Return what of a job's config its programs are given: no class of experiments reaches them."""
-    return cast(Plain, kind.model_construct(**{name: getattr(config, name) for name in kind.model_fields}))
-
-
-def _rank_flows(config: Any, stage: Stage, nodes: Sequence[NodeId]) -> list[Flow]:
-    if config.kind == "nccl":
-        return nccl_flows(config.algorithm, len(nodes))
-    return tree_flows(trees_of(config.tree, zones_of(stage, nodes)))
+def _ranks(
+    config: JobConfig, own: Any, nodes: tuple[NodeId, ...], fabric: Fabric, plan: RoutePlan
+) -> tuple[NodeId, ...]:
+    """Return a job's nodes in the order of its ranks: best for the routes, if it may be chosen, and the config does not
+    say otherwise."""
+    data = config.of_kind.data
+    order = getattr(config, "rank_order", RankOrder.NODES)
+    if order is RankOrder.NODES or len(nodes) < 2:
+        return nodes
+    places = {node: place for place, node in enumerate(nodes)}
+    flows = [(places[source], places[target], share) for source, target, share in data.flows(own, fabric, nodes)]
+    return order_ranks(fabric, plan, nodes, flows)
 
 
 def _loads(
-    pairs: Sequence[tuple[NodeId, NodeId, float]], rails: Sequence[int | None], fabric: Fabric, plan: RoutePlan
+    flows: Sequence[DataFlow], rails: Sequence[int | None], fabric: Fabric, plan: RoutePlan
 ) -> dict[Port, float]:
     """Return what part of all data each port sends, divided evenly over NICs by their numbers; None: those by which two
     hosts talk."""
     loads: dict[Port, float] = {}
-    for source, destination, share in pairs:
+    for source, destination, share in flows:
         for rail in rails:
             for port, part in path_load(plan, fabric, *nics_for(fabric, source, destination, rail)).items():
                 loads[port] = loads.get(port, 0.0) + share * part / len(rails)

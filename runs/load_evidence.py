@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fabric.measure.load_checks import FailedOperations, PlayedLoad
-from runs.timeline import Played
+from runs.decided_jobs import Played
 from traffic.flows.background import CONNECT_TIMEOUT_S
 from traffic.job import FiniteJob, Records
 
@@ -28,8 +28,8 @@ def played_loads(played: Iterable[Played], records: Records) -> list[PlayedLoad]
     """Return what each job did in each of its windows. Jobs with a fixed amount to do end by themselves, and programs
     of users as they like: they are left out, and so are jobs without rows."""
     names = {f"{kind}{suffix}" for kind in (*_CLOSED, _OPEN) for suffix in _SUFFIXES}
-    operations = _by_job(row for row in records.operations if row["operation"] in names)
-    steps = _by_job(records.steps)
+    operations = _by_job(row for row in records.rows("operations") if row["operation"] in names)
+    steps = _by_job(records.rows("steps"))
     found = []
     for one in played:
         name = one.job.name
@@ -72,7 +72,7 @@ def failed_operations(records: Records) -> list[FailedOperations]:
     network does.
     """
     found: dict[tuple[str, str], list[Row]] = {}
-    for row in records.operations:
+    for row in records.rows("operations"):
         kind = str(row["operation"]).partition("_")[0]
         if kind in (*_CLOSED, _OPEN) and row["operation"] in {f"{kind}{suffix}" for suffix in _SUFFIXES}:
             found.setdefault((row["job"], kind), []).append(row)

@@ -8,7 +8,7 @@ from typing import Any
 
 from controllers.client import ControllerEvent
 from fabric.failures.report import LinkChange
-from runs.timeline import Played
+from runs.decided_jobs import Played
 from runs.ways import Moved
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from traffic.storage.job import PRELOAD as STORAGE_PRELOAD
+from traffic.kinds import KINDS
 
 PRELOAD = (
-    "traffic.collectives.hfreduce",
-    "traffic.collectives.nccl",
-    "traffic.flows.background",
+    *dict.fromkeys(module for kind in KINDS for module in kind.preload),
+    # Of jobs that single experiments play, and what watches hosts.
     "traffic.flows.probes",
     "traffic.flows.fan_in",
     "traffic.flows.sized_flows",
     "traffic.flows.streams",
     "traffic.flows.pair_streams",
-    "traffic.programs.job",
     "fabric.measure.sampling",
     "fabric.failures.injector",
     "fabric.stalls.audit",
-    *STORAGE_PRELOAD,
 )

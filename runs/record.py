@@ -22,6 +22,7 @@ from fabric.world.engines import current_engine
 from runs.session import Session
 from traffic import congestion_control
 from traffic.dcqcn import PROFILES, as_json
+from traffic.kinds import tables_of_jobs
 
 _LIBRARIES = ("eventlet", "numpy", "scapy", "pandas")
 _OF_OPENFLOW = ("ryu", "os-ken")
@@ -51,9 +52,13 @@ def write_run(
 
 
 def write_samples(run: Session, writer: ResultWriter) -> None:
-    """Write the run's tables as they are. Raises ResultError if one is not as promised."""
+    """Write the run's tables as they are; those of kinds of jobs only if one has written rows. Raises ResultError if
+    one is not as promised."""
+    of_jobs = tables_of_jobs()
     for name in writer.tables:
-        writer.write_table(name, run.table(name))
+        rows = run.table(name)
+        if name not in of_jobs or not rows.empty:
+            writer.write_table(name, rows)
 
 
 def summary_as_json(summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,18 +12,19 @@ import pandas as pd
 from fabric.errors import ResultError
 from fabric.results import TIME_COLUMNS
 from fabric.tables import TABLES, Table
+from runs.known_tables import own_tables, verify_rows
 from runs.phase_rows import move_rows
 from runs.ways import Moved
 from traffic.job import Records
 
 
 class RunTables:
-    """Tables of :data:`fabric.tables.TABLES`, and ``own``: those of the experiment. ``origin`` is the run's time zero
-    (``time.monotonic()``)."""
+    """Tables of :data:`fabric.tables.TABLES`, those of kinds of jobs, and ``own``: those of the experiment. ``origin``
+    is the run's time zero (``time.monotonic()``)."""
 
     def __init__(self, own: Mapping[str, Table] = MappingProxyType({})) -> None:
         self.origin = time.monotonic()
-        self._known = {**TABLES, **own}
+        self._known = {**TABLES, **own_tables(own)}
         self._frames: dict[str, list[pd.DataFrame]] = {}
 
     def keep_frame(self, name: str, frame: pd.DataFrame) -> None:
@@ -33,7 +34,11 @@ class RunTables:
         self._frames.setdefault(name, []).append(frame)
 
     def keep_rows(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows, whose times are ``time.monotonic()``, to a table."""
+        """Add rows, whose times are ``time.monotonic()``, to a table. Raises ResultError if there is no such table, or
+        a row does not have its columns."""
+        if name not in self._known:
+            raise ResultError(f"table {name}: is not declared; give it to the experiment's tables")
+        verify_rows(name, self._known[name], rows)
         if rows:
             frame = pd.DataFrame(rows, columns=list(self._known[name].columns))
             for column in TIME_COLUMNS:
@@ -43,7 +48,7 @@ class RunTables:
 
     def keep_records(self, records: Records) -> None:
         """Add what jobs measured."""
-        for name, rows in vars(records).items():
+        for name, rows in records.items():
             self.keep_rows(name, rows)
 
     def keep_moves(self, phase: str, moves: Sequence[Moved]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from controllers.routing import Routing
-from fabric.errors import FabricError
+from fabric.errors import FabricError, TrafficError
 from fabric.failures.injector import FaultInjector
 from fabric.failures.report import FaultReport
 from fabric.failures.schedule import FailureSchedule
@@ -34,11 +34,12 @@ from fabric.tables import TABLES, Table
 from fabric.world.engines import current_engine
 from fabric.world.programs.agents import AgentPool
 from runs.config import RunConfig
+from runs.decided_jobs import Decider, Played
 from runs.load_evidence import failed_operations, played_loads
 from runs.phase_meter import Measured, PhaseMeter, TimeUse
 from runs.phase_rows import controller_rows, failure_row, job_row
 from runs.run_tables import RunTables
-from runs.timeline import JobWindow, Played, Timeline
+from runs.timeline import JobWindow, Timeline
 from runs.ways import Moved, moves_in
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
@@ -259,11 +260,12 @@ class Session:
         self,
         name: str,
         title: str,
-        jobs: Sequence[Job | JobWindow],
+        jobs: Sequence[Job | JobWindow | Decider],
         duration_s: float,
         schedule: FailureSchedule | None = None,
     ) -> PhaseOutcome:
         """Play jobs together for a time, with samples and a census. A job plays the whole phase, or its windows of it.
+        A decider, of which there may be one, brings further jobs while the phase plays, pauses and ends them.
         The time counts from when all of the former play. The first job is halted first.
 
         It lasts until jobs with a fixed amount to do have done it. ``schedule``: what happens to links meanwhile, from
@@ -273,15 +275,16 @@ class Session:
         schedule = self.failures if schedule is None else schedule
         if schedule is not None:
             self._injector.prepare(schedule)
-        timeline = Timeline(name, [job if isinstance(job, JobWindow) else JobWindow(job) for job in jobs])
-        names = tuple(job.job.name if isinstance(job, JobWindow) else job.name for job in jobs)
-        told = LivePhase(name, title, self.queueing.value, self.routing_label, tuple(dict.fromkeys(names)), self.origin)
+        timeline = _timeline(name, jobs)
+        told = LivePhase(name, title, self.queueing.value, self.routing_label, timeline.names, self.origin)
         started = self._meter.begin(told)
         try:
             played = self._play(title, timeline, duration_s, schedule)
         except FabricError:
             self._meter.verify_no_deadlock()  # It would be the cause of whatever a job says.
             raise
+        finally:
+            timeline.abandon()
         measured = self._meter.end()
         self._keep_samples(measured.series)
         counted = self._meter.count(played.faults)
@@ -400,3 +403,12 @@ class Session:
             datapath=self.live.emulation.datapath,
         )
         return Verdict((*verdict.checks, *self.checks))
+
+
+def _timeline(phase: str, jobs: Sequence[Job | JobWindow | Decider]) -> Timeline:
+    """Return the timeline of a phase. Raises TrafficError for two deciders."""
+    deciders = [one for one in jobs if isinstance(one, Decider)]
+    if len(deciders) > 1:
+        raise TrafficError(f"phase {phase}: {len(deciders)} deciders; one decides for all jobs, so give it one")
+    windows = [one if isinstance(one, JobWindow) else JobWindow(one) for one in jobs if not isinstance(one, Decider)]
+    return Timeline(phase, windows, *deciders)

@@ -1,4 +1,7 @@
-"""Jobs that come and go within a phase: each plays in windows of it, controlled by a thread of its own."""
+"""Jobs that come and go within a phase: in windows that are known beforehand, or by decision while it plays.
+
+Each is controlled by a thread of its own, apart from those that play the whole phase.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from fabric.errors import TrafficError
+from runs.decided_jobs import HALT_S, DecidedJobs, Decider, Played
+from runs.known_tables import of_job
 from traffic.job import FiniteJob, Job, Records
-
-_HALT_S = 900.0
-"""How long the control of a job may take to halt it: a collective ends its step first, which may take minutes."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +32,6 @@ class JobWindow:
 
 
 @dataclass(frozen=True)
-class Played:
-    """When a job played: when it was told to begin, when it was told to halt and when it had ended, all
-    ``time.monotonic()``. Its load plays until it is told to halt; what is under way then still ends."""
-
-    job: Job
-    began: float
-    halted: float
-    ended: float
-
-
-@dataclass(frozen=True)
 class PlayedTimeline:
     """What all jobs did: their rows, when each played, and when the first of those that played to the end was told to
     halt (``time.monotonic()``): from then on not all of the load plays."""
@@ -52,13 +43,17 @@ class PlayedTimeline:
 
 class Timeline:
     """Plays jobs in their windows. Those of the whole phase begin first and end last, in their order, in the caller's
-    thread; the others have a thread each, so that none waits for another to end its step."""
+    thread; the others have a thread each, so that none waits for another to end its step. ``decider``: brings more of
+    them from when those of the whole phase have begun."""
 
-    def __init__(self, phase: str, windows: Sequence[JobWindow]) -> None:
+    def __init__(self, phase: str, windows: Sequence[JobWindow], decider: Decider | None = None) -> None:
         self._phase = phase
         self._whole = [window.job for window in windows if window.is_whole]
         self._began: list[float] = []
         self._controls = [_Control(phase, found) for found in _by_job(windows)]
+        self.names = tuple(dict.fromkeys(window.job.name for window in windows))
+        """The names of the jobs that are known beforehand."""
+        self._decided = None if decider is None else DecidedJobs(phase, decider, self.names)
 
     def begin(self) -> float:
         """Begin, and return when: all that play the whole phase do by now. Raises TrafficError."""
@@ -68,12 +63,16 @@ class Timeline:
         began = time.monotonic()
         for control in self._controls:
             control.start(began)
+        if self._decided is not None:
+            self._decided.begin(began)
         return began
 
     def verify(self) -> None:
         """Raise what has made a job fail so far."""
         for control in self._controls:
             control.verify()
+        if self._decided is not None:
+            self._decided.verify()
 
     def finish(self) -> None:
         """Return once jobs that have a fixed amount to do have done it. Raises TrafficError as they do."""
@@ -84,17 +83,24 @@ class Timeline:
     def end(self) -> PlayedTimeline:
         """End all jobs; return their rows and when each played. Raises TrafficError as they do."""
         records, played, first_halted = Records(), [], time.monotonic()
-        for control in self._controls:
-            control.tell_end()
-        for control in self._controls:
-            found, times = control.end()
+        several: list[_Control | DecidedJobs] = [*self._controls, *([] if self._decided is None else [self._decided])]
+        for one in several:
+            one.tell_end()
+        for one in several:
+            found, times = one.end()
             records.extend(found)
             played += times
         for job, began in zip(self._whole, self._began, strict=True):
             halted = time.monotonic()
-            records.extend(job.halt().of_job(job.name))
+            records.extend(of_job(job.halt(), job.name))
             played.append(Played(job, began, halted, time.monotonic()))
         return PlayedTimeline(records, played, first_halted)
+
+    def abandon(self) -> None:
+        """Close the jobs that were started while the phase played, since it has failed. Those of windows are closed by
+        who made them."""
+        if self._decided is not None:
+            self._decided.abandon()
 
 
 def _by_job(windows: Sequence[JobWindow]) -> Iterator[list[JobWindow]]:
@@ -137,7 +143,7 @@ class _Control:
                 window.job.play(self._phase)
                 self._wait(window.until_s)
                 halted = time.monotonic()
-                self._records.extend(window.job.halt().of_job(window.job.name))
+                self._records.extend(of_job(window.job.halt(), window.job.name))
                 self._played.append(Played(window.job, began, halted, time.monotonic()))
         except Exception as error:  # Whatever it is, verify() or end() raises it where the run sees it.
             self._error = error
@@ -157,8 +163,8 @@ class _Control:
 
     def end(self) -> tuple[Records, list[Played]]:
         """Wait for the job's end; return its rows and when it played."""
-        self._thread.join(_HALT_S)
+        self._thread.join(HALT_S)
         if self._thread.is_alive():
-            raise TrafficError(f"job {self._windows[0].job.name}: waited {_HALT_S:g} s for it to end, and it has not")
+            raise TrafficError(f"job {self._windows[0].job.name}: waited {HALT_S:g} s for it to end, and it has not")
         self.verify()
         return self._records, self._played

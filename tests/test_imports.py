@@ -70,7 +70,9 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "traffic": (
         ("job", "program_group", "repeating", "transport", "metrics", "congestion_control", "dcqcn"),
+        ("job_kind", "measures"),
         ("collectives", "storage", "flows", "programs"),
+        ("kinds",),
     ),
     "runs": (
         (
@@ -80,12 +82,13 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "rates",
             "config",
             "placement",
-            "timeline",
+            "known_tables",
             "plans",
             "ways",
             "live",
             "preload",
         ),
+        ("decided_jobs", "timeline"),
         ("job_metrics", "counted_operations", "job_config", "known_folders", "load_evidence", "phase_rows"),
         ("phase_meter",),
         ("run_tables",),

@@ -8,7 +8,7 @@ travel over pipes, never over the fabric.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -69,29 +69,27 @@ class Collect:
     """The order to report what has arrived."""
 
 
-@dataclass
-class Records:
-    """Rows for the tables of :data:`fabric.tables.TABLES`, as dicts by column; times are ``time.monotonic()``."""
+class Records(dict[str, list[dict[str, Any]]]):
+    """Rows by the name of their table, as dicts by column; times are ``time.monotonic()``.
 
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    rank_steps: list[dict[str, Any]] = field(default_factory=list)
-    operations: list[dict[str, Any]] = field(default_factory=list)
-    flows: list[dict[str, Any]] = field(default_factory=list)
-    blackouts: list[dict[str, Any]] = field(default_factory=list)
-    probes: list[dict[str, Any]] = field(default_factory=list)
-    restarts: list[dict[str, Any]] = field(default_factory=list)
+    Tables are those that all results share (:data:`fabric.tables.TABLES`), and those of the job's kind
+    (:attr:`traffic.job_kind.JobKind.tables`). The run adds the name of the job and compares rows with the declaration
+    (:class:`runs.run_tables.RunTables`): programs make rows, too, and need not load what tables are made of.
+    """
 
-    def of_job(self, name: str) -> Records:
-        """Return these rows with the name of the job that they are of, where tables have a column for it."""
-        for rows in (self.steps, self.rank_steps, self.operations, self.flows, self.restarts):
-            for row in rows:
-                row["job"] = name
-        return self
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """Return the rows of a table; none if it has none. Whoever wants to add rows uses :meth:`add`."""
+        return self.get(table, [])
 
-    def extend(self, other: Records) -> None:
+    def add(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Add rows to a table."""
+        if rows:
+            self.setdefault(table, []).extend(rows)
+
+    def extend(self, other: Mapping[str, list[dict[str, Any]]]) -> None:
         """Add another's rows."""
-        for name, rows in vars(other).items():
-            getattr(self, name).extend(rows)
+        for table, rows in other.items():
+            self.add(table, rows)
 
 
 class Job(Protocol):

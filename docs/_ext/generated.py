@@ -25,6 +25,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from experiments.registry import EXPERIMENTS
 from fabric.tables import TABLES, Table
+from traffic.kinds import KINDS
 
 PARTS: dict[str, frozenset[str]] = {
     "topologies": frozenset(),
@@ -71,6 +72,9 @@ def table_pages() -> Iterator[str]:
     """Yield the schema of all result tables as lines of Markdown."""
     for name, table in TABLES.items():
         yield from _schema(name, table, table.row)
+    for kind in KINDS:
+        for name, table in kind.tables.items():
+            yield from _schema(name, table, f"Only in results of runs with jobs of kind `{kind.name}`. {table.row}")
     for experiment in EXPERIMENTS.values():
         for name, table in experiment.load_tables().items():
             yield from _schema(name, table, f"Only in results of `{experiment.name}`. {table.row}")

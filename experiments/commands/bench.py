@@ -171,7 +171,7 @@ def _hfreduce(session: Session, order: str) -> tuple[float, float]:
     job = HFReduceJob(session.stage, config.hfreduce, ranks)
     tell(f"HFReduce over {len(ranks)} ranks in order of {order}")
     job.start()
-    steps = job.run_steps(_STEPS).steps
+    steps = job.run_steps(_STEPS).rows("steps")
     job.close()
     times = [row["ended_s"] - row["started_s"] for row in steps]
     loads = link_loads(session.live.fabric, session.live.plan, ranks, hfreduce_flows(job))

@@ -228,7 +228,7 @@ def _calm(session: Session, jobs: _Jobs, outcome: PhaseOutcome, seconds: float) 
 
 def _steps(session: Session, jobs: _Jobs, outcome: PhaseOutcome) -> list[Spans]:
     """Return the steps of each training job in a phase, in seconds of the run."""
-    rows = outcome.records.steps
+    rows = outcome.records.rows("steps")
     return [
         spans(
             [
@@ -282,7 +282,7 @@ def _play_year(session: Session, config: FlashCutYearConfig, jobs: _Jobs, calm: 
         jobs_hit=int(felt.any(axis=1).sum()),
         blackout_s=float(blackouts["blackout_s"].sum()),
         probe_flows=len(jobs.probes.flows),
-        failed=len(outcome.records.restarts),
+        failed=len(outcome.records.rows("restarts")),
     )
 
 

@@ -36,11 +36,11 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size
-from runs.job_metrics import collective_medians
 from runs.placement import RankOrder, link_loads, order_ranks
 from runs.session import PhaseOutcome, Session
 from traffic import metrics
 from traffic.collectives.job import CollectiveJob
+from traffic.collectives.step_numbers import collective_medians
 from traffic.job import Records
 
 
@@ -103,7 +103,7 @@ def _play(session: Session, config: HFReduceVsNcclConfig, play: VariantPhase, jo
     steps = CountedSteps(job, config.steps, partial(served, live, counters) if counters else dict)
     outcome = session.run_phase(play.phase, play.title, [steps], 0.0)
     if counters:
-        seconds = sum(row["ended_s"] - row["started_s"] for row in outcome.records.steps)
+        seconds = sum(row["ended_s"] - row["started_s"] for row in outcome.records.rows("steps"))
         session.keep_frame("node_limits", limits_frame(play.phase, counters, steps.before, steps.after, seconds))
 
 

@@ -21,11 +21,11 @@ from runs.counted_operations import (
     told_ratio,
     told_time,
 )
-from runs.job_metrics import collective_medians
 from runs.session import PhaseOutcome, Session
 from runs.stall_metrics import stall_metrics, stalls_tables
 from traffic import metrics
 from traffic.collectives.nccl import sent_fraction
+from traffic.collectives.step_numbers import collective_medians
 from traffic.storage.verification import Verification
 
 _COLLECTIVES = (ServiceLevel.HFREDUCE, ServiceLevel.NCCL)

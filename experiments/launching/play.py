@@ -25,6 +25,7 @@ from fabric.world.programs.agents import AgentPool, fork_server
 from runs.captures import captures
 from runs.congestion import tell_congestion
 from runs.handover import copy_to_user
+from runs.known_tables import own_tables
 from runs.live import bring_up
 from runs.preload import PRELOAD
 from runs.record import write_run, write_samples
@@ -75,7 +76,8 @@ def play(order: Order, report: Report) -> None:
     folder = Path(order.foreign_folder) if order.foreign_folder else None
     resolved = restored(order.experiment, folder, order.config)
     directory = Path(order.directory)
-    draft = ResultWriter(inside.RUN_DIR / "result" / directory.name, resolved.experiment.load_tables())
+    tables = own_tables(resolved.experiment.load_tables())
+    draft = ResultWriter(inside.RUN_DIR / "result" / directory.name, tables)
     try:
         _play(resolved, draft, order, report)
     except Exception:

@@ -161,7 +161,7 @@ def _broken_off_tables(broken_off: Sequence[BrokenOff]) -> list[SummaryTable]:
 def soak_metrics(rounds: Sequence[SoakRound], stall_limit_s: float) -> dict[str, float]:
     """Return all numbers of a run by name; a stall counts from the limit on, an unexplained one in any case."""
     counted = [one.outcome.conservation for one in rounds]
-    operations = [row for one in rounds for row in one.outcome.records.operations]
+    operations = [row for one in rounds for row in one.outcome.records.rows("operations")]
     stalls = [stall for one in rounds for stall in one.audit.stalls]
     long = [stall for stall in stalls if stall.lasted_ns >= stall_limit_s * 1e9]
     return {

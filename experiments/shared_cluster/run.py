@@ -6,7 +6,7 @@ their own, and share links, lanes and storage nodes. The same jobs, seeds and ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Annotated, Any
 
@@ -24,13 +24,13 @@ from fabric.records.summary_table import SummaryTable
 from fabric.units import format_bandwidth
 from runs.config import RunConfig
 from runs.counted_operations import told_time
-from runs.job_config import Allocation, AnyJobConfig, PlacedJob, ProgramJobConfig, job_faults, place_jobs
-from runs.job_metrics import collective_medians, sent_by_port
+from runs.job_config import Allocation, AnyJobConfig, PlacedJob, job_faults, place_jobs
+from runs.job_metrics import sent_by_port
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
 from runs.ways import nics_of_flow
-from traffic import metrics
-from traffic.programs.job import ENDED, STOPPED
+from traffic.job_kind import Measures
+from traffic.measures import JobRows, Window
 
 TOGETHER = "together"
 Duration = Annotated[TimeS, Field(gt=0)]
@@ -65,7 +65,7 @@ class SharedClusterConfig(RunConfig):
     @property
     def commands(self) -> tuple[str, ...]:
         """Those of its jobs."""
-        return tuple(job.command for job in self.jobs if isinstance(job, ProgramJobConfig))
+        return tuple(command for job in self.jobs for command in job.of_kind.commands(job.own()))
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
@@ -102,7 +102,9 @@ def summarize(session: Session, placed: list[PlacedJob], together: PhaseOutcome)
         for job, numbers in by_job.items()
         for metric in metrics_of(phase, job, numbers)
     ]
-    slowdowns = {one.name: slowdown(found[alone(one.name)][one.name], found[TOGETHER][one.name]) for one in placed}
+    slowdowns = {
+        one.name: slowdown(found[alone(one.name)][one.name], found[TOGETHER][one.name], one.measures) for one in placed
+    }
     measured += [Metric(TOGETHER, job, "slowdown", value) for job, value in slowdowns.items() if value is not None]
     return {
         "title": "Jobs that share a fabric",
@@ -120,7 +122,10 @@ def _described_slowdowns(
     placed: list[PlacedJob], found: dict[str, dict[str, dict[str, float]]], slowdowns: dict[str, float | None]
 ) -> list[dict[str, Any]]:
     """Return what the figure of slowdowns shows of each job."""
-    speeds = {one.name: [speed_of(found[phase][one.name]) for phase in (alone(one.name), TOGETHER)] for one in placed}
+    speeds = {
+        one.name: [speed_of(found[phase][one.name], one.measures) for phase in (alone(one.name), TOGETHER)]
+        for one in placed
+    }
     return [
         {
             "job": job,
@@ -134,80 +139,31 @@ def _described_slowdowns(
 
 
 def job_metrics(session: Session, one: PlacedJob, phase: str) -> dict[str, float]:
-    """Return the numbers of a job in a phase, over all windows in which it played. Each window counts until the job is
-    told to halt; ``played_s`` is until it had ended."""
-    rows = {name: _of(session.table(name), phase, one.name) for name in ("jobs", "steps", "operations")}
-    found = {"played_s": float((rows["jobs"]["ended_s"] - rows["jobs"]["started_s"]).sum())}
-    if not rows["steps"].empty:
-        found |= collective_medians(rows["steps"])
-        found["steps"] = float(len(rows["steps"]))
-    windows = _windows(rows["jobs"])
-    for kind in ("read", "write", "flow"):
-        found |= _kind_metrics(rows["operations"], kind, windows)
-    return found | _program_metrics(rows["operations"], windows)
+    """Return the numbers that a job's kind reports of it in a phase, over all windows in which it played, and
+    ``played_s``. Each window counts until the job is told to halt; ``played_s`` is until it had ended."""
+    jobs = _of(session.table("jobs"), phase, one.name)
+    rows = JobRows(lambda table: _of(session.table(table), phase, one.name), _windows(jobs))
+    return {"played_s": float((jobs["ended_s"] - jobs["started_s"]).sum()), **one.measures.of(rows)}
 
 
-Windows = list[tuple[float, float]]
-
-
-def _windows(jobs: pd.DataFrame) -> Windows:
+def _windows(jobs: pd.DataFrame) -> list[Window]:
     """Return from when to when each load played, by rows of ``jobs``; no windows in which no time passed."""
     found = zip(jobs["started_s"].astype(float), jobs["halted_s"].astype(float), strict=True)
     return [(began, halted) for began, halted in found if halted > began]
-
-
-def _kind_metrics(operations: pd.DataFrame, kind: str, windows: Windows) -> dict[str, float]:
-    """Return the numbers of a kind of operation, as a phase has them; nothing if none began."""
-    rows = operations[operations["operation"].astype(str).str.fullmatch(f"{kind}(_.*)?")]
-    done = metrics.completion(rows, kind)
-    if done is None or not windows:
-        return {}
-    completed = rows[rows["operation"] == kind]
-    bandwidth = {f"{kind}.bandwidth_Bps": _bandwidth(completed, windows)}
-    return {**bandwidth, **done.named(kind, ("p50", "p99")), **done.counts(kind)}
-
-
-def _bandwidth(operations: pd.DataFrame, windows: Windows) -> float:
-    """Return bytes per second of the time in which a load played."""
-    size_bytes = sum(metrics.operation_bandwidth(operations, *one) * (one[1] - one[0]) for one in windows)
-    return size_bytes / sum(until - began for began, until in windows)
-
-
-def _program_metrics(operations: pd.DataFrame, windows: Windows) -> dict[str, float]:
-    """Return what the hosts of a program sent while one of its processes ran, how many of these ended by themselves and
-    how many were stopped at the end of a window, and how long they took in the median."""
-    processes = operations[operations["operation"].isin([ENDED, STOPPED])]
-    done = metrics.completion(processes, ENDED)
-    running = [(began, min(until, _last_end(processes, until))) for began, until in windows]
-    running = [(began, until) for began, until in running if until > began]
-    if done is None or not running:
-        return {}
-    counts = {f"{ENDED}.ended": float(done.completed), f"{ENDED}.stopped": float(done.cut_off)}
-    median = done.named(ENDED, ("p50",)) if done.completed else {}
-    return {f"{ENDED}.bandwidth_Bps": _bandwidth(processes, running), **counts, **median}
-
-
-def _last_end(processes: pd.DataFrame, until_s: float) -> float:
-    """Return when the last process ended of those that began before a time."""
-    return float(processes[processes["started_s"] < until_s]["ended_s"].max())
 
 
 def _of(table: pd.DataFrame, phase: str, job: str) -> pd.DataFrame:
     return table[(table["phase"] == phase) & (table["job"] == job)]
 
 
-_SPEEDS = ("algbw_Bps", "read.bandwidth_Bps", "write.bandwidth_Bps", "flow.bandwidth_Bps", "program.bandwidth_Bps")
-"""What a job is measured by: the first that it has."""
-
-
-def speed_of(found: dict[str, float]) -> tuple[str, float] | None:
+def speed_of(found: Mapping[str, float], measures: Measures) -> tuple[str, float] | None:
     """Return the name and value of what a job is measured by; None if it got nothing done."""
-    return next(((name, found[name]) for name in _SPEEDS if name in found), None)
+    return next(((name, found[name]) for name in measures.speeds if name in found), None)
 
 
-def slowdown(apart: dict[str, float], together: dict[str, float]) -> float | None:
+def slowdown(apart: Mapping[str, float], together: Mapping[str, float], measures: Measures) -> float | None:
     """Return how many times as fast a job was alone as in company; None if it got nothing done in one of them."""
-    before, after = speed_of(apart), speed_of(together)
+    before, after = speed_of(apart, measures), speed_of(together, measures)
     return None if before is None or after is None or not after[1] else before[1] / after[1]
 
 
@@ -232,11 +188,11 @@ def _jobs_table(
         rows.append(
             [
                 one.name,
-                one.config.kind,
+                one.config.of_kind.name,
                 str(len(one.nodes)),
                 session.live.emulation.lane_plan.lane_of(one.job.level).name,
                 ", ".join(spans) or "never",
-                *(_speed_text(found[phase][one.name]) for phase in (alone(one.name), TOGETHER)),
+                *(_speed_text(found[phase][one.name], one.measures) for phase in (alone(one.name), TOGETHER)),
                 "-" if value is None else f"{value:.2f} x",
             ]
         )
@@ -248,8 +204,8 @@ def _jobs_table(
     )
 
 
-def _speed_text(found: dict[str, float]) -> str:
-    speed = speed_of(found)
+def _speed_text(found: Mapping[str, float], measures: Measures) -> str:
+    speed = speed_of(found, measures)
     if speed is None:
         return "nothing done"
     p99 = told_time(found, "read.p99")

@@ -218,7 +218,7 @@ class StorageTest:
             job.play("stress")
             time.sleep(self._bench.times.storage_s)
             after, elapsed_s = self._sent_bytes(), time.monotonic() - began
-            rows = job.halt().operations
+            rows = job.halt().rows("operations")
         self._bench.tell("storage: reading back what was acknowledged")
         verified = job.verify_acknowledged()
         size = {kind: sum(row["size_bytes"] for row in rows if row["operation"] == kind) for kind in ("read", "write")}

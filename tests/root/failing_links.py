@@ -136,7 +136,7 @@ def cut(
         "down_s": up.asked_s - down.done_s,
         "blackout_s": max((one.seconds for one in report.blackouts), default=0.0),
         "probes": {"sent": report.sent, "lost": report.lost},
-        "after": sum(row["started_s"] > up.done_s for row in outcome.records.steps),
+        "after": sum(row["started_s"] > up.done_s for row in outcome.records.rows("steps")),
         **counted(outcome),
     }
 
@@ -167,7 +167,7 @@ def step_s(session: Session, job: HFReduceJob, fraction: str, phase_s: float) ->
     outcome = session.run_phase(
         f"rate {fraction}", "", [job], phase_s, schedule_failures(lines, session.live.fabric, 1)
     )
-    steps = outcome.records.steps[1:]  # The first begins before its rate is lowered.
+    steps = outcome.records.rows("steps")[1:]  # The first begins before its rate is lowered.
     return float(np.median([step["ended_s"] - step["started_s"] for step in steps]))
 
 

@@ -242,7 +242,7 @@ def lose_a_service(stage: Stage) -> dict[str, Any]:
         job.kill_service(fabric.storages[1], wait_s=30)
         published_at = time.monotonic()
         time.sleep(4)
-        operations = job.halt().operations
+        operations = job.halt().rows("operations")
         verification = job.verify_acknowledged(timeout_s=120)
     finally:
         job.close()
@@ -272,7 +272,7 @@ def odd_sums(stage: Stage) -> int:
     job = odd_job(stage)
     job.start()
     try:
-        return len(job.run_steps(4).steps)
+        return len(job.run_steps(4).rows("steps"))
     finally:
         job.close()
 

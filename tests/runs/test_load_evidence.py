@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from fabric.measure.load_checks import FailedOperations
+from runs.decided_jobs import Played
 from runs.load_evidence import failed_operations, played_loads
-from runs.timeline import Played
 from traffic.job import Job, Records
 
 

@@ -73,7 +73,7 @@ def test_jobs_play_in_their_windows_and_rows_bear_their_names() -> None:
     assert twice.words == ["p", "halt", "p", "halt"]
     assert all(at >= began + due for (_, at), due in zip(twice.told, (0.1, 0.2, 0.3, 0.4), strict=True))
     assert late.told[1][1] >= twice.told[3][1], "it plays to the end"
-    assert sorted((row["job"], row["step"]) for row in ended.records.steps) == [
+    assert sorted((row["job"], row["step"]) for row in ended.records.rows("steps")) == [
         ("late", 1), ("twice", 1), ("twice", 2), ("whole", 1),
     ]  # fmt: skip
     assert [one.job.name for one in ended.played] == ["late", "twice", "twice", "whole"]
@@ -143,7 +143,7 @@ def test_a_job_that_takes_long_to_end_holds_no_other_up() -> None:
 def test_a_job_whose_time_never_comes_is_not_told() -> None:
     never = Noted("never")
     _, ended = play([JobWindow(never, 500.0)], lambda: True)
-    assert (never.told, ended.records.steps, ended.played) == ([], [], [])
+    assert (never.told, ended.records.rows("steps"), ended.played) == ([], [], [])
 
 
 @pytest.mark.parametrize("until_s", [None, 0.05])
@@ -159,7 +159,7 @@ def test_a_job_that_fails_ends_the_phase(until_s: float | None) -> None:
 
 
 def test_a_job_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline, "_HALT_S", 0.1)
+    monkeypatch.setattr(timeline, "HALT_S", 0.1)
     ended = threading.Event()
     stuck = Noted("stuck", may_end=ended.is_set)
     with pytest.raises(TrafficError, match=r"^job stuck: waited 0.1 s for it to end"):

@@ -41,8 +41,8 @@ def test_records_of_programs_are_put_together_in_order() -> None:
 
 def test_records_do_not_share_their_rows() -> None:
     one, other = Records(), Records()
-    one.steps.append({"step": 1})
-    assert other.steps == []
+    one.add("steps", [{"step": 1}])
+    assert other.rows("steps") == []
 
 
 def test_samples_of_connections_are_rows_of_the_flows_table() -> None:

@@ -85,7 +85,7 @@ def _played(session: Session, job: CollectiveJob) -> dict[str, Any]:
         after = lane_counters(before, "sent_bytes")
     finally:
         job.close()
-    (row,) = outcome.records.steps
+    (row,) = outcome.records.rows("steps")
     return {
         "algbw_Bps": SIZE_BYTES / (row["ended_s"] - row["started_s"]),
         "sent": _by_port(sent, after),

@@ -354,16 +354,15 @@ class CollectiveJob:
                 resumed = time.monotonic()
             except StalledError:
                 self._programs.end_at_once()
-        self._phase.records.restarts.append(
-            {
-                "phase": self._phase.name,
-                "service_level": self.level.label,
-                "step": self._next_step,
-                "failed_s": failed,
-                "resumed_s": resumed,
-                "reason": reason,
-            }
-        )
+        row = {
+            "phase": self._phase.name,
+            "service_level": self.level.label,
+            "step": self._next_step,
+            "failed_s": failed,
+            "resumed_s": resumed,
+            "reason": reason,
+        }
+        self._phase.records.add("restarts", [row])
 
     def _restart_patience_s(self) -> float:
         """Return how long one attempt to begin again may take: to listen, to connect, to sample."""
@@ -374,18 +373,18 @@ class CollectiveJob:
     def _step(self) -> None:
         done = self._order_step()
         common = {"phase": self._phase.name, "service_level": self.level.label, "step": done[0].step}
-        self._phase.records.steps.append(
-            {
-                **common,
-                "ranks": len(self.ranks),
-                "size_bytes": self._config.size,
-                "started_s": min(message.started for message in done),
-                "ended_s": max(message.ended for message in done),
-            }
-        )
-        for node, message in zip(self.ranks, done, strict=True):
-            times = {"started_s": message.started, "ended_s": message.ended}
-            self._phase.records.rank_steps.append({**common, "host": node.name, **times})
+        step = {
+            **common,
+            "ranks": len(self.ranks),
+            "size_bytes": self._config.size,
+            "started_s": min(message.started for message in done),
+            "ended_s": max(message.ended for message in done),
+        }
+        ranks = [
+            {**common, "host": node.name, "started_s": message.started, "ended_s": message.ended}
+            for node, message in zip(self.ranks, done, strict=True)
+        ]
+        self._phase.records.extend({"steps": [step], "rank_steps": ranks})
 
     def _order_step(self, warms_up: bool = False) -> list[StepDone]:
         number = self._next_step

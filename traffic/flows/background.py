@@ -575,7 +575,7 @@ class BackgroundJob:
         records = Records()
         for message in self._programs.collect("rows", REPORT_TIMEOUT_S).values():
             records.extend(message)
-        self.outcomes = Counter(row["operation"] for row in records.operations)
+        self.outcomes = Counter(row["operation"] for row in records.rows("operations"))
         return records
 
     def close(self) -> None:

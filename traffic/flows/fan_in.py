@@ -246,7 +246,7 @@ class FanInJob:
             records.extend(rows)
         self._servers.order(Halt())
         served: list[Served] = list(self._servers.collect("what was served", REPORT_TIMEOUT_S).values())
-        records.flows += [row for one in served for row in one.flows]
+        records.add("flows", [row for one in served for row in one.flows])
         self.reorderings = sum(one.reorderings for one in served)
         return records
 

@@ -357,19 +357,17 @@ class ProbeJob:
         records = Records()
         for flow, report in self.reports.items():
             row = {"phase": self._phase, "flow": str(flow)}
-            records.blackouts += [{**row, **vars(blackout)} for blackout in report.blackouts]
-            records.probes.append(
-                {
-                    **row,
-                    "period_s": self._config.period,
-                    "sent_packets": report.sent,
-                    "lost_packets": report.lost,
-                    "reordered_packets": report.reordered,
-                    "duplicated_packets": report.duplicated,
-                    "longest_gap_s": report.longest_gap_s,
-                    "clock_steps": len(self.clock_steps_s[flow.destination]),
-                }
-            )
+            records.add("blackouts", [{**row, **vars(blackout)} for blackout in report.blackouts])
+            counts = {
+                "period_s": self._config.period,
+                "sent_packets": report.sent,
+                "lost_packets": report.lost,
+                "reordered_packets": report.reordered,
+                "duplicated_packets": report.duplicated,
+                "longest_gap_s": report.longest_gap_s,
+                "clock_steps": len(self.clock_steps_s[flow.destination]),
+            }
+            records.add("probes", [row | counts])
         return records
 
     def close(self) -> None:

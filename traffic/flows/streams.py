@@ -242,10 +242,10 @@ class StreamsJob:
         records = Records()
         deadline = time.monotonic() + self._timetable.duration_s + DRAIN_TIMEOUT_S
         for rows in self._sources.collect("end of a stream", deadline - time.monotonic()).values():
-            records.flows += rows
+            records.add("flows", rows)
         left_s = max(0.0, deadline - time.monotonic())
-        for number, received in self._sinks.collect("what was received of a stream", left_s).items():
-            records.operations.append(self._row(self.streams[number], received))
+        received = self._sinks.collect("what was received of a stream", left_s)
+        records.add("operations", [self._row(self.streams[number], one) for number, one in received.items()])
         return records
 
     def _row(self, stream: Stream, received: Received) -> dict[str, Any]:

@@ -257,7 +257,7 @@ def test_a_phase_is_as_long_as_its_steps() -> None:
     job.play("p")
     assert played == []
     job.finish()
-    assert [row["step"] for row in job.halt().steps] == [0, 1, 2]
+    assert [row["step"] for row in job.halt().rows("steps")] == [0, 1, 2]
     assert played == [(3, "p")]
     assert (job.before, job.after) == ({"memory": 0}, {"memory": 1})
     assert isinstance(job, FiniteJob), "its load plays until it is told to halt, as that of all jobs"

@@ -31,6 +31,7 @@ from runs.session import PhaseOutcome, Session
 from tests.fabric.queueing.vl_dumps import lane, message, port
 from tests.schedules import intervals_of
 from topologies.load import load_fabric
+from traffic.job import Records
 
 FABRIC = load_fabric("fire_flyer_2_tiny")
 PORT = FABRIC.links[0].a
@@ -53,7 +54,7 @@ def round_of(
         phase=Phase("wait_1", "A round", "lossless_lanes", 10.0, 20.0),
         conservation=counted,
         faults=SimpleNamespace(changes=changes),
-        records=SimpleNamespace(operations=[{"operation": "flow"}, {"operation": "flow_abandoned"}]),
+        records=Records(operations=[{"operation": "flow"}, {"operation": "flow_abandoned"}]),
     )
     return SoakRound(repair, cast(PhaseOutcome, outcome), not_back, AuditReport(100, stalls))
 

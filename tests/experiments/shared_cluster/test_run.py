@@ -31,7 +31,12 @@ from fabric.tables import TABLES
 from runs.job_config import Allocation, allocate, place_jobs
 from tests.rows import table_of
 from topologies.load import load_fabric
+from traffic.collectives.kinds import HFREDUCE, NCCL
+from traffic.flows.kinds import BACKGROUND
 from traffic.job import Stage
+from traffic.job_kind import JobKind
+from traffic.programs.kinds import PROGRAM
+from traffic.storage.kinds import STORAGE
 
 SMALL = load_fabric("fire_flyer_2_small")
 PLAN = plan_static_routes(SMALL)
@@ -134,8 +139,12 @@ def session() -> Any:
     return SimpleNamespace(table=frames.__getitem__)
 
 
+def job(name: str, kind: JobKind) -> Any:
+    return SimpleNamespace(name=name, measures=kind.measures)
+
+
 def test_a_jobs_numbers_are_its_own() -> None:
-    a, b = (job_metrics(session(), SimpleNamespace(name=name), "together") for name in ("a", "b"))  # type: ignore[arg-type]
+    a, b = (job_metrics(session(), job(name, kind), "together") for name, kind in (("a", HFREDUCE), ("b", STORAGE)))
     assert (a["algbw_Bps"], a["steps"], a["played_s"]) == (500.0, 3.0, 6.0)
     assert b["read.bandwidth_Bps"] == 600 / 3, "from its begin until it was told to halt"
     assert "read.p99_s" not in a
@@ -190,9 +199,12 @@ def static_way(source: str, destination: str) -> tuple[Port, ...]:
 
 
 def test_slowdown_is_of_what_a_job_is_measured_by() -> None:
-    assert slowdown({"algbw_Bps": 3.0}, {"algbw_Bps": 2.0}) == 1.5
-    assert slowdown({"read.bandwidth_Bps": 3.0, "write.bandwidth_Bps": 1.0}, {"read.bandwidth_Bps": 6.0}) == 0.5
-    assert slowdown({"algbw_Bps": 3.0}, {}) is None
+    both = {"read.bandwidth_Bps": 3.0, "write.bandwidth_Bps": 1.0}
+    assert slowdown({"algbw_Bps": 3.0}, {"algbw_Bps": 2.0}, NCCL.measures) == 1.5
+    assert slowdown(both, {"read.bandwidth_Bps": 6.0}, STORAGE.measures) == 0.5
+    assert slowdown({"write.bandwidth_Bps": 1.0}, both, STORAGE.measures) == 1 / 3, "one that wrote before it read"
+    assert slowdown({"algbw_Bps": 3.0}, {}, HFREDUCE.measures) is None
+    assert slowdown(both, both, HFREDUCE.measures) is None, "a collective is not measured by reads"
 
 
 def test_a_program_is_placed_by_its_nodes_and_its_command_is_known_to_the_run() -> None:
@@ -209,12 +221,14 @@ def test_a_program_is_measured_by_what_its_hosts_sent() -> None:
     rows = [["together", "a", "program", 600, 0.0, 3.0], ["together", "a", "program_stopped", 200, 0.0, 4.0]]
     frames = {"jobs": session().table("jobs"), "steps": session().table("steps")[:0]}
     frames["operations"] = pd.DataFrame(rows, columns=columns)
-    found = job_metrics(SimpleNamespace(table=frames.__getitem__), SimpleNamespace(name="a"), "together")  # type: ignore[arg-type]
+    fake: Any = SimpleNamespace(table=frames.__getitem__)
+    found = job_metrics(fake, job("a", PROGRAM), "together")
     assert found == {
         "played_s": 6.0, "program.bandwidth_Bps": (600 + 200 * 3.5 / 4) / 3.5, "program.ended": 1.0,
         "program.stopped": 1.0, "program.p50_s": 3.0,
     }  # fmt: skip
-    assert slowdown({"program.bandwidth_Bps": 4.0}, found) == pytest.approx(4.0 / found["program.bandwidth_Bps"])
+    factor = slowdown({"program.bandwidth_Bps": 4.0}, found, PROGRAM.measures)
+    assert factor == pytest.approx(4.0 / found["program.bandwidth_Bps"])
 
 
 def test_a_program_that_ends_by_itself_is_as_fast_in_a_long_window_as_in_a_short_one() -> None:
@@ -225,8 +239,7 @@ def test_a_program_that_ends_by_itself_is_as_fast_in_a_long_window_as_in_a_short
         times = {"started_s": 0.0, "halted_s": halted_s, "ended_s": halted_s}
         frames["jobs"] = pd.DataFrame([{"phase": "together", "job": "a", "service_level": "other", **times}])
         fake: Any = SimpleNamespace(table=frames.__getitem__)
-        one: Any = SimpleNamespace(name="a")
-        assert job_metrics(fake, one, "together")["program.bandwidth_Bps"] == pytest.approx(200.0)
+        assert job_metrics(fake, job("a", PROGRAM), "together")["program.bandwidth_Bps"] == pytest.approx(200.0)
 
 
 def test_jobs_numbers_count_what_did_not_complete() -> None:
@@ -237,8 +250,7 @@ def test_jobs_numbers_count_what_did_not_complete() -> None:
     frames = {"jobs": session().table("jobs"), "steps": session().table("steps")[:0]}
     frames["operations"] = pd.DataFrame(rows, columns=columns)
     fake: Any = SimpleNamespace(table=frames.__getitem__)
-    one: Any = SimpleNamespace(name="b")
-    found = job_metrics(fake, one, "together")
+    found = job_metrics(fake, job("b", BACKGROUND), "together")
     assert (found["flow.p50_s"], found["flow.p99_at_least_s"]) == pytest.approx((0.5, 10.0))
     assert (found["flow.operations"], found["flow.failed"]) == (98.0, 2.0)
     assert "flow.p99_s" not in found

@@ -96,8 +96,8 @@ def test_ranks_that_share_processes_sum_up_as_others_do(stage: Stage, make: str)
         processes = [handle.process for handle in job._programs.handles.values()]
         records = job.run_steps(3)
     assert [process is before for before, process in pairwise(processes)] == [True, False, True, False]
-    assert [row["step"] for row in records.steps] == [0, 1, 2]
-    assert [row["host"] for row in records.rank_steps] == [node.name for node in nodes(5)] * 3
+    assert [row["step"] for row in records.rows("steps")] == [0, 1, 2]
+    assert [row["host"] for row in records.rows("rank_steps")] == [node.name for node in nodes(5)] * 3
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,12 @@ def test_job_sums_over_ranks_and_rows_fit_the_tables(
         job = nccl(stage, nodes(ranks), size=size, slice=chunk, algorithm=algorithm)
     with started(job):
         records = job.run_steps(3, phase="quiet")
-    steps, flows = pd.DataFrame(records.steps), pd.DataFrame(records.flows)
+    steps, flows = pd.DataFrame(records.rows("steps")), pd.DataFrame(records.rows("flows"))
     assert list(steps.columns) == columns_of_programs("steps")
     assert list(flows.columns) == columns_of_programs("flows")
     assert steps["step"].tolist() == [0, 1, 2]
     assert (steps["ended_s"] > steps["started_s"]).all()
-    of_ranks = pd.DataFrame(records.rank_steps)
+    of_ranks = pd.DataFrame(records.rows("rank_steps"))
     assert list(of_ranks.columns) == columns_of_programs("rank_steps")
     assert of_ranks["host"].tolist() == [node.name for node in nodes(ranks)] * 3
     by_step = of_ranks.groupby("step")
@@ -130,7 +130,7 @@ def test_job_sums_over_ranks_and_rows_fit_the_tables(
 
 def test_rings_over_hosts_with_one_address_and_several_connections_sum_up(stage: Stage) -> None:
     with started(nccl(stage, nodes(3), size=300_000, slice=10_000, channels=2, queue_pairs=3)) as job:
-        flows = pd.DataFrame(job.run_steps(2).flows)
+        flows = pd.DataFrame(job.run_steps(2).rows("flows"))
     assert set(flows.groupby(["host", "at_s"]).size()) == {6}
 
 
@@ -218,11 +218,11 @@ def test_job_plays_phases_until_halted(stage: Stage) -> None:
         job.play("second")
         time.sleep(0.1)
         second = job.halt()
-    assert {row["phase"] for row in first.steps + first.flows} == {"first"}
-    assert {row["phase"] for row in second.steps + second.flows} == {"second"}
-    numbers = [row["step"] for row in first.steps + second.steps]
+    assert {row["phase"] for row in first.rows("steps") + first.rows("flows")} == {"first"}
+    assert {row["phase"] for row in second.rows("steps") + second.rows("flows")} == {"second"}
+    numbers = [row["step"] for row in first.rows("steps") + second.rows("steps")]
     assert numbers == list(range(len(numbers)))
-    assert len(first.steps) > 3
+    assert len(first.rows("steps")) > 3
 
 
 def test_bytes_acknowledged_are_those_the_trees_promise(stage: Stage) -> None:
@@ -238,7 +238,7 @@ def test_bytes_acknowledged_are_those_the_trees_promise(stage: Stage) -> None:
 def acknowledged_bytes(job: CollectiveJob) -> int:
     """Return the bytes that all connections have had acknowledged, when the last delayed acknowledgement is in."""
     time.sleep(0.2)
-    flows = pd.DataFrame(job.run_steps(0).flows)
+    flows = pd.DataFrame(job.run_steps(0).rows("flows"))
     last = flows["at_s"] == flows.groupby("host")["at_s"].transform("max")
     return int(flows[last]["bytes_acked"].sum())
 
@@ -267,7 +267,7 @@ def test_wrong_sum_is_caught_with_its_first_wrong_element(stage: Stage, make: No
 def test_warming_up_is_checked_and_no_row_tells_of_it(stage: Stage) -> None:
     with started(nccl(stage, nodes(3), size="8 MiB")) as job:
         job.warm_up()
-        assert [row["step"] for row in job.run_steps(1).steps] == [1]
+        assert [row["step"] for row in job.run_steps(1).rows("steps")] == [1]
         spoil(job, element=0)
         with pytest.raises(TrafficError, match=r"step 2: element \d+ of 1048576 is \d+, expected"):
             job.warm_up()
@@ -292,7 +292,7 @@ def test_killed_rank_is_named_and_not_its_peers(stage: Stage) -> None:
 def test_memory_cap_of_the_paper_is_scaled_with_the_fabric(stage: Stage) -> None:
     """320 GB/s, 24 operations a byte and 1:10,000 leave 1.33 MB/s, so 400 kB take at least 0.3 s."""
     with started(hfreduce(stage, nodes(2), size=400_000, host_memory={})) as job:
-        (step,) = job.run_steps(1).steps
+        (step,) = job.run_steps(1).rows("steps")
     assert HostMemoryConfig().cap_bytes_per_s == pytest.approx(13.33e9, rel=1e-3)
     assert 0.3 <= step["ended_s"] - step["started_s"] < 0.6
 
@@ -370,13 +370,13 @@ def test_a_job_that_stalls_begins_again_from_its_last_whole_step(stage: Stage) -
         job._programs.handles[2].send_signal(signal.SIGSTOP)
         wait_until(lambda: has_begun_again(job), "a step after a restart")
         records = job.halt()
-    (restart,) = records.restarts
+    (restart,) = records.rows("restarts")
     print(restart)
     assert list(restart) == columns_of_programs("restarts")
-    numbers = [row["step"] for row in records.steps]
+    numbers = [row["step"] for row in records.rows("steps")]
     assert numbers == list(range(len(numbers)))
     assert restart["step"] in numbers, "it did not go on"
-    (again,) = (row for row in records.steps if row["step"] == restart["step"])
+    (again,) = (row for row in records.rows("steps") if row["step"] == restart["step"])
     assert again["started_s"] > restart["failed_s"]
     # Either another rank waited in vain, or the stopped one had only to say that it was done.
     assert "for 1 s" in restart["reason"] or "within 1 s" in restart["reason"] or "no end of step" in restart["reason"]
@@ -384,7 +384,7 @@ def test_a_job_that_stalls_begins_again_from_its_last_whole_step(stage: Stage) -
 
 def has_begun_again(job: CollectiveJob) -> bool:
     """Whether a step has ended after the first restart."""
-    restarts = job._phase.records.restarts
+    restarts = job._phase.records.rows("restarts")
     return bool(restarts) and job._next_step > restarts[0]["step"]
 
 
@@ -413,9 +413,9 @@ def test_a_job_whose_restart_stalls_tries_until_it_works(stage: Stage, monkeypat
         wait_until(lambda: has_begun_again(job), "a step after a restart")
         records = job.halt()
     assert births.stopped == 2
-    (restart,) = records.restarts
+    (restart,) = records.rows("restarts")
     assert restart["resumed_s"] - restart["failed_s"] > 2, "two attempts of 1 s each stalled"
-    numbers = [row["step"] for row in records.steps]
+    numbers = [row["step"] for row in records.rows("steps")]
     assert numbers == list(range(len(numbers)))
 
 
@@ -429,12 +429,12 @@ def test_a_phase_ends_while_a_job_cannot_begin_again_and_the_next_one_starts_its
             job._programs.handles[2].send_signal(signal.SIGSTOP)
             wait_until(lambda: births.stopped > 1, "a second attempt to begin again")
             records = job.halt()
-        (restart,) = records.restarts
+        (restart,) = records.rows("restarts")
         assert math.isnan(restart["resumed_s"])
         assert job._programs.handles == {}
         again = job.run_steps(2, "whole again")
         job.warm_up()
-    assert [row["step"] for row in again.steps] == [restart["step"], restart["step"] + 1]
+    assert [row["step"] for row in again.rows("steps")] == [restart["step"], restart["step"] + 1]
 
 
 def test_a_job_is_closed_while_it_begins_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

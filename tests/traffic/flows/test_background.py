@@ -119,7 +119,7 @@ def test_every_arrival_of_a_quiet_network_completes_and_has_a_row(together: int,
     with patch.object(job._stage.pool, "start_together", wraps=job._stage.pool.start_together) as start_together:
         records = play(job, 1.0)
     assert [len(call.args[0]) for call in start_together.call_args_list] == processes
-    rows = pd.DataFrame(records.operations)
+    rows = pd.DataFrame(records.rows("operations"))
     assert list(rows.columns) == columns_of_programs("operations")
     assert (rows["ended_s"] >= rows["started_s"]).all()
     assert (rows["host"] != rows["peer"]).all()
@@ -133,7 +133,7 @@ def test_every_arrival_of_a_quiet_network_completes_and_has_a_row(together: int,
     assert len(expected) > 50
     assert set(expected) <= set(rows["size_bytes"])
     # Flows are shorter than samples are apart: a last look at each tells of it.
-    flows = pd.DataFrame(records.flows)
+    flows = pd.DataFrame(records.rows("flows"))
     completed = rows[rows["operation"] == "flow"]
     assert flows[flows["bytes_acked"] > 0]["bytes_acked"].sum() >= completed["size_bytes"].sum()
 
@@ -170,7 +170,7 @@ def test_each_phase_offers_the_load_that_the_job_is_given_before_it() -> None:
             job.load = load
             job.play("phase")
             time.sleep(0.5)
-            began = [row["size_bytes"] for row in job.halt().operations if row["host"] == "z0h000"]
+            began = [row["size_bytes"] for row in job.halt().rows("operations") if row["host"] == "z0h000"]
             flows = arrivals(config.model_copy(update={"load": load}), NIC_BPS, 0, [1], 5)
             expected = [flow.size_bytes for flow in takewhile(lambda flow: flow.at_s < 0.4, flows)]
             assert set(expected) <= set(began)
@@ -188,7 +188,7 @@ def test_a_job_of_another_level_that_draws_anew_has_other_flows_in_each_phase() 
         for phase in range(2):
             job.play("phase")
             time.sleep(0.5)
-            rows = pd.DataFrame(job.halt().operations)
+            rows = pd.DataFrame(job.halt().rows("operations"))
             flows = takewhile(
                 lambda flow: flow.at_s < 0.4, arrivals(config, NIC_BPS, 0, others(2, 0), 5, (level.dscp // 8, phase))
             )
@@ -210,7 +210,7 @@ def test_flows_that_run_at_the_halt_or_find_no_room_are_counted() -> None:
         job = BackgroundJob(stage(), config, FABRIC.computes[:3], lambda _: "127.0.0.1")
         replace_sinks_of_first_host(job, mute.getsockname())
         records = play(job, 1.0)
-    rows = pd.DataFrame(records.operations)
+    rows = pd.DataFrame(records.rows("operations"))
     of_first = rows[rows["host"] == FABRIC.computes[0].name]["operation"].value_counts()
     arrived = sum(1 for _ in takewhile(lambda flow: flow.at_s < 0.95, arrivals(config, NIC_BPS, 0, others(3, 0), 5)))
     assert of_first["flow_abandoned"] == 2

@@ -51,16 +51,18 @@ def test_reads_of_many_servers_end_with_the_last_and_are_rows(pool: AgentPool) -
             job.play(phase)
             time.sleep(0.35)
             records = job.halt()
-            rows = [row for row in records.operations if row["operation"] == "incast"]
+            rows = [row for row in records.rows("operations") if row["operation"] == "incast"]
             assert 2 <= len(rows) <= 4, rows  # One is due each 100 ms; a busy machine may be late.
             assert {row["size_bytes"] for row in rows} == {3 * SIZE}
-            assert {row["phase"] for row in records.operations} == {phase}
-            assert {row["peer"] for row in records.operations} == {"3 servers", alone.servers[0].name}
+            assert {row["phase"] for row in records.rows("operations")} == {phase}
+            assert {row["peer"] for row in records.rows("operations")} == {"3 servers", alone.servers[0].name}
             starts = [row["started_s"] for row in rows]
             assert all(at - starts[0] >= 0.1 * place - 0.01 for place, at in enumerate(starts)), starts
-            assert len(records.operations) - len(rows) > 10  # Without a period, reads follow one another.
-            assert set(records.operations[0]) == set(columns_of_programs("operations"))
-            assert {(row["host"], row["peer"]) for row in records.flows} >= {(s.name, CLIENT.name) for s in SERVERS}
+            assert len(records.rows("operations")) - len(rows) > 10  # Without a period, reads follow one another.
+            assert set(records.rows("operations")[0]) == set(columns_of_programs("operations"))
+            assert {(row["host"], row["peer"]) for row in records.rows("flows")} >= {
+                (s.name, CLIENT.name) for s in SERVERS
+            }
             assert job.reorderings == 0, "nothing is overtaken on loopback"
     finally:
         job.close()

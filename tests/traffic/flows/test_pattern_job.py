@@ -49,7 +49,7 @@ def test_phases_of_other_flows_each_have_their_ports_and_rows(job: PatternJob) -
         assert len({port for pair in ports.values() for port in pair}) == 2 * len(flows)
         begun = time.monotonic()
         job.play(phase)
-        rows = job.halt().operations
+        rows = job.halt().rows("operations")
         assert list(job.goodput_bps) == flows
         assert [(row["phase"], row["host"], row["peer"]) for row in rows] == [
             (phase, source.node.name, destination.node.name) for source, destination in flows
@@ -76,6 +76,6 @@ def test_hosts_begin_and_leave_one_after_the_other_and_what_arrives_after_the_wi
     job.connect([FIRST, (NICS[5], NICS[3])])
     begun = time.monotonic()
     job.play("one")
-    first, last = (row["size_bytes"] for row in job.halt().operations)
+    first, last = (row["size_bytes"] for row in job.halt().rows("operations"))
     assert time.monotonic() - begun >= 0.6 + 2 * 2.0
     assert 0 < last < 5 * first

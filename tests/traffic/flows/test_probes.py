@@ -92,10 +92,10 @@ def test_real_probes_over_loopback_and_a_stopped_sink(request: pytest.FixtureReq
     (report,) = job.reports.values()
     print(report)
     assert 20 < report.sent < 130
-    assert (report.lost, report.duplicated, report.blackouts, records.blackouts) == (0, 0, (), [])
-    assert records.probes[0]["flow"] == "z0h000>z0h001"
+    assert (report.lost, report.duplicated, report.blackouts, records.rows("blackouts")) == (0, 0, (), [])
+    assert records.rows("probes")[0]["flow"] == "z0h000>z0h001"
     assert 0.004 < report.longest_gap_s < 0.5
-    assert set(records.probes[0]) == set(TABLES["probes"].columns)
+    assert set(records.rows("probes")[0]) == set(TABLES["probes"].columns)
 
 
 def test_a_clock_that_is_set_while_probes_come_makes_no_blackout(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,17 +49,17 @@ def test_each_stream_has_a_row_of_what_arrived_in_the_measured_part(job: Streams
         begun = time.monotonic()
         job.play(phase)
         records = job.halt()
-        assert [(row["phase"], row["host"], row["peer"]) for row in records.operations] == [
+        assert [(row["phase"], row["host"], row["peer"]) for row in records.rows("operations")] == [
             (phase, "z0h000", "z0h002"),
             (phase, "z0h001", "z0h003"),
         ]
-        for row in records.operations:
+        for row in records.rows("operations"):
             assert set(row) == set(columns_of_programs("operations"))
             assert row["started_s"] >= begun + TIMETABLE.warm_up_s
             assert row["started_s"] < row["ended_s"] <= begun + TIMETABLE.duration_s + 0.1
             assert row["size_bytes"] > 1_000_000, row
-        acked = {row["host"]: row["bytes_acked"] for row in records.flows}
-        assert acked["z0h000"] > records.operations[0]["size_bytes"], "warming up counts there, too"
+        acked = {row["host"]: row["bytes_acked"] for row in records.rows("flows")}
+        assert acked["z0h000"] > records.rows("operations")[0]["size_bytes"], "warming up counts there, too"
 
 
 def test_a_stream_that_ends_too_soon_is_an_error() -> None:

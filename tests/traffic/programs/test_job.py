@@ -67,7 +67,7 @@ def test_one_process_per_host_knows_its_number_and_the_others(make: Make, tmp_pa
     wait_for(lambda: all(output(tmp_path, host.name) for host in HOSTS))
     assert output(tmp_path, "z0h001") == "1 z0h001 of z0h000,z0h001 10.0.0.1,10.0.0.2\n"
     time.sleep(0.2)
-    rows = job.halt().operations
+    rows = job.halt().rows("operations")
     assert [(row["host"], row["operation"], row["phase"]) for row in rows] == [
         ("z0h000", "program", "first"),
         ("z0h001", "program", "first"),
@@ -80,13 +80,13 @@ def test_a_program_that_goes_on_is_ended_with_its_window_and_all_that_it_started
     job = make("sh -c 'sleep 300 & echo $!; wait'")
     job.play("p")
     wait_for(lambda: all(output(tmp_path, host.name) for host in HOSTS))
-    rows = job.halt().operations
+    rows = job.halt().rows("operations")
     assert {row["operation"] for row in rows} == {"program_stopped"}
     for host in HOSTS:
         process = Path("/proc") / output(tmp_path, host.name).strip()
         wait_for(lambda process=process: not process.exists() or " Z " in (process / "stat").read_text())  # type: ignore[misc]
     job.play("again")
-    assert {row["phase"] for row in job.halt().operations} == {"again"}
+    assert {row["phase"] for row in job.halt().rows("operations")} == {"again"}
 
 
 def test_a_program_that_fails_is_told_with_its_last_words(make: Make) -> None:
@@ -116,7 +116,7 @@ def test_its_sockets_have_the_tos_of_the_service_level(
     assert output(tmp_path, "z0h000") == f"tos {tos} {tos} {tos}\n"
     wait_for(lambda: "tos" in output(tmp_path, "z0h001"))
     time.sleep(0.2)
-    assert {row["service_level"] for row in job.halt().operations} == {level.label}
+    assert {row["service_level"] for row in job.halt().rows("operations")} == {level.label}
 
 
 def test_without_a_compiler_a_lane_is_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,9 +30,9 @@ def test_rows_are_those_that_results_promise(job_of: JobOf) -> None:
     time.sleep(0.6)
     records = job.halt()
     ended = time.monotonic()
-    for name, rows in (("operations", records.operations), ("flows", records.flows)):
+    for name, rows in (("operations", records.rows("operations")), ("flows", records.rows("flows"))):
         assert list(pd.DataFrame(rows).columns) == columns_of_programs(name)
-    operations = pd.DataFrame(records.operations)
+    operations = pd.DataFrame(records.rows("operations"))
     assert set(operations.operation) == {"read", "write"}
     readers = set(operations[operations.operation == "read"].host)
     writers = set(operations[operations.operation == "write"].host)
@@ -43,7 +43,7 @@ def test_rows_are_those_that_results_promise(job_of: JobOf) -> None:
     assert started < operations.started_s.min()
     assert operations.ended_s.max() < ended
     assert set(operations.phase) == {"storage alone"}
-    flows = pd.DataFrame(records.flows)
+    flows = pd.DataFrame(records.rows("flows"))
     from_services = flows[flows.host.isin([node.name for node in FABRIC.storages]) & flows.peer.isin(readers)]
     assert (
         from_services.groupby(["host", "peer"]).bytes_acked.max().sum()
@@ -64,7 +64,7 @@ def test_phases_have_their_own_rows_and_acknowledgements_add_up(job_of: JobOf) -
         job.play(phase)
         time.sleep(0.3)
         records = job.halt()
-        assert {row["phase"] for row in records.operations} == {phase}
+        assert {row["phase"] for row in records.rows("operations")} == {phase}
     verification = job.verify_acknowledged()
     assert verification.lost == ()
     # One writer, two checkpoints kept, four chunks each, two replicas.
@@ -76,7 +76,7 @@ def test_a_checkpoint_is_written_once_a_period(job_of: JobOf) -> None:
     job = job_of(clients=1, dataloader={"share": 0.0}, checkpoint={"share": 1.0, "size": "1 MiB", "period": "300 ms"})
     job.play("checkpoints")
     time.sleep(0.75)
-    assert len(job.halt().operations) == 3 * 4
+    assert len(job.halt().rows("operations")) == 3 * 4
 
 
 def test_a_service_killed_under_load_loses_nothing_acknowledged_and_reads_go_on(job_of: JobOf) -> None:
@@ -88,7 +88,7 @@ def test_a_service_killed_under_load_loses_nothing_acknowledged_and_reads_go_on(
     time.sleep(0.4)
     records = job.halt()
     assert job.table.version == 2
-    after = [row for row in records.operations if row["started_s"] > killed_at]
+    after = [row for row in records.rows("operations") if row["started_s"] > killed_at]
     assert {row["operation"] for row in after} == {"read", "write"}
     assert {row["peer"] for row in after} == {FABRIC.storages[index].name for index in (0, 2, 3)}
     verification = job.verify_acknowledged()
@@ -111,7 +111,7 @@ def test_services_that_share_a_process_serve_as_others_do_and_die_together(job_o
     assert len({handle.process for handle in job._services.handles.values()}) == len(FABRIC.storages) / 2
     job.play("together")
     time.sleep(0.3)
-    operations = job.halt().operations
+    operations = job.halt().rows("operations")
     assert {row["operation"] for row in operations} == {"read", "write"}
     assert {row["peer"] for row in operations} == {node.name for node in FABRIC.storages}
     assert job.verify_acknowledged().lost == ()
@@ -165,7 +165,7 @@ def test_a_service_out_of_reach_fails_no_run_and_reads_go_to_other_replicas(job_
     stopped = time.monotonic()
     time.sleep(3)
     service.send_signal(signal.SIGCONT)
-    operations = pd.DataFrame(job.halt().operations)
+    operations = pd.DataFrame(job.halt().rows("operations"))
     meanwhile = operations[operations.started_s.between(stopped + 0.5, stopped + 2.5)]
     reads = meanwhile[meanwhile.operation == "read"]
     print(operations.groupby("operation").retries.agg(["size", "sum", "max"]))

@@ -1,0 +1,69 @@
+"""The kinds of jobs that collectives are: HFReduce, and NCCL's rings or tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, trees_of
+from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows, rails_of
+from traffic.collectives.step_numbers import of_steps
+from traffic.collectives.trees import tree_flows
+from traffic.job import Job, Stage
+from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
+
+RankFlow = tuple[int, int, float]
+_MEASURES = Measures(of=of_steps, speeds=("algbw_Bps",))
+
+
+def _between(ranks: Sequence[NodeId], flows: Sequence[RankFlow]) -> list[DataFlow]:
+    return [(ranks[source], ranks[target], share) for source, target, share in flows]
+
+
+def _make_hfreduce(
+    stage: Stage, config: HFReduceConfig, ranks: Sequence[NodeId], level: ServiceLevel, name: str
+) -> Job:
+    return HFReduceJob(stage, config, ranks, name=name, level=level)
+
+
+def _hfreduce_data(config: HFReduceConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> list[DataFlow]:
+    zones = [fabric.nics_of[node][0].zone for node in ranks]
+    return _between(ranks, tree_flows(trees_of(config.tree, zones)))
+
+
+def _make_nccl(stage: Stage, config: NcclConfig, ranks: Sequence[NodeId], level: ServiceLevel, name: str) -> Job:
+    return NcclJob(stage, config, ranks, name=name, level=level)
+
+
+def _nccl_data(config: NcclConfig, _: Fabric, ranks: Sequence[NodeId]) -> list[DataFlow]:
+    return _between(ranks, nccl_flows(config.algorithm, len(ranks)))
+
+
+def _nccl_rails(config: NcclConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> Sequence[int | None]:
+    return rails_of(fabric, ranks[0], config.channels) if config.channels > 1 else (None,)
+
+
+HFREDUCE = JobKind(
+    name="hfreduce",
+    meaning="HFReduce over its nodes.",
+    config=HFReduceConfig,
+    level=ServiceLevel.HFREDUCE,
+    least_nodes=2,
+    make=_make_hfreduce,
+    measures=_MEASURES,
+    data=DataOfJob(_hfreduce_data, orders_ranks=True),
+    preload=("traffic.collectives.hfreduce",),
+)
+NCCL = JobKind(
+    name="nccl",
+    meaning="NCCL's rings or tree over its nodes.",
+    config=NcclConfig,
+    level=ServiceLevel.NCCL,
+    least_nodes=2,
+    make=_make_nccl,
+    measures=_MEASURES,
+    data=DataOfJob(_nccl_data, _nccl_rails, orders_ranks=True),
+    preload=("traffic.collectives.nccl",),
+)

@@ -1,0 +1,92 @@
+"""What a kind of job is: one value in the folder of its programs, which :data:`traffic.kinds.KINDS` lists.
+
+Who plays jobs asks the value, never which kind it is: configs are made of its keys, jobs by its ``make``, nodes and
+routes are chosen by its ``data``, and an experiment reports its ``measures``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fabric.config import Strict
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
+from traffic.job import Job, Stage
+
+if TYPE_CHECKING:
+    from fabric.tables import Table
+    from traffic.measures import JobRows
+
+DataFlow = tuple[NodeId, NodeId, float]
+"""From node, to node, and which part of a job's data goes there (1: all of it once)."""
+Nodes = Sequence[NodeId]
+
+
+def _none(*_: Any) -> tuple[Any, ...]:
+    return ()
+
+
+def _by_any_nic(*_: Any) -> tuple[None]:
+    return (None,)
+
+
+@dataclass(frozen=True)
+class DataOfJob:
+    """Where the data of a kind of job goes, by its config, on the nodes that a job has. Loads of ports and the order of
+    ranks follow from it.
+
+    ``rails``: the numbers of the NICs over which each flow is divided evenly; None: those by which two hosts talk.
+    ``orders_ranks``: whether flows are between the job's own nodes and it does not matter to it which node is which
+    rank, so that the order may be chosen for the routes; users then have the key ``rank_order``.
+    """
+
+    flows: Callable[[Any, Fabric, Nodes], Sequence[DataFlow]] = _none
+    rails: Callable[[Any, Fabric, Nodes], Sequence[int | None]] = _by_any_nic
+    orders_ranks: bool = False
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What experiments report of a job.
+
+    ``of``: its numbers by name, each with its unit at its end (:data:`fabric.metrics.UNITS`), from its rows in a phase;
+    what cannot be said is missing. ``speeds``: the names of those that say how fast it was, in bytes per second; what
+    it is measured by is the first of them that it has.
+    """
+
+    of: Callable[[JobRows], Mapping[str, float]]
+    speeds: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class JobKind:
+    """A kind of job: what users configure, the job that comes of it, and what is known of that beforehand.
+
+    - ``meaning``: what its jobs do, for the reference of config keys;
+    - ``config``: its own keys, apart from those that all jobs have (:class:`runs.job_config.JobConfig`). Programs get
+      no more of a job's config than these;
+    - ``level``: the Service Level of its packets, unless its config names another;
+    - ``least_nodes``: how many compute nodes a job needs at least;
+    - ``make``: (stage, config, nodes in the order of ranks, Service Level, name) -> the job, not started;
+    - ``faults``: (config, fabric) -> what of a job cannot be on a fabric, besides what holds for all jobs;
+    - ``commands``: what of its config is a command of the user's, which may choose how its sockets behave;
+    - ``tables``: those that only its jobs write, by name. Columns of times have one of the names in
+      :data:`fabric.results.TIME_COLUMNS`; the run fills a column ``job``;
+    - ``preload``: modules that the process that forks programs imports once: those that its programs are in.
+    """
+
+    name: str
+    meaning: str
+    config: type[Strict]
+    level: ServiceLevel
+    least_nodes: int
+    make: Callable[[Stage, Any, Nodes, ServiceLevel, str], Job]
+    measures: Measures
+    data: DataOfJob = field(default_factory=DataOfJob)
+    faults: Callable[[Any, Fabric], Iterable[str]] = _none
+    commands: Callable[[Any], Sequence[str]] = _none
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    preload: tuple[str, ...] = ()

@@ -1,0 +1,49 @@
+"""What rows of a job come to: numbers that kinds of jobs report of themselves (:class:`traffic.job_kind.Measures`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from traffic import metrics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Window = tuple[float, float]
+"""From when to when a load played, in seconds."""
+
+
+@dataclass(frozen=True)
+class JobRows:
+    """What a job did in a phase: its rows of each table by name, and when its load played, until it was told to halt
+    each time."""
+
+    table: Callable[[str], pd.DataFrame]
+    windows: Sequence[Window]
+
+
+def of_operations(*operations: str) -> Callable[[JobRows], Mapping[str, float]]:
+    """Return what gives the numbers of some kinds of operation, such as ``read``: bandwidth, percentiles, counts; those
+    of which none began are missing."""
+    return partial(_of_operations, operations)
+
+
+def _of_operations(operations: Sequence[str], rows: JobRows) -> dict[str, float]:
+    table = rows.table("operations")
+    found: dict[str, float] = {}
+    for operation in operations:
+        begun = table[table["operation"].astype(str).str.fullmatch(f"{operation}(_.*)?")]
+        done = metrics.completion(begun, operation)
+        if done is not None and rows.windows:
+            found[f"{operation}.bandwidth_Bps"] = bandwidth(begun[begun["operation"] == operation], rows.windows)
+            found |= {**done.named(operation, ("p50", "p99")), **done.counts(operation)}
+    return found
+
+
+def bandwidth(operations: pd.DataFrame, windows: Sequence[Window]) -> float:
+    """Return the bytes per second of operations in the time in which a load played."""
+    size_bytes = sum(metrics.operation_bandwidth(operations, *one) * (one[1] - one[0]) for one in windows)
+    return size_bytes / sum(until - began for began, until in windows)

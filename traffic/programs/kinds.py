@@ -1,0 +1,57 @@
+"""Users' programs as a kind of job. Nobody knows whom they send to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from traffic import metrics
+from traffic.job import Job, Stage
+from traffic.job_kind import JobKind, Measures
+from traffic.measures import JobRows, bandwidth
+from traffic.programs.job import ENDED, STOPPED, ProgramConfig, ProgramJob
+
+
+def _make(stage: Stage, config: ProgramConfig, nodes: Sequence[NodeId], level: ServiceLevel, name: str) -> Job:
+    return ProgramJob(stage, config, nodes, level, name)
+
+
+def _commands(config: ProgramConfig) -> tuple[str, ...]:
+    return (config.command,)
+
+
+def _numbers(rows: JobRows) -> dict[str, float]:
+    """Return what the hosts sent while one of the processes ran, how many of these ended by themselves and how many
+    were stopped at the end of a window, and how long they took in the median."""
+    operations = rows.table("operations")
+    processes = operations[operations["operation"].isin([ENDED, STOPPED])]
+    done = metrics.completion(processes, ENDED)
+
+    def last_end(until_s: float) -> float:
+        """Return when the last process ended of those that began before a time."""
+        return float(processes[processes["started_s"] < until_s]["ended_s"].max())
+
+    running = [(began, min(until, last_end(until))) for began, until in rows.windows]
+    running = [(began, until) for began, until in running if until > began]
+    if done is None or not running:
+        return {}
+    counts = {f"{ENDED}.ended": float(done.completed), f"{ENDED}.stopped": float(done.cut_off)}
+    median = done.named(ENDED, ("p50",)) if done.completed else {}
+    return {f"{ENDED}.bandwidth_Bps": bandwidth(processes, running), **counts, **median}
+
+
+PROGRAM = JobKind(
+    name="program",
+    meaning=(
+        "A program of the user's on each of its nodes, started at the begin of each window and ended with it, unless "
+        "it has ended by itself."
+    ),
+    config=ProgramConfig,
+    level=ServiceLevel.OTHER,
+    least_nodes=1,
+    make=_make,
+    measures=Measures(_numbers, speeds=(f"{ENDED}.bandwidth_Bps",)),
+    commands=_commands,
+    preload=("traffic.programs.job",),
+)

@@ -1,0 +1,42 @@
+"""Storage as a kind of job: clients on its nodes, a service of its own on every storage node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
+from traffic.job import Job, Stage
+from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
+from traffic.measures import of_operations
+from traffic.storage.config import StorageConfig
+from traffic.storage.job import PRELOAD, StorageJob
+
+
+def _faults(_: StorageConfig, fabric: Fabric) -> Iterator[str]:
+    if not fabric.storages:
+        yield f"{fabric.name} has no storage nodes; give it some (topology.storage)"
+
+
+def _make(stage: Stage, config: StorageConfig, clients: Sequence[NodeId], level: ServiceLevel, name: str) -> Job:
+    return StorageJob(stage, config, clients, None, level, name)
+
+
+def _data(_: StorageConfig, fabric: Fabric, clients: Sequence[NodeId]) -> list[DataFlow]:
+    pairs = [(client, server) for client in clients for server in fabric.storages]
+    return [(a, b, 1 / len(pairs)) for pair in pairs for a, b in (pair, pair[::-1])]
+
+
+STORAGE = JobKind(
+    name="storage",
+    meaning="Clients on its nodes; a service of its own on every storage node of the fabric.",
+    config=StorageConfig,
+    level=ServiceLevel.STORAGE,
+    least_nodes=1,
+    make=_make,
+    measures=Measures(of_operations("read", "write"), speeds=("read.bandwidth_Bps", "write.bandwidth_Bps")),
+    data=DataOfJob(_data),
+    faults=_faults,
+    preload=PRELOAD,
+)
