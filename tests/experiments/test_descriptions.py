@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -48,14 +49,26 @@ def test_every_key_has_a_description(model: type[BaseModel]) -> None:
         assert len(text) <= MOST_CHARACTERS, f"{model.__name__}.{name}: {len(text)} characters; shorten it"
 
 
+def written(model: type[BaseModel]) -> Iterator[ast.ClassDef]:
+    """Yield the source of a model and of ours that it builds on; that of a kind of job is made of those, and has none."""
+    for one in model.__mro__:
+        if (
+            issubclass(one, BaseModel)
+            and not one.__module__.startswith("pydantic")
+            and one.__name__ in vars(sys.modules[one.__module__])
+        ):
+            (tree,) = ast.parse(inspect.getsource(one)).body
+            assert isinstance(tree, ast.ClassDef)
+            yield tree
+
+
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.__name__)
 def test_keys_are_not_described_a_second_time(model: type[BaseModel]) -> None:
     """A text under a key would be another description, and one that nothing shows."""
-    (tree,) = ast.parse(inspect.getsource(model)).body
-    assert isinstance(tree, ast.ClassDef)
     under = [
         ast.unparse(before.target)
-        for before, after in zip(tree.body, tree.body[1:], strict=False)
+        for one in written(model)
+        for before, after in zip(one.body, one.body[1:], strict=False)
         if isinstance(before, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
     ]
     assert not under, f"{model.__name__}: {', '.join(under)}: move the text to the description"
