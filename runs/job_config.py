@@ -279,7 +279,7 @@ def _plain(kind: type[Plain], config: Strict) -> Plain:
 
 def _rank_flows(config: Any, stage: Stage, nodes: Sequence[NodeId]) -> list[Flow]:
     if config.kind == "nccl":
-        return nccl_flows(config.algorithm, len(nodes))
+        return nccl_flows(config.algorithm, len(nodes), config.collective)
     return tree_flows(trees_of(config.tree, zones_of(stage, nodes)))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from traffic import metrics
+from traffic.collectives.bandwidth import with_bandwidths
 
 
 def collective_medians(steps: pd.DataFrame) -> dict[str, float]:
     """Return the medians over rows of ``steps``: algbw and busbw in bytes/s, and how long a step took in seconds."""
-    medians = metrics.with_bandwidths(steps)[["algbw", "busbw", "time_s"]].median()
+    medians = with_bandwidths(steps)[["algbw", "busbw", "time_s"]].median()
     named = {"algbw_Bps": "algbw", "busbw_Bps": "busbw", "step_s": "time_s"}
     return {name: float(medians[column]) for name, column in named.items()}
 

@@ -1,8 +1,8 @@
-"""The data of an allreduce: every rank's input buffers, the expected sum, and the check of a result against it."""
+"""The data of a collective: every rank's input buffers, and what they add up to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -75,6 +75,20 @@ class ShiftedBuffers(Sequence[Buffer]):
         for first in range(0, out.size, _BLOCK_ELEMENTS):
             block = out[first : first + _BLOCK_ELEMENTS]
             np.add.reduce(self._rows[:, start + first : start + first + block.size], axis=0, out=block)
+
+
+@dataclass(frozen=True)
+class SumOfBuffers:
+    """The sum of some buffers, added up where it is read."""
+
+    buffers: Sequence[Buffer]
+    dtype: Dtype
+
+    def __getitem__(self, piece: slice, /) -> Elements:
+        """Return the sums of a piece."""
+        out = np.empty(piece.stop - piece.start, self.dtype.numpy)
+        _add_up(self.buffers, piece, out)
+        return out
 
 
 def adder_of(buffers: Sequence[Buffer]) -> Callable[[slice, Elements], None]:
@@ -153,6 +167,16 @@ class Dataset:
     def expected(self) -> Buffer:
         """Return the sum of all buffers of all ranks, of ``elements``."""
         return PeriodicBuffer(self._mapped(self._expected_path), self.period, 0)
+
+    def sums_of(self, groups: Iterable[Sequence[int]]) -> list[Buffer]:
+        """Return, for each group of ranks, the sum of all their buffers; of one buffer, that itself."""
+        series = self._mapped(self._series_path)  # Once: each mapping is one of the process's, which are not many.
+        return [self.expected() if len(ranks) == self.ranks else self._sum_of(ranks, series) for ranks in groups]
+
+    def _sum_of(self, ranks: Sequence[int], series: Elements) -> Buffer:
+        numbers = (rank * self.buffers_per_rank + place for rank in ranks for place in range(self.buffers_per_rank))
+        buffers = [PeriodicBuffer(series, self.period, number) for number in numbers]
+        return buffers[0] if len(buffers) == 1 else SumOfBuffers(buffers, self.dtype)
 
     def _mapped(self, path: Path) -> Elements:
         return np.asarray(np.memmap(path, dtype=self.dtype.numpy, mode="r"))

@@ -30,14 +30,15 @@ from fabric.queueing import budgets
 from traffic.collectives.gpu_copies import NodeParts
 from traffic.collectives.job import (
     AddressOf,
-    Collective,
     CollectiveConfig,
     CollectiveJob,
     ElementsBytes,
+    PlannedCollective,
     one_address,
     piece_faults,
     zones_of,
 )
+from traffic.collectives.operations.allreduce import ALLREDUCE
 from traffic.collectives.tree_allreduce import TreeAllreduce
 from traffic.collectives.trees import DoubleTree, double_binary_tree, sent_fractions, zone_aware_double_tree
 from traffic.job import Stage
@@ -141,9 +142,9 @@ class HFReduceJob(CollectiveJob):
         memory_s = config.size / cap if cap else 0.0
         ideal_s = max(nic_s, memory_s)
         gpus = config.gpus_per_node if inside is None else inside.gpus
-        parts_of = None if inside is None else partial(node_parts, stage.fabric, config=config)
-        collective = Collective("HFReduce", level, schedule, gpus, ideal_s, parts_of)
-        super().__init__(stage, collective, config, ranks, one_address(stage, ranks, address_of), name)
+        node_of = None if inside is None else partial(node_parts, stage.fabric, config=config)
+        planned = PlannedCollective("HFReduce", ALLREDUCE, level, schedule, gpus, ideal_s, node_of)
+        super().__init__(stage, planned, config, ranks, one_address(stage, ranks, address_of), name)
 
 
 def node_parts(fabric: Fabric, host: NodeId, config: HFReduceConfig) -> NodeParts:

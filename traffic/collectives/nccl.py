@@ -1,29 +1,7 @@
-"""NCCL-like allreduces over TCP: the ring and the tree.
-
-The ring is a reduce-scatter, then an allgather, over one connection from each rank to the next. The data is added up in
-loops, in each of which it is cut into as many segments as there are ranks. In each of the first n-1 rounds a rank sends
-one segment to the next rank and adds the one it receives to its own; then every rank owns one whole sum, and n-1 more
-rounds hand these round. A segment travels in slices, forwarded one by one, so that rounds overlap. A rank sends
-2(n-1)/n of the size.
-
-A rank holds a few slices at most between receiving and sending on, as NCCL's connections do (a FIFO of 8 slots, by
-default of 512 KiB each: ``NCCL_STEPS``, ``NCCL_BUFFSIZE``). When all are in use it takes no more, TCP's window closes,
-and the rank before it waits: a slow link holds up the whole ring, as it does in NCCL.
-
-The tree is NCCL's double binary tree over the ranks in their order, whatever their zones: the schedule that HFReduce
-uses, here with one buffer per rank, so that nothing is added in the node. A rank sends up to twice the size.
+"""NCCL-like collectives over TCP: any of :mod:`traffic.collectives.listing`, by its rings or another of its algorithms.
 
 A rank is a compute node with one buffer, since between nodes NCCL's rings and trees over all GPUs of a node carry the
-same bytes; or, of nodes with an inside, a GPU.
-
-Of several channels, each is a ring over its own part of the data; where hosts have several NICs, ring r uses NIC r (of
-as many as there are), as NCCL's channels do. Of several queue pairs, the slices of a ring take turns, so that hashes
-choose a path for each (``NCCL_IB_QPS_PER_CONNECTION``).
-
-Where a switch joins all GPUs of a node (NVSwitch), rings run from GPU to GPU over it, and each has a NIC of its own.
-Ring c enters each node by NIC c at the first GPU that uses it, goes round, and leaves by NIC c again, as NCCL's rings
-do (``NCCL_CROSS_NIC``): rails are not crossed, and planes, which no link joins, need not be. What the last GPU sends to
-the next node goes by the PCIe link of the first, as if handed to it (``NCCL_PXN``).
+same bytes; or, of nodes with an inside, a GPU. Rings and their channels: see :mod:`traffic.collectives.ring`.
 """
 
 from __future__ import annotations
@@ -33,33 +11,31 @@ from enum import Enum
 from functools import partial
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from fabric.errors import TopologyError, TrafficError
 from fabric.model.identity import NodeId, Role
 from fabric.model.inside import Inside, gpu_of
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
+from traffic.collectives.collective import Collective, CollectiveAlgorithm, ScheduleOptions
 from traffic.collectives.job import (
     AddressesOf,
     AddressOf,
-    Collective,
     CollectiveConfig,
     CollectiveJob,
     ElementsBytes,
+    PlannedCollective,
     one_address,
     piece_faults,
 )
-from traffic.collectives.ring import Rings
+from traffic.collectives.listing import COLLECTIVES, DEFAULT_COLLECTIVE, collective_named
 from traffic.collectives.schedule import Schedule
-from traffic.collectives.tree_allreduce import TreeAllreduce
-from traffic.collectives.trees import double_binary_tree, sent_fractions, tree_flows
 from traffic.job import Stage
-from traffic.metrics import busbw_factor
 
 
 class Algorithm(str, Enum):
-    """Two of NCCL's algorithms, by its names (``NCCL_ALGO``)."""
+    """Two of NCCL's algorithms, by its names (``NCCL_ALGO``): those of an allreduce."""
 
     RING = "ring"
     TREE = "tree"
@@ -68,12 +44,37 @@ class Algorithm(str, Enum):
 MOST_CHANNELS = 32
 
 
-class NcclConfig(CollectiveConfig):
-    """An allreduce of ``size`` bytes per rank, forwarded in pieces of ``slice`` (NCCL: 1 MiB at full scale)."""
+def _collective_name(value: str) -> str:
+    collective_named(value)
+    return value
 
-    algorithm: Annotated[Algorithm, Field(strict=False)] = Field(
-        default=Algorithm.RING,
-        description="NCCL's algorithm (`NCCL_ALGO`): a ring for bandwidth, a double binary tree for latency.",
+
+def _collectives_described() -> str:
+    """Return all collectives with their algorithms, in words."""
+    found = (f"`{one.name}` ({', '.join(one.algorithms)})" for one in COLLECTIVES.values())
+    return ", ".join(found)
+
+
+def _sizes_described() -> str:
+    return "; ".join(f"`{one.name}`: {one.size}" for one in COLLECTIVES.values() if one.name != DEFAULT_COLLECTIVE)
+
+
+class NcclConfig(CollectiveConfig):
+    """A collective of ``size`` bytes, forwarded in pieces of ``slice`` (NCCL: 1 MiB at full scale)."""
+
+    collective: Annotated[str, AfterValidator(_collective_name)] = Field(
+        default=DEFAULT_COLLECTIVE,
+        description=(
+            f"The collective, with the algorithms that it has: {_collectives_described()}. Its `size` is that of "
+            f"nccl-tests ({_sizes_described()})."
+        ),
+    )
+    algorithm: str | None = Field(
+        default=None,
+        description=(
+            "The collective's algorithm (`NCCL_ALGO`): a ring for bandwidth, a double binary tree for latency. Without "
+            "it, the first that it has."
+        ),
     )
     slice: ElementsBytes = Field(
         default=32 * 1024,
@@ -93,11 +94,28 @@ class NcclConfig(CollectiveConfig):
         ),
     )
 
+    @property
+    def planned_collective(self) -> Collective:
+        """The collective."""
+        return collective_named(self.collective)
+
+    @property
+    def planned_algorithm(self) -> CollectiveAlgorithm:
+        """The algorithm of it that is played."""
+        return self.planned_collective.algorithm(self.algorithm)
+
     @model_validator(mode="after")
-    def _verify_ring(self) -> NcclConfig:
-        if self.algorithm is Algorithm.TREE and (self.channels, self.queue_pairs) != (1, 1):
+    def _verify_algorithm(self) -> NcclConfig:
+        try:
+            chosen = self.planned_algorithm
+        except ValueError as error:
+            raise ValueError(f"algorithm: {error}") from None
+        if not chosen.has_channels and (self.channels, self.queue_pairs) != (1, 1):
+            others = [name for name, one in self.planned_collective.algorithms.items() if one.has_channels]
+            step = f"use algorithm: {others[0]}" if others else "leave both out"
+            name = self.algorithm or next(iter(self.planned_collective.algorithms))
             raise ValueError(
-                f"channels: {self.channels}, queue_pairs: {self.queue_pairs}: a tree has one each; use algorithm: ring"
+                f"channels: {self.channels}, queue_pairs: {self.queue_pairs}: algorithm {name} has one each; {step}"
             )
         if self.failover and self.stall_timeout is None:
             raise ValueError("failover: a job begins again only with a stall_timeout; set one")
@@ -108,22 +126,18 @@ class NcclConfig(CollectiveConfig):
         yield from piece_faults("slice", self.slice, self.size)
 
 
-def sent_fraction(algorithm: Algorithm, ranks: int) -> float:
-    """Return what the busiest of two or more ranks sends in an allreduce, as a multiple of the size."""
-    if algorithm is Algorithm.TREE:
-        return max(sent_fractions(double_binary_tree(ranks)))
-    return busbw_factor("allreduce", ranks)
+def sent_fraction(algorithm: str | None, ranks: int, collective: str = DEFAULT_COLLECTIVE) -> float:
+    """Return what the busiest of two or more ranks sends in a step, as a multiple of the size."""
+    return collective_named(collective).algorithm(algorithm).sent_fraction(ranks)
 
 
-def nccl_flows(algorithm: Algorithm, ranks: int) -> list[tuple[int, int, float]]:
+def nccl_flows(algorithm: str | None, ranks: int, collective: str = DEFAULT_COLLECTIVE) -> list[tuple[int, int, float]]:
     """Return (from rank, to rank, multiple of the size) of all that a step sends."""
-    if algorithm is Algorithm.TREE:
-        return tree_flows(double_binary_tree(ranks))
-    return [(rank, (rank + 1) % ranks, sent_fraction(algorithm, ranks)) for rank in range(ranks)]
+    return collective_named(collective).algorithm(algorithm).flows(ranks)
 
 
 class NcclJob(CollectiveJob):
-    """An allreduce over ``ranks`` in their order, one per compute node, by default in the NCCL service level."""
+    """A collective over ``ranks`` in their order, one per compute node, by default in the NCCL service level."""
 
     def __init__(
         self,
@@ -135,7 +149,7 @@ class NcclJob(CollectiveJob):
         level: ServiceLevel = ServiceLevel.NCCL,
     ) -> None:
         orders = None
-        if config.algorithm is Algorithm.RING and are_switched(stage.fabric, ranks):
+        if config.planned_algorithm.has_channels and are_switched(stage.fabric, ranks):
             orders = switched_orders(stage.fabric, config.channels)
             addresses_of = switched_addresses(stage.fabric, config)
         elif address_of is None and config.channels > 1:
@@ -144,15 +158,15 @@ class NcclJob(CollectiveJob):
             addresses_of = one_address(stage, ranks, address_of)
         ideal_s = 0.0
         if len(ranks) > 1:  # Fewer are refused by CollectiveJob, in its words.
-            sent_bits = sent_fraction(config.algorithm, len(ranks)) * config.size * 8
+            sent_bits = config.planned_algorithm.sent_fraction(len(ranks)) * config.size * 8
             nics = len(set(addresses_of(ranks[0]))) if orders is None else 1
             ideal_s = sent_bits / (nics * stage.fabric.nic_rate_bps)
         if config.failover and address_of is not None:
             raise TrafficError("NCCL: failover chooses among NICs, and these ranks have one each; leave it out")
         over = partial(_schedule, config, len(ranks)) if config.failover else None
         schedule = _schedule(config, len(ranks), config.channels, orders)
-        collective = Collective("NCCL", level, schedule, 1, ideal_s, over=over)
-        super().__init__(stage, collective, config, ranks, addresses_of, name)
+        planned = PlannedCollective("NCCL", config.planned_collective, level, schedule, 1, ideal_s, over=over)
+        super().__init__(stage, planned, config, ranks, addresses_of, name)
 
 
 def rail_addresses(fabric: Fabric, ranks: Sequence[NodeId], channels: int) -> AddressesOf:
@@ -220,8 +234,16 @@ def _entries(inside: Inside, channels: int) -> tuple[int, ...]:
 def _schedule(
     config: NcclConfig, ranks: int, rings: int, orders: tuple[tuple[int, ...], ...] | None = None
 ) -> Schedule:
-    elements, dtype = config.elements_of(config.size), config.dtype
-    slice_elements = min(config.elements_of(config.slice), elements)
-    if config.algorithm is Algorithm.TREE:
-        return TreeAllreduce(double_binary_tree(ranks), elements, slice_elements, slots=config.slots, dtype=dtype)
-    return Rings(ranks, elements, slice_elements, config.slots, rings, config.queue_pairs, dtype, orders)
+    elements = config.elements_of(config.size)
+    return config.planned_algorithm.schedule(
+        ScheduleOptions(
+            ranks=ranks,
+            elements=elements,
+            piece_elements=min(config.elements_of(config.slice), elements),
+            slots=config.slots,
+            dtype=config.dtype,
+            channels=rings,
+            queue_pairs=config.queue_pairs,
+            orders=orders,
+        )
+    )

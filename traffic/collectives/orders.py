@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from traffic.collectives.collective import ExpectedOf
 from traffic.collectives.dataset import Dataset
-from traffic.collectives.gpu_copies import NodeParts
-from traffic.collectives.schedule import Schedule
+from traffic.collectives.schedule import Node, Schedule
 from traffic.transport import Endpoint, SocketOptions
 
 
 @dataclass(frozen=True)
 class RankArguments:
-    """What :func:`run_rank` needs to know. ``addresses``: those of the rank's NICs, which its channels use in turn."""
+    """What a rank needs to know. ``job``: its job in messages. ``addresses``: those of the rank's NICs, which its
+    channels use in turn. ``expected``: what ranks' results are."""
 
-    collective: str
+    job: str
     rank: int
     hosts: tuple[str, ...]
     addresses: tuple[str, ...]
     options: SocketOptions
     schedule: Schedule
     dataset: Dataset
+    expected: ExpectedOf
     timeout_s: float
     stall_s: float
-    parts: NodeParts | None = None
+    node: Node | None = None
 
     def name(self, rank: int) -> str:
         """Return a rank's name in messages."""
-        return f"{self.collective} rank {rank} ({self.hosts[rank]})"
+        return f"{self.job} rank {rank} ({self.hosts[rank]})"
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class StepOrder:
 
 @dataclass(frozen=True)
 class StepDone:
-    """A rank's report that a step ended with the right sum; times are ``time.monotonic()``."""
+    """A rank's report that a step ended with the right result; times are ``time.monotonic()``."""
 
     step: int
     started: float

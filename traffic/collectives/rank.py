@@ -1,7 +1,8 @@
-"""One rank of an allreduce over TCP: the program in its host, its orders and its answers.
+"""One rank of a collective over TCP: the program in its host, its orders and its answers.
 
-A collective is a :class:`Schedule`, a pure value: which ranks are connected, and what one rank does in a step. The
-program :func:`run_rank` wires a rank accordingly and carries out steps as the run orders them.
+What it does is its schedule's, a pure value (:mod:`traffic.collectives.schedule`): which ranks are connected, and what
+one rank does in a step. The program :func:`run_rank` wires a rank accordingly and carries out steps as the run orders
+them.
 
 Every rank checks every element of its result in every step, piece by piece as it is finished, and then uses the
 piece's memory again: a rank needs memory for data in flight, not for all of its data. Touching memory for the first
@@ -15,28 +16,20 @@ import socket
 import time
 from collections.abc import Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import replace
 
 from fabric.errors import TrafficError
 from fabric.world.programs.agents import Agent
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, PeerGoneError, StalledError
-from traffic.collectives.dataset import Buffer
-from traffic.collectives.gpu_copies import GpuLinks, connect_parts
 from traffic.collectives.orders import RankArguments, StepDone, StepOrder
-from traffic.collectives.result_check import SumCheck
-from traffic.collectives.schedule import Schedule, Seat, Worker
+from traffic.collectives.result_check import ResultCheck
+from traffic.collectives.schedule import NodeConnections, RankContext, Schedule, Worker
 from traffic.collectives.wiring import connected
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.program_group import FAILURES_TIMEOUT_S, ProgramFailed
-from traffic.transport import (
-    FlowSampler,
-    UnreachableError,
-)
+from traffic.transport import FlowSampler, UnreachableError
 
 WARM_UP_BYTES = 4 * 2**20
 """Bytes that warm a collective up. At 200 Gbit/s, a connection's windows are open after a few hundred KiB."""
-TREES = 2
-"""Of a double tree."""
 
 
 def run_rank(agent: Agent, arguments: RankArguments) -> None:
@@ -77,38 +70,35 @@ def _carry_out_orders(
                 agent.report(Records(flows=rows))
 
 
-def _gpu_links(arguments: RankArguments) -> list[list[GpuLinks]]:
-    """Return the connections inside a rank's node; none if it is a point."""
-    if arguments.parts is None:
-        return []
-    name = arguments.name(arguments.rank)
-    chunk_bytes = arguments.schedule.longest_piece * arguments.schedule.dtype.size_bytes
-    return connect_parts(arguments.parts, TREES, chunk_bytes, arguments.options, name, arguments.stall_s)
-
-
 class _Stepper:
-    """Carries out steps of a rank, times them and checks their sums."""
+    """Carries out steps of a rank, times them and checks their results."""
 
     def __init__(self, arguments: RankArguments, links: Mapping[Edge, ChunkConnection]) -> None:
         self._name = arguments.name(arguments.rank)
         self._timeout_s = arguments.timeout_s
         self._links = links
-        inputs, expected = arguments.dataset.inputs(arguments.rank), arguments.dataset.expected()
-        self._gpu_links = _gpu_links(arguments)
-        self._seat = Seat(arguments.rank, links, inputs, arguments.timeout_s, arguments.parts, self._gpu_links)
-        whole = arguments.schedule
+        inputs, whole = arguments.dataset.inputs(arguments.rank), arguments.schedule
+        self._node = self._connected_node(arguments)
+        self._context = RankContext(arguments.rank, links, inputs, arguments.timeout_s, self._node)
         short = whole.shortened(WARM_UP_BYTES // whole.dtype.size_bytes)
-        self._parts = [self._part(schedule, expected) for schedule in (whole, short)]
+        self._parts = [self._part(schedule, arguments) for schedule in (whole, short)]
         self._threads = ThreadPoolExecutor(max_workers=len(self._parts[0][0].tasks(0)))
 
-    def _part(self, schedule: Schedule, expected: Buffer) -> tuple[Worker, list[SumCheck]]:
-        results = 1 if self._seat.parts is None else len(self._seat.parts.gpus)
-        checks = [SumCheck(expected, schedule.elements) for _ in range(results)]
-        seat = replace(self._seat, others_finished=[check.piece for check in checks[1:]])
-        return schedule.worker(seat, checks[0].piece), checks
+    def _connected_node(self, arguments: RankArguments) -> NodeConnections | None:
+        """Return the connections inside the rank's node; none if it is a point."""
+        if arguments.node is None:
+            return None
+        chunk_bytes = arguments.schedule.longest_piece * arguments.schedule.dtype.size_bytes
+        return arguments.node.connect(chunk_bytes, arguments.options, self._name, arguments.stall_s)
+
+    def _part(self, schedule: Schedule, arguments: RankArguments) -> tuple[Worker, list[ResultCheck]]:
+        results = 1 if self._node is None else self._node.results
+        expected = arguments.expected(arguments.rank, len(arguments.hosts), schedule.elements)
+        checks = [ResultCheck.of(arguments.dataset, expected, schedule.elements) for _ in range(results)]
+        return schedule.worker(self._context, [check.piece for check in checks]), checks
 
     def step(self, order: StepOrder) -> StepDone:
-        """Carry out one step. Raises TrafficError if it fails, takes too long or the sum is wrong."""
+        """Carry out one step. Raises TrafficError if it fails, takes too long or its result is wrong."""
         worker, checks = self._parts[order.warms_up]
         for place, check in enumerate(checks):
             check.begin(f"{self._name}, step {order.step}" + (f", GPU {place}" if len(checks) > 1 else ""))
@@ -134,9 +124,10 @@ class _Stepper:
         raise min(errors, key=lambda error: isinstance(error, PeerGoneError))
 
     def _abort(self, *workers: Worker) -> None:
-        inner = [link for tree in self._gpu_links for gpu in tree for link in gpu.all]
-        for link in [*self._links.values(), *inner]:
+        for link in self._links.values():
             link.abort()
+        if self._node is not None:
+            self._node.abort()
         for worker in workers:
             worker.abort()
 

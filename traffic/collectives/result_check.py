@@ -1,22 +1,39 @@
-"""The check of a rank's result."""
+"""The check of a rank's result: every element of it, against what its collective says that it is."""
 
 from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
 
 import numpy as np
 
 from fabric.errors import TrafficError
-from traffic.collectives.dataset import Buffer
+from traffic.collectives.collective import Expected
+from traffic.collectives.dataset import Buffer, Dataset
 from traffic.collectives.elements import Elements
 
 
-class SumCheck:
-    """Compares a rank's result with the expected sum, every element of it, as its pieces are finished."""
+class ResultCheck:
+    """Compares a rank's result with what is expected, every element of it, as its pieces are finished.
 
-    def __init__(self, expected: Buffer, elements: int) -> None:
-        self._expected = expected
-        self._elements = elements
+    ``stretches``: what the result consists of, with what has its elements. ``elements``: those of the size, for
+    messages.
+    """
+
+    def __init__(self, stretches: Sequence[tuple[Expected, Buffer]], elements: int) -> None:
+        self._stretches = sorted(
+            (one for one in stretches if one[0].place.stop > one[0].place.start), key=lambda one: one[0].place.start
+        )
+        self._starts = [expected.place.start for expected, _ in self._stretches]
+        self._elements = max([elements, *(expected.place.stop for expected, _ in self._stretches)])
         self._who = ""
         self._checked: list[tuple[int, int]] = []
+
+    @classmethod
+    def of(cls, dataset: Dataset, expected: Sequence[Expected], elements: int) -> ResultCheck:
+        """Return the check of a result of a dataset's data."""
+        buffers = dataset.sums_of(one.ranks for one in expected)
+        return cls(list(zip(expected, buffers, strict=True)), elements)
 
     def begin(self, who: str) -> None:
         """Begin a result, which messages will call ``who``."""
@@ -25,24 +42,64 @@ class SumCheck:
 
     def piece(self, piece: slice, found: Elements) -> None:
         """Check a piece. Raises TrafficError naming its first element that is not as expected."""
-        expected = self._expected[piece]
-        if not np.logical_and.reduce(found == expected):
-            wrong = np.flatnonzero(found != expected)
-            first = int(wrong[0])
+        length = piece.stop - piece.start
+        if found.size != length:
+            raise TrafficError(f"{self._who}: {found.size} elements came for {length} from {piece.start} on")
+        start = piece.start
+        while start < piece.stop:
+            start = self._compare(start, piece.stop, found[start - piece.start :])
+        if length:
+            self._checked.append((piece.start, piece.stop))
+
+    def _compare(self, start: int, stop: int, found: Elements) -> int:
+        """Compare elements from ``start`` on with the stretch that they are of; return up to which."""
+        number = bisect_right(self._starts, start) - 1
+        expected, buffer = self._stretches[number] if number >= 0 else (None, None)
+        if expected is None or buffer is None or start >= expected.place.stop:
             raise TrafficError(
-                f"{self._who}: element {piece.start + first} of {self._elements} is {float(found[first]):g}, expected "
-                f"{float(expected[first]):g} ({len(wrong)} wrong elements in its chunk); the sum is not to be trusted"
+                f"{self._who}: element {start} of {self._elements} came, and is none of this rank's result"
             )
-        self._checked.append((piece.start, piece.stop))
+        end = min(stop, int(expected.place.stop))
+        shift = expected.first - expected.place.start
+        right = buffer[slice(start + shift, end + shift)]
+        found = found[: end - start]
+        if not np.logical_and.reduce(found == right):
+            raise self._wrong(start, found, right, expected)
+        return end
+
+    def _wrong(self, start: int, found: Elements, right: Elements, expected: Expected) -> TrafficError:
+        wrong = np.flatnonzero(found != right)
+        first = int(wrong[0])
+        return TrafficError(
+            f"{self._who}: element {start + first} of {self._elements} is {float(found[first]):g}, expected "
+            f"{float(right[first]):g} ({len(wrong)} wrong elements in its chunk of {expected}); "
+            "the result is not to be trusted"
+        )
 
     def end(self) -> None:
         """Raise TrafficError unless every element was checked, and once."""
-        reached = 0
-        for start, stop in sorted(self._checked):
-            if start != reached:
+        reached, checked = 0, sorted(self._checked)
+        taken = 0
+        for start, stop in self._joined():
+            reached = start
+            while taken < len(checked) and checked[taken][0] == reached:
+                reached = checked[taken][1]
+                taken += 1
+            if reached != stop:
                 break
-            reached = stop
-        if reached != self._elements or sum(stop - start for start, stop in self._checked) != self._elements:
-            raise TrafficError(
-                f"{self._who}: the result from element {reached} of {self._elements} on did not come, or came twice"
-            )
+        else:
+            if taken == len(checked):
+                return
+        raise TrafficError(
+            f"{self._who}: the result from element {reached} of {self._elements} on did not come, or came twice"
+        )
+
+    def _joined(self) -> list[tuple[int, int]]:
+        """Return the stretches of the result, those joined of which one begins where another ends."""
+        found: list[tuple[int, int]] = []
+        for expected, _ in self._stretches:
+            start, stop = expected.place.start, expected.place.stop
+            if found and found[-1][1] == start:
+                start = found.pop()[0]
+            found.append((start, stop))
+        return found

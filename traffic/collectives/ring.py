@@ -1,189 +1,63 @@
-"""The ring."""
+"""Rings, as NCCL has them: over one connection from each rank to the next, data travels in slices from rank to rank.
+
+A slice is forwarded as soon as it is there, so that the rounds of a collective overlap. What goes round, and what is
+added to it, is the collective's own: see :mod:`traffic.collectives.operations`.
+
+Of several channels, each is a ring over its own part of the data; where hosts have several NICs, ring r uses NIC r (of
+as many as there are), as NCCL's channels do. Of several queue pairs, the slices of a ring take turns, so that hashes
+choose a path for each (``NCCL_IB_QPS_PER_CONNECTION``).
+
+Where a switch joins all GPUs of a node (NVSwitch), rings run from GPU to GPU over it, and each has a NIC of its own.
+Ring c enters each node by NIC c at the first GPU that uses it, goes round, and leaves by NIC c again, as NCCL's rings
+do (``NCCL_CROSS_NIC``): rails are not crossed, and planes, which no link joins, need not be. What the last GPU sends to
+the next node goes by the PCIe link of the first, as if handed to it (``NCCL_PXN``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from typing import Protocol
 
-import numpy as np
-
-from traffic.collectives.chunk_connection import Edge, Handoff, Slots
+from traffic.collectives.chunk_connection import Edge
+from traffic.collectives.collective import CollectiveAlgorithm, FlowsOf, ScheduleOptions, block_of
 from traffic.collectives.dataset import pieces
 from traffic.collectives.elements import Dtype
-from traffic.collectives.schedule import DEFAULT_SLOTS, Finished, Seat
+from traffic.collectives.primitives import Primitive, PrimitivesWorker, PrimitivesWorkers
+from traffic.collectives.schedule import DEFAULT_SLOTS, Finished, RankContext
 
 
-@dataclass(frozen=True)
-class RingAllreduce:
-    """A ring as a schedule. ``slots``: how many slices a rank holds between receiving and sending on. ``first``: where
-    its part of the data begins; ``channels``: its connections from a rank to the next, which take turns.
+class PrimitivesOf(Protocol):
+    """What a rank does in a ring: a module-level function, so that it can be pickled."""
 
-    ``order``: the ranks of each node by their numbers in it, in the order in which the ring goes through them.
-    ``inner_channel``: the connection to the next rank in the same node, if that is another than between nodes.
-
-    The data is added up in loops of as much as gives each rank a segment of half its slots, as NCCL does: with all
-    slots free a rank can take in a whole segment while it still sends its own, so no two ranks wait for each other.
-    """
-
-    ranks: int
-    elements: int
-    slice_elements: int
-    slots: int = DEFAULT_SLOTS
-    first: int = 0
-    channels: Sequence[int] = (0,)
-    dtype: Dtype = Dtype.FP32
-    order: tuple[int, ...] = (0,)
-    inner_channel: int | None = None
-
-    @property
-    def edges(self) -> tuple[Edge, ...]:
-        """The connections from each rank to the next."""
-        return tuple(sorted(edge for rank in range(self.ranks) for edge in self.edges_from(rank)))
-
-    def edges_from(self, rank: int) -> tuple[Edge, ...]:
-        """Return the connections from a rank to the next, in the order of their turns."""
-        following = self.rank_at(self.place_of(rank) + 1)
-        is_inside = following // len(self.order) == rank // len(self.order)
-        if self.inner_channel is not None and is_inside:
-            return (Edge(self.inner_channel, rank, following),)
-        return tuple(Edge(channel, rank, following) for channel in self.channels)
-
-    def rank_at(self, place: int) -> int:
-        """Return the rank at a place of the ring; places go round."""
-        node, within = divmod(place % self.ranks, len(self.order))
-        return node * len(self.order) + self.order[within]
-
-    def place_of(self, rank: int) -> int:
-        """Return a rank's place in the ring."""
-        node, within = divmod(rank, len(self.order))
-        return node * len(self.order) + self.order.index(within)
-
-    @property
-    def rounds(self) -> int:
-        """Rounds of both halves of a loop together."""
-        return 2 * (self.ranks - 1)
-
-    @property
-    def longest_piece(self) -> int:
-        """The elements of a slice."""
-        return min(self.slice_elements, self.elements)
-
-    def loops(self) -> Iterator[slice]:
-        """Yield the elements of each loop."""
-        end = self.first + self.elements
-        return pieces(self.first, end, self.ranks * (self.slots // 2) * self.slice_elements)
-
-    def slices(self, loop: slice, segment: int) -> Iterator[slice]:
-        """Yield the elements of each slice of a segment; none if the loop has fewer elements than ranks."""
-        start, stop = (loop.start + (loop.stop - loop.start) * place // self.ranks for place in (segment, segment + 1))
-        return pieces(start, stop, self.slice_elements)
-
-    def sent(self, rank: int) -> Iterator[tuple[int, slice]]:
-        """Yield (round, elements) of all slices that a rank sends, in order: in each loop its own segment first, then
-        in each round what it received in the round before."""
-        place = self.place_of(rank)
-        for loop in self.loops():
-            for round_number in range(self.rounds):
-                for elements in self.slices(loop, (place - round_number) % self.ranks):
-                    yield round_number, elements
-
-    def shortened(self, elements: int) -> RingAllreduce:
-        """Return the same ring of the first ``elements``."""
-        return replace(self, elements=min(elements, self.elements))
-
-    def worker(self, seat: Seat, finished: Finished) -> RingWorker:
-        """Return a rank's part."""
-        return RingWorker(self, seat, finished)
-
-
-class RingWorker:
-    """A rank's part in :class:`RingAllreduce`: one thread receives and adds, one sends."""
-
-    def __init__(self, schedule: RingAllreduce, seat: Seat, finished: Finished) -> None:
-        (self._own,) = seat.inputs
-        self._finished = finished
-        before = schedule.rank_at(schedule.place_of(seat.rank) - 1)
-        self._from = [seat.links[edge] for edge in schedule.edges_from(before)]
-        self._to = [seat.links[edge] for edge in schedule.edges_from(seat.rank)]
-        self._rounds = schedule.rounds
-        self._receives, self._sends = list(schedule.sent(before)), list(schedule.sent(seat.rank))
-        name = f"rank {seat.rank}"
-        room = f"{name}: room for a slice"
-        self._slots = Slots(schedule.longest_piece, schedule.dtype, schedule.slots, room, seat.timeout_s)
-        self._forward = Handoff(f"{name}: slice to forward", seat.timeout_s)
-
-    def tasks(self, step: int) -> Sequence[Callable[[], None]]:
-        """Return the step's two tasks."""
-        return [partial(self._receive, step), partial(self._send, step)]
-
-    def abort(self) -> None:
-        """Wake both threads, as far as they wait for each other."""
-        self._forward.abort()
-        self._slots.abort()
-
-    def _receive(self, step: int) -> None:
-        rounds = self._rounds
-        for number, (round_number, elements) in enumerate(self._receives):
-            slot = self._slots.take()
-            part = slot[: elements.stop - elements.start]
-            self._from[number % len(self._from)].receive(step, number, part)
-            if round_number < rounds // 2:
-                np.add(self._own[elements], part, out=part)
-            # The sum is whole here after the first half's last round, and elsewhere when it comes round in the second.
-            if round_number >= rounds // 2 - 1:
-                self._finished(elements, part)
-            if round_number < rounds - 1:
-                self._forward.put(slot)
-            else:
-                self._slots.give_back(slot)
-
-    def _send(self, step: int) -> None:
-        for number, (round_number, elements) in enumerate(self._sends):
-            to = self._to[number % len(self._to)]
-            if round_number == 0:
-                to.send(step, number, self._own[elements])
-                continue
-            slot = self._forward.get()
-            to.send(step, number, slot[: elements.stop - elements.start])
-            self._slots.give_back(slot)
+    def __call__(self, ring: Ring, rank: int, /) -> Iterable[Primitive]:
+        """Return a rank's primitives, in order."""
 
 
 @dataclass(frozen=True)
 class Rings:
-    """Several rings as a schedule: each adds up its own part of the data, at the same time. Channels of the same
-    remainder by ``rings`` are one ring's. Of ranks that a switch joins, ``orders`` are those in which rings go through
-    each node, which take turns, and ring c has channel c of those behind all others inside nodes."""
+    """Several rings as a schedule: each has its own part of the data, at the same time.
 
+    ``slots``: how many slices a rank holds between receiving and sending on. Channels of the same remainder by
+    ``rings`` are one ring's. Of ranks that a switch joins, ``orders`` are those in which rings go through each node,
+    which take turns, and ring c has channel c of those behind all others inside nodes.
+    """
+
+    primitives_of: PrimitivesOf
     ranks: int
     elements: int
     slice_elements: int
-    slots: int
-    rings: int
+    slots: int = DEFAULT_SLOTS
+    rings: int = 1
     queue_pairs: int = 1
     dtype: Dtype = Dtype.FP32
     orders: tuple[tuple[int, ...], ...] | None = None
 
     @property
-    def parts(self) -> tuple[RingAllreduce, ...]:
-        """The rings, of parts that differ by an element at most."""
-        bounds = [self.elements * number // self.rings for number in range(self.rings + 1)]
-        outer, orders = self.rings * self.queue_pairs, self.orders or ((0,),)
-        return tuple(
-            RingAllreduce(
-                self.ranks,
-                end - first,
-                self.slice_elements,
-                self.slots,
-                first,
-                range(number, outer, self.rings),
-                self.dtype,
-                orders[number % len(orders)],
-                None if self.orders is None else outer + number,
-            )
-            for number, (first, end) in enumerate(pairwise(bounds))
-        )
+    def parts(self) -> tuple[Ring, ...]:
+        """The rings."""
+        return tuple(Ring(self, number) for number in range(self.rings))
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -199,22 +73,138 @@ class Rings:
         """Return the same rings of the first ``elements``."""
         return replace(self, elements=min(elements, self.elements))
 
-    def worker(self, seat: Seat, finished: Finished) -> RingsWorker:
+    def worker(self, context: RankContext, finished: Sequence[Finished]) -> PrimitivesWorkers:
         """Return a rank's part."""
-        return RingsWorker([RingWorker(ring, seat, finished) for ring in self.parts])
+        return PrimitivesWorkers([PrimitivesWorker(ring, context, finished[0]) for ring in self.parts])
 
 
-class RingsWorker:
-    """A rank's part in :class:`Rings`: two threads for each ring."""
+@dataclass(frozen=True)
+class Ring:
+    """One of :class:`Rings`, by its number: its way through the ranks, and its part of the data."""
 
-    def __init__(self, rings: Sequence[RingWorker]) -> None:
-        self._rings = rings
+    whole: Rings
+    number: int = 0
 
-    def tasks(self, step: int) -> Sequence[Callable[[], None]]:
-        """Return the tasks of all rings."""
-        return [task for ring in self._rings for task in ring.tasks(step)]
+    @property
+    def ranks(self) -> int:
+        """How many ranks it goes through."""
+        return self.whole.ranks
 
-    def abort(self) -> None:
-        """Wake all threads, as far as they wait for each other."""
-        for ring in self._rings:
-            ring.abort()
+    @property
+    def slots(self) -> int:
+        """Slices that a rank holds between receiving and sending on."""
+        return self.whole.slots
+
+    @property
+    def dtype(self) -> Dtype:
+        """The type of the elements."""
+        return self.whole.dtype
+
+    @property
+    def longest_piece(self) -> int:
+        """The elements of a slice."""
+        data = self.data
+        return min(self.whole.slice_elements, int(data.stop - data.start))
+
+    def primitives(self, rank: int) -> Iterable[Primitive]:
+        """Return what a rank does."""
+        return self.whole.primitives_of(self, rank)
+
+    # The way through the ranks ---------------------------------------------------------------------------------------
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The connections from each rank to the next, in the order of their turns."""
+        return tuple(sorted(edge for rank in range(self.ranks) for edge in self.edges_from(rank)))
+
+    def edges_from(self, rank: int) -> tuple[Edge, ...]:
+        """Return the connections from a rank to the next, in the order of their turns."""
+        _, following = self.neighbours(rank)
+        outer = self.whole.rings * self.whole.queue_pairs
+        is_inside = following // len(self._order) == rank // len(self._order)
+        if self.whole.orders is not None and is_inside:
+            return (Edge(outer + self.number, rank, following),)
+        return tuple(Edge(channel, rank, following) for channel in range(self.number, outer, self.whole.rings))
+
+    def neighbours(self, rank: int) -> tuple[int, int]:
+        """Return the ranks before and after a rank."""
+        place = self.place_of(rank)
+        return self.rank_at(place - 1), self.rank_at(place + 1)
+
+    def rank_at(self, place: int) -> int:
+        """Return the rank at a place of the ring; places go round."""
+        node, within = divmod(place % self.ranks, len(self._order))
+        return node * len(self._order) + self._order[within]
+
+    def place_of(self, rank: int) -> int:
+        """Return a rank's place in the ring."""
+        node, within = divmod(rank, len(self._order))
+        return node * len(self._order) + self._order.index(within)
+
+    @property
+    def _order(self) -> tuple[int, ...]:
+        """The ranks of each node by their numbers in it, in the order in which the ring goes through them."""
+        orders = self.whole.orders or ((0,),)
+        return orders[self.number % len(orders)]
+
+    # Its part of the data --------------------------------------------------------------------------------------------
+
+    @property
+    def data(self) -> slice:
+        """Its part of all elements."""
+        return self._part(slice(0, self.whole.elements))
+
+    def block(self, rank: int) -> slice:
+        """Return its part of a rank's block of the data, of those that differ by an element at most."""
+        return self._part(block_of(rank, self.ranks, self.whole.elements))
+
+    def _part(self, stretch: slice) -> slice:
+        length, rings = stretch.stop - stretch.start, self.whole.rings
+        bounds = (stretch.start + length * number // rings for number in (self.number, self.number + 1))
+        return slice(*bounds)
+
+    @property
+    def loop_elements(self) -> int:
+        """The most elements of a rank's segment in a loop: half of its slots, as in NCCL. With all slots free a rank
+        can take in a whole segment while it still sends its own, so no two ranks wait for each other."""
+        return (self.slots // 2) * self.whole.slice_elements
+
+    def slices(self, stretch: slice) -> Iterator[slice]:
+        """Yield a stretch in slices; none if it is empty."""
+        return pieces(stretch.start, stretch.stop, self.whole.slice_elements)
+
+    def block_loops(self) -> Iterator[Callable[[int], Iterator[slice]]]:
+        """Yield, for each loop over the blocks of all ranks, what gives the slices of a rank's block in it."""
+        blocks = [self.block(rank) for rank in range(self.ranks)]
+        longest = max(block.stop - block.start for block in blocks)
+        for first in range(0, longest, self.loop_elements):
+
+            def of_block(rank: int, first: int = first) -> Iterator[slice]:
+                start, stop = blocks[rank].start + first, blocks[rank].stop
+                return pieces(start, min(start + self.loop_elements, stop), self.whole.slice_elements)
+
+            yield of_block
+
+
+def ring_algorithm(primitives_of: PrimitivesOf, flows: FlowsOf) -> CollectiveAlgorithm:
+    """Return a collective's ring by what a rank does in it, and what goes where."""
+    return CollectiveAlgorithm(partial(_rings, primitives_of), flows, has_channels=True)
+
+
+def _rings(primitives_of: PrimitivesOf, options: ScheduleOptions) -> Rings:
+    return Rings(
+        primitives_of,
+        options.ranks,
+        options.elements,
+        options.piece_elements,
+        options.slots,
+        options.channels,
+        options.queue_pairs,
+        options.dtype,
+        options.orders,
+    )
+
+
+def ring_flows(share: float, ranks: int) -> list[tuple[int, int, float]]:
+    """Return that each rank sends so much of the size to the next."""
+    return [(rank, (rank + 1) % ranks, share) for rank in range(ranks)]

@@ -9,13 +9,13 @@ from typing import Protocol
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
 from traffic.collectives.dataset import Buffer
 from traffic.collectives.elements import Dtype, Elements
-from traffic.collectives.gpu_copies import GpuLinks, NodeParts
+from traffic.transport import SocketOptions
 
 DEFAULT_SLOTS = 8
 """Pieces that a rank holds at most between receiving and forwarding them, as NCCL's FIFO does."""
 
 Finished = Callable[[slice, Elements], None]
-"""Callback for each finished piece of the result, in any order. The buffer is reused after the call returns."""
+"""Callback for each finished piece of a result, in any order. The buffer is reused after the call returns."""
 
 
 class Worker(Protocol):
@@ -29,7 +29,7 @@ class Worker(Protocol):
 
 
 class Schedule(Protocol):
-    """A collective as a pure, picklable value: who is connected, and what each rank does."""
+    """An algorithm over some ranks as a pure, picklable value: who is connected, and what each rank does."""
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -37,7 +37,7 @@ class Schedule(Protocol):
 
     @property
     def elements(self) -> int:
-        """Number of elements that are added up."""
+        """The elements of the size S of the collective."""
 
     @property
     def longest_piece(self) -> int:
@@ -50,13 +50,31 @@ class Schedule(Protocol):
     def shortened(self, elements: int) -> Schedule:
         """Return the same collective, over the same connections, of the first ``elements``, if it has more."""
 
-    def worker(self, seat: Seat, finished: Finished) -> Worker:
-        """Return a rank's part; it gives its result to ``finished``, piece by piece."""
+    def worker(self, context: RankContext, finished: Sequence[Finished]) -> Worker:
+        """Return a rank's part, which gives each piece of a result to its callback: there is one per result."""
+
+
+class NodeConnections(Protocol):
+    """The connections inside a rank's node. Only the schedule that they were made for knows more of them."""
+
+    @property
+    def results(self) -> int:
+        """How many results the node has: one per GPU, say."""
+
+    def abort(self) -> None:
+        """Wake the threads that wait on these connections, with PeerGoneError."""
+
+
+class Node(Protocol):
+    """The inside of a rank's node as a picklable value."""
+
+    def connect(self, chunk_bytes: int, options: SocketOptions, name: str, timeout_s: float) -> NodeConnections:
+        """Connect the node's parts, for chunks of up to ``chunk_bytes``. Raises UnreachableError."""
 
 
 @dataclass(frozen=True)
-class Seat:
-    """A rank's place in a collective: its connections, its input buffers, how long its threads wait for each other.
+class RankContext:
+    """What a rank's worker works with: connections, input buffers, and how long its threads wait for each other.
 
     That time limits a step; a thread that waits for another rank detects whether that rank stalls.
     """
@@ -65,8 +83,5 @@ class Seat:
     links: Mapping[Edge, ChunkConnection]
     inputs: Sequence[Buffer]
     timeout_s: float
-    parts: NodeParts | None = None
-    gpu_links: Sequence[Sequence[GpuLinks]] = ()
-    """Of a node with an inside: its parts, and the connections of each GPU, tree by tree."""
-    others_finished: Sequence[Finished] = ()
-    """Callbacks for the results of all GPUs but the first, whose is the rank's."""
+    node: NodeConnections | None = None
+    """Of a node with an inside, in which data begins and ends."""

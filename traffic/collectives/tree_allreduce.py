@@ -14,16 +14,14 @@ import numpy as np
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, Handoff, Slots
 from traffic.collectives.dataset import adder_of, pieces
 from traffic.collectives.elements import Dtype, Elements
-from traffic.collectives.gpu_copies import CpuSide, GpuSide
-from traffic.collectives.schedule import DEFAULT_SLOTS, Finished, Seat
+from traffic.collectives.gpu_copies import TREES, CpuSide, GpuSide, NodeLinks
+from traffic.collectives.schedule import DEFAULT_SLOTS, Finished, RankContext
 from traffic.collectives.trees import DoubleTree
-
-_TREES = 2
 
 
 @dataclass(frozen=True)
 class TreeAllreduce:
-    """HFReduce as a schedule.
+    """An allreduce over a double tree as a schedule.
 
     ``node_sum_bytes_per_s`` caps the output of the node's sum; None leaves it to the CPU. ``slots``: how many chunks of
     a tree its root holds between their sum and the last child that takes it. When all are in use the root sums up no
@@ -64,9 +62,9 @@ class TreeAllreduce:
         """Return the same trees with the first ``elements``."""
         return replace(self, elements=min(elements, self.elements))
 
-    def worker(self, seat: Seat, finished: Finished) -> TreeWorker:
+    def worker(self, context: RankContext, finished: Sequence[Finished]) -> TreeWorker:
         """Return a rank's part."""
-        return TreeWorker(self, seat, finished)
+        return TreeWorker(self, context, finished)
 
 
 def _upward(channel: int, child: int, parent: int) -> Edge:
@@ -74,15 +72,15 @@ def _upward(channel: int, child: int, parent: int) -> Edge:
 
 
 def _downward(channel: int, parent: int, child: int) -> Edge:
-    return Edge(_TREES + channel, parent, child)
+    return Edge(TREES + channel, parent, child)
 
 
 class TreeWorker:
     """A rank's part in :class:`TreeAllreduce`: each tree's reduce and broadcast."""
 
-    def __init__(self, schedule: TreeAllreduce, seat: Seat, finished: Finished) -> None:
-        memory = _HostMemory(schedule.node_sum_bytes_per_s, _TREES * schedule.longest_piece * schedule.dtype.size_bytes)
-        self._branches = tuple(_Branch(schedule, channel, seat, memory, finished) for channel in range(_TREES))
+    def __init__(self, schedule: TreeAllreduce, context: RankContext, finished: Sequence[Finished]) -> None:
+        memory = _HostMemory(schedule.node_sum_bytes_per_s, TREES * schedule.longest_piece * schedule.dtype.size_bytes)
+        self._branches = tuple(_Branch(schedule, channel, context, memory, finished) for channel in range(TREES))
 
     def tasks(self, step: int) -> Sequence[Callable[[], None]]:
         """Return the step's tasks: two for each tree, and two for each GPU and tree of a node with an inside."""
@@ -133,9 +131,9 @@ class _Neighbour:
     downward: ChunkConnection
 
     @classmethod
-    def of(cls, seat: Seat, channel: int, child: int, parent: int) -> _Neighbour:
-        """Return the connections between two ranks, of which one has the seat."""
-        return cls(seat.links[_upward(channel, child, parent)], seat.links[_downward(channel, parent, child)])
+    def of(cls, context: RankContext, channel: int, child: int, parent: int) -> _Neighbour:
+        """Return the connections between two ranks, of which one is the context's."""
+        return cls(context.links[_upward(channel, child, parent)], context.links[_downward(channel, parent, child)])
 
 
 class _Room(NamedTuple):
@@ -155,14 +153,18 @@ class _NodeSide:
     told: Sequence[Finished]
 
     @classmethod
-    def of(cls, schedule: TreeAllreduce, channel: int, seat: Seat, finished: Finished) -> _NodeSide | None:
+    def of(
+        cls, schedule: TreeAllreduce, channel: int, context: RankContext, finished: Sequence[Finished]
+    ) -> _NodeSide | None:
         """Return it; None if the node is a point."""
-        if seat.parts is None:
+        node = context.node
+        if node is None:
             return None
-        links, chunks = seat.gpu_links[channel], schedule.chunks(channel)
+        assert isinstance(node, NodeLinks), "a tree's node is one of these"
+        links, chunks = node.of_trees[channel], schedule.chunks(channel)
         dtype = schedule.dtype
-        gpus = [GpuSide(seat.parts, gpu, own, seat.inputs[gpu], chunks, dtype) for gpu, own in enumerate(links)]
-        return cls(CpuSide(seat.parts, links, schedule.longest_piece, dtype), gpus, [finished, *seat.others_finished])
+        gpus = [GpuSide(node.parts, gpu, own, context.inputs[gpu], chunks, dtype) for gpu, own in enumerate(links)]
+        return cls(CpuSide(node.parts, links, schedule.longest_piece, dtype), gpus, finished)
 
     def tasks(self, step: int) -> list[Callable[[], None]]:
         """Return what the GPUs do in a step. Each checks its own result."""
@@ -174,25 +176,30 @@ class _Branch:
     """A rank's place in one of the two trees."""
 
     def __init__(
-        self, schedule: TreeAllreduce, channel: int, seat: Seat, memory: _HostMemory, finished: Finished
+        self,
+        schedule: TreeAllreduce,
+        channel: int,
+        context: RankContext,
+        memory: _HostMemory,
+        finished: Sequence[Finished],
     ) -> None:
-        tree, rank = schedule.trees[channel], seat.rank
+        tree, rank = schedule.trees[channel], context.rank
         parent = tree.parent[rank]
         children = tree.children[rank]
         self._chunks = schedule.chunks(channel)
-        self._parent = None if parent is None else _Neighbour.of(seat, channel, child=rank, parent=parent)
-        self._children = [_Neighbour.of(seat, channel, child, rank) for child in children]
-        self._inputs = seat.inputs
-        self._add_up = adder_of(seat.inputs)
+        self._parent = None if parent is None else _Neighbour.of(context, channel, child=rank, parent=parent)
+        self._children = [_Neighbour.of(context, channel, child, rank) for child in children]
+        self._inputs = context.inputs
+        self._add_up = adder_of(context.inputs)
         self._memory = memory
-        self._finished = finished
+        self._finished = finished[0]
         # Memory that is not used is not touched, and so is none.
         self._room = _Room(*np.empty((3, schedule.longest_piece), schedule.dtype.numpy))
-        self._node = _NodeSide.of(schedule, channel, seat, finished)
+        self._node = _NodeSide.of(schedule, channel, context, finished)
         what = f"rank {rank}, tree {channel}"
         room = f"{what}: room at the root"
-        self._slots = Slots(schedule.longest_piece, schedule.dtype, schedule.slots, room, seat.timeout_s)
-        self._at_root = Handoff(f"{what}: sum at the root", seat.timeout_s)
+        self._slots = Slots(schedule.longest_piece, schedule.dtype, schedule.slots, room, context.timeout_s)
+        self._at_root = Handoff(f"{what}: sum at the root", context.timeout_s)
 
     def abort(self) -> None:
         """Wake both threads, as far as they wait for each other."""
