@@ -90,7 +90,8 @@ class Collective:
     """A collective operation over two or more ranks. ``size``: what its size S is, by nccl-tests' convention.
 
     ``input``: what of S a rank has before; ``expected``: what it has after; ``busbw_factor``: busbw / algbw by the
-    number of ranks; ``algorithms``: by their names, the default first.
+    number of ranks; ``algorithms``: by their names, the default first; ``root``: the rank at which all begins or ends,
+    if there is one.
     """
 
     name: str
@@ -99,6 +100,17 @@ class Collective:
     expected: ExpectedOf
     busbw_factor: Callable[[int], float]
     algorithms: Mapping[str, CollectiveAlgorithm]
+    root: int | None = None
+
+    @property
+    def reduces(self) -> bool:
+        """Whether inputs of several ranks are added up."""
+        return any(len(one.ranks) > 1 for rank in range(2) for one in self.expected(rank, 2, 2))
+
+    def count(self, ranks: int, elements: int) -> int:
+        """Return the count that nccl-tests prints of a size: all elements, or those of a block where ranks have one."""
+        place = self.expected(self.root or 0, ranks, elements)[0].place
+        return int(place.stop - place.start)
 
     def algorithm(self, name: str | None) -> CollectiveAlgorithm:
         """Return an algorithm by its name; without one, the default. Raises ValueError if it has none of that name."""

@@ -49,14 +49,9 @@ def _collective_name(value: str) -> str:
     return value
 
 
-def _collectives_described() -> str:
+def _described_collectives() -> str:
     """Return all collectives with their algorithms, in words."""
-    found = (f"`{one.name}` ({', '.join(one.algorithms)})" for one in COLLECTIVES.values())
-    return ", ".join(found)
-
-
-def _sizes_described() -> str:
-    return "; ".join(f"`{one.name}`: {one.size}" for one in COLLECTIVES.values() if one.name != DEFAULT_COLLECTIVE)
+    return ", ".join(f"`{one.name}` ({', '.join(one.algorithms)})" for one in COLLECTIVES.values())
 
 
 class NcclConfig(CollectiveConfig):
@@ -64,10 +59,7 @@ class NcclConfig(CollectiveConfig):
 
     collective: Annotated[str, AfterValidator(_collective_name)] = Field(
         default=DEFAULT_COLLECTIVE,
-        description=(
-            f"The collective, with the algorithms that it has: {_collectives_described()}. Its `size` is that of "
-            f"nccl-tests ({_sizes_described()})."
-        ),
+        description=f"The collective, and its algorithms: {_described_collectives()}. Concepts say what is its `size`.",
     )
     algorithm: str | None = Field(
         default=None,

@@ -42,30 +42,34 @@ class ResultCheck:
 
     def piece(self, piece: slice, found: Elements) -> None:
         """Check a piece. Raises TrafficError naming its first element that is not as expected."""
-        length = piece.stop - piece.start
-        if found.size != length:
-            raise TrafficError(f"{self._who}: {found.size} elements came for {length} from {piece.start} on")
-        start = piece.start
-        while start < piece.stop:
-            start = self._compare(start, piece.stop, found[start - piece.start :])
-        if length:
-            self._checked.append((piece.start, piece.stop))
+        start, stop = piece.start, piece.stop
+        if found.size != stop - start:
+            raise TrafficError(f"{self._who}: {found.size} elements came for {stop - start} from {start} on")
+        while start < stop:
+            expected, buffer = self._stretch_at(start)
+            end = expected.place.stop
+            if end >= stop:  # As a rule: pieces are made so that they do not reach over stretches.
+                self._compare(start, found, expected, buffer)
+                break
+            self._compare(start, found[: end - start], expected, buffer)
+            start, found = end, found[end - start :]
+        if piece.start < stop:
+            self._checked.append((piece.start, stop))
 
-    def _compare(self, start: int, stop: int, found: Elements) -> int:
-        """Compare elements from ``start`` on with the stretch that they are of; return up to which."""
+    def _stretch_at(self, start: int) -> tuple[Expected, Buffer]:
+        """Return the stretch of the result that has an element. Raises TrafficError if there is none."""
         number = bisect_right(self._starts, start) - 1
-        expected, buffer = self._stretches[number] if number >= 0 else (None, None)
-        if expected is None or buffer is None or start >= expected.place.stop:
+        if number < 0 or start >= self._stretches[number][0].place.stop:
             raise TrafficError(
                 f"{self._who}: element {start} of {self._elements} came, and is none of this rank's result"
             )
-        end = min(stop, int(expected.place.stop))
-        shift = expected.first - expected.place.start
-        right = buffer[slice(start + shift, end + shift)]
-        found = found[: end - start]
+        return self._stretches[number]
+
+    def _compare(self, start: int, found: Elements, expected: Expected, buffer: Buffer) -> None:
+        first = start + expected.first - expected.place.start
+        right = buffer[slice(first, first + found.size)]
         if not np.logical_and.reduce(found == right):
             raise self._wrong(start, found, right, expected)
-        return end
 
     def _wrong(self, start: int, found: Elements, right: Elements, expected: Expected) -> TrafficError:
         wrong = np.flatnonzero(found != right)

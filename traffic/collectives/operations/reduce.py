@@ -36,4 +36,5 @@ REDUCE = Collective(
     expected=expected,
     busbw_factor=of_all_data,
     algorithms={"ring": ring_algorithm(ring_primitives, _ring_flows)},
+    root=ROOT,
 )
