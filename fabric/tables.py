@@ -228,9 +228,14 @@ TABLES: dict[str, Table] = {
         "One row per step of a collective.",
         {
             **common("phase", "job", "service_level"),
+            "collective": Column("category", NO_UNIT, "name of the collective, e.g. `allreduce`"),
             "step": Column("int64", NO_UNIT, "number of the step"),
-            "ranks": Column("int64", "count", "ranks of the allreduce"),
-            "size_bytes": Column("int64", "bytes", "bytes that each rank contributes"),
+            "ranks": Column("int64", "count", "ranks of the collective"),
+            "size_bytes": Column(
+                "int64",
+                "bytes",
+                "size S of the collective, as nccl-tests counts it: of an allreduce, what each rank contributes",
+            ),
             "started_s": Column("float64", "s", "time at which the step started"),
             "ended_s": Column("float64", "s", "time at which the last rank had its result"),
         },

@@ -1,4 +1,4 @@
-"""Rows of result tables as tests write them: without the job, which is then the service level's."""
+"""Rows of result tables as tests write them: without the job, which is then the service level's, or the collective."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from fabric.tables import TABLES
 
 
 def table_of(table: str, rows: Iterable[Sequence[Any]]) -> pd.DataFrame:
-    """Return rows of a table, whose values stand in the order of its columns; with or without the column ``job``."""
+    """Return rows of a table, whose values stand in the order of its columns; with or without the columns ``job`` and
+    ``collective``, of which the second is then an allreduce."""
     columns, found = list(TABLES[table].columns), [tuple(row) for row in rows]
-    if "job" not in columns or (found and len(found[0]) == len(columns)):
-        return pd.DataFrame(found, columns=columns)
-    frame = pd.DataFrame(found, columns=[column for column in columns if column != "job"])
-    return frame.assign(job=frame["service_level"])[columns]
+    for left_out in ((), ("collective",), ("job", "collective")):
+        given = [column for column in columns if column not in left_out]
+        if not found or len(found[0]) == len(given):
+            break
+    frame = pd.DataFrame(found, columns=given)
+    if "collective" in columns and "collective" not in given:
+        frame = frame.assign(collective="allreduce")
+    if "job" in columns and "job" not in given:
+        frame = frame.assign(job=frame["service_level"])
+    return frame[columns]
 
 
 def columns_of_programs(table: str) -> list[str]:

@@ -1,14 +1,4 @@
-"""Figures of merit, with the terms and formulas of nccl-tests and fio.
-
-Allreduce (NVIDIA/nccl-tests, ``doc/PERFORMANCE.md``), with S the bytes of a rank's buffer, t the time of a step and n
-the ranks::
-
-    algbw = S / t
-    busbw = algbw x factor(collective, n)        what the busiest link of a perfect fabric would carry
-
-    allreduce                                    2 (n - 1) / n
-    reduce_scatter, allgather, all_to_all        (n - 1) / n
-    broadcast, reduce                            1
+"""Figures of merit, with the terms and formulas of fio. Those of collectives: :mod:`traffic.collectives.bandwidth`.
 
 Storage and other flows, as fio prints them: percentiles of completion latency (clat p50, p99, p99.9) and bandwidth as
 bytes of completed operations over time. Bandwidths are bytes per second, rates of links bits per second, as in the
@@ -44,7 +34,6 @@ from fabric.model.network import ETHERNET_HEADER_BYTES
 if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and pandas is large.
     import pandas as pd
 
-COLLECTIVES = ("allreduce", "reduce_scatter", "allgather", "all_to_all", "broadcast", "reduce")
 IP_TCP_HEADER_BYTES = 52
 """IPv4 (20), TCP (20) and TCP's timestamps option (12), which Linux uses by default."""
 
@@ -52,26 +41,7 @@ Numbers = npt.ArrayLike
 Values = npt.NDArray[np.float64]
 
 
-# Collectives ---------------------------------------------------------------------------------------------------------
-
-
-def busbw_factor(collective: str, ranks: int) -> float:
-    """Return busbw / algbw of a collective of :data:`COLLECTIVES` over ``ranks``, as in the module's table."""
-    if collective not in COLLECTIVES:
-        raise ValueError(f"{collective!r} is no collective; use one of {', '.join(COLLECTIVES)}")
-    if ranks < 2:
-        raise ValueError(f"a collective of {ranks} ranks uses no bus; give at least 2")
-    if collective == "allreduce":
-        return 2 * (ranks - 1) / ranks
-    return 1.0 if collective in ("broadcast", "reduce") else (ranks - 1) / ranks
-
-
-def with_bandwidths(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of a ``steps`` table with ``time_s`` and an allreduce's ``algbw`` and ``busbw`` in bytes/s."""
-    time_s = steps["ended_s"] - steps["started_s"]
-    algorithm = steps["size_bytes"] / time_s
-    factor = steps["ranks"].map(lambda ranks: busbw_factor("allreduce", ranks)).astype(float)
-    return steps.assign(time_s=time_s, algbw=algorithm, busbw=algorithm * factor)
+# Links ---------------------------------------------------------------------------------------------------------------
 
 
 def payload_fraction(mtu_bytes: int) -> float:

@@ -1,8 +1,9 @@
-"""Collectives as ``all_reduce_perf`` of nccl-tests prints them: a table per phase and job, a row per size.
+"""Collectives as nccl-tests prints them (``all_reduce_perf``): a table per phase and job, a row per size.
 
 Columns and widths are those of ``src/common.cu`` (NVIDIA/nccl-tests). ``time`` is the mean over the steps of a size,
-each from its start until the last rank had its result; algbw = S / time; busbw = algbw x 2 (n - 1) / n. A rank adds up
-into another buffer than its input, so figures are out of place; those in place were not measured. Every rank checks
+each from its start until the last rank had its result; algbw = S / time; busbw = algbw x the factor of the collective
+(of an allreduce 2 (n - 1) / n). A rank's result is in another buffer than its input, so figures are out of place; those
+in place were not measured. Every rank checks
 every element of every step, and a wrong one ends the run, so ``#wrong`` of steps that have ended is 0.
 
 Bandwidths below 1 GB/s have more digits than in nccl-tests, for links may be scaled down: 0.000277, not 0.00.
@@ -21,8 +22,10 @@ from experiments.export.choice import Choice, Exported, contents
 from fabric.errors import UsageError
 from fabric.results import Result
 from fabric.units import format_rate
+from traffic.collectives.bandwidth import busbw_factor
+from traffic.collectives.collective import Collective
 from traffic.collectives.elements import Dtype
-from traffic.metrics import busbw_factor
+from traffic.collectives.listing import COLLECTIVES, collective_named
 
 NOT_MEASURED = "N/A"
 _TYPES = {Dtype.FP32: "float", Dtype.FP16: "half", Dtype.BF16: "bfloat16", Dtype.FP8: "f8e4m3"}
@@ -45,9 +48,10 @@ _HEADER = (
 
 @dataclass(frozen=True)
 class SizeRow:
-    """A row: bytes per rank, steps, mean seconds per step, algbw and busbw in bytes/s."""
+    """A row: the size in bytes, ranks, steps, mean seconds per step, algbw and busbw in bytes/s."""
 
     size_bytes: int
+    ranks: int
     steps: int
     time_s: float
     algbw_Bps: float  # noqa: N815 - its unit
@@ -62,22 +66,25 @@ def nccl_tests(result: Result, choice: Choice = Choice()) -> Exported:  # noqa: 
             f"{result.directory}: has no collectives, of which nccl-tests' tables tell; it has {contents(result)}"
         )
     steps = choice.rows(result, steps)
+    if unknown := sorted({str(name) for name in steps["collective"]} - COLLECTIVES.keys()):
+        raise UsageError(f"{result.directory}: {', '.join(unknown)}: not listed here (traffic/collectives/listing.py)")
     lines = [*_about(result)]
-    for (phase, job, _), rows in steps.groupby(["phase", "job", "ranks"], observed=True, sort=False):
+    for (phase, job, *_), rows in steps.groupby(["phase", "job", "collective", "ranks"], observed=True, sort=False):
         lines += _table(result, str(phase), str(job), rows)
     return Exported(("\n".join(lines) + "\n").encode())
 
 
 def rows_of(steps: pd.DataFrame) -> list[SizeRow]:
-    """Return a row per size, from rows of ``steps`` that are of one number of ranks; steps without an end are left
-    out."""
+    """Return a row per size, from rows of ``steps`` of one collective and number of ranks; those without an end are
+    left out."""
     ended = steps.dropna(subset=["ended_s"])
     found = []
     for _, rows in ended.groupby("size_bytes", sort=True):
         size_bytes, ranks = int(rows["size_bytes"].iloc[0]), int(rows["ranks"].iloc[0])
         time_s = float((rows["ended_s"] - rows["started_s"]).mean())
         algbw = size_bytes / time_s
-        found.append(SizeRow(size_bytes, len(rows), time_s, algbw, algbw * busbw_factor("allreduce", ranks)))
+        busbw = algbw * busbw_factor(str(rows["collective"].iloc[0]), ranks)
+        found.append(SizeRow(size_bytes, ranks, len(rows), time_s, algbw, busbw))
     return found
 
 
@@ -96,7 +103,8 @@ def _about(result: Result) -> Iterator[str]:
 def _table(result: Result, phase: str, job: str, steps: pd.DataFrame) -> Iterator[str]:
     """Yield the lines of one table, as nccl-tests prints them from its parameters to its average."""
     rows, ranks = rows_of(steps), int(steps["ranks"].iloc[0])
-    yield f"# phase {phase}, job {job}: allreduce over {ranks} ranks"
+    collective = collective_named(str(steps["collective"].iloc[0]))
+    yield f"# phase {phase}, job {job}: {collective.name} over {ranks} ranks"
     if open_steps := int(steps["ended_s"].isna().sum()):
         yield f"# {open_steps} steps did not end, and are in no row"
     if not rows:
@@ -113,17 +121,18 @@ def _table(result: Result, phase: str, job: str, steps: pd.DataFrame) -> Iterato
     yield "#"
     yield from _HEADER
     dtype = _dtype(result.config, job)
-    yield from (_line(row, dtype) for row in rows)
+    yield from (_line(row, collective, dtype) for row in rows)
     yield "# Out of bounds values : 0 OK"
     yield f"# Avg bus bandwidth    : {sum(row.busbw_Bps for row in rows) / len(rows) / 1e9:g} "
     yield "#"
     yield ""
 
 
-def _line(row: SizeRow, dtype: Dtype | None) -> str:
-    count = NOT_MEASURED if dtype is None else str(row.size_bytes // dtype.size_bytes)
+def _line(row: SizeRow, collective: Collective, dtype: Dtype | None) -> str:
+    count = NOT_MEASURED if dtype is None else str(collective.count(row.ranks, row.size_bytes // dtype.size_bytes))
+    operation, root = "sum" if collective.reduces else "none", -1 if collective.root is None else collective.root
     kind = NOT_MEASURED if dtype is None else _TYPES[dtype]
-    what = f"{row.size_bytes:>12}  {count:>12}  {kind:>8}  {'sum':>6}  {-1:>6}"
+    what = f"{row.size_bytes:>12}  {count:>12}  {kind:>8}  {operation:>6}  {root:>6}"
     out_of_place = _figures(_time(row.time_s), _bandwidth(row.algbw_Bps), _bandwidth(row.busbw_Bps), "0")
     return what + out_of_place + _figures(*(NOT_MEASURED,) * 4)
 

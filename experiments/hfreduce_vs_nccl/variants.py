@@ -193,14 +193,14 @@ class Variant:
         """Return what a step sends between ranks of these zones."""
         if isinstance(self.algorithm, TreeKind):
             return tree_flows(trees_of(self.algorithm, zones))
-        return nccl_flows(self.algorithm, len(zones))
+        return nccl_flows(self.algorithm.value, len(zones))
 
     def network_ideal_Bps(self, fabric: Fabric, count: int) -> float:  # noqa: N802 - bytes, not bits
         """Return the algbw in bytes a second at which the busiest node's NIC is full."""
         if isinstance(self.algorithm, TreeKind):
             sent = max(sent_fractions(trees_of(self.algorithm, self.zones(fabric, count))))
         else:
-            sent = sent_fraction(self.algorithm, count * (1 if fabric.inside is None else fabric.inside.gpus))
+            sent = sent_fraction(self.algorithm.value, count * (1 if fabric.inside is None else fabric.inside.gpus))
             sent /= rings_of(fabric)
         return metrics.ideal_algbw(fabric.nic_rate_bps, sent)
 
@@ -214,7 +214,7 @@ class Variant:
         }
         if isinstance(self.algorithm, Algorithm):
             fabric = session.live.fabric
-            made = NcclConfig(**common, algorithm=self.algorithm, slice=config.slice, channels=rings_of(fabric))
+            made = NcclConfig(**common, algorithm=self.algorithm.value, slice=config.slice, channels=rings_of(fabric))
             if fabric.inside is None:
                 return NcclJob(session.stage, made, ranks)
             gpus = [gpu_of(host, number) for host in ranks for number in range(fabric.inside.gpus)]

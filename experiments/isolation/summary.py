@@ -42,7 +42,7 @@ def summarize(
     ideal = {
         ServiceLevel.HFREDUCE.label: metrics.ideal_hfreduce_algbw(fabric.nic_rate_bps),
         ServiceLevel.NCCL.label: metrics.ideal_algbw(
-            fabric.nic_rate_bps, sent_fraction(config.nccl.algorithm, config.nccl_nodes)
+            fabric.nic_rate_bps, sent_fraction(config.nccl.algorithm, config.nccl_nodes, config.nccl.collective)
         ),
     }
     measured = [metric for outcome in session.phases for metric in _phase_metrics(session, outcome)]

@@ -8,7 +8,7 @@ from experiments.nic_failover.run import CUT, WHOLE
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import GREY, framed
 from fabric.results import Result
-from traffic.metrics import with_bandwidths
+from traffic.collectives.bandwidth import with_bandwidths
 
 _LOOKS = {WHOLE: ("#4477aa", "all links"), CUT: ("#cc6677", "a NIC's link is cut")}
 

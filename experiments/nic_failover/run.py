@@ -24,9 +24,9 @@ from fabric.units import format_rate, format_time
 from runs.config import RunConfig
 from runs.jobs import started
 from runs.session import Session
+from traffic.collectives.bandwidth import with_bandwidths
 from traffic.collectives.job import ElementsBytes, piece_faults
 from traffic.collectives.nccl import MOST_CHANNELS, NcclConfig, NcclJob
-from traffic.metrics import with_bandwidths
 
 WHOLE, CUT = "whole", "cut"
 

@@ -50,7 +50,7 @@ def test_every_key_has_a_description(model: type[BaseModel]) -> None:
 
 
 def written(model: type[BaseModel]) -> Iterator[ast.ClassDef]:
-    """Yield the source of a model and of ours that it builds on; that of a kind of job is made of those, and has none."""
+    """Yield the source of a model and of ours that it builds on; a model of a kind of job is made of those."""
     for one in model.__mro__:
         if (
             issubclass(one, BaseModel)

@@ -103,6 +103,14 @@ def test_changes_of_links_stored_without_their_causes_have_none(tmp_path: Path) 
     assert read["causes"].tolist() == ["", ""]
 
 
+def test_steps_stored_without_their_collective_are_of_allreduces(tmp_path: Path) -> None:
+    written(tmp_path)
+    rows("steps").drop(columns="collective").to_parquet(tmp_path / "samples" / "steps.parquet")
+    read = Result(tmp_path).table("steps")
+    assert list(read.columns) == list(TABLES["steps"].columns)
+    assert read["collective"].tolist() == ["allreduce", "allreduce"]
+
+
 # Files ----------------------------------------------------------------------------------------------------------------
 
 

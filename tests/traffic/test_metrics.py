@@ -9,29 +9,8 @@ import pytest
 from traffic import metrics
 
 
-@pytest.mark.parametrize(
-    ("collective", "factor"),
-    [
-        ("allreduce", 1.75),
-        ("reduce_scatter", 0.875),
-        ("allgather", 0.875),
-        ("all_to_all", 0.875),
-        ("broadcast", 1),
-        ("reduce", 1),
-    ],
-)
-def test_busbw_factors_are_those_of_nccl_tests_at_8_ranks(collective: str, factor: float) -> None:
-    assert metrics.busbw_factor(collective, 8) == factor
-
-
 def test_ideal_algbw_of_hfreduce_is_half_the_nic() -> None:
     assert metrics.ideal_hfreduce_algbw(200e9) == 12.5e9
-
-
-def test_bandwidths_of_a_steps_table_are_added_as_columns() -> None:
-    steps = pd.DataFrame({"ranks": [4], "size_bytes": [6000], "started_s": [1.0], "ended_s": [3.0]})
-    row = metrics.with_bandwidths(steps).iloc[0]
-    assert (row["time_s"], row["algbw"], row["busbw"]) == (2.0, 3000, 4500)
 
 
 def test_payload_of_a_4200_byte_mtu_is_4148_of_4214_bytes() -> None:
@@ -147,8 +126,6 @@ def test_percentiles_of_what_all_completed_are_of_the_nearest_rank(count: int) -
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: metrics.busbw_factor("allredcue", 8), "'allredcue' is no collective; use one of allreduce"),
-        (lambda: metrics.busbw_factor("allreduce", 1), "a collective of 1 ranks uses no bus"),
         (lambda: metrics.latency([]), "no operations have no latency"),
         (lambda: metrics.percentiles([], [], [], [500]), "no operations have no percentiles"),
         (lambda: metrics.operation_bandwidth(pd.DataFrame(), 2, 2), "no time passes from 2 s to 2 s"),

@@ -1,8 +1,8 @@
-"""The data of an allreduce: every rank's input buffers, the expected sum, and the check of a result against it."""
+"""The data of a collective: every rank's input buffers, and what they add up to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
-from fabric.errors import TrafficError
 from traffic.collectives.elements import Dtype, Elements
 
 _BLOCK_ELEMENTS = 4096
@@ -76,6 +75,20 @@ class ShiftedBuffers(Sequence[Buffer]):
         for first in range(0, out.size, _BLOCK_ELEMENTS):
             block = out[first : first + _BLOCK_ELEMENTS]
             np.add.reduce(self._rows[:, start + first : start + first + block.size], axis=0, out=block)
+
+
+@dataclass(frozen=True)
+class SumOfBuffers:
+    """The sum of some buffers, added up where it is read."""
+
+    buffers: Sequence[Buffer]
+    dtype: Dtype
+
+    def __getitem__(self, piece: slice, /) -> Elements:
+        """Return the sums of a piece."""
+        out = np.empty(piece.stop - piece.start, self.dtype.numpy)
+        _add_up(self.buffers, piece, out)
+        return out
 
 
 def adder_of(buffers: Sequence[Buffer]) -> Callable[[slice, Elements], None]:
@@ -155,6 +168,16 @@ class Dataset:
         """Return the sum of all buffers of all ranks, of ``elements``."""
         return PeriodicBuffer(self._mapped(self._expected_path), self.period, 0)
 
+    def sums_of(self, groups: Iterable[Sequence[int]]) -> list[Buffer]:
+        """Return, for each group of ranks, the sum of all their buffers; of one buffer, that itself."""
+        series = self._mapped(self._series_path)  # Once: each mapping is one of the process's, which are not many.
+        return [self.expected() if len(ranks) == self.ranks else self._sum_of(ranks, series) for ranks in groups]
+
+    def _sum_of(self, ranks: Sequence[int], series: Elements) -> Buffer:
+        numbers = (rank * self.buffers_per_rank + place for rank in ranks for place in range(self.buffers_per_rank))
+        buffers = [PeriodicBuffer(series, self.period, number) for number in numbers]
+        return buffers[0] if len(buffers) == 1 else SumOfBuffers(buffers, self.dtype)
+
     def _mapped(self, path: Path) -> Elements:
         return np.asarray(np.memmap(path, dtype=self.dtype.numpy, mode="r"))
 
@@ -172,45 +195,6 @@ def series_of(period: int, buffers: int, exact_up_to: int, seed: int) -> npt.NDA
     firsts = np.arange(0, period, length)
     series[np.minimum(firsts + random.integers(0, length, firsts.size), period - 1)] = 1
     return series
-
-
-class SumCheck:
-    """Compares a rank's result with the expected sum, every element of it, as its pieces are finished."""
-
-    def __init__(self, expected: Buffer, elements: int) -> None:
-        self._expected = expected
-        self._elements = elements
-        self._who = ""
-        self._checked: list[tuple[int, int]] = []
-
-    def begin(self, who: str) -> None:
-        """Begin a result, which messages will call ``who``."""
-        self._who = who
-        self._checked = []
-
-    def piece(self, piece: slice, found: Elements) -> None:
-        """Check a piece. Raises TrafficError naming its first element that is not as expected."""
-        expected = self._expected[piece]
-        if not np.logical_and.reduce(found == expected):
-            wrong = np.flatnonzero(found != expected)
-            first = int(wrong[0])
-            raise TrafficError(
-                f"{self._who}: element {piece.start + first} of {self._elements} is {float(found[first]):g}, expected "
-                f"{float(expected[first]):g} ({len(wrong)} wrong elements in its chunk); the sum is not to be trusted"
-            )
-        self._checked.append((piece.start, piece.stop))
-
-    def end(self) -> None:
-        """Raise TrafficError unless every element was checked, and once."""
-        reached = 0
-        for start, stop in sorted(self._checked):
-            if start != reached:
-                break
-            reached = stop
-        if reached != self._elements or sum(stop - start for start, stop in self._checked) != self._elements:
-            raise TrafficError(
-                f"{self._who}: the result from element {reached} of {self._elements} on did not come, or came twice"
-            )
 
 
 def pieces(start: int, stop: int, length: int) -> Iterator[slice]:

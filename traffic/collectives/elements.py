@@ -1,4 +1,4 @@
-"""The types of an allreduce's elements: how they are stored, and up to what their sums are exact."""
+"""The types of a collective's elements: how they are stored, and up to what their sums are exact."""
 
 from __future__ import annotations
 

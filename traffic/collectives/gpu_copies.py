@@ -29,6 +29,8 @@ from traffic.collectives.dataset import Buffer
 from traffic.collectives.elements import Dtype, Elements
 from traffic.transport import SocketOptions, accept, connect, listen
 
+TREES = 2
+"""Of a double tree."""
 _CONNECT_TIMEOUT_S = 60.0
 _SO_SNDBUFFORCE = 32  # asm-generic/socket.h
 
@@ -59,6 +61,10 @@ class NodeParts:
         """Return the most that a GPU exchanges with the CPU of a chunk of this length, in the same unit."""
         return (chunk + 1) // 2 if self.pairs else chunk
 
+    def connect(self, chunk_bytes: int, options: SocketOptions, name: str, timeout_s: float) -> NodeLinks:
+        """Connect the parts, tree by tree. Raises UnreachableError if one does not answer."""
+        return NodeLinks(self, connect_parts(self, TREES, chunk_bytes, options, name, timeout_s))
+
     @property
     def reads_per_element(self) -> int:
         """How many GPUs' shares cover each element."""
@@ -81,6 +87,24 @@ class GpuLinks:
         """Every end of every connection."""
         ends = (self.to_cpu, self.cpu_from, self.cpu_to, self.from_cpu)
         return (*ends, *self.to_peer.values(), *self.from_peer.values())
+
+
+@dataclass(frozen=True)
+class NodeLinks:
+    """The connections inside a node: those of each GPU, tree by tree. Each GPU has a result."""
+
+    parts: NodeParts
+    of_trees: Sequence[Sequence[GpuLinks]]
+
+    @property
+    def results(self) -> int:
+        """As many as GPUs."""
+        return len(self.parts.gpus)
+
+    def abort(self) -> None:
+        """Wake the threads that wait on these connections."""
+        for link in (link for tree in self.of_trees for gpu in tree for link in gpu.all):
+            link.abort()
 
 
 def connect_parts(

@@ -1,4 +1,4 @@
-"""Allreduces over TCP as jobs: their config, and the run's side, which starts ranks and orders their steps.
+"""Collectives over TCP as jobs: their config, and the run's side, which starts ranks and orders their steps.
 
 Ranks are programs (:mod:`traffic.collectives.rank`). Steps are ordered over pipes, so the fabric carries only the
 collective's own bytes.
@@ -23,20 +23,13 @@ from fabric.model.lanes import ServiceLevel
 from fabric.units import format_size, format_time
 from fabric.world.programs import guest_calls
 from traffic.collectives.chunk_connection import StalledError
+from traffic.collectives.collective import Collective
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.elements import Dtype
-from traffic.collectives.gpu_copies import NodeParts
-from traffic.collectives.rank import (
-    DEFAULT_SLOTS,
-    START_TIMEOUT_S,
-    RankArguments,
-    RankListening,
-    Schedule,
-    StepDone,
-    StepOrder,
-    Wiring,
-    run_rank,
-)
+from traffic.collectives.orders import RankArguments, RankListening, StepDone, StepOrder, Wiring
+from traffic.collectives.rank import run_rank
+from traffic.collectives.schedule import DEFAULT_SLOTS, Node, Schedule
+from traffic.collectives.wiring import START_TIMEOUT_S
 from traffic.job import Halt, Play, Records, Stage
 from traffic.program_group import FAILURES_TIMEOUT_S, ProgramGroup, ProgramsFailedError, ProgramsPerProcess
 from traffic.repeating import Repeating
@@ -46,7 +39,7 @@ CLOSE_TIMEOUT_S = 10.0
 BASE_STEP_TIMEOUT_S = 60.0
 """What a step may take beyond its share of the network: link cuts and TCP's retransmission timeouts."""
 IDEAL_STEPS_TIMEOUT = 20
-"""How many times the ideal step time a step may take: an allreduce with a twentieth of its NIC still ends."""
+"""How many times the ideal step time a step may take: a collective with a twentieth of its NIC still ends."""
 
 
 def _whole_elements(size_bytes: int, info: ValidationInfo) -> int:
@@ -63,7 +56,7 @@ ElementsBytes = Annotated[SizeBytes, Field(gt=0, le=2**36), AfterValidator(_whol
 
 
 class CollectiveConfig(Strict):
-    """An allreduce in steps.
+    """A collective in steps.
 
     ``stall_timeout``: TCP alone survives a cut, but it tries again after 200 ms at the earliest and each time after
     twice as long, so what waits notices the link's return late, by up to as long as the cut (InfiniBand's hardware
@@ -83,8 +76,8 @@ class CollectiveConfig(Strict):
     size: ElementsBytes = Field(
         default=2 * 1024 * 1024,
         description=(
-            "Bytes that each rank, or GPU, contributes to a step. Larger steps come closer to the steady state, "
-            "and take longer."
+            "Size of a step, S of nccl-tests: in an allreduce, the bytes that each rank, or GPU, contributes. Larger "
+            "steps come closer to the steady state, and take longer."
         ),
     )
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
@@ -112,7 +105,7 @@ class CollectiveConfig(Strict):
 
 
 def piece_faults(key: str, piece_bytes: int, size_bytes: int) -> Iterator[str]:
-    """Yield that a piece, in which an allreduce is sent, is more than all that it sends: nothing would be pipelined."""
+    """Yield that a piece, in which a collective is sent, is more than all that it sends: nothing would be pipelined."""
     if piece_bytes > size_bytes:
         yield f"{key}: {format_size(piece_bytes)} exceeds size, {format_size(size_bytes)}; lower it"
 
@@ -147,23 +140,25 @@ def zones_of(stage: Stage, nodes: Sequence[NodeId]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Collective:
-    """What distinguishes one collective job from another. ``ideal_step_s`` is the step time of an idle fabric."""
+class PlannedCollective:
+    """What distinguishes one collective job from another. ``title`` names it in messages; ``ideal_step_s`` is the step
+    time of an idle fabric."""
 
-    name: str
+    title: str
+    collective: Collective
     level: ServiceLevel
     schedule: Schedule
     buffers_per_rank: int
     ideal_step_s: float
-    parts_of: Callable[[NodeId], NodeParts] | None = None
-    """Where the parts of a rank's node are, if data begins and ends in its GPUs."""
+    node_of: Callable[[NodeId], Node] | None = None
+    """The inside of a rank's node, if data begins and ends there."""
     over: Callable[[int], Schedule] | None = None
     """The schedule over so many of the ranks' addresses, if it can do without those whose links are down."""
 
 
 @dataclass(frozen=True)
 class _Data:
-    """What ranks add up, and the directory that it is in."""
+    """The data of the ranks, and the directory that it is in."""
 
     files: tempfile.TemporaryDirectory[str]
     dataset: Dataset
@@ -178,7 +173,7 @@ class _Phase:
 
 
 class CollectiveJob:
-    """A :class:`traffic.job.Job` that repeats an allreduce over ``ranks``, one step after another, while it plays.
+    """A :class:`traffic.job.Job` that repeats a collective over ``ranks``, one step after another, while it plays.
 
     ``addresses_of`` gives a node's addresses on the fabric. Steps are numbered from 0 over the job's life; one that
     stalled and was begun again keeps its number.
@@ -187,22 +182,22 @@ class CollectiveJob:
     def __init__(
         self,
         stage: Stage,
-        collective: Collective,
+        planned: PlannedCollective,
         config: CollectiveConfig,
         ranks: Sequence[NodeId],
         addresses_of: AddressesOf,
         name: str | None = None,
     ) -> None:
         if len(ranks) < 2:
-            raise TrafficError(f"{collective.name}: {len(ranks)} ranks; an allreduce needs at least 2 nodes")
-        self.level = collective.level
+            raise TrafficError(f"{planned.title}: {len(ranks)} ranks; a collective needs at least 2 nodes")
+        self.level = planned.level
         self.name = name or self.level.label
         self.ranks = tuple(ranks)
         self._stage = stage
-        self._collective = collective
+        self._planned = planned
         self._config = config
         self._addresses_of = addresses_of
-        self._programs: ProgramGroup[int] = ProgramGroup(stage, collective.name)
+        self._programs: ProgramGroup[int] = ProgramGroup(stage, planned.title)
         self._data: _Data | None = None
         self._next_step = 0
         self._phase = _Phase()
@@ -211,7 +206,7 @@ class CollectiveJob:
     @property
     def step_timeout_s(self) -> float:
         """What a step may take."""
-        return step_timeout_s(self._config, self._collective.ideal_step_s)
+        return step_timeout_s(self._config, self._planned.ideal_step_s)
 
     def start(self) -> None:
         """Fork the ranks and connect them. Raises TrafficError naming a rank that did not come up."""
@@ -219,10 +214,10 @@ class CollectiveJob:
         dataset = Dataset.write(
             Path(files.name),
             len(self.ranks),
-            self._collective.buffers_per_rank,
+            self._planned.buffers_per_rank,
             self._config.elements_of(self._config.size),
             self._stage.seed,
-            self._collective.schedule.longest_piece,
+            self._planned.schedule.longest_piece,
             self._config.dtype,
         )
         guest_calls.hand_out(*dataset.files)
@@ -240,28 +235,29 @@ class CollectiveJob:
         """Return how ranks connect: over all of their addresses, or, if they can do without some, over those whose
         links are up at every rank; over all if none is, and then they wait for the links."""
         places = every = tuple(range(len(listening[0].endpoints)))
-        schedule = self._collective.schedule
-        if self._collective.over is not None:
+        schedule = self._planned.schedule
+        if self._planned.over is not None:
             places = tuple(place for place in every if all(one.up[place] for one in listening)) or every
-            schedule = self._collective.over(len(places))
+            schedule = self._planned.over(len(places))
         return Wiring(schedule, places, tuple(tuple(one.endpoints[place] for place in places) for one in listening))
 
     def _start_of(self, rank: int) -> tuple[str, NodeId, RankArguments]:
         assert self._data is not None, "start() has written it"
         node = self.ranks[rank]
         arguments = RankArguments(
-            collective=self._collective.name,
+            job=self._planned.title,
             rank=rank,
             hosts=tuple(node.name for node in self.ranks),
             addresses=self._addresses_of(node),
             options=self._stage.socket_options(self.level),
-            schedule=self._collective.schedule,
+            schedule=self._planned.schedule,
             dataset=self._data.dataset,
+            expected=self._planned.collective.expected,
             timeout_s=self.step_timeout_s,
             stall_s=self._config.stall_timeout or self.step_timeout_s,
-            parts=self._collective.parts_of(node) if self._collective.parts_of else None,
+            node=self._planned.node_of(node) if self._planned.node_of else None,
         )
-        return f"{self._collective.name} rank {rank}", node, arguments
+        return f"{self._planned.title} rank {rank}", node, arguments
 
     def play(self, phase: str) -> None:
         """Begin to repeat steps; returns once every rank samples its connections.
@@ -275,7 +271,7 @@ class CollectiveJob:
         """End after the step under way and return rows of all steps of the phase.
 
         Waits for that step at most its timeout, and for one attempt to begin again, if one is under way. Raises
-        TrafficError if a rank failed or its sum was wrong.
+        TrafficError if a rank failed or its result was wrong.
         """
         self._stepping.halt()
         if not self._stepping.join(self.step_timeout_s + REPORT_TIMEOUT_S + self._restart_patience_s()):
@@ -291,7 +287,7 @@ class CollectiveJob:
         return self._finish()
 
     def warm_up(self) -> None:
-        """Carry out a short step that no row tells of: in it TCP opens its windows. Its sum is checked like any other.
+        """Carry out a short step that no row tells of: in it TCP opens its windows. Its result is checked, too.
 
         Raises TrafficError as :meth:`halt` does.
         """
@@ -311,7 +307,7 @@ class CollectiveJob:
 
     def _begin(self, phase: str) -> None:
         if self._data is None:
-            raise TrafficError(f"{self._collective.name}: has not started; call start() before play()")
+            raise TrafficError(f"{self._planned.title}: has not started; call start() before play()")
         self._start_missing_ranks()
         self._phase = _Phase(phase)
         self._stepping.prepare()
@@ -375,6 +371,7 @@ class CollectiveJob:
         common = {"phase": self._phase.name, "service_level": self.level.label, "step": done[0].step}
         step = {
             **common,
+            "collective": self._planned.collective.name,
             "ranks": len(self.ranks),
             "size_bytes": self._config.size,
             "started_s": min(message.started for message in done),
@@ -399,9 +396,9 @@ class CollectiveJob:
         return self.step_timeout_s if stall_s is None else min(self.step_timeout_s, 2 * stall_s)
 
     def _not_ended(self) -> str:
-        ideal = format_time(self._collective.ideal_step_s)
+        ideal = format_time(self._planned.ideal_step_s)
         return (
-            f"{self._collective.name}: step {self._next_step} did not end within {self.step_timeout_s:g} s of halt "
+            f"{self._planned.title}: step {self._next_step} did not end within {self.step_timeout_s:g} s of halt "
             f"(its ideal time is {ideal}); look for cut links or raise step_timeout"
         )
 

@@ -38,7 +38,7 @@ def _make_nccl(stage: Stage, config: NcclConfig, ranks: Sequence[NodeId], level:
 
 
 def _nccl_data(config: NcclConfig, _: Fabric, ranks: Sequence[NodeId]) -> list[DataFlow]:
-    return _between(ranks, nccl_flows(config.algorithm, len(ranks)))
+    return _between(ranks, nccl_flows(config.algorithm, len(ranks), config.collective))
 
 
 def _nccl_rails(config: NcclConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> Sequence[int | None]:

@@ -1,70 +1,41 @@
-"""NCCL-like allreduces over TCP: the ring and the tree.
-
-The ring is a reduce-scatter, then an allgather, over one connection from each rank to the next. The data is added up in
-loops, in each of which it is cut into as many segments as there are ranks. In each of the first n-1 rounds a rank sends
-one segment to the next rank and adds the one it receives to its own; then every rank owns one whole sum, and n-1 more
-rounds hand these round. A segment travels in slices, forwarded one by one, so that rounds overlap. A rank sends
-2(n-1)/n of the size.
-
-A rank holds a few slices at most between receiving and sending on, as NCCL's connections do (a FIFO of 8 slots, by
-default of 512 KiB each: ``NCCL_STEPS``, ``NCCL_BUFFSIZE``). When all are in use it takes no more, TCP's window closes,
-and the rank before it waits: a slow link holds up the whole ring, as it does in NCCL.
-
-The tree is NCCL's double binary tree over the ranks in their order, whatever their zones: the schedule that HFReduce
-uses, here with one buffer per rank, so that nothing is added in the node. A rank sends up to twice the size.
+"""NCCL-like collectives over TCP: any of :mod:`traffic.collectives.listing`, by its rings or another of its algorithms.
 
 A rank is a compute node with one buffer, since between nodes NCCL's rings and trees over all GPUs of a node carry the
-same bytes; or, of nodes with an inside, a GPU.
-
-Of several channels, each is a ring over its own part of the data; where hosts have several NICs, ring r uses NIC r (of
-as many as there are), as NCCL's channels do. Of several queue pairs, the slices of a ring take turns, so that hashes
-choose a path for each (``NCCL_IB_QPS_PER_CONNECTION``).
-
-Where a switch joins all GPUs of a node (NVSwitch), rings run from GPU to GPU over it, and each has a NIC of its own.
-Ring c enters each node by NIC c at the first GPU that uses it, goes round, and leaves by NIC c again, as NCCL's rings
-do (``NCCL_CROSS_NIC``): rails are not crossed, and planes, which no link joins, need not be. What the last GPU sends to
-the next node goes by the PCIe link of the first, as if handed to it (``NCCL_PXN``).
+same bytes; or, of nodes with an inside, a GPU. Rings and their channels: see :mod:`traffic.collectives.ring`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import partial
-from itertools import pairwise
 from typing import Annotated
 
-import numpy as np
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from fabric.errors import TopologyError, TrafficError
 from fabric.model.identity import NodeId, Role
 from fabric.model.inside import Inside, gpu_of
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
-from traffic.collectives.chunk_connection import Edge, Handoff, Slots
-from traffic.collectives.dataset import pieces
-from traffic.collectives.elements import Dtype
-from traffic.collectives.hfreduce import TreeAllreduce
+from traffic.collectives.collective import Collective, CollectiveAlgorithm, ScheduleOptions
 from traffic.collectives.job import (
     AddressesOf,
     AddressOf,
-    Collective,
     CollectiveConfig,
     CollectiveJob,
     ElementsBytes,
+    PlannedCollective,
     one_address,
     piece_faults,
 )
-from traffic.collectives.rank import DEFAULT_SLOTS, Finished, Schedule, Seat
-from traffic.collectives.trees import double_binary_tree, sent_fractions, tree_flows
+from traffic.collectives.listing import COLLECTIVES, DEFAULT_COLLECTIVE, collective_named
+from traffic.collectives.schedule import Schedule
 from traffic.job import Stage
-from traffic.metrics import busbw_factor
 
 
 class Algorithm(str, Enum):
-    """Two of NCCL's algorithms, by its names (``NCCL_ALGO``)."""
+    """Two of NCCL's algorithms, by its names (``NCCL_ALGO``): those of an allreduce."""
 
     RING = "ring"
     TREE = "tree"
@@ -73,12 +44,29 @@ class Algorithm(str, Enum):
 MOST_CHANNELS = 32
 
 
-class NcclConfig(CollectiveConfig):
-    """An allreduce of ``size`` bytes per rank, forwarded in pieces of ``slice`` (NCCL: 1 MiB at full scale)."""
+def _collective_name(value: str) -> str:
+    collective_named(value)
+    return value
 
-    algorithm: Annotated[Algorithm, Field(strict=False)] = Field(
-        default=Algorithm.RING,
-        description="NCCL's algorithm (`NCCL_ALGO`): a ring for bandwidth, a double binary tree for latency.",
+
+def _described_collectives() -> str:
+    """Return all collectives with their algorithms, in words."""
+    return ", ".join(f"`{one.name}` ({', '.join(one.algorithms)})" for one in COLLECTIVES.values())
+
+
+class NcclConfig(CollectiveConfig):
+    """A collective of ``size`` bytes, forwarded in pieces of ``slice`` (NCCL: 1 MiB at full scale)."""
+
+    collective: Annotated[str, AfterValidator(_collective_name)] = Field(
+        default=DEFAULT_COLLECTIVE,
+        description=f"The collective, and its algorithms: {_described_collectives()}. Concepts say what is its `size`.",
+    )
+    algorithm: str | None = Field(
+        default=None,
+        description=(
+            "The collective's algorithm (`NCCL_ALGO`): a ring for bandwidth, a double binary tree for latency. Without "
+            "it, the first that it has."
+        ),
     )
     slice: ElementsBytes = Field(
         default=32 * 1024,
@@ -98,11 +86,28 @@ class NcclConfig(CollectiveConfig):
         ),
     )
 
+    @property
+    def planned_collective(self) -> Collective:
+        """The collective."""
+        return collective_named(self.collective)
+
+    @property
+    def planned_algorithm(self) -> CollectiveAlgorithm:
+        """The algorithm of it that is played."""
+        return self.planned_collective.algorithm(self.algorithm)
+
     @model_validator(mode="after")
-    def _verify_ring(self) -> NcclConfig:
-        if self.algorithm is Algorithm.TREE and (self.channels, self.queue_pairs) != (1, 1):
+    def _verify_algorithm(self) -> NcclConfig:
+        try:
+            chosen = self.planned_algorithm
+        except ValueError as error:
+            raise ValueError(f"algorithm: {error}") from None
+        if not chosen.has_channels and (self.channels, self.queue_pairs) != (1, 1):
+            others = [name for name, one in self.planned_collective.algorithms.items() if one.has_channels]
+            step = f"use algorithm: {others[0]}" if others else "leave both out"
+            name = self.algorithm or next(iter(self.planned_collective.algorithms))
             raise ValueError(
-                f"channels: {self.channels}, queue_pairs: {self.queue_pairs}: a tree has one each; use algorithm: ring"
+                f"channels: {self.channels}, queue_pairs: {self.queue_pairs}: algorithm {name} has one each; {step}"
             )
         if self.failover and self.stall_timeout is None:
             raise ValueError("failover: a job begins again only with a stall_timeout; set one")
@@ -113,227 +118,18 @@ class NcclConfig(CollectiveConfig):
         yield from piece_faults("slice", self.slice, self.size)
 
 
-@dataclass(frozen=True)
-class RingAllreduce:
-    """A ring as a schedule. ``slots``: how many slices a rank holds between receiving and sending on. ``first``: where
-    its part of the data begins; ``channels``: its connections from a rank to the next, which take turns.
-
-    ``order``: the ranks of each node by their numbers in it, in the order in which the ring goes through them.
-    ``inner_channel``: the connection to the next rank in the same node, if that is another than between nodes.
-
-    The data is added up in loops of as much as gives each rank a segment of half its slots, as NCCL does: with all
-    slots free a rank can take in a whole segment while it still sends its own, so no two ranks wait for each other.
-    """
-
-    ranks: int
-    elements: int
-    slice_elements: int
-    slots: int = DEFAULT_SLOTS
-    first: int = 0
-    channels: Sequence[int] = (0,)
-    dtype: Dtype = Dtype.FP32
-    order: tuple[int, ...] = (0,)
-    inner_channel: int | None = None
-
-    @property
-    def edges(self) -> tuple[Edge, ...]:
-        """The connections from each rank to the next."""
-        return tuple(sorted(edge for rank in range(self.ranks) for edge in self.edges_from(rank)))
-
-    def edges_from(self, rank: int) -> tuple[Edge, ...]:
-        """Return the connections from a rank to the next, in the order of their turns."""
-        following = self.rank_at(self.place_of(rank) + 1)
-        is_inside = following // len(self.order) == rank // len(self.order)
-        if self.inner_channel is not None and is_inside:
-            return (Edge(self.inner_channel, rank, following),)
-        return tuple(Edge(channel, rank, following) for channel in self.channels)
-
-    def rank_at(self, place: int) -> int:
-        """Return the rank at a place of the ring; places go round."""
-        node, within = divmod(place % self.ranks, len(self.order))
-        return node * len(self.order) + self.order[within]
-
-    def place_of(self, rank: int) -> int:
-        """Return a rank's place in the ring."""
-        node, within = divmod(rank, len(self.order))
-        return node * len(self.order) + self.order.index(within)
-
-    @property
-    def rounds(self) -> int:
-        """Rounds of both halves of a loop together."""
-        return 2 * (self.ranks - 1)
-
-    @property
-    def longest_piece(self) -> int:
-        """The elements of a slice."""
-        return min(self.slice_elements, self.elements)
-
-    def loops(self) -> Iterator[slice]:
-        """Yield the elements of each loop."""
-        end = self.first + self.elements
-        return pieces(self.first, end, self.ranks * (self.slots // 2) * self.slice_elements)
-
-    def slices(self, loop: slice, segment: int) -> Iterator[slice]:
-        """Yield the elements of each slice of a segment; none if the loop has fewer elements than ranks."""
-        start, stop = (loop.start + (loop.stop - loop.start) * place // self.ranks for place in (segment, segment + 1))
-        return pieces(start, stop, self.slice_elements)
-
-    def sent(self, rank: int) -> Iterator[tuple[int, slice]]:
-        """Yield (round, elements) of all slices that a rank sends, in order: in each loop its own segment first, then
-        in each round what it received in the round before."""
-        place = self.place_of(rank)
-        for loop in self.loops():
-            for round_number in range(self.rounds):
-                for elements in self.slices(loop, (place - round_number) % self.ranks):
-                    yield round_number, elements
-
-    def shortened(self, elements: int) -> RingAllreduce:
-        """Return the same ring of the first ``elements``."""
-        return replace(self, elements=min(elements, self.elements))
-
-    def worker(self, seat: Seat, finished: Finished) -> RingWorker:
-        """Return a rank's part."""
-        return RingWorker(self, seat, finished)
+def sent_fraction(algorithm: str | None, ranks: int, collective: str = DEFAULT_COLLECTIVE) -> float:
+    """Return what the busiest of two or more ranks sends in a step, as a multiple of the size."""
+    return collective_named(collective).algorithm(algorithm).sent_fraction(ranks)
 
 
-class RingWorker:
-    """A rank's part in :class:`RingAllreduce`: one thread receives and adds, one sends."""
-
-    def __init__(self, schedule: RingAllreduce, seat: Seat, finished: Finished) -> None:
-        (self._own,) = seat.inputs
-        self._finished = finished
-        before = schedule.rank_at(schedule.place_of(seat.rank) - 1)
-        self._from = [seat.links[edge] for edge in schedule.edges_from(before)]
-        self._to = [seat.links[edge] for edge in schedule.edges_from(seat.rank)]
-        self._rounds = schedule.rounds
-        self._receives, self._sends = list(schedule.sent(before)), list(schedule.sent(seat.rank))
-        name = f"rank {seat.rank}"
-        room = f"{name}: room for a slice"
-        self._slots = Slots(schedule.longest_piece, schedule.dtype, schedule.slots, room, seat.timeout_s)
-        self._forward = Handoff(f"{name}: slice to forward", seat.timeout_s)
-
-    def tasks(self, step: int) -> Sequence[Callable[[], None]]:
-        """Return the step's two tasks."""
-        return [partial(self._receive, step), partial(self._send, step)]
-
-    def abort(self) -> None:
-        """Wake both threads, as far as they wait for each other."""
-        self._forward.abort()
-        self._slots.abort()
-
-    def _receive(self, step: int) -> None:
-        rounds = self._rounds
-        for number, (round_number, elements) in enumerate(self._receives):
-            slot = self._slots.take()
-            part = slot[: elements.stop - elements.start]
-            self._from[number % len(self._from)].receive(step, number, part)
-            if round_number < rounds // 2:
-                np.add(self._own[elements], part, out=part)
-            # The sum is whole here after the first half's last round, and elsewhere when it comes round in the second.
-            if round_number >= rounds // 2 - 1:
-                self._finished(elements, part)
-            if round_number < rounds - 1:
-                self._forward.put(slot)
-            else:
-                self._slots.give_back(slot)
-
-    def _send(self, step: int) -> None:
-        for number, (round_number, elements) in enumerate(self._sends):
-            to = self._to[number % len(self._to)]
-            if round_number == 0:
-                to.send(step, number, self._own[elements])
-                continue
-            slot = self._forward.get()
-            to.send(step, number, slot[: elements.stop - elements.start])
-            self._slots.give_back(slot)
-
-
-@dataclass(frozen=True)
-class Rings:
-    """Several rings as a schedule: each adds up its own part of the data, at the same time. Channels of the same
-    remainder by ``rings`` are one ring's. Of ranks that a switch joins, ``orders`` are those in which rings go through
-    each node, which take turns, and ring c has channel c of those behind all others inside nodes."""
-
-    ranks: int
-    elements: int
-    slice_elements: int
-    slots: int
-    rings: int
-    queue_pairs: int = 1
-    dtype: Dtype = Dtype.FP32
-    orders: tuple[tuple[int, ...], ...] | None = None
-
-    @property
-    def parts(self) -> tuple[RingAllreduce, ...]:
-        """The rings, of parts that differ by an element at most."""
-        bounds = [self.elements * number // self.rings for number in range(self.rings + 1)]
-        outer, orders = self.rings * self.queue_pairs, self.orders or ((0,),)
-        return tuple(
-            RingAllreduce(
-                self.ranks,
-                end - first,
-                self.slice_elements,
-                self.slots,
-                first,
-                range(number, outer, self.rings),
-                self.dtype,
-                orders[number % len(orders)],
-                None if self.orders is None else outer + number,
-            )
-            for number, (first, end) in enumerate(pairwise(bounds))
-        )
-
-    @property
-    def edges(self) -> tuple[Edge, ...]:
-        """The connections of all rings."""
-        return tuple(sorted(edge for ring in self.parts for edge in ring.edges))
-
-    @property
-    def longest_piece(self) -> int:
-        """The elements of a slice."""
-        return max(ring.longest_piece for ring in self.parts)
-
-    def shortened(self, elements: int) -> Rings:
-        """Return the same rings of the first ``elements``."""
-        return replace(self, elements=min(elements, self.elements))
-
-    def worker(self, seat: Seat, finished: Finished) -> RingsWorker:
-        """Return a rank's part."""
-        return RingsWorker([RingWorker(ring, seat, finished) for ring in self.parts])
-
-
-class RingsWorker:
-    """A rank's part in :class:`Rings`: two threads for each ring."""
-
-    def __init__(self, rings: Sequence[RingWorker]) -> None:
-        self._rings = rings
-
-    def tasks(self, step: int) -> Sequence[Callable[[], None]]:
-        """Return the tasks of all rings."""
-        return [task for ring in self._rings for task in ring.tasks(step)]
-
-    def abort(self) -> None:
-        """Wake all threads, as far as they wait for each other."""
-        for ring in self._rings:
-            ring.abort()
-
-
-def sent_fraction(algorithm: Algorithm, ranks: int) -> float:
-    """Return what the busiest of two or more ranks sends in an allreduce, as a multiple of the size."""
-    if algorithm is Algorithm.TREE:
-        return max(sent_fractions(double_binary_tree(ranks)))
-    return busbw_factor("allreduce", ranks)
-
-
-def nccl_flows(algorithm: Algorithm, ranks: int) -> list[tuple[int, int, float]]:
+def nccl_flows(algorithm: str | None, ranks: int, collective: str = DEFAULT_COLLECTIVE) -> list[tuple[int, int, float]]:
     """Return (from rank, to rank, multiple of the size) of all that a step sends."""
-    if algorithm is Algorithm.TREE:
-        return tree_flows(double_binary_tree(ranks))
-    return [(rank, (rank + 1) % ranks, sent_fraction(algorithm, ranks)) for rank in range(ranks)]
+    return collective_named(collective).algorithm(algorithm).flows(ranks)
 
 
 class NcclJob(CollectiveJob):
-    """An allreduce over ``ranks`` in their order, one per compute node, by default in the NCCL service level."""
+    """A collective over ``ranks`` in their order, one per compute node, by default in the NCCL service level."""
 
     def __init__(
         self,
@@ -345,7 +141,7 @@ class NcclJob(CollectiveJob):
         level: ServiceLevel = ServiceLevel.NCCL,
     ) -> None:
         orders = None
-        if config.algorithm is Algorithm.RING and are_switched(stage.fabric, ranks):
+        if config.planned_algorithm.has_channels and are_switched(stage.fabric, ranks):
             orders = switched_orders(stage.fabric, config.channels)
             addresses_of = switched_addresses(stage.fabric, config)
         elif address_of is None and config.channels > 1:
@@ -354,15 +150,15 @@ class NcclJob(CollectiveJob):
             addresses_of = one_address(stage, ranks, address_of)
         ideal_s = 0.0
         if len(ranks) > 1:  # Fewer are refused by CollectiveJob, in its words.
-            sent_bits = sent_fraction(config.algorithm, len(ranks)) * config.size * 8
+            sent_bits = config.planned_algorithm.sent_fraction(len(ranks)) * config.size * 8
             nics = len(set(addresses_of(ranks[0]))) if orders is None else 1
             ideal_s = sent_bits / (nics * stage.fabric.nic_rate_bps)
         if config.failover and address_of is not None:
             raise TrafficError("NCCL: failover chooses among NICs, and these ranks have one each; leave it out")
         over = partial(_schedule, config, len(ranks)) if config.failover else None
         schedule = _schedule(config, len(ranks), config.channels, orders)
-        collective = Collective("NCCL", level, schedule, 1, ideal_s, over=over)
-        super().__init__(stage, collective, config, ranks, addresses_of, name)
+        planned = PlannedCollective("NCCL", config.planned_collective, level, schedule, 1, ideal_s, over=over)
+        super().__init__(stage, planned, config, ranks, addresses_of, name)
 
 
 def rail_addresses(fabric: Fabric, ranks: Sequence[NodeId], channels: int) -> AddressesOf:
@@ -430,8 +226,16 @@ def _entries(inside: Inside, channels: int) -> tuple[int, ...]:
 def _schedule(
     config: NcclConfig, ranks: int, rings: int, orders: tuple[tuple[int, ...], ...] | None = None
 ) -> Schedule:
-    elements, dtype = config.elements_of(config.size), config.dtype
-    slice_elements = min(config.elements_of(config.slice), elements)
-    if config.algorithm is Algorithm.TREE:
-        return TreeAllreduce(double_binary_tree(ranks), elements, slice_elements, slots=config.slots, dtype=dtype)
-    return Rings(ranks, elements, slice_elements, config.slots, rings, config.queue_pairs, dtype, orders)
+    elements = config.elements_of(config.size)
+    return config.planned_algorithm.schedule(
+        ScheduleOptions(
+            ranks=ranks,
+            elements=elements,
+            piece_elements=min(config.elements_of(config.slice), elements),
+            slots=config.slots,
+            dtype=config.dtype,
+            channels=rings,
+            queue_pairs=config.queue_pairs,
+            orders=orders,
+        )
+    )

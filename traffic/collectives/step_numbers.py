@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from traffic.collectives.bandwidth import with_bandwidths
 from traffic.measures import JobRows
-from traffic.metrics import with_bandwidths
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -73,6 +73,40 @@ def test_time_is_the_mean_over_steps_and_a_row_is_of_one_size(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("collective", "described", "busbw"),
+    [
+        ("allreduce", ["4000", "1000", "float", "sum", "-1"], "6.00"),
+        ("all_gather", ["4000", "250", "float", "none", "-1"], "3.00"),
+        ("reduce_scatter", ["4000", "250", "float", "sum", "-1"], "3.00"),
+        ("all_to_all", ["4000", "250", "float", "none", "-1"], "3.00"),
+        ("broadcast", ["4000", "1000", "float", "none", "0"], "4.00"),
+        ("reduce", ["4000", "1000", "float", "sum", "0"], "4.00"),
+    ],
+)
+def test_each_collective_has_its_operation_its_count_its_root_and_its_busbw(
+    tmp_path: Path, collective: str, described: list[str], busbw: str
+) -> None:
+    """4 ranks; 4000 bytes in 1 us are an algbw of 4 GB/s."""
+    write_result(tmp_path / "r", Recipe(TINY))
+    writer = ResultWriter(tmp_path / "r")
+    row = ("mixed_lanes", "a", "nccl", collective, 0, 4, 4000, 1.0, 1.0 + 1e-6)
+    writer.write_table("steps", table_of("steps", [row]))
+    writer.write_yaml("config.yaml", {"dtype": "fp32"})
+    result = Result(tmp_path / "r")
+    assert f"# phase mixed_lanes, job a: {collective} over 4 ranks" in lines(result)
+    (found,) = rows(result)
+    assert (found[:5], found[6:8]) == (described, ["4.00", busbw])
+
+
+def test_a_collective_that_is_not_listed_here_is_named(tmp_path: Path) -> None:
+    write_result(tmp_path / "r", Recipe(TINY))
+    row = ("mixed_lanes", "a", "nccl", "scan", 0, 4, 4000, 1.0, 2.0)
+    ResultWriter(tmp_path / "r").write_table("steps", table_of("steps", [row]))
+    with pytest.raises(UsageError, match="scan: not listed here"):
+        nccl_tests(Result(tmp_path / "r"))
+
+
+@pytest.mark.parametrize(
     ("took_s", "printed"), [(1.5e-6, "1.50"), (99.994e-6, "99.99"), (123.46e-6, "123.5"), (0.0123456, "12346")]
 )
 def test_times_have_the_digits_of_nccl_tests(tmp_path: Path, took_s: float, printed: str) -> None:

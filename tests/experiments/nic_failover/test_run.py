@@ -21,7 +21,7 @@ MEGABYTE = 10**6
 def steps(phase: str, starts_s: Sequence[float], took_s: float) -> pd.DataFrame:
     ended = [start + took_s for start in starts_s]
     columns = {"phase": phase, "ranks": 2, "size_bytes": MEGABYTE, "started_s": list(starts_s), "ended_s": ended}
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns).assign(collective="allreduce")
 
 
 def restarts(*resumed_s: float) -> pd.DataFrame:

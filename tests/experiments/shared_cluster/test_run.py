@@ -118,6 +118,24 @@ def test_placed_jobs_know_their_ports_their_names_and_their_lanes() -> None:
     assert {port.node for port in storage.loads if not port.node.is_switch} == {*storage.nodes, *SMALL.storages}
 
 
+@pytest.mark.parametrize(("collective", "sent"), [("allreduce", 6 / 4), ("all_to_all", 3 / 4), ("reduce", 1.0)])
+def test_a_job_of_kind_nccl_plays_any_collective_and_its_loads_are_what_that_sends(
+    collective: str, sent: float
+) -> None:
+    jobs = [{"name": "a", "kind": "nccl", "nodes": 4, "collective": collective}]
+    stage = Stage(SMALL, None, lambda node: None, 1)  # type: ignore[arg-type]
+    (placed,) = place_jobs(configured(jobs).jobs, stage, PLAN, Allocation.PACKED)
+    loads = [load for port, load in placed.loads.items() if not port.node.is_switch]
+    assert max(loads) == pytest.approx(sent)
+    assert len(loads) == (3 if collective == "reduce" else 4)
+
+
+def test_a_collective_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigError) as refused:
+        configured([{"name": "a", "kind": "nccl", "nodes": 4, "collective": "gather"}])
+    assert "'gather' is no collective; use one of allreduce, all_gather, reduce_scatter" in str(refused.value)
+
+
 ROWS: dict[str, list[dict[str, Any]]] = {
     "jobs": [
         {"phase": "together", "job": job, "service_level": "hfreduce"}
@@ -125,7 +143,8 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         for job, times_s in (("a", (0.0, 3.5, 4.0)), ("a", (6.0, 8.0, 8.0)), ("b", (3.0, 6.0, 7.0)))
     ],
     "steps": [
-        {"phase": "together", "job": job, "ranks": 4, "size_bytes": 1000, "started_s": 0.0, "ended_s": took}
+        {"phase": "together", "job": job, "collective": "allreduce", "started_s": 0.0, "ended_s": took}
+        | {"ranks": 4, "size_bytes": 1000}
         for job, took in (("a", 1.0), ("a", 2.0), ("a", 4.0), ("b", 8.0))
     ],
     "operations": [

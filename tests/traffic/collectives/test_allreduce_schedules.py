@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,11 +18,14 @@ from hypothesis import strategies as st
 
 from fabric.errors import TrafficError
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, PeerGoneError
-from traffic.collectives.dataset import Buffer, Dataset, SumCheck, adder_of, pieces, series_of
+from traffic.collectives.collective import Expected
+from traffic.collectives.dataset import Buffer, Dataset, adder_of, pieces, series_of
 from traffic.collectives.elements import Dtype, Elements
-from traffic.collectives.hfreduce import TreeAllreduce, _HostMemory
-from traffic.collectives.nccl import RingAllreduce, Rings
-from traffic.collectives.rank import Schedule, Seat, Worker
+from traffic.collectives.operations.allreduce import ring_primitives
+from traffic.collectives.result_check import ResultCheck
+from traffic.collectives.ring import Ring, Rings
+from traffic.collectives.schedule import RankContext, Schedule, Worker
+from traffic.collectives.tree_allreduce import TreeAllreduce, _HostMemory
 from traffic.collectives.trees import RankTree, double_binary_tree, zone_aware_double_tree
 
 TIMEOUT_S = 10.0
@@ -49,7 +52,7 @@ def allreduce(
     links = connected(schedule, len(inputs), buffers_bytes)
     results: list[Elements] = [np.empty(schedule.elements, schedule.dtype.numpy) for _ in ranks]
     workers = [
-        schedule.worker(Seat(rank, links[rank], inputs[rank], TIMEOUT_S), partial(_copy, results[rank]))
+        schedule.worker(RankContext(rank, links[rank], inputs[rank], TIMEOUT_S), [partial(_copy, results[rank])])
         for rank in ranks
     ]
     try:
@@ -73,6 +76,11 @@ def _step(workers: Sequence[Worker], step: int, threads: ThreadPoolExecutor) -> 
     tasks: list[Callable[[], None]] = [task for worker in workers for task in worker.tasks(step)]
     for future in [threads.submit(task) for task in tasks]:
         future.result(TIMEOUT_S)
+
+
+def rings_over(ranks: int, elements: int, slice_elements: int, slots: int = 8, **others: Any) -> Rings:
+    """Return an allreduce's rings."""
+    return Rings(ring_primitives, ranks, elements, slice_elements, slots, **others)
 
 
 def random_inputs(ranks: int, buffers: int, elements: int) -> list[list[Elements]]:
@@ -103,7 +111,7 @@ def test_hfreduce_sums_any_size_over_any_ranks(ranks: int, elements: int, chunk:
 @given(**SIZES, slots=st.integers(2, 9))
 def test_ring_sums_any_size_over_any_ranks(ranks: int, elements: int, chunk: int, slots: int) -> None:
     chunk = max(chunk, elements // 50)
-    assert_all_summed(RingAllreduce(ranks, elements, chunk, slots), random_inputs(ranks, 1, elements), steps=2)
+    assert_all_summed(rings_over(ranks, elements, chunk, slots), random_inputs(ranks, 1, elements), steps=2)
 
 
 @settings(max_examples=30)
@@ -115,23 +123,22 @@ def test_ring_sums_any_size_over_any_ranks(ranks: int, elements: int, chunk: int
     pairs=st.integers(1, 3),
 )
 def test_rings_sum_any_size_over_any_ranks(ranks: int, elements: int, chunk: int, rings: int, pairs: int) -> None:
-    several = Rings(ranks, elements, max(chunk, elements // 50), 4, rings, pairs)
+    several = rings_over(ranks, elements, max(chunk, elements // 50), 4, rings=rings, queue_pairs=pairs)
     assert_all_summed(several, random_inputs(ranks, 1, elements), steps=2)
-    assert_all_summed(several.parts[0], random_inputs(ranks, 1, elements // rings))
 
 
 @pytest.mark.parametrize("pairs", [2, 3, 16])
 def test_the_queue_pairs_of_a_ring_share_its_slices_and_none_waits_for_ever(pairs: int) -> None:
-    ring = RingAllreduce(3, 60_000, 500, 4, channels=range(pairs))
-    assert [edge.channel for edge in ring.edges_from(1)] == list(range(pairs))
+    ring = rings_over(3, 60_000, 500, 4, queue_pairs=pairs)
+    assert [edge.channel for edge in ring.parts[0].edges_from(1)] == list(range(pairs))
     assert_all_summed(ring, random_inputs(3, 1, 60_000), buffers_bytes=1)
 
 
 def test_rings_have_connections_of_their_own_by_remainders_of_their_channels() -> None:
-    rings = Rings(4, 1001, 100, 8, rings=3, queue_pairs=2)
+    rings = rings_over(4, 1001, 100, rings=3, queue_pairs=2)
     assert [[edge.channel for edge in ring.edges_from(0)] for ring in rings.parts] == [[0, 3], [1, 4], [2, 5]]
     assert len(set(rings.edges)) == 4 * 3 * 2
-    assert [(ring.first, ring.elements) for ring in rings.parts] == [(0, 333), (333, 334), (667, 334)]
+    assert [(ring.data.start, ring.data.stop) for ring in rings.parts] == [(0, 333), (333, 667), (667, 1001)]
 
 
 @pytest.mark.parametrize("slots", [2, 3, 8])
@@ -139,7 +146,7 @@ def test_rings_have_connections_of_their_own_by_remainders_of_their_channels() -
 def test_no_rank_of_a_ring_waits_for_ever_however_little_is_held(ranks: int, slots: int) -> None:
     """A slice is more than a connection holds, and a whole segment more than all slots."""
     elements, slice_elements = ranks * 20_000, 2000
-    ring = RingAllreduce(ranks, elements, slice_elements, slots)
+    ring = rings_over(ranks, elements, slice_elements, slots)
     assert_all_summed(ring, random_inputs(ranks, 1, elements), buffers_bytes=1)
 
 
@@ -167,7 +174,7 @@ def taken_while_held_back(schedule: Schedule, rank: int) -> int:
     """Return how many chunks a rank takes in while it can send nothing. Of trees, only the first is carried out."""
     held, data = HeldLink(), np.zeros(schedule.elements, np.float32)
     links = {edge: cast(ChunkConnection, held) for edge in schedule.edges}
-    worker = schedule.worker(Seat(rank, links, [data], TIMEOUT_S), _drop)
+    worker = schedule.worker(RankContext(rank, links, [data], TIMEOUT_S), [_drop])
     with ThreadPoolExecutor(2) as threads:
         running = [threads.submit(task) for task in worker.tasks(0)[:2]]
         seen, since = -1, time.monotonic()
@@ -194,7 +201,7 @@ def test_a_root_whose_child_takes_nothing_takes_no_more_than_its_slots(slots: in
 
 @pytest.mark.parametrize("slots", [2, 8])
 def test_a_rank_of_a_ring_that_cannot_send_takes_no_more_than_its_slots(slots: int) -> None:
-    schedule = RingAllreduce(4, 100_000, 100, slots)
+    schedule = rings_over(4, 100_000, 100, slots)
     assert taken_while_held_back(schedule, rank=1) == slots
 
 
@@ -237,13 +244,19 @@ def test_trees_carry_half_of_the_data_each(elements: int) -> None:
 @pytest.mark.parametrize("elements", [3, 8, 1001])
 def test_ring_rank_sends_each_segment_twice_but_two_of_them_once(elements: int) -> None:
     """That is 2(n-1)/n of the data: its own and the next rank's segment are sent in one half only."""
-    schedule = RingAllreduce(8, elements, 10)
-    counts = np.zeros(elements, int)
-    for _, piece in schedule.sent(rank=5):
-        counts[piece] += 1
-    once = [piece for loop in schedule.loops() for segment in (6, 7) for piece in schedule.slices(loop, segment)]
-    assert sum(counts == 1) == sum(piece.stop - piece.start for piece in once)
+    ring, counts = Ring(rings_over(8, elements, 10)), np.zeros(elements, int)
+    for primitive in ring.primitives(5):
+        if primitive.target is not None:
+            counts[primitive.own or primitive.result] += 1
+    loops = pieces(0, elements, 8 * ring.loop_elements)
+    once = sum(len(block(loop, 8, 6)) + len(block(loop, 8, 7)) for loop in loops)
+    assert sum(counts == 1) == once
     assert set(counts) <= {1, 2}
+
+
+def block(loop: slice, ranks: int, number: int) -> range:
+    length = loop.stop - loop.start
+    return range(length * number // ranks, length * (number + 1) // ranks)
 
 
 def test_node_sum_is_no_faster_than_the_memory_allows() -> None:
@@ -284,7 +297,7 @@ def test_an_allreduce_larger_than_its_datasets_memory_is_right(tmp_path: Path) -
     dataset = Dataset.write(tmp_path, ranks, 1, elements, seed=1, longest_piece=elements)
     inputs = [dataset.inputs(rank) for rank in range(ranks)]
     expected = dataset.expected()[slice(0, elements)]
-    for schedule in (TreeAllreduce(double_binary_tree(ranks), elements, 30_000), RingAllreduce(ranks, elements, 7000)):
+    for schedule in (TreeAllreduce(double_binary_tree(ranks), elements, 30_000), rings_over(ranks, elements, 7000)):
         for result in allreduce(schedule, inputs):
             assert np.array_equal(result, expected)
 
@@ -293,7 +306,7 @@ def test_an_allreduce_larger_than_its_datasets_memory_is_right(tmp_path: Path) -
 def test_a_shortened_collective_sums_the_first_elements_over_the_same_connections(kind: str) -> None:
     whole: Schedule = TreeAllreduce(double_binary_tree(4), 1000, 64)
     if kind == "ring":
-        whole = RingAllreduce(4, 1000, 64)
+        whole = rings_over(4, 1000, 64)
     short = whole.shortened(130)
     assert (short.elements, short.edges) == (130, whole.edges)
     assert whole.shortened(5000) == whole
@@ -363,7 +376,7 @@ def test_a_type_holds_all_whole_numbers_up_to_its_limit_and_not_the_next(dtype: 
 @pytest.mark.parametrize("dtype", Dtype)
 def test_collectives_add_up_in_every_type(tmp_path: Path, dtype: Dtype, kind: str) -> None:
     elements, ranks, gpus = 30_000, 5, 1 if kind == "ring" else 8
-    schedule: Schedule = RingAllreduce(ranks, elements, 700, dtype=dtype)
+    schedule: Schedule = rings_over(ranks, elements, 700, dtype=dtype)
     if kind == "tree":
         schedule = TreeAllreduce(double_binary_tree(ranks), elements, 2000, dtype=dtype)
     dataset = Dataset.write(tmp_path, ranks, gpus, elements, seed=1, longest_piece=elements, dtype=dtype)
@@ -375,11 +388,11 @@ def test_collectives_add_up_in_every_type(tmp_path: Path, dtype: Dtype, kind: st
 
 def switched_rings(elements: int, rings: int, ranks: int = 8, node_ranks: int = 4) -> Rings:
     orders = tuple((*range(entry, node_ranks), *range(entry)) for entry in range(node_ranks))
-    return Rings(ranks, elements, 128, 8, rings, orders=orders)
+    return rings_over(ranks, elements, 128, rings=rings, orders=orders)
 
 
 def test_rings_that_go_through_nodes_in_any_order_sum_up() -> None:
-    rings = Rings(8, 3001, 128, 8, rings=3, orders=((0, 2, 3, 1), (3, 0, 2, 1), (2, 1, 3, 0)))
+    rings = rings_over(8, 3001, 128, rings=3, orders=((0, 2, 3, 1), (3, 0, 2, 1), (2, 1, 3, 0)))
     assert [part.rank_at(place) for part in rings.parts for place in (0, 3, 4, 7)] == [
         0,
         1,
@@ -430,9 +443,9 @@ def test_any_buffers_in_a_row_add_up_to_what_is_exact_at_most(
     assert max(again[first : first + buffers].sum() for first in range(period)) <= exact_up_to
 
 
-def checked_pieces(*found: tuple[int, Elements]) -> SumCheck:
+def checked_pieces(*found: tuple[int, Elements]) -> ResultCheck:
     """Return a check of a result of 0 to 5 that was told of some pieces."""
-    check = SumCheck(np.arange(6, dtype=np.float32), 6)
+    check = ResultCheck([(Expected(slice(0, 6), (0, 1), 0), np.arange(6, dtype=np.float32))], 6)
     check.begin("rank 3")
     for start, piece in found:
         check.piece(slice(start, start + len(piece)), piece)

@@ -31,11 +31,11 @@ from traffic.collectives.chunk_connection import Edge
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind
 from traffic.collectives.job import CollectiveJob, step_timeout_s
+from traffic.collectives.listing import COLLECTIVES
 from traffic.collectives.nccl import (
     Algorithm,
     NcclConfig,
     NcclJob,
-    RingAllreduce,
     _entries,
     are_switched,
     nccl_flows,
@@ -44,13 +44,16 @@ from traffic.collectives.nccl import (
     switched_addresses,
     switched_orders,
 )
-from traffic.collectives.rank import RankArguments, RankListening, _accepted
+from traffic.collectives.operations.allreduce import ALLREDUCE, expected, ring_primitives
+from traffic.collectives.orders import RankArguments, RankListening
+from traffic.collectives.ring import Rings
+from traffic.collectives.wiring import _accepted
 from traffic.job import Stage
 from traffic.transport import SocketOptions, connect, listen
 
 FABRIC = load_fabric("fire_flyer_2_small", AT_20_MBIT)
 OPTIONS = SocketOptions(ServiceLevel.NCCL)
-RING = RingAllreduce(2, 8, 4)
+RING = Rings(ring_primitives, 2, 8, 4)
 NOTHING = Dataset(Path(), 2, 1, 8, 8)
 NodesToJob = Callable[..., CollectiveJob]
 
@@ -206,7 +209,7 @@ def test_rings_over_hosts_with_unequally_many_nics_are_refused() -> None:
 
 def test_a_tree_with_several_channels_or_queue_pairs_is_refused() -> None:
     for several in ({"channels": 2}, {"queue_pairs": 2}):
-        with pytest.raises(ConfigError, match="a tree has one each; use algorithm: ring"):
+        with pytest.raises(ConfigError, match="algorithm tree has one each; use algorithm: ring"):
             checked(NcclConfig, {"algorithm": "tree", **several}, "test")
 
 
@@ -298,7 +301,7 @@ def test_memory_cap_of_the_paper_is_scaled_with_the_fabric(stage: Stage) -> None
 
 
 def test_one_rank_is_refused(stage: Stage) -> None:
-    with pytest.raises(TrafficError, match="HFReduce: 1 ranks; an allreduce needs at least 2 nodes"):
+    with pytest.raises(TrafficError, match="HFReduce: 1 ranks; a collective needs at least 2 nodes"):
         hfreduce(stage, nodes(1))
     for algorithm in Algorithm:
         with pytest.raises(TrafficError, match="NCCL: 1 ranks"):
@@ -308,16 +311,16 @@ def test_one_rank_is_refused(stage: Stage) -> None:
 @pytest.mark.parametrize("ranks", [2, 3, 8, 12])
 @pytest.mark.parametrize("algorithm", list(Algorithm))
 def test_flows_are_all_that_is_sent_and_the_busiest_rank_sends_its_fraction(algorithm: Algorithm, ranks: int) -> None:
-    flows = nccl_flows(algorithm, ranks)
+    flows = nccl_flows(algorithm.value, ranks)
     by_rank = [sum(share for sender, _, share in flows if sender == rank) for rank in range(ranks)]
     assert sum(by_rank) == pytest.approx(2 * (ranks - 1))
-    assert max(by_rank) == pytest.approx(sent_fraction(algorithm, ranks))
+    assert max(by_rank) == pytest.approx(sent_fraction(algorithm.value, ranks))
 
 
 def test_nccl_is_a_ring_unless_a_tree_is_wanted() -> None:
-    assert checked(NcclConfig, {}, "test").algorithm is Algorithm.RING
-    assert checked(NcclConfig, {"algorithm": "tree"}, "test").algorithm is Algorithm.TREE
-    with pytest.raises(ConfigError, match="algorithm: Input should be 'ring' or 'tree'"):
+    assert checked(NcclConfig, {}, "test").planned_algorithm is ALLREDUCE.algorithms["ring"]
+    assert checked(NcclConfig, {"algorithm": "tree"}, "test").planned_algorithm is ALLREDUCE.algorithms["tree"]
+    with pytest.raises(ConfigError, match="algorithm: 'nvls' is no algorithm of allreduce; use one of ring, tree"):
         checked(NcclConfig, {"algorithm": "nvls"}, "test")
 
 
@@ -454,7 +457,7 @@ def test_a_job_is_closed_while_it_begins_again(stage: Stage, monkeypatch: pytest
 
 
 def test_a_dialer_that_gave_up_is_not_taken_for_a_rank(stage: Stage) -> None:
-    arguments = RankArguments("x", 1, ("a", "b"), ("127.0.0.1",), OPTIONS, RING, NOTHING, 1.0, 1.0)
+    arguments = RankArguments("x", 1, ("a", "b"), ("127.0.0.1",), OPTIONS, RING, NOTHING, expected, 1.0, 1.0)
     with listen("127.0.0.1", 0, OPTIONS) as listener:
         endpoint: tuple[str, int] = listener.getsockname()
         connect(*endpoint, OPTIONS, 5).close()
@@ -485,3 +488,38 @@ def test_a_job_that_is_only_asked_for_its_trees_makes_no_directory(
     assert len(job.trees) == 2
     assert list(tmp_path.iterdir()) == []
     job.close()
+
+
+@pytest.mark.parametrize("collective", sorted(COLLECTIVES))
+def test_every_collective_is_played_over_sockets_and_its_rows_say_which(stage: Stage, collective: str) -> None:
+    """Two sizes: one that ranks do not divide, and one of fewer elements than ranks."""
+    for size, slice_bytes in ((300_004, 10_000), (12, 4)):
+        with started(nccl(stage, nodes(5), collective=collective, size=size, slice=slice_bytes)) as job:
+            job.warm_up()
+            records = job.run_steps(2, phase="quiet")
+        steps = pd.DataFrame(records.rows("steps"))
+        assert list(steps.columns) == columns_of_programs("steps")
+        assert steps["collective"].tolist() == [collective] * 2
+        assert len(records.rows("rank_steps")) == 10
+
+
+@pytest.mark.parametrize("collective", ["reduce_scatter", "reduce"])
+def test_a_wrong_sum_of_part_of_the_data_is_caught(stage: Stage, collective: str) -> None:
+    with started(nccl(stage, nodes(3), size=480_000, collective=collective)) as job:
+        job.run_steps(1)
+        spoil(job, element=20_000)
+        with pytest.raises(TrafficError, match=r"rank 0 \(z\dh\d{3}\), step 1: element 20000 of 120000 is \d+, exp"):
+            job.run_steps(1)
+
+
+@pytest.mark.parametrize(("collective", "fraction"), [("all_gather", 4 / 5), ("broadcast", 1.0), ("all_to_all", 4 / 5)])
+def test_bytes_acknowledged_are_those_of_the_closed_form(stage: Stage, collective: str, fraction: float) -> None:
+    """And 16 bytes of header a slice: 5 ranks, 20 slices of each rank's block, or 100 of the whole."""
+    size, ranks = 500_000, 5
+    frames = {"all_gather": 4 * 5 * 20, "broadcast": 4 * 100, "all_to_all": 4 * 5 * 20}[collective]
+    with started(nccl(stage, nodes(ranks), collective=collective, size=size, slice=5000)) as job:
+        before = acknowledged_bytes(job)
+        job.run_steps(3)
+        after = acknowledged_bytes(job)
+    senders = ranks - 1 if collective == "broadcast" else ranks
+    assert after - before == 3 * (senders * fraction * size + 16 * frames)

@@ -1,0 +1,1 @@
+"""Collective operations: a module each. :mod:`traffic.collectives.listing` lists them."""
