@@ -110,7 +110,7 @@ def played(stage: Stage, **config: object) -> pd.DataFrame:
     try:
         job.start()
         job.warm_up()
-        return pd.DataFrame(job.run_steps(2).steps)
+        return pd.DataFrame(job.run_steps(2).rows("steps"))
     finally:
         job.close()
 
