@@ -368,10 +368,12 @@ class CollectiveJob:
 
     def _step(self) -> None:
         done = self._order_step()
-        common = {"phase": self._phase.name, "service_level": self.level.label, "step": done[0].step}
+        of_job = {"phase": self._phase.name, "service_level": self.level.label}
+        common = {**of_job, "step": done[0].step}
         step = {
-            **common,
+            **of_job,
             "collective": self._planned.collective.name,
+            "step": done[0].step,
             "ranks": len(self.ranks),
             "size_bytes": self._config.size,
             "started_s": min(message.started for message in done),
