@@ -14,7 +14,6 @@ import pandas as pd
 
 from controllers.routing import Policy, Routing
 from fabric.errors import FabricError
-from fabric.failures.injector import FaultInjector
 from fabric.failures.report import FaultReport
 from fabric.failures.schedule import FailureSchedule
 from fabric.measure.calibration import calibrate
@@ -34,9 +33,10 @@ from fabric.tables import TABLES, Table
 from fabric.world.engines import current_engine
 from fabric.world.programs.agents import AgentPool
 from runs.config import RunConfig
+from runs.failures import Injections, asked_for, failing_hosts, rotten_hosts
 from runs.load_evidence import failed_operations, played_loads
 from runs.phase_meter import Measured, PhaseMeter, TimeUse
-from runs.phase_rows import controller_rows, failure_row, job_row
+from runs.phase_rows import carried_out_checks, controller_rows, ended_checks, failure_rows, job_row
 from runs.run_tables import RunTables
 from runs.timeline import JobWindow, Played, Timeline
 from runs.ways import Moved, moves_in
@@ -123,6 +123,7 @@ class PhaseOutcome:
             self.loads,
             failed_operations(self.records),
             bool(self.faults.changes),
+            asked_for(self.faults.changes),
         )
 
 
@@ -198,6 +199,8 @@ class Session:
             congestion_control=self.settings.congestion_control,
             receive_window_bytes=self.settings.receive_window_bytes,
             logs=self.live.logs,
+            failing_hosts=failing_hosts(self.failures),
+            rotten_hosts=rotten_hosts(self.failures),
         )
 
     @property
@@ -265,14 +268,16 @@ class Session:
         """Play jobs together for a time, with samples and a census. A job plays the whole phase, or its windows of it.
         The time counts from when all of the former play. The first job is halted first.
 
-        It lasts until jobs with a fixed amount to do have done it. ``schedule``: what happens to links meanwhile, from
-        when all jobs play; by default the run's ``failures``. At its end every link is restored before jobs are halted,
-        so that data they wait for arrives.
+        It lasts until jobs with a fixed amount to do have done it. ``schedule``: what fails meanwhile, from when all
+        jobs play; by default the run's ``failures``. What is of a job that does not play is left out. At its end every
+        link, disk and program that was not killed is restored before jobs are halted, so that data they wait for
+        arrives.
         """
         schedule = self.failures if schedule is None else schedule
+        windows = [job if isinstance(job, JobWindow) else JobWindow(job) for job in jobs]
         if schedule is not None:
-            self._injector.prepare(schedule)
-        timeline = Timeline(name, [job if isinstance(job, JobWindow) else JobWindow(job) for job in jobs])
+            self._injector.prepare(schedule, list({id(one.job): one.job for one in windows}.values()))
+        timeline = Timeline(name, windows, self._done_to)
         names = tuple(job.job.name if isinstance(job, JobWindow) else job.name for job in jobs)
         told = LivePhase(name, title, self.queueing.value, self.routing_label, tuple(dict.fromkeys(names)), self.origin)
         started = self._meter.begin(told)
@@ -315,7 +320,7 @@ class Session:
         self._tables.keep_rows("jobs", [job_row(phase, one) for one in played.played])
         if schedule is not None:
             events = [event for event in self.live.controller.events() if event.at_s >= started]
-            self._tables.keep_rows("failures", [failure_row(phase, change) for change in played.faults.changes])
+            self._tables.keep_rows("failures", failure_rows(phase, played.faults.changes))
             self._tables.keep_rows("controller", controller_rows(phase, events))
 
     def _outcome(self, phase: Phase, played: _PlayedPhase, measured: Measured, counted: Conservation) -> PhaseOutcome:
@@ -365,8 +370,12 @@ class Session:
         return moves_in(self.live.controller.events(), self.origin)
 
     @cached_property
-    def _injector(self) -> FaultInjector:
-        return FaultInjector(self.pool, self.live.emulation)
+    def _injector(self) -> Injections:
+        return Injections(self.pool, self.live.emulation, self.settings.seed)
+
+    def _done_to(self, job: str) -> str:
+        """Return what failures have done to a job so far; nothing in a run that has had none."""
+        return self._injector.done_to(job) if "_injector" in vars(self) else ""
 
     def _wait(self, title: str, started: float, duration_s: float, timeline: Timeline) -> None:
         while (elapsed := time.monotonic() - started) < duration_s:
@@ -398,4 +407,5 @@ class Session:
             engine=current_engine(),
             datapath=self.live.emulation.datapath,
         )
-        return Verdict((*verdict.checks, *self.checks))
+        asked = [*carried_out_checks(self.failures, self.table("failures")), *ended_checks(self.table("jobs"))]
+        return Verdict((*verdict.checks, *asked, *self.checks))

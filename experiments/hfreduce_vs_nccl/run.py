@@ -40,6 +40,7 @@ from runs.session import PhaseOutcome, Session
 from traffic import metrics
 from traffic.collectives.job import CollectiveJob
 from traffic.job import Records
+from traffic.program_group import ProgramGroup
 
 
 class CountedSteps:
@@ -56,6 +57,11 @@ class CountedSteps:
         self._count = count
         self._phase = ""
         self._records = Records()
+
+    @property
+    def failing_programs(self) -> Sequence[ProgramGroup[int]]:
+        """The collective's programs, for failures."""
+        return self._job.failing_programs
 
     def start(self) -> None:
         """Do nothing: the collective has started."""

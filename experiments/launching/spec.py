@@ -23,7 +23,7 @@ from fabric.world.virtual.guest import directories_named, directories_of
 from fabric.world.virtual.joining import MOST_GUESTS
 from fabric.world.virtual.memory import described, needed_bytes
 from runs.captures import require_captures
-from runs.config import RunConfig, require_engine_for_jitter
+from runs.config import RunConfig, require_engine_for_failures, require_engine_for_jitter
 from runs.definition import Experiment
 from runs.rates import CALIBRATED, rate_settings
 from traffic import congestion_control
@@ -89,6 +89,7 @@ def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
     red.require(engine, config.queues, *config.queueings_played)
     congestion_control.require(engine, config.controls_played)
     require_engine_for_jitter(engine, config.queues)
+    require_engine_for_failures(engine, config.failures)
     directory = choose_directory(spec.directory, experiment.name)
     fabric = config.fabric()
     require_captures(fabric, spec.captures)
@@ -115,6 +116,7 @@ def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig) -> 
         "--capture": bool(spec.captures),
         "routing adaptive": config.routing.policy is Policy.ADAPTIVE,
         "commands of the config's own": bool(config.commands),
+        "failures of programs or disks": any(line.hits_programs_or_disks for line in config.failures),
         "failures of links": config.cuts_links,
     }
     if found := [what for what, asked in unable.items() if asked]:

@@ -6,7 +6,7 @@ their own, and share links, lanes and storage nodes. The same jobs, seeds and ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ from fabric.model.network import Fabric, Port
 from fabric.units import format_bandwidth
 from runs.config import RunConfig
 from runs.counted_operations import told_time
-from runs.job_config import Allocation, AnyJobConfig, PlacedJob, ProgramJobConfig, job_faults, place_jobs
+from runs.job_config import Allocation, AnyJobConfig, PlacedJob, ProgramJobConfig, allocate, job_faults, place_jobs
 from runs.job_metrics import collective_medians, sent_by_port
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
@@ -65,6 +65,14 @@ class SharedClusterConfig(RunConfig):
     def commands(self) -> tuple[str, ...]:
         """Those of its jobs."""
         return tuple(job.command for job in self.jobs if isinstance(job, ProgramJobConfig))
+
+    def programs_of(self, fabric: Fabric) -> Mapping[str, Collection[str]] | None:
+        """Return those of its jobs; those of storage are on all storage nodes, too."""
+        if list(job_faults(self.jobs, fabric, self.together_time)):
+            return None
+        served = {job.name: [node.name for node in fabric.storages] for job in self.jobs if job.kind == "storage"}
+        nodes = allocate(self.jobs, fabric, self.allocation)
+        return {name: [node.name for node in found] + served.get(name, []) for name, found in nodes.items()}
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
