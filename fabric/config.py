@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -170,9 +170,10 @@ def checked(model: type[Model], data: Mapping[str, Any], source: str) -> Model:
 
 
 def _fault(model: type[BaseModel], item: Any) -> str:
-    path = ".".join(str(part) for part in item["loc"])
+    location, beside = _followed(model, item["loc"])
+    path = ".".join(str(part) for part in location)
     if item["type"] == "extra_forbidden":
-        return unknown_key(path, _keys_beside(model, item["loc"]))
+        return unknown_key(path, [field.alias or name for one in beside for name, field in one.model_fields.items()])
     if item["type"] == "missing":
         return f"{path}: is missing; add it"
     message = item["msg"].removeprefix("Value error, ")
@@ -191,25 +192,40 @@ def unknown_key(path: str, valid: Iterable[str]) -> str:
     return f"{path}: unknown key; valid here: {', '.join(names)}"
 
 
-def _keys_beside(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
-    """Return the valid keys of the mapping that holds the key at ``location``."""
-    current: Any = model
+def _followed(model: type[BaseModel], location: Sequence[Any]) -> tuple[list[Any], list[type[BaseModel]]]:
+    """Return the keys and places in lists that lead to a value, and the models that the last of them may be a key of.
+
+    Where a model is one of several by its kind, pydantic's locations name that, too; nobody has written it as a key.
+    """
+    path: list[Any] = []
+    current = [model]
     for part in location[:-1]:
-        current = _model_in(current.model_fields[part].annotation) if _has_field(current, part) else current
-        if current is None:
-            return []
-    return [field.alias or name for name, field in current.model_fields.items()]
+        fields = [one.model_fields[part] for one in current if _has_field(one, part)]
+        of_kind = [one for one in current if part in _kinds(one)]
+        if fields:
+            current = [found for field in fields for found in _models_in(field.annotation)]
+        elif of_kind:
+            current = of_kind
+        if fields or not of_kind:
+            path.append(part)
+    return [*path, *location[-1:]], current
 
 
-def _has_field(model: Any, name: Any) -> bool:
-    return isinstance(name, str) and name in getattr(model, "model_fields", {})
+def _has_field(model: type[BaseModel], name: Any) -> bool:
+    return isinstance(name, str) and name in model.model_fields
 
 
-def _model_in(annotation: Any) -> Any:
-    """Return the first config model inside an annotation such as ``dict[str, Lane]`` or ``Lane | None``."""
+def _kinds(model: type[BaseModel]) -> list[Any]:
+    """Return the values by which a model is told apart from others in its place."""
+    annotations = [field.annotation for field in model.model_fields.values()]
+    return [kind for one in annotations if get_origin(one) is Literal for kind in get_args(one)]
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    """Return the config models inside an annotation such as ``dict[str, Lane]`` or ``Lane | None``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in getattr(annotation, "__args__", ()) if (found := _model_in(part))), None)
+        return [annotation]
+    return [found for part in get_args(annotation) for found in _models_in(part)]
 
 
 def with_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:

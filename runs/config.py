@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator
 
 from controllers.planning.planner import routing_faults
 from controllers.routing import Routing
@@ -117,8 +117,9 @@ class RunConfig(Strict):
 
     @field_validator("congestion_control")
     @classmethod
-    def _verify_levels(cls, value: dict[str, str]) -> dict[str, str]:
-        labels = [level.label for level in DATA_LEVELS]
+    def _verify_levels(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        queues: QueueConfig = info.data.get("queues", QueueConfig())  # Missing if they have faults of their own.
+        labels = [level.label for level in queues.data_levels]
         faults = [unknown_key(label, labels) for label in value if label not in labels]
         if faults:
             raise ValueError("; ".join(faults))
@@ -217,7 +218,7 @@ class RunConfig(Strict):
 
     def congestion_controls(self) -> dict[ServiceLevel, str]:
         """Return the TCP congestion control of each service level."""
-        by_label = {level.label: level for level in ServiceLevel}
+        by_label = {level.label: level for level in self.queues.levels}
         return {by_label[label]: name for label, name in self.congestion_control.items()}
 
 

@@ -30,7 +30,6 @@ from traffic.programs.job import ProgramConfig, ProgramJob
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
 
-_LEVELS = {level.label: level for level in DATA_LEVELS}
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=40)]
 
 
@@ -141,13 +140,16 @@ class PlacedJob:
         return [JobWindow(self.job, from_s, until_s) for from_s, until_s in self.config.windows()]
 
 
-def job_faults(jobs: Sequence[JobConfig], fabric: Fabric, together_s: float) -> Iterator[str]:
-    """Yield what of ``jobs`` cannot be on a fabric within a phase."""
+def job_faults(
+    jobs: Sequence[JobConfig], fabric: Fabric, together_s: float, levels: Sequence[ServiceLevel] = DATA_LEVELS
+) -> Iterator[str]:
+    """Yield what of ``jobs`` cannot be on a fabric within a phase. ``levels``: the Service Levels of data."""
     for name, count in Counter(job.name for job in jobs).items():
         if count > 1:
             yield f"jobs: {name}: {count} jobs have this name; rows are told apart by it, so give each its own"
     for job in jobs:
         yield from _own_faults(job, fabric, together_s)
+        yield from _level_faults(job, levels)
     free = len(fabric.computes) - len({name for job in jobs if isinstance(job.nodes, list) for name in job.nodes})
     wanted = sum(job.nodes for job in jobs if isinstance(job.nodes, int))
     if wanted > free:
@@ -168,8 +170,6 @@ def _own_faults(job: Any, fabric: Fabric, together_s: float) -> Iterator[str]:
             yield f"{key}.nodes: names a node twice; name each once"
     if job.kind == "storage" and not fabric.storages:
         yield f"{key}: {fabric.name} has no storage nodes; give it some (topology.storage)"
-    if job.service_level is not None and job.service_level not in _LEVELS:
-        yield f"{key}.service_level: {job.service_level!r}; use one of {', '.join(_LEVELS)}"
     last_s, _ = job.windows()[-1]
     if last_s >= together_s:
         yield (
@@ -178,6 +178,13 @@ def _own_faults(job: Any, fabric: Fabric, together_s: float) -> Iterator[str]:
         )
     if job.repeat is not None and (job.duration is None or job.duration > job.repeat.every):
         yield f"{key}.repeat: begins again every {format_time(job.repeat.every)}; give it a duration that is shorter"
+
+
+def _level_faults(job: JobConfig, levels: Sequence[ServiceLevel]) -> Iterator[str]:
+    labels = [level.label for level in levels]
+    if job.service_level is not None and job.service_level not in labels:
+        own = "or add it to queues.service_levels"
+        yield f"jobs.{job.name}.service_level: {job.service_level!r}; use one of {', '.join(labels)}, {own}"
 
 
 class Allocation(str, Enum):
@@ -206,14 +213,24 @@ def allocate(configs: Sequence[Any], fabric: Fabric, allocation: Allocation) -> 
     return {name: tuple(nodes) for name, nodes in found.items()}
 
 
-def place_jobs(configs: Sequence[Any], stage: Stage, plan: RoutePlan, allocation: Allocation) -> list[PlacedJob]:
-    """Return jobs on the nodes that :func:`allocate` gives them, with what they send where."""
+def place_jobs(
+    configs: Sequence[Any],
+    stage: Stage,
+    plan: RoutePlan,
+    allocation: Allocation,
+    levels: Sequence[ServiceLevel] = DATA_LEVELS,
+) -> list[PlacedJob]:
+    """Return jobs on the nodes that :func:`allocate` gives them, with what they send where. ``levels``: the Service
+    Levels of data, of which configs name some."""
     nodes = allocate(configs, stage.fabric, allocation)
-    return [_placed(config, nodes[config.name], stage, plan) for config in configs]
+    named = {level.label: level for level in levels}
+    return [
+        _placed(config, nodes[config.name], named.get(config.service_level, _OWN_LEVEL[config.kind]), stage, plan)
+        for config in configs
+    ]
 
 
-def _placed(config: Any, nodes: tuple[NodeId, ...], stage: Stage, plan: RoutePlan) -> PlacedJob:
-    level = _LEVELS[config.service_level] if config.service_level else _OWN_LEVEL[config.kind]
+def _placed(config: Any, nodes: tuple[NodeId, ...], level: ServiceLevel, stage: Stage, plan: RoutePlan) -> PlacedJob:
     make = {"storage": _storage, "background": _background, "program": _program}.get(config.kind, _collective)
     job, nodes, pairs = make(config, nodes, level, stage, plan)
     several = config.kind == "nccl" and config.channels > 1

@@ -14,7 +14,7 @@ from fabric.measure.cores import usable_cores
 from fabric.measure.verdict import Verdict
 from fabric.metrics import as_metrics, metrics_frame, performers_in
 from fabric.model.encoding import fabric_as_json
-from fabric.model.lanes import ServiceLevel
+from fabric.model.lanes import SERVICE_LEVELS
 from fabric.records.calibration import LinkCalibration
 from fabric.results import FORMAT_VERSION, ResultWriter
 from fabric.world.engine import started_at
@@ -61,7 +61,7 @@ def write_samples(run: Session, writer: ResultWriter) -> None:
 
 def _job_names(summary: Mapping[str, Any]) -> set[str]:
     """Return the names of jobs that metrics may be of: those that a summary lists, and kinds of traffic."""
-    return {*summary.get("jobs", ()), *(level.label for level in ServiceLevel)}
+    return {*summary.get("jobs", ()), *(level.label for level in SERVICE_LEVELS)}
 
 
 def _manifest(

@@ -24,7 +24,7 @@ from fabric.measure.load_checks import PlayedLoad
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.sampling import Series
 from fabric.measure.verdict import Check, Verdict
-from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.marking import Marking
 from fabric.records.calibration import LinkCalibration
 from fabric.records.conservation import Conservation
@@ -206,7 +206,8 @@ class Session:
     @property
     def controls(self) -> dict[str, str]:
         """The congestion control of each service level of data, for jobs that start now."""
-        return {level.label: self.stage.socket_options(level).congestion_control for level in DATA_LEVELS}
+        levels = self.settings.queues.data_levels
+        return {level.label: self.stage.socket_options(level).congestion_control for level in levels}
 
     @property
     def queueing(self) -> Queueing:

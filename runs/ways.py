@@ -15,12 +15,10 @@ from controllers.routing import Policy, Routing
 from fabric.delivered import Flow
 from fabric.model.identity import NodeId, Role
 from fabric.model.inside import cpu_of, to_cpu, to_gpu
-from fabric.model.lanes import LanePlan, ServiceLevel
+from fabric.model.lanes import LanePlan
 from fabric.model.network import Fabric, Nic, Port
 from fabric.stalls.congestion_trees import PortLane
 from fabric.stalls.victims import Way
-
-_LEVELS = {level.label: level for level in ServiceLevel}
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class WayFinder:
 
     def _ways(self, flow: Flow, moves: int) -> tuple[Way, ...]:
         """Return the ways of a flow after so many moves."""
-        lane = self.lanes.lane_of(_LEVELS[flow.service_level]).name
+        lane = self.lanes.lane_of_label(flow.service_level).name
         plan = _plan(self.fabric, self.routing.policy is Policy.ECMP)
         moved: Moves = {(move.leaf, move.ip): move.port for move in self.moves[:moves]}
         out, into = part_ports(self.fabric, flow)

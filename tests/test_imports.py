@@ -90,6 +90,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("launching",),
         ("sweeps",),
         ("reproduction",),
+        ("export",),
         ("commands",),
         ("cli",),
     ),

@@ -19,6 +19,7 @@ IMPORTED_AS = {
     "jinja2": "jinja2",
     "werkzeug": "werkzeug",
     "ml-dtypes": "ml_dtypes",
+    "prometheus-client": "prometheus_client",
     "pytest-timeout": None,
     "pytest-xdist": "xdist",
 }

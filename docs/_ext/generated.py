@@ -30,7 +30,7 @@ PARTS: dict[str, frozenset[str]] = {
     "topologies": frozenset(),
     "controllers": frozenset(),
     "fabric": frozenset({"model", "metrics", "results", "tables", "verdict", "units", "errors"}),
-    "experiments": frozenset({"spec", "launcher", "run_result", "events"}),
+    "experiments": frozenset({"spec", "launcher", "run_result", "events", "export"}),
 }
 """For each package, the names that a module's dotted path must have one of; none: all of its modules."""
 IMPURE = frozenset({"ryu", "eventlet", "subprocess", "urllib", "socket", "multiprocessing"})

@@ -130,6 +130,17 @@ COMMANDS = {
         "timeline",
         examples=("fabric timeline results/isolation-1",),
     ),
+    "export": Command(
+        "write a result in the format of another tool: Prometheus, Perfetto, nccl-tests, fio",
+        RESULTS,
+        "export",
+        examples=(
+            "fabric export prometheus results/isolation-1 --out /var/lib/node_exporter/fabric.prom",
+            "fabric export perfetto results/isolation-1 --out isolation.pftrace",
+            "fabric export nccl-tests results/isolation-1 --job hfreduce",
+            "fabric export fio results/isolation-1 --phase storage_alone --out storage.json",
+        ),
+    ),
     "cost": Command(
         "what results cost the machine: wall time, memory, packets per second",
         RESULTS,

@@ -17,7 +17,7 @@ from experiments.commands.options import add_down_option, add_engine_option, add
 from experiments.commands.probe import Hop, planned_hops, probe
 from experiments.commands.worlds import enter_world, fabric_of, links_down, require_queueing
 from fabric.errors import UsageError
-from fabric.model.lanes import ServiceLevel
+from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
 from fabric.model.network import Fabric, Nic, Port
 from runs.console import OUT
 
@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_fabric_options(parser)
     parser.add_argument("source", metavar="HOST_A", help="the host that sends, e.g. z0h000")
     parser.add_argument("destination", metavar="HOST_B", help="the host that receives")
-    levels = [level.label for level in ServiceLevel]
+    levels = [level.label for level in SERVICE_LEVELS]
     which = "the Service Level of the packets, which chooses their lane"
     parser.add_argument("--level", choices=levels, default="hfreduce", help=which)
     rail = "by the NICs number N (default: the first that reach each other)"
@@ -57,7 +57,7 @@ def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
 def _packet(fabric: Fabric, options: argparse.Namespace) -> tuple[tuple[Nic, Nic], ServiceLevel]:
     """Return the NICs and the service level that packets have. Raises TopologyError for a host that is none."""
     nics = nics_for(fabric, fabric.host_named(options.source), fabric.host_named(options.destination), options.rail)
-    return nics, ServiceLevel[options.level.upper()]
+    return nics, next(level for level in SERVICE_LEVELS if level.label == options.level)
 
 
 def print_path(fabric: Fabric, options: argparse.Namespace) -> int:

@@ -9,19 +9,29 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from experiments.commands.answer import answer_as_json, exit_code_of, print_answer
-from experiments.commands.options import add_capture_option, add_engine_option, add_json_option, add_set_option
+from experiments.commands.export import require_place, write_metrics
+from experiments.commands.options import (
+    add_capture_option,
+    add_engine_option,
+    add_json_option,
+    add_set_option,
+    add_sflow_options,
+)
 from experiments.commands.progress import Display
 from experiments.commands.repeats import repeat
+from experiments.commands.streams import begin_streams
 from experiments.launching import launcher
 from experiments.launching.spec import Prepared, RunSpec, prepare
 from experiments.sweeps.planning import require_same
 from fabric.errors import UsageError
 from fabric.results import UNFINISHED
 from fabric.world.isolation.processes import die_with_sudo
+from runs.captures import is_on_stdout
 from runs.console import tell
 
 
@@ -49,6 +59,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     directory = "directory of the run (default: a new one in results/)"
     parser.add_argument("--out", type=Path, metavar="DIR", help=directory)
     add_capture_option(parser)
+    add_sflow_options(parser)
     later = "leave figures and the report to a later fabric report DIR, which saves seconds per run of a sweep"
     parser.add_argument("--no-figures", action="store_false", dest="draws", help=later)
     repeats = "run it with N seeds, from --seed on: medians and 95 %% intervals (docs/sweeps.md); default: once"
@@ -63,6 +74,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--guests", type=int, default=1, metavar="N", help=guests)
     live = "show the run while it plays: a page on 127.0.0.1, whose address is printed, and a table in the terminal"
     parser.add_argument("--live", action="store_true", help=live)
+    file = (
+        "write the run's metrics at its end in OpenMetrics, or, into a file whose name ends with .prom, as "
+        "node_exporter reads them (docs/exports.md); default: no such file"
+    )
+    parser.add_argument("--openmetrics", type=Path, metavar="FILE", help=file)
     more = "print also how near the run came to the limits of the verdict, its use of the CPU and its cost"
     parser.add_argument("-v", "--verbose", action="store_true", help=more)
     add_json_option(parser, "print answer, verdict, metrics and directory as one JSON object; progress is on stderr")
@@ -95,6 +111,10 @@ def spec_of(experiment: str, options: argparse.Namespace, settings: Mapping[str,
 
 def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -> int:
     """Run a spec, once or as often as options say, and print its answer; 3 if it is not to be believed."""
+    if options.json and any(map(is_on_stdout, spec.captures)):
+        raise UsageError("--json: prints on stdout, which is to have the capture; give the capture a file")
+    streams = begin_streams(spec.captures, options)
+    spec = replace(spec, captures=streams.captures, sflow=streams.sflow)
     die_with_sudo()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # Or the run would be killed, not ended.
     if options.guests > 1 and (options.repeat is not None or options.live):
@@ -105,9 +125,13 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
             raise UsageError(f"--live: shows one run, and --repeat {options.repeat} plays several; omit one of the two")
         if options.json:
             raise UsageError(f"--json: tells of one run; with --repeat {options.repeat} runs.csv has all: omit --json")
+        if options.openmetrics is not None:
+            raise UsageError(f"--openmetrics: tells of one run, and --repeat {options.repeat} plays several; omit one")
         return repeat(spec, options.repeat, options.jobs)
     if options.jobs is not None:
         raise UsageError(f"--jobs {options.jobs}: a single run is one job; it is for --repeat")
+    if options.openmetrics is not None:
+        require_place(options.openmetrics, "--openmetrics")
     prepared = prepare(spec, ["fabric", *arguments])
     try:
         with _display(prepared, options.live) as (played, display):
@@ -117,8 +141,13 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
         raise
     if options.json:
         print(json.dumps(answer_as_json(result, prepared.experiment), indent=1))
-        return exit_code_of(result)
-    return print_answer(result, prepared.experiment, verbose=options.verbose)
+    else:
+        print_answer(result, prepared.experiment, verbose=options.verbose)
+    if (
+        options.openmetrics is not None
+    ):  # Last: whoever waited for the run has its answer, whatever becomes of the file.
+        write_metrics(result, options.openmetrics, "--openmetrics")
+    return exit_code_of(result)
 
 
 def _tell_what_is_kept(directory: Path) -> None:

@@ -256,7 +256,7 @@ def _ratios(config: HFReduceVsNcclConfig, whole: Sequence[VariantPhase], figures
     found = {}
     for play in whole:
         own, ring = algbw[play.variant.name, play.count], algbw.get(("nccl_ring", play.count))
-        if play.variant.level is ServiceLevel.HFREDUCE and own and ring:
+        if play.variant.level == ServiceLevel.HFREDUCE and own and ring:
             found[f"{play.phase}.times_nccl"] = own / ring
     return found
 
@@ -267,7 +267,7 @@ def _ratio_table(
     found = _ratios(config, whole, figures)
     if not found:
         return None
-    names = {play.variant.name: play.variant.title for play in whole if play.variant.level is ServiceLevel.HFREDUCE}
+    names = {play.variant.name: play.variant.title for play in whole if play.variant.level == ServiceLevel.HFREDUCE}
     rows = []
     for name, title in names.items():
         values = [found.get(f"{name}_n{count}.times_nccl") for count in config.nodes]
@@ -303,7 +303,7 @@ def explanation(variant: Variant, value: float) -> str:
     """Return what an algbw of points says beside the paper's range, both in bytes/s."""
     low, high = PAPER_BPS[variant.level]
     if value > high:
-        hosts = "PCIe, memory, kernels" if variant.level is ServiceLevel.NCCL else "the sum in the node, PCIe, memory"
+        hosts = "PCIe, memory, kernels" if variant.level == ServiceLevel.NCCL else "the sum in the node, PCIe, memory"
         return f"the network allows {value / high:.1f} times the paper's best: hosts ({hosts}) set the paper's figures"
     if value < low:
         return "below the paper's range: the network and TCP limit more here than the paper's network did"

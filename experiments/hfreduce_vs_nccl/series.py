@@ -44,7 +44,7 @@ def described_series(config: HFReduceVsNcclConfig, fabric: Fabric, played: Seque
     paired = [play for play in whole if play.variant.nvlink]
     if paired:
         above = {"label": f"paper, with NVLink: above {gigabytes(PAPER_NVLINK_BPS)}", "algbw_Bps": PAPER_NVLINK_BPS}
-        beside = [*(play for play in plain if play.variant.level is ServiceLevel.HFREDUCE), *paired]
+        beside = [*(play for play in plain if play.variant.level == ServiceLevel.HFREDUCE), *paired]
         found["scaling_nvlink"] = {**scaled(beside, ", as Figure 7b"), "caps": [above, *_tightest(fabric, paired)]}
     sizes = [play for play in played if play.is_size]
     if sizes:

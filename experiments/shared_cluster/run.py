@@ -77,12 +77,12 @@ class SharedClusterConfig(RunConfig):
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
-        yield from job_faults(self.jobs, fabric, self.together_time)
+        yield from job_faults(self.jobs, fabric, self.together_time, self.queues.data_levels)
 
 
 def run_shared_cluster(session: Session, config: SharedClusterConfig) -> dict[str, Any]:
     """Play each job alone, then all on their timeline; return the summary."""
-    placed = place_jobs(config.jobs, session.stage, session.live.plan, config.allocation)
+    placed = place_jobs(config.jobs, session.stage, session.live.plan, config.allocation, config.queues.data_levels)
     session.use_queueing(config.queueing)
     with started(session, [one.job for one in placed]):
         for one in placed:
@@ -271,7 +271,7 @@ def sharing_table(session: Session, placed: list[PlacedJob], together: PhaseOutc
     for a, b in combinations(placed, 2):
         shared = [port for port in a.loads if port in b.loads and port.node.is_switch]
         busiest = max(shared, key=lambda port: used.get(str(port), 0.0), default=None)
-        same_lane = a.job.level is b.job.level
+        same_lane = a.job.level == b.job.level
         rows.append(
             [
                 f"{a.name}, {b.name}",

@@ -6,12 +6,12 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from fabric.errors import EmulationError
-from fabric.model.lanes import ServiceLevel
+from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel, level_of_dscp
 from fabric.model.network import Port
 from fabric.world.kernel_api import bpf
 from fabric.world.kernel_api.bpf import EXIT, ProgramKind, instruction
@@ -35,10 +35,16 @@ class LevelCounter:
     """Counts the bytes of each service level that leave ports of switches.
 
     Queues count lanes; in one shared queue only the packets themselves say what they are. ``namespaces``: the network
-    namespace that each port is in (None: the world's own).
+    namespace that each port is in (None: the world's own). ``levels``: those that are told apart.
     """
 
-    def __init__(self, pool: AgentPool, namespaces: Mapping[Port, Path | None]) -> None:
+    def __init__(
+        self,
+        pool: AgentPool,
+        namespaces: Mapping[Port, Path | None],
+        levels: Sequence[ServiceLevel] = SERVICE_LEVELS,
+    ) -> None:
+        self._levels = tuple(levels)
         self._ports = {port.interface: port for port in namespaces}
         self._agents: list[AgentHandle] = []
         self._before: Counts = dict.fromkeys(self._ports, (0,) * _DSCPS)
@@ -56,15 +62,14 @@ class LevelCounter:
         for agent in self._agents:
             now |= agent.receive(_ANSWER_TIMEOUT_S, "counts")
         before, self._before = self._before, now
-        return {port: _by_level(before[name], now[name]) for name, port in self._ports.items()}
+        return {port: self._by_level(before[name], now[name]) for name, port in self._ports.items()}
 
-
-def _by_level(before: tuple[int, ...], now: tuple[int, ...]) -> dict[ServiceLevel, int]:
-    found = dict.fromkeys(ServiceLevel, 0)
-    for dscp, (earlier, later) in enumerate(zip(before, now, strict=True)):
-        if later > earlier:
-            found[ServiceLevel.of_dscp(dscp)] += later - earlier
-    return found
+    def _by_level(self, before: tuple[int, ...], now: tuple[int, ...]) -> dict[ServiceLevel, int]:
+        found = dict.fromkeys(self._levels, 0)
+        for dscp, (earlier, later) in enumerate(zip(before, now, strict=True)):
+            if later > earlier:
+                found[level_of_dscp(dscp, self._levels)] += later - earlier
+        return found
 
 
 def count_levels(agent: Agent, interfaces: tuple[str, ...]) -> None:

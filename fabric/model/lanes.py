@@ -1,8 +1,9 @@
 """Service Levels and Virtual Lanes: which traffic waits in which queue, and what share of a link each queue has.
 
 InfiniBand's terms: a packet carries a Service Level (SL); a port maps it to a Virtual Lane (VL), a queue with a share
-of the link. Here the DSCP of an IP packet carries the SL, as class selector ``SL << 3``, and every port of the fabric,
-of hosts and of switches alike, has one queue per lane. Shares are of the link's rate; a lane may borrow what others
+of the link. Here the DSCP of an IP packet carries the SL: that of the five built-in ones is the class selector
+``SL << 3``, and a config may add more (``queues.service_levels``). Every port of the fabric, of hosts and of switches
+alike, has one queue per lane. Shares are of the link's rate; a lane may borrow what others
 leave idle up to its ceiling. The paper gives no shares (arXiv 2408.14158, VI-A1): they are config.
 
 In a lossless fabric a lane may send only while the input buffer at the other end of its link has room: by InfiniBand's
@@ -14,10 +15,10 @@ subject to flow control.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -36,38 +37,45 @@ HIGH_LIMIT_BYTES = 4096
 """Bytes that the control lane may send between two frames of data, rounded up to frames: 62 acknowledgements."""
 
 
-class ServiceLevel(Enum):
-    """The kinds of traffic, with the SL each carries. CONTROL is never starved by data."""
+@dataclass(frozen=True)
+class ServiceLevel:
+    """A kind of traffic: its name in configs, tables and figures, and the DSCP that carries it. Data never starves
+    CONTROL."""
 
-    OTHER = 0
-    STORAGE = 1
-    NCCL = 2
-    HFREDUCE = 3
-    CONTROL = 6
+    label: str
+    dscp: int
 
-    @property
-    def dscp(self) -> int:
-        """The DSCP that carries this SL."""
-        return self.value << 3
+    OTHER: ClassVar[ServiceLevel]
+    STORAGE: ClassVar[ServiceLevel]
+    NCCL: ClassVar[ServiceLevel]
+    HFREDUCE: ClassVar[ServiceLevel]
+    CONTROL: ClassVar[ServiceLevel]
 
     @property
     def tos(self) -> int:
         """The IP TOS byte for ``IP_TOS`` and ``iperf3 -S``."""
         return self.dscp << 2
 
-    @property
-    def label(self) -> str:
-        """The name in configs, tables and figures."""
-        return self.name.lower()
 
-    @classmethod
-    def of_dscp(cls, dscp: int) -> ServiceLevel:
-        """Return the SL that a DSCP carries; OTHER for every DSCP that is no SL's."""
-        return next((level for level in cls if level.dscp == dscp), cls.OTHER)
+SERVICE_LEVELS = tuple(
+    ServiceLevel(label, number << 3)
+    for label, number in (("other", 0), ("storage", 1), ("nccl", 2), ("hfreduce", 3), (CONTROL, 6))
+)
+"""The built-in ones, by their SL."""
+ServiceLevel.OTHER, ServiceLevel.STORAGE, ServiceLevel.NCCL = SERVICE_LEVELS[:3]
+ServiceLevel.HFREDUCE, ServiceLevel.CONTROL = SERVICE_LEVELS[3:]
+
+
+def level_of_dscp(dscp: int, levels: Sequence[ServiceLevel] = SERVICE_LEVELS) -> ServiceLevel:
+    """Return the service level that a DSCP carries; OTHER for every DSCP that is none's."""
+    return next((level for level in levels if level.dscp == dscp), ServiceLevel.OTHER)
 
 
 DATA_LEVELS = (ServiceLevel.HFREDUCE, ServiceLevel.NCCL, ServiceLevel.STORAGE, ServiceLevel.OTHER)
 """The four kinds of data traffic of Fire-Flyer 2."""
+MOST_LANES = MANAGEMENT_NUMBER - 1
+"""What a port carries: InfiniBand's data lanes, VL 0 to 14."""
+LevelName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=20)]
 
 
 class PortLane(NamedTuple):
@@ -218,6 +226,13 @@ class QueueConfig(Strict):
     exact.
     """
 
+    service_levels: dict[LevelName, Annotated[int, Field(ge=1, le=63)]] = Field(
+        default_factory=dict,
+        description=(
+            "Service Levels beside the built-in ones, by name, with the DSCP that carries each. Jobs name them in "
+            "`service_level`, and each needs a lane in `lanes`."
+        ),
+    )
     lanes: dict[str, LaneConfig] = Field(
         default_factory=_default_lanes, description="The lanes of `lanes` and `lossless_lanes` queueing, by name."
     )
@@ -251,6 +266,16 @@ class QueueConfig(Strict):
     )
 
     @property
+    def levels(self) -> tuple[ServiceLevel, ...]:
+        """All Service Levels, the built-in ones first."""
+        return (*SERVICE_LEVELS, *(ServiceLevel(name, dscp) for name, dscp in self.service_levels.items()))
+
+    @property
+    def data_levels(self) -> tuple[ServiceLevel, ...]:
+        """Those of data: all but CONTROL."""
+        return (*DATA_LEVELS, *self.levels[len(SERVICE_LEVELS) :])
+
+    @property
     def marks(self) -> bool:
         """Whether any lane marks."""
         return self.marking is not None or any(lane.marking for lane in self.lanes.values())
@@ -263,6 +288,8 @@ class QueueConfig(Strict):
         return self
 
     def _faults(self) -> Iterator[str]:
+        if len(self.lanes) > MOST_LANES:
+            yield f"lanes: {len(self.lanes)}; a port has {MOST_LANES} at most, so map several service levels to one"
         total = sum(lane.share for lane in self.lanes.values())
         if total > 1 + 1e-9:
             yield f"shares add up to {total:.3f}, above 1; lower some"
@@ -273,13 +300,25 @@ class QueueConfig(Strict):
         if self.acknowledgements is Acknowledgements.CONTROL and not alone:
             words = f"no lane has the service level {ServiceLevel.CONTROL.label!r} alone"
             yield f"acknowledgements: control: {words}; give it one, or leave them with_data"
+        yield from self._own_level_faults()
         yield from self._service_level_faults()
 
+    def _own_level_faults(self) -> Iterator[str]:
+        taken = {level.dscp: level.label for level in SERVICE_LEVELS} | {MANAGEMENT_DSCP: MANAGEMENT}
+        names = {level.label for level in SERVICE_LEVELS}
+        for name, dscp in self.service_levels.items():
+            if name in names:
+                yield f"service_levels: {name!r} is built in; choose another name"
+            if dscp in taken:
+                yield f"service_levels: {name}: DSCP {dscp} is {taken[dscp]}'s; choose one of the others"
+            taken.setdefault(dscp, name)
+
     def _service_level_faults(self) -> Iterator[str]:
-        known = {level.label for level in ServiceLevel}
+        known = {level.label for level in self.levels}
         mapped = [label for lane in self.lanes.values() for label in lane.service_levels]
         for label in sorted(set(mapped) - known):
-            yield f"service level {label!r} does not exist; use {', '.join(sorted(known))}"
+            add = "or add it to service_levels with a DSCP"
+            yield f"service level {label!r} does not exist; use {', '.join(sorted(known))}, {add}"
         for label in sorted(known):
             if mapped.count(label) != 1:
                 yield f"service level {label!r} is mapped to {mapped.count(label)} lanes; map it to exactly one"
@@ -323,9 +362,18 @@ class LanePlan:
     jitter_frames: float = 0.0
     acknowledgements: Acknowledgements = Acknowledgements.WITH_DATA
 
+    @property
+    def levels(self) -> tuple[ServiceLevel, ...]:
+        """All service levels, in the order of their DSCPs."""
+        return tuple(sorted((level for lane in self.lanes for level in lane.levels), key=lambda level: level.dscp))
+
     def lane_of(self, level: ServiceLevel) -> Lane:
         """Return the lane in which a service level waits."""
         return next(lane for lane in self.lanes if level in lane.levels)
+
+    def lane_of_label(self, label: str) -> Lane:
+        """Return the lane in which the service level of a name waits."""
+        return next(lane for lane in self.lanes if any(level.label == label for level in lane.levels))
 
     def guaranteed_share(self, level: ServiceLevel) -> float:
         """Return what fraction of every link the lane of a service level has, whatever the others do."""
@@ -392,11 +440,11 @@ def plan_lanes(config: QueueConfig, queueing: Queueing) -> LanePlan:
 
 def _only_lane(config: QueueConfig, queueing: Queueing) -> Lane:
     name = LOSSLESS if queueing.is_lossless else SHARED
-    return Lane(name, 1, 1.0, 1.0, config.shared_limit, tuple(ServiceLevel), config.shared_buffer, config.marking)
+    return Lane(name, 1, 1.0, 1.0, config.shared_limit, config.levels, config.shared_buffer, config.marking)
 
 
 def _lanes(config: QueueConfig) -> tuple[Lane, ...]:
-    by_label = {level.label: level for level in ServiceLevel}
+    by_label = {level.label: level for level in config.levels}
     return tuple(
         Lane(
             name,

@@ -75,29 +75,37 @@ def write_trace(view: View, path: Path, limit_bytes: int = LIMIT_BYTES) -> list[
 
     If all does not fit, counters have every n-th sample only; all else stays.
     """
+    partial = path.with_name(path.name + ".partial")
+    try:
+        trace = fitting(view, limit_bytes, lambda trace: _written(trace, partial), str(path))
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return list(trace.notes)
+
+
+def fitting(view: View, limit_bytes: int, size_of: Callable[[Trace], int], name: str) -> Trace:
+    """Return the trace of a run with as many samples of its counters as fit into ``limit_bytes``, by its size in bytes
+    in some encoding. Raises UsageError, naming it, if even counters of a single sample are too much."""
     every, most = 1, max(len(grid.at_s) for grid in view.grids)
     while True:
         trace = trace_of(view, every)
-        size = _written(trace, path, limit_bytes)
-        if size is None:
-            return list(trace.notes)
+        size = size_of(trace)
+        if size <= limit_bytes:
+            return trace
         if every >= most:
-            raise UsageError(f"{path}: needs more than {limit_bytes:,} bytes even without counters; play a shorter run")
+            raise UsageError(f"{name}: needs more than {limit_bytes:,} bytes even without counters; play a shorter run")
         every = min(max(every + 1, round(every * size / limit_bytes)), most)
 
 
-def _written(trace: Trace, path: Path, limit_bytes: int) -> int | None:
-    """Write a trace; return None, or if it is larger than the limit, how large it is, with nothing written."""
-    partial, size = path.with_name(path.name + ".partial"), 0
-    with partial.open("w") as file:
+def _written(trace: Trace, path: Path) -> int:
+    """Write a trace, and return its size in bytes."""
+    size = 0
+    with path.open("w") as file:
         for text in trace.encoded():
             size += len(text)
             file.write(text)
-    if size > limit_bytes:
-        partial.unlink()
-        return size
-    partial.replace(path)
-    return None
+    return size
 
 
 def trace_of(view: View, every: int = 1) -> Trace:

@@ -237,8 +237,9 @@ class Engine(ABC):
 
 
 def own_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment with the mark of a run's own namespaces or guest."""
-    return {**environment, INSIDE: "1"}
+    """Return an environment with the mark of a run's own namespaces or guest, and when the run began: what is asked for
+    that at its end would take the end for it."""
+    return {**environment, INSIDE: "1", STARTED_AT: started_at()}
 
 
 def started_at() -> str:

@@ -184,7 +184,7 @@ class VirtualEngine(Engine):
         """Return the user's, with what is other in the guest."""
         entries = os.fsdecode((CONTROL / _USERS_ENVIRONMENT).read_bytes()).split("\0")[:-1]
         users = dict(entry.split("=", 1) for entry in entries)
-        return own_environment({**users, "TMPDIR": str(TEMPORARY_DIR), STARTED_AT: started_at()})
+        return own_environment({**users, "TMPDIR": str(TEMPORARY_DIR)})
 
     def repeatable_with(self) -> dict[str, str] | None:
         """Return the guest's kernel and memory, and the state of the software.

@@ -90,6 +90,17 @@ def test_links_have_a_text() -> None:
     assert without == []
 
 
+def test_links_of_the_site_stay_in_it() -> None:
+    """Sphinx knows no page outside ``docs``."""
+    site = ROOT / "docs"
+    outside = [
+        f"{name_of(path)}: {target}"
+        for path, target in links()
+        if path.is_relative_to(site) and not (path.parent / target.partition("#")[0]).resolve().is_relative_to(site)
+    ]
+    assert outside == []
+
+
 @pytest.mark.parametrize(("path", "entry"), entries(), ids=id_of)
 def test_tables_of_contents_name_pages(path: Path, entry: str) -> None:
     assert (path.parent / f"{entry}.md").is_file()
@@ -109,7 +120,7 @@ def test_every_image_is_shown() -> None:
 @pytest.mark.parametrize(("path", "command"), commands(), ids=id_of)
 def test_commands_parse(path: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(command, comments=True)[1:]
-    ours = words[: words.index("--")] if "--" in words else words
+    ours = next((words[:place] for place, word in enumerate(words) if word in ("--", "|")), words)
     try:
         options = cli.parser_for(ours).parse_args(ours)
     except SystemExit:

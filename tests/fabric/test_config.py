@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
@@ -58,6 +58,34 @@ def test_quantities_are_read_at_every_depth() -> None:
         timeout=0.05,
         rack=Rack(spare=Cable(rate=20_000_000), cables={"red": Cable(rate=5, length_m=2)}),
     )
+
+
+class Fan(Strict):
+    kind: Literal["fan"]
+    speed: int = 1
+
+
+class Pump(Strict):
+    kind: Literal["pump"]
+    pressure: int = 1
+
+
+class Cooling(Strict):
+    parts: list[Annotated[Fan | Pump, Field(discriminator="kind")]]
+
+
+@pytest.mark.parametrize(
+    ("part", "fault"),
+    [
+        ({"kind": "pump", "presure": 2}, "parts.0.presure: unknown key; did you mean 'parts.0.pressure'?"),
+        ({"kind": "pump", "speed": 2}, "parts.0.speed: unknown key; valid here: kind, pressure"),
+        ({"kind": "fan", "speed": []}, "parts.0.speed: Input should be a valid integer (got [])"),
+    ],
+)
+def test_keys_of_one_kind_are_not_those_of_another(part: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        checked(Cooling, {"parts": [part]}, "cooling.yaml")
+    assert refused.value.faults == (fault,)
 
 
 @pytest.mark.parametrize(

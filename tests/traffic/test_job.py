@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from fabric.model.lanes import ServiceLevel
+from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
 from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
 from topologies.load import load_fabric
@@ -17,7 +17,7 @@ def stage(controls: dict[ServiceLevel, str]) -> Stage:
     return Stage(load_fabric("fire_flyer_2_small"), AgentPool(), lambda _: None, seed=1, congestion_control=controls)
 
 
-@pytest.mark.parametrize("level", list(ServiceLevel))
+@pytest.mark.parametrize("level", list(SERVICE_LEVELS))
 def test_a_kind_of_traffic_without_a_congestion_control_has_cubic(level: ServiceLevel) -> None:
     assert stage({}).socket_options(level).congestion_control == "cubic"
 

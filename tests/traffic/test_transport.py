@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from fabric.errors import TrafficError
-from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import SERVICE_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.queueing.htb import ShapedPort, install_requests
 from fabric.world.kernel_api.netlink import Netlink
 from traffic.transport import (
@@ -65,7 +65,7 @@ def options_of(sock: socket.socket) -> tuple[int, bool, str]:
     return sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS), at_once, congestion
 
 
-@pytest.mark.parametrize("level", list(ServiceLevel))
+@pytest.mark.parametrize("level", list(SERVICE_LEVELS))
 def test_both_ends_carry_the_service_level_from_the_first_packet(level: ServiceLevel) -> None:
     options = SocketOptions(level, "reno")
     with listen(LOOPBACK, 0, options) as listener:

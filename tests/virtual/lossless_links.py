@@ -18,7 +18,7 @@ from fabric.emulation.openvswitch import tool
 from fabric.errors import DeadlockError
 from fabric.failures.config import FailureConfig, schedule_failures
 from fabric.model.identity import NodeId, Role
-from fabric.model.lanes import FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import SERVICE_LEVELS, FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
 from fabric.stalls.credits import held_at_rest
 from fabric.world.programs.agents import AgentPool
@@ -52,7 +52,7 @@ SETTINGS = RunSettings(
     QueueConfig(),
     seed=5,
     sample_period_s=PERIOD_S,
-    congestion_control=dict.fromkeys(ServiceLevel, "reno"),
+    congestion_control=dict.fromkeys(SERVICE_LEVELS, "reno"),
     receive_window_bytes=1 << 20,
 )
 LANES = plan_lanes(QueueConfig(), Queueing.LOSSLESS)

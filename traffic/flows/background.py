@@ -324,7 +324,7 @@ class _Source:
         """Begin the flows of a phase."""
         arguments = self._arguments
         config = arguments.config.model_copy(update={"load": load})
-        stream = (arguments.options.level.value, self._plays if arguments.draws_anew else 0)
+        stream = (_stream_of(arguments.options.level), self._plays if arguments.draws_anew else 0)
         self._plays += 1
         self._sampler.start()
         self._playing = _FlowsOfPhase(arguments, config, self._endpoints, phase, stream, self._sampler)
@@ -336,6 +336,12 @@ class _Source:
         level, host = self._arguments.options.level, self._arguments.hosts[self._arguments.place]
         flows = flow_rows(self._sampler.stop(), "" if playing is None else playing.phase, level, host)
         return Records(operations=rows, flows=flows)
+
+
+def _stream_of(level: ServiceLevel) -> int:
+    """Return what tells the random draws of service levels apart: the SL of a class selector, others above all SLs."""
+    service_level, rest = divmod(level.dscp, 8)
+    return 64 + level.dscp if rest else service_level
 
 
 class _FlowsOfPhase:

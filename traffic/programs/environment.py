@@ -71,7 +71,7 @@ def lane_environment(level: ServiceLevel, directory: Path) -> dict[str, str]:
 
     The library that marks sockets is built into ``directory``. Raises EmulationError without a compiler.
     """
-    if level is ServiceLevel.OTHER:
+    if level == ServiceLevel.OTHER:
         return {}
     library = directory / "marked_sockets.so"
     if not library.exists():

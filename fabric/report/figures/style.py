@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -30,6 +31,8 @@ LEVEL_COLOURS = {
     LOSSLESS: "#8C6D31",
     MANAGEMENT: "#999999",
 }
+OTHERS_COLOURS = ("#D55E00", "#8A3FFC", "#007D79", "#9F1853", "#6F6A00", "#005D5D", "#A56EFF", "#B28600")
+"""Of service levels and lanes that configs add, by their names."""
 LEVEL_ORDER = tuple(LEVEL_COLOURS)
 QUEUEING_COLOURS = {
     Queueing.SHARED: "#999999",
@@ -72,7 +75,7 @@ def heat_map() -> LinearSegmentedColormap:
 
 def level_colour(name: str) -> str:
     """Return the colour of a service level or lane, the same in every figure."""
-    return LEVEL_COLOURS.get(name, UNKNOWN_COLOUR)
+    return LEVEL_COLOURS.get(name) or OTHERS_COLOURS[crc32(name.encode()) % len(OTHERS_COLOURS)]
 
 
 def job_colours(names: Sequence[str]) -> dict[str, str]:

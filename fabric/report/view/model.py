@@ -132,7 +132,7 @@ def _notes(grids: tuple[Grid, ...], flows: tuple[PhaseFlows, ...], happened: Hap
         notes.append(f"{left} flows are left out, of phases with more than {MOST_FLOWS:,}")
     notes += [f"{count} of kind {kind} are left out of the time axis" for kind, count in happened.left_out.items()]
     if ways.missing:
-        notes.append(f"flows' ways are not shown: {ways.missing}")
+        notes.append(f"flows' paths are not shown: {ways.missing}")
     return notes
 
 

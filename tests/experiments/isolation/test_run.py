@@ -18,7 +18,7 @@ from experiments.isolation.run import WatchedJob, busiest_switch_port
 from experiments.isolation.summary import summarize
 from experiments.registry import resolve
 from fabric.errors import ConfigError
-from fabric.model.lanes import ServiceLevel
+from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
 from fabric.records.conservation import Conservation
 from fabric.report.figures.side_by_side import draw_panels
 from fabric.results import Phase, ResultWriter
@@ -134,9 +134,9 @@ def full_session() -> FakeSession:
 
 
 def summary_of(session: FakeSession) -> dict[str, Any]:
-    share = {level: 250_000.0 if level is ServiceLevel.HFREDUCE else 25_000.0 for level in ServiceLevel}
+    share = {level: 250_000.0 if level == ServiceLevel.HFREDUCE else 25_000.0 for level in SERVICE_LEVELS}
     verification = Verification(12, ("chunk 3",))
-    at_port = {"shared": dict.fromkeys(ServiceLevel, 0.0), "lanes": share}
+    at_port = {"shared": dict.fromkeys(SERVICE_LEVELS, 0.0), "lanes": share}
     return summarize(cast(Session, session), CONFIG, PORTS["z0l00:1"], at_port, verification)
 
 
@@ -334,7 +334,7 @@ def test_shares_of_the_busiest_port_are_told_by_service_level() -> None:
     assert rows["hfreduce"] == [f"{lanes['hfreduce'].share:.0%}", "0.0%", "10.0%"]
     assert rows["control"] == [f"{lanes['control'].share:.0%}", "0.0%", "1.0%"]
     assert rows["all"] == ["100%", "0.0%", "14.0%"]
-    assert len(rows) == len(ServiceLevel) + 1
+    assert len(rows) == len(SERVICE_LEVELS) + 1
 
 
 # Under heavy load -----------------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def heavy_summary() -> dict[str, Any]:
         if name != "hfreduce_alone":
             operations.append([name, "other", "flow", "z0h000", "z0h001", 1000, at, at + 0.01, 0])
     session = FakeSession(HEAVY_NAMES, steps=table("steps", steps), operations=table("operations", operations))
-    got = {mix.phase: dict.fromkeys(ServiceLevel, 25_000.0) for mix in HEAVY.mixes}
+    got = {mix.phase: dict.fromkeys(SERVICE_LEVELS, 25_000.0) for mix in HEAVY.mixes}
     return summarize(cast(Session, session), HEAVY, PORTS["z0l00:1"], got, Verification(0, ()))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fabric.measure.calibration import _calibration, kinds_of_links, nobodys_frame, window_s
-from fabric.model.lanes import LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import SERVICE_LEVELS, LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.records.calibration import LinkCalibration
 from fabric.world.engines import NAMESPACE, VIRTUAL
 from tests.fakes import AT_20_MBIT
@@ -85,7 +85,7 @@ def test_no_lane_is_promised_more_than_its_ceiling() -> None:
     assert promised(a=a, b=b) == pytest.approx({"a": 0.35, "b": 0.65}), "what a may not have, b borrows"
 
 
-@pytest.mark.parametrize("level", list(ServiceLevel))
+@pytest.mark.parametrize("level", list(SERVICE_LEVELS))
 @pytest.mark.parametrize("mtu_bytes", [576, 1500, 4200, 9000])
 def test_a_calibration_frame_is_full_and_carries_its_service_level(level: ServiceLevel, mtu_bytes: int) -> None:
     frame = nobodys_frame(level, mtu_bytes)

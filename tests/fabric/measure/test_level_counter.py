@@ -15,7 +15,7 @@ import pytest
 from fabric.errors import EmulationError
 from fabric.measure.calibration import nobodys_frame
 from fabric.measure.level_counter import LevelCounter, _Counter
-from fabric.model.lanes import ServiceLevel
+from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
 from fabric.world.isolation import netns
 from fabric.world.kernel_api import netlink
 from fabric.world.kernel_api.netlink import LinkEnd, Netlink
@@ -90,7 +90,7 @@ def test_a_counter_answers_what_has_left_since_it_was_asked_last(private_network
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
             for size in (1000, 300):
                 sock.sendto(nobodys_frame(ServiceLevel.STORAGE, size), (port.interface, netlink.ETH_P_IP))
-                sent = dict.fromkeys(ServiceLevel, 0) | {ServiceLevel.STORAGE: size + 14}
+                sent = dict.fromkeys(SERVICE_LEVELS, 0) | {ServiceLevel.STORAGE: size + 14}
                 assert counter.read() == {port: sent}
     finally:
         pool.stop()
@@ -112,5 +112,5 @@ def test_ports_of_several_namespaces_are_each_counted_where_they_are(private_net
     finally:
         sock.close()
         pool.stop()
-    assert found[here] == dict.fromkeys(ServiceLevel, 0)
-    assert found[there] == dict.fromkeys(ServiceLevel, 0) | {ServiceLevel.NCCL: 514}
+    assert found[here] == dict.fromkeys(SERVICE_LEVELS, 0)
+    assert found[there] == dict.fromkeys(SERVICE_LEVELS, 0) | {ServiceLevel.NCCL: 514}

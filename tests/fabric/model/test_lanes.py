@@ -10,7 +10,16 @@ import pytest
 
 from fabric.config import checked
 from fabric.errors import ConfigError
-from fabric.model.lanes import DATA_LEVELS, LaneConfig, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import (
+    DATA_LEVELS,
+    SERVICE_LEVELS,
+    LaneConfig,
+    QueueConfig,
+    Queueing,
+    ServiceLevel,
+    level_of_dscp,
+    plan_lanes,
+)
 
 ALL = ["hfreduce", "nccl", "storage", "other", "control"]
 
@@ -37,23 +46,78 @@ def faults_of(lanes: dict[str, Any]) -> list[str]:
 )
 def test_a_service_level_is_a_class_selector(level: ServiceLevel, dscp: int, tos: int) -> None:
     assert (level.dscp, level.tos) == (dscp, tos)
-    assert ServiceLevel.of_dscp(dscp) is level
+    assert level_of_dscp(dscp) == level
 
 
 def test_the_table_above_has_every_service_level() -> None:
-    assert len(ServiceLevel) == 5
+    assert len(SERVICE_LEVELS) == 5
 
 
 @pytest.mark.parametrize("dscp", [1, 7, 25, 32, 40, 46, 63])
 def test_a_dscp_that_is_no_service_levels_means_other(dscp: int) -> None:
-    assert ServiceLevel.of_dscp(dscp) is ServiceLevel.OTHER
+    assert level_of_dscp(dscp) == ServiceLevel.OTHER
+
+
+OWN = {"tensor": 10, "pipeline": 12}
+OWN_LANES = {
+    "training": lane(0.4, "hfreduce", "nccl", "other", "storage"),
+    "tensor": lane(0.3, "tensor"),
+    "pipeline": lane(0.2, "pipeline"),
+    "control": lane(0.1, "control"),
+}
+
+
+def with_own(**changed: Any) -> QueueConfig:
+    """Return queues with two service levels of a config's own. Raises ConfigError."""
+    return checked(QueueConfig, {"service_levels": OWN, "lanes": OWN_LANES, **changed}, "queues")
+
+
+def test_service_levels_of_a_config_have_lanes_as_the_built_in_ones_have() -> None:
+    config = with_own()
+    tensor, pipeline = config.levels[-2:]
+    assert [(level.label, level.dscp, level.tos) for level in (tensor, pipeline)] == [
+        ("tensor", 10, 40),
+        ("pipeline", 12, 48),
+    ]
+    assert config.data_levels == (*DATA_LEVELS, tensor, pipeline)
+    plan = plan_lanes(config, Queueing.LANES)
+    names = [plan.lane_of(level).name for level in (tensor, pipeline, ServiceLevel.NCCL)]
+    assert names == ["tensor", "pipeline", "training"]
+    assert plan.lane_of_label("pipeline").name == "pipeline"
+    assert plan_lanes(config, Queueing.SHARED).lane_of(tensor).name == "shared"
+    assert level_of_dscp(10, plan.levels) == tensor
+    assert level_of_dscp(10) == ServiceLevel.OTHER
+
+
+@pytest.mark.parametrize(
+    ("levels", "fault"),
+    [
+        ({**OWN, "nccl": 14}, "'nccl' is built in"),
+        ({**OWN, "expert": 8}, "expert: DSCP 8 is storage's"),
+        ({**OWN, "expert": 12}, "expert: DSCP 12 is pipeline's"),
+        ({**OWN, "expert": 56}, "expert: DSCP 56 is management's"),
+        ({**OWN, "expert": 64}, "63"),
+        ({**OWN, "Expert": 14}, "Expert"),
+        ({**OWN, "expert": 14}, "'expert' is mapped to 0 lanes"),
+        ({"tensor": 10}, "'pipeline' does not exist"),
+    ],
+)
+def test_a_service_level_that_cannot_be_is_refused(levels: dict[str, int], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        with_own(service_levels=levels)
+
+
+def test_a_port_has_fifteen_lanes_at_most() -> None:
+    lanes = {f"lane{number}": lane(0.01) for number in range(15)}
+    with pytest.raises(ConfigError, match="16; a port has 15 at most"):
+        with_own(lanes={"all": lane(0.5, *ALL, *OWN), **lanes})
 
 
 def test_one_shared_queue_takes_every_service_level_and_the_whole_link() -> None:
     plan = plan_lanes(QueueConfig(shared_limit=100_000), Queueing.SHARED)
     (only,) = plan.lanes
     assert (only.name, only.number, only.share, only.ceiling, only.limit_bytes) == ("shared", 1, 1.0, 1.0, 100_000)
-    assert all(plan.lane_of(level) is only for level in ServiceLevel)
+    assert all(plan.lane_of(level) is only for level in SERVICE_LEVELS)
     assert not only.is_control
 
 
@@ -83,9 +147,9 @@ def test_a_lane_that_control_shares_with_data_is_not_ahead_of_data() -> None:
 
 def test_by_default_each_kind_of_traffic_has_a_lane_and_shares_fill_the_link() -> None:
     plan = plan_lanes(QueueConfig(), Queueing.LANES)
-    assert len({plan.lane_of(level).name for level in ServiceLevel}) == len(ServiceLevel)
+    assert len({plan.lane_of(level).name for level in SERVICE_LEVELS}) == len(SERVICE_LEVELS)
     assert sum(found.share for found in plan.lanes) == pytest.approx(1)
-    assert set(DATA_LEVELS) == set(ServiceLevel) - {ServiceLevel.CONTROL}
+    assert set(DATA_LEVELS) == set(SERVICE_LEVELS) - {ServiceLevel.CONTROL}
 
 
 def test_a_lane_is_found_by_name() -> None:
@@ -114,7 +178,8 @@ def test_a_lane_is_found_by_name() -> None:
         ),
         (
             {"a": lane(0.5, *ALL, "gossip")},
-            "service level 'gossip' does not exist; use control, hfreduce, nccl, other, storage",
+            "service level 'gossip' does not exist; use control, hfreduce, nccl, other, storage, or add it to "
+            "service_levels with a DSCP",
         ),
     ],
 )
@@ -129,7 +194,8 @@ def test_all_faults_of_lanes_are_told_at_once() -> None:
     assert faults == [
         "shares add up to 1.800, above 1; lower some; "
         "a: ceiling 0.5 is below share 0.9; raise it; "
-        "service level 'x' does not exist; use control, hfreduce, nccl, other, storage; "
+        "service level 'x' does not exist; use control, hfreduce, nccl, other, storage, or add it to service_levels "
+        "with a DSCP; "
         "service level 'control' is mapped to 0 lanes; map it to exactly one; "
         "service level 'nccl' is mapped to 2 lanes; map it to exactly one"
     ]
@@ -165,7 +231,7 @@ def shares_of(**lanes: dict[str, Any]) -> dict[str, float]:
     config: dict[str, dict[str, Any]] = {name: {**values, "service_levels": [name]} for name, values in lanes.items()}
     config["other"] = config.get("other", {"share": 0.05, "service_levels": []})
     named = {level for lane in config.values() for level in lane["service_levels"]}
-    rest = [level.label for level in ServiceLevel if level.label not in named]
+    rest = [level.label for level in SERVICE_LEVELS if level.label not in named]
     config["other"] = {**config["other"], "service_levels": ["other", *(level for level in rest if level != "other")]}
     plan = plan_lanes(QueueConfig.model_validate({"lanes": config}), Queueing.LANES)
     return plan.promised_shares(4214)

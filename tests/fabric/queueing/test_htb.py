@@ -12,7 +12,16 @@ import pytest
 from pydantic import ValidationError
 
 from fabric.measure.calibration import nobodys_frame
-from fabric.model.lanes import Acknowledgements, LaneConfig, LanePlan, QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import (
+    SERVICE_LEVELS,
+    Acknowledgements,
+    LaneConfig,
+    LanePlan,
+    QueueConfig,
+    Queueing,
+    ServiceLevel,
+    plan_lanes,
+)
 from fabric.queueing.counters import QueueReader
 from fabric.queueing.htb import OWN_QUEUE_BYTES, ShapedPort, install_requests, replace_requests
 from fabric.world.isolation.sysctl import write_sysctl
@@ -130,7 +139,7 @@ def segment(
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("level", list(ServiceLevel))
+@pytest.mark.parametrize("level", list(SERVICE_LEVELS))
 def test_a_packet_waits_in_the_lane_of_its_service_level(wire: Wire, level: ServiceLevel) -> None:
     wire.shape(QueueConfig(), Queueing.LANES)
     assert wire.lane_of(nobodys_frame(level, 1000)) == wire.plan.lane_of(level).name

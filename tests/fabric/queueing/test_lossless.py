@@ -9,6 +9,7 @@ import pytest
 from fabric.errors import UsageError
 from fabric.model.lanes import (
     DATA_LEVELS,
+    SERVICE_LEVELS,
     Acknowledgements,
     FlowControl,
     InputBuffer,
@@ -49,7 +50,7 @@ def test_a_port_can_be_told_to_the_kernel(plan: LanePlan, flow_control: FlowCont
 def test_in_one_lane_acknowledgements_travel_with_data() -> None:
     made = port(ONE_LANE)
     assert made.control_lane is None
-    assert {made.lane_of_dscp[level.dscp] for level in ServiceLevel} == {made.default_lane} == {0}
+    assert {made.lane_of_dscp[level.dscp] for level in SERVICE_LEVELS} == {made.default_lane} == {0}
     assert (made.high, len(made.low)) == ([], 1)
 
 

@@ -190,7 +190,7 @@ def test_a_job_of_another_level_that_draws_anew_has_other_flows_in_each_phase() 
             time.sleep(0.5)
             rows = pd.DataFrame(job.halt().operations)
             flows = takewhile(
-                lambda flow: flow.at_s < 0.4, arrivals(config, NIC_BPS, 0, others(2, 0), 5, (level.value, phase))
+                lambda flow: flow.at_s < 0.4, arrivals(config, NIC_BPS, 0, others(2, 0), 5, (level.dscp // 8, phase))
             )
             expected = [flow.size_bytes for flow in flows]
             assert set(rows["service_level"]) == {"nccl"}

@@ -88,7 +88,7 @@ class Panel {
   ofPort({ port }) {
     const { page } = this, { fabric } = page.first.run, peer = fabric.peers[port];
     const numbers = h("div", { id: "numbers" }), beside = h("div"), flows = h("div"), charts = h("div", { id: "charts-box" });
-    const others = page.second ? [h("h3", {}, `beside: ${page.second.phase.meta.title}`), beside] : [];
+    const others = page.second ? [h("h3", {}, `compared with: ${page.second.phase.meta.title}`), beside] : [];
     this.update = () => {
       numbers.replaceChildren(this.lanesTable(page.first, port));
       if (page.second) beside.replaceChildren(page.second.run.portOf.has(fabric.ports[port]) ? this.lanesTable(page.second, page.second.run.portOf.get(fabric.ports[port])) : "no such port");
@@ -127,7 +127,7 @@ class Panel {
   flowsTable(found) {
     const rows = found.slice(0, MOST_ROWS).map(flow => leading(() => this.page.lightFlow(flow), [flow.job, `${flow.host} → ${flow.peer}`, flow.ways > 1 ? `${flow.ways}` : flow.ways ? "1" : "?", flow.stall ? `${formatPercent(flow.stall.slowed_s / flow.stall.active_s)}${flow.stall.victim ? ", victim" : ""}` : ""]));
     const more = found.length > MOST_ROWS ? `the first ${MOST_ROWS} of ${formatCount(found.length)}` : "";
-    return table(["job", "flow", "ways", "slowed by others"], rows, more);
+    return table(["job", "flow", "paths", "slowed by others"], rows, more);
   }
 
   // A host or a switch: its ports at this time, its flows.
@@ -157,7 +157,7 @@ class Panel {
     return table(["port", `sends: ${metric.label}`, "is sent"], rows, `${page.laneWords()}, at ${phase.arrays.at[sample].toFixed(4)} s`);
   }
 
-  // A job: the ways of its flows light up; its steps, and how congestion slowed it.
+  // A job: the paths of its flows light up; its steps, and how congestion slowed it.
   ofJob({ job }) {
     const { page } = this, { run } = page.first, steps = h("div"), flows = h("div");
     this.flowsOf = null;
