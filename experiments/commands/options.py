@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from controllers.routing import Policy, Repair
+from controllers.planning.policies import POLICIES
+from controllers.routing import Repair
 from fabric.model.lanes import Queueing
 from fabric.units import parse_size_bytes
 
@@ -92,7 +93,7 @@ def add_fabric_options(parser: argparse.ArgumentParser) -> None:
 
 def add_routing_options(parser: argparse.ArgumentParser, whose: str = "") -> None:
     """Let a command choose how packets are routed, and how failures are repaired; ``whose`` begins the help."""
-    policies, repairs = [one.value for one in Policy], [one.value for one in Repair]
+    policies, repairs = [one.name for one in POLICIES], [one.value for one in Repair]
     which = f"{whose}which of several equal paths packets take"
     parser.add_argument("--routing", choices=policies, default="static", help=which)
     parser.add_argument("--repair", choices=repairs, default="wait", help=f"{whose}what happens when a link fails")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controllers.routing import Policy
 from experiments.launching.order import Order
 from experiments.registry import resolve
 from fabric.config import files_noted, read_yaml, setting
@@ -129,7 +128,7 @@ def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig) -> 
     unable = {
         "--capture": bool(spec.captures),
         "--sflow": spec.sflow is not None,
-        "routing adaptive": config.routing.policy is Policy.ADAPTIVE,
+        f"routing {config.routing.policy}": config.routing.policy.moves,
         "commands of the config's own": bool(config.commands),
         "failures of programs or disks": any(line.hits_programs_or_disks for line in config.failures),
         "failures of links": config.cuts_links,
