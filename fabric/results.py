@@ -237,12 +237,18 @@ def _read(path: Path) -> pd.DataFrame:
 
 def _of_this_format(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table with the columns of today: in format 1, each service level was one job, and nobody kept causes.
-    Until 2026-11 all collectives were allreduces, nobody kept when a job was told to halt, and a metric's path was all
-    of its parts."""
+    Until 2026-11 all collectives were allreduces, all failures were links', a metric's path was all of its parts, and
+    nobody kept when a job was told to halt."""
     if "job" in table.columns and "job" not in frame:
         frame = frame.assign(job=frame["service_level"])
     if "causes" in table.columns and "causes" not in frame:
         frame = frame.assign(causes=pd.Series("", frame.index, dtype="category"))
+    if "causes" in table.columns and "target" not in frame:
+        links = {"kind": "link", "target": frame["link"].astype(str), "state": "", "jobs": "", "detail": ""}
+        texts = {name: pd.Series(value, frame.index, dtype="category") for name, value in links.items()}
+        frame = frame.assign(**texts, ended_s=math.nan)
+    if "failed" in table.columns and "failed" not in frame:
+        frame = frame.assign(failed=pd.Series("", frame.index, dtype="category"))
     if "halted_s" in table.columns and "halted_s" not in frame:
         frame = frame.assign(halted_s=math.nan)
     if "collective" in table.columns and "collective" not in frame:

@@ -222,6 +222,11 @@ TABLES: dict[str, Table] = {
                 "time at which the job was told to halt: its load plays until then",
             ),
             "ended_s": Column("float64", "s", "time at which it had ended: a collective ends its step first"),
+            "failed": Column(
+                "category",
+                NO_UNIT,
+                "why it could not go on after a failure that was asked for; empty if it did",
+            ),
         },
     ),
     "steps": Table(
@@ -271,17 +276,23 @@ TABLES: dict[str, Table] = {
         },
     ),
     "failures": Table(
-        "One row per change of the state of a link.",
+        "One row per change of the state of what failures hit: links, programs of jobs on a host, disks of services.",
         {
             **common("phase"),
-            "link": Column("category", NO_UNIT, "the link, by its two ends"),
+            "kind": Column("category", NO_UNIT, "`link`, `process` or `disk`"),
+            "target": Column("category", NO_UNIT, "what it is: a link, `hfreduce on z0h003`, `st001/2`"),
+            "state": Column("category", NO_UNIT, "how it is from now on, such as `down`, `stopped`, `killed`, `whole`"),
+            "link": Column("category", NO_UNIT, "the link, by its two ends; empty for other targets"),
             "up": Column("bool", NO_UNIT, "whether the link has carrier from now on"),
             "rate_fraction": Column("float64", "fraction", "rate of the link from now on, as a fraction of its own"),
             "loss_fraction": Column("float64", "fraction", "share of frames that the link loses from now on"),
             "due_s": Column("float64", "s", "time at which the change was due"),
             "asked_s": Column("float64", "s", "time at which the kernel was asked for it"),
-            "done_s": Column("float64", "s", "time at which it was done, read back at both ends"),
+            "done_s": Column("float64", "s", "time at which it was done; of links, read back at both ends"),
+            "ended_s": Column("float64", "s", "time of the target's next change; NaN if there was none in the phase"),
             "waiting_packets": Column("int64", "packets", "packets in the queues of both ends shortly before"),
+            "jobs": Column("category", NO_UNIT, "the jobs whose programs or disks it hit"),
+            "detail": Column("category", NO_UNIT, "what else there is to say, such as which chunks are rotten"),
             "causes": Column(
                 "category",
                 NO_UNIT,

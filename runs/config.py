@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, TypeVar
 
@@ -14,8 +14,9 @@ from controllers.routing import PolicyKey, Routing
 from fabric.config import SizeBytes, Strict, TimeS, checked, checked_with_settings, unknown_key
 from fabric.emulation import insides
 from fabric.errors import ConfigError, UsageError
-from fabric.failures.config import FailureConfig, failure_faults, schedule_failures
-from fabric.failures.schedule import FailureSchedule
+from fabric.failures.config import FailureConfig, failure_faults, failures_of, schedule_failures
+from fabric.failures.schedule import FailureSchedule, State
+from fabric.failures.targets import DiskTarget, ProgramTarget
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.queueing import lossless
@@ -112,7 +113,10 @@ class RunConfig(Strict):
     )
     failures: list[FailureConfig] = Field(
         default_factory=list,
-        description="Links, ports or nodes that fail in every phase, at times counted from when all its jobs play.",
+        description=(
+            "Links, switches, NICs, hosts, programs or disks that fail in every phase, at times counted from when all "
+            "its jobs play."
+        ),
     )
 
     @field_validator("congestion_control")
@@ -156,18 +160,18 @@ class RunConfig(Strict):
 
     @property
     def cuts_links(self) -> bool:
-        """Whether links fail in a run: those of its ``failures``, or those that its experiment cuts by itself."""
+        """Whether anything fails in a run: by its ``failures``, or since its experiment cuts links by itself."""
         return bool(self.failures)
 
     def failure_schedule(self, fabric: Fabric) -> FailureSchedule | None:
-        """Return what happens to the fabric's links in a phase; None if nothing does. Raises ConfigError."""
+        """Return what fails in a phase; None if nothing does. Raises ConfigError."""
         return schedule_failures(self.failures, fabric, self.seed) if self.failures else None
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what of this config does not fit its fabric."""
         yield from self._too_long()
         yield from _piece_faults(self)
-        yield from failure_faults(self.failures, fabric, self.seed)
+        yield from list(failure_faults(self.failures, fabric, self.seed)) or self._target_faults(fabric)
         yield from dict.fromkeys(fault for one in self.routings_played for fault in routing_faults(fabric, one))
         yield from self.dcqcn.faults(fabric)
         yield from congestion_control.faults(self.congestion_control, self.queues.marks)
@@ -177,6 +181,24 @@ class RunConfig(Strict):
         if self.receive_window is not None and self.receive_window < needed:
             least = f"what a NIC sends in a round trip of {format_time(fabric.round_trip_s)}, {needed} B"
             yield f"receive_window: {self.receive_window} B is less than {least}; raise it"
+
+    def programs_of(self, fabric: Fabric) -> Mapping[str, Collection[str]] | None:
+        """Return the hosts of each job that plays, by its name, where that is known before the run; else None."""
+        return None
+
+    def _target_faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield which lines of ``failures`` are of programs or disks that no job has."""
+        storage = [part for _, part in _parts(self) if hasattr(part, "disk_fault")]
+        programs = self.programs_of(fabric)
+        for number, line in enumerate(self.failures):
+            for failure in failures_of(number, line, fabric, self.seed)[:1]:
+                fault = ""
+                if isinstance(failure.target, DiskTarget):
+                    fault = _disk_fault(failure.target, failure.state, storage, fabric)
+                elif isinstance(failure.target, ProgramTarget) and programs is not None:
+                    fault = _program_fault(failure.target, programs)
+                if fault:
+                    yield f"failures.{number}.{fault}"
 
     @property
     def times_played(self) -> Mapping[str, float]:
@@ -204,14 +226,42 @@ class RunConfig(Strict):
         return {by_label[label]: name for label, name in self.congestion_control.items()}
 
 
-def _piece_faults(config: BaseModel, path: str = "") -> Iterator[str]:
-    """Yield which collectives of a config, wherever in it they are, would be sent in one piece."""
+def _parts(config: BaseModel, path: str = "") -> Iterator[tuple[str, BaseModel]]:
+    """Yield the configs within a config, wherever in it they are, with their places."""
     for name, value in config:
         for number, one in enumerate(value if isinstance(value, list) else [value]):
             if isinstance(one, BaseModel):
                 place = f"{path}{name}." + (f"{number}." if isinstance(value, list) else "")
-                yield from (f"{place}{fault}" for fault in getattr(one, "piece_faults", tuple)())
-                yield from _piece_faults(one, place)
+                yield place, one
+                yield from _parts(one, place)
+
+
+def _piece_faults(config: BaseModel) -> Iterator[str]:
+    """Yield which collectives of a config, wherever in it they are, would be sent in one piece."""
+    for place, one in _parts(config):
+        yield from (f"{place}{fault}" for fault in getattr(one, "piece_faults", tuple)())
+
+
+def _disk_fault(target: DiskTarget, state: State, storage: Sequence[Any], fabric: Fabric) -> str:
+    """Return why a disk cannot fail so; nothing if it can. ``storage``: the configs of storage jobs."""
+    nodes = [node.name for node in fabric.storages] if storage else []
+    if target.host not in nodes:
+        known = f"they are on {nodes[0]} to {nodes[-1]}" if nodes else "it has no storage job"
+        return f"disk: no job of this experiment has a disk on {target.host}; {known}"
+    faults = [part.disk_fault(target, state) for part in storage]
+    return "" if "" in faults else str(faults[0])
+
+
+def _program_fault(target: ProgramTarget, programs: Mapping[str, Collection[str]]) -> str:
+    """Return why programs cannot fail; nothing if they can."""
+    if target.job and target.job not in programs:
+        return f"job: {target.job!r} is no job of this experiment; it has {', '.join(programs)}"
+    if any(target.covers(job, host) for job, hosts in programs.items() for host in hosts):
+        return ""
+    here = [job for job, hosts in programs.items() if target.host in hosts]
+    have = f"; {', '.join(here)} has" if here else ""
+    which = f"job {target.job}" if target.job else "no job of this experiment"
+    return f"process: {which} has {'no' if target.job else 'a'} program on {target.host}{have}"
 
 
 class QueueingsConfig(RunConfig):
@@ -251,6 +301,16 @@ def require_engine_for_jitter(engine: Engine, queues: QueueConfig) -> None:
         raise UsageError(
             f"queues.jitter is for virtual time (--engine virtual); {engine.clock} has its own jitter: set it to 0"
         )
+
+
+def require_engine_for_failures(engine: Engine, failures: Sequence[FailureConfig]) -> None:
+    """Raise UsageError if programs are to be slow where computing takes no time."""
+    for number, line in enumerate(failures):
+        if line.share is not None and engine.is_exact:
+            raise UsageError(
+                f"failures.{number}.effect: slow is for real time: in {engine.clock} programs compute in no time, so "
+                "nothing slows them; stop them instead (effect: stop), again and again if need be (repeat)"
+            )
 
 
 def split_fabric_settings(overrides: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -22,12 +22,16 @@ HALT_S = 900.0
 @dataclass(frozen=True)
 class Played:
     """When a job played: when it was told to begin, when it was told to halt and when it had ended, all
-    ``time.monotonic()``. Its load plays until it is told to halt; what is under way then still ends."""
+    ``time.monotonic()``. Its load plays until it is told to halt; what is under way then still ends.
+
+    ``failed``: why it could not go on, if failures that were asked for have hit it, and which; its rows are missing.
+    """
 
     job: Job
     began: float
     halted: float
     ended: float
+    failed: str = ""
 
 
 class JobState(str, Enum):

@@ -155,7 +155,7 @@ class PhaseMeter:
 
     def full_queues(self, series: Series, faults: FaultReport) -> list[FullQueue]:
         """Return the full ports, except those of links that failures changed."""
-        spared = frozenset(port for change in faults.changes for port in change.link.ports)
+        spared = frozenset(port for change in faults.link_changes for port in change.link.ports)
         return full_queues(series, self.sampled_ports, self._live.emulation.lane_plan, self._live.fabric, spared)
 
 

@@ -14,7 +14,6 @@ import pandas as pd
 
 from controllers.routing import Routing
 from fabric.errors import FabricError, TrafficError
-from fabric.failures.injector import FaultInjector
 from fabric.failures.report import FaultReport
 from fabric.failures.schedule import FailureSchedule
 from fabric.measure.calibration import calibrate
@@ -35,11 +34,12 @@ from fabric.world.engines import current_engine
 from fabric.world.programs.agents import AgentPool
 from runs.config import RunConfig
 from runs.decided_jobs import Decider, Played
+from runs.failures import Injections, asked_for, failing_hosts, rotten_hosts
 from runs.load_evidence import failed_operations, played_loads
 from runs.phase_meter import Measured, PhaseMeter, TimeUse
-from runs.phase_rows import controller_rows, failure_row, job_row
+from runs.phase_rows import carried_out_checks, controller_rows, ended_checks, failure_rows, job_row
 from runs.run_tables import RunTables
-from runs.timeline import JobWindow, Timeline
+from runs.timeline import DoneTo, JobWindow, Timeline
 from runs.ways import Moved, moves_in
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
@@ -124,6 +124,7 @@ class PhaseOutcome:
             self.loads,
             failed_operations(self.records),
             bool(self.faults.changes),
+            asked_for(self.faults.changes),
         )
 
 
@@ -199,6 +200,8 @@ class Session:
             congestion_control=self.settings.congestion_control,
             receive_window_bytes=self.settings.receive_window_bytes,
             logs=self.live.logs,
+            failing_hosts=failing_hosts(self.failures),
+            rotten_hosts=rotten_hosts(self.failures),
         )
 
     @property
@@ -268,14 +271,15 @@ class Session:
         A decider, of which there may be one, brings further jobs while the phase plays, pauses and ends them.
         The time counts from when all of the former play. The first job is halted first.
 
-        It lasts until jobs with a fixed amount to do have done it. ``schedule``: what happens to links meanwhile, from
-        when all jobs play; by default the run's ``failures``. At its end every link is restored before jobs are halted,
-        so that data they wait for arrives.
+        It lasts until jobs with a fixed amount to do have done it. ``schedule``: what fails meanwhile, from when all
+        jobs play; by default the run's ``failures``. What is of a job that does not play is left out. At its end every
+        link, disk and program that was not killed is restored before jobs are halted, so that data they wait for
+        arrives.
         """
         schedule = self.failures if schedule is None else schedule
         if schedule is not None:
-            self._injector.prepare(schedule)
-        timeline = _timeline(name, jobs)
+            self._injector.prepare(schedule, list({id(one.job): one.job for one in _windows(jobs)}.values()))
+        timeline = _timeline(name, jobs, self._done_to)
         told = LivePhase(name, title, self.queueing.value, self.routing_label, timeline.names, self.origin)
         started = self._meter.begin(told)
         try:
@@ -319,7 +323,7 @@ class Session:
         self._tables.keep_rows("jobs", [job_row(phase, one) for one in played.played])
         if schedule is not None:
             events = [event for event in self.live.controller.events() if event.at_s >= started]
-            self._tables.keep_rows("failures", [failure_row(phase, change) for change in played.faults.changes])
+            self._tables.keep_rows("failures", failure_rows(phase, played.faults.changes))
             self._tables.keep_rows("controller", controller_rows(phase, events))
 
     def _outcome(self, phase: Phase, played: _PlayedPhase, measured: Measured, counted: Conservation) -> PhaseOutcome:
@@ -369,8 +373,12 @@ class Session:
         return moves_in(self.live.controller.events(), self.origin)
 
     @cached_property
-    def _injector(self) -> FaultInjector:
-        return FaultInjector(self.pool, self.live.emulation)
+    def _injector(self) -> Injections:
+        return Injections(self.pool, self.live.emulation, self.settings.seed)
+
+    def _done_to(self, job: str) -> str:
+        """Return what failures have done to a job so far; nothing in a run that has had none."""
+        return self._injector.done_to(job) if "_injector" in vars(self) else ""
 
     def _wait(self, title: str, started: float, duration_s: float, timeline: Timeline) -> None:
         while (elapsed := time.monotonic() - started) < duration_s:
@@ -402,13 +410,18 @@ class Session:
             engine=current_engine(),
             datapath=self.live.emulation.datapath,
         )
-        return Verdict((*verdict.checks, *self.checks))
+        asked = [*carried_out_checks(self.failures, self.table("failures")), *ended_checks(self.table("jobs"))]
+        return Verdict((*verdict.checks, *asked, *self.checks))
 
 
-def _timeline(phase: str, jobs: Sequence[Job | JobWindow | Decider]) -> Timeline:
+def _timeline(phase: str, jobs: Sequence[Job | JobWindow | Decider], done_to: DoneTo = lambda job: "") -> Timeline:
     """Return the timeline of a phase. Raises TrafficError for two deciders."""
     deciders = [one for one in jobs if isinstance(one, Decider)]
     if len(deciders) > 1:
         raise TrafficError(f"phase {phase}: {len(deciders)} deciders; one decides for all jobs, so give it one")
-    windows = [one if isinstance(one, JobWindow) else JobWindow(one) for one in jobs if not isinstance(one, Decider)]
-    return Timeline(phase, windows, *deciders)
+    return Timeline(phase, _windows(jobs), deciders[0] if deciders else None, done_to)
+
+
+def _windows(jobs: Sequence[Job | JobWindow | Decider]) -> list[JobWindow]:
+    """Return when each job plays that is known beforehand."""
+    return [one if isinstance(one, JobWindow) else JobWindow(one) for one in jobs if not isinstance(one, Decider)]

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from fabric.errors import TrafficError
 from runs.decided_jobs import HALT_S, DecidedJobs, Decider, Played
 from runs.known_tables import of_job
 from traffic.job import FiniteJob, Job, Records
+
+DoneTo = Callable[[str], str]
+"""Returns what failures have done to a job of some name, in words; nothing if they have done nothing."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +47,33 @@ class PlayedTimeline:
 class Timeline:
     """Plays jobs in their windows. Those of the whole phase begin first and end last, in their order, in the caller's
     thread; the others have a thread each, so that none waits for another to end its step. ``decider``: brings more of
-    them from when those of the whole phase have begun."""
+    them from when those of the whole phase have begun.
 
-    def __init__(self, phase: str, windows: Sequence[JobWindow], decider: Decider | None = None) -> None:
+    A job that fails after failures have hit it, as ``done_to`` says, is no fault of the run: that is its result.
+    """
+
+    def __init__(
+        self,
+        phase: str,
+        windows: Sequence[JobWindow],
+        decider: Decider | None = None,
+        done_to: DoneTo = lambda job: "",
+    ) -> None:
         self._phase = phase
+        self._done_to = done_to
         self._whole = [window.job for window in windows if window.is_whole]
         self._began: list[float] = []
-        self._controls = [_Control(phase, found) for found in _by_job(windows)]
+        self._controls = [_Control(phase, found, done_to) for found in _by_job(windows)]
         self.names = tuple(dict.fromkeys(window.job.name for window in windows))
         """The names of the jobs that are known beforehand."""
         self._decided = None if decider is None else DecidedJobs(phase, decider, self.names)
+        self._failed: dict[str, str] = {}
 
     def begin(self) -> float:
         """Begin, and return when: all that play the whole phase do by now. Raises TrafficError."""
         for job in self._whole:
             self._began.append(time.monotonic())
-            job.play(self._phase)
+            _play(job, self._phase, self._done_to)
         began = time.monotonic()
         for control in self._controls:
             control.start(began)
@@ -78,7 +92,10 @@ class Timeline:
         """Return once jobs that have a fixed amount to do have done it. Raises TrafficError as they do."""
         for job in self._whole:
             if isinstance(job, FiniteJob):
-                job.finish()
+                try:
+                    job.finish()
+                except TrafficError as error:
+                    self._failed[job.name] = _excused(job, error, self._done_to)
 
     def end(self) -> PlayedTimeline:
         """End all jobs; return their rows and when each played. Raises TrafficError as they do."""
@@ -91,9 +108,9 @@ class Timeline:
             records.extend(found)
             played += times
         for job, began in zip(self._whole, self._began, strict=True):
-            halted = time.monotonic()
-            records.extend(of_job(job.halt(), job.name))
-            played.append(Played(job, began, halted, time.monotonic()))
+            found, last = _halted(job, began, self._done_to)
+            records.extend(found)
+            played.append(replace(last, failed=self._failed.get(job.name, last.failed)))
         return PlayedTimeline(records, played, first_halted)
 
     def abandon(self) -> None:
@@ -101,6 +118,36 @@ class Timeline:
         who made them."""
         if self._decided is not None:
             self._decided.abandon()
+
+
+def _play(job: Job, phase: str, done_to: DoneTo) -> None:
+    """Let a job play. Raises TrafficError, naming what failures have done to it before."""
+    try:
+        job.play(phase)
+    except TrafficError as error:
+        if not (words := done_to(job.name)):
+            raise
+        raise TrafficError(
+            f"job {job.name}: cannot play phase {phase}, after {words}: {error}; let that happen in its last phase "
+            "only: later in a phase than the others last, or for a time"
+        ) from error
+
+
+def _halted(job: Job, began: float, done_to: DoneTo) -> tuple[Records, Played]:
+    """Halt a job; return its rows and when it played. Raises TrafficError as it does, unless failures have hit it."""
+    halted = time.monotonic()
+    try:
+        records, failed = of_job(job.halt(), job.name), ""
+    except TrafficError as error:
+        records, failed = Records(), _excused(job, error, done_to)
+    return records, Played(job, began, halted, time.monotonic(), failed)
+
+
+def _excused(job: Job, error: TrafficError, done_to: DoneTo) -> str:
+    """Return why a job failed that failures have hit. Raises the error if none has."""
+    if not (words := done_to(job.name)):
+        raise error
+    return f"{error}; asked for: {words}"
 
 
 def _by_job(windows: Sequence[JobWindow]) -> Iterator[list[JobWindow]]:
@@ -119,8 +166,9 @@ def _by_job(windows: Sequence[JobWindow]) -> Iterator[list[JobWindow]]:
 class _Control:
     """The thread that lets one job begin and end."""
 
-    def __init__(self, phase: str, windows: Sequence[JobWindow]) -> None:
+    def __init__(self, phase: str, windows: Sequence[JobWindow], done_to: DoneTo) -> None:
         self._phase = phase
+        self._done_to = done_to
         self._windows = tuple(windows)
         self._over = threading.Event()
         self._records = Records()
@@ -140,11 +188,11 @@ class _Control:
                 if self._wait(window.from_s):
                     return
                 began = time.monotonic()
-                window.job.play(self._phase)
+                _play(window.job, self._phase, self._done_to)
                 self._wait(window.until_s)
-                halted = time.monotonic()
-                self._records.extend(of_job(window.job.halt(), window.job.name))
-                self._played.append(Played(window.job, began, halted, time.monotonic()))
+                found, played = _halted(window.job, began, self._done_to)
+                self._records.extend(found)
+                self._played.append(played)
         except Exception as error:  # Whatever it is, verify() or end() raises it where the run sees it.
             self._error = error
 

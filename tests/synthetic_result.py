@@ -209,7 +209,7 @@ def _jobs_table() -> pd.DataFrame:
     """In the phase ``mixed_lanes`` storage plays twice, while HFReduce plays to a little after its end."""
     began = next(phase["started_s"] for phase in phase_records() if phase["name"] == "mixed_lanes")
     windows = [("hfreduce", 0.0, PHASE_S), ("storage", 2.0, 6.0), ("storage", 7.0, 9.0)]
-    rows = [("mixed_lanes", job, job, began + start, began + end - 0.1, began + end) for job, start, end in windows]
+    rows = [("mixed_lanes", job, job, began + start, began + end - 0.1, began + end, "") for job, start, end in windows]
     return pd.DataFrame(rows, columns=list(TABLES["jobs"].columns))
 
 

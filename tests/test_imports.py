@@ -81,6 +81,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "captures",
             "rates",
             "config",
+            "failures",
             "placement",
             "known_tables",
             "plans",

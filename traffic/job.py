@@ -24,7 +24,8 @@ from traffic.transport import DEFAULT_CONGESTION_CONTROL, Endpoint, FlowSample, 
 class Stage:
     """Where jobs play: the fabric, the pool that forks programs, and each host's network namespace (None in tests).
 
-    ``logs``: the directory of the run's logs."""
+    ``logs``: the directory of the run's logs. ``failing_hosts``: those whose programs failures hit, so that each has a
+    process of its own; ``rotten_hosts``: storage nodes whose disks get wrong data on purpose."""
 
     fabric: Fabric
     pool: AgentPool
@@ -33,6 +34,8 @@ class Stage:
     congestion_control: dict[ServiceLevel, str] = field(default_factory=dict)
     receive_window_bytes: int | None = None
     logs: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
+    failing_hosts: frozenset[str] = frozenset()
+    rotten_hosts: frozenset[str] = frozenset()
 
     def socket_options(self, level: ServiceLevel) -> SocketOptions:
         """Return what every socket of a service level carries; its congestion control is cubic unless configured."""

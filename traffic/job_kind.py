@@ -72,6 +72,7 @@ class JobKind:
     - ``least_nodes``: how many compute nodes a job needs at least;
     - ``make``: (stage, config, nodes in the order of ranks, Service Level, name) -> the job, not started;
     - ``faults``: (config, fabric) -> what of a job cannot be on a fabric, besides what holds for all jobs;
+    - ``serving``: (fabric) -> the hosts besides a job's nodes that programs of it are on;
     - ``commands``: what of its config is a command of the user's, which may choose how its sockets behave;
     - ``tables``: those that only its jobs write, by name. Columns of times have one of the names in
       :data:`fabric.results.TIME_COLUMNS`; the run fills a column ``job``;
@@ -87,6 +88,7 @@ class JobKind:
     measures: Measures
     data: DataOfJob = field(default_factory=DataOfJob)
     faults: Callable[[Any, Fabric], Iterable[str]] = _none
+    serving: Callable[[Fabric], Sequence[NodeId]] = _none
     commands: Callable[[Any], Sequence[str]] = _none
     tables: Mapping[str, Table] = field(default_factory=dict)
     preload: tuple[str, ...] = ()

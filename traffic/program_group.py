@@ -7,6 +7,7 @@ fall silent. So whoever waits for a group is told of the failure that is no othe
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 import time
 from collections.abc import Collection, Hashable, Iterator, Mapping
@@ -50,17 +51,23 @@ class ProgramsFailedError(TrafficError):
 
 
 class ProgramGroup(Generic[Key]):
-    """Programs by a key of the job's. Several threads may use it; ``job`` is what errors call it."""
+    """Programs by a key of the job's. Several threads may use it; ``job`` is what errors call it. ``survives``: the job
+    goes on without those that :meth:`kill` has ended; one that does not fails at the next answer that it waits for."""
 
-    def __init__(self, stage: Stage, job: str) -> None:
+    def __init__(self, stage: Stage, job: str, survives: bool = True) -> None:
         self._stage = stage
         self._job = job
+        self._survives = survives
         self._handles: dict[Key, AgentHandle] = {}
         self._killed: set[Key] = set()
+        self._held: set[str] = set()
+        """The hosts on which failures have stopped all programs."""
         self._closed = False
         self._owning = threading.Lock()
-        """Held while programs are started or taken to be ended."""
+        """Held while programs are started, stopped or taken to be ended."""
         self._sending = threading.Lock()
+        self.asking = threading.RLock()
+        """Held from an order to its answers by jobs that are asked from several threads."""
 
     @property
     def handles(self) -> dict[Key, AgentHandle]:
@@ -94,6 +101,9 @@ class ProgramGroup(Generic[Key]):
                 ]
                 started.update(zip(together, self._stage.pool.start_together(starts), strict=True))
                 self._handles.update({key: started[key] for key in together})
+                for key in together:
+                    if started[key].host in self._held:
+                        started[key].send_signal(signal.SIGSTOP)
         with self._owning:  # In the order asked for, whichever guests they are in.
             self._handles.update({key: self._handles.pop(key) for key in hosted if key in self._handles})
 
@@ -119,14 +129,18 @@ class ProgramGroup(Generic[Key]):
     def collect(self, what: str, timeout_s: float, only: Collection[Key] | None = None) -> dict[Key, Any]:
         """Return the next message of all that live, or of some, in that order.
 
-        Raises ProgramsFailedError if one failed, or if not all have come within ``timeout_s``.
+        Raises ProgramsFailedError if one failed, or if not all have come within ``timeout_s``; TrafficError if one was
+        killed without which the job does not go on.
         """
+        self._require_survivors(what, only)
         deadline = time.monotonic() + timeout_s
         messages: dict[Key, Any] = {}
         failures: list[ProgramFailed] = []
         for key, handle in self._addressed(only).items():
             message = _next_message(handle, deadline, what, is_first=not failures)
             if isinstance(message, ProgramFailed):
+                if self._survives and key in self._killed:
+                    continue  # It was killed while it was waited for.
                 deadline = min(deadline, time.monotonic() + FAILURES_TIMEOUT_S)
                 failures.append(message)
             messages[key] = message
@@ -134,6 +148,12 @@ class ProgramGroup(Generic[Key]):
             cause = min(failures, key=lambda failure: failure.is_consequence)
             raise ProgramsFailedError(cause, len(failures) - 1)
         return messages
+
+    def _require_survivors(self, what: str, only: Collection[Key] | None) -> None:
+        missed = [] if self._survives else [key for key in self._killed if only is None or key in only]
+        if missed:
+            names = ", ".join(f"{self._handles[key].name} on {self._handles[key].host}" for key in missed)
+            raise TrafficError(f"{self._job}: no {what}: {names} was killed, and the others cannot go on without it")
 
     def await_ready(self, what: str, timeout_s: float, only: Collection[Key] | None = None) -> None:
         """Wait until all that live, or some, report :class:`traffic.job.Ready`. Raises TrafficError as :meth:`collect`,
@@ -149,14 +169,51 @@ class ProgramGroup(Generic[Key]):
         Raises TrafficError if it shares its process: the others would end with it.
         """
         handle = self._handles[key]
+        self._require_own_process(handle, "die")
+        self._killed.add(key)
+        handle.kill()
+
+    def _require_own_process(self, handle: AgentHandle, what: str) -> None:
         others = sum(one.process is handle.process for one in self._handles.values()) - 1
         if others:
             raise TrafficError(
-                f"{handle.name} on {handle.host}: {others} more share its process and would die with it; "
+                f"{handle.name} on {handle.host}: {others} more share its process and would {what} with it; "
                 f"start {self._job} with one program per process"
             )
-        self._killed.add(key)
-        handle.kill()
+
+    # Failures: a group is :class:`fabric.failures.targets.FailingPrograms`.
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Where programs live."""
+        return frozenset(handle.host for handle in self.living.values())
+
+    def stop_on(self, host: str) -> None:
+        """Let the programs on a host run no longer, nor those that are started there meanwhile. Raises TrafficError if
+        one has gone, or shares its process."""
+        with self._owning:
+            self._held.add(host)
+            for handle in self._living_on(host):
+                self._require_own_process(handle, "stop")
+                handle.send_signal(signal.SIGSTOP)
+
+    def resume_on(self, host: str) -> None:
+        """Let them run again. One that has gone is reported by :meth:`collect`."""
+        with self._owning:
+            self._held.discard(host)
+            for handle in self._living_on(host):
+                with contextlib.suppress(TrafficError):
+                    handle.send_signal(signal.SIGCONT)
+
+    def kill_on(self, host: str) -> None:
+        """End the programs on a host at once. Raises TrafficError as :meth:`kill`."""
+        with self._owning:
+            self._held.discard(host)
+            for key in [key for key, handle in self.living.items() if handle.host == host]:
+                self.kill(key)
+
+    def _living_on(self, host: str) -> list[AgentHandle]:
+        return [handle for handle in self.living.values() if handle.host == host]
 
     def end_at_once(self) -> None:
         """Kill all. Whoever calls it first does it; none is left for another. More may be started."""
@@ -184,9 +241,13 @@ class ProgramGroup(Generic[Key]):
 
 
 def _batches(stage: Stage, hosted: Mapping[Key, tuple[str, NodeId, object]], most: int) -> Iterator[list[Key]]:
-    """Yield the keys of programs that share a process: of one guest, ``most`` at a time."""
+    """Yield the keys of programs that share a process: of one guest, ``most`` at a time; those that failures may hit
+    by themselves."""
     by_guest: dict[int, list[Key]] = {}
     for key, (_, node, _) in hosted.items():
+        if node.name in stage.failing_hosts:
+            yield [key]
+            continue
         by_guest.setdefault(netns.guest_of(stage.namespace_of(node)), []).append(key)
     for keys in by_guest.values():
         for start in range(0, len(keys), most):

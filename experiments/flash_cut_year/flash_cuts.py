@@ -21,7 +21,7 @@ from pydantic import Field, field_validator
 
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
-from fabric.failures.schedule import FailureSchedule, LinkFailure
+from fabric.failures.schedule import Failure, FailureSchedule
 from fabric.model.network import Fabric, Link, Tier
 
 _TABLE = Path(__file__).with_name("link_flash_cuts.csv")
@@ -133,6 +133,6 @@ def flash_cut_replay(config: FlashCutReplay, fabric: Fabric, seed: int) -> Failu
 
 def _cuts(
     times_s: Sequence[float], links: Sequence[Link], duration_s: float, random: np.random.Generator
-) -> Iterator[LinkFailure]:
+) -> Iterator[Failure]:
     for number, at_s in enumerate(times_s):
-        yield LinkFailure(links[int(random.integers(len(links)))], at_s, at_s + duration_s, causes=(number,))
+        yield Failure(links[int(random.integers(len(links)))], at_s, at_s + duration_s, causes=(number,))

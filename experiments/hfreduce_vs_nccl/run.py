@@ -42,6 +42,7 @@ from traffic import metrics
 from traffic.collectives.job import CollectiveJob
 from traffic.collectives.step_numbers import collective_medians
 from traffic.job import Records
+from traffic.program_group import ProgramGroup
 
 
 class CountedSteps:
@@ -58,6 +59,11 @@ class CountedSteps:
         self._count = count
         self._phase = ""
         self._records = Records()
+
+    @property
+    def failing_programs(self) -> Sequence[ProgramGroup[int]]:
+        """The collective's programs, for failures."""
+        return self._job.failing_programs
 
     def start(self) -> None:
         """Do nothing: the collective has started."""

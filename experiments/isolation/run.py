@@ -10,7 +10,7 @@ only in the other traffic and in the queues. Fire-Flyer 2 maps each kind to a Vi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ import pandas as pd
 
 from experiments.isolation.config import IsolationConfig
 from experiments.isolation.summary import Shares, summarize
+from fabric.failures.targets import FailingPrograms, HasPrograms
 from fabric.measure.level_counter import LevelCounter
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
@@ -68,6 +69,11 @@ class WatchedJob:
         self.levels_Bps: dict[ServiceLevel, float] = {}
         self._job, self._read, self._now = job, read, now
         self._began = 0.0
+
+    @property
+    def failing_programs(self) -> Sequence[FailingPrograms]:
+        """The job's programs, for failures."""
+        return self._job.failing_programs if isinstance(self._job, HasPrograms) else ()
 
     def start(self) -> None:
         """Start the job."""

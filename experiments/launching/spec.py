@@ -23,7 +23,7 @@ from fabric.world.virtual.guest import directories_named, directories_of
 from fabric.world.virtual.joining import MOST_GUESTS
 from fabric.world.virtual.memory import described, needed_bytes
 from runs.captures import require_captures
-from runs.config import RunConfig, require_engine_for_jitter
+from runs.config import RunConfig, require_engine_for_failures, require_engine_for_jitter
 from runs.definition import Experiment
 from runs.rates import CALIBRATED, rate_settings
 from topologies.load import BuiltFabric
@@ -118,6 +118,7 @@ def prepare(spec: RunSpec, command: Sequence[str], before: BuiltFabric | None = 
     red.require(engine, config.queues, *config.queueings_played)
     congestion_control.require(engine, config.controls_played)
     require_engine_for_jitter(engine, config.queues)
+    require_engine_for_failures(engine, config.failures)
     require_captures(fabric, spec.captures, engine)
     if spec.sflow is not None:
         require_sflow(spec.sflow, engine)
@@ -177,6 +178,7 @@ def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig) -> 
         "--sflow": spec.sflow is not None,
         f"routing {config.routing.policy}": config.routing.policy.moves,
         "commands of the config's own": bool(config.commands),
+        "failures of programs or disks": any(line.hits_programs_or_disks for line in config.failures),
         "failures of links": config.cuts_links,
     }
     if found := [what for what, asked in unable.items() if asked]:

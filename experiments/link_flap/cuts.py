@@ -11,7 +11,7 @@ from itertools import cycle, permutations
 from controllers.planning.paths import nics_for, planned_path
 from controllers.planning.plan import RoutePlan
 from fabric.errors import ConfigError
-from fabric.failures.schedule import FailureSchedule, LinkFailure
+from fabric.failures.schedule import Failure, FailureSchedule
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Link, Tier
 from traffic.flows.probes import ProbeFlow
@@ -162,9 +162,7 @@ def plan_cuts(
 def cut_schedule(cuts: Sequence[Cut]) -> FailureSchedule:
     """Return the schedule that carries cuts out; their numbers are the causes of what happens."""
     failures = [
-        LinkFailure(link, cut.at_s, round(cut.ends_s, 9), causes=(cut.number,))
-        for cut in cuts
-        for link in cut.target.links
+        Failure(link, cut.at_s, round(cut.ends_s, 9), causes=(cut.number,)) for cut in cuts for link in cut.target.links
     ]
     return FailureSchedule.of(failures)
 

@@ -35,7 +35,7 @@ from controllers.routing import Repair, Routing
 from experiments.lossless_soak.summary import BrokenOff, SoakRound, soak_checks, summarize
 from fabric.config import Strict, TimeS
 from fabric.errors import DeadlockError
-from fabric.failures.schedule import FailureSchedule, LinkFailure
+from fabric.failures.schedule import Failure, FailureSchedule
 from fabric.model.lanes import DATA_LEVELS, Queueing
 from fabric.model.network import Fabric, Link, Tier
 from fabric.stalls.audit import StallAudit
@@ -164,12 +164,12 @@ def _flap(
     drawn: random.Random,
     within_s: tuple[float, float],
     rests: bool = False,
-) -> LinkFailure:
+) -> Failure:
     """Draw a cut within a time; ``rests``: in its first half, if it is no longer than that."""
     duration_s = math.exp(drawn.uniform(math.log(config.flaps.shortest), math.log(config.flaps.longest)))
     ends_by_s = max(within_s[0] + duration_s, sum(within_s) / 2) if rests else within_s[1]
     began_s = drawn.uniform(within_s[0], ends_by_s - duration_s)
-    return LinkFailure(drawn.choice(links), round(began_s, 9), round(began_s + duration_s, 9))
+    return Failure(drawn.choice(links), round(began_s, 9), round(began_s + duration_s, 9))
 
 
 def run_lossless_soak(session: Session, config: LosslessSoakConfig) -> dict[str, Any]:

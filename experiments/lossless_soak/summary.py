@@ -36,7 +36,7 @@ class SoakRound:
     @property
     def flaps(self) -> int:
         """How many links were cut."""
-        return sum(not change.state.up for change in self.outcome.faults.changes)
+        return sum(not change.state.up for change in self.outcome.faults.link_changes)
 
     @property
     def always_has_a_way(self) -> bool:
@@ -85,7 +85,7 @@ class BrokenOff:
     @property
     def row(self) -> list[str]:
         """The round as a row of a table."""
-        cuts = [event for event in self.flaps.events if not event.state.up]
+        cuts = [event for event in self.flaps.link_events if not event.state.up]
         told = ", ".join(f"{event.link} at {format_time(event.at_s)}" for event in cuts)
         return [self.repair.value, str(self.number), told, self.circle.removeprefix("deadlock: ")]
 

@@ -15,7 +15,7 @@ import pandas as pd
 from pydantic import Field, model_validator
 
 from fabric.config import TimeS
-from fabric.failures.schedule import FailureSchedule, LinkFailure
+from fabric.failures.schedule import Failure, FailureSchedule
 from fabric.metrics import Metric
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Link
@@ -106,7 +106,7 @@ def run_nic_failover(session: Session, config: NicFailoverConfig) -> dict[str, A
     session.use_queueing(config.queueing)
     for phase, title, schedule in (
         (WHOLE, "all links", None),
-        (CUT, f"{link} cut", FailureSchedule.of([LinkFailure(link, config.cut_at, math.inf)])),
+        (CUT, f"{link} cut", FailureSchedule.of([Failure(link, config.cut_at, math.inf)])),
     ):
         job = NcclJob(session.stage, config.job_config(nics), hosts)
         with started(session, [job]):

@@ -6,7 +6,7 @@ their own, and share links, lanes and storage nodes. The same jobs, seeds and ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ from fabric.records.summary_table import SummaryTable
 from fabric.units import format_bandwidth
 from runs.config import RunConfig
 from runs.counted_operations import told_time
-from runs.job_config import Allocation, AnyJobConfig, PlacedJob, job_faults, place_jobs
+from runs.job_config import Allocation, AnyJobConfig, PlacedJob, allocate, job_faults, place_jobs
 from runs.job_metrics import sent_by_port
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
@@ -66,6 +66,14 @@ class SharedClusterConfig(RunConfig):
     def commands(self) -> tuple[str, ...]:
         """Those of its jobs."""
         return tuple(command for job in self.jobs for command in job.of_kind.commands(job.own()))
+
+    def programs_of(self, fabric: Fabric) -> Mapping[str, Collection[str]] | None:
+        """Return those of its jobs, on their nodes and on the hosts that serve them."""
+        if list(job_faults(self.jobs, fabric, self.together_time)):
+            return None
+        nodes = allocate(self.jobs, fabric, self.allocation)
+        hosts = {job.name: (*nodes[job.name], *job.of_kind.serving(fabric)) for job in self.jobs}
+        return {name: [node.name for node in found] for name, found in hosts.items()}
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

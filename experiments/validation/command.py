@@ -19,7 +19,7 @@ from experiments.validation.findings import Fault, Outcome, TestResult
 from experiments.validation.injection import Injection, read_faults
 from experiments.validation.validator import validate
 from fabric.errors import UsageError
-from fabric.failures.injector import FaultInjector
+from fabric.failures.injector import LinkInjector
 from fabric.measure.linktest import link_test_plan
 from fabric.measure.verdict import EXIT_CODE_INVALID
 from fabric.model.lanes import Acknowledgements, LanePlan, QueueConfig, Queueing, plan_lanes
@@ -90,7 +90,7 @@ def _injected(live: LiveFabric, pool: AgentPool, injection: Injection) -> Iterat
         yield
         return
     tell("injecting: " + "; ".join(f"{link} {state}" for link, state in injection.states))
-    injector = FaultInjector(pool, live.emulation)
+    injector = LinkInjector(pool, live.emulation)
     injector.prepare(injection.schedule)
     injector.play(time.monotonic())
     time.sleep(_APPLIED_S)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from fabric.errors import ConfigError
 from fabric.failures.config import FailureConfig, links_of, miswire
-from fabric.failures.schedule import FailureSchedule, LinkFailure, LinkState
+from fabric.failures.schedule import Failure, FailureSchedule, LinkState
 from fabric.model.network import Fabric, Link, Port
 
 OPTION = "--fault"
@@ -33,7 +33,7 @@ class Injection:
     @property
     def schedule(self) -> FailureSchedule:
         """The states as a schedule of failures that never end."""
-        return FailureSchedule.of(LinkFailure(link, 0.0, math.inf, state) for link, state in self.states)
+        return FailureSchedule.of(Failure(link, 0.0, math.inf, state) for link, state in self.states)
 
 
 def read_faults(texts: Sequence[str], fabric: Fabric) -> Injection:

@@ -1,4 +1,4 @@
-"""Failures as config: which link, port, switch or host fails, when, for how long, how often and how badly.
+"""Failures as config: what fails, when, for how long, how often and how badly.
 
 ::
 
@@ -7,6 +7,10 @@
       - {switch: z0s00, at: 5 s, for: 1 s, repeat: {every: 3 s, times: 4}, jitter: 100 ms}
       - {host: z0h003, at: 1 s, rate: 0.5}                              all its NICs at half their rate
       - {link: "z0l00:3", at: 1 s, loss: 0.01}                          one frame in a hundred lost, each direction
+      - {nic: "st001:1", at: 1 s, for: 1 s}                             one NIC of a host, by its number
+      - {silent: z0h003, at: 1 s, for: 5 s, then: dead}                 its NICs are cut and its programs stopped
+      - {process: st001, job: storage, at: 2 s, effect: kill}           a job's programs on a host; or stop, or slow
+      - {disk: st001/2, at: 2 s, for: 3 s, effect: slow, factor: 10}    a disk of a service; or error, or rot
 
 A link is named by one of its ends (``z0l00:3``) or by its nodes, with the number of the one meant if several join them
 (``z0l00-z0s01#2``). A switch or host that fails keeps its memory: only its links are cut.
@@ -17,21 +21,27 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from itertools import product
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
-from fabric.failures.schedule import FailureSchedule, LinkFailure, LinkState
-from fabric.model.identity import NodeId
-from fabric.model.network import Fabric, Link, Port, Tier, names_like
+from fabric.failures.names import disk_named, link_named, nic_named, node_named
+from fabric.failures.schedule import Failure, FailureSchedule, LinkState, State
+from fabric.failures.targets import KILLED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
+from fabric.model.network import Fabric, Link, Tier
 from fabric.units import format_time
 
-_TARGETS = ("link", "port", "switch", "host", "storage")
-_WORDS = {"switch": "switch", "host": "host", "storage": "storage node"}
+_LINK_EFFECTS = frozenset({"rate", "loss"})
+_NEVER_ENDING = {
+    "kill": "what is killed does not come back",
+    "rot": "what is rotten stays so until it is written anew",
+}
+"""Effects that have no end, and why."""
 
 
 class RepeatConfig(Strict):
@@ -43,8 +53,8 @@ class RepeatConfig(Strict):
     )
 
 
-class FailureConfig(Strict):
-    """One line of ``failures``: exactly one target, when, and what: a cut unless ``rate`` or ``loss`` is given."""
+class FailureTargets(Strict):
+    """What fails: exactly one of these."""
 
     link: str | None = Field(
         default=None,
@@ -57,6 +67,65 @@ class FailureConfig(Strict):
     switch: str | None = Field(default=None, description="The switch that fails: all its links at once.")
     host: str | None = Field(default=None, description="The compute node that fails: the links of all its NICs.")
     storage: str | None = Field(default=None, description="The storage node that fails: the links of all its NICs.")
+    nic: str | None = Field(
+        default=None, description="The NIC that fails, by its host and its number, such as `st001:1`."
+    )
+    silent: str | None = Field(
+        default=None,
+        description=(
+            "The host that falls silent: its NICs are cut and its programs stopped, so that no peer is told (no FIN, "
+            "no RST). See `then`."
+        ),
+    )
+    process: str | None = Field(
+        default=None, description="The host whose programs fail: those of `job`, or of all jobs. See `effect`."
+    )
+    disk: str | None = Field(
+        default=None,
+        description="The disk of a storage service that fails, such as `st001/2`, or all of a node's (`st001`).",
+    )
+
+
+class FailureEffects(FailureTargets):
+    """What happens to it: links are cut unless ``rate`` or ``loss`` is given; a process or a disk has an ``effect``."""
+
+    rate: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="Fraction of its rate that the link keeps, for a degraded link in place of a cut."
+    )
+    loss: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="Fraction of frames that the link loses in each direction, in place of a cut."
+    )
+    job: str | None = Field(default=None, description="The job whose programs fail. Without it, those of all jobs.")
+    effect: Literal["kill", "stop", "slow", "error", "rot"] | None = Field(
+        default=None,
+        description=(
+            "What fails. Of a process: `kill` (SIGKILL), `stop` (SIGSTOP, then SIGCONT) or `slow` (see `share`). Of a "
+            "disk: `error` (each access fails), `slow` (see `factor`, `latency`) or `rot` (see `chunks`)."
+        ),
+    )
+    share: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None,
+        description="Fraction of the time for which slow programs may compute, in turns of 10 ms; only in real time.",
+    )
+    factor: Annotated[float, Field(gt=1, le=1e6)] | None = Field(
+        default=None, description="How many times its time each read of a slow disk takes."
+    )
+    latency: Annotated[TimeS, Field(gt=0)] | None = Field(
+        default=None, description="Time that each read of a slow disk takes in addition."
+    )
+    chunks: Annotated[int, Field(ge=1, le=10**6)] | None = Field(
+        default=None, description="How many chunks of the disk get a wrong bit, drawn by the seed. Without it, 1."
+    )
+    then: Literal["returns", "dead"] = Field(
+        default="returns",
+        description="What a silent host is after `for`: as it was, or up again with all its programs dead.",
+    )
+
+
+class FailureConfig(FailureEffects):
+    """One line of ``failures``: exactly one target, when, and what: of links a cut unless ``rate`` or ``loss`` is
+    given, of a process or a disk its ``effect``."""
+
     at: Annotated[TimeS, Field(ge=0)] = Field(
         description="When the failure begins, counted from when all jobs of the phase play."
     )
@@ -67,12 +136,6 @@ class FailureConfig(Strict):
     jitter: Annotated[TimeS, Field(ge=0)] = Field(
         default=0.0, description="Each begin is later by a random time up to this, drawn evenly by the seed."
     )
-    rate: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        default=None, description="Fraction of its rate that the link keeps, for a degraded link in place of a cut."
-    )
-    loss: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="Fraction of frames that the link loses in each direction, in place of a cut."
-    )
 
     @model_validator(mode="after")
     def _verify(self) -> FailureConfig:
@@ -82,14 +145,26 @@ class FailureConfig(Strict):
         return self
 
     def _faults(self) -> Iterator[str]:
-        given = [name for name in _TARGETS if getattr(self, name) is not None]
+        given = [name for name in TARGETS if getattr(self, name, None) is not None]
         if len(given) != 1:
-            yield f"names {' and '.join(given) or 'no target'}; give exactly one of {', '.join(_TARGETS)}"
+            yield f"names {' and '.join(given) or 'no target'}; give exactly one of {', '.join(TARGETS)}"
+        else:
+            yield from _key_faults(self, given[0], TARGETS[given[0]])
+        yield from self._time_faults()
+
+    def _time_faults(self) -> Iterator[str]:
+        why = _NEVER_ENDING.get(self.effect or "")
+        if why is not None and self.duration is not None:
+            yield f"effect {self.effect}: {why}; leave out 'for'"
+        if self.then == "dead" and self.duration is None:
+            yield "then: dead: the host is up again after 'for', which is missing; give it"
         if self.repeat is None or self.repeat.times == 1:
             return
-        if self.duration is None:
+        if self.effect == "kill" or self.then == "dead":
+            yield "repeats what kills programs, which do not come back; leave out 'repeat'"
+        elif self.duration is None and self.effect != "rot":
             yield "repeats a failure that never ends; give 'for'"
-        elif self.duration + self.jitter > self.repeat.every:
+        elif self.duration is not None and self.duration + self.jitter > self.repeat.every:
             yield (
                 f"lasts {format_time(self.duration)} and may begin {format_time(self.jitter)} late, yet repeats every "
                 f"{format_time(self.repeat.every)}, so that it overlaps itself; raise repeat.every"
@@ -98,7 +173,12 @@ class FailureConfig(Strict):
     @property
     def target(self) -> tuple[str, str]:
         """What kind of target it has, and its name."""
-        return next((name, value) for name in _TARGETS if (value := getattr(self, name)) is not None)
+        return next((name, value) for name in TARGETS if (value := getattr(self, name, None)) is not None)
+
+    @property
+    def hits_programs_or_disks(self) -> bool:
+        """Whether it is not of links alone."""
+        return self.target[0] in ("silent", "process", "disk")
 
     @property
     def state(self) -> LinkState:
@@ -116,86 +196,95 @@ class FailureConfig(Strict):
         return [(round(begin, 9), round(begin + duration, 9)) for begin in begins]
 
 
+# What a target comes to ----------------------------------------------------------------------------------------------
+
+Stretch = tuple[Hashable, float, float, State]
+"""A target, from when until when it is in a state, and in which."""
+
+
+@dataclass(frozen=True)
+class TargetKey:
+    """A key of a line that names a target: which of the keys that say what happens go with it, which ``effect``s it
+    has, of which one must be given, and what a line comes to on a fabric within a time (a function that raises
+    ValueError for a name that the fabric does not have)."""
+
+    stretches: Callable[[FailureConfig, Fabric, float, float], Iterable[Stretch]]
+    keys: frozenset[str] = _LINK_EFFECTS
+    effects: tuple[str, ...] = ()
+
+
 def links_of(failure: FailureConfig, fabric: Fabric) -> tuple[Link, ...]:
     """Return the links that a failure hits. Raises ValueError naming what the fabric does not have."""
     kind, name = failure.target
     if kind in ("link", "port"):
-        return (_link_named(name, fabric, by_port_only=kind == "port"),)
-    node = _node_named(name, kind, fabric)
+        return (link_named(name, fabric, by_port_only=kind == "port"),)
+    if kind == "nic":
+        return (fabric.link_at[nic_named(name, fabric).port],)
+    node = node_named(name, kind, fabric)
     return tuple(fabric.link_at[port] for port in fabric.ports_of[node])
 
 
-def _node_named(name: str, kind: str, fabric: Fabric) -> NodeId:
-    fitting = {"switch": fabric.switches, "host": fabric.hosts, "storage": fabric.storages}[kind]
-    found = fabric.node_named(name)
-    if found not in fitting:
-        known = f"they run from {fitting[0]} to {fitting[-1]}" if fitting else f"{fabric.name} has none"
-        raise ValueError(f"{kind}: no {_WORDS[kind]} {name!r}; {known}")
-    assert found is not None
-    return found
+def _links(line: FailureConfig, fabric: Fabric, began_s: float, ended_s: float) -> Iterator[Stretch]:
+    yield from ((link, began_s, ended_s, line.state) for link in links_of(line, fabric))
 
 
-def _link_named(name: str, fabric: Fabric, by_port_only: bool) -> Link:
-    node, colon, _ = name.partition(":")
-    if colon:
-        port = fabric.port_named(name)
-        if port is None:
-            raise ValueError(f"link: nothing is plugged into {name!r}; {_ports_of(node, fabric)}")
-        return fabric.link_at[port]
-    if by_port_only:
-        raise ValueError(f"port: {name!r} is no port; write it like {fabric.links[0].a}")
-    ends, _, number = name.partition("#")
-    a, dash, b = _parted(ends, fabric)
-    if not dash or (number and not number.isdigit()):
-        raise ValueError(f"link: {name!r} names no link; write it like {fabric.links[0].a} or z0l00-z0s01#2")
-    return _between(a, b, int(number) if number else None, fabric)
+def _silent(line: FailureConfig, fabric: Fabric, began_s: float, ended_s: float) -> Iterator[Stretch]:
+    """Yield the cuts of a host's NICs, and that its programs are stopped until they return, or are killed then: what
+    the kernel sends for dead programs is lost while there is no link, and whoever asks later is told."""
+    yield from _links(line, fabric, began_s, ended_s)
+    programs = ProgramTarget(node_named(line.target[1], "silent", fabric).name)
+    yield programs, began_s, ended_s, STOPPED
+    if line.then == "dead":
+        yield programs, ended_s, math.inf, KILLED
 
 
-def _parted(ends: str, fabric: Fabric) -> tuple[str, str, str]:
-    """Return the two nodes of ``a-b``, and the dash between them; names of a user's own may have dashes, too."""
-    places = [place for place, letter in enumerate(ends) if letter == "-"]
-    known = [place for place in places if fabric.node_named(ends[:place]) and fabric.node_named(ends[place + 1 :])]
-    if len(known) == 1:
-        return ends[: known[0]], "-", ends[known[0] + 1 :]
-    return ends.partition("-")
+def _process(line: FailureConfig, fabric: Fabric, began_s: float, ended_s: float) -> Iterator[Stretch]:
+    state = {"kill": KILLED, "stop": STOPPED}.get(line.effect or "", ProgramState(share=line.share or 1.0))
+    yield ProgramTarget(node_named(line.target[1], "process", fabric).name, line.job or ""), began_s, ended_s, state
 
 
-def _ports_of(node: str, fabric: Fabric) -> str:
-    known = fabric.node_named(node)
-    ports: Sequence[Port] = fabric.ports_of[known] if known is not None else ()
-    return f"{node} has ports {ports[0].number} to {ports[-1].number}" if ports else f"{fabric.name} has no {node!r}"
+def _disk(line: FailureConfig, fabric: Fabric, began_s: float, ended_s: float) -> Iterator[Stretch]:
+    node, number = disk_named(line.target[1], fabric)
+    state = DiskState(line.effect == "error", line.factor or 1.0, line.latency or 0.0)
+    if line.effect == "rot":
+        state = DiskState(rotten=line.chunks or 1)
+    yield DiskTarget(node.name, number), began_s, ended_s, state
 
 
-def _between(a: str, b: str, number: int | None, fabric: Fabric) -> Link:
-    ends = [fabric.node_named(name) for name in (a, b)]
-    for name, node in zip((a, b), ends, strict=True):
-        if node is None:
-            raise ValueError(f"link: {fabric.name} has no {name!r}; {names_like(name, fabric)}")
-    found = [link for link in fabric.links if {link.a.node, link.b.node} == set(ends)]
-    if not found:
-        raise ValueError(f"link: no link joins {a} and {b}; {a} is joined to {_neighbours(a, fabric)}")
-    if number is None and len(found) > 1:
-        raise ValueError(
-            f"link: {len(found)} links join {a} and {b}; choose one, from {a}-{b}#1 to {a}-{b}#{len(found)}"
-        )
-    if number is not None and not 1 <= number <= len(found):
-        raise ValueError(f"link: {a} and {b} are joined by {len(found)} links, so there is no #{number}")
-    return found[(number or 1) - 1]
+TARGETS: dict[str, TargetKey] = {
+    **dict.fromkeys(("link", "port", "switch", "host", "storage", "nic"), TargetKey(_links)),
+    "silent": TargetKey(_silent, frozenset({"then"})),
+    "process": TargetKey(_process, frozenset({"job", "effect", "share"}), ("kill", "stop", "slow")),
+    "disk": TargetKey(_disk, frozenset({"effect", "factor", "latency", "chunks"}), ("error", "slow", "rot")),
+}
+"""By the key that names the target, in the order of their lines in messages. A new kind of target is a key here and in
+:class:`FailureConfig`, and an injector in :mod:`runs.failures`."""
+_EFFECT_KEYS = ("rate", "loss", "job", "effect", "share", "factor", "latency", "chunks", "then")
 
 
-def _neighbours(name: str, fabric: Fabric) -> str:
-    node = fabric.node_named(name)
-    assert node is not None, "_between() has looked for it"
-    peers = dict.fromkeys(fabric.shown(fabric.peer(port).node) for port in fabric.ports_of[node])
-    return ", ".join(peers)
+def _key_faults(line: FailureConfig, name: str, target: TargetKey) -> Iterator[str]:
+    """Yield which keys do not go with the line's target or effect, and which are missing."""
+    given = [key for key in _EFFECT_KEYS if getattr(line, key) != type(line).model_fields[key].default]
+    if wrong := [key for key in given if key not in target.keys]:
+        yield f"{', '.join(wrong)}: not of a {name}; it has {', '.join(sorted(target.keys))}"
+    if target.effects and line.effect not in target.effects:
+        said = "is missing" if line.effect is None else f"is {line.effect!r}"
+        yield f"effect {said}; a {name} has {', '.join(target.effects)}"
+        return
+    needed = {"slow": ("share",) if name == "process" else ("factor", "latency"), "rot": ("chunks",)}
+    mine = needed.get(line.effect or "", ())
+    if line.effect == "slow" and not any(key in given for key in mine):
+        yield f"effect slow: how slow is missing; give {' or '.join(mine)}"
+    if strange := [key for key in given if key in ("share", "factor", "latency", "chunks") and key not in mine]:
+        yield f"{', '.join(strange)}: not of effect {line.effect}; leave it out"
 
 
 @dataclass(frozen=True)
 class _Placed:
-    """A failure of a link, and the place in the config that it comes from."""
+    """A failure, and the place in the config that it comes from."""
 
     key: str
-    failure: LinkFailure
+    failure: Failure
 
 
 def schedule_failures(configs: Sequence[FailureConfig], fabric: Fabric, seed: int) -> FailureSchedule:
@@ -207,13 +296,22 @@ def schedule_failures(configs: Sequence[FailureConfig], fabric: Fabric, seed: in
     placed: list[_Placed] = []
     for number, config in enumerate(configs):
         try:
-            placed += _placed(number, config, fabric, random.Random(f"{seed}/failures/{number}"))
+            placed += _placed(number, config, fabric, _draws(number, seed))
         except ValueError as error:
             faults.append(f"failures.{number}.{error}")
     faults += _contradictions(placed)
     if faults:
         raise ConfigError("failures", faults)
     return FailureSchedule.of(one.failure for one in placed)
+
+
+def failures_of(number: int, config: FailureConfig, fabric: Fabric, seed: int) -> list[Failure]:
+    """Return what a line comes to. Raises ValueError naming what the fabric does not have."""
+    return [one.failure for one in _placed(number, config, fabric, _draws(number, seed))]
+
+
+def _draws(number: int, seed: int) -> random.Random:
+    return random.Random(f"{seed}/failures/{number}")
 
 
 def failure_faults(configs: Sequence[FailureConfig], fabric: Fabric, seed: int) -> Iterator[str]:
@@ -225,37 +323,56 @@ def failure_faults(configs: Sequence[FailureConfig], fabric: Fabric, seed: int) 
 
 
 def _placed(number: int, config: FailureConfig, fabric: Fabric, rng: random.Random) -> list[_Placed]:
-    links = links_of(config, fabric)
+    stretches = TARGETS[config.target[0]].stretches
     return [
-        _Placed(f"failures.{number}", LinkFailure(link, began_s, ended_s, config.state, (number,)))
+        _Placed(f"failures.{number}", Failure(target, from_s, until_s, state, (number,)))
         for began_s, ended_s in config.times_s(rng)
-        for link in links
+        for target, from_s, until_s, state in stretches(config, fabric, began_s, ended_s)
     ]
 
 
 def _contradictions(placed: Sequence[_Placed]) -> Iterator[str]:
-    """Yield the pairs of lines that want one link at different rates, or cut, at the same time.
+    """Yield the pairs of lines that want one target differently at the same time.
 
     Cuts of different targets may overlap (a switch and one of its links), and so may losses; two rates cannot both be.
     """
-    by_link: dict[Link, list[tuple[float, int, _Placed]]] = defaultdict(list)
+    by_target: dict[Hashable, list[tuple[float, int, _Placed]]] = defaultdict(list)
     for number, placed_one in enumerate(placed):
-        if placed_one.failure.state.rate_fraction != 1:
-            by_link[placed_one.failure.link].append((placed_one.failure.began_s, number, placed_one))
+        if placed_one.failure.state.only_one is not None:
+            by_target[placed_one.failure.target].append((placed_one.failure.began_s, number, placed_one))
     told: set[tuple[str, str]] = set()
-    for link, found in by_link.items():
+    for target, found in by_target.items():
         under_way: list[tuple[int, _Placed]] = []
         for began_s, number, now in sorted(found, key=lambda one: one[:2]):
             under_way = [one for one in under_way if one[1].failure.ended_s > began_s]
             for before in under_way:
                 (_, one), (_, other) = sorted([before, (number, now)], key=lambda pair: pair[0])
-                fractions = [of.failure.state.rate_fraction for of in (one, other)]
-                if fractions[0] != fractions[1] and (one.key, other.key) not in told:
+                if (words := _differing(one, other)) and (one.key, other.key) not in told:
                     told.add((one.key, other.key))
-                    rates = f"{fractions[0]:g} and {fractions[1]:g}"
                     at = format_time(began_s)
-                    yield f"{one.key} and {other.key}: {link} would have {rates} of its rate at once, from {at} on"
+                    yield f"{one.key} and {other.key}: {target} would have {words} at once, from {at} on"
             under_way.append((number, now))
+    yield from _after_the_end(placed)
+
+
+def _differing(one: _Placed, other: _Placed) -> str:
+    """Return what two failures of a target want differently, in words; nothing if they agree."""
+    wanted = [of.failure.state.only_one for of in (one, other)]
+    assert wanted[0] is not None and wanted[1] is not None, "only such failures are compared"
+    (value, words), (another, _) = wanted[0], wanted[1]
+    return "" if value == another else f"{value:g} and {another:g} {words}"
+
+
+def _after_the_end(placed: Sequence[_Placed]) -> Iterator[str]:
+    """Yield the lines that want something of programs that another has killed by then."""
+    programs = [(one, target) for one in placed if isinstance(target := one.failure.target, ProgramTarget)]
+    told: set[frozenset[str]] = set()
+    for (killer, dead), (other, target) in product(programs, programs):
+        is_late = other.failure.began_s >= killer.failure.began_s and other.key != killer.key
+        is_dead = killer.failure.state == KILLED and dead.covers(target.job, target.host) and is_late
+        if is_dead and (pair := frozenset((killer.key, other.key))) not in told:
+            told.add(pair)
+            yield f"{other.key}: {killer.key} has killed {target} by then; remove one of the two"
 
 
 def miswire(fabric: Fabric, one: Link, other: Link) -> Fabric:

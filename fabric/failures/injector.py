@@ -89,8 +89,9 @@ class _Release:
     pass
 
 
-class FaultInjector:
-    """The run's end of the process. Between :meth:`play` and :meth:`restore` links fail as a schedule says.
+class LinkInjector:
+    """The run's end of the process, an :class:`fabric.failures.injection.Injector`. Between :meth:`play` and
+    :meth:`restore` links fail as a schedule says.
 
     Each schedule takes :meth:`prepare`, :meth:`play`, :meth:`restore` and :meth:`release`, in this order.
     """
@@ -171,7 +172,7 @@ def inject(agent: Agent, setup: _Setup) -> None:
 def _play(agent: Agent, hands: _Hands, schedule: FailureSchedule, started: float) -> None:
     """Carry out the schedule and return when the order to restore has come."""
     lead_s = current_engine().timing.lead_s
-    for at_s, events in groupby(schedule.events, lambda event: event.at_s):
+    for at_s, events in groupby(schedule.link_events, lambda event: event.at_s):
         due = started + at_s
         if _told_to_stop(agent, due - lead_s):
             return
@@ -205,7 +206,7 @@ class _Hands:
         self._states: dict[Link, LinkState] = {}
         self._causes: dict[Link, tuple[int, ...]] = {}
         self._programs: dict[Port, LossProgram] = {}
-        self._install_programs([event.link for event in schedule.events if event.state.loss_fraction])
+        self._install_programs([event.link for event in schedule.link_events if event.state.loss_fraction])
         self._changes: list[LinkChange] = []
         self._watch = _Watch(setup, self._socket)
         self._waiting: dict[Port, int] = {}
@@ -246,7 +247,9 @@ class _Hands:
         done = time.monotonic()
         for event in events:
             waiting = sum(self._waiting.get(port, 0) for port in event.link.ports)
-            self._changes.append(LinkChange(event.link, event.state, due, asked, done, waiting, event.causes))
+            self._changes.append(
+                LinkChange(event.link, event.state, due, asked, done, event.causes, waiting_packets=waiting)
+            )
             was_up, self._states[event.link] = self._state(event.link).up, event.state
             self._causes[event.link] = event.causes
             if event.state.up and not was_up:

@@ -1,27 +1,60 @@
-"""When which link of a fabric is down, slow or lossy: failures of links composed to a frozen schedule. Pure.
+"""When what fails, and how: failures composed to a frozen schedule. Pure.
 
-Times are seconds since the schedule began. Failures of one link may overlap: it is down during any cut, has the
-lowest of their rates, and its losses multiply.
+Times are seconds since the schedule began. Failures of one target may overlap; the class of their states says what that
+comes to. A link is down during any cut, has the lowest of their rates, and its losses multiply.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
-from fabric.model.network import Link
+from fabric.model.network import Link, Port
+
+S = TypeVar("S", bound="State")
+
+
+class State(ABC):
+    """How a target is, as a frozen value. Made without arguments it is whole; ``str`` says it in words."""
+
+    @classmethod
+    @abstractmethod
+    def composed(cls: type[S], states: Sequence[S]) -> S:
+        """Return the state of a target in which several failures are under way at once; whole for none."""
+
+    @property
+    def only_one(self) -> tuple[float, str] | None:
+        """What two failures of a target may not want differently at once, and what it is in words; None: nothing."""
+        return None
 
 
 @dataclass(frozen=True)
-class LinkState:
+class LinkState(State):
     """How a link is: whether it has carrier, what part of its rate it has, and what part of its frames it loses."""
 
     up: bool = True
     rate_fraction: float = 1.0
     loss_fraction: float = 0.0
+
+    @classmethod
+    def composed(cls, states: Sequence[LinkState]) -> LinkState:
+        """Return the state of a link in which several failures are under way at once."""
+        kept = math.prod(1 - state.loss_fraction for state in states)
+        rate = min((state.rate_fraction for state in states), default=1.0)
+        losses = [state.loss_fraction for state in states if state.loss_fraction]
+        # One loss alone stays the very number that was asked for: 1 - (1 - 0.01) is not 0.01 in floating point.
+        loss = losses[0] if len(losses) == 1 else 1 - kept
+        return LinkState(all(state.up for state in states), rate, loss)
+
+    @property
+    def only_one(self) -> tuple[float, str] | None:
+        """Its rate: two cannot both be."""
+        return None if self.rate_fraction == 1 else (self.rate_fraction, "of its rate")
 
     def __str__(self) -> str:
         if not self.up:
@@ -36,53 +69,77 @@ DOWN = LinkState(up=False)
 
 
 @dataclass(frozen=True)
-class LinkFailure:
-    """A link in a state from ``began_s`` until ``ended_s``, which is ``math.inf`` for a failure that stays.
+class Failure:
+    """A target in a state from ``began_s`` until ``ended_s``, which is ``math.inf`` for a failure that stays.
 
     ``causes``: what it is part of, by the numbers that whoever makes the schedule gives it: a cut, a line of a config.
     """
 
-    link: Link
+    target: Hashable
     began_s: float
     ended_s: float
-    state: LinkState = DOWN
+    state: State = DOWN
     causes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class LinkEvent:
-    """From ``at_s`` on, ``link`` is in ``state``.
+class FailureEvent:
+    """From ``at_s`` on, ``target`` is in ``state``.
 
     ``causes`` are those of the failures that begin or end with it. One that ends during another of the same kind
-    changes nothing then: it ends with the link's next event.
+    changes nothing then: it ends with the target's next event.
     """
 
     at_s: float
-    link: Link
-    state: LinkState
+    target: Hashable
+    state: State
     causes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class LinkEvent(FailureEvent):
+    """From ``at_s`` on, a link is in ``state``."""
+
+    target: Link
+    state: LinkState
+
+    @property
+    def link(self) -> Link:
+        """The link."""
+        return self.target
 
 
 @dataclass(frozen=True)
 class FailureSchedule:
-    """What happens to links, in order of time and, at one time, of links. Every event changes its link's state."""
+    """What happens to targets, in order of time and, at one time, of targets, links first. Every event changes its
+    target's state."""
 
-    events: tuple[LinkEvent, ...] = ()
+    events: tuple[FailureEvent, ...] = ()
 
     @classmethod
-    def of(cls, failures: Iterable[LinkFailure]) -> FailureSchedule:
+    def of(cls, failures: Iterable[Failure]) -> FailureSchedule:
         """Return the schedule that some failures, which may overlap, come to."""
-        by_link: dict[Link, list[LinkFailure]] = defaultdict(list)
+        by_target: dict[Hashable, list[Failure]] = defaultdict(list)
         for failure in failures:
             if failure.ended_s > failure.began_s:
-                by_link[failure.link].append(failure)
-        events = [event for link, found in by_link.items() for event in _events(link, found)]
-        return cls(tuple(sorted(events, key=lambda event: (event.at_s, event.link.a))))
+                by_target[failure.target].append(failure)
+        events = [event for target, found in by_target.items() for event in _events(target, found)]
+        return cls(tuple(sorted(events, key=lambda event: (event.at_s, *_place(event.target)))))
 
     @cached_property
+    def targets(self) -> tuple[Hashable, ...]:
+        """What anything happens to."""
+        return tuple(sorted({event.target for event in self.events}, key=_place))
+
+    @property
     def links(self) -> tuple[Link, ...]:
         """The links that anything happens to."""
-        return tuple(sorted({event.link for event in self.events}, key=lambda link: link.a))
+        return tuple(target for target in self.targets if isinstance(target, Link))
+
+    @cached_property
+    def link_events(self) -> tuple[LinkEvent, ...]:
+        """What happens to links."""
+        return tuple(event for event in self.events if isinstance(event, LinkEvent))
 
     @property
     def ends_s(self) -> float:
@@ -93,31 +150,37 @@ class FailureSchedule:
         """Return what of the schedule happens before ``end_s``."""
         return FailureSchedule(tuple(event for event in self.events if event.at_s < end_s))
 
+    def of_kind(self, kind: type) -> FailureSchedule:
+        """Return what happens to targets of a class."""
+        return FailureSchedule(tuple(event for event in self.events if isinstance(event.target, kind)))
 
-def _events(link: Link, failures: list[LinkFailure]) -> Iterator[LinkEvent]:
+
+def _place(target: Hashable) -> tuple[int, Port | str]:
+    """Return where a target stands among those of one time: links first, by their first ends, then others by name."""
+    return (0, target.a) if isinstance(target, Link) else (1, str(target))
+
+
+def _events(target: Hashable, failures: list[Failure]) -> Iterator[FailureEvent]:
     beginning: dict[float, list[int]] = defaultdict(list)
     ending: dict[float, list[int]] = defaultdict(list)
     for number, one in enumerate(failures):
         beginning[one.began_s].append(number)
         ending[one.ended_s].append(number)
-    before, under_way, ended = WHOLE, set[int](), list[int]()
+    kind = type(failures[0].state)
+    before, under_way, ended = kind.composed([]), set[int](), list[int]()
     for at_s in sorted((beginning.keys() | ending.keys()) - {math.inf}):
         begin, end = beginning.get(at_s, []), ending.get(at_s, [])
         ended += end
         under_way = under_way.difference(end).union(begin)
-        state = composed([failures[number].state for number in sorted(under_way)])
+        state = kind.composed([failures[number].state for number in sorted(under_way)])
         if state != before:  # By what begins now, or has ended since the last change.
             causes = {cause for number in (*begin, *ended) for cause in failures[number].causes}
-            yield LinkEvent(at_s, link, state, tuple(sorted(causes)))
+            yield _event(at_s, target, state, tuple(sorted(causes)))
             before, ended = state, []
 
 
-def composed(states: Iterable[LinkState]) -> LinkState:
-    """Return the state of a link in which several failures are under way at once."""
-    active = tuple(states)
-    kept = math.prod(1 - state.loss_fraction for state in active)
-    rate = min((state.rate_fraction for state in active), default=1.0)
-    losses = [state.loss_fraction for state in active if state.loss_fraction]
-    # One loss alone stays the very number that was asked for: 1 - (1 - 0.01) is not 0.01 in floating point.
-    loss = losses[0] if len(losses) == 1 else 1 - kept
-    return LinkState(all(state.up for state in active), rate, loss)
+def _event(at_s: float, target: Hashable, state: State, causes: tuple[int, ...]) -> FailureEvent:
+    if isinstance(target, Link):
+        assert isinstance(state, LinkState), "whoever makes failures of links gives them states of links"
+        return LinkEvent(at_s, target, state, causes)
+    return FailureEvent(at_s, target, state, causes)

@@ -242,7 +242,7 @@ def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultRep
     changes = {port: _change(before.ports[port], count) for port, count in after.ports.items()}
     rules = {node: after.dropped_by_rules[node] - before.dropped_by_rules[node] for node in after.dropped_by_rules}
     in_switches = list(_switch_losses(fabric, changes, rules, faults))
-    if faults.changes:
+    if faults.link_changes:
         in_switches = _credited_elsewhere(in_switches, _pipeline_drops(before, after))
     losses = [*_wire_losses(fabric, changes, faults), *in_switches]
     host_ports = [port for host in fabric.hosts for port in _sending_ports(fabric, host)]
@@ -276,7 +276,7 @@ def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultRep
 
 def _dropped_at(ports: Iterable[Port], changes: Mapping[Port, PortCount], faults: FaultReport) -> dict[str, int]:
     """Return what each of some ports dropped, but for those of links that failures changed."""
-    spared = {port for change in faults.changes for port in change.link.ports}
+    spared = {port for change in faults.link_changes for port in change.link.ports}
     return {
         str(port): changes[port].dropped_packets
         for port in ports
@@ -327,7 +327,7 @@ def _switch_losses(
         by_rules = rules.get(switch, 0)
         # Open vSwitch credits packets of the last moments before a rule changed to the new one: what it says a rule
         # has dropped since may include what the old one had sent on. So beside failures it is a bound.
-        counted = min(by_rules, max(0, packets)) if faults.changes else by_rules
+        counted = min(by_rules, max(0, packets)) if faults.link_changes else by_rules
         loss = _Loss(f"switch {switch}", packets - counted, 0, faults.in_switches.get(switch, 0), counted)
         yield replace(loss, size_bytes=loss.unexplained * fabric.frame_bytes)
 

@@ -55,8 +55,10 @@ import pandas as pd
 
 from fabric.measure.cores import CpuUse
 from fabric.measure.load_checks import (
+    AskedFor,
     FailedOperations,
     PlayedLoad,
+    asked_words,
     failed_checks,
     load_checks,
     own_nic_checks,
@@ -93,7 +95,7 @@ class PhaseEvidence:
     """What a phase left: what became of its packets, the ``machine`` and ``cores`` rows of its time, how long it was,
     its ports and lanes that were full, what the run used of the CPU (None: not measured, as in virtual time), the time
     that passed because programs spun (None: as in real time, it passes anyway), what its jobs did, what became of their
-    operations, and whether links failed on purpose."""
+    operations, whether anything failed on purpose, and what that did to programs and disks, in words."""
 
     name: str
     conservation: Conservation
@@ -106,6 +108,7 @@ class PhaseEvidence:
     loads: Sequence[PlayedLoad] = ()
     failed: Sequence[FailedOperations] = ()
     has_faults: bool = False
+    asked: AskedFor = field(default_factory=AskedFor)
 
 
 def judge(
@@ -143,8 +146,12 @@ def _phase_checks(phase: PhaseEvidence, frame_time_s: float, engine: Engine, dat
         else:
             checks += softnet_backlog_checks(machine, counted.switched_packets, phase.seconds, frame_time_s)
     checks += spinning_checks(phase.spun, phase.seconds)
-    checks += [*full_queue_checks(phase.full_queues), *memory_checks([counted]), *socket_checks(counted)]
-    checks += [*own_nic_checks(counted), *failed_checks(phase.failed, phase.has_faults)]
+    checks += [
+        *full_queue_checks(phase.full_queues),
+        *memory_checks([counted]),
+        *socket_checks(counted, phase.asked.programs),
+    ]
+    checks += [*own_nic_checks(counted), *failed_checks(phase.failed, phase.has_faults, phase.asked)]
     checks += [] if phase.has_faults else load_checks(phase.loads)
     return [replace(check, phase=phase.name) for check in checks]
 
@@ -243,16 +250,21 @@ def memory_checks(conservations: Sequence[Conservation]) -> list[Check]:
     return [Check("tcp_short_of_memory", short, *SHORT_OF_MEMORY, text)]
 
 
-def socket_checks(counted: Conservation) -> list[Check]:
-    """Return whether hosts took up what arrived at their sockets, and whether the kernel counts it all."""
+def socket_checks(counted: Conservation, stopped: Sequence[str] = ()) -> list[Check]:
+    """Return whether hosts took up what arrived at their sockets, and whether the kernel counts it all. ``stopped``:
+    what failures did to programs on purpose, in words; what found no room meanwhile is theirs."""
     udp, listen, missing = counted.udp_dropped, counted.connections_dropped, counted.not_counted
     names = ", ".join(missing)
     late = f"TCP discarded {counted.discarded} segments that had arrived, their acknowledgement older than a window"
     if counted.discarded > DISCARDED[0]:
         late += ": others overtook them; let acknowledgements wait with data (queues.acknowledgements)"
+    asked = asked_words(stopped) if udp or listen else ""
+    rooms = f"{udp} datagrams found no room in their sockets{asked}"
+    queues = f"listeners' queues were full {listen} times{asked}"
+    unasked = (0, 0) if stopped else (udp, listen)
     return [
-        Check("udp_dropped", udp, *DROPPED_AT_SOCKETS, f"{udp} datagrams found no room in their sockets"),
-        Check("connections_dropped", listen, *DROPPED_AT_SOCKETS, f"listeners' queues were full {listen} times"),
+        Check("udp_dropped", unasked[0], *DROPPED_AT_SOCKETS, rooms),
+        Check("connections_dropped", unasked[1], *DROPPED_AT_SOCKETS, queues),
         Check("tcp_discarded", counted.discarded, *DISCARDED, late),
         Check(
             "not_counted",

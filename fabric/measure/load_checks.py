@@ -20,6 +20,7 @@ LEAST_OPERATIONS = 10
 """Of a load with fewer, nobody can tell a pause from an end."""
 _WORTH_WORDS = 0.001
 """Less of its window is what orders take on their way."""
+_MOST_WORDS = 4
 PAUSES = 3
 """A load is idle for longer than it ever paused only from so many times its longest pause on. Of n random arrivals, the
 chance of such a gap is n to the power of minus this."""
@@ -51,6 +52,25 @@ class PlayedLoad:
 
 
 @dataclass(frozen=True)
+class AskedFor:
+    """What failures did on purpose to programs and to disks, in words, each once."""
+
+    programs: Sequence[str] = ()
+    disks: Sequence[str] = ()
+
+    @property
+    def words(self) -> str:
+        """What belongs to a text about what came of all of it; nothing if nothing was asked for."""
+        return asked_words([*self.programs, *self.disks])
+
+
+def asked_words(words: Sequence[str]) -> str:
+    """Return ``; asked for: ...`` with the first few, or nothing."""
+    more = f" and {len(words) - _MOST_WORDS} more" if len(words) > _MOST_WORDS else ""
+    return f"; asked for: {', '.join(words[:_MOST_WORDS])}{more}" if words else ""
+
+
+@dataclass(frozen=True)
 class FailedOperations:
     """What became of a kind of operation of a job in a phase: how many began, how many of them failed, and of these how
     many for no reason that the emulated network gives; how long the slowest took that completed."""
@@ -61,6 +81,9 @@ class FailedOperations:
     failed: int
     unexplained: int
     slowest_s: float
+
+
+_NOTHING = AskedFor()
 
 
 def own_nic_checks(counted: Conservation) -> list[Check]:
@@ -92,13 +115,15 @@ def load_checks(loads: Sequence[PlayedLoad]) -> list[Check]:
     return [Check("load_not_played_fraction", worst.idle_fraction, *NOT_PLAYED, text)]
 
 
-def failed_checks(failed: Sequence[FailedOperations], has_faults: bool) -> list[Check]:
-    """Return whether operations failed that had no reason to; where links failed on purpose, they have one."""
+def failed_checks(failed: Sequence[FailedOperations], has_faults: bool, asked: AskedFor = _NOTHING) -> list[Check]:
+    """Return whether operations failed that had no reason to; where something failed on purpose, they have one."""
     if not failed:
         return []
     text = ", ".join(f"{one.failed} of {one.begun} ({one.kind} of {one.job})" for one in failed if one.failed)
     text = f"operations failed: {text}" if text else "no operation failed"
     worst = max(failed, key=_unexplained_fraction)
+    if any(one.failed for one in failed):
+        text += asked.words
     if has_faults or not worst.unexplained:
         return [Check("failed_fraction", 0.0, *FAILED, text)]
     text += (

@@ -33,7 +33,7 @@ Event = dict[str, Any]
 _RUN = 1
 """The process of the run itself; jobs and nodes come after it."""
 _PHASES, _CUTS, _REPAIRS, _BLACKOUTS = 1, 2, 3, 4
-_RUN_TRACKS = {_PHASES: "phases", _CUTS: "links that failed", _REPAIRS: "repairs and moves", _BLACKOUTS: "blackouts"}
+_RUN_TRACKS = {_PHASES: "phases", _CUTS: "failures", _REPAIRS: "repairs and moves", _BLACKOUTS: "blackouts"}
 
 
 @dataclass
@@ -153,7 +153,7 @@ def _names(numbers: _Numbers) -> Iterator[Event]:
 
 
 def _run_events(view: View) -> Iterator[Event]:
-    tracks = {"phase": _PHASES, "cut": _CUTS, "blackout": _BLACKOUTS}
+    tracks = {"phase": _PHASES, "cut": _CUTS, "failure": _CUTS, "blackout": _BLACKOUTS}
     for number, span in enumerate(view.happened.spans):
         if span.kind == "phase":
             yield _slice(_RUN, _PHASES, span.label, span.begin_s, span.end_s, detail=span.detail)
@@ -161,7 +161,7 @@ def _run_events(view: View) -> Iterator[Event]:
             common = {"pid": _RUN, "tid": tracks[span.kind], "cat": span.kind, "id": number, "name": span.label}
             yield {**common, "ph": "b", "ts": _us(span.begin_s), "args": {"detail": span.detail}}
             yield {**common, "ph": "e", "ts": _us(span.end_s)}
-        if span.kind == "cut":
+        if span.kind in ("cut", "failure"):
             name = f"{span.label}: {span.detail}"
             yield {"ph": "i", "s": "g", "pid": _RUN, "tid": _CUTS, "name": name, "ts": _us(span.begin_s)}
     for instant in view.happened.instants:

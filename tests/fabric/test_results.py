@@ -111,6 +111,23 @@ def test_steps_stored_without_their_collective_are_of_allreduces(tmp_path: Path)
     assert read["collective"].tolist() == ["allreduce", "allreduce"]
 
 
+def test_failures_stored_when_all_were_links_are_of_links(tmp_path: Path) -> None:
+    written(tmp_path)
+    known = ["phase", "link", "up", "rate_fraction", "loss_fraction", "due_s", "asked_s", "done_s"]
+    stored = rows("failures")[[*known, "waiting_packets", "causes"]].assign(link="a:1--b:2")
+    stored.to_parquet(tmp_path / "samples" / "failures.parquet")
+    read = Result(tmp_path).table("failures")
+    assert list(read.columns) == list(TABLES["failures"].columns)
+    assert (set(read["kind"]), set(read["target"]), set(read["link"])) == ({"link"}, {"a:1--b:2"}, {"a:1--b:2"})
+    assert read["ended_s"].isna().all()
+
+
+def test_jobs_stored_before_failures_could_end_them_did_not_fail(tmp_path: Path) -> None:
+    written(tmp_path)
+    rows("jobs").drop(columns="failed").to_parquet(tmp_path / "samples" / "jobs.parquet")
+    assert set(Result(tmp_path).table("jobs")["failed"]) == {""}
+
+
 # Files ----------------------------------------------------------------------------------------------------------------
 
 

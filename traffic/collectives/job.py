@@ -197,7 +197,7 @@ class CollectiveJob:
         self._planned = planned
         self._config = config
         self._addresses_of = addresses_of
-        self._programs: ProgramGroup[int] = ProgramGroup(stage, planned.title)
+        self._programs: ProgramGroup[int] = ProgramGroup(stage, planned.title, survives=False)
         self._data: _Data | None = None
         self._next_step = 0
         self._phase = _Phase()
@@ -207,6 +207,11 @@ class CollectiveJob:
     def step_timeout_s(self) -> float:
         """What a step may take."""
         return step_timeout_s(self._config, self._planned.ideal_step_s)
+
+    @property
+    def failing_programs(self) -> Sequence[ProgramGroup[int]]:
+        """Its ranks, for failures."""
+        return (self._programs,)
 
     def start(self) -> None:
         """Fork the ranks and connect them. Raises TrafficError naming a rank that did not come up."""

@@ -533,6 +533,11 @@ class BackgroundJob:
                 f"background: {', '.join(alone)}: no other host in its zone; name more or leave out within_zone"
             )
 
+    @property
+    def failing_programs(self) -> Sequence[ProgramGroup[int]]:
+        """Its programs, for failures."""
+        return (self._programs,)
+
     def start(self) -> None:
         """Fork the programs and tell each where the sinks are. Raises TrafficError naming a host that failed."""
         starts = {place: ("background", host, self._arguments(place)) for place, host in enumerate(self.hosts)}

@@ -195,8 +195,13 @@ class FanInJob:
         self.fan_ins = tuple(fan_ins)
         self.reorderings = 0
         self._stage = stage
-        self._servers: ProgramGroup[_Server] = ProgramGroup(stage, "reads")
-        self._readers: ProgramGroup[int] = ProgramGroup(stage, "reads")
+        self._servers: ProgramGroup[_Server] = ProgramGroup(stage, "reads", survives=False)
+        self._readers: ProgramGroup[int] = ProgramGroup(stage, "reads", survives=False)
+
+    @property
+    def failing_programs(self) -> Sequence[ProgramGroup[Any]]:
+        """Its programs, for failures."""
+        return (self._servers, self._readers)
 
     def start(self) -> None:
         """Fork all programs and connect them. Raises TrafficError naming a host that failed."""

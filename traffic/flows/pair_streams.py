@@ -77,10 +77,15 @@ class Streams:
         self._stage = stage
         self._options = stage.socket_options(level)
         self._is_exact = current_engine().is_exact
-        self._programs: ProgramGroup[NodeId] = ProgramGroup(stage, "streams")
+        self._programs: ProgramGroup[NodeId] = ProgramGroup(stage, "streams", survives=False)
         self._ports: dict[str, int] = {}
         self._ways: dict[_Way, NicPair] = {}
         self._window_s = self._until_s = 0.0
+
+    @property
+    def failing_programs(self) -> Sequence[ProgramGroup[NodeId]]:
+        """Its programs, for failures."""
+        return (self._programs,)
 
     def start(self) -> None:
         """Fork the programs. Raises TrafficError."""

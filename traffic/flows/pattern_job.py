@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.patterns import NicPair
 from traffic.flows.pair_streams import Streams
 from traffic.job import Records, Stage
+from traffic.program_group import ProgramGroup
 
 OPERATION = "stream"
 """What rows of the ``operations`` table call them."""
@@ -33,6 +35,11 @@ class PatternJob:
         self._times = (warm_up_s, measured_s)
         self._phase = ""
         self._measured_from = 0.0
+
+    @property
+    def failing_programs(self) -> Sequence[ProgramGroup[NodeId]]:
+        """Its programs, for failures."""
+        return self._streams.failing_programs
 
     def start(self) -> None:
         """Fork all programs. Raises TrafficError naming a host that failed."""

@@ -312,8 +312,13 @@ class ProbeJob:
         self._stage = stage
         self._config = config
         self._addresses = address_of or _addresses(stage, flows)
-        self._programs: ProgramGroup[NodeId] = ProgramGroup(stage, "probes")
+        self._programs: ProgramGroup[NodeId] = ProgramGroup(stage, "probes", survives=False)
         self._phase = ""
+
+    @property
+    def failing_programs(self) -> Sequence[ProgramGroup[NodeId]]:
+        """Its programs, for failures."""
+        return (self._programs,)
 
     def start(self) -> None:
         """Fork a program into each host that sends or receives. Raises TrafficError."""

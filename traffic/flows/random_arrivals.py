@@ -9,7 +9,7 @@ import contextlib
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,7 +142,12 @@ class RandomArrivalsJob:
         nics = stage.fabric.nics_of
         self._addresses = address_of or {host: nics[host][0].ip for host in (source, sink)}
         self._source, self._sink, self._payload_bytes = source, sink, payload_bytes
-        self._programs: ProgramGroup[str] = ProgramGroup(stage, "random arrivals")
+        self._programs: ProgramGroup[str] = ProgramGroup(stage, "random arrivals", survives=False)
+
+    @property
+    def failing_programs(self) -> Sequence[ProgramGroup[str]]:
+        """Its programs, for failures."""
+        return (self._programs,)
 
     def start(self) -> None:
         """Fork both programs. Raises TrafficError."""

@@ -179,10 +179,15 @@ class SizedFlowsJob:
         self._told = told
         self._patience_s = patience_s
         self._groups: tuple[ProgramGroup[NodeId], ProgramGroup[NodeId]] = (
-            ProgramGroup(stage, "sinks of flows"),
-            ProgramGroup(stage, "sources of flows"),
+            ProgramGroup(stage, "sinks of flows", survives=False),
+            ProgramGroup(stage, "sources of flows", survives=False),
         )
         self._play = _Play()
+
+    @property
+    def failing_programs(self) -> Sequence[ProgramGroup[NodeId]]:
+        """Its programs, for failures."""
+        return self._groups
 
     def start(self) -> None:
         """Fork all programs and connect all flows. Raises TrafficError naming a host that failed."""

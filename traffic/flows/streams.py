@@ -191,9 +191,14 @@ class StreamsJob:
         self._stage = stage
         self._timetable = timetable
         self._random = np.random.default_rng([stage.seed, len(streams)])
-        self._sinks: ProgramGroup[int] = ProgramGroup(stage, "streams")
-        self._sources: ProgramGroup[int] = ProgramGroup(stage, "streams")
+        self._sinks: ProgramGroup[int] = ProgramGroup(stage, "streams", survives=False)
+        self._sources: ProgramGroup[int] = ProgramGroup(stage, "streams", survives=False)
         self._phase = ""
+
+    @property
+    def failing_programs(self) -> Sequence[ProgramGroup[int]]:
+        """Its programs, for failures."""
+        return (self._sinks, self._sources)
 
     def start(self) -> None:
         """Fork all programs. Raises TrafficError naming a host that failed."""

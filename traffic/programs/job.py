@@ -1,7 +1,8 @@
 """A user's program as a job: a process per host, which plays from the begin of each window until it ends or is ended.
 
 Rows of the ``operations`` table: ``program`` for a process that ended by itself, ``program_stopped`` for one that was
-ended with its window; ``size_bytes`` is what its host's NICs sent meanwhile. What it prints is in ``logs/programs``.
+ended with its window, ``program_killed`` for one that a failure ended; ``size_bytes`` is what its host's NICs sent
+meanwhile. What it prints is in ``logs/programs``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from traffic.job import Halt, Play, Ready, Records, Stage
 from traffic.program_group import ProgramFailed, ProgramGroup
 from traffic.programs.environment import lane_environment, own_environment, programs_environment
 
-ENDED, STOPPED = "program", "program_stopped"
+ENDED, STOPPED, KILLED = "program", "program_stopped", "program_killed"
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 5.0
 """How long a program may take to end once it is told to (SIGTERM), before it is killed."""
@@ -72,6 +73,13 @@ class ProcessArguments:
     level: ServiceLevel
 
 
+@dataclass(frozen=True)
+class Signal:
+    """The order to send the program a signal, for a failure."""
+
+    number: signal.Signals
+
+
 def run_program(agent: Agent, arguments: ProcessArguments) -> None:
     """Start and end a user's program as ordered (a program of :mod:`fabric.world.programs.agents`)."""
     process = _Process(arguments)
@@ -80,7 +88,7 @@ def run_program(agent: Agent, arguments: ProcessArguments) -> None:
         while True:
             order = agent.receive()  # Without a timeout: the run decides when, and its end raises StopRequested.
             try:
-                agent.report(process.start(order.phase) if isinstance(order, Play) else process.end())
+                agent.report(process.carry_out(order))
             except TrafficError as error:
                 agent.report(ProgramFailed(str(error), is_consequence=False))
     finally:
@@ -97,11 +105,27 @@ class _Process:
         self._phase = ""
         self._started = self._ended = 0.0
         self._sent_before = 0
+        self._is_killed = False
+
+    def carry_out(self, order: object) -> Ready | Records:
+        """Do as ordered, and return the answer. Raises TrafficError as :meth:`start` and :meth:`end` do."""
+        if isinstance(order, Play):
+            return self.start(order.phase)
+        return self.signal(order.number) if isinstance(order, Signal) else self.end()
+
+    def signal(self, number: signal.Signals) -> Ready:
+        """Send the program, and what it has started, a signal, unless it has ended."""
+        if self._process is not None and self._process.poll() is None:
+            self._is_killed |= number is signal.SIGKILL
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+        return Ready()
 
     def start(self, phase: str) -> Ready:
         """Start the program. Raises TrafficError if there is none."""
         arguments = self._arguments
         self._phase, self._sent_before, self._started = phase, _sent_bytes(), time.monotonic()
+        self._is_killed = False
         # SIGINT is blocked in us, and would be in the program, too: signals that are blocked stay so.
         before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         try:
@@ -135,14 +159,14 @@ class _Process:
         sent_bytes = _sent_bytes() - self._sent_before
         ended = time.monotonic()
         self.stop()
-        if not is_running and self._process.returncode != 0:
+        if not is_running and self._process.returncode != 0 and not self._is_killed:
             raise TrafficError(self._failure(self._process.returncode))
         return Records(
             operations=[
                 {
                     "phase": self._phase,
                     "service_level": self._arguments.level.label,
-                    "operation": STOPPED if is_running else ENDED,
+                    "operation": STOPPED if is_running else KILLED if self._is_killed else ENDED,
                     "host": self._arguments.host,
                     "peer": "",
                     "size_bytes": sent_bytes,
@@ -178,6 +202,43 @@ def _sent_bytes() -> int:
     return sum(int(values.split()[8]) for name, _, values in rows if name.strip() != "lo")
 
 
+class _UsersPrograms:
+    """The users' programs of a job, as :class:`fabric.failures.targets.FailingPrograms`: what starts them is ordered
+    to."""
+
+    def __init__(self, starters: ProgramGroup[NodeId]) -> None:
+        self._starters = starters
+        self._killed: set[str] = set()
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Where programs were not killed since they were started last."""
+        return self._starters.hosts - self._killed
+
+    def all_started(self) -> None:
+        """Know that they have been started anew."""
+        self._killed.clear()
+
+    def stop_on(self, host: str) -> None:
+        """Send SIGSTOP."""
+        self._send(host, signal.SIGSTOP)
+
+    def resume_on(self, host: str) -> None:
+        """Send SIGCONT."""
+        self._send(host, signal.SIGCONT)
+
+    def kill_on(self, host: str) -> None:
+        """Send SIGKILL."""
+        self._killed.add(host)
+        self._send(host, signal.SIGKILL)
+
+    def _send(self, host: str, number: signal.Signals) -> None:
+        nodes = [node for node in self._starters.handles if node.name == host]
+        with self._starters.asking:
+            self._starters.order(Signal(number), nodes)
+            self._starters.await_ready(f"word that {number.name} was sent", START_TIMEOUT_S, nodes)
+
+
 class ProgramJob:
     """A :class:`traffic.job.Job` of one program on each of ``hosts``."""
 
@@ -190,6 +251,12 @@ class ProgramJob:
         self._stage = stage
         self._config = config
         self._programs: ProgramGroup[NodeId] = ProgramGroup(stage, name)
+        self._users = _UsersPrograms(self._programs)
+
+    @property
+    def failing_programs(self) -> Sequence[_UsersPrograms]:
+        """The users' programs, for failures."""
+        return (self._users,)
 
     def start(self) -> None:
         """Fork what will start the programs. Raises TrafficError or EmulationError."""
@@ -210,14 +277,17 @@ class ProgramJob:
 
     def play(self, phase: str) -> None:
         """Start the programs; returns once all have been. Raises TrafficError for one that cannot be."""
-        self._programs.order(Play(phase))
-        self._programs.await_ready("start of the program", START_TIMEOUT_S)
+        with self._programs.asking:
+            self._programs.order(Play(phase))
+            self._programs.await_ready("start of the program", START_TIMEOUT_S)
+            self._users.all_started()
 
     def halt(self) -> Records:
         """End the programs and return a row of each. Raises TrafficError if one has ended with another code than 0."""
-        self._programs.order(Halt())
         records = Records()
-        found: Mapping[NodeId, Any] = self._programs.collect("end of the program", START_TIMEOUT_S)
+        with self._programs.asking:
+            self._programs.order(Halt())
+            found: Mapping[NodeId, Any] = self._programs.collect("end of the program", START_TIMEOUT_S)
         for rows in found.values():
             records.extend(rows)
         return records

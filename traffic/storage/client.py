@@ -59,6 +59,14 @@ class GaveUp(TrafficError):  # noqa: N818
     request = 0
 
 
+class WrongCopy(TrafficError):  # noqa: N818
+    """What a server sent of a chunk is not what was written."""
+
+    def __init__(self, chunk: ChunkId, text: str) -> None:
+        self.chunk = chunk
+        super().__init__(text)
+
+
 class Operation(NamedTuple):
     """One read request or one chunk write, as a client saw it; times are ``time.monotonic()``.
 
@@ -163,7 +171,8 @@ class _Retry:
 
 
 class _Servers:
-    """What a client bears in mind of its servers: how many of its reads each has in flight, and which is suspected."""
+    """What a client bears in mind of its servers: how many of its reads each has in flight, which is suspected, and
+    which have sent wrong copies of what; ``expects_rot``: wrong copies are no fault."""
 
     def __init__(self, limits: ClientConfig) -> None:
         self._limits = limits
@@ -171,6 +180,8 @@ class _Servers:
         """Room for one more read in flight."""
         self._in_flight_at: dict[NodeId, asyncio.Semaphore] = {}
         self._suspected_until: dict[NodeId, float] = {}
+        self.expects_rot = False
+        self.wrong: dict[ChunkId, set[NodeId]] = {}
 
     def add(self, node: NodeId) -> None:
         """Know of a server."""
@@ -264,6 +275,10 @@ class StorageClient:
         """Go by newer chains; tries under way take them up."""
         self.table = self.table.changed_by(change)
 
+    def expect_wrong_copies(self) -> None:
+        """Count wrong copies from now on, and read others, where a read may choose."""
+        self._servers.expects_rot = True
+
     def _answer(self, link: StorageConnection, frame: Frame) -> Coroutine[Any, Any, None] | None:
         """Answer a service: at once if it may send, since to begin a task for that took as long as the rest."""
         if frame.kind is not CallKind.APPLY:
@@ -353,9 +368,8 @@ class StorageClient:
         while True:
             missing = [place for place in range(len(extents)) if place not in found]
             batches = self._batches(extents, missing, server)
-            whys = await self._all(
-                self._read_batch(node, batch, extents, found, retry.count) for node, batch in batches
-            )
+            read = self._read_batch if server else self._read_sound
+            whys = await self._all(read(node, batch, extents, found, retry.count) for node, batch in batches)
             if len(found) == len(extents):
                 return [found[place] for place in range(len(extents))]
             self.retries += 1
@@ -373,7 +387,8 @@ class StorageClient:
         return batches
 
     def _pick(self, extent: Extent) -> NodeId:
-        nodes = self._targets(extent)
+        wrong = self._servers.wrong.get(extent.chunk, ())
+        nodes = [node for node in self._targets(extent) if node not in wrong] or self._targets(extent)
         now = time.monotonic()
         reachable = [node for node in nodes if self.links.is_up(node)]
         answering = [node for node in reachable if not self._servers.is_suspected(node, now)]
@@ -414,6 +429,19 @@ class StorageClient:
             self.operations.append(Operation("read", node.name, len(reply.payload), started, now, retries))
         return self._take_in(node, places, extents, reply, found)
 
+    async def _read_sound(
+        self, node: NodeId, places: Sequence[int], extents: Sequence[Extent], found: dict[int, ReadChunk], retries: int
+    ) -> str:
+        """Do so; a wrong copy, if such are expected, is one more reason why something is still missing."""
+        try:
+            return await self._read_batch(node, places, extents, found, retries)
+        except WrongCopy as wrong:
+            if not self._servers.expects_rot:
+                raise
+            self._servers.wrong.setdefault(wrong.chunk, set()).add(node)
+            self.party.counts["wrong_copies"] += 1
+            return str(wrong)
+
     async def _call_read(self, link: StorageConnection, ios: Sequence[Io]) -> Frame:
         number = link.number()
         read = link.peer, number
@@ -452,8 +480,9 @@ class StorageClient:
             return  # Every byte is right; a checksum could not say more.
         checksum = checksum_of([memoryview(data)[start : start + result.length]])
         if extent.length == result.chunk_bytes and checksum != result.checksum:
-            raise TrafficError(f"{where}: checksum {checksum:08x}, the service reports {result.checksum:08x}")
-        raise TrafficError(f"{where}: the bytes are not those of write {result.request:#x}")
+            words = f"checksum {checksum:08x}, the service reports {result.checksum:08x}"
+            raise WrongCopy(extent.chunk, f"{where}: {words}")
+        raise WrongCopy(extent.chunk, f"{where}: the bytes are not those of write {result.request:#x}")
 
     # Reading back.
 

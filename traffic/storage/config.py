@@ -9,6 +9,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, model_validator
 
 from fabric.config import NoneAs, RateBps, SizeBytes, Strict, TimeS
+from fabric.failures.schedule import State
+from fabric.failures.targets import DiskState, DiskTarget
 from fabric.units import format_size, parse_rate_bps
 from traffic.program_group import ProgramsPerProcess
 
@@ -230,6 +232,17 @@ class StorageConfig(ProgramsConfig):
         if faults:
             raise ValueError("; ".join(faults))
         return self
+
+    def disk_fault(self, target: DiskTarget, state: State) -> str:
+        """Return why a disk of a storage node cannot fail so; nothing if it can."""
+        if target.number is not None and target.number >= self.disks_per_node:
+            return f"disk: {target.host} has disks 0 to {self.disks_per_node - 1}; choose one of them"
+        if isinstance(state, DiskState) and state.factor != 1 and not self.service.has_disks:
+            return (
+                f"factor: reads of a disk take no time here, and {state.factor:g} times none is none; give latency, or "
+                "set service.ssd_read_rate or service.ssd_latency of the storage job"
+            )
+        return ""
 
     def _too_many(self) -> Iterator[str]:
         """Yield what has more chunks than services and clients can have in their memory."""

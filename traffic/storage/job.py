@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from fabric.errors import ConfigError, TrafficError
+from fabric.failures.targets import DiskState
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from traffic.job import Halt, Play, Records, Stage
@@ -25,7 +27,10 @@ from traffic.storage.orders import (
     Peers,
     Report,
     Rot,
+    RotSome,
+    Rotten,
     ServiceArguments,
+    SetDisk,
     Verify,
 )
 from traffic.storage.service import run_service
@@ -161,7 +166,6 @@ class StorageJob:
         services = [(node, address) for (where, node), address in self.addresses.items() if where == zone]
         first = number % len(services)  # Else all clients would connect to the same service first.
         arguments = ClientArguments(
-            node=client,
             number=number,
             source=self._address(client, zone),
             services=dict(services[first:] + services[:first]),
@@ -174,29 +178,32 @@ class StorageJob:
             writes=client in chosen(self.clients[::-1], self.config.checkpoint.share),
             seed=self.stage.seed,
             options=self.stage.socket_options(self.level),
+            expects_rot=any(server.name in self.stage.rotten_hosts for server in self._servers),
         )
         return "storage client", client, arguments
 
     def play(self, phase: str) -> None:
         """Begin the load: clients at full demand. Raises TrafficError if a program has gone."""
-        self._order(self._services, Play(phase), "report that it samples")
-        self._order(self._clients, Play(phase), "report that it plays")
+        with self._services.asking:
+            self._order(self._services, Play(phase), "report that it samples")
+            self._order(self._clients, Play(phase), "report that it plays")
 
     def halt(self) -> Records:
         """End the load, let what is under way end, and return its rows.
 
         Operations that did not succeed in time are rows, as failed. Raises TrafficError if a read was wrong, a chain
-        was lost, or a service ended that :meth:`kill_service` had not ended.
+        was lost, or a service ended that no failure had ended.
         """
         records = Records()
         self._counts = Counter()
         patience_s = self.config.client.operation_timeout + self.config.client.call_timeout + 10
-        for programs in (self._clients, self._services):
-            programs.order(Halt())
-            reports: Iterable[Report] = programs.collect("its report", patience_s).values()
-            for report in reports:
-                records.extend(report.records)
-                self._add(report)
+        with self._services.asking:
+            for programs in (self._clients, self._services):
+                programs.order(Halt())
+                reports: Iterable[Report] = programs.collect("its report", patience_s).values()
+                for report in reports:
+                    records.extend(report.records)
+                    self._add(report)
         return records
 
     def _add(self, report: Report) -> None:
@@ -212,7 +219,8 @@ class StorageJob:
         ``peak_senders``: payloads arriving at a client at once; ``peak_pulls``: at a NIC of a service;
         ``apply_timeouts``: reads sent without leave; ``retries``: tries that did not succeed; ``expired_calls`` and
         ``expired_replies``: dropped, since nobody waited any more; ``unsettled``: how often the completion of a pending
-        version was tried in vain; ``refused_...``: calls refused, by status; ``links_made_again``.
+        version was tried in vain; ``wrong_copies``: reads of rotten data, which were tried elsewhere; ``refused_...``:
+        calls refused, by status; ``links_made_again``.
         """
         return dict(self._counts)
 
@@ -222,7 +230,34 @@ class StorageJob:
             self._mgmtd.stop()
         close_all(self.stage, self._clients, self._services)
 
-    # Failures.
+    # Failures: it is :class:`fabric.failures.targets.HasPrograms` and :class:`fabric.failures.targets.HasDisks`.
+
+    @property
+    def failing_programs(self) -> Sequence[ProgramGroup[NodeId]]:
+        """Its services and clients. The next chain table follows a service's death after ``failure_detection``; one
+        that is silent stays in its chains."""
+        return (self._services, self._clients)
+
+    def disks_on(self, host: str) -> int:
+        """Return how many disks the service on a host has; 0 without one, or once it was killed."""
+        return self.config.disks_per_node if host in self._services.hosts else 0
+
+    def set_disk(self, host: str, number: int, state: DiskState) -> None:
+        """Let each access to a disk fail, or reads take longer, from now on. Raises TrafficError."""
+        self._asked(host, SetDisk(number, state), "report that its disk is so")
+
+    def rot(self, host: str, number: int, count: int, seed: str) -> Sequence[str]:
+        """Flip a bit in each of some sound chunks of a disk, drawn by a seed; return their names. Clients that read
+        one count that and read another copy, if the stage names the host. Raises TrafficError."""
+        rotten: Rotten = self._asked(host, RotSome(number, count, seed), "report of which chunks are rotten")
+        return [str(chunk) for chunk in rotten.chunks]
+
+    def _asked(self, host: str, order: object, what: str) -> Any:
+        """Return what the service on a host answers to an order."""
+        (node,) = [node for node in self._servers if node.name == host]
+        with self._services.asking:
+            self._services.order(order, [node])
+            return self._services.collect(what, START_TIMEOUT_S, [node])[node]
 
     def kill_service(self, node: NodeId, wait_s: float = 0.0) -> None:
         """End a storage node's service at once, as a crash would (SIGKILL).
@@ -234,7 +269,7 @@ class StorageJob:
         if wait_s and self._mgmtd is not None and not self._mgmtd.wait_without(node, wait_s):
             raise TrafficError(f"{node}: no chain table without it within {wait_s:g} s of its death")
 
-    def rot(self, node: NodeId, chunk: ChunkId) -> None:
+    def rot_chunk(self, node: NodeId, chunk: ChunkId) -> None:
         """Flip a bit of a chunk in a service's memory, as a disk may. Raises TrafficError."""
         self._services.order(Rot(chunk), [node])
         self._services.await_ready("report that it flipped a bit", START_TIMEOUT_S, [node])

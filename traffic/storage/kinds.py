@@ -38,5 +38,6 @@ STORAGE = JobKind(
     measures=Measures(of_operations("read", "write"), speeds=("read.bandwidth_Bps", "write.bandwidth_Bps")),
     data=DataOfJob(_data),
     faults=_faults,
+    serving=lambda fabric: fabric.storages,
     preload=PRELOAD,
 )

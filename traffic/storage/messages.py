@@ -64,6 +64,8 @@ class ReplyStatus(IntEnum):
     NOT_FOUND = 7
     WRONG_CHECKSUM = 8
     WRONG_REQUEST = 9
+    DISK_ERROR = 10
+    """A failure has made the disk fail."""
 
     @property
     def may_pass(self) -> bool:
@@ -81,6 +83,7 @@ _PASSING = {
     ReplyStatus.NOT_HEAD,
     ReplyStatus.BUSY,
     ReplyStatus.WITHDRAWN,
+    ReplyStatus.DISK_ERROR,
 }
 
 

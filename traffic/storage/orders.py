@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from fabric.failures.targets import DiskState
 from fabric.model.identity import NodeId
 from fabric.world.programs.agents import Agent, StopRequested
 from traffic.job import Records
@@ -48,9 +49,8 @@ class Peers:
 @dataclass(frozen=True)
 class ClientArguments:
     """What a client is told when it is forked. ``number`` (from 0) is its own among all clients; the services are those
-    of its zone."""
+    of its zone. ``expects_rot``: disks get wrong data on purpose, so a wrong copy is no fault."""
 
-    node: NodeId
     number: int
     source: str
     services: Mapping[NodeId, Endpoint]
@@ -62,6 +62,7 @@ class ClientArguments:
     writes: bool
     seed: int
     options: SocketOptions
+    expects_rot: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,30 @@ class Rot:
     """The order to flip a bit of a chunk that a service holds, as a disk does, without its checksum's knowledge."""
 
     chunk: ChunkId
+
+
+@dataclass(frozen=True)
+class RotSome:
+    """The order to flip a bit in each of ``count`` sound chunks of a disk, drawn by a seed."""
+
+    disk: int
+    count: int
+    seed: str
+
+
+@dataclass(frozen=True)
+class Rotten:
+    """A service's word of which chunks have wrong data now."""
+
+    chunks: tuple[ChunkId, ...]
+
+
+@dataclass(frozen=True)
+class SetDisk:
+    """The order to let a disk be so from now on."""
+
+    disk: int
+    state: DiskState
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -129,6 +129,14 @@ class Replica:
     def held(self, chunk: ChunkId) -> Chunk | None:
         """Return what is held of a chunk."""
         return self._chunks.get(chunk)
+
+    def recipes(self) -> Iterator[tuple[ChunkId, int]]:
+        """Yield the chunks whose committed data is known by its recipe, so is what was written, in order, and the disk
+        of each."""
+        for chunk, held in sorted(self._chunks.items()):
+            target = self.table.chains[held.chain].target_on(self.node)
+            if target is not None and held.committed is not None and isinstance(held.committed.content, Recipe):
+                yield chunk, target.disk
 
     def must_settle(self, chunk: ChunkId) -> bool:
         """Return whether a chunk has a pending version that this node is to complete."""

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fabric.errors import TrafficError
+from fabric.failures.targets import DiskState
 from fabric.model.identity import NodeId
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows
@@ -41,7 +43,17 @@ from traffic.storage.messages import (
     parse_ios,
     parse_results,
 )
-from traffic.storage.orders import Orders, Peers, Report, Rot, ServiceArguments, ServiceListening
+from traffic.storage.orders import (
+    Orders,
+    Peers,
+    Report,
+    Rot,
+    RotSome,
+    Rotten,
+    ServiceArguments,
+    ServiceListening,
+    SetDisk,
+)
 from traffic.storage.payload import ChunkContent, Raw, Recipe, checksum_of, content_of
 from traffic.storage.permits import Permits
 from traffic.storage.replica import Refused, Replica, Stored
@@ -54,19 +66,21 @@ _BUSY_AFTER = 0.9
 
 
 class Disk:
-    """A disk that reads at a rate after a latency; reads of one disk queue for its rate, not for its latency."""
+    """A disk that reads at a rate after a latency; reads of one disk queue for its rate, not for its latency.
+    ``state``: what failures have made of it; a slow one has a lower rate and a longer latency."""
 
     def __init__(self, config: ServiceConfig) -> None:
+        self.state = DiskState()
         self._rate_bps = config.ssd_read_rate
         self._latency_s = config.ssd_latency
         self._free_at = 0.0
 
     async def read(self, size_bytes: int) -> None:
         """Take as long as a read of ``size_bytes`` takes."""
-        now = time.monotonic()
+        now, state = time.monotonic(), self.state
         if self._rate_bps is not None:
-            self._free_at = max(now, self._free_at) + size_bytes * 8 / self._rate_bps
-        wait_s = max(now, self._free_at) + self._latency_s - now
+            self._free_at = max(now, self._free_at) + state.factor * size_bytes * 8 / self._rate_bps
+        wait_s = max(now, self._free_at) + state.factor * self._latency_s + state.added_s - now
         if wait_s > 0:
             await asyncio.sleep(wait_s)
 
@@ -126,6 +140,18 @@ class StorageService:
         finally:
             self._settling.discard(chunk)
 
+    def set_disk(self, number: int, state: DiskState) -> None:
+        """Let a disk be so from now on."""
+        self._disks[number].state = state
+
+    def rot_some(self, order: RotSome) -> tuple[ChunkId, ...]:
+        """Flip a bit in each of some sound chunks of a disk; return which, fewer if there are not so many."""
+        sound = [chunk for chunk, on in self.replica.recipes() if on == order.disk]
+        chosen = random.Random(order.seed).sample(sound, min(order.count, len(sound)))
+        for chunk in chosen:
+            self.rot(chunk)
+        return tuple(chosen)
+
     def rot(self, chunk: ChunkId) -> None:
         """Flip a bit in the middle of a chunk. Raises TrafficError if it is not here."""
         held = self.replica.held(chunk)
@@ -154,7 +180,7 @@ class StorageService:
 
     async def _read(self, zone: int, link: StorageConnection, frame: Frame) -> None:
         ios = self._checked_ios(frame)
-        if self._config.service.has_disks:
+        if self._config.service.has_disks or any(disk.state.is_slow for disk in self._disks):
             await asyncio.gather(*(self._read_disk(io) for io in ios))
         results, pieces = self._look_up(ios)
         if self._config.request_to_send is not None and pieces:
@@ -178,22 +204,32 @@ class StorageService:
         if len(ios) != 1 or ios[0].offset or not ios[0].length:
             asked = ", ".join(f"{io.length} B at {io.offset}" for io in ios) or "nothing"
             raise Refused(ReplyStatus.WRONG_REQUEST, f"{self.node}: a write of {asked}; write one whole chunk at once")
+        self._require_disk(ios[0])
         return ios[0]
+
+    def _disk_of(self, io: Io) -> Disk:
+        """Return the disk that a call reads or writes. Raises Refused if this node is not in the chain."""
+        target = self.replica.chain_of(io).target_on(self.node)
+        assert target is not None, "the replica has looked"
+        return self._disks[target.disk]
+
+    def _require_disk(self, io: Io) -> None:
+        if self._disk_of(io).state.fails:
+            raise Refused(ReplyStatus.DISK_ERROR, f"{self.node}: the disk of {io.chunk} fails")
 
     async def _read_disk(self, io: Io) -> None:
         try:
-            target = self.replica.chain_of(io).target_on(self.node)
+            disk = self._disk_of(io)
         except Refused:
             return  # Its reader will be told.
-        assert target is not None, "the replica has looked"
-        await self._disks[target.disk].read(io.length)
+        await disk.read(io.length)
 
     def _look_up(self, ios: Sequence[Io]) -> tuple[list[IoResult], list[Piece]]:
         results: list[IoResult] = []
         pieces: list[Piece] = []
         for io in ios:
             try:
-                self.replica.chain_of(io)
+                self._require_disk(io)
                 result, found = self._found(io, self.replica.read(io.chunk))
             except Refused as refusal:
                 self.counts[f"refused_{refusal.status.name.lower()}"] += 1
@@ -293,6 +329,11 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
             await orders.unless_failed(_connect(service, order, arguments, sampler))
         elif isinstance(order, Rot):
             service.rot(order.chunk)
+        elif isinstance(order, RotSome):
+            agent.report(Rotten(service.rot_some(order)))
+            continue
+        elif isinstance(order, SetDisk):
+            service.set_disk(order.disk, order.state)
         elif isinstance(order, Play):
             phase = order.phase
             sampler.start()

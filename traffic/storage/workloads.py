@@ -147,6 +147,8 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
         arguments.seed,
         arguments.options,
     )
+    if arguments.expects_rot:
+        client.expect_wrong_copies()
     orders = Orders(agent, tasks, client.adopt)
     sampler = FlowSampler()
 

@@ -1,9 +1,11 @@
-"""The figure of jobs over time: when each played, and what it got through meanwhile.
+"""The figure of jobs over time: when each played, what it got through meanwhile, and what failed of it on purpose.
 
 ``timeline`` of a summary names the phases in which jobs come and go.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,7 @@ from fabric.results import Phase, Result
 _ROW_INCHES = 0.72
 _LEAST_ROW_INCHES = 0.42
 _MOST_INCHES = 14.0
+_FAILED = "#b3261e"
 _BAR_HEIGHT = 0.16
 """Of a job's row."""
 
@@ -39,7 +42,8 @@ def timeline(result: Result) -> Figure | None:
         for part, phase in zip(parts, phases, strict=True):
             rates = job_rates(result.table("flows"), result.table("operations"), phase)
             played = jobs[jobs["phase"] == phase.name]
-            _draw_phase(part, phase, played, rates, {name: colours[name] for name in names[phase.name]})
+            panels = _draw_phase(part, phase, played, rates, {name: colours[name] for name in names[phase.name]})
+            _draw_failures(panels, result.table("failures"), phase)
     return figure
 
 
@@ -49,7 +53,10 @@ def _in_order(rows: pd.DataFrame) -> list[str]:
     return [str(name) for name in first_s.index]
 
 
-def _draw_phase(body: SubFigure, phase: Phase, jobs: pd.DataFrame, rates: Rates, colours: dict[str, str]) -> None:
+def _draw_phase(
+    body: SubFigure, phase: Phase, jobs: pd.DataFrame, rates: Rates, colours: dict[str, str]
+) -> dict[str, Axes]:
+    """Draw a phase; return the panel of each job."""
     panels = list(body.subplots(len(colours), 1, sharex=True, sharey=True, squeeze=False)[:, 0])
     most = max((float(values.max()) for values in rates.by_name_bps.values()), default=0.0) / 1e6 or 1.0
     unit, scale = ("Gbit/s", 1e3) if most >= 1e3 else ("Mbit/s", 1.0)
@@ -62,6 +69,20 @@ def _draw_phase(body: SubFigure, phase: Phase, jobs: pd.DataFrame, rates: Rates,
     panels[0].set_xlim(0, phase.ended_s - phase.started_s)
     panels[0].set_ylim(0, 1.05 * most / scale / (1 - _BAR_HEIGHT))
     panels[-1].set_xlabel(f"time in the phase, s      (bars: when the job played; areas: {unit} delivered)")
+    return dict(zip(colours, panels, strict=True))
+
+
+def _draw_failures(panels: dict[str, Axes], failures: pd.DataFrame, phase: Phase) -> None:
+    """Shade for how long programs or disks of each job failed, and say what and how."""
+    of_jobs = failures[(failures["phase"] == phase.name) & (failures["kind"] != "link")]
+    for row in of_jobs[of_jobs["state"] != "whole"].to_dict("records"):
+        begin_s, end_s = (at - phase.started_s for at in (row["done_s"], row["ended_s"]))
+        end_s = phase.ended_s - phase.started_s if math.isnan(end_s) else end_s
+        for name in set(str(row["jobs"]).split(", ")) & panels.keys():
+            panel = panels[name]
+            panel.axvspan(begin_s, end_s, facecolor="none", edgecolor=_FAILED, hatch="////", linewidth=0.8, alpha=0.6)
+            words = f" {row['target']}: {row['state']}"
+            panel.text(begin_s, 0.02, words, transform=panel.get_xaxis_transform(), fontsize=7, color=_FAILED)
 
 
 def _draw_windows(panel: Axes, windows: pd.DataFrame, phase: Phase, colour: str) -> None:

@@ -14,6 +14,7 @@ from fabric.results import Result
 
 _REPAIRS = {"installed": "repair", "moved": "move"}
 """Kinds of actions of the controller that change routes, and what they are called here."""
+_WHOLE = "whole"
 _MOST_EVENTS = 5_000
 """Of a kind; more would be no more to see."""
 
@@ -84,18 +85,24 @@ def _jobs(result: Result) -> Iterator[Span]:
 
 
 def _failures(result: Result) -> Iterator[Span]:
-    """Yield for how long each link was not as it should be: from when that was done until the next change of it."""
+    """Yield for how long each link, program and disk was not as it should be: from when that was done until its next
+    change."""
     last = max((phase.ended_s for phase in result.phases), default=0.0)
-    for link, rows in result.table("failures").groupby("link", observed=True):
-        changes = list(_rows(rows.sort_values("done_s", kind="stable")))
+    for target, rows in result.table("failures").groupby("target", observed=True):
+        changes: list[dict[str, Any]] = rows.sort_values("done_s", kind="stable").to_dict("records")  # type: ignore[assignment]
         ends = [*(float(row["done_s"]) for row in changes[1:]), last]
         for row, end_s in zip(changes, ends, strict=True):
             if words := _state(row):
-                yield Span("cut", str(link), float(row["done_s"]), end_s, words, tuple(str(link).split("--")))
+                is_link = row["kind"] == "link"
+                ports = tuple(str(target).split("--")) if is_link else ()
+                yield Span("cut" if is_link else "failure", str(target), float(row["done_s"]), end_s, words, ports)
 
 
 def _state(row: Mapping[str, Any]) -> str:
-    """Return what is wrong with a link after a change, nothing if nothing is."""
+    """Return what is wrong with a target after a change, nothing if nothing is."""
+    if row["kind"] != "link":
+        parts = [str(row["state"]) if row["state"] != _WHOLE else "", str(row["detail"])]
+        return ": ".join(filter(None, parts))
     if not row["up"]:
         return "no carrier"
     parts = [f"at {row['rate_fraction']:.0%} of its rate"] if row["rate_fraction"] != 1 else []

@@ -81,7 +81,7 @@ def test_cuts_take_places_in_turn_and_never_overlap() -> None:
         assert 1.0 <= following.at_s - cut.ends_s <= 1.25 + 1e-9
     assert plan_cuts(targets, 3, 0.2, 1.0, 0.5, 2) != cuts
     schedule = cut_schedule(cuts)
-    assert [event.causes for event in schedule.events if not event.state.up] == [
+    assert [event.causes for event in schedule.link_events if not event.state.up] == [
         (cut.number,) for cut in cuts for _ in cut.target.links
     ]
     for cut in cuts:

@@ -29,7 +29,7 @@ from fabric.stalls.credits import Held, held
 from fabric.stalls.waits import ObservedPort
 from runs.session import PhaseOutcome, Session
 from tests.fabric.queueing.vl_dumps import lane, message, port
-from tests.schedules import intervals_of
+from tests.schedules import intervals_of, link_of
 from topologies.load import load_fabric
 from traffic.job import Records
 
@@ -53,7 +53,7 @@ def round_of(
     outcome = SimpleNamespace(
         phase=Phase("wait_1", "A round", "lossless_lanes", 10.0, 20.0),
         conservation=counted,
-        faults=SimpleNamespace(changes=changes),
+        faults=SimpleNamespace(link_changes=changes),
         records=Records(operations=[{"operation": "flow"}, {"operation": "flow_abandoned"}]),
     )
     return SoakRound(repair, cast(PhaseOutcome, outcome), not_back, AuditReport(100, stalls))
@@ -95,9 +95,9 @@ def test_one_frame_dropped_but_by_a_cut_is_invalid(cause: str) -> None:
 )
 def test_rules_may_drop_only_where_a_cut_can_leave_no_way(repair: Repair, has_cut: bool, status: Status) -> None:
     found = round_of(repair=repair)
-    changes = found.outcome.faults.changes if has_cut else []
+    changes = found.outcome.faults.link_changes if has_cut else []
     counted = replace(found.outcome.conservation, dropped_by_rules=2)
-    parts = vars(found.outcome) | {"conservation": counted, "faults": SimpleNamespace(changes=changes)}
+    parts = vars(found.outcome) | {"conservation": counted, "faults": SimpleNamespace(link_changes=changes)}
     one = replace(found, outcome=cast(PhaseOutcome, SimpleNamespace(**parts)))
     assert statuses(one)["lossless_drops"] is status
     assert one.without_a_way == (2 if status is Status.FAITHFUL else 0)
@@ -125,7 +125,7 @@ def test_a_round_that_a_deadlock_broke_off_is_told_with_its_cuts_and_ports() -> 
     assert "deadlock: fast_failover in round 3" in found["answer"]
     (row,) = found["tables"][-1].rows
     assert (row[0], row[1], row[3]) == ("fast_failover", "3", "a -> b -> a, each waiting")
-    assert str(flaps.events[0].link) in row[2]
+    assert str(flaps.events[0].target) in row[2]
     assert "deadlock" not in summary(round_of())["answer"]
 
 
@@ -173,7 +173,7 @@ def test_where_traffic_is_led_another_way_one_link_between_switches_is_cut_at_a_
     tiers = set()
     for number in range(100):
         cuts = intervals_of(flaps_of_round(FABRIC, config, Repair.FAST_FAILOVER, number))
-        tiers |= {cut.link.tier for cut in cuts}
+        tiers |= {link_of(cut).tier for cut in cuts}
         assert all(one.ended_s <= other.began_s for one, other in pairwise(cuts))
     assert tiers == {Tier.UPLINK, Tier.INTER_ZONE}
 
@@ -196,7 +196,7 @@ def test_there_may_be_no_cuts(repair: Repair) -> None:
 def test_where_failures_are_waited_out_links_of_every_kind_are_cut() -> None:
     config = config_of()
     rounds = [flaps_of_round(FABRIC, config, Repair.WAIT, number) for number in range(50)]
-    tiers = {cut.link.tier for flaps in rounds for cut in intervals_of(flaps)}
+    tiers = {link_of(cut).tier for flaps in rounds for cut in intervals_of(flaps)}
     assert tiers == set(Tier) - {Tier.INSIDE}
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from fabric.config import Strict, checked
 from fabric.errors import ConfigError
 from fabric.failures.config import FailureConfig, failure_faults, miswire, schedule_failures
-from fabric.failures.schedule import DOWN, WHOLE, LinkState
+from fabric.failures.schedule import DOWN, WHOLE, LinkState, State
 from fabric.model.network import Tier
 from tests.schedules import down_at, intervals_of
 from topologies.load import load_fabric
@@ -27,9 +27,9 @@ def configs(*lines: dict[str, Any]) -> list[FailureConfig]:
     return checked(Whole, {"failures": list(lines)}, "test").failures
 
 
-def events(*lines: dict[str, Any], seed: int = 1) -> list[tuple[float, str, LinkState]]:
+def events(*lines: dict[str, Any], seed: int = 1) -> list[tuple[float, str, State]]:
     schedule = schedule_failures(configs(*lines), FABRIC, seed)
-    return [(event.at_s, str(event.link), event.state) for event in schedule.events]
+    return [(event.at_s, str(event.target), event.state) for event in schedule.events]
 
 
 @pytest.mark.parametrize(

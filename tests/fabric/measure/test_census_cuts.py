@@ -51,7 +51,7 @@ def test_what_was_on_a_cut_wire_went_with_it() -> None:
 def test_what_a_hosts_nic_drops_while_its_link_fails_is_no_loss_of_the_emulation() -> None:
     after = census(host_0=sent(10, dropped_packets=5), leaf_to_0=received(10), leaf_to_1=sent(10), host_1=received(10))
     link = FABRIC.link_at[HOST_0]
-    asked = FaultReport(changes=(LinkChange(link, DOWN, 1.0, 1.0, 1.0, 0), LinkChange(link, WHOLE, 2.0, 2.0, 2.0, 0)))
+    asked = FaultReport(changes=(LinkChange(link, DOWN, 1.0, 1.0, 1.0), LinkChange(link, WHOLE, 2.0, 2.0, 2.0)))
     assert conservation(FABRIC, census(), after, asked).dropped_at_senders == {}
     assert conservation(FABRIC, census(), after).dropped_at_senders == {str(HOST_0): 5}
 
@@ -92,7 +92,7 @@ def test_beside_failures_what_rules_counted_as_dropped_is_a_bound(
 ) -> None:
     """Open vSwitch credits what an old rule had sent on to the new one, which may drop."""
     link = FABRIC.link_at[LEAF_TO_1]
-    faults = FaultReport(changes=(LinkChange(link, DOWN, 0.0, 0.0, 0.0, 0), LinkChange(link, WHOLE, 1.0, 1.0, 1.0, 0)))
+    faults = FaultReport(changes=(LinkChange(link, DOWN, 0.0, 0.0, 0.0), LinkChange(link, WHOLE, 1.0, 1.0, 1.0)))
     after = census(counted, host_0=sent(10), leaf_to_0=received(10), leaf_to_1=sent(left), host_1=received(left))
     assert conservation(FABRIC, census(), after, faults).unaccounted == unaccounted
     exact = {"switch z0l00": 10 - left - counted} if left + counted != 10 else {}
@@ -108,7 +108,7 @@ def test_beside_failures_drops_that_other_rules_are_credited_with_are_the_datapa
 ) -> None:
     """Four packets are missing, of which rules say that they dropped two."""
     link = FABRIC.link_at[LEAF_TO_1]
-    faults = FaultReport(changes=(LinkChange(link, DOWN, 0.0, 0.0, 0.0, 0),))
+    faults = FaultReport(changes=(LinkChange(link, DOWN, 0.0, 0.0, 0.0),))
     counted = census(2, host_0=sent(10), leaf_to_0=received(10), leaf_to_1=sent(6), host_1=received(6))
     before = replace(census(), dropped_by_pipelines=None if by_datapath is None else 100)
     after = replace(counted, dropped_by_pipelines=None if by_datapath is None else 100 + by_datapath)
@@ -120,7 +120,7 @@ def test_beside_failures_drops_that_other_rules_are_credited_with_are_the_datapa
 
 def test_what_the_datapath_dropped_does_not_explain_more_than_is_missing_after_a_cut() -> None:
     link = FABRIC.link_at[LEAF_TO_1]
-    faults = FaultReport(changes=(LinkChange(link, DOWN, 0.0, 0.0, 0.0, 0),), in_switches={LEAF: 3})
+    faults = FaultReport(changes=(LinkChange(link, DOWN, 0.0, 0.0, 0.0),), in_switches={LEAF: 3})
     counted = census(host_0=sent(10), leaf_to_0=received(10), leaf_to_1=sent(6), host_1=received(6))
     before, after = (replace(one, dropped_by_pipelines=total) for one, total in ((census(), 0), (counted, 9)))
     found = conservation(FABRIC, before, after, faults)

@@ -133,7 +133,7 @@ def test_a_rotten_chunk_fails_the_run_and_is_named(job_of: JobOf) -> None:
     job = job_of(clients=2, dataloader=data)
     extent = job.dataset[0].extent(0)
     for node in job.table.chains[extent.chain].nodes:
-        job.rot(node, extent.chunk)
+        job.rot_chunk(node, extent.chunk)
     job.play("rot")
     time.sleep(0.3)
     with pytest.raises(TrafficError, match=f"z0h00.: {extent.chunk} version 1 from st00.: the bytes are not those"):

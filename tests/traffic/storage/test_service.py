@@ -91,7 +91,7 @@ def test_a_flipped_bit_is_found_and_named(job_of: JobOf, length: int | None, fau
     whole = job.dataset[0].extent(3)
     extent = whole if length is None else Extent(whole.chunk, whole.chain, whole.length // 2, length)
     rotten, sound = job.table.chains[whole.chain].nodes
-    job.rot(rotten, whole.chunk)
+    job.rot_chunk(rotten, whole.chunk)
 
     async def scene() -> None:
         async with client_of(job) as client:

@@ -12,7 +12,7 @@ from traffic.storage.wire import Tasks
 from traffic.storage.workloads import FIRST_CHECKPOINT_FILE, ClientLoad
 from traffic.transport import SocketOptions
 
-from .conftest import FABRIC, config_of, run
+from .conftest import config_of, run
 
 CHUNKS = 4
 
@@ -40,9 +40,8 @@ class Told:
 def _arguments() -> ClientArguments:
     config = config_of({"checkpoint": {"share": 1.0, "size": CHUNKS << 16, "depth": 2}, "chunk_size": 1 << 16})
     striping = Striping(1 << 16, 16, 48, 1)
-    node = FABRIC.computes[0]
     rest: Any = {"services": {}, "table": None, "striping": striping, "dataset": (), "reads": False, "writes": True}
-    return ClientArguments(node, 0, "", config=config, seed=1, options=cast(SocketOptions, None), **rest)
+    return ClientArguments(0, "", config=config, seed=1, options=cast(SocketOptions, None), **rest)
 
 
 def test_a_checkpoint_never_goes_over_the_only_whole_one() -> None:

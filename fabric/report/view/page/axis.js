@@ -1,7 +1,7 @@
 "use strict";
 // The time axis: rows of what happened, under the slider and as wide as it.
 
-const ROWS = { phase: 18, job: 9, cut: 9, blackout: 7, restart: 7, repair: 9, step: 9 };
+const ROWS = { phase: 18, job: 9, cut: 9, failure: 9, blackout: 7, restart: 7, repair: 9, step: 9 };
 const MOST_JOB_ROWS = 6;
 
 class Axis {
@@ -68,7 +68,7 @@ class Axis {
     for (const one of of("job")) jobs.set(one.label, [...(jobs.get(one.label) || []), one]);
     for (const items of [...jobs.values()].slice(0, MOST_JOB_ROWS)) found.push({ kind: "job", items });
     if (this.steps.length) found.push({ kind: "step", items: this.steps.map(([job, step, begin_s, end_s]) => ({ kind: "step", label: `${job}, step ${step}`, begin_s, end_s, detail: formatTime(end_s - begin_s) })) });
-    for (const kind of ["cut", "blackout", "restart"]) if (of(kind).length) found.push({ kind, items: of(kind) });
+    for (const kind of ["cut", "failure", "blackout", "restart"]) if (of(kind).length) found.push({ kind, items: of(kind) });
     if (this.instants.length) found.push({ kind: "repair", items: this.instants });
     return found.map(row => ({ ...row, height: ROWS[row.kind] }));
   }
@@ -76,7 +76,7 @@ class Axis {
   drawOne(brush, one, y, height, kind) {
     const theme = this.page.theme, begin = this.x(one.begin_s ?? one.at_s), end = this.x(one.end_s ?? one.at_s);
     const width = Math.max(end - begin, kind === "repair" ? 2 : 1.5);
-    brush.fillStyle = { phase: theme.band, job: this.page.jobColour(one.label), cut: theme.cut, blackout: theme.text, restart: theme.root, repair: theme.accent, step: this.page.jobColour(this.page.chosenJob) }[kind];
+    brush.fillStyle = { phase: theme.band, job: this.page.jobColour(one.label), cut: theme.cut, failure: theme.cut, blackout: theme.text, restart: theme.root, repair: theme.accent, step: this.page.jobColour(this.page.chosenJob) }[kind];
     if (kind === "job") brush.globalAlpha = 0.75;
     if (kind === "step") brush.globalAlpha = this.boxes.length % 2 ? 0.45 : 0.85;
     brush.fillRect(begin, y, width - (kind === "phase" ? 1 : 0), height);

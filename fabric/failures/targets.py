@@ -1,0 +1,162 @@
+"""What fails beside links: programs and disks; how they then are, and what jobs offer for that. Pure.
+
+A job that has programs, or disks, says so by having what :class:`HasPrograms`, or :class:`HasDisks`, asks for. Nothing
+here knows any kind of job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from fabric.failures.schedule import State
+
+# Programs ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ProgramTarget:
+    """A job's programs on a host, by their names; ``job`` empty: those of all jobs."""
+
+    host: str
+    job: str = ""
+
+    def covers(self, job: str, host: str) -> bool:
+        """Return whether a job's programs on a host are among them."""
+        return host == self.host and self.job in ("", job)
+
+    def __str__(self) -> str:
+        return f"{self.job or 'programs'} on {self.host}"
+
+
+@dataclass(frozen=True)
+class ProgramState(State):
+    """How programs are: whether they were killed, and for what part of the time they run; 0: they are stopped."""
+
+    share: float = 1.0
+    is_killed: bool = False
+
+    @classmethod
+    def composed(cls, states: Sequence[ProgramState]) -> ProgramState:
+        """Return the least share; killed if any kills."""
+        if any(state.is_killed for state in states):
+            return KILLED
+        return ProgramState(min((state.share for state in states), default=1.0))
+
+    @property
+    def only_one(self) -> tuple[float, str] | None:
+        """How much they are slowed: two shares cannot both be."""
+        return (self.share, "of its CPU time") if 0 < self.share < 1 else None
+
+    def __str__(self) -> str:
+        if self.is_killed:
+            return "killed"
+        if self.share == 1:
+            return "whole"
+        return f"runs {self.share:.0%} of the time" if self.share else "stopped"
+
+
+STOPPED = ProgramState(share=0.0)
+KILLED = ProgramState(is_killed=True)
+
+
+class FailingPrograms(Protocol):
+    """Programs of a job that failures can hit, by the names of their hosts. Two threads may use it at once."""
+
+    @property
+    def hosts(self) -> Collection[str]:
+        """Where there are programs, those that were killed left out."""
+
+    def stop_on(self, host: str) -> None:
+        """Let the programs on a host run no longer (SIGSTOP), nor those that are started there meanwhile."""
+
+    def resume_on(self, host: str) -> None:
+        """Let them run again (SIGCONT)."""
+
+    def kill_on(self, host: str) -> None:
+        """End them at once (SIGKILL); whoever orders them expects nothing of them any more."""
+
+
+@runtime_checkable
+class HasPrograms(Protocol):
+    """A job whose programs failures can hit."""
+
+    name: str
+
+    @property
+    def failing_programs(self) -> Sequence[FailingPrograms]:
+        """All of its programs."""
+
+
+# Disks ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DiskTarget:
+    """A disk of a host, by its number; None: each of them."""
+
+    host: str
+    number: int | None = None
+
+    def covers(self, host: str, number: int) -> bool:
+        """Return whether a disk of a host is among them."""
+        return host == self.host and self.number in (None, number)
+
+    def __str__(self) -> str:
+        return f"disks of {self.host}" if self.number is None else f"{self.host}/{self.number}"
+
+
+@dataclass(frozen=True)
+class DiskState(State):
+    """How a disk is: whether each access fails, how many times its time a read takes and how much is added to that, and
+    how many of its chunks have wrong data since the failure began, which stay wrong until they are written anew."""
+
+    fails: bool = False
+    factor: float = 1.0
+    added_s: float = 0.0
+    rotten: int = 0
+
+    @classmethod
+    def composed(cls, states: Sequence[DiskState]) -> DiskState:
+        """Return what fails if any does, the largest factor, and the sums of what is added and of what is rotten."""
+        return DiskState(
+            any(state.fails for state in states),
+            max((state.factor for state in states), default=1.0),
+            sum(state.added_s for state in states),
+            sum(state.rotten for state in states),
+        )
+
+    @property
+    def only_one(self) -> tuple[float, str] | None:
+        """How many times its time a read takes: two factors cannot both be."""
+        return None if self.factor == 1 else (self.factor, "times the time of a read")
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether reads take longer than they should."""
+        return self.factor != 1 or self.added_s > 0
+
+    def __str__(self) -> str:
+        parts = ["fails"] if self.fails else []
+        parts += [f"reads take {self.factor:g} times as long"] if self.factor != 1 else []
+        parts += [f"reads take {self.added_s:g} s more"] if self.added_s else []
+        parts += [f"{self.rotten} chunks rotten"] if self.rotten else []
+        return ", ".join(parts) or "whole"
+
+
+@runtime_checkable
+class HasDisks(Protocol):
+    """A job whose disks failures can hit."""
+
+    name: str
+
+    def disks_on(self, host: str) -> int:
+        """Return how many disks it has on a host, numbered from 0; 0 where it has none or its programs were killed."""
+
+    def set_disk(self, host: str, number: int, state: DiskState) -> None:
+        """Let a disk be so from now on; ``rotten`` is not looked at. Raises TrafficError if it cannot be."""
+
+    def rot(self, host: str, number: int, count: int, seed: str) -> Sequence[str]:
+        """Flip a bit in each of ``count`` chunks of a disk that are sound, chosen by a seed; return their names, fewer
+        if it has not so many. Raises TrafficError if its program does not answer."""

@@ -1,0 +1,152 @@
+"""The failures of a run: which kinds there are, and all of their injectors as one.
+
+A new kind of failure is a class of targets with a class of states, an injector for it, an entry in :data:`KINDS`, and a
+key of :mod:`fabric.failures.config` that names its targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fabric.failures.injection import DiskEffects, Injector, ProgramEffects, ThreadInjector
+from fabric.failures.injector import LinkInjector
+from fabric.failures.report import Change, FaultReport
+from fabric.failures.schedule import FailureSchedule
+from fabric.failures.targets import DiskState, DiskTarget, ProgramTarget
+from fabric.measure.load_checks import AskedFor
+from fabric.model.network import Link
+from fabric.world.programs.agents import AgentPool
+
+if TYPE_CHECKING:
+    from fabric.emulation.build import Emulation
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where failures happen: the fabric that is up, the pool that starts programs, the jobs of a phase, the seed, and
+    who hears of each change of a program or a disk at once."""
+
+    pool: AgentPool
+    emulation: Emulation
+    jobs: Sequence[object]
+    seed: int
+    hit: Callable[[Change], None]
+
+
+@dataclass(frozen=True)
+class FailureKind:
+    """A kind of failures: its name in tables, the class of its targets, and what makes an injector of it."""
+
+    name: str
+    target: type
+    injector: Callable[[Scene], Injector]
+
+
+def _links(scene: Scene) -> Injector:
+    return LinkInjector(scene.pool, scene.emulation)
+
+
+def _programs(scene: Scene) -> Injector:
+    return ThreadInjector(ProgramEffects(scene.jobs), scene.hit)
+
+
+def _disks(scene: Scene) -> Injector:
+    return ThreadInjector(DiskEffects(scene.jobs, scene.seed), scene.hit)
+
+
+LINK = FailureKind("link", Link, _links)
+KINDS = [LINK, FailureKind("process", ProgramTarget, _programs), FailureKind("disk", DiskTarget, _disks)]
+"""All kinds. That of links comes first: its process lives as long as the run, and plays every schedule."""
+
+
+def kind_of(target: Hashable) -> str:
+    """Return the name of a target's kind."""
+    return next(kind.name for kind in KINDS if isinstance(target, kind.target))
+
+
+def failing_hosts(schedule: FailureSchedule | None) -> frozenset[str]:
+    """Return the hosts whose programs a schedule stops or ends."""
+    targets = () if schedule is None else schedule.targets
+    return frozenset(target.host for target in targets if isinstance(target, ProgramTarget))
+
+
+def rotten_hosts(schedule: FailureSchedule | None) -> frozenset[str]:
+    """Return the hosts whose disks get wrong data by a schedule."""
+    states = [] if schedule is None else [(event.target, event.state) for event in schedule.events]
+    disks = [(disk, state) for disk, state in states if isinstance(disk, DiskTarget) and isinstance(state, DiskState)]
+    return frozenset(disk.host for disk, state in disks if state.rotten)
+
+
+class Injections:
+    """All injectors of a run, as an :class:`fabric.failures.injection.Injector` whose :meth:`prepare` needs the jobs of
+    the phase, too."""
+
+    def __init__(self, pool: AgentPool, emulation: Emulation, seed: int) -> None:
+        self._pool = pool
+        self._emulation = emulation
+        self._seed = seed
+        self._links: Injector | None = None
+        self._playing: list[Injector] = []
+        self._hits: list[Change] = []
+
+    def prepare(self, schedule: FailureSchedule, jobs: Sequence[object]) -> None:
+        """Get everything ready for a schedule, while nothing is sent. Raises TrafficError if it cannot be played."""
+        scene = Scene(self._pool, self._emulation, jobs, self._seed, self._hits.append)
+        self._links = self._links or LINK.injector(scene)
+        last = {change.target: change for change in self._hits}
+        self._hits[:] = [change for change in last.values() if not _is_whole(change)]
+        self._playing = []
+        for kind in KINDS:
+            events = schedule.of_kind(kind.target)
+            if kind is LINK or events.events:
+                injector = self._links if kind is LINK else kind.injector(scene)
+                self._playing.append(injector)
+                injector.prepare(events)
+
+    def play(self, started: float) -> None:
+        """Let the schedule begin at ``started`` (``time.monotonic()``); returns at once."""
+        for injector in self._playing:
+            injector.play(started)
+
+    def restore(self) -> FaultReport:
+        """End the schedule wherever it is, make whole what can be, and return what happened. Raises FabricError."""
+        links, *others = [injector.restore() for injector in self._playing]
+        return links.with_changes(change for report in others for change in report.changes)
+
+    def release(self) -> None:
+        """Take away what was made for the schedule, once nothing is sent and all is counted. Raises FabricError."""
+        for injector in self._playing:
+            injector.release()
+
+    def abandon(self) -> None:
+        """Make everything whole, wherever a schedule is. Raises FabricError."""
+        for injector in self._playing:
+            injector.abandon()
+
+    def done_to(self, job: str) -> str:
+        """Return what failures have done to a job's programs and disks, in words: in this phase, and before if that
+        lasts, as of programs that were killed."""
+        found = [change for change in self._hits if job in change.jobs and not _is_whole(change)]
+        return "; ".join(dict.fromkeys(map(in_words, found)))
+
+
+def asked_for(changes: Sequence[Change]) -> AskedFor:
+    """Return what was done to programs and disks, as the verdict says it."""
+    done = [change for change in changes if not _is_whole(change)]
+    programs, disks = (
+        tuple(dict.fromkeys(in_words(change) for change in done if isinstance(change.target, kind)))
+        for kind in (ProgramTarget, DiskTarget)
+    )
+    return AskedFor(programs, disks)
+
+
+def _is_whole(change: Change) -> bool:
+    return change.state == type(change.state).composed([])
+
+
+def in_words(change: Change) -> str:
+    """Return what was done to a program or a disk, and by which line of the config."""
+    lines = " and ".join(f"failures.{cause}" for cause in change.causes)
+    return f"{change.target} {change.state}" + (f" ({lines})" if lines else "")

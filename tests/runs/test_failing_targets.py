@@ -1,0 +1,383 @@
+"""Failures of programs and disks as an experiment asks for them: what is refused before a run, what a job that was hit
+may do, what the verdict says, and what a new kind of failure takes."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from experiments.launching.spec import RunSpec, require_several_guests
+from experiments.registry import resolve
+from fabric.config import Strict, checked
+from fabric.errors import ConfigError, TrafficError, UsageError
+from fabric.failures import config as failure_config
+from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.report import Change, FaultReport, LinkChange
+from fabric.failures.schedule import DOWN, WHOLE, Failure, FailureSchedule
+from fabric.failures.targets import KILLED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
+from fabric.measure.fidelity import socket_checks
+from fabric.measure.load_checks import AskedFor, FailedOperations, failed_checks
+from fabric.measure.verdict import Status
+from fabric.model.lanes import ServiceLevel
+from fabric.tables import TABLES
+from fabric.world.engines import NAMESPACE, VIRTUAL
+from runs import failures
+from runs.config import require_engine_for_failures
+from runs.failures import Injections, asked_for, failing_hosts, in_words, kind_of, rotten_hosts
+from runs.phase_rows import carried_out_checks, ended_checks, failure_rows
+from runs.timeline import JobWindow, Timeline
+from tests.fabric.measure.test_fidelity import counted
+from topologies.load import load_fabric
+from traffic.job import Records
+
+FABRIC = load_fabric("fire_flyer_2_small")
+LINK = FABRIC.links[0]
+
+
+def refusal(experiment: str, *lines: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        resolve(experiment, [f"failures=[{', '.join(lines)}]"])
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "line", "words"),
+    [
+        ("isolation", "{disk: z0h001, at: 1, effect: rot}", "disk: no job of this experiment has a disk on z0h001"),
+        ("isolation", "{disk: z0h001, at: 1, effect: rot}", "on z0h001; they are on st000 to st003"),
+        ("routing_incast", "{disk: st001, at: 1, effect: rot}", "has a disk on st001; it has no storage job"),
+        ("isolation", "{disk: st001/9, at: 1, effect: error}", "disk: st001 has disks 0 to 3; choose one of them"),
+        (
+            "isolation",
+            "{disk: st001, at: 1, effect: slow, factor: 10}",
+            "factor: reads of a disk take no time here, and 10 times none is none; give latency, or set",
+        ),
+        (
+            "shared_cluster",
+            "{process: z0h000, job: trainer, at: 1, effect: kill}",
+            "job: 'trainer' is no job of this experiment; it has ",
+        ),
+        (
+            "shared_cluster",
+            "{process: z0h000, job: data, at: 1, effect: kill}",
+            "process: job data has no program on z0h000; train-a has",
+        ),
+    ],
+)
+def test_what_no_job_has_is_refused_before_the_run(experiment: str, line: str, words: str) -> None:
+    said = refusal(experiment, "{link: z0l00-z0s00, at: 1, for: 1}", line)
+    assert "failures.1." in said
+    assert words in said
+
+
+def test_what_some_job_has_is_not() -> None:
+    lines = [
+        "{disk: st001/3, at: 1, effect: rot}",
+        "{disk: st001, at: 1, effect: slow, latency: 5 ms}",
+        "{process: st001, job: storage, at: 1, effect: kill}",
+        "{silent: z0h003, at: 1, for: 1}",
+    ]
+    assert len(resolve("isolation", [f"failures=[{', '.join(lines)}]"])[1].failures) == 4
+    slow = "failures=[{disk: st001, at: 1, effect: slow, factor: 10}]"
+    assert resolve("isolation", [slow, "storage.service.ssd_latency=1 ms"])[1].failures
+
+
+def lines_of(*lines: dict[str, Any]) -> list[FailureConfig]:
+    return [checked(FailureConfig, {"at": 1, **line}, "test") for line in lines]
+
+
+def test_slow_programs_are_for_real_time() -> None:
+    asked = lines_of({"link": "z0l00:6"}, {"process": "z0h000", "effect": "slow", "share": 0.5})
+    require_engine_for_failures(NAMESPACE, asked)
+    require_engine_for_failures(VIRTUAL, lines_of({"process": "z0h000", "effect": "stop"}))
+    with pytest.raises(UsageError, match=r"failures\.1\.effect: slow is for real time: in .* compute in no time"):
+        require_engine_for_failures(VIRTUAL, asked)
+
+
+def test_several_guests_refuse_them_by_their_own_name() -> None:
+    spec = RunSpec("isolation", {"failures": [{"silent": "z0h003", "at": 1, "for": 1}]}, engine="virtual", guests=2)
+    with pytest.raises(UsageError, match="--guests 2: not with failures of programs or disks"):
+        require_several_guests(spec, VIRTUAL, resolve("isolation", spec.all_overrides)[1])
+
+
+def test_a_stage_knows_which_hosts_fail() -> None:
+    schedule = schedule_failures(
+        lines_of(
+            {"silent": "z0h003", "for": 1},
+            {"process": "st001", "effect": "kill"},
+            {"disk": "st002", "effect": "rot"},
+            {"disk": "st003", "effect": "error"},
+            {"host": "z0h001"},
+        ),
+        FABRIC,
+        1,
+    )
+    assert failing_hosts(schedule) == {"z0h003", "st001"}
+    assert rotten_hosts(schedule) == {"st002"}
+    assert failing_hosts(None) == rotten_hosts(None) == frozenset()
+
+
+# What was done -------------------------------------------------------------------------------------------------------
+
+
+def test_rows_say_what_was_done_to_whom_and_when_it_ended() -> None:
+    target = ProgramTarget("z0h003")
+    changes = [
+        LinkChange(LINK, DOWN, 1.0, 1.1, 1.2, (0,), waiting_packets=7),
+        Change(target, STOPPED, 1.0, 1.0, 1.3, (0,), jobs=("hfreduce", "storage")),
+        Change(DiskTarget("st001", 2), DiskState(rotten=1), 1.5, 1.5, 1.6, (1,), "chunk 3 of file 0", ("storage",)),
+        LinkChange(LINK, WHOLE, 2.0, 2.1, 2.2, (0,)),
+        Change(target, ProgramState(), 2.0, 2.0, 2.3, (0,), jobs=("hfreduce", "storage")),
+    ]
+    frame = pd.DataFrame(failure_rows("p", changes))
+    assert set(frame.columns) == set(TABLES["failures"].columns)
+    assert frame.kind.tolist() == ["link", "process", "disk", "link", "process"]
+    assert frame.state.tolist() == ["down", "stopped", "1 chunks rotten", "whole", "whole"]
+    assert frame.ended_s.tolist()[:2] == [2.2, 2.3]
+    assert frame.ended_s.isna().tolist() == [False, False, True, True, True]
+    assert frame.up.tolist() == [False, True, True, True, True]
+    assert frame.waiting_packets.tolist() == [7, 0, 0, 0, 0]
+    assert frame.jobs.tolist() == ["", "hfreduce, storage", "storage", "", "hfreduce, storage"]
+    assert frame.link.tolist() == [str(LINK), "", "", str(LINK), ""]
+    assert frame.detail.tolist()[2] == "chunk 3 of file 0"
+
+
+def test_the_verdict_says_which_failures_never_came() -> None:
+    asked = schedule_failures(
+        lines_of({"link": "z0l00:6", "for": 1}, {"process": "z0h003", "effect": "stop", "at": 99, "for": 1}), FABRIC, 1
+    )
+    both, one = pd.DataFrame({"causes": ["0", "0, 1"]}), pd.DataFrame({"causes": ["0"]})
+    (check,) = carried_out_checks(asked, both)
+    assert (check.status, check.value) == (Status.FAITHFUL, 0)
+    (check,) = carried_out_checks(asked, one)
+    assert check.status is Status.DEGRADED
+    assert check.text.startswith("never carried out: failures.1 (programs on z0h003, 99 s)")
+    assert carried_out_checks(None, one) == []
+    assert len(carried_out_checks(asked, TABLES["failures"].empty())) == 1
+
+
+def test_the_verdict_says_which_jobs_failures_have_ended() -> None:
+    jobs = pd.DataFrame({"job": ["nccl", "storage"], "phase": "p", "failed": ["rank 2 was killed; asked for: x", ""]})
+    (check,) = ended_checks(jobs)
+    assert check.status is Status.FAITHFUL
+    assert check.text == "jobs ended as was asked for: nccl in phase p: rank 2 was killed; asked for: x"
+    assert ended_checks(jobs[1:]) == []
+
+
+def test_operations_that_failed_since_that_was_asked_for_say_so() -> None:
+    failed = [FailedOperations("storage", "write", 100, 50, 50, 0.1)]
+    (check,) = failed_checks(failed, True, AskedFor(disks=["st001/2 fails (failures.0)"]))
+    assert check.status is Status.FAITHFUL
+    assert check.text.endswith("50 of 100 (write of storage); asked for: st001/2 fails (failures.0)")
+    (check,) = failed_checks(failed, False)
+    assert check.status is Status.INVALID
+
+
+def test_what_was_asked_for_is_said_once_and_without_what_ended_it() -> None:
+    stopped, disk = ProgramTarget("z0h003"), DiskTarget("st001", 2)
+    changes = [
+        LinkChange(LINK, DOWN, 1.0, 1.0, 1.0, (0,)),
+        *[Change(stopped, state, 1.0, 1.0, 1.0, (1,)) for state in (STOPPED, ProgramState()) for _ in range(3)],
+        Change(disk, DiskState(fails=True), 1.0, 1.0, 1.0, (2,)),
+    ]
+    found = asked_for(changes)
+    assert found == AskedFor(("programs on z0h003 stopped (failures.1)",), ("st001/2 fails (failures.2)",))
+    many = AskedFor([f"a{number}" for number in range(9)])
+    assert many.words == "; asked for: a0, a1, a2, a3 and 5 more"
+    assert AskedFor().words == ""
+
+
+def test_what_found_no_room_while_programs_were_stopped_is_asked_for() -> None:
+    lost = replace(counted(1000), udp_dropped=100, connections_dropped=50)
+    udp, listen, *_ = socket_checks(lost)
+    assert (udp.status, listen.status) == (Status.INVALID, Status.INVALID)
+    udp, listen, *_ = socket_checks(lost, ["programs on z0h003 stopped (failures.0)"])
+    assert (udp.status, listen.status) == (Status.FAITHFUL, Status.FAITHFUL)
+    assert (
+        udp.text == "100 datagrams found no room in their sockets; asked for: programs on z0h003 stopped (failures.0)"
+    )
+
+
+# Jobs that were hit --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Hurt:
+    """A job that has nothing to say for itself once it was hit."""
+
+    name: str = "hurt"
+    level: ServiceLevel = ServiceLevel.NCCL
+    is_hit: bool = True
+    plays: int = 0
+
+    def start(self) -> None:
+        raise AssertionError("whoever makes jobs starts them")
+
+    def play(self, phase: str) -> None:
+        self.plays += 1
+        if self.plays > 1:
+            raise TrafficError("rank 2 was killed")
+
+    def halt(self) -> Records:
+        raise TrafficError("rank 1: its peer has gone")
+
+    def close(self) -> None:
+        raise AssertionError("whoever makes jobs closes them")
+
+    def done_to(self, name: str) -> str:
+        return "programs on z0h003 killed (failures.0)" if self.is_hit and name == self.name else ""
+
+
+@pytest.mark.parametrize("window", [(0.0, None), (0.0, 0.05)])
+def test_a_job_that_was_hit_and_fails_is_a_result_and_no_fault(window: tuple[float, float | None]) -> None:
+    job = Hurt()
+    line = Timeline("p", [JobWindow(job, *window)], done_to=job.done_to)
+    line.begin()
+    time.sleep(0.2)
+    line.verify()
+    (played,) = line.end().played
+    assert played.failed == ("rank 1: its peer has gone; asked for: programs on z0h003 killed (failures.0)")
+
+
+@pytest.mark.parametrize("window", [(0.0, None), (0.0, 0.05)])
+def test_a_job_that_fails_of_itself_is_a_fault(window: tuple[float, float | None]) -> None:
+    job = Hurt(is_hit=False)
+    line = Timeline("p", [JobWindow(job, *window)], done_to=job.done_to)
+    line.begin()
+    time.sleep(0.2)
+    with pytest.raises(TrafficError, match=r"^rank 1: its peer has gone$"):
+        line.end()
+
+
+def test_a_job_that_cannot_play_again_says_what_was_done_to_it_and_what_helps() -> None:
+    job = Hurt(plays=1)
+    with pytest.raises(TrafficError) as caught:
+        Timeline("two", [JobWindow(job)], done_to=job.done_to).begin()
+    assert str(caught.value) == (
+        "job hurt: cannot play phase two, after programs on z0h003 killed (failures.0): rank 2 was killed; let that "
+        "happen in its last phase only: later in a phase than the others last, or for a time"
+    )
+
+
+# A new kind ----------------------------------------------------------------------------------------------------------
+
+FANS = '''
+"""Fans of switches that stand still."""
+
+from dataclasses import dataclass
+
+from fabric.failures.config import FailureConfig, TargetKey
+from fabric.failures.injection import Hit, ThreadInjector
+from fabric.failures.schedule import State
+from runs.failures import FailureKind
+
+
+@dataclass(frozen=True)
+class Fan:
+    switch: str
+
+    def __str__(self):
+        return f"fan of {self.switch}"
+
+
+@dataclass(frozen=True)
+class FanState(State):
+    turns: bool = True
+
+    @classmethod
+    def composed(cls, states):
+        return cls(all(state.turns for state in states))
+
+    def __str__(self):
+        return "whole" if self.turns else "stands still"
+
+
+class Fans:
+    def __init__(self, done):
+        self.done = done
+
+    def apply(self, target, state):
+        self.done.append((str(target), str(state)))
+        return Hit(())
+
+    def mended(self, state):
+        return None if state.turns else FanState()
+
+
+class FanLine(FailureConfig):
+    fan: str | None = None
+
+
+def stretches(line, fabric, began_s, ended_s):
+    if fabric.node_named(line.fan) not in fabric.switches:
+        raise ValueError(f"fan: no switch {line.fan!r}")
+    yield Fan(line.fan), began_s, ended_s, FanState(False)
+
+
+KEY = TargetKey(stretches, frozenset())
+DONE = []
+KIND = FailureKind("fan", Fan, lambda scene: ThreadInjector(Fans(DONE), scene.hit))
+'''
+
+
+class NoLinks:
+    """What stands for the injector of links."""
+
+    def prepare(self, schedule: FailureSchedule) -> None:
+        assert schedule.events == ()
+
+    def play(self, started: float) -> None: ...
+
+    def restore(self) -> FaultReport:
+        return FaultReport(refused=3)
+
+    def release(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+def test_a_new_kind_of_failure_is_a_file_a_key_and_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CONTRIBUTING says which files a kind touches: its own, ``fabric/failures/config.py`` for the key, and
+    ``runs/failures.py`` for the entry. Here the first is elsewhere, and the two lines are patches."""
+    (tmp_path / "fans.py").write_text(FANS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    fans = importlib.import_module("fans")
+    monkeypatch.setitem(failure_config.TARGETS, "fan", fans.KEY)
+    no_links = failures.FailureKind("link", type(LINK), lambda scene: NoLinks())
+    monkeypatch.setattr(failures, "LINK", no_links)
+    monkeypatch.setattr(failures, "KINDS", [no_links, *failures.KINDS[1:], fans.KIND])
+
+    class Whole(Strict):
+        failures: list[fans.FanLine]  # type: ignore[name-defined]
+
+    lines: Sequence[FailureConfig] = checked(Whole, {"failures": [{"fan": "z0s00", "at": 0.02}]}, "test").failures
+    schedule = schedule_failures(lines, FABRIC, 1)
+    injections = Injections(None, None, 1)  # type: ignore[arg-type]
+    injections.prepare(schedule, [])
+    injections.play(time.monotonic())
+    time.sleep(0.1)
+    report = injections.restore()
+    injections.release()
+    assert fans.DONE == [("fan of z0s00", "stands still"), ("fan of z0s00", "whole")]
+    assert report.refused == 3
+    rows = failure_rows("p", report.changes)
+    assert [(row["kind"], row["target"], row["state"]) for row in rows] == [
+        ("fan", "fan of z0s00", "stands still"), ("fan", "fan of z0s00", "whole"),
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match=r"failures\.0\.fan: no switch 'z0h000'"):
+        schedule_failures(checked(Whole, {"failures": [{"fan": "z0h000", "at": 1}]}, "test").failures, FABRIC, 1)
+
+
+def test_kinds_have_names_and_hits_have_words() -> None:
+    assert [kind_of(one) for one in (LINK, ProgramTarget("a"), DiskTarget("a"))] == ["link", "process", "disk"]
+    change = Change(ProgramTarget("z0h003"), KILLED, 1.0, 1.0, 1.0, (0, 2), jobs=("nccl",))
+    assert in_words(change) == "programs on z0h003 killed (failures.0 and failures.2)"
+    assert Failure(ProgramTarget("a"), 0.0, math.inf, KILLED).causes == ()

@@ -1,0 +1,367 @@
+"""Programs and disks of real jobs that fail, over loopback: what the protocol of a job survives, and what it says where
+it does not."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fabric.config import checked
+from fabric.errors import TrafficError
+from fabric.failures.injection import DiskEffects, ProgramEffects
+from fabric.failures.targets import (
+    KILLED,
+    STOPPED,
+    DiskState,
+    DiskTarget,
+    HasDisks,
+    HasPrograms,
+    ProgramState,
+    ProgramTarget,
+)
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.world import inside
+from fabric.world.programs.agents import AgentPool
+from topologies.load import load_fabric
+from traffic.collectives.nccl import NcclConfig, NcclJob
+from traffic.flows.background import BackgroundConfig, BackgroundJob
+from traffic.job import Stage
+from traffic.programs.job import ProgramConfig, ProgramJob
+from traffic.storage.config import StorageConfig
+from traffic.storage.job import PRELOAD, StorageJob
+
+FABRIC = load_fabric("fire_flyer_2_small")
+ST = [node.name for node in FABRIC.storages]
+MIXED: dict[str, Any] = {
+    "failure_detection": 0.05,
+    "chunk_size": "64 KiB",
+    "stripe": 8,
+    "dataloader": {"share": 1.0, "files": 2, "file_size": "1 MiB", "sample_min": "4 KiB", "sample_max": "64 KiB"},
+    "checkpoint": {"share": 0.5, "size": "256 KiB", "period": "100 ms"},
+    "client": {"call_timeout": 0.3, "operation_timeout": 1.0},
+}
+
+
+def loopback(node: NodeId, zone: int = 0) -> str:
+    return f"127.{zone + 1}.{node.role.value}.{node.index + 1}"
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[AgentPool]:
+    found = AgentPool(PRELOAD)
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def run_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where jobs of users' programs keep what they tell them."""
+    monkeypatch.setattr(inside, "RUN_DIR", tmp_path)
+
+
+@pytest.fixture
+def storage(pool: AgentPool) -> Iterator[StorageJob]:
+    """A storage job under load, of whose disks and programs all may fail."""
+    stage = Stage(FABRIC, pool, lambda _: None, 7, failing_hosts=frozenset(ST), rotten_hosts=frozenset(ST))
+    job = StorageJob(stage, checked(StorageConfig, MIXED, "test"), FABRIC.computes[:4], loopback)
+    try:
+        job.start()
+        job.play("failures")
+        yield job
+    finally:
+        job.close()
+
+
+def operations(job: StorageJob) -> pd.DataFrame:
+    return pd.DataFrame(job.halt().rows("operations"))
+
+
+def test_a_killed_service_leaves_its_chains_and_nothing_acknowledged_is_lost(storage: StorageJob) -> None:
+    time.sleep(0.3)
+    hit = ProgramEffects([storage]).apply(ProgramTarget(ST[1], storage.name), KILLED)
+    killed = time.monotonic()
+    assert hit is not None and hit.jobs == ("storage",)
+    time.sleep(1.0)
+    found = operations(storage)
+    assert storage.table.version == 2
+    assert storage.disks_on(ST[1]) == 0
+    assert set(found[found.started_s > killed + 0.5].peer) == set(ST) - {ST[1]}
+    verification = storage.verify_acknowledged()
+    assert verification.checked > 0
+    assert verification.lost == ()
+
+
+def test_a_stopped_service_stays_in_its_chains_and_comes_back(storage: StorageJob) -> None:
+    effects = ProgramEffects([storage])
+    time.sleep(0.3)
+    effects.apply(ProgramTarget(ST[1]), STOPPED)
+    stopped = time.monotonic()
+    time.sleep(2.5)
+    effects.apply(ProgramTarget(ST[1]), ProgramState())
+    time.sleep(0.7)
+    found = operations(storage)
+    print(found.groupby("operation").retries.agg(["size", "sum"]))
+    meanwhile = found[found.started_s.between(stopped + 0.5, stopped + 2)]
+    assert storage.table.version == 1, "nobody was told"
+    assert set(meanwhile[meanwhile.operation == "read"].peer) == set(ST) - {ST[1]}
+    assert (found[found.started_s > stopped - 0.3].operation == "write_failed").sum() > 0
+    assert ST[1] in set(found[found.started_s > stopped + 2.6].peer), "it did not come back"
+    assert storage.verify_acknowledged(30).lost == ()
+
+
+def test_what_is_on_a_failing_disk_is_read_elsewhere_and_cannot_be_written(storage: StorageJob) -> None:
+    effects = DiskEffects([storage], seed=1)
+    time.sleep(0.3)
+    effects.apply(DiskTarget(ST[1]), DiskState(fails=True))
+    failing = time.monotonic()
+    time.sleep(2)
+    effects.apply(DiskTarget(ST[1]), DiskState())
+    mended = time.monotonic()
+    time.sleep(0.5)
+    found = operations(storage)
+    meanwhile = found[found.started_s.between(failing + 0.1, mended - 0.2)]
+    reads, written = meanwhile[meanwhile.operation == "read"], meanwhile[meanwhile.operation == "write"]
+    assert set(reads.peer) == set(ST) - {ST[1]}
+    assert len(reads) > 10
+    assert (written[written.peer == ST[1]].ended_s > mended).all()
+    assert "write_failed" in set(found.operation)
+    assert storage.counts["refused_disk_error"] > 0
+    assert ST[1] in set(found[(found.started_s > mended) & (found.operation == "read")].peer)
+    assert storage.verify_acknowledged(30).lost == ()
+
+
+def test_reads_of_a_slow_disk_take_longer_and_those_of_others_do_not(storage: StorageJob) -> None:
+    DiskEffects([storage], seed=1).apply(DiskTarget(ST[1]), DiskState(added_s=0.1))
+    began = time.monotonic()
+    time.sleep(1.0)
+    found = operations(storage)
+    reads = found[(found.operation == "read") & (found.started_s > began)]
+    took = reads.ended_s - reads.started_s
+    slow, others = took[reads.peer == ST[1]], took[reads.peer != ST[1]]
+    print(slow.min(), others.median())
+    assert slow.min() >= 0.1 > others.median()
+
+
+def test_rotten_chunks_are_found_counted_and_read_elsewhere(storage: StorageJob) -> None:
+    hit = DiskEffects([storage], seed=1).apply(DiskTarget(ST[1]), DiskState(rotten=3))
+    assert hit is not None
+    assert hit.detail.count("chunk ") == 3 * storage.config.disks_per_node
+    time.sleep(1.0)
+    found = operations(storage)
+    assert storage.counts["wrong_copies"] > 0
+    assert (found.operation == "read_failed").sum() == 0
+    assert (found.operation == "read").sum() > 10
+
+
+def test_a_disk_without_so_many_chunks_rots_as_far_as_it_has_some(storage: StorageJob) -> None:
+    rotten = storage.rot(ST[1], 0, 10**6, "seed")
+    assert 0 < len(rotten) == len(set(rotten)) < 10**6
+    assert storage.rot(ST[1], 0, 1, "seed") == []
+    storage.halt()
+
+
+def test_rot_that_nobody_asked_for_fails_the_run(pool: AgentPool) -> None:
+    job = StorageJob(
+        Stage(FABRIC, pool, lambda _: None, 7), checked(StorageConfig, MIXED, "test"), FABRIC.computes[:4], loopback
+    )
+    try:
+        job.start()
+        for host in ST:
+            job.rot(host, 0, 10**6, "seed")
+        job.play("accident")
+        time.sleep(0.5)
+        with pytest.raises(TrafficError, match=r"chunk \d+ of file \d+ .*(bytes are not those|checksum)"):
+            job.halt()
+    finally:
+        job.close()
+
+
+# Collectives, flows, users' programs ----------------------------------------------------------------------------------
+
+
+def stage(pool: AgentPool, *hosts: NodeId) -> Stage:
+    return Stage(FABRIC, pool, lambda _: None, 7, failing_hosts=frozenset(host.name for host in hosts))
+
+
+def nccl(pool: AgentPool, **config: Any) -> NcclJob:
+    ranks = FABRIC.computes[:4]
+    settings = {"size": "64 KiB", "slice": "16 KiB", **config}
+    return NcclJob(stage(pool, ranks[2]), checked(NcclConfig, settings, "test"), ranks, loopback)
+
+
+def test_a_killed_rank_ends_its_collective_which_says_which(pool: AgentPool) -> None:
+    job = nccl(pool)
+    try:
+        job.start()
+        job.play("kill")
+        time.sleep(0.2)
+        ProgramEffects([job]).apply(ProgramTarget(job.ranks[2].name), KILLED)
+        time.sleep(0.2)
+        with pytest.raises(TrafficError, match=r"NCCL"):
+            job.halt()
+        with pytest.raises(TrafficError, match=f"no samples begun: NCCL rank 2 on {job.ranks[2]} was killed"):
+            job.play("again")
+    finally:
+        job.close()
+
+
+def test_a_stopped_rank_stalls_its_collective_for_as_long(pool: AgentPool) -> None:
+    job = nccl(pool)
+    effects = ProgramEffects([job])
+    try:
+        job.start()
+        job.play("stop")
+        time.sleep(0.2)
+        effects.apply(ProgramTarget(job.ranks[2].name), STOPPED)
+        stopped = time.monotonic()
+        time.sleep(1.0)
+        effects.apply(ProgramTarget(job.ranks[2].name), ProgramState())
+        went_on = time.monotonic()
+        time.sleep(0.3)
+        ended = [row["ended_s"] for row in job.halt().rows("steps")]
+    finally:
+        job.close()
+    assert not [at for at in ended if stopped + 0.2 < at < went_on]
+    assert max(ended) > went_on
+
+
+def test_a_rank_that_is_started_anew_on_a_stopped_host_is_stopped_there_too(
+    pool: AgentPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("traffic.collectives.job.START_TIMEOUT_S", 1.0)
+    job = nccl(pool, stall_timeout=0.5)
+    effects = ProgramEffects([job])
+    try:
+        job.start()
+        job.play("stop")
+        time.sleep(0.2)
+        effects.apply(ProgramTarget(job.ranks[2].name), STOPPED)
+        time.sleep(4.0)
+        effects.apply(ProgramTarget(job.ranks[2].name), ProgramState())
+        went_on = time.monotonic()
+        time.sleep(3.0)
+        records = job.halt()
+    finally:
+        job.close()
+    (restart,) = records.rows("restarts")
+    print(restart)
+    assert restart["resumed_s"] > went_on - 0.1, "it began again while a host stood still"
+
+
+def test_flows_go_on_without_a_host_that_was_killed(pool: AgentPool) -> None:
+    hosts = FABRIC.computes[:4]
+    config = checked(BackgroundConfig, {"load": 0.01}, "test")
+    job = BackgroundJob(stage(pool, hosts[0]), config, hosts, loopback)
+    try:
+        job.start()
+        job.play("kill")
+        time.sleep(0.3)
+        ProgramEffects([job]).apply(ProgramTarget(hosts[0].name), KILLED)
+        time.sleep(0.3)
+        rows = job.halt().rows("operations")
+    finally:
+        job.close()
+    assert {row["host"] for row in rows} <= {host.name for host in hosts[1:]}
+
+
+def users(pool: AgentPool, logs: Path, command: str) -> ProgramJob:
+    hosts = FABRIC.computes[:2]
+    where = Stage(FABRIC, pool, lambda _: None, 7, logs=logs)
+    return ProgramJob(where, ProgramConfig(command=command), hosts, ServiceLevel.OTHER, "mine")
+
+
+@pytest.mark.usefixtures("run_files")
+def test_a_users_program_is_killed_and_that_is_no_fault(pool: AgentPool, tmp_path: Path) -> None:
+    job = users(pool, tmp_path, "sleep 60")
+    first, second = (host.name for host in job.hosts)
+    try:
+        job.start()
+        job.play("one")
+        effects = ProgramEffects([job])
+        assert effects.apply(ProgramTarget(first), KILLED) is not None
+        assert effects.apply(ProgramTarget(first), KILLED) is None
+        time.sleep(0.2)
+        rows = {row["host"]: row["operation"] for row in job.halt().rows("operations")}
+        assert rows == {first: "program_killed", second: "program_stopped"}
+        job.play("two")
+        rows = {row["host"]: row["operation"] for row in job.halt().rows("operations")}
+        assert rows == {first: "program_stopped", second: "program_stopped"}
+    finally:
+        job.close()
+
+
+@pytest.mark.usefixtures("run_files")
+def test_a_users_program_stands_still_with_all_that_it_has_started(pool: AgentPool, tmp_path: Path) -> None:
+    counted = tmp_path / "counted"
+    job = users(pool, tmp_path, f"sh -c 'while true; do echo x >> {counted}-$FABRIC_RANK; sleep 0.02; done'")
+
+    def size(rank: int) -> int:
+        return Path(f"{counted}-{rank}").stat().st_size
+
+    try:
+        job.start()
+        job.play("one")
+        effects = ProgramEffects([job])
+        time.sleep(0.3)
+        effects.apply(ProgramTarget(job.hosts[0].name), STOPPED)
+        time.sleep(0.1)
+        before = [size(0), size(1)]
+        time.sleep(0.4)
+        assert size(0) == before[0]
+        assert size(1) > before[1]
+        effects.apply(ProgramTarget(job.hosts[0].name), ProgramState())
+        time.sleep(0.3)
+        assert size(0) > before[0]
+        job.halt()
+    finally:
+        job.close()
+
+
+def test_programs_of_hosts_that_fail_have_processes_of_their_own(pool: AgentPool) -> None:
+    hosts = FABRIC.computes[:4]
+    job = BackgroundJob(stage(pool, hosts[1]), BackgroundConfig(hosts_per_process=4), hosts, loopback)
+    (programs,) = job.failing_programs
+    try:
+        job.start()
+        by_host = {handle.host: handle.process.pid for handle in programs.handles.values()}
+        assert list(by_host) == [host.name for host in hosts], "not in the order asked for"
+        assert len(set(by_host.values())) == 2
+        assert [host for host in by_host if by_host[host] == by_host[hosts[1].name]] == [hosts[1].name]
+        with pytest.raises(TrafficError, match="2 more share its process and would stop with it"):
+            programs.stop_on(hosts[0].name)
+    finally:
+        job.close()
+
+
+def every_job() -> Sequence[type]:
+    """All classes with the life of a job."""
+    modules = [
+        "traffic.collectives.job", "traffic.flows.background", "traffic.flows.fan_in", "traffic.flows.pattern_job",
+        "traffic.flows.probes", "traffic.flows.random_arrivals", "traffic.flows.sized_flows", "traffic.flows.streams",
+        "traffic.programs.job", "traffic.storage.job", "experiments.isolation.run", "experiments.hfreduce_vs_nccl.run",
+    ]  # fmt: skip
+    return [
+        kind
+        for name in modules
+        for kind in vars(importlib.import_module(name)).values()
+        if isinstance(kind, type) and kind.__module__ == name and hasattr(kind, "halt") and hasattr(kind, "close")
+    ]
+
+
+def test_every_job_offers_its_programs_and_storage_its_disks() -> None:
+    found = every_job()
+    assert len(found) == 12
+    assert [kind.__name__ for kind in found if not hasattr(kind, "failing_programs")] == []
+    assert [kind.__name__ for kind in found if hasattr(kind, "set_disk")] == ["StorageJob"]
+
+
+def test_protocols_know_the_jobs(storage: StorageJob) -> None:
+    assert isinstance(storage, HasPrograms)
+    assert isinstance(storage, HasDisks)
