@@ -26,17 +26,10 @@ from traffic.collectives.chunk_connection import StalledError
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.elements import Dtype
 from traffic.collectives.gpu_copies import NodeParts
-from traffic.collectives.rank import (
-    DEFAULT_SLOTS,
-    START_TIMEOUT_S,
-    RankArguments,
-    RankListening,
-    Schedule,
-    StepDone,
-    StepOrder,
-    Wiring,
-    run_rank,
-)
+from traffic.collectives.orders import RankArguments, RankListening, StepDone, StepOrder, Wiring
+from traffic.collectives.rank import run_rank
+from traffic.collectives.schedule import DEFAULT_SLOTS, Schedule
+from traffic.collectives.wiring import START_TIMEOUT_S
 from traffic.job import Halt, Play, Records, Stage
 from traffic.program_group import FAILURES_TIMEOUT_S, ProgramGroup, ProgramsFailedError, ProgramsPerProcess
 from traffic.repeating import Repeating

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 from fabric.errors import TrafficError
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, PeerGoneError
-from traffic.collectives.dataset import Buffer, Dataset, SumCheck, adder_of, pieces, series_of
+from traffic.collectives.dataset import Buffer, Dataset, adder_of, pieces, series_of
 from traffic.collectives.elements import Dtype, Elements
-from traffic.collectives.hfreduce import TreeAllreduce, _HostMemory
-from traffic.collectives.nccl import RingAllreduce, Rings
-from traffic.collectives.rank import Schedule, Seat, Worker
+from traffic.collectives.result_check import SumCheck
+from traffic.collectives.ring import RingAllreduce, Rings
+from traffic.collectives.schedule import Schedule, Seat, Worker
+from traffic.collectives.tree_allreduce import TreeAllreduce, _HostMemory
 from traffic.collectives.trees import RankTree, double_binary_tree, zone_aware_double_tree
 
 TIMEOUT_S = 10.0

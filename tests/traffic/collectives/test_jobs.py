@@ -35,7 +35,6 @@ from traffic.collectives.nccl import (
     Algorithm,
     NcclConfig,
     NcclJob,
-    RingAllreduce,
     _entries,
     are_switched,
     nccl_flows,
@@ -44,7 +43,9 @@ from traffic.collectives.nccl import (
     switched_addresses,
     switched_orders,
 )
-from traffic.collectives.rank import RankArguments, RankListening, _accepted
+from traffic.collectives.orders import RankArguments, RankListening
+from traffic.collectives.ring import RingAllreduce
+from traffic.collectives.wiring import _accepted
 from traffic.job import Stage
 from traffic.transport import SocketOptions, connect, listen
 

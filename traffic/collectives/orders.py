@@ -1,0 +1,65 @@
+"""What a run and the ranks of a collective tell each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from traffic.collectives.dataset import Dataset
+from traffic.collectives.gpu_copies import NodeParts
+from traffic.collectives.schedule import Schedule
+from traffic.transport import Endpoint, SocketOptions
+
+
+@dataclass(frozen=True)
+class RankArguments:
+    """What :func:`run_rank` needs to know. ``addresses``: those of the rank's NICs, which its channels use in turn."""
+
+    collective: str
+    rank: int
+    hosts: tuple[str, ...]
+    addresses: tuple[str, ...]
+    options: SocketOptions
+    schedule: Schedule
+    dataset: Dataset
+    timeout_s: float
+    stall_s: float
+    parts: NodeParts | None = None
+
+    def name(self, rank: int) -> str:
+        """Return a rank's name in messages."""
+        return f"{self.collective} rank {rank} ({self.hosts[rank]})"
+
+
+@dataclass(frozen=True)
+class RankListening:
+    """A rank's report that peers can connect to it, at each of its addresses, and whether the link of each is up."""
+
+    endpoints: tuple[Endpoint, ...]
+    up: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The order to connect: the collective that is played, over which of the ranks' addresses (``places``, the same for
+    all), and where each rank listens there."""
+
+    schedule: Schedule
+    places: tuple[int, ...]
+    endpoints: tuple[tuple[Endpoint, ...], ...]
+
+
+@dataclass(frozen=True)
+class StepOrder:
+    """The order to carry out one step, of the whole size or, to warm up, of its first few MiB."""
+
+    step: int
+    warms_up: bool = False
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """A rank's report that a step ended with the right sum; times are ``time.monotonic()``."""
+
+    step: int
+    started: float
+    ended: float
