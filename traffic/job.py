@@ -17,7 +17,8 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.world.programs.agents import AgentPool
-from traffic.transport import DEFAULT_CONGESTION_CONTROL, Endpoint, FlowSample, SocketOptions
+from traffic.transport.connection import DEFAULT_CONGESTION_CONTROL, Endpoint, SocketOptions
+from traffic.transport.sampling import FlowSample
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
 from topologies.load import load_fabric
 from traffic.job import Records, Stage, flow_rows
-from traffic.transport import FlowSample, TcpInfo
+from traffic.transport.sampling import FlowSample
+from traffic.transport.tcp import TcpInfo
 
 
 def stage(controls: dict[ServiceLevel, str]) -> Stage:

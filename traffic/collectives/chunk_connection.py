@@ -20,7 +20,7 @@ import numpy as np
 from fabric.errors import TrafficError
 from fabric.world.kernel_api.timeval import timeval
 from traffic.collectives.elements import Dtype, Elements, raw_bytes
-from traffic.transport import silent_s, unacknowledged_bytes
+from traffic.transport.tcp import silent_s, unacknowledged_bytes
 
 
 class PeerGoneError(TrafficError):

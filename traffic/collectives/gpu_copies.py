@@ -27,7 +27,8 @@ from fabric.queueing.budgets import Reserving
 from traffic.collectives.chunk_connection import ChunkConnection, send_side_by_side
 from traffic.collectives.dataset import Buffer
 from traffic.collectives.elements import Dtype, Elements
-from traffic.transport import SocketOptions, accept, connect, listen
+from traffic.transport.connection import SocketOptions
+from traffic.transport.tcp import accept, connect, listen
 
 _CONNECT_TIMEOUT_S = 60.0
 _SO_SNDBUFFORCE = 32  # asm-generic/socket.h

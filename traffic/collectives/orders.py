@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.gpu_copies import NodeParts
 from traffic.collectives.schedule import Schedule
-from traffic.transport import Endpoint, SocketOptions
+from traffic.transport.connection import Endpoint, SocketOptions
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,8 @@ from traffic.collectives.schedule import Schedule, Seat, Worker
 from traffic.collectives.wiring import connected
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.program_group import FAILURES_TIMEOUT_S, ProgramFailed
-from traffic.transport import (
-    FlowSampler,
-    UnreachableError,
-)
+from traffic.transport.connection import UnreachableError
+from traffic.transport.sampling import FlowSampler
 
 WARM_UP_BYTES = 4 * 2**20
 """Bytes that warm a collective up. At 200 Gbit/s, a connection's windows are open after a few hundred KiB."""

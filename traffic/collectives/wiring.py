@@ -11,7 +11,9 @@ from dataclasses import replace
 from fabric.world.programs.agents import Agent
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
 from traffic.collectives.orders import RankArguments, RankListening, Wiring
-from traffic.transport import Endpoint, UnreachableError, accept, connect, has_carrier, listen
+from traffic.transport.carrier import has_carrier
+from traffic.transport.connection import Endpoint, UnreachableError
+from traffic.transport.tcp import accept, connect, listen
 
 START_TIMEOUT_S = 60.0
 _HELLO = struct.Struct("!II")

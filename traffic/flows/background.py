@@ -42,7 +42,9 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Listening, Play, Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, ProgramsPerProcess
-from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept_alike, bytes_acked, connect, listen
+from traffic.transport.connection import Endpoint, SocketOptions
+from traffic.transport.sampling import FlowSampler
+from traffic.transport.tcp import accept_alike, bytes_acked, connect, listen
 
 START_TIMEOUT_S = 60.0
 REPORT_TIMEOUT_S = 15.0

@@ -46,7 +46,9 @@ from traffic.storage.payload import ChunkContent, Raw, Recipe, checksum_of, cont
 from traffic.storage.permits import Permits
 from traffic.storage.replica import Refused, Replica, Stored
 from traffic.storage.wire import CallTimeout, ConnectionLost, Listener, Party, Piece, StorageConnection, Tasks
-from traffic.transport import Endpoint, FlowSampler, SocketOptions, listen
+from traffic.transport.connection import Endpoint, SocketOptions
+from traffic.transport.sampling import FlowSampler
+from traffic.transport.tcp import listen
 
 CONNECT_TIMEOUT_S = 30.0
 _BUSY_AFTER = 0.9

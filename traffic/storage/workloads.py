@@ -19,7 +19,7 @@ from traffic.storage.client import GaveUp, Operation, StorageClient
 from traffic.storage.config import CheckpointConfig, DataloaderConfig
 from traffic.storage.orders import ClientArguments, Orders, Report, Verify
 from traffic.storage.wire import StorageConnection, Tasks
-from traffic.transport import FlowSampler
+from traffic.transport.sampling import FlowSampler
 
 CHECKPOINTS_KEPT = 2
 """A checkpoint is written over the last but one, or over the last if that one has a hole: so a whole one always exists,

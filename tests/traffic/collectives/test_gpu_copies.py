@@ -17,7 +17,7 @@ from traffic.collectives import gpu_copies
 from traffic.collectives.dataset import pieces
 from traffic.collectives.elements import Dtype, Elements
 from traffic.collectives.gpu_copies import CpuSide, GpuSide, NodeParts, connect_parts
-from traffic.transport import SocketOptions
+from traffic.transport.connection import SocketOptions
 
 GPUS, ELEMENTS, CHUNK = 4, 1003, 100
 PLAIN = NodeParts("127.0.0.1", tuple(f"127.0.1.{gpu + 1}" for gpu in range(GPUS)), 7)

@@ -47,7 +47,8 @@ from traffic.collectives.orders import RankArguments, RankListening
 from traffic.collectives.ring import RingAllreduce
 from traffic.collectives.wiring import _accepted
 from traffic.job import Stage
-from traffic.transport import SocketOptions, connect, listen
+from traffic.transport.connection import SocketOptions
+from traffic.transport.tcp import connect, listen
 
 FABRIC = load_fabric("fire_flyer_2_small", AT_20_MBIT)
 OPTIONS = SocketOptions(ServiceLevel.NCCL)

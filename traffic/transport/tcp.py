@@ -11,20 +11,14 @@ import fcntl
 import socket
 import struct
 import termios
-import threading
 import time
-from array import array
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from fabric.errors import TrafficError
-from fabric.model.lanes import ServiceLevel
 from fabric.world.kernel_api.timeval import timeval
 from traffic.congestion_control import STEERED_BY_ECN
+from traffic.transport.connection import Endpoint, SocketOptions, UnreachableError
 
-DEFAULT_CONGESTION_CONTROL = "cubic"
-Endpoint = tuple[str, int]
-"""Where a program listens: an address and a port."""
 _CONNECT_TRY_S = 2.5
 """Long enough for a SYN and, after 1 s, another."""
 _WITHOUT_END = bytes(16)
@@ -42,42 +36,12 @@ _SAMPLED = struct.Struct("=68xI28xI16xQ")
 _REORDERINGS = _U32_START + 4 * 24 + 8 * 4 + 4 * 6 + 8 * 4 + 4 * 2 + 8 * 2 + 4  # Linux 4.19
 
 
-_SIOCGIFADDR, _SIOCETHTOOL = 0x8915, 0x8946  # linux/sockios.h
-_ETHTOOL_GLINK = 0x0A  # linux/ethtool.h
-_IFREQ, _IFREQ_POINTER, _IFREQ_ADDRESS = struct.Struct("16s24x"), struct.Struct("@16sP16x"), struct.Struct("=20x4s")
-
-
-class UnreachableError(TrafficError):
-    """Nobody answered, or nobody came, within a time: a dead route or program somewhere."""
-
-
-@dataclass(frozen=True)
-class SocketOptions:
-    """What every socket of one kind of traffic carries."""
-
-    level: ServiceLevel
-    congestion_control: str = DEFAULT_CONGESTION_CONTROL
-    receive_window_bytes: int | None = None
-    """What a peer may send ahead of what the program has read; None leaves it to the kernel to find out."""
-    user_timeout_s: float | None = None
-    """How long what was sent may stay unacknowledged before TCP ends the connection (TCP_USER_TIMEOUT); None: the
-    kernel's 15 minutes or so."""
-
-
 class TcpInfo(NamedTuple):
     """A connection's TCP_INFO: smoothed round-trip time, retransmitted segments, bytes acknowledged by the peer."""
 
     rtt_s: float
     retransmissions: int
     bytes_acked: int
-
-
-class FlowSample(NamedTuple):
-    """TCP_INFO of one connection at one time (``time.monotonic()``)."""
-
-    at: float
-    peer: str
-    info: TcpInfo
 
 
 def configure(sock: socket.socket, options: SocketOptions) -> None:
@@ -119,26 +83,6 @@ def fix_receive_window(sock: socket.socket, size_bytes: int) -> None:
                 "(net.core.rmem_max); be root or lower it"
             ) from None
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, size_bytes)
-
-
-def has_carrier(address: str) -> bool:
-    """Return whether the link of the interface whose first address this is works, at its own end and its peer's; True
-    for an address that is no interface's first.
-
-    The flag that an interface is running would be a second late: the kernel's link watch raises it.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        for _, interface in socket.if_nameindex():
-            name = interface.encode()
-            try:
-                (found,) = _IFREQ_ADDRESS.unpack_from(fcntl.ioctl(asking, _SIOCGIFADDR, _IFREQ.pack(name)))
-            except OSError:  # It has no address.
-                continue
-            if socket.inet_ntoa(found) == address:
-                link = array("I", [_ETHTOOL_GLINK, 0])
-                fcntl.ioctl(asking, _SIOCETHTOOL, _IFREQ_POINTER.pack(name, link.buffer_info()[0]))
-                return bool(link[1])
-    return True
 
 
 def listen(address: str, port: int, options: SocketOptions) -> socket.socket:
@@ -285,57 +229,3 @@ def _count(sock: socket.socket, offset: int) -> int:
         return 0
     (count,) = struct.unpack_from("=Q", raw, offset)
     return int(count)
-
-
-class FlowSampler:
-    """Samples TCP_INFO of a program's connections in a thread of its own, between :meth:`start` and :meth:`stop`."""
-
-    def __init__(self, period_s: float = 0.25) -> None:
-        self._period_s = period_s
-        self._tracked: list[tuple[socket.socket, str]] = []
-        self._samples: list[FlowSample] = []
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def track(self, sock: socket.socket, peer: str) -> None:
-        """Sample a connection from now on, until it is closed."""
-        with self._lock:
-            self._tracked.append((sock, peer))
-
-    def release(self, sock: socket.socket, peer: str) -> None:
-        """Take a last sample of a connection that is about to be closed, however short it was, and no more."""
-        with self._lock:
-            self._tracked = [(other, name) for other, name in self._tracked if other is not sock]
-            self._samples.append(FlowSample(time.monotonic(), peer, tcp_info(sock)))
-
-    def start(self) -> None:
-        """Begin a fresh series."""
-        self._samples = []
-        self._wake.clear()
-        self._thread = threading.Thread(target=self._sample_on, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> list[FlowSample]:
-        """End the series with a last sample and return it."""
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join(5)
-            self._thread = None
-        self._sample()
-        return self._samples
-
-    def _sample_on(self) -> None:
-        self._sample()
-        while not self._wake.wait(self._period_s):
-            self._sample()
-
-    def _sample(self) -> None:
-        now = time.monotonic()
-        with self._lock:
-            self._tracked = [(sock, peer) for sock, peer in self._tracked if sock.fileno() >= 0]
-            for sock, peer in self._tracked:
-                try:
-                    self._samples.append(FlowSample(now, peer, tcp_info(sock)))
-                except OSError:
-                    continue  # Closed between the two lines above.

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,17 +21,8 @@ from fabric.errors import TrafficError
 from fabric.model.lanes import SERVICE_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.queueing.htb import ShapedPort, install_requests
 from fabric.world.kernel_api.netlink import Netlink
-from traffic.transport import (
-    FlowSampler,
-    SocketOptions,
-    UnreachableError,
-    accept,
-    accept_alike,
-    connect,
-    listen,
-    reorderings,
-    tcp_info,
-)
+from traffic.transport.connection import SocketOptions, UnreachableError
+from traffic.transport.tcp import accept, accept_alike, connect, listen, reorderings, tcp_info
 
 LOOPBACK = "127.0.0.1"
 OPTIONS = SocketOptions(ServiceLevel.NCCL)
@@ -281,64 +271,6 @@ def test_tcp_counts_packets_that_others_overtook(private_network: None) -> None:
         ):  # None is overtaken if the machine lets this program wait between two of its sends.
             assert time.monotonic() < deadline, "waited 60 s for TCP to see a packet that was overtaken"
             be_overtaken(near, far)
-
-
-# Samples --------------------------------------------------------------------------------------------------------------
-
-
-def test_a_series_has_a_sample_of_each_connection_at_its_start_and_end() -> None:
-    sampler = FlowSampler(period_s=60)
-    with connection() as (near, far), connection() as (other, _):
-        sampler.track(near, "z0h001")
-        sampler.track(other, "z0h002")
-        sampler.start()
-        send(near, far, 10_000)
-        samples = sampler.stop()
-    assert [sample.peer for sample in samples] == ["z0h001", "z0h002"] * 2
-    first, last = (sample for sample in samples if sample.peer == "z0h001")
-    assert last.info.bytes_acked - first.info.bytes_acked == 10_000
-    assert last.at > first.at
-
-
-def test_samples_come_a_period_apart() -> None:
-    sampler = FlowSampler(period_s=0.05)
-    with connection() as (near, _):
-        sampler.track(near, "peer")
-        sampler.start()
-        time.sleep(0.4)
-        samples = sampler.stop()
-    gaps = [later.at - earlier.at for earlier, later in pairwise(samples[:-1])]
-    assert 3 <= len(samples) <= 11
-    assert all(gap >= 0.045 for gap in gaps)
-
-
-def test_a_series_begins_afresh() -> None:
-    sampler = FlowSampler(period_s=60)
-    with connection() as (near, _):
-        sampler.track(near, "peer")
-        for _ in range(2):
-            sampler.start()
-            time.sleep(0.05)
-            samples = sampler.stop()
-    assert len(samples) == 2
-
-
-def test_a_connection_that_is_closed_is_sampled_no_more() -> None:
-    sampler = FlowSampler(period_s=60)
-    with connection() as (near, _), connection() as (other, _):
-        sampler.track(near, "closed")
-        sampler.track(other, "open")
-        near.close()
-        sampler.start()
-        samples = sampler.stop()
-    assert {sample.peer for sample in samples} == {"open"}
-
-
-def test_a_series_that_never_began_has_a_last_sample_only() -> None:
-    sampler = FlowSampler()
-    with connection() as (near, _):
-        sampler.track(near, "peer")
-        assert [sample.peer for sample in sampler.stop()] == ["peer"]
 
 
 def received_ahead(options: SocketOptions) -> int:
