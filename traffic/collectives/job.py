@@ -1,4 +1,4 @@
-"""Allreduces over TCP as jobs: their config, and the run's side, which starts ranks and orders their steps.
+"""Allreduces as jobs: their config, and the run's side, which starts ranks and orders their steps.
 
 Ranks are programs (:mod:`traffic.collectives.rank`). Steps are ordered over pipes, so the fabric carries only the
 collective's own bytes.
@@ -247,7 +247,7 @@ class CollectiveJob:
             rank=rank,
             hosts=tuple(node.name for node in self.ranks),
             addresses=self._addresses_of(node),
-            options=self._stage.socket_options(self.level),
+            transport=self._stage.transport(self.level),
             schedule=self._collective.schedule,
             dataset=self._data.dataset,
             timeout_s=self.step_timeout_s,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.gpu_copies import NodeParts
 from traffic.collectives.schedule import Schedule
-from traffic.transport.connection import Endpoint, SocketOptions
+from traffic.transport.connection import Endpoint, Transport
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class RankArguments:
     rank: int
     hosts: tuple[str, ...]
     addresses: tuple[str, ...]
-    options: SocketOptions
+    transport: Transport
     schedule: Schedule
     dataset: Dataset
     timeout_s: float

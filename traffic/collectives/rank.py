@@ -1,4 +1,4 @@
-"""One rank of an allreduce over TCP: the program in its host, its orders and its answers.
+"""One rank of an allreduce: the program in its host, its orders and its answers.
 
 A collective is a :class:`Schedule`, a pure value: which ranks are connected, and what one rank does in a step. The
 program :func:`run_rank` wires a rank accordingly and carries out steps as the run orders them.
@@ -11,7 +11,6 @@ time takes a guest in virtual time longer than packets do.
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from collections.abc import Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -43,22 +42,19 @@ def run_rank(agent: Agent, arguments: RankArguments) -> None:
         with contextlib.ExitStack() as open_links:
             wired, links = connected(agent, arguments)
             for link in links.values():
-                open_links.callback(link[0].close)
+                open_links.callback(link.close)
             _carry_out_orders(agent, wired, links)
     except TrafficError as error:
         is_stall = isinstance(error, StalledError | UnreachableError)
         agent.report(ProgramFailed(str(error), isinstance(error, PeerGoneError), is_stall))
 
 
-def _carry_out_orders(
-    agent: Agent, arguments: RankArguments, connections: Mapping[Edge, tuple[ChunkConnection, socket.socket]]
-) -> None:
-    links = {edge: link for edge, (link, _) in connections.items()}
+def _carry_out_orders(agent: Agent, arguments: RankArguments, links: Mapping[Edge, ChunkConnection]) -> None:
     stepper = _Stepper(arguments, links)
     sampler = FlowSampler()
-    for edge, (_, sock) in connections.items():
+    for edge, link in links.items():
         if edge.dialer == arguments.rank:
-            sampler.track(sock, arguments.hosts[edge.peer(arguments.rank)])
+            sampler.track(link, arguments.hosts[edge.peer(arguments.rank)])
     phase = ""
     agent.report(Ready())
     with contextlib.closing(stepper):
@@ -71,7 +67,7 @@ def _carry_out_orders(
             elif isinstance(order, StepOrder):
                 agent.report(stepper.step(order))
             elif isinstance(order, Halt):
-                rows = flow_rows(sampler.stop(), phase, arguments.options.level, agent.host)
+                rows = flow_rows(sampler.stop(), phase, arguments.transport.options.level, agent.host)
                 agent.report(Records(flows=rows))
 
 
@@ -81,7 +77,7 @@ def _gpu_links(arguments: RankArguments) -> list[list[GpuLinks]]:
         return []
     name = arguments.name(arguments.rank)
     chunk_bytes = arguments.schedule.longest_piece * arguments.schedule.dtype.size_bytes
-    return connect_parts(arguments.parts, TREES, chunk_bytes, arguments.options, name, arguments.stall_s)
+    return connect_parts(arguments.parts, TREES, chunk_bytes, arguments.transport, name, arguments.stall_s)
 
 
 class _Stepper:

@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from typing import NamedTuple
 
-from traffic.transport.tcp import TcpInfo, tcp_info
+from traffic.transport.connection import ConnectionEndedError, ConnectionSample, Sampled
 
 
 class FlowSample(NamedTuple):
-    """TCP_INFO of one connection at one time (``time.monotonic()``)."""
+    """What one connection said at one time (``time.monotonic()``)."""
 
     at: float
     peer: str
-    info: TcpInfo
+    said: ConnectionSample
 
 
 class FlowSampler:
-    """Samples TCP_INFO of a program's connections in a thread of its own, between :meth:`start` and :meth:`stop`."""
+    """Samples a program's connections in a thread of its own, between :meth:`start` and :meth:`stop`."""
 
     def __init__(self, period_s: float = 0.25) -> None:
         self._period_s = period_s
-        self._tracked: list[tuple[socket.socket, str]] = []
+        self._tracked: list[tuple[Sampled, str]] = []
         self._samples: list[FlowSample] = []
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def track(self, sock: socket.socket, peer: str) -> None:
+    def track(self, connection: Sampled, peer: str) -> None:
         """Sample a connection from now on, until it is closed."""
         with self._lock:
-            self._tracked.append((sock, peer))
+            self._tracked.append((connection, peer))
 
-    def release(self, sock: socket.socket, peer: str) -> None:
+    def release(self, connection: Sampled, peer: str) -> None:
         """Take a last sample of a connection that is about to be closed, however short it was, and no more."""
         with self._lock:
-            self._tracked = [(other, name) for other, name in self._tracked if other is not sock]
-            self._samples.append(FlowSample(time.monotonic(), peer, tcp_info(sock)))
+            self._tracked = [(other, name) for other, name in self._tracked if other is not connection]
+            self._samples.append(FlowSample(time.monotonic(), peer, connection.sample()))
 
     def start(self) -> None:
         """Begin a fresh series."""
@@ -64,9 +63,11 @@ class FlowSampler:
     def _sample(self) -> None:
         now = time.monotonic()
         with self._lock:
-            self._tracked = [(sock, peer) for sock, peer in self._tracked if sock.fileno() >= 0]
-            for sock, peer in self._tracked:
-                try:
-                    self._samples.append(FlowSample(now, peer, tcp_info(sock)))
-                except OSError:
-                    continue  # Closed between the two lines above.
+            self._tracked = [one for one in self._tracked if self._has_sampled(now, *one)]
+
+    def _has_sampled(self, now: float, connection: Sampled, peer: str) -> bool:
+        try:
+            self._samples.append(FlowSample(now, peer, connection.sample()))
+        except ConnectionEndedError:
+            return False
+        return True

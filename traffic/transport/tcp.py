@@ -1,29 +1,45 @@
-"""Sockets of the fabric's programs: TCP with a Service Level and a congestion control of its own, and TCP_INFO.
+"""The kernel's TCP: sockets with a Service Level and a congestion control of its own, and TCP_INFO.
 
-Every socket is made by :func:`listen`, :func:`accept`, :func:`connect` or :func:`unconnected`, or is given its options
-by :func:`configure`, so that no connection can carry the wrong DSCP or the kernel's default congestion control by
-mistake.
+:class:`TcpTransport` is what programs of any transport take; others hold sockets themselves. Every socket is made by
+:func:`listen`, :func:`accept`, :func:`connect` or :func:`unconnected`, or is given its options by :func:`configure`, so
+that no connection can carry the wrong DSCP or the kernel's default congestion control by mistake.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import select
 import socket
 import struct
 import termios
 import time
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fabric.errors import TrafficError
 from fabric.world.kernel_api.timeval import timeval
 from traffic.congestion_control import STEERED_BY_ECN
-from traffic.transport.connection import Endpoint, SocketOptions, UnreachableError
+from traffic.transport.connection import (
+    ConnectionEndedError,
+    ConnectionSample,
+    Endpoint,
+    PollFor,
+    Readable,
+    SilentPeerError,
+    SocketOptions,
+    UnreachableError,
+    Writable,
+    after,
+)
 
 _CONNECT_TRY_S = 2.5
 """Long enough for a SYN and, after 1 s, another."""
 _WITHOUT_END = bytes(16)
 """A struct timeval: no timeout."""
-_SO_RCVBUFFORCE = 33  # asm-generic/socket.h
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
+_LOW_WATER_BYTES = 256 * 1024
+"""At most so much is waited for before it is received."""
 _TCP_INFO_BYTES = 224
 _OPTIONS, _HAS_ECN = 5, 8
 """Of a struct tcp_info: where tcpi_options is, and TCPI_OPT_ECN in it."""
@@ -34,14 +50,6 @@ _BYTES_RECEIVED = _BYTES_ACKED + 8
 _SAMPLED = struct.Struct("=68xI28xI16xQ")
 """Of a struct tcp_info: rtt (32-bit field 15), total_retrans (23), bytes_acked (the third of the 64-bit ones)."""
 _REORDERINGS = _U32_START + 4 * 24 + 8 * 4 + 4 * 6 + 8 * 4 + 4 * 2 + 8 * 2 + 4  # Linux 4.19
-
-
-class TcpInfo(NamedTuple):
-    """A connection's TCP_INFO: smoothed round-trip time, retransmitted segments, bytes acknowledged by the peer."""
-
-    rtt_s: float
-    retransmissions: int
-    bytes_acked: int
 
 
 def configure(sock: socket.socket, options: SocketOptions) -> None:
@@ -184,11 +192,11 @@ def agreed_on_ecn(sock: socket.socket) -> bool:
     return bool(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _OPTIONS + 1)[_OPTIONS] & _HAS_ECN)
 
 
-def tcp_info(sock: socket.socket) -> TcpInfo:
-    """Return what TCP says of a connection."""
+def sample_of(sock: socket.socket) -> ConnectionSample:
+    """Return what TCP says of a connection. Raises OSError once it is closed."""
     raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SAMPLED.size)
-    rtt_us, retransmissions, bytes_acked = _SAMPLED.unpack(raw)
-    return TcpInfo(rtt_us / 1e6, retransmissions, bytes_acked)
+    rtt_us, retransmissions, acknowledged = _SAMPLED.unpack(raw)
+    return ConnectionSample(rtt_us / 1e6, retransmissions, acknowledged)
 
 
 def silent_s(sock: socket.socket) -> float:
@@ -229,3 +237,184 @@ def _count(sock: socket.socket, offset: int) -> int:
         return 0
     (count,) = struct.unpack_from("=Q", raw, offset)
     return int(count)
+
+
+class TcpConnection:
+    """A connected socket as a :class:`traffic.transport.connection.Connection`.
+
+    A receive wakes once all of a message has arrived, or 256 KiB of it: a wake-up for each packet would cost more than
+    all that programs do. A peer is silent while nothing arrives in order, however little came before.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._silent_s: float | None = None
+        self._silent_ms: float | None = None
+        self._low_water = 1
+        readable = select.poll()
+        readable.register(sock, select.POLLIN)
+        self._poll = readable.poll
+
+    @property
+    def local(self) -> Endpoint:
+        """This end's address and port."""
+        try:
+            address, port = self._sock.getsockname()
+        except OSError as error:
+            raise self._ended(error) from error
+        return address, port
+
+    @property
+    def peer(self) -> Endpoint:
+        """The other end's address and port."""
+        try:
+            address, port = self._sock.getpeername()
+        except OSError as error:
+            raise self._ended(error) from error
+        return address, port
+
+    def set_timeouts(self, send_s: float, silent_s: float) -> None:
+        """Limit what :meth:`send` and :meth:`receive` wait."""
+        self._silent_s, self._silent_ms = silent_s, silent_s * 1000
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(send_s))
+
+    def limit_send_buffer(self, size_bytes: int) -> None:
+        """Hold what is sent at a size. The kernel doubles it, for its own overhead; without CAP_NET_ADMIN, it is as
+        much as the machine's limit lets one have."""
+        try:
+            self._sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, size_bytes)
+        except PermissionError:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size_bytes)
+
+    def send(self, buffers: Sequence[Readable]) -> int:
+        """Send as much as goes before the timeout."""
+        try:
+            return self._sock.sendmsg(buffers)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._ended(error) from error
+
+    def send_at_once(self, buffers: Sequence[Readable]) -> int:
+        """Send as much as the socket's buffer takes."""
+        try:
+            return self._sock.sendmsg(buffers, (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._ended(error) from error
+
+    @property
+    def poll_for_room(self) -> PollFor:
+        """The socket, writable."""
+        return PollFor(self._sock.fileno(), select.POLLOUT)
+
+    @property
+    def undelivered_bytes(self) -> int:
+        """How much of what was sent the peer's kernel has not acknowledged."""
+        return unacknowledged_bytes(self._sock)
+
+    def receive(self, buffers: Sequence[Writable]) -> None:
+        """Fill the buffers: in one piece and few calls, as nearly all messages come."""
+        waiting = buffers
+        try:
+            while waiting:
+                wanted_bytes = sum(map(len, waiting))
+                if wanted_bytes != self._low_water:
+                    self._set_low_water(wanted_bytes)
+                if not self._poll(self._silent_ms):
+                    self._await_the_slow()
+                received = self._received_into(waiting)
+                if received == wanted_bytes:
+                    return
+                waiting = after([memoryview(one) for one in waiting], received)
+        except OSError as error:
+            raise self._ended(error) from error
+
+    def _set_low_water(self, wanted_bytes: int) -> None:
+        """Have the receiver woken once enough has arrived."""
+        self._low_water = wanted_bytes
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(wanted_bytes, _LOW_WATER_BYTES))
+
+    def _await_the_slow(self) -> None:
+        """Go on to wait for as long as something comes at all."""
+        assert self._silent_s is not None, "without a timeout, poll waits until there is something"
+        wait_s = self._silent_s - silent_s(self._sock)
+        while wait_s > 0 and not self._poll(wait_s * 1000):
+            wait_s = self._silent_s - silent_s(self._sock)
+        if wait_s <= 0:
+            raise SilentPeerError(f"{self._name()}: nothing came for {self._silent_s:g} s")
+
+    def _received_into(self, waiting: Sequence[Writable]) -> int:
+        """Receive what is there. Without MSG_DONTWAIT the kernel would take less than the low-water mark (which it also
+        hands out, e.g. short of memory) and then wait for as much again: for ever, at the end of a step."""
+        try:
+            received = self._sock.recvmsg_into(waiting, 0, socket.MSG_DONTWAIT)[0]
+        except BlockingIOError:
+            return 0
+        if received == 0:
+            raise ConnectionEndedError(f"{self._name()}: the peer has ended the connection")
+        return received
+
+    def sample(self) -> ConnectionSample:
+        """Return TCP_INFO's smoothed round-trip time, segments sent again and bytes acknowledged."""
+        try:
+            return sample_of(self._sock)
+        except OSError as error:
+            raise self._ended(error) from error
+
+    def abort(self) -> None:
+        """Shut both directions down."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Shut both directions down and close the socket."""
+        self.abort()
+        self._sock.close()
+
+    def _ended(self, error: OSError) -> ConnectionEndedError:
+        return ConnectionEndedError(f"{self._name()}: {error}")
+
+    def _name(self) -> str:
+        try:
+            return "{}:{} to {}:{}".format(*self._sock.getsockname(), *self._sock.getpeername())
+        except OSError:
+            return "a connection that has ended"
+
+
+class TcpListener:
+    """A listening socket as a :class:`traffic.transport.connection.Listener`."""
+
+    def __init__(self, sock: socket.socket, options: SocketOptions) -> None:
+        self._sock = sock
+        self._options = options
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where peers can connect."""
+        address, port = self._sock.getsockname()
+        return address, port
+
+    def accept(self, timeout_s: float) -> TcpConnection:
+        """Return the next connection."""
+        return TcpConnection(accept(self._sock, self._options, timeout_s)[0])
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._sock.close()
+
+
+@dataclass(frozen=True)
+class TcpTransport:
+    """TCP as a :class:`traffic.transport.connection.Transport`."""
+
+    options: SocketOptions
+
+    def listen(self, address: str, port: int = 0) -> TcpListener:
+        """Listen on an address."""
+        return TcpListener(listen(address, port, self.options), self.options)
+
+    def connect(self, endpoint: Endpoint, timeout_s: float, source: str = "") -> TcpConnection:
+        """Connect to who listens, tried again until it is too late."""
+        return TcpConnection(connect(*endpoint, self.options, timeout_s, source))
