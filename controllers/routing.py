@@ -7,18 +7,9 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from fabric.config import SizeBytes, Strict, TimeS
-
-
-class Policy(str, Enum):
-    """Which of several equally good ways a packet takes."""
-
-    STATIC = "static"
-    """By destination, as InfiniBand's d-mod-k."""
-    ECMP = "ecmp"
-    """By a hash of its 5-tuple."""
-    ADAPTIVE = "adaptive"
-    """By destination, moved from deep queues to shallow ones while the run goes on."""
+from controllers.planning.policies import POLICIES, STATIC, Policy
+from controllers.planning.policies.policy import AdaptiveConfig
+from fabric.config import ByName, Strict, TimeS
 
 
 class Repair(str, Enum):
@@ -32,34 +23,20 @@ class Repair(str, Enum):
     """The controller plans anew, ``sweep_delay`` after it heard."""
 
 
-class AdaptiveConfig(Strict):
-    """When and how much the adaptive policy moves: the busiest destinations of a leaf's deepest uplink go to others."""
+PolicyKey = Annotated[Policy, ByName(POLICIES)]
+"""A policy as configs have it, by its name."""
 
-    period: Annotated[TimeS, Field(ge=0.005, le=10)] = Field(
-        default=0.1,
-        description="Time between two readings of the queues of all uplinks. Shorter reacts sooner, and may oscillate.",
-    )
-    threshold: Annotated[SizeBytes, Field(ge=1, lt=2**31)] = Field(
-        default=16 * 1024,
-        description="Difference between a leaf's deepest and shallowest uplink queue from which destinations move.",
-    )
-    moves: Annotated[int, Field(ge=1, le=64)] = Field(
-        default=1, description="Most destinations that move per leaf and period."
-    )
-    hold: Annotated[TimeS, Field(ge=0, le=3600)] = Field(
-        default=0.5, description="Least time that a destination stays where it was moved to. Longer damps oscillation."
-    )
+
+def _in_words() -> str:
+    *first, last = [f"{policy.words} ({policy.name})" for policy in POLICIES]
+    return f"{', '.join(first)}, or {last}"
 
 
 class Routing(Strict):
     """A routing policy and a repair policy."""
 
-    policy: Annotated[Policy, Field(strict=False)] = Field(
-        default=Policy.STATIC,
-        description=(
-            "Which of several equal paths a packet takes: by destination (static), by a hash of its flow "
-            "(ecmp), or moved away from deep queues (adaptive)."
-        ),
+    policy: PolicyKey = Field(
+        default=STATIC, description=f"Which of several equal paths a packet takes: {_in_words()}."
     )
     repair: Annotated[Repair, Field(strict=False)] = Field(
         default=Repair.WAIT,
@@ -91,4 +68,4 @@ class Routing(Strict):
     @property
     def name(self) -> str:
         """Both policies in a word, as plans and states name it."""
-        return f"{self.policy.value}, {self.repair.value}"
+        return f"{self.policy.name}, {self.repair.value}"

@@ -8,11 +8,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+)
+from pydantic_core import PydanticKnownError, core_schema
 
 from fabric.errors import ConfigError
 from fabric.suggestions import nearest
@@ -40,6 +50,48 @@ class NoneAs:
     """Annotates a type whose None a config writes as a word of its own, such as ``off``."""
 
     text: str
+
+
+class HasName(Protocol):
+    """A value that configs call by its name."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+
+
+@dataclass(frozen=True)
+class ByName:
+    """Annotates a type of which a config names one of ``values``: an enumeration whose members have their own files."""
+
+    values: tuple[HasName, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a config may say."""
+        return tuple(value.name for value in self.values)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Return how pydantic reads the type ``source`` and writes it to JSON."""
+
+        def named(given: Any) -> Any:
+            if isinstance(given, source):
+                return given
+            for value in self.values:
+                if isinstance(given, str) and given == value.name:
+                    return value
+            raise PydanticKnownError("enum", {"expected": self._expected()})
+
+        written = core_schema.plain_serializer_function_ser_schema(attrgetter("name"))
+        return core_schema.no_info_plain_validator_function(named, serialization=written)
+
+    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> Any:
+        """Return the choice as JSON Schema has it."""
+        return {"type": "string", "enum": list(self.names)}
+
+    def _expected(self) -> str:
+        *first, last = map(repr, self.names)
+        return f"{', '.join(first)} or {last}" if first else last
 
 
 class Strict(BaseModel):

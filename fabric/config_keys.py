@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from fabric import units
-from fabric.config import MOST_BYTES, MOST_RATE_BPS, MOST_TIME_S, NoneAs
+from fabric.config import MOST_BYTES, MOST_RATE_BPS, MOST_TIME_S, ByName, NoneAs
 
 Model = type[BaseModel]
 ENTRY = "NAME"
@@ -85,6 +85,8 @@ class Words:
         origin, parts = get_origin(annotation), get_args(annotation)
         if quantity := _quantity(metadata):
             return quantity.name
+        if named := _by_name(metadata):
+            return self._choice(named.names)
         if origin is Literal:
             return self._choice(map(str, parts))
         if origin is dict:
@@ -122,6 +124,8 @@ class Words:
             return "" if value is not None else self.code(_none_as(metadata) or "none")
         if isinstance(value, Enum):
             return self.code(str(value.value))
+        if _by_name(metadata):
+            return self.code(value.name)
         if isinstance(value, bool):
             return self.code(str(value).lower())
         if isinstance(value, (list, tuple)):
@@ -220,6 +224,10 @@ def _stripped(annotation: Any, metadata: Iterable[Any], value: Any) -> tuple[Any
 def _quantity(metadata: Iterable[Any]) -> _Quantity | None:
     parsers = [part.func for part in metadata if isinstance(part, BeforeValidator)]
     return next((_QUANTITIES[parser] for parser in parsers if parser in _QUANTITIES), None)
+
+
+def _by_name(metadata: Iterable[Any]) -> ByName | None:
+    return next((part for part in metadata if isinstance(part, ByName)), None)
 
 
 def _none_as(metadata: Iterable[Any]) -> str:

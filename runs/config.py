@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator
 
 from controllers.planning.planner import routing_faults
-from controllers.routing import Routing
+from controllers.routing import PolicyKey, Routing
 from fabric.config import SizeBytes, Strict, TimeS, checked, checked_with_settings, unknown_key
 from fabric.emulation import insides
 from fabric.errors import ConfigError, UsageError
@@ -49,6 +49,10 @@ def each_once(value: list[Value]) -> list[Value]:
 
 Choices = Annotated[list[Annotated[Choice, Field(strict=False)]], Field(min_length=1), AfterValidator(each_once)]
 """What an experiment plays in turn: one or more, each once."""
+
+
+Policies = Annotated[list[PolicyKey], Field(min_length=1), AfterValidator(each_once)]
+"""Routing policies that an experiment plays in turn: one or more, each once."""
 
 
 def _cubic_for_all() -> dict[str, str]:

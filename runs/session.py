@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from controllers.routing import Policy, Routing
+from controllers.routing import Routing
 from fabric.errors import FabricError
 from fabric.failures.injector import FaultInjector
 from fabric.failures.report import FaultReport
@@ -361,7 +361,7 @@ class Session:
 
     def _moves(self) -> tuple[Moved, ...]:
         """Return the moves of adaptive routing since it was installed."""
-        if self.live.routing.policy is not Policy.ADAPTIVE:
+        if not self.live.routing.policy.moves:
             return ()
         return moves_in(self.live.controller.events(), self.origin)
 

@@ -11,7 +11,8 @@ from controllers.client import ControllerEvent
 from controllers.planning.paths import nics_for, planned_paths
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Moves, plan_routes
-from controllers.routing import Policy, Routing
+from controllers.planning.policies import Policy
+from controllers.routing import Routing
 from fabric.delivered import Flow
 from fabric.model.identity import NodeId, Role
 from fabric.model.inside import cpu_of, to_cpu, to_gpu
@@ -67,7 +68,7 @@ class WayFinder:
     def _ways(self, flow: Flow, moves: int) -> tuple[Way, ...]:
         """Return the ways of a flow after so many moves."""
         lane = self.lanes.lane_of_label(flow.service_level).name
-        plan = _plan(self.fabric, self.routing.policy is Policy.ECMP)
+        plan = _plan(self.fabric, self.routing.policy)
         moved: Moves = {(move.leaf, move.ip): move.port for move in self.moves[:moves]}
         out, into = part_ports(self.fabric, flow)
         if NodeId.parse(flow.host).host == NodeId.parse(flow.peer).host:
@@ -118,6 +119,6 @@ def _nic_of(fabric: Fabric, end: NodeId) -> Nic:
 
 
 @lru_cache(maxsize=2)
-def _plan(fabric: Fabric, hashes: bool) -> RoutePlan:
-    """Return the plan that flows begin with: adaptive routing moves destinations away from their static routes."""
-    return plan_routes(fabric, Routing(policy=Policy.ECMP if hashes else Policy.STATIC))
+def _plan(fabric: Fabric, policy: Policy) -> RoutePlan:
+    """Return the plan that flows begin with, before any moves."""
+    return plan_routes(fabric, Routing(policy=policy))

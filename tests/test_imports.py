@@ -58,7 +58,16 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("load", "summary", "draw", "node_table"),
         ("compare", "listing"),
     ),
-    "controllers": (("routing", "task"), ("planning",), ("app",), ("client",)),
+    "controllers": (
+        ("planning.plan",),
+        ("planning.ecmp", "planning.distances", "planning.routes"),
+        ("planning.up_down", "planning.detours", "planning.updates", "planning.fairness", "planning.credit_loops"),
+        ("planning.policies",),
+        ("routing", "task"),
+        ("planning",),
+        ("app",),
+        ("client",),
+    ),
     "traffic": (
         ("congestion_control", "dcqcn"),
         ("transport",),
@@ -85,7 +94,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("cli",),
     ),
 }
-"""What is in a package, lowest first: no module knows one above it. Folders of one layer do not know each other."""
+"""What is in a package, lowest first: no module knows one above it. Folders of one layer do not know each other. A name
+with a point is a part of a folder that has a place of its own; the folder's is that of its other parts."""
 BUILDS_ON = {"flash_cut_year": {"link_flap"}}
 """Questions that ask more of what another one asks."""
 KNOWN_STRINGS = {
@@ -146,11 +156,12 @@ def modules_named_in_strings_of(path: Path) -> Iterator[str]:
 
 def layer(module: str) -> tuple[int, str]:
     """Return how high a module stands in its package, and which part of the package it is in."""
-    package, _, rest = module.partition(".")
-    part = rest.partition(".")[0]
-    for height, parts in enumerate(LAYERS[package]):
-        if part in parts:
-            return height, part
+    package, *rest = module.split(".")
+    part = rest[0]
+    for known in (".".join(rest[:2]), part):
+        for height, parts in enumerate(LAYERS[package]):
+            if known in parts:
+                return height, known
     heights = [height for height, parts in enumerate(LAYERS[package]) if QUESTIONS in parts]
     assert heights, f"{module}: give it a place in LAYERS"
     return heights[0], part
@@ -164,7 +175,7 @@ def may_know(module: str, other: str) -> bool:
     if package in (module, other):
         return True  # A package's own docstring.
     (height, part), (height_of_other, part_of_other) = layer(module), layer(other)
-    is_single = f"{package}.{part}" in NAMES and (ROOT / package / f"{part}.py").exists()
+    is_single = f"{package}.{part}" in NAMES and (ROOT / package / f"{part.replace('.', '/')}.py").exists()
     if height != height_of_other or part == part_of_other or is_single:
         return height >= height_of_other
     return part_of_other in BUILDS_ON.get(part, set())

@@ -120,7 +120,12 @@ def test_every_file_that_says_gpl_is_listed_as_such() -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     folders = ("fabric", "topologies", "controllers", "traffic", "runs", "experiments", "tests", "docs")
-    found = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".c", ".h", ".inc"))
+    found = (
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".c", ".h", ".inc", ".patch")
+    )
     says = {path for path in found if GPL in path.read_text()} | {ROOT / "fabric/kernel/Kbuild"}
     assert says
     assert says <= listed

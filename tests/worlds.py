@@ -47,7 +47,7 @@ class Command:
         """Where it is told to put temporary files."""
         return self.directory / "temporary"
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[Any]:
         """Start ``fabric ARGUMENTS`` in a session of its own; what it says comes by pipes."""
         command = [sys.executable, "-m", "experiments.cli", *arguments]
         return self._start(command, self.here, **options)
@@ -70,12 +70,12 @@ class Command:
 
     def _start(
         self, command: Sequence[str], directory: Path, world: bool = False, **options: Any
-    ) -> subprocess.Popen[str]:
+    ) -> subprocess.Popen[Any]:
         environment = os.environ | {_MARK: self.mark, "TMPDIR": str(self.temporary), "PYTHONPATH": str(ROOT)}
         environment |= {"FABRIC_WORLD": "1"} if world else {}
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-        process: subprocess.Popen[str] = subprocess.Popen(
-            command, cwd=directory, env=environment, text=True, start_new_session=True, **(pipes | options)
+        process: subprocess.Popen[Any] = subprocess.Popen(
+            command, cwd=directory, env=environment, start_new_session=True, **({"text": True} | pipes | options)
         )
         return process
 

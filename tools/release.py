@@ -50,7 +50,8 @@ archive named below). They come without any warranty. Their complete correspondi
 
 2. {sdist}
    What was changed in it and added to it, the configuration, and the programs that build it:
-   fabric/world/virtual/edits.py, *.inc, kernel.config, init.c, host.c and kernel_build.py; fabric/kernel/ (modules).
+   fabric/world/virtual/ (patches/, *.inc, edits.py, patch_files.py, kernel.config, init.c, host.c, kernel_build.py) and
+   fabric/kernel/ (modules).
 
 Both lie beside this file. Whoever passes the archive on must pass them on as well, from the same place or together with
 it (section 3 of the licence). To build the archive from them, on a machine with Debian's {built_with}:

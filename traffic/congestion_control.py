@@ -35,11 +35,6 @@ _COUNTED_BEFORE: Counter[str] = Counter()
 """What ``dcqcn`` counted until it was given other parameters."""
 
 
-def steers_by_ecn(controls: Mapping[str, str]) -> bool:
-    """Return whether one of a ``congestion_control`` by service level needs marks."""
-    return any(name in STEERED_BY_ECN for name in controls.values())
-
-
 def faults(controls: Mapping[str, str], marks: bool) -> Iterator[str]:
     """Yield what no engine can do of a ``congestion_control`` by service level; ``marks``: whether queues do."""
     here, guest = NAMESPACE.congestion_controls(), VIRTUAL.congestion_controls()

@@ -1,33 +1,55 @@
-"""The adaptive policy at work: reads the queues of all uplinks, asks leaves what they carry, and moves destinations."""
+"""A policy that moves destinations at work: reads the queues of all uplinks, asks leaves what they carry, and has the
+policy decide."""
 
 from __future__ import annotations
 
 import socket
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from controllers.app import messages
 from controllers.app.openflow import hub
-from controllers.planning.adaptive import decide
-from controllers.planning.plan import Purpose
-from fabric.errors import ControllerError
+from controllers.planning.plan import Purpose, RoutePlan
+from controllers.planning.planner import Moves
+from controllers.planning.policies.policy import Decide
+from controllers.routing import Routing
 from fabric.model.identity import NodeId, Role
-from fabric.model.network import Port
+from fabric.model.network import Fabric, Port
 from fabric.queueing.counters import QueueReader
 from fabric.world.kernel_api.netlink import Netlink
 
-if TYPE_CHECKING:
-    from controllers.app.route_keeper import RouteKeeper
 
-_STATISTICS_TIMEOUT_S = 5.0
+class Keeper(Protocol):
+    """What moving destinations needs of whoever keeps switches at their rules."""
+
+    @property
+    def fabric(self) -> Fabric:
+        """The fabric."""
+
+    @property
+    def routing(self) -> Routing:
+        """How it routes."""
+
+    @property
+    def plan(self) -> RoutePlan:
+        """What switches are to do now."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether they do, and nothing else is wanted."""
+
+    def bytes_by_destination(self, switch: NodeId) -> dict[str, int]:
+        """Return the bytes that a switch's rules have counted, by the address they match; none without an answer."""
+
+    def move(self, moves: Moves) -> None:
+        """Have leaves send destinations up by other ports from now on."""
 
 
 class AdaptiveLeaves:
-    """Every leaf's uplinks and the destinations that leave by them. ``keeper`` is the app, which moves them."""
+    """Every leaf's uplinks and the destinations that leave by them, which ``decide`` moves and ``keeper`` installs."""
 
-    def __init__(self, keeper: RouteKeeper) -> None:
-        self.keeper = keeper
+    def __init__(self, keeper: Keeper, decide: Decide) -> None:
+        self.keeper, self.decide = keeper, decide
         self.config = keeper.routing.adaptive
         fabric = keeper.fabric
         uplinks = {leaf: list(fabric.uplinks_of(leaf)) for leaf in fabric.with_role(Role.LEAF)}
@@ -68,9 +90,7 @@ class AdaptiveLeaves:
         if moves:
             now_s = time.monotonic()
             self._moved_s.update(dict.fromkeys(moves, now_s))
-            self.keeper.moves.update(moves)
-            self.keeper.note("moved", moves=[[leaf.name, ip, port] for (leaf, ip), port in moves.items()])
-            self.keeper.want()
+            self.keeper.move(moves)
 
     def _decided(self, leaf: NodeId, depths: dict[int, int]) -> dict[str, int]:
         plan = self.keeper.plan.switches[leaf.dpid]
@@ -78,28 +98,14 @@ class AdaptiveLeaves:
         ports = {ip: plan.ways(rule)[0] for ip, rule in routes if rule.purpose == Purpose.UP}
         since_s = time.monotonic() - self.config.hold
         held = [ip for ip in ports if self._moved_s.get((leaf, ip), since_s) > since_s]
-        return decide(depths, ports, self._carried(leaf), held, self.config)
+        return self.decide(depths, ports, self._carried(leaf), held, self.config)
 
     def _carried(self, leaf: NodeId) -> dict[str, int]:
         """Return the bytes that a leaf sent to each destination since last asked; it knows half a second late."""
-        switch = self.keeper.switches.get(leaf.dpid)
-        if switch is None:
-            return {}
-        try:
-            found = self.keeper.questions.ask(
-                [switch.datapath],
-                lambda d: messages.rule_statistics_request(d, drops_only=False),
-                _STATISTICS_TIMEOUT_S,
-            )
-        except ControllerError as error:
-            self.keeper.logger.warning("%s", error)
-            return {}
         carried = {}
-        for one in found[leaf.dpid]:
-            key = messages.key_of(one)
-            if key is not None and key[1] is not None:
-                carried[key[1]] = one.byte_count - self._seen_bytes.get((leaf, key[1]), 0)
-                self._seen_bytes[leaf, key[1]] = one.byte_count
+        for ip, count in self.keeper.bytes_by_destination(leaf).items():
+            carried[ip] = count - self._seen_bytes.get((leaf, ip), 0)
+            self._seen_bytes[leaf, ip] = count
         return carried
 
 

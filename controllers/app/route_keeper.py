@@ -9,6 +9,7 @@ A restarted controller reads the rules of the switches and sends only difference
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from controllers.app.wish import Wish
 from controllers.planning.plan import BOUNCE_GROUP, DROP_GROUP, Purpose, RoutePlan
 from controllers.planning.planner import Moves, Planner, uncollected
 from controllers.planning.updates import Installed, Round, rounds_to
-from controllers.routing import Policy, Repair, Routing
+from controllers.routing import Repair, Routing
 from controllers.task import Task
 from fabric.errors import ControllerError
 from fabric.model.identity import NodeId
@@ -43,6 +44,7 @@ cfg.CONF.register_opts([cfg.StrOpt("task", help="the fabric, and how to route in
 UNPLANNED = "unplanned"
 """The purpose of a rule that a switch has and the plan has not."""
 SWITCH_TIMEOUT_S = 30.0
+COUNTED_TIMEOUT_S = 5.0
 COALESCE_S = 0.002
 """How long changes of ports are gathered: both ends of a link, or many links, report one after the other."""
 
@@ -89,11 +91,11 @@ class RouteKeeper(App):
     def start(self) -> Any:
         """Begin to keep switches at the plan; the library calls it."""
         hub.spawn(self._keep)
-        if self.routing.policy is Policy.ADAPTIVE:
+        if decide := self.routing.policy.decide:
             # Here: it needs numpy, which takes long to import.
             from controllers.app.adaptive_leaves import AdaptiveLeaves
 
-            hub.spawn(AdaptiveLeaves(self).run)
+            hub.spawn(AdaptiveLeaves(self, decide).run)
         return super().start()
 
     def fail(self, text: str) -> None:
@@ -168,6 +170,12 @@ class RouteKeeper(App):
         """Have switches brought to the plan for what is known now."""
         self.settled = False
         self._wish.want(links_changed)
+
+    def move(self, moves: Moves) -> None:
+        """Have leaves send destinations up by other ports from now on."""
+        self.moves.update(moves)
+        self.note("moved", moves=[[leaf.name, ip, port] for (leaf, ip), port in moves.items()])
+        self.want()
 
     def links_down(self) -> frozenset[Link]:
         """Return the links of which an end is reported dead."""
@@ -271,7 +279,7 @@ class RouteKeeper(App):
         known = [dpid for dpid, switch in self.switches.items() if switch.installed is not None]
         return {
             "ready": self.is_ready,
-            "policy": self.routing.policy.value,
+            "policy": self.routing.policy.name,
             "repair": self.routing.repair.value,
             "expected": len(self.names),
             "connected": len(self.switches),
@@ -298,6 +306,28 @@ class RouteKeeper(App):
 
     def _ask(self, request: Callable[[Any], Any], timeout_s: float) -> dict[int, list[Any]]:
         return self.questions.ask([s.datapath for _, s in sorted(self.switches.items())], request, timeout_s)
+
+    def bytes_by_destination(self, switch: NodeId) -> dict[str, int]:
+        """Return the bytes that a switch's rules have counted, by the address they match; none, with a warning, if it
+        does not answer. It counts half a second late."""
+        connected = self.switches.get(switch.dpid)
+        if connected is None:
+            return {}
+        try:
+            found = self.questions.ask(
+                [connected.datapath],
+                lambda d: messages.rule_statistics_request(d, drops_only=False),
+                COUNTED_TIMEOUT_S,
+            )
+        except ControllerError as error:
+            self.logger.warning("%s", error)
+            return {}
+        counted: Counter[str] = Counter()
+        for one in found[switch.dpid]:
+            key = messages.key_of(one)
+            if key is not None and key[1] is not None:
+                counted[key[1]] += one.byte_count
+        return counted
 
     def _purpose(self, dpid: int, cookie: int) -> str:
         rule = self.plan.switches[dpid].by_cookie.get(cookie)

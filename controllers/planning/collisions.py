@@ -18,7 +18,7 @@ from math import comb
 from controllers.planning.ecmp import UDP, FiveTuple
 from controllers.planning.paths import planned_path
 from controllers.planning.plan import RoutePlan
-from controllers.routing import Policy
+from controllers.planning.policies import Policy
 from fabric.errors import UsageError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port
@@ -72,7 +72,7 @@ def collisions(fabric: Fabric, plan: RoutePlan, policy: Policy, permutations: in
 
 
 class UplinkTheory:
-    """How many flows of a permutation a leaf's uplinks should have. ``plan`` is of ``policy``, static or ECMP."""
+    """How many flows of a permutation a leaf's uplinks should have. ``plan`` is of ``policy``, whose routes stay."""
 
     def __init__(self, fabric: Fabric, plan: RoutePlan, policy: Policy) -> None:
         self._fabric = fabric
@@ -83,7 +83,7 @@ class UplinkTheory:
     def of_leaf(self, leaf: NodeId, flows: int) -> Histogram:
         """Return the share of a leaf's uplinks with each number of flows, when that many of a permutation leave it."""
         uplinks = self._fabric.uplinks_of(leaf)
-        if self._policy is Policy.ECMP:
+        if self._policy.hashing:
             return binomial(flows, len(uplinks))
         if leaf not in self._dealt:
             self._dealt[leaf] = _destinations(self._fabric, self._plan, leaf)

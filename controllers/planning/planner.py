@@ -8,7 +8,6 @@ their destination are dropped at the first switch, by a rule that counts them.
 from __future__ import annotations
 
 import gc
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +17,6 @@ from typing import NamedTuple
 
 from controllers.planning.detours import PLAIN, Detours
 from controllers.planning.distances import LiveGraph
-from controllers.planning.ecmp import hashing_of
 from controllers.planning.plan import (
     FailoverGroup,
     FlowRule,
@@ -30,10 +28,12 @@ from controllers.planning.plan import (
     RoutePlan,
     SwitchPlan,
 )
+from controllers.planning.policies import POLICIES
+from controllers.planning.policies.policy import or_list
 from controllers.planning.routes import STORAGE_PREFIX, Route, is_zoned, plan_of, static_routes, wiring_faults
-from controllers.planning.up_down import UpDownGraph, uneven_leaves, up_down_routes
-from controllers.routing import Policy, Repair, Routing
-from fabric.errors import TopologyError
+from controllers.planning.up_down import UpDownGraph, up_down_routes
+from controllers.routing import Repair, Routing
+from fabric.errors import ControllerError, TopologyError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Link, Nic, Port
 
@@ -71,21 +71,18 @@ def all_routes(fabric: Fabric) -> Iterator[Route | FlowRule]:
 
 def routing_faults(fabric: Fabric, routing: Routing) -> Iterator[str]:
     """Yield what of a fabric no routes are made for, and the policies of a routing that are not made for it."""
-    if fabric.inside is not None:
-        text = f"nodes with an inside ({fabric.inside.name}) have blocks of addresses, which it does not know"
-        if routing.repair is Repair.FAST_FAILOVER:
+    if routing.repair is Repair.FAST_FAILOVER:
+        if fabric.inside is not None:
+            text = f"nodes with an inside ({fabric.inside.name}) have blocks of addresses, which it does not know"
             yield f"routing.repair: fast_failover: {text}; use reroute or wait"
-        if routing.policy is Policy.ADAPTIVE:
-            yield f"routing.policy: adaptive: {text}; use static or ecmp"
+        if not is_zoned(fabric):
+            text = f"{fabric.name} is not a zoned fat-tree, where switches repair routes by themselves"
+            yield f"routing.repair: fast_failover: {text}; use reroute or wait"
+    for fault in routing.policy.faults(fabric):
+        others = [policy for policy in POLICIES if policy != routing.policy and not any(policy.faults(fabric))]
+        yield f"routing.policy: {routing.policy}: {fault}; use {or_list(others)}"
     if is_zoned(fabric):
         yield from wiring_faults(fabric)
-        return
-    if routing.repair is Repair.FAST_FAILOVER:
-        text = f"{fabric.name} is not a zoned fat-tree, where switches repair routes by themselves"
-        yield f"routing.repair: fast_failover: {text}; use reroute or wait"
-    if routing.policy is Policy.ADAPTIVE and (uneven := uneven_leaves(fabric)):
-        text = f"{uneven[0]} does not reach all it sends up by each of its uplinks"
-        yield f"routing.policy: adaptive: {text}; use static or ecmp"
 
 
 def _purpose(graph: LiveGraph, port: Port) -> str:
@@ -215,13 +212,13 @@ class Planner:
         ``pause`` is called after each switch: large fabrics take seconds, in which others may have something to do.
         """
         with uncollected():
-            if self.waits and self.routing.policy is Policy.STATIC:
-                return replace(_static_plan(self.fabric), cuts=self.cuts)
+            if self.waits and self.routing.policy.keeps_static_routes:
+                return replace(_static_plan(self.fabric), policy=self.routing.policy.name, cuts=self.cuts)
             moved: dict[NodeId, dict[str, int]] = {}
             for (switch, ip), port in (moves or {}).items():
                 moved.setdefault(switch, {})[ip] = port
             switches = {one.dpid: self._switch(one, moved.get(one, {}), pause) for one in self.fabric.switches}
-        return RoutePlan(self.routing.policy.value, self.static.names, switches, self.cuts)
+        return RoutePlan(self.routing.policy.name, self.static.names, switches, self.cuts)
 
     @cached_property
     def static(self) -> _StaticRoutes:
@@ -299,18 +296,23 @@ class _SwitchPlanner:
         towards = self.towards[destination.place]
         return towards.ports if towards.may_store or not destination.is_storage else ()
 
-    def _chosen(self, choices: Sequence[tuple[int, ...]]) -> list[int | None]:
-        """Return a port for each destination that has one: the planned where it may be, else the least loaded."""
-        chosen: list[int | None] = []
-        for (destination, planned), ports in zip(self.routes, choices, strict=True):
-            moved = self.moves.get(destination.ip, planned)
-            chosen.append(moved if moved in ports else planned if planned in ports else None)
-        load = Counter(chosen)
-        for number, ports in enumerate(choices):
-            if chosen[number] is None and ports:
-                port = min(ports, key=lambda port: (load[port], port))
-                chosen[number] = port
-                load[port] += 1
+    def _chosen(self, nearer: Sequence[tuple[int, ...]]) -> Sequence[int | None]:
+        """Return the port of each destination as the policy assigns them, its moves before planned ports.
+
+        Raises ControllerError for a port by which a destination does not come nearer.
+        """
+        preferred = [planned for _, planned in self.routes]
+        for number, (destination, _) in enumerate(self.routes if self.moves else ()):
+            moved = self.moves.get(destination.ip)
+            if moved is not None and moved in nearer[number]:
+                preferred[number] = moved
+        chosen = self.routing.policy.assign(preferred, nearer)
+        for port, ports, (destination, _) in zip(chosen, nearer, self.routes, strict=True):
+            if port is not None and port not in ports:
+                raise ControllerError(
+                    f"routing.policy: {self.routing.policy}: sends {destination.ip} out of {Port(self.switch, port)}, "
+                    f"and it comes nearer only by {', '.join(map(str, ports)) or 'none'}; assign one of these"
+                )
         return chosen
 
     def _way(self, place: int, port: int, planned: int) -> _Way:
@@ -322,7 +324,7 @@ class _SwitchPlanner:
 
     def _new_way(self, towards: _Towards, port: int, planned: int) -> _Way:
         purpose = self.purposes[port]
-        several = towards.ports if self.routing.policy is Policy.ECMP and purpose != Purpose.DELIVER else ()
+        several = towards.ports if self.routing.policy.hashing and purpose != Purpose.DELIVER else ()
         if purpose != Purpose.DELIVER and towards.is_protected:
             return self._protected(towards, port, planned, several, purpose)
         priority = self._priority(purpose, plain=purpose != Purpose.DELIVER)
@@ -363,7 +365,8 @@ class _SwitchPlanner:
             )
 
     def _hashing(self, several: tuple[int, ...], leaves_zone: bool) -> Hashing:
-        return hashing_of(self.switch.dpid, several, self.routing.hash_seed, leaves_zone)
+        assert self.routing.policy.hashing is not None
+        return self.routing.policy.hashing(self.switch.dpid, several, self.routing.hash_seed, leaves_zone)
 
     def _priority(self, purpose: str, plain: bool) -> Priority:
         """Return a route's priority: last hops act before searches, and plain routes whatever is marked."""

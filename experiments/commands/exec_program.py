@@ -20,15 +20,16 @@ from pathlib import Path
 from rich.table import Table
 
 from experiments.commands.live import lanes_of, live_fabric, routing_of
-from experiments.commands.options import add_capture_option, add_engine_option, add_fabric_options
+from experiments.commands.options import add_capture_option, add_engine_option, add_fabric_options, add_sflow_options
 from experiments.commands.passing_on import Sink, pass_on
+from experiments.commands.streams import begin_world_streams, export_of, words_of_streams
 from experiments.commands.worlds import enter_world, fabric_of, require_queueing
 from fabric.errors import TrafficError, UsageError
 from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
 from fabric.units import format_size
-from fabric.world import inside
+from fabric.world import engines, inside
 from fabric.world.engines import current_engine
 from fabric.world.isolation.interrupts import held_back
 from fabric.world.isolation.listening import bound_sockets
@@ -54,6 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_fabric_options(parser)
     parser.add_argument("hosts", nargs="+", metavar="HOST", help="where it runs, e.g. z0h000; at once on several")
     add_capture_option(parser)
+    add_sflow_options(parser, is_entered=True)
     background = "a program that runs meanwhile, e.g. a server; may be repeated"
     parser.add_argument("--background", action="append", default=[], metavar="HOST=COMMAND", help=background)
     parser.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun needs")
@@ -85,11 +87,12 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
     if not inside.is_inside():
         for program in programs:
             _require_program(program[0])
-        require_captures(fabric, options.capture)
+        arguments = begin_world_streams(arguments, options)
+        require_captures(fabric, options.capture, engines.ENGINES[options.engine])
     require_queueing(fabric, options)
     if _is_one_stream():
         arguments = [*arguments[:1], _ONE_STREAM, *arguments[1:]]
-    enter_world(arguments, options, fabric, words=[*options.program, *options.background, *options.capture])
+    enter_world(arguments, options, fabric, words=[*options.program, *options.background, *words_of_streams(options)])
     return execute_in_world(fabric, options)
 
 
@@ -121,7 +124,7 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     beside = [_background(fabric, text) for text in options.background]
     stdout = Sink(sys.stdout.buffer)
     stderr = stdout if options.one_stream else Sink(sys.stderr.buffer)
-    with live_fabric(fabric, lanes_of(options), routing_of(options), options.capture) as live:
+    with live_fabric(fabric, lanes_of(options), routing_of(options), options.capture, export_of(options)) as live:
         environment = current_engine().users_environment() | programs_environment(fabric, hosts)
         before = lane_counters(live.emulation, "sent_bytes")
         servers = [_start(live, host, command, environment, options) for host, command in beside]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from controllers.routing import Routing
+from fabric.emulation.sflow import SflowExport, exporting
 from fabric.model.lanes import LanePlan, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
@@ -31,9 +32,14 @@ def routing_of(options: argparse.Namespace) -> Routing:
 
 @contextmanager
 def live_fabric(
-    fabric: Fabric, lanes: LanePlan, routing: Routing, captured: Sequence[str] = ()
+    fabric: Fabric,
+    lanes: LanePlan,
+    routing: Routing,
+    captured: Sequence[str] = (),
+    sflow: SflowExport | None = None,
 ) -> Iterator[LiveFabric]:
-    """Bring a fabric up for the time of a block, with what passes the ports of ``captured`` written to files."""
+    """Bring a fabric up for the time of a block, with what passes the ports of ``captured`` written to files, and what
+    switches export."""
     logs = inside.RUN_DIR / "logs"
     logs.mkdir()
     parameters = DcqcnConfig().parameters(fabric)
@@ -44,7 +50,8 @@ def live_fabric(
         if any(lane.marking is not None for lane in lanes.lanes):
             live.emulation.ask_for_ecn()
         ERR.print(f"[dim]up in {round(current_engine().wall_s() - began_s, 1):g} s[/]", highlight=False)
-        with captures(live.emulation, captured):
+        export = nullcontext() if sflow is None else exporting(live.emulation, sflow, logs)
+        with captures(live.emulation, captured), export:
             yield live
             if fault := congestion_control.ecn_fault():
                 tell(fault)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from controllers.routing import Policy, Repair
+from controllers.planning.policies import POLICIES
+from controllers.routing import Repair
 from fabric.model.lanes import Queueing
 from fabric.units import parse_size_bytes
 
+SFLOW_FILE = "--sflow-file"
+"""For ourselves: where a world's switches export to."""
 TOPOLOGY = "a topology's name (fabric topo list) or file"
 
 
@@ -42,8 +45,26 @@ def add_set_option(parser: argparse.ArgumentParser, text: str | None = None) -> 
 
 def add_capture_option(parser: argparse.ArgumentParser) -> None:
     """Let a command write what passes ports into files."""
-    text = "write what passes a port into a pcap file, e.g. z0l03:7=a.pcap; may be repeated"
+    text = (
+        "write what passes a port into a pcap file, e.g. z0l03:7=a.pcap, or with z0l03:7=- to stdout while it passes, "
+        "for | wireshark -k -i - (docs/streams.md); may be repeated"
+    )
     parser.add_argument("--capture", action="append", default=[], metavar="PORT=FILE", help=text)
+
+
+def add_sflow_options(parser: argparse.ArgumentParser, is_entered: bool = False) -> None:
+    """Let a command's switches export sFlow; ``is_entered``: the command goes on in a world, which is told the file."""
+    text = (
+        "let every switch export sFlow v5 to a collector in your own network, e.g. 127.0.0.1:6343 or [::1]:6343 "
+        "(docs/streams.md); default: none do"
+    )
+    parser.add_argument("--sflow", metavar="HOST:PORT", help=text)
+    sampling = "with --sflow: sample one in N packets that arrive at a switch (default: 400, Open vSwitch's)"
+    parser.add_argument("--sflow-sampling", type=int, metavar="N", help=sampling)
+    polling = "with --sflow: export counters of ports so often, in whole seconds (default: 30, Open vSwitch's)"
+    parser.add_argument("--sflow-polling", type=int, metavar="SECONDS", help=polling)
+    if is_entered:
+        parser.add_argument(SFLOW_FILE, help=argparse.SUPPRESS)
 
 
 def add_json_option(parser: argparse.ArgumentParser, what: str = "print the answer as JSON") -> None:
@@ -72,7 +93,7 @@ def add_fabric_options(parser: argparse.ArgumentParser) -> None:
 
 def add_routing_options(parser: argparse.ArgumentParser, whose: str = "") -> None:
     """Let a command choose how packets are routed, and how failures are repaired; ``whose`` begins the help."""
-    policies, repairs = [one.value for one in Policy], [one.value for one in Repair]
+    policies, repairs = [one.name for one in POLICIES], [one.value for one in Repair]
     which = f"{whose}which of several equal paths packets take"
     parser.add_argument("--routing", choices=policies, default="static", help=which)
     parser.add_argument("--repair", choices=repairs, default="wait", help=f"{whose}what happens when a link fails")

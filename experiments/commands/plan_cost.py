@@ -15,8 +15,9 @@ from rich.table import Table
 
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Planner
+from controllers.planning.policies import POLICIES
 from controllers.planning.updates import Changes, Installed, Round, rounds_to
-from controllers.routing import Policy, Repair, Routing
+from controllers.routing import Repair, Routing
 from fabric.errors import TopologyError
 from fabric.model.network import Fabric, Tier
 from topologies.load import load_fabric
@@ -30,13 +31,13 @@ def bench_plans(topology: str | None) -> Table:
     columns = ("policy", "repair", "rules", "groups", "first plan", "after a cut", "what differs", "encoded")
     size = f"{len(fabric.hosts)} hosts, {len(fabric.switches)} switches"
     table = Table(*columns, title=f"{fabric.name}, {size}: seconds of the CPU")
-    for policy, repair in product(Policy, Repair):
+    for policy, repair in product(POLICIES, Repair):
         routing = Routing(policy=policy, repair=repair)
         fresh = replace(fabric, name=routing.name)  # What is known of a fabric is kept.
         try:
-            table.add_row(policy.value, repair.value, *_row(fresh, routing))
+            table.add_row(policy.name, repair.value, *_row(fresh, routing))
         except TopologyError:
-            table.add_row(policy.value, repair.value, "not on this fabric")
+            table.add_row(policy.name, repair.value, "not on this fabric")
     return table
 
 

@@ -36,6 +36,8 @@ def repeat(spec: RunSpec, repeats: int, jobs: int | None) -> int:
     check_repeats(repeats)
     if spec.captures:
         raise UsageError("--capture: is for a single run; omit --repeat, or --capture")
+    if spec.sflow is not None:
+        raise UsageError("--sflow: is for a single run; omit --repeat, or --sflow")
     prepared = prepare(replace(spec, directory=None), ())
     first = prepared.config.seed
     if first + repeats > SEEDS:

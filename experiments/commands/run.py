@@ -9,20 +9,29 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from experiments.commands.answer import answer_as_json, exit_code_of, print_answer
 from experiments.commands.export import require_place, write_metrics
-from experiments.commands.options import add_capture_option, add_engine_option, add_json_option, add_set_option
+from experiments.commands.options import (
+    add_capture_option,
+    add_engine_option,
+    add_json_option,
+    add_set_option,
+    add_sflow_options,
+)
 from experiments.commands.progress import Display
 from experiments.commands.repeats import repeat
+from experiments.commands.streams import begin_streams
 from experiments.launching import launcher
 from experiments.launching.spec import Prepared, RunSpec, prepare
 from experiments.sweeps.planning import require_same
 from fabric.errors import UsageError
 from fabric.results import UNFINISHED
 from fabric.world.isolation.processes import die_with_sudo
+from runs.captures import is_on_stdout
 from runs.console import tell
 
 
@@ -50,6 +59,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     directory = "directory of the run (default: a new one in results/)"
     parser.add_argument("--out", type=Path, metavar="DIR", help=directory)
     add_capture_option(parser)
+    add_sflow_options(parser)
     later = "leave figures and the report to a later fabric report DIR, which saves seconds per run of a sweep"
     parser.add_argument("--no-figures", action="store_false", dest="draws", help=later)
     repeats = "run it with N seeds, from --seed on: medians and 95 %% intervals (docs/sweeps.md); default: once"
@@ -101,6 +111,10 @@ def spec_of(experiment: str, options: argparse.Namespace, settings: Mapping[str,
 
 def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -> int:
     """Run a spec, once or as often as options say, and print its answer; 3 if it is not to be believed."""
+    if options.json and any(map(is_on_stdout, spec.captures)):
+        raise UsageError("--json: prints on stdout, which is to have the capture; give the capture a file")
+    streams = begin_streams(spec.captures, options)
+    spec = replace(spec, captures=streams.captures, sflow=streams.sflow)
     die_with_sudo()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # Or the run would be killed, not ended.
     if options.guests > 1 and (options.repeat is not None or options.live):

@@ -6,11 +6,12 @@ import argparse
 import os
 
 from experiments.commands.live import lanes_of, live_fabric, routing_of
-from experiments.commands.options import add_capture_option, add_engine_option, add_fabric_options
+from experiments.commands.options import add_capture_option, add_engine_option, add_fabric_options, add_sflow_options
 from experiments.commands.prompt import ask
+from experiments.commands.streams import begin_world_streams, export_of, words_of_streams
 from experiments.commands.worlds import enter_world, fabric_of, require_queueing
 from fabric.model.network import Fabric
-from fabric.world import inside
+from fabric.world import engines, inside
 from fabric.world.engines import current_engine
 from runs.captures import require_captures
 from runs.console import ERR
@@ -23,6 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_fabric_options(parser)
     add_engine_option(parser)
     add_capture_option(parser)
+    add_sflow_options(parser, is_entered=True)
     parser.set_defaults(command=run_shell)
 
 
@@ -30,15 +32,17 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
     """Bring a fabric up and show Mininet's prompt."""
     fabric = fabric_of(options)
     if not inside.is_inside():
-        require_captures(fabric, options.capture)
+        require_captures(fabric, options.capture, engines.ENGINES[options.engine])
     require_queueing(fabric, options)
-    enter_world(arguments, options, fabric, ask=ask, words=options.capture)
+    if not inside.is_inside():
+        arguments = begin_world_streams(arguments, options)
+    enter_world(arguments, options, fabric, ask=ask, words=words_of_streams(options))
     return shell_in_world(fabric, options)
 
 
 def shell_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     """Bring the fabric up and show Mininet's prompt until it is left."""
-    with live_fabric(fabric, lanes_of(options), routing_of(options), options.capture) as live:
+    with live_fabric(fabric, lanes_of(options), routing_of(options), options.capture, export_of(options)) as live:
         ERR.print(f"Mininet's prompt; try: {_example(fabric)}nodes, net, help, exit", highlight=False)
         if not current_engine().has_terminal:
             os.environ.update(current_engine().users_environment())  # Which the shells of nodes inherit.

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from experiments.launching.events import EventLines, Note, PhaseProgress, Recorded, Report, VerdictSoFar, failure_of
 from experiments.launching.order import Order
 from experiments.registry import resolve
+from fabric.emulation.sflow import exporting
 from fabric.errors import FabricError
 from fabric.model.lanes import plan_lanes
 from fabric.results import UNFINISHED, ResultWriter
@@ -114,6 +115,8 @@ def _play(
         if config.commands and config.queues.marks:
             live.emulation.ask_for_ecn()
         stack.enter_context(captures(live.emulation, order.captures))
+        if order.sflow is not None:
+            stack.enter_context(exporting(live.emulation, order.sflow, live.logs))
         pool = AgentPool(PRELOAD)
         stack.callback(pool.stop)
         watched = Path(order.live_file) if order.live_file else None

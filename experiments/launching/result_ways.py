@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from controllers.routing import Policy, Routing
+from controllers.planning.policies import POLICIES, Policy
+from controllers.routing import Routing
 from fabric.delivered import Flow
 from fabric.errors import FabricError, UsageError
 from fabric.model.encoding import fabric_as_json
@@ -50,7 +51,7 @@ def _finder(result: Result, fabric: Fabric, queues: QueueConfig, routing: Routin
 
 def _policy(phase: Phase, routing: Routing) -> Policy:
     """Return the policy of a phase, which its label begins with unless the experiment calls it otherwise."""
-    return next((policy for policy in Policy if policy.value in phase.routing), routing.policy)
+    return next((policy for policy in POLICIES if policy.name in phase.routing), routing.policy)
 
 
 def _moves(result: Result) -> tuple[Moved, ...]:

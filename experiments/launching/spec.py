@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controllers.routing import Policy
 from experiments.launching.order import Order
 from experiments.registry import resolve
 from fabric.config import files_noted, read_yaml, setting
+from fabric.emulation.sflow import SflowExport, require_sflow
 from fabric.errors import UsageError
 from fabric.model.partition import partition
 from fabric.queueing import lossless, red
@@ -40,7 +40,8 @@ class RunSpec:
     None: the topology's own. ``memory_bytes``: of a guest. ``directory``: where the result will be; None: a new one in
     ``results``. ``captures``: ports and files, such as ``z0l03:7=leaf.pcap``. ``draws``: whether figures and the report
     are made at once, which takes seconds; they can be made from the directory at any time. ``guests``: how many guests
-    play the run together, each on a core of its own.
+    play the run together, each on a core of its own. ``sflow``: what switches export of packets and counters, and to
+    which file.
     """
 
     experiment: str
@@ -54,6 +55,7 @@ class RunSpec:
     captures: Sequence[str] = ()
     draws: bool = True
     guests: int = 1
+    sflow: SflowExport | None = None
 
     @property
     def all_overrides(self) -> list[str]:
@@ -91,15 +93,26 @@ def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
     require_engine_for_jitter(engine, config.queues)
     directory = choose_directory(spec.directory, experiment.name)
     fabric = config.fabric()
-    require_captures(fabric, spec.captures)
-    words = [*spec.captures, *config.commands, *overrides, *_texts(raw), *_texts(_written(spec.experiment))]
+    require_captures(fabric, spec.captures, engine)
+    if spec.sflow is not None:
+        require_sflow(spec.sflow, engine)
+    words = [
+        *spec.captures,
+        *([spec.sflow.file] if spec.sflow else ()),
+        *config.commands,
+        *overrides,
+        *_texts(raw),
+        *_texts(_written(spec.experiment)),
+    ]
     keep = (directory.parent, experiment.folder, *directories_of(files), *directories_named(words))
     if spec.guests != 1:
         require_several_guests(spec, engine, config)
     lookahead_ns = partition(fabric, spec.guests).lookahead_ns if spec.guests > 1 else 0
     wanted = Guest(config.seed, keep, spec.memory_bytes, spec.guests, lookahead_ns)
     guest = engine.guest_for(wanted, -(-needed_bytes(fabric) // spec.guests), described(fabric))
-    order = Order(spec.experiment, tuple(overrides), str(directory), tuple(spec.captures), tuple(command))
+    order = Order(
+        spec.experiment, tuple(overrides), str(directory), tuple(spec.captures), tuple(command), sflow=spec.sflow
+    )
     return Prepared(experiment, config, engine, guest, order, spec.draws)
 
 
@@ -113,7 +126,8 @@ def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig) -> 
         raise UsageError(f"--guests {spec.guests}: each has a core to itself, and there are {cores}; use fewer")
     unable = {
         "--capture": bool(spec.captures),
-        "routing adaptive": config.routing.policy is Policy.ADAPTIVE,
+        "--sflow": spec.sflow is not None,
+        f"routing {config.routing.policy}": config.routing.policy.moves,
         "commands of the config's own": bool(config.commands),
         "failures of links": config.cuts_links,
     }

@@ -18,7 +18,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, StringConstraints
 
 from controllers.planning.planner import plan_routes
-from controllers.routing import Policy, Routing
+from controllers.planning.policies import POLICIES
+from controllers.planning.policies.policy import or_list
+from controllers.routing import Routing
 from experiments.link_flap.cuts import (
     Crossed,
     Cut,
@@ -127,9 +129,10 @@ class LinkFlapConfig(RunConfig):
 def policy_faults(policies: Mapping[str, Routing]) -> Iterator[str]:
     """Yield the policies under which nobody could say which flows a cut hits."""
     for name, routing in policies.items():
-        if routing.policy is not Policy.STATIC:
+        if not routing.policy.is_by_destination:
+            others = or_list(policy for policy in POLICIES if policy.is_by_destination)
             why = "routes by more than the destination, so the plan cannot show which flows a cut hits"
-            yield f"policies.{name}.policy: {routing.policy.value} {why}; use static"
+            yield f"policies.{name}.policy: {routing.policy} {why}; use {others}"
 
 
 def own_cuts_faults(config: RunConfig) -> Iterator[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pandas as pd
 
-from controllers.routing import Repair, Routing
+from controllers.routing import Routing
 from experiments.link_flap.cuts import Place
 from experiments.link_flap.recovery import PARTS, parts_s
 from fabric.results import Phase
@@ -91,7 +91,7 @@ def summarize(
     metrics |= _calm(session.table("steps")) | repair_metrics(cuts)
     return {
         "title": "Link flap: what a cut costs, by repair policy",
-        "answer": _answer(found, metrics, policies, period_s, written),
+        "answer": _answer(found, policies, period_s, written),
         "metrics": metrics,
         "tables": [
             _felt_table(found, metrics, period_s),
@@ -220,20 +220,12 @@ def failed_table(session: Rows, cuts: Mapping[str, int], written: Verification |
 
 
 def _answer(
-    found: Sequence[CutGroup],
-    metrics: Mapping[str, float],
-    policies: Mapping[str, Routing],
-    period_s: float,
-    written: Verification | None,
+    found: Sequence[CutGroup], policies: Mapping[str, Routing], period_s: float, written: Verification | None
 ) -> str:
-    """Return the findings in sentences."""
-    sentences = [_blackout_sentence(name, found) for name in policies]
-    by_controller = [name for name, routing in policies.items() if routing.repair is Repair.REROUTE]
-    sentences += [_repair_sentence(name, metrics) for name in by_controller]
-    sentences += [_stall_sentence(found, metrics)]
+    """Return the findings in at most three sentences."""
+    sentences = [_blackout_sentence(policies, found, period_s), _stall_sentence(found)]
     if written is not None:
         sentences.append(written.sentence)
-    sentences.append(f"Blackouts are resolved to {format_time(period_s)}.")
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -242,45 +234,36 @@ def _repairable(found: Sequence[CutGroup], routing: str) -> list[CutGroup]:
     return [group for group in found if group.routing == routing and group.place is not Place.HOST_LINK]
 
 
-def _blackout_sentence(routing: str, found: Sequence[CutGroup]) -> str:
-    flows = [group.flows["blackout_s"] for group in _repairable(found, routing) if len(group.flows)]
-    if not flows:
+def _blackout_sentence(policies: Iterable[str], found: Sequence[CutGroup], period_s: float) -> str:
+    """Return for how long cuts black flows out, by policy. A blackout is known to the period of probes."""
+    medians, count, worst_s = [], 0, 0.0
+    for routing in policies:
+        flows = [group.flows["blackout_s"] for group in _repairable(found, routing) if len(group.flows)]
+        if flows:
+            together = pd.concat(flows)
+            count, worst_s = max(count, len(together)), max(worst_s, float(together.max()))
+            medians.append(f"{_blackout_text(float(together.median()), period_s)} ({routing})")
+    if not medians:
         return ""
-    together = pd.concat(flows)
-    middle, worst = time_text(float(together.median())), time_text(float(together.max()))
-    return (
-        f"{routing}: a cut between switches blacks a flow out for {middle} (median of {len(together)}), "
-        f"at most {worst}."
-    )
+    longest = _blackout_text(worst_s, period_s)
+    return f"A cut between switches blacks a flow out for {', '.join(medians)}: medians of {count}, {longest} at most."
 
 
-def _repair_sentence(routing: str, metrics: Mapping[str, float]) -> str:
-    names = [name.replace(" ", "_") for name in (*PARTS.values(), "sum")]
-    values = [metrics.get(f"{routing}.repair.{name}_p50_s") for name in names]
-    known = [value for value in values if value is not None]
-    if len(known) < len(names):
-        return ""
-    parts = " + ".join(f"{time_text(value)} to {word}" for value, word in zip(known, PARTS.values(), strict=False))
-    return f"Parts of {routing}: {parts}; sum {time_text(known[-1])} (medians)."
+def _blackout_text(value_s: float, period_s: float) -> str:
+    return f"less than {format_time(period_s)}" if value_s < period_s else format_time(value_s)
 
 
-def _stall_sentence(found: Sequence[CutGroup], metrics: Mapping[str, float]) -> str:
+def _stall_sentence(found: Sequence[CutGroup]) -> str:
     """Return what steps lose to cuts: to those that outlast TCP's least timeout, and to those that do not."""
     by_kind: dict[bool, list[pd.Series[float]]] = {True: [], False: []}
     for group in found:
         away_s = group.flows.groupby(["phase", "cut"], observed=True)["blackout_s"].max()
         by_kind[bool(away_s.median() < LEAST_TIMEOUT_S)].append(group.cuts["stall_s"].dropna())
-    words = {
-        True: f"blackouts below TCP's minimum timeout ({time_text(LEAST_TIMEOUT_S)})",
-        False: "longer ones, which outlast at least one timeout",
-    }
-    parts = []
-    for kind, stalls in by_kind.items():
-        together = pd.concat(stalls) if stalls else pd.Series(dtype="float64")
-        if len(together):
-            middle, worst = time_text(float(together.median())), time_text(float(together.max()))
-            parts.append(f"behind {words[kind]} for {middle} (median), at most {worst}")
-    if not parts:
-        return ""
-    noise = time_text(metrics.get("undisturbed.stall_s", math.nan))
-    return f"A step stalls {'; '.join(parts)}; without cuts the longest exceeds the median by {noise}."
+    least = time_text(LEAST_TIMEOUT_S)
+    words = {True: f"behind blackouts below TCP's least timeout of {least}", False: "behind longer ones"}
+    parts = [
+        f"{time_text(float(together.median()))} {words[kind]}"
+        for kind, stalls in by_kind.items()
+        if stalls and len(together := pd.concat(stalls))
+    ]
+    return f"A step of training stalls for {' and '.join(parts)} (medians)." if parts else ""

@@ -16,7 +16,8 @@ from pydantic import Field
 
 from controllers.planning.ecmp import TCP, FiveTuple
 from controllers.planning.paths import planned_path
-from controllers.routing import Policy
+from controllers.planning.policies import POLICIES
+from controllers.planning.policies.policy import or_list
 from experiments.replay.connection_matrix import MOST_COUNT, End, Firing, Matrix, read_matrix
 from experiments.replay.fluid import fluid_times
 from fabric.config import MOST_TIME_S, TimeS
@@ -82,8 +83,9 @@ class ReplayConfig(RunConfig):
         yield from self._without_end(matrix, fabric)
         if others := sorted(set(self.lines or ()) - {one.line for one in matrix.connections}):
             yield f"lines: {', '.join(map(str, others))}: no connection of {self.source}; name lines that have one"
-        if self.routing.policy is Policy.ADAPTIVE:
-            yield "routing.policy: adaptive: theory needs paths that stay; use static or ecmp"
+        if self.routing.policy.moves:
+            staying = or_list(policy for policy in POLICIES if not policy.moves)
+            yield f"routing.policy: {self.routing.policy}: theory needs paths that stay; use {staying}"
 
     def scale_on(self, fabric: Fabric) -> float:
         """Return by how much starts are multiplied."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from controllers.planning.collisions import collisions
 from controllers.planning.planner import plan_routes
-from controllers.routing import Policy, Routing
+from controllers.planning.policies import ECMP, STATIC
+from controllers.routing import Routing
 from topologies.load import load_fabric
 from topologies.summary import summarize
 
@@ -19,11 +20,11 @@ def ecmp_collisions(seed: int) -> dict[str, float]:
     """Return the share of leaves' uplinks with each number of flows of random permutations, and what theory says."""
     fabric = load_fabric("fat_tree_k8")
     found: dict[str, float] = {}
-    for policy in (Policy.ECMP, Policy.STATIC):
+    for policy in (ECMP, STATIC):
         one = collisions(fabric, plan_routes(fabric, Routing(policy=policy)), policy, _PERMUTATIONS, seed)
         for count in range(_MOST_FLOWS + 1):
-            found[f"{policy.value}.links_with_{count}_fraction"] = one.counted.get(count, 0.0)
-            found[f"{policy.value}.links_with_{count}_theory_fraction"] = one.theory.get(count, 0.0)
+            found[f"{policy.name}.links_with_{count}_fraction"] = one.counted.get(count, 0.0)
+            found[f"{policy.name}.links_with_{count}_theory_fraction"] = one.theory.get(count, 0.0)
     return found
 
 

@@ -16,7 +16,8 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from controllers.planning.planner import plan_routes
-from controllers.routing import Policy, Routing
+from controllers.planning.policies import ECMP, POLICIES, STATIC, Policy
+from controllers.routing import Routing
 from experiments.routing_incast.bystanders import Incast, Pair, choose_bystanders
 from experiments.routing_incast.spreading import CongestedConfig
 from experiments.routing_incast.summary import INCAST, Move, PhaseObservations, Variant, summarize
@@ -25,7 +26,7 @@ from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
-from runs.config import Choices, QueueingsConfig
+from runs.config import Choices, Policies, QueueingsConfig
 from runs.session import PhaseOutcome, Session
 from traffic.flows.fan_in import FanIn, FanInJob
 from traffic.job import Job
@@ -80,7 +81,7 @@ class BystandersConfig(Strict):
 class RoutingIncastConfig(QueueingsConfig):
     """What is played with what, and how long."""
 
-    policies: Choices[Policy] = Field(default_factory=lambda: list(Policy), description="Routing policies to compare.")
+    policies: Policies = Field(default_factory=lambda: list(POLICIES), description="Routing policies to compare.")
     queueings: Choices[Queueing] = Field(
         default_factory=lambda: [Queueing.SHARED], description="Queueings, each played with each policy."
     )
@@ -104,8 +105,8 @@ class RoutingIncastConfig(QueueingsConfig):
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
-        if self.routing.policy is not Policy.STATIC:
-            yield f"routing.policy: {self.routing.policy.value} is not what decides here; remove it and set policies"
+        if self.routing.policy != STATIC:
+            yield f"routing.policy: {self.routing.policy} is not what decides here; remove it and set policies"
         if self.phase_time < self.incast.period:
             yield f"incast.period: exceeds phase_time, {self.phase_time:g} s; lower it"
         try:
@@ -121,7 +122,7 @@ class RoutingIncastConfig(QueueingsConfig):
 def choose(config: RoutingIncastConfig, fabric: Fabric) -> tuple[Incast, dict[str, tuple[Pair, ...]]]:
     """Return who takes part in the incast, and who stands by. Raises ConfigError if the fabric has too few hosts."""
     incast = Incast.of(fabric, config.incast.clients, config.incast.servers)
-    static, hashed = (plan_routes(fabric, Routing(policy=policy)) for policy in (Policy.STATIC, Policy.ECMP))
+    static, hashed = (plan_routes(fabric, Routing(policy=policy)) for policy in (STATIC, ECMP))
     wanted = config.bystanders
     return incast, choose_bystanders(fabric, static, hashed, incast, wanted.apart, wanted.crossing)
 
@@ -138,7 +139,7 @@ def run_routing_incast(session: Session, config: RoutingIncastConfig) -> dict[st
             job.start()
         for variant in variants(config):
             session.use_queueing(variant.queueing)
-            session.use_routing(config.routing_of(variant.policy), variant.policy.value)
+            session.use_routing(config.routing_of(variant.policy), variant.policy.name)
             alone, beside = f"{variant.title}: bystanders alone", f"{variant.title}: incast"
             seen[variant.alone] = _play(session, config, variant.alone, alone, [bystanders])
             seen[variant.beside] = _play(session, config, variant.beside, beside, [bystanders, answers])

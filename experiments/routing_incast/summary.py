@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from controllers.routing import Policy
+from controllers.planning.policies import ADAPTIVE, STATIC, Policy
 from experiments.routing_incast.bystanders import APART, CROSSING, TIERS, Incast, Pair, tiers
 from experiments.routing_incast.spreading import (
     CongestedConfig,
@@ -58,17 +58,17 @@ class Variant:
     @property
     def alone(self) -> str:
         """The phase of bystanders alone."""
-        return f"{self.queueing.value}_{self.policy.value}_alone"
+        return f"{self.queueing.value}_{self.policy.name}_alone"
 
     @property
     def beside(self) -> str:
         """The phase with the incast."""
-        return f"{self.queueing.value}_{self.policy.value}_incast"
+        return f"{self.queueing.value}_{self.policy.name}_incast"
 
     @property
     def title(self) -> str:
         """In words."""
-        return f"{self.policy.value} routes, {self.queueing.value}"
+        return f"{self.policy.name} routes, {self.queueing.value}"
 
 
 def summarize(
@@ -157,7 +157,7 @@ def answer(variants: Sequence[Variant], figures: Figures) -> str:
     for queueing in dict.fromkeys(variant.queueing for variant in variants):
         found = [variant for variant in variants if variant.queueing is queueing]
         parts = [
-            f"{variant.policy.value} {figures[variant.beside]['congested_ports']:.0f} congested ports, pairs apart "
+            f"{variant.policy.name} {figures[variant.beside]['congested_ports']:.0f} congested ports, pairs apart "
             f"{_slowdown(figures, variant, 'slowdown')} times as slow as alone, the slowest "
             f"{_slowdown(figures, variant, 'worst_slowdown')} times"
             for variant in found
@@ -174,9 +174,9 @@ def _slowdown(figures: Figures, variant: Variant, name: str) -> str:
 def _verdict(found: Sequence[Variant], figures: Figures) -> str:
     """Return whether congestion spread further with adaptive routes than with static ones, if both were played."""
     by_policy = {variant.policy: figures[variant.beside] for variant in found}
-    if not {Policy.STATIC, Policy.ADAPTIVE} <= set(by_policy):
+    if not {STATIC, ADAPTIVE} <= set(by_policy):
         return ""
-    static, adaptive = by_policy[Policy.STATIC], by_policy[Policy.ADAPTIVE]
+    static, adaptive = by_policy[STATIC], by_policy[ADAPTIVE]
     ports = _more(adaptive["congested_ports"] - static["congested_ports"], "congested port")
     slowed = _more(adaptive.get(f"{APART}.slowed_pairs", 0) - static.get(f"{APART}.slowed_pairs", 0), "slowed pair")
     return f": compared with static routes, adaptive ones have {ports} and {slowed} among pairs apart"
@@ -193,7 +193,7 @@ def _names(variants: Sequence[Variant]) -> Iterator[tuple[Variant, list[str]]]:
     """Yield each variant with its first two cells: its queueing, said once, and its routes."""
     before: Queueing | None = None
     for variant in variants:
-        yield variant, ["" if variant.queueing is before else variant.queueing.words, variant.policy.value]
+        yield variant, ["" if variant.queueing is before else variant.queueing.words, variant.policy.name]
         before = variant.queueing
 
 
@@ -296,7 +296,7 @@ def _spreading(variants: Sequence[Variant], figures: Figures, congested: Congest
         "share": congested.share,
         "variants": [
             {
-                "policy": variant.policy.value,
+                "policy": variant.policy.name,
                 "queueing": variant.queueing.value,
                 "alone": counts(variant.alone),
                 "beside": counts(variant.beside),

@@ -34,8 +34,13 @@ class LocalExecutor:
         self._play = play
 
     def run(self, plan: SweepPlan, missing: Sequence[PlannedRun], store: Store, watch: SweepWatch) -> None:
-        """Run those that are missing, in their order. If the caller is interrupted, what runs is ended first."""
+        """Run those that are missing. If the caller is interrupted, what runs is ended first.
+
+        In real time their order has nothing to do with the grid, or a machine that grows busier or warmer would look
+        like an effect of an axis. It is that of their keys, which are hashes of what they are.
+        """
         cores = cores_for(plan, self._jobs)
+        in_order = sorted(missing, key=lambda run: run.key) if engine_named(plan.engine).takes_machine else missing
         free: queue.SimpleQueue[set[int]] = queue.SimpleQueue()
         for core in cores:
             free.put(core)
@@ -55,7 +60,7 @@ class LocalExecutor:
 
         with ThreadPoolExecutor(len(cores)) as pool:
             try:
-                for run in missing:
+                for run in in_order:
                     pool.submit(play, run)
                 for left in range(len(missing), 0, -1):
                     watch.running(min(left, len(cores)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import cycle
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
+from controllers.planning.policies import POLICIES
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, framed
+from fabric.report.figures.style import GREY, JOB_COLOURS, framed
 from fabric.results import Result
 
-_COLOURS = {"static": "#0072B2", "ecmp": "#E69F00"}
+_COLOURS = {policy.name: colour for policy, colour in zip(POLICIES, cycle(JOB_COLOURS))}
 
 
 def flows_on_uplinks(result: Result) -> Figure | None:

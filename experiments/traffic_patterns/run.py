@@ -19,7 +19,9 @@ from pydantic import Field
 from controllers.planning.ecmp import TCP, FiveTuple
 from controllers.planning.fairness import max_min_bps
 from controllers.planning.paths import planned_path
-from controllers.routing import Policy, Routing
+from controllers.planning.policies import ECMP, POLICIES, STATIC, Policy
+from controllers.planning.policies.policy import or_list
+from controllers.routing import Routing
 from experiments.traffic_patterns.observed import PatternPhase
 from experiments.traffic_patterns.summary import Variant, summarize
 from fabric.config import TimeS
@@ -27,7 +29,7 @@ from fabric.errors import TrafficError, UsageError
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.model.patterns import NicPair, all_to_all_in, compute_nics, permutation
-from runs.config import Choices, RunConfig
+from runs.config import Choices, Policies, RunConfig
 from runs.session import Session
 from traffic.flows.pattern_job import PatternJob
 from traffic.metrics import payload_fraction
@@ -47,9 +49,7 @@ class TrafficPatternsConfig(RunConfig):
         default=Queueing.LANES, description="Queueing in which all phases play."
     )
     patterns: Choices[Pattern] = Field(default_factory=lambda: list(Pattern), description="Traffic patterns to play.")
-    policies: Choices[Policy] = Field(
-        default_factory=lambda: [Policy.STATIC, Policy.ECMP], description="Routing policies to compare."
-    )
+    policies: Policies = Field(default_factory=lambda: [STATIC, ECMP], description="Routing policies to compare.")
     draws: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=3,
         description=(
@@ -83,10 +83,11 @@ class TrafficPatternsConfig(RunConfig):
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
-        if Policy.ADAPTIVE in self.policies:
-            yield "policies: adaptive: theory needs paths that stay; use static or ecmp"
-        if self.routing.policy is not Policy.STATIC:
-            yield f"routing.policy: {self.routing.policy.value} is not what decides here; remove it and set policies"
+        for moving in (policy for policy in self.policies if policy.moves):
+            others = or_list(policy for policy in POLICIES if not policy.moves)
+            yield f"policies: {moving}: theory needs paths that stay; use {others}"
+        if self.routing.policy != STATIC:
+            yield f"routing.policy: {self.routing.policy} is not what decides here; remove it and set policies"
         if len(fabric.computes) < 2:
             yield f"topology: {len(fabric.computes)} compute nodes; this needs 2"
             return
@@ -121,12 +122,10 @@ def run_traffic_patterns(session: Session, config: TrafficPatternsConfig) -> dic
     with closing(job):
         job.start()
         for policy in config.policies:
-            session.use_routing(config.routing_of(policy), policy.value)
+            session.use_routing(config.routing_of(policy), policy.name)
             for pattern in config.patterns:
                 for draw in range(config.draws):
-                    _play(
-                        session, config, job, _Played(f"{pattern.value}_{policy.value}_{draw}", pattern, policy, draw)
-                    )
+                    _play(session, config, job, _Played(f"{pattern.value}_{policy.name}_{draw}", pattern, policy, draw))
     variants = [Variant(pattern.value, policy) for pattern in config.patterns for policy in config.policies]
     flows, uplinks = session.table("pattern_flows"), session.table("pattern_uplinks")
     return summarize(session.live.fabric, variants, flows, uplinks, config.draws)
@@ -144,12 +143,12 @@ def _play(session: Session, config: TrafficPatternsConfig, job: PatternJob, play
         )
     keys = {flow: FiveTuple(flow[0].ip, flow[1].ip, TCP, *ports[flow]) for flow in flows}
     paths = {flow: planned_path(plan, fabric, *flow, key) for flow, key in keys.items()}
-    title = f"{played.pattern.value}, {played.policy.value}: {len(flows)} flows"
+    title = f"{played.pattern.value}, {played.policy.name}: {len(flows)} flows"
     outcome = session.run_phase(played.name, title, [job], config.warm_up + config.measured_time)
     fair = max_min_bps(fabric, [paths[flow] for flow in flows])
     payload = payload_fraction(fabric.mtu_bytes)
     fair_bps = {flow: rate * payload for flow, rate in zip(flows, fair, strict=True)}
-    seen = PatternPhase(played.name, played.pattern.value, played.policy.value, paths, job.goodput_bps, fair_bps)
+    seen = PatternPhase(played.name, played.pattern.value, played.policy.name, paths, job.goodput_bps, fair_bps)
     measured_s = (outcome.began_s + config.warm_up, outcome.began_s + config.warm_up + config.measured_time)
     session.keep_frame("pattern_flows", seen.flows_frame())
     session.keep_frame("pattern_uplinks", seen.uplinks_frame(fabric, session.table("ports"), measured_s))

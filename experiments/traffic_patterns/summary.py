@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from controllers.planning.collisions import Histogram
-from controllers.routing import Policy
+from controllers.planning.policies import Policy
 from experiments.traffic_patterns.theory import expected_on_uplinks
 from fabric.model.network import Fabric
 from fabric.model.patterns import compute_nics
@@ -29,16 +29,16 @@ class Variant:
     @property
     def name(self) -> str:
         """As metrics have it."""
-        return f"{self.pattern}_{self.policy.value}"
+        return f"{self.pattern}_{self.policy.name}"
 
     def rows_of(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return its rows of a table."""
-        return frame[(frame["pattern"] == self.pattern) & (frame["policy"] == self.policy.value)]
+        return frame[(frame["pattern"] == self.pattern) & (frame["policy"] == self.policy.name)]
 
     def theory(self, fabric: Fabric, uplinks: pd.DataFrame) -> Histogram | None:
         """Return the share of uplinks with each number of flows in theory; None where none is known: static routes have
         dealt the destinations of all-to-all evenly, as the plan says and no chance."""
-        if self.policy is Policy.STATIC and self.pattern != PERMUTATION:
+        if not self.policy.hashing and self.pattern != PERMUTATION:
             return None
         return expected_on_uplinks(fabric, self.policy, uplinks)
 
@@ -113,7 +113,7 @@ def _listed(histogram: Histogram) -> list[list[float]]:
 
 def _answer(found: Mapping[Variant, Found]) -> str:
     used = [
-        f"{variant.pattern.replace('_', '-')} by {variant.policy.value} routes {one['nics_used_fraction']:.0%} "
+        f"{variant.pattern.replace('_', '-')} by {variant.policy.name} routes {one['nics_used_fraction']:.0%} "
         f"({one['theory_nics_used_fraction']:.0%} in theory)"
         for variant, one in found.items()
     ]
@@ -124,7 +124,7 @@ def _flows_table(found: Mapping[Variant, Found], draws: int) -> dict[str, Any]:
     rows = [
         [
             variant.pattern,
-            variant.policy.value,
+            variant.policy.name,
             f"{one['flows']:.0f}",
             f"{one['nics_used_fraction']:.1%}",
             f"{one['theory_nics_used_fraction']:.1%}",
@@ -145,7 +145,7 @@ def _uplinks_table(found: Mapping[Variant, Found]) -> dict[str, Any]:
     rows = [
         [
             variant.pattern,
-            variant.policy.value,
+            variant.policy.name,
             f"{one['uplink_flows_mean']:.2f}",
             f"{one['uplink_flows_most']:.0f}",
             f"{one['uplink_flows_variance']:.2f}",

@@ -6,7 +6,8 @@ import pandas as pd
 
 from controllers.planning.collisions import Histogram, UplinkTheory, mixture
 from controllers.planning.planner import plan_routes
-from controllers.routing import Policy, Routing
+from controllers.planning.policies import Policy
+from controllers.routing import Routing
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
 

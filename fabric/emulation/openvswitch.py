@@ -291,6 +291,18 @@ class OpenVSwitch:
             _verify_numbers(numbers, database.rows("Interface", ["name", "ofport", "error"]))
         self._control("upcall/set-flow-limit", str(_MOST_FLOWS))
 
+    def export_sflow(self, agents: Mapping[str, str], target: str, sampling: int, polling_s: int) -> None:
+        """Let bridges, each with an agent's address, send sFlow to ``target``, an address and port in this world: one
+        in ``sampling`` packets that arrive, and counters every ``polling_s`` seconds. Raises EmulationError."""
+        operations: list[Operation] = []
+        for bridge, agent in agents.items():
+            row = {"targets": target, "agent": agent, "sampling": sampling, "polling": polling_s}
+            operations.append(insert("sFlow", f"sflow of {bridge}", **row))
+            exported = {"sflow": reference(f"sflow of {bridge}")}
+            operations.append({"op": "update", "table": "Bridge", "where": [["name", "==", bridge]], "row": exported})
+        with Database(self._database_socket, _TRANSACTION_TIMEOUT_S) as database:
+            database.wait_for(database.configure(operations))
+
     def enlarge_buffers(self, send_bytes: int) -> None:
         """Give the userspace datapath's sockets room, without touching a sysctl of the machine; and show those that
         receive no copies of what their ports send, which each frame is otherwise cloned for and a filter throws away.

@@ -120,7 +120,7 @@ def test_every_image_is_shown() -> None:
 @pytest.mark.parametrize(("path", "command"), commands(), ids=id_of)
 def test_commands_parse(path: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(command, comments=True)[1:]
-    ours = words[: words.index("--")] if "--" in words else words
+    ours = next((words[:place] for place, word in enumerate(words) if word in ("--", "|")), words)
     try:
         options = cli.parser_for(ours).parse_args(ours)
     except SystemExit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from fabric.config import RateBps, SizeBytes, Strict, TimeS, checked, read_yaml, setting, unknown_key, with_overrides
+from fabric.config import (
+    ByName,
+    RateBps,
+    SizeBytes,
+    Strict,
+    TimeS,
+    checked,
+    read_yaml,
+    setting,
+    unknown_key,
+    with_overrides,
+)
 from fabric.errors import ConfigError
 
 
@@ -39,6 +51,38 @@ def faults_of(data: dict[str, Any]) -> list[str]:
     assert refused.value.exit_code == 2
     assert str(refused.value) == "\n".join(f"room.yaml: {fault}" for fault in refused.value.faults)
     return list(refused.value.faults)
+
+
+@dataclass(frozen=True)
+class Plug:
+    """A value that configs name."""
+
+    name: str
+    pins: int = 2
+
+
+PLUGS = (Plug("flat"), Plug("round", 3))
+
+
+class Socket(Strict):
+    plug: Annotated[Plug, ByName(PLUGS)] = PLUGS[0]
+    others: list[Annotated[Plug, ByName(PLUGS)]] = Field(default_factory=list)
+
+
+def test_values_with_names_are_read_and_written_by_these() -> None:
+    socket = checked(Socket, {"plug": "round", "others": ["flat"]}, "test")
+    assert socket.plug is PLUGS[1]
+    assert socket.others == [PLUGS[0]]
+    assert socket.model_dump() == socket.model_dump(mode="json") == {"plug": "round", "others": ["flat"]}
+    assert Socket(plug=Plug("own")).plug.name == "own"
+    assert Socket.model_json_schema()["properties"]["plug"]["enum"] == ["flat", "round"]
+
+
+@pytest.mark.parametrize("said", ["Flat", "", 1, None, ["flat"], {"name": "flat"}])
+def test_what_is_no_name_is_told_which_there_are(said: Any) -> None:
+    with pytest.raises(ConfigError) as failed:
+        checked(Socket, {"plug": said}, "test")
+    assert failed.value.faults == (f"plug: Input should be 'flat' or 'round' (got {said!r})",)
 
 
 def test_quantities_are_read_at_every_depth() -> None:

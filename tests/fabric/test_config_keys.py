@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import Field
 
-from fabric.config import NoneAs, RateBps, SizeBytes, Strict, TimeS
+from fabric.config import ByName, NoneAs, RateBps, SizeBytes, Strict, TimeS
 from fabric.config_keys import Key, Words, keys_of
 
 
 class Colour(Enum):
     RED = "red"
     BLUE = "blue"
+
+
+@dataclass(frozen=True)
+class Plug:
+    name: str
+
+
+PLUGS = (Plug("flat"), Plug("round"))
 
 
 class Inner(Strict):
@@ -37,6 +46,8 @@ class Config(Strict):
     fraction: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.1, description="")
     off: Annotated[int | None, NoneAs("off")] = Field(default=None, description="")
     colour: Colour = Field(default=Colour.BLUE, description="")
+    plug: Annotated[Plug, ByName(PLUGS)] = Field(default=PLUGS[1], description="")
+    plugs: list[Annotated[Plug, ByName(PLUGS)]] = Field(default_factory=lambda: list(PLUGS), description="")
     times: Annotated[list[TimeS], Field(min_length=1)] = Field(default_factory=lambda: [0.5, 1e-6], description="")
     needed: str = Field(description="Any text.")
     inner: Inner = Field(default_factory=Inner, description="")
@@ -55,6 +66,8 @@ class Config(Strict):
         ("fraction", "number >= 0, < 1", "0.1"),
         ("off", "integer or off", "off"),
         ("colour", "red or blue", "blue"),
+        ("plug", "flat or round", "round"),
+        ("plugs", "list of flat or round", "[flat, round]"),
         ("times", "list of time, 1 or more", "[500 ms, 1 us]"),
         ("needed", "text", "required"),
         ("lanes", "mapping of text to mapping", "{}"),

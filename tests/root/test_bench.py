@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from controllers.planning.planner import plan_routes
-from controllers.routing import Policy, Repair, Routing
+from controllers.planning.policies import ECMP
+from controllers.routing import Repair, Routing
 from topologies.load import load_fabric
 
 pytestmark = pytest.mark.root
@@ -24,7 +25,7 @@ def test_setup_is_measured_with_the_rules_of_the_routing_that_is_asked_for() -> 
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["title"].endswith("; routing ecmp, fast_failover")
     fabric = load_fabric(TINY)
-    rules = plan_routes(fabric, Routing(policy=Policy.ECMP, repair=Repair.FAST_FAILOVER)).rule_count
+    rules = plan_routes(fabric, Routing(policy=ECMP, repair=Repair.FAST_FAILOVER)).rule_count
     assert rules != plan_routes(fabric, Routing()).rule_count
     (installed,) = [row for row in found["rows"] if "rules are installed" in row[0]]
     assert f"until {rules} rules are installed" in installed[0]

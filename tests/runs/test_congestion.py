@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from controllers.client import ControllerEvent
-from controllers.routing import Policy, Routing
+from controllers.planning.policies import ADAPTIVE, ECMP, STATIC, Policy
+from controllers.routing import Routing
 from fabric.delivered import Flow
 from fabric.metrics import Metric
 from fabric.model.identity import NodeId
@@ -186,22 +187,22 @@ def small(policy: Policy, events: list[ControllerEvent] | None = None) -> WayFin
 
 
 def test_by_hashes_a_flow_may_take_every_spine() -> None:
-    (ways,) = small(Policy.ECMP).ways(SMALL_FLOW, [0.0])
+    (ways,) = small(ECMP).ways(SMALL_FLOW, [0.0])
     assert {way[1].port for way in ways} == {f"z0l00:{port}" for port in (5, 6, 7, 8)}
 
 
 def test_moves_of_adaptive_routing_hold_from_when_they_were_made() -> None:
-    ((static,),) = small(Policy.STATIC).ways(SMALL_FLOW, [0.0])
+    ((static,),) = small(STATIC).ways(SMALL_FLOW, [0.0])
     number = next(port for port in (5, 6, 7, 8) if f"z0l00:{port}" != static[1].port)
     sink = SMALL.host_named("z0h001")
     moved = {"moves": [["z0l00", SMALL.nics_of[sink][0].ip, number], ["z0l02", "10.0.0.99", 5]]}
     events = [ControllerEvent(90.0, "ready", {}), ControllerEvent(103.0, "moved", moved)]
-    before, (after,) = small(Policy.ADAPTIVE, events).ways(SMALL_FLOW, [2.9, 3.1])
+    before, (after,) = small(ADAPTIVE, events).ways(SMALL_FLOW, [2.9, 3.1])
     assert before == (static,)
     assert after[1].port == f"z0l00:{number}"
     assert SMALL.peer(SMALL.nics_of[sink][0].port).node == NodeId.parse(after[-1].port.split(":")[0])
 
 
 def test_storage_nodes_talk_in_either_of_their_zones() -> None:
-    (ways,) = small(Policy.STATIC).ways(Flow("storage", "st000", "st001"), [0.0])
+    (ways,) = small(STATIC).ways(Flow("storage", "st000", "st001"), [0.0])
     assert [way[0].port for way in ways] == ["st000:0", "st000:1"]

@@ -12,7 +12,8 @@ import pytest
 from controllers.planning.paths import path_load
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes
-from controllers.routing import Policy, Routing
+from controllers.planning.policies import ECMP, STATIC, Policy
+from controllers.routing import Routing
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
 from runs.placement import Flow, _Placement, link_loads, order_ranks
@@ -38,7 +39,7 @@ def _added_up(fabric: Fabric, plan: RoutePlan, order: tuple[NodeId, ...]) -> Map
     return found
 
 
-@pytest.mark.parametrize("policy", [Policy.STATIC, Policy.ECMP])
+@pytest.mark.parametrize("policy", [STATIC, ECMP], ids=str)
 def test_loads_after_swaps_are_those_of_the_routes(policy: Policy) -> None:
     fabric = load_fabric("fire_flyer_2_small")
     plan, nodes, swaps = plan_routes(fabric, Routing(policy=policy)), _nodes(fabric, 16), random.Random(3)

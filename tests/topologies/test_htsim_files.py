@@ -8,7 +8,8 @@ import pytest
 
 from controllers.planning.paths import planned_path, port_load
 from controllers.planning.planner import plan_routes
-from controllers.routing import Policy, Routing
+from controllers.planning.policies import ECMP
+from controllers.routing import Routing
 from fabric.config import files_noted
 from fabric.errors import ConfigError
 from fabric.model.identity import Role
@@ -146,7 +147,7 @@ def test_cores_at_half_the_rate_have_bundles_of_two() -> None:
         assert sorted(map(cores.count, set(cores))) == [2, 2]
     for core in fabric.with_role(Role.CORE):
         assert len(fabric.ports_of[core]) == 4
-    verify_delivery(fabric, plan_routes(fabric, Routing(policy=Policy.ECMP)))
+    verify_delivery(fabric, plan_routes(fabric, Routing(policy=ECMP)))
     loads = port_load(plan_routes(fabric, Routing()), fabric)
     assert {loads[port] for core in fabric.with_role(Role.CORE) for port in fabric.ports_of[core]} == {2}
 

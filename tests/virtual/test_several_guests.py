@@ -64,6 +64,7 @@ def test_an_allreduce_by_two_guests_is_that_of_one_and_the_same_in_every_run(com
     assert {path.name for path in (two / "logs").glob("guest1-*")} >= {"guest1-ovs-vswitchd.log"}
 
 
+@pytest.mark.soak
 def test_a_receiver_has_the_same_window_whichever_guest_frames_come_from(command: VirtualCommand) -> None:
     """TCP opens its window by the memory that frames take. The window is what limits the pair across zones here.
 

@@ -6,6 +6,9 @@
     client, workloads   in a compute host: reads, writes, verifies; the load
     service             in a storage node: listens on each of its NICs, one per zone
     replica             the state of a service's chunks and the CRAQ protocol, without sockets
+    orders              what the run orders of these programs over pipes, and what they answer
+    verification        the outcome of reading acknowledged writes back
+    messages, arriving  what calls carry; frames and payloads as they arrive
     links, wire         links that are re-established when lost; frames, messages and calls on TCP connections
     event_loop          what programs wait in: looks for events less often than asyncio does
     permits             how many at once, with a deadline for waiting

@@ -36,6 +36,7 @@ from fabric.errors import EmulationError, UsageError
 from fabric.world import cache
 from fabric.world.engine import Ask, ByteSink
 from fabric.world.isolation.priority import set_session_niceness
+from fabric.world.isolation.temporary import removed_directory
 from fabric.world.virtual.dialogue import Dialogue
 from fabric.world.virtual.joining import REGION
 from fabric.world.virtual.kernel import KernelPaths, require
@@ -119,7 +120,7 @@ def run_in_guest(
     job = _job(argv, keep, os.environ if environment is None else environment, seed, bytecode)
     dialogue = None if ask is None else Dialogue(ask)
     with (
-        _control_directory() as control,
+        removed_directory("fabric-guest-") as control,
         _processor_of_its_own() as processor,
         nullcontext() if dialogue is None else dialogue.open(control),
     ):
@@ -349,22 +350,6 @@ def _own_directories() -> list[Path]:
 
 def _quoted(text: str) -> str:
     return f'"{text}"' if " " in text else text
-
-
-@contextmanager
-def _control_directory() -> Iterator[Path]:
-    """Make a directory that is deleted at the end, also if this process is killed: a shell waits for that to happen."""
-    directory = Path(tempfile.mkdtemp(prefix="fabric-guest-"))
-    cleaner = subprocess.Popen(
-        ["/bin/sh", "-c", 'read -r _; rm -rf -- "$1"', "sh", str(directory)],
-        stdin=subprocess.PIPE,
-        cwd="/",
-        start_new_session=True,
-    )
-    try:
-        yield directory
-    finally:
-        cleaner.communicate()
 
 
 @contextmanager

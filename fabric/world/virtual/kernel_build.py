@@ -2,7 +2,7 @@
 
 A kernel may be built twice, the second time guided by a profile of the first (GCC's profile-guided optimization): code
 that runs often lies together and falls through its branches. What is profiled is what frames, timers and calls go
-through; :data:`fabric.world.virtual.edits.PROFILED` says which directories.
+through; ``patches/6.1/profile.patch`` says which directories.
 """
 
 from __future__ import annotations

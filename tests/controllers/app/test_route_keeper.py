@@ -36,8 +36,9 @@ from controllers.planning.plan import (
     table_miss,
 )
 from controllers.planning.planner import plan_routes
+from controllers.planning.policies import POLICIES, Policy
 from controllers.planning.updates import Changes
-from controllers.routing import Policy, Repair, Routing
+from controllers.routing import Repair, Routing
 from controllers.task import Task
 from fabric.errors import ControllerError
 from tests.controllers.sizes import tree
@@ -177,7 +178,7 @@ def actions_of(rule: FlowRule) -> list[Any]:
 
 
 @pytest.mark.parametrize("repair", Repair)
-@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_every_rule_goes_over_the_wire_as_ryu_would_have_it(policy: Policy, repair: Repair) -> None:
     plan = plan_routes(load_fabric("fire_flyer_2_tiny"), Routing(policy=policy, repair=repair))
     datapath = FakeDatapath(1)

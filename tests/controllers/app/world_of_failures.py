@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from controllers.planning.paths import planned_path
-from controllers.routing import Policy, Repair, Routing
+from controllers.routing import Repair, Routing
 from fabric.emulation.openvswitch import tool
 from fabric.model.encoding import fabric_from_json
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
@@ -42,7 +42,7 @@ def main(what: str, policy: str, repair: str, report: Path) -> None:
     inside.set_up()
     logs = report.parent / "logs"
     logs.mkdir()
-    routing = Routing(policy=Policy(policy), repair=Repair(repair))
+    routing = Routing.model_validate({"policy": policy, "repair": repair})
     with bring_up(fabric, plan_lanes(QueueConfig(), Queueing.SHARED), logs, print, routing) as live:
         play: Callable[[LiveFabric], Any] = {"sequence": sequence, "cuts": cuts, "crash": crash}[what]
         report.write_text(json.dumps(play(live)))

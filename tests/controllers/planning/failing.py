@@ -6,8 +6,9 @@ import random
 from collections.abc import Iterator
 
 from controllers.planning.planner import Moves, plan_routes
+from controllers.planning.policies import POLICIES
 from controllers.planning.updates import rounds_to
-from controllers.routing import Policy, Repair, Routing
+from controllers.routing import Repair, Routing
 from fabric.model.network import Fabric, Nic, Tier
 from tests.controllers.sizes import tree
 from tests.fakes import FakeFabric, Fates, reachable
@@ -25,7 +26,7 @@ FABRICS = [
     tree(leaves=2, spines=1, compute=4, storage=1, exits=(2, 2)),
 ]
 ROUTINGS = [
-    Routing(policy=policy, repair=repair) for policy in Policy for repair in (Repair.REROUTE, Repair.FAST_FAILOVER)
+    Routing(policy=policy, repair=repair) for policy in POLICIES for repair in (Repair.REROUTE, Repair.FAST_FAILOVER)
 ]
 
 

@@ -8,13 +8,14 @@ import pytest
 
 from controllers.planning.paths import planned_path
 from controllers.planning.planner import plan_routes, routing_faults
-from controllers.routing import Policy, Repair, Routing
+from controllers.planning.policies import ADAPTIVE, ECMP
+from controllers.routing import Repair, Routing
 from fabric.model.identity import Role
 from fabric.model.network import Fabric
 from topologies.load import load_fabric
 
 SMALL = ("compute=4", "storage=1")
-ROUTINGS = (Routing(), Routing(policy=Policy.ECMP), Routing(repair=Repair.REROUTE))
+ROUTINGS = (Routing(), Routing(policy=ECMP), Routing(repair=Repair.REROUTE))
 
 
 def fabric_of(kind: str) -> Fabric:
@@ -47,7 +48,7 @@ def test_what_goes_to_a_part_takes_the_way_to_its_node(routing: Routing) -> None
     ("routing", "words"),
     [
         (Routing(repair=Repair.FAST_FAILOVER), "routing.repair: fast_failover: nodes with an inside"),
-        (Routing(policy=Policy.ADAPTIVE, repair=Repair.REROUTE), "routing.policy: adaptive: nodes with an inside"),
+        (Routing(policy=ADAPTIVE, repair=Repair.REROUTE), "routing.policy: adaptive: nodes with an inside"),
     ],
 )
 def test_what_does_not_know_blocks_is_refused(routing: Routing, words: str) -> None:

@@ -9,7 +9,8 @@ import pytest
 from controllers.planning.credit_loops import a_loop, dependencies, in_loops
 from controllers.planning.paths import planned_paths
 from controllers.planning.planner import plan_routes
-from controllers.routing import Policy, Repair, Routing
+from controllers.planning.policies import ECMP, STATIC, Policy
+from controllers.routing import Repair, Routing
 from fabric.errors import ControllerError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port
@@ -43,7 +44,7 @@ def by_paths(fabric: Fabric, routing: Routing) -> dict[Port, set[Port]]:
     return found
 
 
-@pytest.mark.parametrize("policy", [Policy.STATIC, Policy.ECMP])
+@pytest.mark.parametrize("policy", [STATIC, ECMP], ids=str)
 @pytest.mark.parametrize("fabric", [*FABRICS, load_fabric("rail_optimised_small"), load_fabric("dual_tor_small")])
 def test_dependencies_are_those_of_all_paths(fabric: Fabric, policy: Policy) -> None:
     routing = Routing(policy=policy)

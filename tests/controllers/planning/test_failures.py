@@ -9,7 +9,8 @@ import pytest
 
 from controllers.planning.distances import LiveGraph
 from controllers.planning.planner import plan_routes
-from controllers.routing import Policy, Repair, Routing
+from controllers.planning.policies import POLICIES, Policy
+from controllers.routing import Repair, Routing
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric
 from tests.controllers.planning.failing import FABRICS, ROUTINGS, Play, change_links
@@ -50,7 +51,7 @@ def test_random_failures_neither_loop_nor_lose_nor_leave_stale_rules(part: int) 
     print(f"{count} sequences, {rounds} rounds of updates, {time.monotonic() - started_s:.1f} s")
 
 
-@pytest.mark.parametrize("policy", list(Policy))
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
 @pytest.mark.parametrize("fabric", FABRICS[:-1])
 def test_fast_failover_loses_nothing_after_any_single_failure_before_the_controller_acts(
     fabric: Fabric, policy: Policy
@@ -63,7 +64,7 @@ def test_fast_failover_loses_nothing_after_any_single_failure_before_the_control
 
 def test_waiting_changes_nothing() -> None:
     fabric = FABRICS[0]
-    for policy in Policy:
+    for policy in POLICIES:
         routing = Routing(policy=policy)
         failed = plan_routes(fabric, routing, fabric.links[-3:])
         assert failed.rules == plan_routes(fabric, routing).rules

@@ -10,7 +10,8 @@ from hashlib import blake2b
 import pytest
 
 from controllers.planning.planner import plan_routes
-from controllers.routing import Policy, Repair, Routing
+from controllers.planning.policies import POLICIES, Policy
+from controllers.routing import Repair, Routing
 from fabric.model.network import Fabric
 from topologies.load import load_fabric
 
@@ -69,8 +70,8 @@ def test_nodes_ports_and_addresses(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [SMALL, TINY])
-@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_rules(name: str, policy: Policy) -> None:
     fabric = load_fabric(name)
     found = {repair.value: digest_of_plan(fabric, Routing(policy=policy, repair=repair)) for repair in Repair}
-    assert found == {repair.value: PLANNED[name][f"{policy.value}, {repair.value}"] for repair in Repair}
+    assert found == {repair.value: PLANNED[name][f"{policy.name}, {repair.value}"] for repair in Repair}

@@ -13,9 +13,10 @@ from controllers.planning.credit_loops import a_loop, dependencies
 from controllers.planning.paths import planned_path, planned_paths, port_load
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes, routing_faults
+from controllers.planning.policies import ADAPTIVE, ECMP, POLICIES
 from controllers.planning.routes import is_zoned
 from controllers.planning.up_down import UpDownGraph
-from controllers.routing import Policy, Repair, Routing
+from controllers.routing import Repair, Routing
 from fabric.errors import TopologyError
 from fabric.model.network import Fabric, Tier
 from tests.controllers.free_forms import (
@@ -29,7 +30,7 @@ from tests.controllers.free_forms import (
     verify_delivery,
 )
 
-ROUTINGS = [Routing(policy=policy, repair=repair) for policy in Policy for repair in Repair]
+ROUTINGS = [Routing(policy=policy, repair=repair) for policy in POLICIES for repair in Repair]
 STATIC, REROUTE = Routing(), Routing(repair=Repair.REROUTE)
 
 
@@ -149,7 +150,7 @@ def test_a_torus_has_ways_as_short_as_up_and_down_allows() -> None:
 
 def test_ecmp_uses_all_parallel_links_between_two_leaves() -> None:
     fabric = free_form(SHAPES["two leaves, three links"])
-    paths = planned_paths(plan_routes(fabric, Routing(policy=Policy.ECMP)), fabric, fabric.nics[0], fabric.nics[1])
+    paths = planned_paths(plan_routes(fabric, Routing(policy=ECMP)), fabric, fabric.nics[0], fabric.nics[1])
     assert [share for _, share in paths] == pytest.approx([1 / 3] * 3)
 
 
@@ -163,7 +164,7 @@ def test_the_round_trip_is_of_the_leaves_that_are_farthest_apart() -> None:
 
 def test_adaptive_is_refused_where_leaves_send_to_leaves() -> None:
     with pytest.raises(TopologyError, match=r"routing\.policy: adaptive: z0l00 does not reach all it sends up"):
-        plan_routes(free_form(SHAPES["two leaves, three links"]), Routing(policy=Policy.ADAPTIVE))
+        plan_routes(free_form(SHAPES["two leaves, three links"]), Routing(policy=ADAPTIVE))
 
 
 @pytest.mark.parametrize(

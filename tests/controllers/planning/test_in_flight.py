@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from controllers.routing import Policy, Repair, Routing
+from controllers.planning.policies import ECMP, STATIC, Policy
+from controllers.routing import Repair, Routing
 from fabric.model.network import Fabric, Link, Nic, Port, Tier
 from tests.controllers.planning.failing import FABRICS, ROUTINGS, Play, change_links
 from tests.controllers.sizes import tree
@@ -111,14 +112,14 @@ def cut_and_repair(play: Play, link: Link) -> None:
 
 
 @pytest.mark.parametrize("repair", [Repair.FAST_FAILOVER, Repair.REROUTE])
-@pytest.mark.parametrize("policy", [Policy.STATIC, Policy.ECMP])
+@pytest.mark.parametrize("policy", [STATIC, ECMP], ids=str)
 def test_a_cut_and_a_return_take_only_what_is_on_the_cut_wire(policy: Policy, repair: Repair) -> None:
     """By one link at a time; whatever is on another wire meets every state that comes after, and arrives."""
     for link in (link for link in BORDER.links if link.tier is not Tier.ACCESS):
         cut_and_repair(Play(BORDER, Routing(policy=policy, repair=repair)), link)
 
 
-@pytest.mark.parametrize("policy", [Policy.STATIC, Policy.ECMP])
+@pytest.mark.parametrize("policy", [STATIC, ECMP], ids=str)
 def test_nor_does_rerouting_between_levels_lose_or_loop_anything_else(policy: Policy) -> None:
     for link in (link for link in LEVELS.links if link.tier is not Tier.ACCESS):
         cut_and_repair(Play(LEVELS, Routing(policy=policy, repair=Repair.REROUTE)), link)
@@ -170,7 +171,7 @@ def test_no_packet_in_flight_between_rails_loops_or_vanishes() -> None:
 def test_after_any_failures_between_levels_what_has_a_way_is_delivered() -> None:
     for seed in range(QUICK_SEQUENCES):
         draw = random.Random(seed)
-        play = Play(LEVELS, Routing(policy=draw.choice([Policy.STATIC, Policy.ECMP]), repair=Repair.REROUTE))
+        play = Play(LEVELS, Routing(policy=draw.choice([STATIC, ECMP]), repair=Repair.REROUTE))
         for event in range(EVENTS):
             change_links(draw, play)
             for _ in play.converge():

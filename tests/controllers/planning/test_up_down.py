@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from controllers.planning.paths import planned_path, planned_paths, port_load
 from controllers.planning.plan import Purpose, RoutePlan
 from controllers.planning.planner import plan_routes
+from controllers.planning.policies import ADAPTIVE, ECMP, STATIC, Policy
 from controllers.planning.routes import is_zoned, plan_of
 from controllers.planning.up_down import UpDownGraph, up_down_routes
-from controllers.routing import Policy, Repair, Routing
+from controllers.routing import Repair, Routing
 from fabric.errors import TopologyError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Link, Nic, Port, Tier
@@ -36,7 +37,7 @@ NAMES = [
     "storage_zone_small",
     "head_of_line",
 ]
-ECMP, ADAPTIVE = Routing(policy=Policy.ECMP), Routing(policy=Policy.ADAPTIVE, repair=Repair.REROUTE)
+HASHED, MOVING = Routing(policy=ECMP), Routing(policy=ADAPTIVE, repair=Repair.REROUTE)
 REROUTE = Routing(repair=Repair.REROUTE)
 
 
@@ -138,7 +139,7 @@ def test_so_are_fabrics_of_any_shape(fabric: Fabric) -> None:
 def test_policies_keep_to_shortest_ways_up_and_down(fabric: Fabric) -> None:
     if is_zoned(fabric):
         return  # Has routes of its own, with tests of their own.
-    plan = plan_routes(fabric, ECMP)
+    plan = plan_routes(fabric, HASHED)
     for source, destination in pairs(fabric)[::7]:
         if fabric.network_of(source) == fabric.network_of(destination):
             paths = planned_paths(plan, fabric, source, destination)
@@ -150,7 +151,7 @@ def test_policies_keep_to_shortest_ways_up_and_down(fabric: Fabric) -> None:
 
 def test_ecmp_has_every_core_of_a_fat_tree_to_choose_from() -> None:
     fabric = fabric_named("fat_tree_k4")
-    paths = planned_paths(plan_routes(fabric, ECMP), fabric, fabric.nics[0], fabric.nics[-1])
+    paths = planned_paths(plan_routes(fabric, HASHED), fabric, fabric.nics[0], fabric.nics[-1])
     assert [share for _, share in paths] == [0.25] * 4
     assert {path[3].node for path, _ in paths} == set(fabric.with_role(Role.CORE))
 
@@ -158,11 +159,11 @@ def test_ecmp_has_every_core_of_a_fat_tree_to_choose_from() -> None:
 def test_adaptive_begins_with_the_static_routes_and_moves_a_leafs_destination() -> None:
     fabric = fabric_named("fat_tree_k4")
     static = plan_routes(fabric, Routing())
-    assert plan_routes(fabric, ADAPTIVE).rules == static.rules
+    assert plan_routes(fabric, MOVING).rules == static.rules
     leaf, far = NodeId.parse("z0l00"), fabric.nics[-1]
     (planned,) = static.ways(static.lookup(leaf.dpid, 1, fabric.nics[0].ip, far.ip))
     other = next(port.number for port in fabric.uplinks_of(leaf) if port.number != planned)
-    moved = plan_routes(fabric, ADAPTIVE, moves={(leaf, far.ip): other})
+    moved = plan_routes(fabric, MOVING, moves={(leaf, far.ip): other})
     assert planned_path(moved, fabric, fabric.nics[0], far)[1] == Port(leaf, other)
     verify_delivery(fabric, moved)
 
@@ -182,7 +183,7 @@ def test_what_has_gone_down_does_not_go_up_again_for_a_way_that_is_as_short() ->
     links = ["z0h000-z0l00", "z0h001-z0l01", "z0h002-z0l02", "z0l00-z0s00", "z0l00-z0s02", "z0l01-z0s01", "z0l02-z0s03"]
     fabric = free_form([*links, "z0s00-z0s01", "z0s01-z0s02", "z0s01-z0s03"])
     verify(fabric)
-    (path,) = planned_paths(plan_routes(fabric, ECMP), fabric, fabric.nics[2], fabric.nics[0])
+    (path,) = planned_paths(plan_routes(fabric, HASHED), fabric, fabric.nics[2], fabric.nics[0])
     assert [port.node.name for port in path[0]] == ["z0h002", "z0l02", "z0s03", "z0s01", "z0s00", "z0l00"]
 
 
@@ -194,7 +195,7 @@ def switch_links(fabric: Fabric) -> list[Link]:
 
 
 @pytest.mark.parametrize("name", ["fat_tree_k4", "three_layer_1600_small", "next_generation_32768_small"])
-@pytest.mark.parametrize("policy", [Policy.STATIC, Policy.ECMP])
+@pytest.mark.parametrize("policy", [STATIC, ECMP], ids=str)
 def test_rerouting_around_one_cut_link_delivers_everything(name: str, policy: Policy) -> None:
     fabric = fabric_named(name)
     for link in switch_links(fabric)[::3]:
@@ -234,7 +235,7 @@ def test_fast_failover_is_refused_by_name_where_it_is_not_made_for() -> None:
 
 def test_adaptive_is_refused_where_a_leaf_cannot_choose_freely() -> None:
     with pytest.raises(TopologyError, match=r"routing\.policy: adaptive: z0l00 does not reach all it sends up"):
-        plan_routes(fabric_named("uneven_small"), ADAPTIVE)
+        plan_routes(fabric_named("uneven_small"), MOVING)
 
 
 def test_leaves_that_only_a_lower_switch_joins_reach_each_other_over_it() -> None:

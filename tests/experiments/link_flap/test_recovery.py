@@ -13,7 +13,7 @@ from controllers.planning.planner import plan_routes
 from controllers.routing import Repair, Routing
 from experiments.link_flap.cuts import Cut, Place, choose_targets, crossed_links
 from experiments.link_flap.recovery import Felt, by_cut, cut_tables, parts_s, windows
-from experiments.link_flap.summary import summarize
+from experiments.link_flap.summary import _blackout_sentence, groups, summarize
 from fabric.errors import TrafficError
 from fabric.results import Phase
 from fabric.tables import TABLES
@@ -167,6 +167,14 @@ def test_a_change_belongs_to_its_cut_whenever_it_is_done() -> None:
     assert list(by_cut(table("failures", change(1.0, False, ""), *late))) == [0, 1]
 
 
+def test_a_blackout_between_two_probes_is_less_than_their_period() -> None:
+    cuts, flows = tables()
+    found = list(groups(cuts, flows.assign(blackout_s=0.0)))
+    assert "for less than 5 ms (reroute): medians of 3, less than 5 ms at most" in _blackout_sentence(
+        ["reroute"], found, 0.005
+    )
+
+
 class FakeSession:
     """A run with two phases."""
 
@@ -195,8 +203,9 @@ def test_the_summary_says_blackouts_parts_stalls_and_losses() -> None:
     assert metrics["undisturbed.stall_s"] == pytest.approx(0.05)
     assert summary["acknowledged_writes"] == {"checked": 7, "lost": 1, "out_of_reach": 1}
     assert "Of 7 acknowledged writes 1 were lost. 1 were unreachable." in summary["answer"]
-    assert "4 ms to port status + 12 ms to planned + 6 ms to rules in place" in summary["answer"]
-    stalls = "A step stalls behind blackouts below TCP's minimum timeout (200 ms) for 600 ms (median), at most 800 ms"
+    blackouts = "A cut between switches blacks a flow out for 27 ms (reroute): medians of 3, 203 ms at most. "
+    assert summary["answer"].startswith(blackouts)
+    stalls = "A step of training stalls for 600 ms behind blackouts below TCP's least timeout of 200 ms (medians). "
     assert stalls in summary["answer"]
     titles = [described["title"] for described in summary["tables"]]
     assert "What TCP adds to a blackout" in titles

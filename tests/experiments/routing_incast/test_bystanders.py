@@ -8,7 +8,8 @@ import pytest
 
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes
-from controllers.routing import Policy, Routing
+from controllers.planning.policies import ECMP
+from controllers.routing import Routing
 from experiments.routing_incast.bystanders import (
     APART,
     CROSSING,
@@ -38,7 +39,7 @@ FABRICS = {
 
 
 def plans(fabric: Fabric) -> tuple[RoutePlan, RoutePlan]:
-    return plan_routes(fabric, Routing()), plan_routes(fabric, Routing(policy=Policy.ECMP))
+    return plan_routes(fabric, Routing()), plan_routes(fabric, Routing(policy=ECMP))
 
 
 @pytest.mark.parametrize("name", FABRICS)

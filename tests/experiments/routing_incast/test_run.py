@@ -8,7 +8,7 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from controllers.routing import Policy
+from controllers.planning.policies import ADAPTIVE, ECMP, STATIC
 from experiments.registry import resolve
 from experiments.routing_incast.bystanders import DOWN, TIERS, TO_CLIENT, UP
 from experiments.routing_incast.run import RoutingIncastConfig, choose, variants
@@ -161,7 +161,7 @@ def test_the_summary_counts_ports_by_tier_and_says_which_policy_spreads_further(
 def test_the_answer_says_what_was_seen_whatever_the_paper_says(
     static: tuple[int, int], adaptive: tuple[int, int], words: str
 ) -> None:
-    found = [Variant(Queueing.SHARED, policy) for policy in (Policy.STATIC, Policy.ADAPTIVE)]
+    found = [Variant(Queueing.SHARED, policy) for policy in (STATIC, ADAPTIVE)]
     names = ("congested_ports", "apart.slowed_pairs")
     counts = zip(found, (static, adaptive), strict=True)
     figures = {one.beside: dict(zip(names, numbers, strict=True)) for one, numbers in counts}
@@ -177,7 +177,7 @@ def test_every_queueing_is_played_with_every_policy() -> None:
     names = [variant.beside for variant in variants(config)]
     assert names == ["shared_static_incast", "shared_adaptive_incast", "lanes_static_incast", "lanes_adaptive_incast"]
     assert config.queueings_played == (Queueing.SHARED, Queueing.LANES)
-    assert config.routing_of(Policy.ECMP).adaptive == config.routing.adaptive
+    assert config.routing_of(ECMP).adaptive == config.routing.adaptive
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,24 @@ def test_an_interrupted_sweep_ends_what_runs(tmp_path: Path) -> None:
     assert len(ended) <= 1
 
 
+@pytest.mark.parametrize("engine", ["namespace", "virtual"])
+def test_in_real_time_the_order_of_runs_has_nothing_to_do_with_the_grid(tmp_path: Path, engine: str) -> None:
+    """Or a machine that grows busier would look like an effect of an axis; the same order every time."""
+    played: list[tuple[object, int | None]] = []
+
+    def note(spec: RunSpec, report: Callable[[Event], None]) -> None:
+        played.append((spec.settings[SHARE], spec.seed))
+        play(spec, report)
+
+    plan = planned(engine=engine, grid={SHARE: [0.1, 0.3]}, seeds=6)
+    swept(plan, tmp_path, LocalExecutor(1 if engine == "virtual" else None, note))
+    in_grid = [(run.spec.settings[SHARE], run.seed) for run in plan.runs]
+    assert sorted(played) == sorted(in_grid)
+    assert (played == in_grid) is (engine == "virtual")
+    halves = [share for share, _ in played[:6]]
+    assert engine == "virtual" or 0 < halves.count(0.1) < 6
+
+
 def test_the_time_left_is_at_the_pace_so_far() -> None:
     tally = Tally(total=10, kept=2, began_s=100.0)
     assert tally.cells(110.0) == ["2 of 10", "0", "0", "0", "unknown yet"]

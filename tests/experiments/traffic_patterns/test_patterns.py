@@ -10,7 +10,8 @@ import pytest
 
 from controllers.planning.paths import planned_path
 from controllers.planning.planner import plan_routes
-from controllers.routing import Policy, Routing
+from controllers.planning.policies import ECMP, STATIC
+from controllers.routing import Routing
 from experiments.registry import resolve
 from experiments.traffic_patterns.observed import PatternPhase
 from experiments.traffic_patterns.run import Pattern, TrafficPatternsConfig
@@ -23,7 +24,7 @@ from topologies.load import load_fabric
 from traffic.metrics import payload_fraction
 
 FABRIC = load_fabric("fat_tree_k4_small", ["nic_rate=20 Mbit/s", "uplink_rate=20 Mbit/s"])
-PLAN = plan_routes(FABRIC, Routing(policy=Policy.STATIC))
+PLAN = plan_routes(FABRIC, Routing(policy=STATIC))
 RATE_BPS = 20e6
 PAYLOAD = payload_fraction(FABRIC.mtu_bytes)
 A, B, C, D = (FABRIC.nics_of[FABRIC.computes[place]][0] for place in (0, 1, 8, 9))
@@ -76,13 +77,13 @@ def test_static_routes_in_theory_are_what_all_permutations_of_a_leaf_come_to() -
     uplinks = phase({(A, C): 1.0, (B, D): 1.0}).uplinks_frame(FABRIC, samples({A.port: (0, 0)}), (9.5, 11.5))
     of_leaf = uplinks[uplinks["flows_of_leaf"] == 2]
     expected = {count: number / counted.total() for count, number in sorted(counted.items())}
-    assert expected_on_uplinks(FABRIC, Policy.STATIC, of_leaf) == pytest.approx(expected)
-    assert expected_on_uplinks(FABRIC, Policy.ECMP, of_leaf) == pytest.approx({0: 0.25, 1: 0.5, 2: 0.25})
+    assert expected_on_uplinks(FABRIC, STATIC, of_leaf) == pytest.approx(expected)
+    assert expected_on_uplinks(FABRIC, ECMP, of_leaf) == pytest.approx({0: 0.25, 1: 0.5, 2: 0.25})
 
 
 def test_where_no_leaf_has_an_uplink_there_is_no_theory_of_them() -> None:
     uplinks = phase({(A, C): 1.0}).uplinks_frame(FABRIC, samples({A.port: (0, 0)}), (9.5, 11.5))
-    for policy in (Policy.STATIC, Policy.ECMP):
+    for policy in (STATIC, ECMP):
         assert expected_on_uplinks(FABRIC, policy, uplinks.iloc[:0]) == {}
 
 
@@ -91,7 +92,7 @@ def test_the_summary_sets_what_arrived_beside_theory() -> None:
     seen = phase(flows)
     up = seen.paths[(A, C)][1]
     uplinks = seen.uplinks_frame(FABRIC, samples({up: (0, 2_500_000)}), (9.5, 11.5))
-    variants = [Variant("permutation", Policy.STATIC)]
+    variants = [Variant("permutation", STATIC)]
     found = summarize(FABRIC, variants, seen.flows_frame(), uplinks, 1)
     metrics = {name.removeprefix("permutation_static."): value for name, value in found["metrics"].items()}
     assert metrics["nics_used_fraction"] == pytest.approx(1.5 / 16)
@@ -107,7 +108,7 @@ def test_the_summary_sets_what_arrived_beside_theory() -> None:
 def test_of_static_all_to_all_nothing_is_left_to_chance() -> None:
     seen = phase({(A, C): 1.0}, pattern="all_to_all")
     uplinks = seen.uplinks_frame(FABRIC, samples({A.port: (0, 0)}), (9.5, 11.5))
-    found = summarize(FABRIC, [Variant("all_to_all", Policy.STATIC)], seen.flows_frame(), uplinks, 1)
+    found = summarize(FABRIC, [Variant("all_to_all", STATIC)], seen.flows_frame(), uplinks, 1)
     assert found["uplinks_in_theory"] == {}
     assert not any("theory_uplink" in name for name in found["metrics"])
     assert found["tables"][1]["rows"][0][5] == found["tables"][1]["rows"][0][7] == "-"

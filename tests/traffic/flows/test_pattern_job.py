@@ -71,14 +71,11 @@ def test_a_flow_that_gets_no_connection_is_missing(job: PatternJob, monkeypatch:
 def test_hosts_begin_and_leave_one_after_the_other_and_what_arrives_after_the_window_does_not_count(
     job: PatternJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    last = NICS[5], NICS[3]
-    received = {}
-    for apart_s in (0.0, 2.0):
-        monkeypatch.setattr("traffic.flows.pair_streams._LEAVE_APART_S", apart_s)
-        job.connect([FIRST, last])
-        begun = time.monotonic()
-        job.play("one")
-        rows = job.halt().operations
-        assert time.monotonic() - begun >= 0.6 + 2 * apart_s
-        received[apart_s] = rows[1]["size_bytes"]
-    assert 0 < received[2.0] < 3 * received[0.0], "it went on for six times as long"
+    """The second flow goes on for ten times as long as it counts, alone; another phase may run on a busier machine."""
+    monkeypatch.setattr("traffic.flows.pair_streams._LEAVE_APART_S", 2.0)
+    job.connect([FIRST, (NICS[5], NICS[3])])
+    begun = time.monotonic()
+    job.play("one")
+    first, last = (row["size_bytes"] for row in job.halt().operations)
+    assert time.monotonic() - begun >= 0.6 + 2 * 2.0
+    assert 0 < last < 5 * first

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import subprocess
 from itertools import chain
 from pathlib import Path
@@ -9,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from fabric.world.virtual import edits
-from fabric.world.virtual.edits import Edit
+from fabric.world.virtual.edits import Edit, edits_of
+from fabric.world.virtual.patch_files import Replacement, read_patch
 
 SYSCALL = "arch/um/kernel/skas/syscall.c"
 TIME = "arch/um/kernel/time.c"
@@ -59,19 +62,22 @@ VDSO_MADE = "static struct page **vdsop;\n\n\t*vdsop = um_vdso;\n"
 VDSO_MAPPED = {"6.12": "\t\t&vdso_mapping);\n", "6.8": "\t\tvdsop);\n"}
 
 
-def edit_of(file: str) -> Edit:
-    (found,) = [edit for edit in (*edits.EDITS, *edits.CLOCK_PAGE) if edit.file == file]
+def edit_of(subject: str, file: str) -> Edit:
+    (found,) = [edit for edit in edits_of(subject) if edit.file == file]
     return found
 
 
 SAVED = {
-    edits.OFFLOADS: "if (bo && !list_empty(&flow_block_indr_dev_list)) {",
-    edits.TIMERS: "timer_handler(SIGALRM, NULL, mc ? &regs : &none);",
-    edits.IDLE: "",
-    edits.YOUNG: "",
-    edits.COPIES: "\t\tflush_tlb_page(vma, vmf->address);\n",
-    edits.CODE_MODEL: "\tKBUILD_CFLAGS_MODULE += -mcmodel=large",
+    "offloads": "if (bo && !list_empty(&flow_block_indr_dev_list)) {",
+    "timers": "timer_handler(SIGALRM, NULL, mc ? &regs : &none);",
+    "idle": "",
+    "young": "",
+    "copies": "\t\tflush_tlb_page(vma, vmf->address);\n",
+    "code_model": "\tKBUILD_CFLAGS_MODULE += -mcmodel=large",
 }
+REGISTERS, IRQ_FLAGS, CLOCK_PAGE = map(edits_of, ("registers", "irq_flags", "clock_page"))
+(YOUNG,) = edits_of("young")
+HUGE_PAGES, PROFILE = map(edits_of, ("huge_pages", "profile"))
 
 
 def fitting_texts() -> dict[str, str]:
@@ -118,7 +124,7 @@ def loop(version: str) -> str:
 
 @pytest.mark.parametrize("version", CALLS)
 def test_each_call_is_counted_in_every_kernel_and_others_run_if_it_fails(version: str) -> None:
-    changed = edit_of(SYSCALL).apply(CALLS[version])
+    changed = edit_of("syscalls", SYSCALL).apply(CALLS[version])
     counted = "time_travel_called(syscall, ret);"
     steps = ["EXECUTE_SYSCALL(syscall, regs)", counted, "IS_ERR_VALUE(ret)", "schedule();", "out:"]
     assert [changed.count(step) for step in steps] == [1] * len(steps)
@@ -128,7 +134,8 @@ def test_each_call_is_counted_in_every_kernel_and_others_run_if_it_fails(version
 
 @pytest.mark.parametrize("version", READINGS)
 def test_reading_the_clock_is_charged_our_way_in_every_kernel(version: str) -> None:
-    changed = edit_of(TIME).apply(f"#include <asm/irq.h>\nstatic u64 timer_read(\n\t\t\t{READINGS[version]}\n")
+    before = f"#include <asm/irq.h>\nstatic u64 timer_read(struct clocksource *cs)\n\t\t\t{READINGS[version]}\n"
+    changed = edit_of("clock_readings", TIME).apply(edit_of("clock", TIME).apply(before))
     assert "TIMER_MULTIPLIER" not in changed
     assert changed.index("static void time_travel_clock_was_read(void)") < changed.index("static u64 timer_read(")
 
@@ -136,7 +143,7 @@ def test_reading_the_clock_is_charged_our_way_in_every_kernel(version: str) -> N
 @pytest.mark.parametrize("version", FAULTS)
 def test_what_lies_around_a_fault_is_mapped_with_it_in_every_kernel(version: str) -> None:
     before = "/*\n * Note this is constrained to return 0, -EFAULT, -EACCES, -ENOMEM by\n"
-    changed = edit_of(TRAP).apply(before + FAULTS[version])
+    changed = edit_of("faults", TRAP).apply(before + FAULTS[version])
     steps = ["static void map_around(", before, "\tmap_around(vma, address, flags);\n", "out:", "mmap_read_unlock"]
     assert [changed.count(step) for step in steps] == [1] * len(steps)
     assert sorted(steps, key=changed.index) == steps
@@ -145,12 +152,12 @@ def test_what_lies_around_a_fault_is_mapped_with_it_in_every_kernel(version: str
 
 @pytest.mark.parametrize("version", FORKS)
 def test_a_new_process_has_its_parents_pages_as_touched_in_every_kernel(version: str) -> None:
-    assert edits.YOUNG.apply(FORKS[version]) == FORKS[version].replace("\tpte = pte_mkold(pte);\n", "")
+    assert YOUNG.apply(FORKS[version]) == FORKS[version].replace("\tpte = pte_mkold(pte);\n", "")
 
 
 @pytest.mark.parametrize("version", RESUMED)
 def test_registers_are_set_once_a_stop_if_at_all_in_every_kernel(version: str) -> None:
-    setting, loop_edit, stub = edits.REGISTERS
+    setting, loop_edit, stub = REGISTERS
     changed = loop_edit.apply(f"{fault_information()}void userspace(\n{loop(version)}")
     handled, _, resumed = changed.partition("static void get_skas_faultinfo(")[2].partition("void userspace(")
     assert "_fp_registers(" not in handled
@@ -164,14 +171,16 @@ def test_registers_are_set_once_a_stop_if_at_all_in_every_kernel(version: str) -
         assert part.new == part.old.replace(
             "if (", "registers_unknown(pid);\n" + part.old.partition("if (")[0] + "if ("
         )
-    called = stub.apply("int ptrace_setregs(long pid)\n\tif (ptrace(PTRACE_SETREGS, pid, 0, regs) < 0)\n")
+    called = stub.apply(
+        "int ptrace_setregs(long pid, unsigned long *regs)\n\tif (ptrace(PTRACE_SETREGS, pid, 0, regs) < 0)\n"
+    )
     assert called.index("\tgp_registers_unknown(pid);\n") < called.index("ptrace(PTRACE_SETREGS")
 
 
-@pytest.mark.parametrize("file", [edit.file for edit in edits.REGISTERS])
+@pytest.mark.parametrize("file", [edit.file for edit in REGISTERS])
 def test_registers_are_set_always_where_a_source_lacks_one_of_the_places(file: str) -> None:
     texts = fitting_texts()
-    assert sum("registers_unknown" in text for text in edits.changed(texts).values()) == len(edits.REGISTERS)
+    assert sum("registers_unknown" in text for text in edits.changed(texts).values()) == len(REGISTERS)
     assert edits.misfits({**texts, file: ""}) == []
     assert not any("registers_unknown" in text for text in edits.changed({**texts, file: ""}).values())
 
@@ -179,17 +188,20 @@ def test_registers_are_set_always_where_a_source_lacks_one_of_the_places(file: s
 def test_what_waits_for_interrupts_is_seen_where_they_are_enabled_by_an_assignment() -> None:
     texts = fitting_texts()
     changed = edits.changed(texts)
-    assert all("signals_pending" in changed[edit.file] for edit in edits.IRQ_FLAGS)
-    enabled = changed[edits.IRQ_FLAGS[0].file]
+    assert all("signals_pending" in changed[edit.file] for edit in IRQ_FLAGS)
+    enabled = changed[IRQ_FLAGS[0].file]
     assert enabled.index("signals_enabled = flags;") < enabled.index("if (flags && signals_pending)")
-    for edit in edits.IRQ_FLAGS:
+    for edit in IRQ_FLAGS:
         lacking = edits.changed({**texts, edit.file: texts[edit.file].replace(edit.ways[0][0].old, "")})
-        assert "signals_enabled = flags;" not in lacking.get(edits.IRQ_FLAGS[0].file, "")
+        assert "signals_enabled = flags;" not in lacking.get(IRQ_FLAGS[0].file, "")
 
 
 @pytest.mark.parametrize("version", FORKED)
 def test_what_a_thread_shares_is_not_unmapped_again_in_kernels_that_do(version: str) -> None:
-    changed = edit_of(PROCESS).apply(RUNNING + FORKED[version])
+    before = RUNNING + FORKED[version]
+    (threads,) = edits_of("threads")
+    assert (threads.fitting(before) is None) == (version == "6.12")
+    changed = edit_of("clock", PROCESS).apply(before if version == "6.12" else threads.apply(before))
     assert changed.count("\ttime_travel_runs(to);\n") == 1
     if version == "6.12":
         assert "shares_memory" not in changed
@@ -200,7 +212,7 @@ def test_what_a_thread_shares_is_not_unmapped_again_in_kernels_that_do(version: 
 
 @pytest.mark.parametrize("version", VDSO_MAPPED)
 def test_the_page_of_the_clock_is_mapped_with_the_vdso_in_every_kernel(version: str) -> None:
-    changed = edit_of(VDSO).apply(VDSO_MADE + VDSO_MAPPED[version])
+    changed = edit_of("clock_page", VDSO).apply(VDSO_MADE + VDSO_MAPPED[version])
     steps = ["struct time_travel_page {", "static int map_clock_page(", "\tmake_clock_page();\n", "map_clock_page(mm)"]
     assert [changed.count(step) for step in steps] == [1] * len(steps)
     assert sorted(steps, key=changed.index) == steps
@@ -214,20 +226,21 @@ def test_a_source_without_the_place_for_a_change_is_told_with_the_file(text: str
     assert edits.misfits({**fitting, SYSCALL: text}) == [SYSCALL]
     assert edits.misfits({file: kept for file, kept in fitting.items() if file != TIME}) == [TIME]
     with pytest.raises(ValueError, match=SYSCALL):
-        edit_of(SYSCALL).apply(text)
+        edit_of("syscalls", SYSCALL).apply(text)
 
 
-@pytest.mark.parametrize("saving", SAVED, ids=[f"{Path(edit.file).stem}-{place}" for place, edit in enumerate(SAVED)])
-def test_what_only_saves_time_is_changed_where_the_source_lets_it_be(saving: Edit) -> None:
+@pytest.mark.parametrize("subject", SAVED)
+def test_what_only_saves_time_is_changed_where_the_source_lets_it_be(subject: str) -> None:
     texts = fitting_texts()
+    (saving,) = edits_of(subject)
     made = edits.changed(texts)[saving.file]
-    assert SAVED[saving] in made
+    assert SAVED[subject] in made
     assert saving.ways[0][-1].old not in made
     without = {**texts, saving.file: texts[saving.file].replace(saving.ways[0][-1].old, "\t/* otherwise */\n")}
     assert edits.misfits(without) == []
     kept = edits.changed(without)
     assert {file for file, text in edits.changed(texts).items() if kept.get(file) != text} == {saving.file}
-    assert SAVED[saving] == "" or SAVED[saving] not in kept.get(saving.file, "")
+    assert SAVED[subject] == "" or SAVED[subject] not in kept.get(saving.file, "")
 
 
 def test_timers_go_without_what_interrupts_need_in_virtual_time_only() -> None:
@@ -245,7 +258,7 @@ def test_two_changes_of_one_file_are_both_made() -> None:
     assert "time_travel_runs(to);" in changed and "os_getpid" not in changed
 
 
-@pytest.mark.parametrize("file", [edit.file for edit in edits.CLOCK_PAGE])
+@pytest.mark.parametrize("file", [edit.file for edit in CLOCK_PAGE])
 def test_the_clock_is_read_without_the_kernel_only_where_all_of_it_fits(file: str) -> None:
     def made_in(texts: dict[str, str]) -> set[str]:
         made = edits.changed(texts)
@@ -259,7 +272,7 @@ def test_the_clock_is_read_without_the_kernel_only_where_all_of_it_fits(file: st
             for line in part.new.splitlines()
             if line and line not in part.old.splitlines()
         ]
-        for edit in edits.CLOCK_PAGE
+        for edit in CLOCK_PAGE
     }
     assert made_in(texts) == marks_of.keys()
     assert edits.misfits({**texts, file: ""}) == []
@@ -268,7 +281,7 @@ def test_the_clock_is_read_without_the_kernel_only_where_all_of_it_fits(file: st
 
 def test_huge_pages_are_asked_for_where_a_source_takes_both_changes_and_else_nowhere() -> None:
     texts = fitting_texts()
-    process, pages = (edit.file for edit in edits.HUGE_PAGES)
+    process, pages = (edit.file for edit in HUGE_PAGES)
     made = edits.changed(texts)
     assert "void os_huge_pages(void *from, unsigned long length)\n{" in made[process]
     assert (
@@ -314,11 +327,46 @@ def test_modules_and_what_the_kernel_keeps_from_being_profiled_are_not(line: str
     assert options_of("net/core", tmp_path, line) == ""
 
 
-@pytest.mark.parametrize("file", [edit.file for edit in edits.PROFILE])
+@pytest.mark.parametrize("file", [edit.file for edit in PROFILE])
 def test_nothing_is_profiled_where_a_source_lacks_one_of_the_places(file: str) -> None:
     texts = fitting_texts()
     marks = (edits.PROFILE_FLAGS, edits.PROFILE_LIBRARY, "__gcov_dump")
     made = edits.changed(texts)
-    assert all(any(mark in made[edit.file] for mark in marks) for edit in edits.PROFILE)
+    assert all(any(mark in made[edit.file] for mark in marks) for edit in PROFILE)
     assert edits.misfits({**texts, file: ""}) == []
     assert not any(mark in text for text in edits.changed({**texts, file: ""}).values() for mark in marks)
+
+
+PATCHES = sorted(edits.PATCHES.glob("*/*.patch"))
+
+
+@pytest.mark.parametrize("path", PATCHES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_patch_is_of_a_subject_that_is_made_and_says_what_it_is(path: Path) -> None:
+    licence, _, subject, _, why, *_ = path.read_text().split("\n")
+    assert licence == "SPDX-License-Identifier: GPL-2.0-only"
+    assert 10 < len(subject) < 120
+    assert why
+    assert path.stem in (*edits.NEEDED, *edits.SAVINGS, *edits.OTHERS)
+    first = edits.PATCHES / edits.FIRST / path.name
+    assert read_patch(path, edits.HERE).keys() <= read_patch(first, edits.HERE).keys()
+
+
+def test_what_is_put_into_the_kernel_is_named_by_a_patch() -> None:
+    """Each of the files that patches include is included by one."""
+    included = {name for path in PATCHES for name in re.findall(r'^\+#include "(\S+\.inc)"$', path.read_text(), re.M)}
+    assert included == {path.name for path in edits.HERE.glob("*.inc")}
+
+
+def test_of_the_versions_of_a_change_exactly_one_must_fit() -> None:
+    edit = Edit("file", ((Replacement("one\n", "1\n"),), (Replacement("two\n", "2\n"),)))
+    assert edit.apply("two\n") == "2\n"
+    assert edit.fitting("one\ntwo\n") is None
+    assert edit.fitting("none\n") is None
+    assert edit.fitting("one\none\n") is None
+
+
+def test_kernels_that_were_built_before_the_changes_were_patches_are_still_used() -> None:
+    """They are of the same source, byte for byte. Whoever changes a patch or what it includes makes another kernel."""
+    own = hashlib.sha256(repr((edits.EDITS, edits.OPTIONAL)).encode()).hexdigest()[:12]
+    assert edits.digest() == edits.SAME_AS.get(own, own)
+    assert len(set(edits.SAME_AS.values())) == len(edits.SAME_AS)

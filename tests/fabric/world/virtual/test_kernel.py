@@ -4,7 +4,7 @@ import io
 import json
 import os
 import tarfile
-from itertools import chain
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from fabric.errors import EmulationError, UsageError
 from fabric.world import cache as caches
 from fabric.world.virtual import edits, kernel, kernel_build
+from fabric.world.virtual.edits import Edit
 from fabric.world.virtual_time import VirtualEngine
 
 FRAGMENT = (kernel.HERE / "kernel.config").read_text()
@@ -208,10 +209,18 @@ def archive_of(path: Path, texts: dict[str, str]) -> Path:
     return path
 
 
+def fitting(made: Iterable[Edit]) -> dict[str, str]:
+    """Return the files of a source that has a place for each change."""
+    texts: dict[str, str] = {}
+    for edit in made:
+        texts[edit.file] = "\n".join([texts.get(edit.file, ""), *(part.old for part in edit.ways[0])])
+    return texts
+
+
 def test_a_source_that_the_changes_do_not_fit_is_refused_before_it_is_unpacked(cache: Path, tmp_path: Path) -> None:
     if missing := kernel.missing_packages(Path("linux-source-5.10.tar.xz")):
         pytest.skip(f"building needs {missing}")
-    texts = {edit.file: "\n".join(part.old for part in edit.ways[0]) for edit in edits.EDITS}
+    texts = fitting(edits.EDITS)
     texts["arch/um/kernel/skas/syscall.c"] = "another kernel"
     del texts["arch/um/Kconfig"]
     source = archive_of(tmp_path / "linux-source-5.10.tar.xz", texts)
@@ -284,7 +293,7 @@ def test_a_source_without_a_place_for_a_profile_is_refused_before_it_is_compiled
 ) -> None:
     if missing := kernel.missing_packages(Path("linux-source-6.1.tar.xz")):
         pytest.skip(f"building needs {missing}")
-    texts = {edit.file: "\n".join(part.old for part in edit.ways[0]) for edit in edits.EDITS}
+    texts = fitting(edits.EDITS)
     source = archive_of(tmp_path / "linux-source-6.1.tar.xz", {**texts, edits.COMPILED_BY: "no place\n"})
     monkeypatch.setattr(kernel_build, "_configure", lambda maker: None)
     with pytest.raises(EmulationError, match="this source cannot be built by a profile; build it without: --pgo"):
@@ -298,7 +307,7 @@ def test_a_kernel_that_leaves_no_profile_is_not_taken_for_one_that_was_profiled(
     """The source makes a program in place of a kernel, with the symbols that are looked for."""
     if missing := kernel.missing_packages(Path("linux-source-6.1.tar.xz")):
         pytest.skip(f"building needs {missing}")
-    texts = {edit.file: "\n".join(part.old for part in edit.ways[0]) for edit in chain(edits.EDITS, edits.PROFILE)}
+    texts = fitting([*edits.EDITS, *edits.edits_of("profile")])
     texts["Makefile"] = (
         "linux:\n\tgcc -o linux one.c\nmodules_prepare modules:\n"
         "\tmkdir -p include/config; echo 6.1$(LOCALVERSION) > include/config/kernel.release\n"

@@ -1,4 +1,4 @@
-"""Adaptive routing's decision: which destinations of a leaf move from its deepest uplink to its shallowest.
+"""Adaptive routing: static routes, of which destinations move from a leaf's deepest uplink to its shallowest.
 
 A real adaptive switch decides for every packet, in hardware, by the depth of its own queues. Here the controller
 decides some times a second for whole destinations, by the same depths: it reacts to congestion that lasts, not to
@@ -8,9 +8,12 @@ bursts, and it reorders packets only at the moment of a move.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
-from controllers.routing import AdaptiveConfig
+from controllers.planning.policies.policy import AdaptiveConfig, Policy
+from controllers.planning.routes import is_zoned
+from controllers.planning.up_down import uneven_leaves
+from fabric.model.network import Fabric
 
 
 def decide(
@@ -41,3 +44,14 @@ def decide(
             load[shallowest] += carried[ip]
             load[deepest] -= carried[ip]
     return moves
+
+
+def _faults(fabric: Fabric) -> Iterator[str]:
+    """Yield why a leaf could not move any destination to any uplink."""
+    if fabric.inside is not None:
+        yield f"nodes with an inside ({fabric.inside.name}) have blocks of addresses, which it does not know"
+    if not is_zoned(fabric) and (uneven := uneven_leaves(fabric)):
+        yield f"{uneven[0]} does not reach all it sends up by each of its uplinks"
+
+
+ADAPTIVE = Policy("adaptive", "moved away from deep queues", decide=decide, faults=_faults)

@@ -1,0 +1,132 @@
+"""What a routing policy is: a value that says which port a switch sends a destination by, how it hashes flows, how its
+routes move while a run plays, and on which fabrics it does not work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Protocol
+
+from pydantic import Field
+
+from controllers.planning.plan import Hashing
+from fabric.config import SizeBytes, Strict, TimeS
+from fabric.model.network import Fabric
+
+
+class AdaptiveConfig(Strict):
+    """When and how much the adaptive policy moves: the busiest destinations of a leaf's deepest uplink go to others."""
+
+    period: Annotated[TimeS, Field(ge=0.005, le=10)] = Field(
+        default=0.1,
+        description="Time between two readings of the queues of all uplinks. Shorter reacts sooner, and may oscillate.",
+    )
+    threshold: Annotated[SizeBytes, Field(ge=1, lt=2**31)] = Field(
+        default=16 * 1024,
+        description="Difference between a leaf's deepest and shallowest uplink queue from which destinations move.",
+    )
+    moves: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=1, description="Most destinations that move per leaf and period."
+    )
+    hold: Annotated[TimeS, Field(ge=0, le=3600)] = Field(
+        default=0.5, description="Least time that a destination stays where it was moved to. Longer damps oscillation."
+    )
+
+
+class Assign(Protocol):
+    """Chooses the port of each destination at one switch."""
+
+    def __call__(self, preferred: Sequence[int], nearer: Sequence[tuple[int, ...]]) -> Sequence[int | None]:
+        """Return a port for each destination, one of its ``nearer``; None drops what is for it.
+
+        ``preferred``: the port that each destination was moved to, else that of its static route; a failure may have
+        taken it. ``nearer``: the live ports by which each comes nearer, in order; none if it cannot be reached.
+        """
+
+
+class MakeHashing(Protocol):
+    """Makes the action by which a switch chooses among ports for each flow."""
+
+    def __call__(self, dpid: int, ports: tuple[int, ...], seed: int, leaves_zone: bool = False) -> Hashing:
+        """Return the action; ``seed`` is the config's ``hash_seed``. What ``leaves_zone`` is a choice of its own."""
+
+
+class Decide(Protocol):
+    """Moves destinations of one leaf from uplink to uplink while a run plays."""
+
+    def __call__(
+        self,
+        depths: Mapping[int, int],
+        ports: Mapping[str, int],
+        carried: Mapping[str, int],
+        held: Collection[str],
+        config: AdaptiveConfig,
+    ) -> dict[str, int]:
+        """Return the uplink that each destination to be moved shall take.
+
+        ``depths`` are the bytes waiting at each uplink of a leaf, ``ports`` the uplink of each destination and
+        ``carried`` the bytes it was sent since last asked; ``held`` moved less than ``config.hold`` ago.
+        """
+
+
+def keep_planned(preferred: Sequence[int], nearer: Sequence[tuple[int, ...]]) -> list[int | None]:
+    """Assign the preferred port where it is live, else the least loaded one."""
+    chosen = [port if port in ports else None for port, ports in zip(preferred, nearer, strict=True)]
+    load = Counter(chosen)
+    for number, ports in enumerate(nearer):
+        if chosen[number] is None and ports:
+            port = min(ports, key=lambda port: (load[port], port))
+            chosen[number] = port
+            load[port] += 1
+    return chosen
+
+
+def _on_every_fabric(fabric: Fabric) -> Iterator[str]:
+    """Yield no fault."""
+    return iter(())
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Which of several equally good ways a packet takes. Configs and tables call it by its ``name``; ``words`` say what
+    the path of a packet goes by.
+
+    ``assign`` chooses each destination's port at a switch. With ``hashing``, flows to a destination spread over all
+    ports by which it comes nearer. With ``decide``, the controller moves destinations between the uplinks of leaves
+    while a run plays. ``faults`` yields why the policy does not work on a fabric; the planner adds which do.
+    """
+
+    name: str
+    words: str
+    assign: Assign = keep_planned
+    hashing: MakeHashing | None = None
+    decide: Decide | None = None
+    faults: Callable[[Fabric], Iterator[str]] = _on_every_fabric
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"Policy({self.name!r})"  # Not with its functions, whose addresses differ from process to process.
+
+    @property
+    def moves(self) -> bool:
+        """Whether its routes move while a run plays: a plan then shows only where they begin."""
+        return self.decide is not None
+
+    @property
+    def is_by_destination(self) -> bool:
+        """Whether the destination alone decides, so that a plan shows each flow's path for the whole run."""
+        return self.hashing is None and not self.moves
+
+    @property
+    def keeps_static_routes(self) -> bool:
+        """Whether all routes are the static ones as long as no link fails."""
+        return self.is_by_destination and self.assign is keep_planned
+
+
+def or_list(policies: Iterable[Policy]) -> str:
+    """Return policies as an error offers them: ``static or ecmp``."""
+    *first, last = [policy.name for policy in policies]
+    return f"{', '.join(first)} or {last}" if first else last

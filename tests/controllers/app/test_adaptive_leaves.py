@@ -1,0 +1,102 @@
+"""What moves destinations between uplinks: it looks at queues, asks leaves what they carry, and has a policy decide."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from controllers.app.adaptive_leaves import AdaptiveLeaves
+from controllers.planning.plan import RoutePlan
+from controllers.planning.planner import Moves, plan_routes
+from controllers.planning.policies import ADAPTIVE
+from controllers.planning.policies.policy import AdaptiveConfig
+from controllers.routing import Routing
+from fabric.model.identity import NodeId, Role
+from fabric.model.network import Fabric, Port
+from topologies.load import load_fabric
+
+FABRIC = load_fabric("fire_flyer_2_small")
+LEAF = NodeId(Role.LEAF, 0, 0)
+DEEP = 64 * 1024
+
+
+@dataclass
+class FakeKeeper:
+    """Keeps what it was told, and counts what a test says."""
+
+    fabric: Fabric
+    routing: Routing
+    plan: RoutePlan
+    settled: bool = True
+    counted: dict[str, int] = field(default_factory=dict)
+    moved: list[Moves] = field(default_factory=list)
+
+    def bytes_by_destination(self, switch: NodeId) -> dict[str, int]:
+        return self.counted if switch == LEAF else {}
+
+    def move(self, moves: Moves) -> None:
+        self.moved.append(moves)
+
+
+@dataclass
+class Asked:
+    """A decision that moves nothing, and keeps what it was asked."""
+
+    carried: list[dict[str, int]] = field(default_factory=list)
+    held: list[list[str]] = field(default_factory=list)
+
+    def __call__(
+        self,
+        depths: Mapping[int, int],
+        ports: Mapping[str, int],
+        carried: Mapping[str, int],
+        held: Collection[str],
+        config: AdaptiveConfig,
+    ) -> dict[str, int]:
+        self.carried.append(dict(carried))
+        self.held.append(list(held))
+        return dict.fromkeys(list(ports)[:1], max(depths)) if len(self.held) == 1 else {}
+
+
+def keeper() -> FakeKeeper:
+    routing = Routing(policy=ADAPTIVE)
+    return FakeKeeper(FABRIC, routing, plan_routes(FABRIC, routing))
+
+
+def deep(port: Port) -> Counter[Port]:
+    return Counter({port: DEEP})
+
+
+def test_the_busiest_destination_of_a_deep_uplink_moves() -> None:
+    known = keeper()
+    assert ADAPTIVE.decide is not None
+    leaves = AdaptiveLeaves(known, ADAPTIVE.decide)
+    uplink = FABRIC.uplinks_of(LEAF)[0]
+    routes = known.plan.switches[LEAF.dpid]
+    over = [ip for ip, key in routes.routes.items() if routes.ways(routes.by_key[key])[:1] == [uplink.number]]
+    known.counted = {over[0]: 1000, over[1]: 900}
+    leaves._look(deep(uplink))
+    ((moves,),) = [list(moves.items()) for moves in known.moved]
+    (leaf, ip), port = moves
+    assert (leaf, ip) == (LEAF, over[0])
+    assert port != uplink.number
+
+
+def test_shallow_queues_ask_nobody() -> None:
+    known, asked = keeper(), Asked()
+    AdaptiveLeaves(known, asked)._look(Counter({FABRIC.uplinks_of(LEAF)[0]: 1024}))
+    assert (asked.carried, known.moved) == ([], [])
+
+
+def test_a_decision_gets_what_was_carried_since_and_what_moved_lately() -> None:
+    known, asked = keeper(), Asked()
+    leaves = AdaptiveLeaves(known, asked)
+    uplink = FABRIC.uplinks_of(LEAF)[0]
+    known.counted = {"10.0.0.9": 500}
+    leaves._look(deep(uplink))
+    known.counted = {"10.0.0.9": 800}
+    leaves._look(deep(uplink))
+    assert asked.carried == [{"10.0.0.9": 500}, {"10.0.0.9": 300}]
+    assert asked.held[0] == []
+    assert asked.held[1] == [ip for moves in known.moved for _, ip in moves]

@@ -1,0 +1,204 @@
+"""Routing policies are values with a file each: their plans are what they were, and one more is a file and an entry."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+
+import pytest
+
+from controllers.planning.plan import Purpose
+from controllers.planning.planner import plan_routes, routing_faults
+from controllers.planning.policies import ADAPTIVE, ECMP, POLICIES, STATIC, Policy
+from controllers.planning.policies.policy import or_list
+from controllers.routing import Repair, Routing
+from fabric.config import checked
+from fabric.errors import ConfigError, ControllerError, TopologyError
+from fabric.model.identity import Role
+from fabric.model.network import Fabric
+from tests.controllers.planning.failing import FABRICS, Play
+from topologies.load import load_fabric
+
+ROOT = Path(__file__).parents[3]
+PLANNED = {
+    "fire_flyer_2_tiny": "4fe3d30c71ad8e56",
+    "fire_flyer_2_small": "e46eb351da31d283",
+    "dual_tor_small": "e2ec8c456999bf8b",
+    "fat_tree_k4": "b5464510a7d821f4",
+    "rail_optimised_small": "abf3fb2e8bbfb992",
+    "three_layer_1600_small": "1cb15503f72fc491",
+    "uneven_small": "d9292b3ffb6ae5da",
+    "storage_zone_small": "1e9e21c3c3b29858",
+    "dgx_a100_nodes": "2476567f5b914f9e",
+    "head_of_line": "ee0a3afc9159994c",
+    "fire_flyer_2_nodes": "583effe2d3adc6a1",
+    "next_generation_32768_small": "7ac7abf3013a0370",
+}
+"""Digests of all that the first three policies plan or refuse on a fabric, with every repair."""
+
+
+def digest_of_plans(fabric: Fabric, routing: Routing) -> str:
+    """Return a digest of rules with their cookies, groups and cuts, on the whole fabric and with links down."""
+    said = blake2b(digest_size=8)
+    links = fabric.links
+    for down in ([], links[-1:], [links[0], links[len(links) // 2]]):
+        plan = plan_routes(fabric, routing, down)
+        said.update(plan.policy.encode())
+        for dpid, switch in plan.switches.items():
+            said.update("".join(f"{dpid:x} {rule!r} {rule.cookie:x}\n" for rule in switch.rules).encode())
+            said.update("".join(f"{number} {group!r}\n" for number, group in sorted(switch.groups.items())).encode())
+        said.update(repr(sorted(plan.cuts.items())).encode())
+    return said.hexdigest()
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_plans_and_refusals_are_what_they_were(name: str) -> None:
+    """If you meant to change them, take over the new digest."""
+    fabric, lines = load_fabric(name), []
+    for policy in (STATIC, ECMP, ADAPTIVE):
+        for repair in Repair:
+            routing = Routing(policy=policy, repair=repair)
+            try:
+                found = digest_of_plans(fabric, routing)
+            except TopologyError as error:
+                found = str(error)
+            lines.append(f"{routing.name}: {found}")
+    assert blake2b("\n".join(lines).encode(), digest_size=8).hexdigest() == PLANNED[name]
+
+
+def test_configs_call_policies_by_name() -> None:
+    for policy in POLICIES:
+        routing = checked(Routing, {"policy": policy.name}, "test")
+        assert routing.policy is policy
+        assert routing.model_dump(mode="json")["policy"] == routing.model_dump()["policy"] == policy.name
+    with pytest.raises(ConfigError) as failed:
+        checked(Routing, {"policy": "spray"}, "test")
+    assert failed.value.faults == ("policy: Input should be 'static', 'ecmp' or 'adaptive' (got 'spray')",)
+
+
+def test_what_policies_say_of_themselves() -> None:
+    assert [policy.moves for policy in (STATIC, ECMP, ADAPTIVE)] == [False, False, True]
+    assert [policy.is_by_destination for policy in (STATIC, ECMP, ADAPTIVE)] == [True, False, False]
+    assert [policy.keeps_static_routes for policy in (STATIC, ECMP, ADAPTIVE)] == [True, False, False]
+    assert or_list(POLICIES) == "static, ecmp or adaptive"
+    assert or_list([ECMP]) == "ecmp"
+
+
+def test_a_refusal_offers_policies_that_work_on_the_fabric() -> None:
+    fabric = load_fabric("uneven_small")
+    (fault,) = routing_faults(fabric, Routing(policy=ADAPTIVE))
+    assert fault.endswith("; use static or ecmp")
+
+
+def test_a_policy_that_assigns_a_port_that_leads_elsewhere_is_refused() -> None:
+    lost = replace(STATIC, name="lost", assign=lambda preferred, nearer: [99 for _ in nearer])
+    with pytest.raises(
+        ControllerError, match=r"routing\.policy: lost: sends 10\.\S+ out of \w+:99, and it comes nearer"
+    ):
+        plan_routes(FABRICS[0], Routing(policy=lost))
+
+
+# One more
+
+
+LOWEST = '''
+"""All destinations leave by the lowest numbered port that brings them nearer."""
+
+from controllers.planning.policies.policy import Policy
+
+
+def _lowest(preferred, nearer):
+    return [min(ports, default=None) for ports in nearer]
+
+
+LOWEST = Policy("lowest", "by the lowest port", assign=_lowest)
+'''
+
+
+@pytest.fixture
+def lowest(tmp_path: Path) -> Policy:
+    """A policy in a module of its own, which nothing lists."""
+    path = tmp_path / "lowest.py"
+    path.write_text(LOWEST)
+    spec = importlib.util.spec_from_file_location("lowest", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    policy: Policy = module.LOWEST
+    return policy
+
+
+def test_a_policy_of_ones_own_plans_a_fabric(lowest: Policy) -> None:
+    fabric = load_fabric("fat_tree_k4")
+    plan = plan_routes(fabric, Routing(policy=lowest))
+    for leaf in fabric.with_role(Role.LEAF):
+        up = {rule.outputs for rule in plan.rules[leaf.dpid] if rule.purpose == Purpose.UP}
+        assert up == {(min(port.number for port in fabric.uplinks_of(leaf)),)}
+    assert plan.policy == "lowest"
+
+
+@pytest.mark.parametrize("repair", Repair)
+def test_what_a_policy_of_ones_own_plans_delivers(lowest: Policy, repair: Repair) -> None:
+    for fabric in FABRICS[:3]:
+        play = Play(fabric, Routing(policy=lowest, repair=repair))
+        play.verify_reach("whole")
+        if repair is Repair.WAIT:
+            continue
+        for link in fabric.links[-2:]:
+            play.fake.down ^= {link}
+            for _ in play.converge():
+                play.verify_no_loop()
+            play.verify_reach("cut")
+
+
+USE = """
+import sys
+from controllers.routing import Routing
+from experiments.cli import main
+from fabric.config import checked
+from fabric.config_keys import Words
+
+assert "lowest" in Words().type_of(Routing.model_fields["policy"])
+assert "by the lowest port (lowest)" in Routing.model_fields["policy"].description
+sys.exit(main(["path", "fire_flyer_2_tiny", "z0h000", "z0h003", "--routing", "lowest"])
+         or main(["check", "mine.yaml"]))
+"""
+
+
+def test_a_file_and_an_entry_of_the_list_make_a_policy_that_configs_and_commands_know(tmp_path: Path) -> None:
+    copy = tmp_path / "controllers"
+    shutil.copytree(ROOT / "controllers", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "planning/policies/lowest.py").write_text(LOWEST)
+    listing = copy / "planning/policies/__init__.py"
+    entry = "from controllers.planning.policies.lowest import LOWEST\n\nPOLICIES"
+    listing.write_text(listing.read_text().replace("\nPOLICIES", entry).replace("ADAPTIVE)", "ADAPTIVE, LOWEST)"))
+    config = (ROOT / "experiments/head_of_line/head_of_line.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(f"{config}\nrouting: {{policy: lowest}}\n")
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", USE], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def imported_policies(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("controllers.planning.policies"):
+            yield from (alias.name for alias in node.names)
+
+
+def test_planners_controllers_and_runs_know_no_policy_by_name() -> None:
+    """They ask it. Experiments may name those that they compare, and a config its default."""
+    folders = [ROOT / name for name in ("controllers", "runs", "traffic", "fabric")]
+    paths = [path for folder in folders for path in folder.rglob("*.py") if path.parent.name != "policies"]
+    named = {str(path.relative_to(ROOT)): {*imported_policies(path)} & {"STATIC", "ECMP", "ADAPTIVE"} for path in paths}
+    assert {name: found for name, found in named.items() if found} == {"controllers/routing.py": {"STATIC"}}
