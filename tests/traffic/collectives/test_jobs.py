@@ -134,7 +134,7 @@ def test_job_sums_over_ranks_and_rows_fit_the_tables(
 @pytest.mark.parametrize("kind", ["hfreduce", "ring", "tree"])
 def test_jobs_sum_up_over_a_transport_that_is_not_tcp(stage: Stage, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of messages in the memory of one process, so all ranks share it. Nothing of programs or jobs knows."""
-    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "transport")  # type: ignore[no-untyped-call]
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "transport")
     make_transport = importlib.import_module("memory_transport").MemoryTransport
     in_memory, config = replace(stage, make_transport=make_transport), {"size": 300_000, "ranks_per_process": 5}
     if kind == "hfreduce":
