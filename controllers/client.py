@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from controllers.app.launcher import DEFAULT_REST_PORT
-from controllers.planning.plan import Parts, Purpose
+from controllers.planning.plan import Parts, Purpose, RoutePlan
 from fabric.errors import ControllerError
 from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT
 
@@ -28,14 +28,15 @@ NAMES_SHOWN = 8
 class ControllerState:
     """How far the controller has come. ``seconds`` are from its start until first ready, or until now.
 
-    ``links_down`` are those of which an end is reported dead, ``cuts`` what that cuts into parts (see RoutePlan).
+    ``plan`` is the digest of what it has planned for the whole fabric, without failures and moves. ``links_down`` are
+    those of which an end is reported dead, ``cuts`` what that cuts into parts (see RoutePlan).
     """
 
     ready: bool
+    plan: str
     policy: str
     repair: str
     expected: int
-    connected: int
     installed: int
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
@@ -43,6 +44,11 @@ class ControllerState:
     cuts: Mapping[str, Parts]
     errors: tuple[str, ...]
     seconds: float
+
+    @property
+    def connected(self) -> int:
+        """How many of the expected switches are connected."""
+        return self.expected - len(self.missing)
 
 
 @dataclass(frozen=True)
@@ -171,13 +177,21 @@ class ControllerProcess:
         """Return the state as soon as the controller answers. Raises ControllerError if it ended or stays silent."""
         return self._wait(timeout_s, lambda state: True)
 
-    def wait_ready(self, timeout_s: float) -> ControllerState:
-        """Return the state once every switch has all its rules.
+    def wait_ready(self, timeout_s: float, plan: RoutePlan | None = None) -> ControllerState:
+        """Return the state once every switch has all its rules; ``plan``: what the caller has planned for the whole
+        fabric, by which it looks for paths.
 
         Raises ControllerError, naming what is missing and the log, if the controller ended, a switch rejected a rule,
-        or ``timeout_s`` passed.
+        ``timeout_s`` passed, or the controller has another plan.
         """
-        return self._wait(timeout_s, lambda state: state.ready)
+        state = self._wait(timeout_s, lambda state: state.ready)
+        if plan is not None and state.plan != plan.digest:
+            raise ControllerError(
+                f"the controller routes by the plan {state.plan} ({state.policy}), and this run looks for paths by "
+                f"{plan.digest} ({plan.policy}): they are of two versions of the program, or the task was changed "
+                f"meanwhile; run again; {self._see_log}"
+            )
+        return state
 
     def _wait(self, timeout_s: float, is_done: Any) -> ControllerState:
         deadline_s = time.monotonic() + timeout_s
@@ -207,6 +221,7 @@ class ControllerProcess:
     def state(self, timeout_s: float = STATE_TIMEOUT_S) -> ControllerState:
         """Return how far the controller has come. Raises ControllerError if it does not answer."""
         answer = self._get("state", timeout_s)
+        del answer["connected"]  # For whoever reads the answer without a sum.
         for key in ("missing", "unexpected", "links_down", "errors"):
             answer[key] = tuple(answer[key])
         answer["cuts"] = {what: tuple(map(tuple, parts)) for what, parts in answer["cuts"].items()}

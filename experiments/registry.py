@@ -5,18 +5,19 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.catalogue import EXPERIMENTS as EXPERIMENTS
 from experiments.catalogue import defined
 from fabric.config import checked, checked_with_settings, read_yaml, with_overrides
 from fabric.errors import ConfigError, ResultError, UsageError
+from fabric.model.network import Fabric
 from fabric.suggestions import nearest
 from fabric.world.programs import packages
 from runs import known_folders
 from runs.config import RunConfig, split_topology_setting, with_whole_topology
 from runs.definition import DEFINITION, Experiment
-from topologies.load import fabric_of
+from topologies.load import BuiltFabric, built
 
 
 def _elsewhere(folder: Path) -> Experiment:
@@ -77,8 +78,23 @@ def _loaded(folder: Path) -> Experiment:
         raise ResultError(f"{folder} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
-def resolve(name_or_path: str, overrides: Iterable[str]) -> tuple[Experiment, RunConfig, dict[str, Any]]:
-    """Return an experiment, its checked config, and that config as it can be written to a file again.
+class Resolved(NamedTuple):
+    """An experiment with its checked config. ``data``: all of that config as JSON has it, for a file or another process
+    (:func:`restored`); ``built``: its fabric."""
+
+    experiment: Experiment
+    config: RunConfig
+    data: dict[str, Any]
+    built: BuiltFabric
+
+    @property
+    def fabric(self) -> Fabric:
+        """The fabric of its topology."""
+        return self.built.fabric
+
+
+def resolve(name_or_path: str, overrides: Iterable[str], before: BuiltFabric | None = None) -> Resolved:
+    """Return an experiment with its checked config and its fabric, which is ``before`` if the topology is the same.
 
     It is named, or it is the folder of one anywhere, or a YAML file that names one. Raises ConfigError with every
     fault, those of the topology included.
@@ -92,7 +108,16 @@ def resolve(name_or_path: str, overrides: Iterable[str]) -> tuple[Experiment, Ru
         others, path = {other.name: other}, other.file
     elif not path.is_file():
         raise _unknown(name_or_path)
-    return _resolve_data(read_yaml(path), str(path), overrides, others)
+    return _resolve_data(read_yaml(path), str(path), overrides, others, before)
+
+
+def restored(name: str, foreign_folder: Path | None, data: Mapping[str, Any]) -> Resolved:
+    """Return what :func:`resolve` did in another process of this run, by its ``data``. Every value is checked for what
+    it is, and the fabric is built; that they fit each other is known. Raises ConfigError."""
+    source = f"the config of {name}"
+    experiment = _elsewhere(foreign_folder) if foreign_folder is not None else EXPERIMENTS[name]
+    config = checked(experiment.load_config(), data, source)
+    return Resolved(experiment, config, dict(data), built(config.topology, f"{source}: topology"))
 
 
 def _unknown(name_or_path: str) -> ConfigError:
@@ -103,42 +128,59 @@ def _unknown(name_or_path: str) -> ConfigError:
     return ConfigError(f"unknown experiment {name_or_path!r}", [f"{hint}({others})"])
 
 
-def _resolve_data(
-    data: dict[str, Any], source: str, overrides: Iterable[str], others: Mapping[str, Experiment]
-) -> tuple[Experiment, RunConfig, dict[str, Any]]:
-    """Do that with what a file says; ``others``: experiments by name that go before ours."""
+def _experiment_in(data: Mapping[str, Any], source: str, others: Mapping[str, Experiment]) -> Experiment:
+    """Return the experiment that a file names."""
     name = data.get("experiment")
     if not isinstance(name, str) or not (name in others or name in EXPERIMENTS):
         known = ", ".join(dict.fromkeys([*EXPERIMENTS, *others]))
         raise ConfigError(source, [f"experiment: {name!r} does not exist; use one of {known}"])
-    experiment = others[name] if name in others else EXPERIMENTS[name]
+    return others[name] if name in others else EXPERIMENTS[name]
+
+
+def _resolve_data(
+    data: dict[str, Any],
+    source: str,
+    overrides: Iterable[str],
+    others: Mapping[str, Experiment],
+    before: BuiltFabric | None = None,
+) -> Resolved:
+    """Do that with what a file says; ``others``: experiments by name that go before ours."""
+    experiment = _experiment_in(data, source, others)
     experiment.load_run(), experiment.load_tables()  # A fault of either is found before anything starts.
-    kind = experiment.load_config()
+    check = _Check(experiment.load_config(), source, before)
 
     def applied(data: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
         whole, single = split_topology_setting(settings)
         return with_overrides(with_whole_topology(with_overrides(data, whole), source), single)
 
-    config = checked_with_settings(
-        lambda raw: _checked_with_topology(kind, raw, source), data, list(overrides), applied=applied
-    )
-    return experiment, config, config.model_dump(mode="json", by_alias=True)
+    config = checked_with_settings(check, data, list(overrides), applied=applied)
+    assert check.built is not None
+    return Resolved(experiment, config, config.model_dump(mode="json", by_alias=True), check.built)
 
 
-def _checked_with_topology(kind: type[RunConfig], raw: dict[str, Any], source: str) -> RunConfig:
-    config = None
-    faults: list[str] = []
-    try:
-        config = checked(kind, raw, source)
-    except ConfigError as error:
-        faults += error.faults
-    try:
-        fabric = fabric_of(raw["topology"], source)
-    except ConfigError as error:
-        faults += [f"topology: {fault}" for fault in error.faults]
-    else:
-        config = None if config is None else config.settled(fabric)
-        faults += config.faults(fabric) if config is not None else []
-    if faults or config is None:
-        raise ConfigError(source, faults)
-    return config
+class _Check:
+    """Checks a config with its topology, whose fabric it keeps. Raises ConfigError with every fault of both."""
+
+    def __init__(self, kind: type[RunConfig], source: str, before: BuiltFabric | None) -> None:
+        self._kind = kind
+        self._source = source
+        self.built = before
+
+    def __call__(self, raw: dict[str, Any]) -> RunConfig:
+        config = None
+        faults: list[str] = []
+        try:
+            config = checked(self._kind, raw, self._source)
+        except ConfigError as error:
+            faults += error.faults
+        try:
+            self.built = built(raw["topology"], self._source, self.built)
+        except ConfigError as error:
+            faults += [f"topology: {fault}" for fault in error.faults]
+        else:
+            fabric = self.built.fabric
+            config = None if config is None else config.settled(fabric)
+            faults += config.faults(fabric) if config is not None else []
+        if faults or config is None:
+            raise ConfigError(self._source, faults)
+        return config

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
-
-import pandas as pd
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fabric.errors import ResultError
+
+if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and pandas is large.
+    import pandas as pd
 
 UNITS = {
     "_bps": "bit/s",
@@ -22,89 +23,96 @@ UNITS = {
 """The unit of a metric by the end of its name; a metric with none of these is a number without unit."""
 COLUMNS = ("phase", "job", "name", "unit", "value", "path")
 JOBS = frozenset({"hfreduce", "nccl", "storage", "other", "control"})
-"""Of runs whose jobs have no names of their own: their service levels, as in results of format 1."""
+"""Of results of format 1, whose metrics have a path only: their jobs were service levels."""
 
 
-Performers = Mapping[tuple[str, str], str]
-"""Whose operations of a kind were in a phase, by phase and kind: ``{("lanes", "read"): "storage"}``."""
+def metric_path(*parts: str) -> str:
+    """Return the parts of a metric's name that are not empty, joined as ``summary.json`` has them."""
+    return ".".join(filter(None, parts))
+
+
+def unit_of(name: str) -> str:
+    """Return the unit of a metric by its name or its path; ``1`` for a number without one."""
+    return next((unit for end, unit in UNITS.items() if name.endswith(end)), "1")
 
 
 @dataclass(frozen=True)
 class Metric:
     """One number. ``phase``: where it was measured, or the group of phases that it sums up, or empty; ``job``: whose it
-    is, or empty; ``name`` has the unit at its end, as :data:`UNITS` has it. ``path`` is what names it in
-    ``summary.json`` and in tables of sweeps, by default all three: ``lanes.hfreduce.algbw_Bps``."""
+    is, or empty; ``name`` has the unit at its end, as :data:`UNITS` has it. ``is_named_by_job``: whether its path has
+    the job, which a name such as ``read.p99_s`` does not need."""
 
     phase: str
     job: str
     name: str
     value: float
-    path: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.path:
-            object.__setattr__(self, "path", ".".join(filter(None, (self.phase, self.job, self.name))))
+    is_named_by_job: bool = True
 
     @property
     def unit(self) -> str:
         """The unit; ``1`` for a number without one."""
-        return next((unit for end, unit in UNITS.items() if self.name.endswith(end)), "1")
+        return unit_of(self.name)
+
+    @property
+    def name_in_phase(self) -> str:
+        """What names it among the metrics of its phase: ``hfreduce.algbw_Bps``."""
+        return metric_path(self.job if self.is_named_by_job else "", self.name)
+
+    @property
+    def path(self) -> str:
+        """What names it in ``summary.json`` and in tables of sweeps: ``lanes.hfreduce.algbw_Bps``."""
+        return metric_path(self.phase, self.name_in_phase)
 
 
-def metric_at(
-    path: str, value: float, jobs: Collection[str] = JOBS, performers: Performers = MappingProxyType({})
-) -> Metric:
-    """Return a metric that is named by a path: a phase, then a job if it is one of ``jobs``, then its name. Names that
-    begin with a kind of operation (``lanes.read.p99_s``) are of the job that ``performers`` has for it."""
+def metrics_of(phase: str, job: str, values: Mapping[str, float], is_named_by_job: bool = True) -> list[Metric]:
+    """Return the numbers of a job in a phase, or with an empty ``job`` of all of it, as metrics."""
+    return [Metric(phase, job, name, value, is_named_by_job) for name, value in values.items()]
+
+
+def by_phase(metrics: Iterable[Metric]) -> dict[str, dict[str, float]]:
+    """Return the numbers of each phase by :attr:`Metric.name_in_phase`, in their order."""
+    found: dict[str, dict[str, float]] = {}
+    for one in metrics:
+        found.setdefault(one.phase, {})[one.name_in_phase] = one.value
+    return found
+
+
+def by_path(metrics: Iterable[Metric]) -> dict[str, float]:
+    """Return numbers by their paths, in their order."""
+    return {one.path: one.value for one in metrics}
+
+
+def metric_at(path: str, value: float) -> Metric:
+    """Return the metric that a path names in a result of format 1: a phase, then a job if it is one of :data:`JOBS`,
+    then its name."""
     phase, dot, rest = path.partition(".")
     if not dot:
-        return Metric("", "", path, value, path)
+        return Metric("", "", path, value)
     job, dot, name = rest.partition(".")
-    if dot and job in jobs:
-        return Metric(phase, job, name, value, path)
-    return Metric(phase, performers.get((phase, job), "") if dot else "", rest, value, path)
+    return Metric(phase, job, name, value) if dot and job in JOBS else Metric(phase, "", rest, value)
 
 
 Metrics = Mapping[str, float] | Sequence[Metric]
-"""What an experiment returns: its metrics, or values by their paths, whose jobs are then looked up."""
+"""What an experiment returns: its metrics. Values by their paths are taken as in results of format 1."""
 
 
-def as_metrics(
-    values: Metrics, jobs: Collection[str] = JOBS, performers: Performers = MappingProxyType({})
-) -> list[Metric]:
+def as_metrics(values: Metrics) -> list[Metric]:
     """Return metrics as they are, or those of values by their paths (see :func:`metric_at`). What is no number is left
     out. Raises ResultError if two have one path."""
-    found = list(values) if not isinstance(values, Mapping) else []
-    if isinstance(values, Mapping):
-        found = [metric_at(path, value, jobs, performers) for path, value in values.items() if _is_number(value)]
-    if twice := [path for path, count in Counter(one.path for one in found).items() if count > 1]:
+    found = [metric_at(*item) for item in values.items()] if isinstance(values, Mapping) else values
+    numbers = [one for one in found if _is_number(one.value)]
+    if twice := [path for path, count in Counter(one.path for one in numbers).items() if count > 1]:
         raise ResultError(f"metric {twice[0]}: is there twice; give one of them another name")
-    return [replace(one, value=float(one.value)) for one in found if _is_number(one.value)]
-
-
-def with_metrics(values: Metrics, others: Sequence[Metric]) -> Metrics:
-    """Return what an experiment returned, and other metrics."""
-    if isinstance(values, Mapping):
-        return {**values, **{one.path: one.value for one in others}}
-    return [*values, *others]
+    return numbers
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def metrics_frame(
-    values: Metrics, jobs: Collection[str] = JOBS, performers: Performers = MappingProxyType({})
-) -> pd.DataFrame:
+def metrics_frame(values: Metrics) -> pd.DataFrame:
     """Return the table ``metrics`` of what an experiment returned, see :func:`as_metrics`."""
-    rows = [tuple(getattr(one, column) for column in COLUMNS) for one in as_metrics(values, jobs, performers)]
+    import pandas as pd
+
+    rows = [(one.phase, one.job, one.name, one.unit, float(one.value), one.path) for one in as_metrics(values)]
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def performers_in(operations: pd.DataFrame) -> Performers:
-    """Return whose operations of a kind were in a phase, by the table ``operations`` of a run, where they were one
-    job's only."""
-    kinds = operations["operation"].astype(str).str.split("_").str[0]
-    done = pd.DataFrame({"phase": operations["phase"], "kind": kinds, "job": operations["job"]}).drop_duplicates()
-    single = done[~done.duplicated(["phase", "kind"], keep=False)]
-    return {(str(phase), str(kind)): str(job) for phase, kind, job in single.itertuples(index=False)}

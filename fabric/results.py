@@ -39,7 +39,7 @@ import yaml
 
 from fabric.config import read_yaml
 from fabric.errors import ConfigError, ResultError
-from fabric.metrics import metrics_frame
+from fabric.metrics import metric_path, metrics_frame
 from fabric.tables import TABLES, Table
 
 COST_FILE = "cost.json"
@@ -245,7 +245,7 @@ def _of_this_format(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
         frame = frame.assign(halted_s=math.nan)
     if "path" in table.columns and "path" not in frame:
         parts = frame[["phase", "job", "name"]].astype(str).to_numpy().tolist()
-        paths = [".".join(filter(None, one)) for one in parts]
+        paths = [metric_path(*one) for one in parts]
         frame = frame.assign(path=pd.Series(paths, frame.index, dtype="category"))
     return frame[[name for name in table.columns if name in frame]]
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fabric.metrics import Metric, with_metrics
+from fabric.metrics import as_metrics, metrics_of
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.model.network import Fabric
+from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.stalls.congestion_trees import RootKind
 from fabric.stalls.intervals import BLOCKED_SHARE, LinkDirection, moments, stalled_frame, stalled_time, trees_frame
@@ -68,13 +69,13 @@ def tell_congestion(session: Session, summary: Mapping[str, Any]) -> dict[str, A
             session.keep_frame(name, frame)
         if frames:
             found.append(Found(phase, frames["congestion_trees"], frames["stalled_time"], frames["flow_stalls"]))
-    metrics = [
-        Metric(one.phase.name, "", name, value) for one in found for name, value in congestion_metrics(one).items()
-    ]
+    if not found:
+        return dict(summary)
+    metrics = [metric for one in found for metric in metrics_of(one.phase.name, "", congestion_metrics(one))]
     return {
         **summary,
-        "metrics": with_metrics(summary["metrics"], metrics),
-        "tables": [*summary["tables"], *congestion_tables(found)],
+        "metrics": [*as_metrics(summary["metrics"]), *metrics],
+        "tables": [*summary.get("tables", ()), *congestion_tables(found)],
     }
 
 
@@ -120,23 +121,23 @@ def congestion_metrics(found: Found) -> dict[str, float]:
     }
 
 
-def congestion_tables(phases: Sequence[Found]) -> list[dict[str, Any]]:
+def congestion_tables(phases: Sequence[Found]) -> list[SummaryTable]:
     """Return the tables of trees, of stalled lanes and of victims; phases without a tree are omitted."""
     congested = [found for found in phases if not found.trees.empty]
     return [_trees_table(congested), _stalled_table(congested), _victims_table(congested)] if congested else []
 
 
-def _trees_table(phases: Sequence[Found]) -> dict[str, Any]:
+def _trees_table(phases: Sequence[Found]) -> SummaryTable:
     rows = [row for found in phases for row in _phase_first(found, _tree_rows(found))]
     shape = ["ports, most", "depth, most", "hosts blocked, most", "waiting, most"]
-    return {
-        "title": "Congestion trees",
-        "columns": ["phase", "root", "of the time", "longest", *shape],
-        "rows": rows,
-        "note": f"a lane is blocked in an interval between samples if stalled for more than {BLOCKED_SHARE:.0%} of it; "
+    return SummaryTable(
+        title="Congestion trees",
+        columns=["phase", "root", "of the time", "longest", *shape],
+        rows=rows,
+        note=f"a lane is blocked in an interval between samples if stalled for more than {BLOCKED_SHARE:.0%} of it; "
         "the root is the port that all lanes of the tree wait for; shown: "
         f"the {_TREES_SHOWN} largest trees per phase, by ports and time; hosts blocked: their NICs are in the tree",
-    }
+    )
 
 
 def _phase_first(found: Found, rows: Iterator[list[str]]) -> Iterator[list[str]]:
@@ -166,15 +167,15 @@ def longest_s(rows: pd.DataFrame) -> float:
     return float(rows["interval_s"].groupby(gaps.cumsum()).sum().max())
 
 
-def _stalled_table(phases: Sequence[Found]) -> dict[str, Any]:
+def _stalled_table(phases: Sequence[Found]) -> SummaryTable:
     rows = [row for found in phases for row in _phase_first(found, _stalled_rows(found))]
-    return {
-        "title": "Lanes that stalled longest",
-        "columns": ["phase", "link", "lane", "stalls", "stalled for", "of the time", "worst interval"],
-        "rows": rows,
-        "note": f"the first {_LANES_SHOWN} per phase; all are in samples/stalled_time.parquet; "
+    return SummaryTable(
+        title="Lanes that stalled longest",
+        columns=["phase", "link", "lane", "stalls", "stalled for", "of the time", "worst interval"],
+        rows=rows,
+        note=f"the first {_LANES_SHOWN} per phase; all are in samples/stalled_time.parquet; "
         "of the time: of the whole phase; worst interval: between two samples",
-    }
+    )
 
 
 def _stalled_rows(found: Found) -> Iterator[list[str]]:
@@ -186,17 +187,17 @@ def _stalled_rows(found: Found) -> Iterator[list[str]]:
         yield [link, row["lane"], f"{row['stalls']:,}", format_time(row["stalled_s"]), *shares]
 
 
-def _victims_table(phases: Sequence[Found]) -> dict[str, Any]:
+def _victims_table(phases: Sequence[Found]) -> SummaryTable:
     rows = [row for found in phases for row in _phase_first(found, _victim_rows(found))]
     columns = ["phase", "flow", "slowed by", "stalled for", "bandwidth", "idle on its path"]
-    return {
-        "title": "Victims: flows slowed by ports that they do not use",
-        "columns": columns,
-        "rows": rows,
-        "note": f"flows whose path was stalled for more than {VICTIM_SHARE:.0%} of their time by trees with roots not "
+    return SummaryTable(
+        title="Victims: flows slowed by ports that they do not use",
+        columns=columns,
+        rows=rows,
+        note=f"flows whose path was stalled for more than {VICTIM_SHARE:.0%} of their time by trees with roots not "
         f"on it, and had a root on it for no more than that; the first {_VICTIMS_SHOWN} per phase; idle: what the "
         "fullest port of the path left unused meanwhile, which the flow could have used",
-    }
+    )
 
 
 def _victim_rows(found: Found) -> Iterator[list[str]]:

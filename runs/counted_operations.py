@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from fabric.errors import TrafficError
+from fabric.metrics import metric_path
 from fabric.results import Phase
 from fabric.units import format_time
 from traffic import metrics
@@ -33,18 +34,20 @@ def operation_metrics(
     """Return the numbers of a kind of operation in a stretch of time, from the ``operations`` of one phase; nothing if
     the phase has none.
 
-    They are named by the kind unless they have a ``name``: the bandwidth of those that completed; percentiles of how
-    long those took that began in that time, however late they ended (``read.p99_s``, or ``read.p99_at_least_s`` where
-    that is all that is known, see :mod:`traffic.metrics`); how many of them completed (``operations``), were cut off
-    (``abandoned``), failed or were refused.
+    They are named by the kind unless they have a ``name``, which may be empty: the bandwidth of those that completed;
+    percentiles of how long those took that began in that time, however late they ended (``read.p99_s``, or
+    ``read.p99_at_least_s`` where that is all that is known, see :mod:`traffic.metrics`); how many of them completed
+    (``operations``), were cut off (``abandoned``), failed or were refused.
     """
-    name = name or kind
+    name = kind if name is None else name
     completed = operations[operations["operation"] == kind]
     done = metrics.completion(begun_in(operations, counted), kind)
     if done is None and completed.empty:
         return {}
-    found = {f"{name}.bandwidth_Bps": metrics.operation_bandwidth(completed, *counted)}
-    return found | ({f"{name}.operations": 0.0} if done is None else {**done.named(name), **done.counts(name)})
+    found = {metric_path(name, "bandwidth_Bps"): metrics.operation_bandwidth(completed, *counted)}
+    return found | (
+        {metric_path(name, "operations"): 0.0} if done is None else {**done.named(name), **done.counts(name)}
+    )
 
 
 def begun_in(rows: pd.DataFrame, counted: tuple[float, float]) -> pd.DataFrame:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from controllers.client import ControllerProcess
 from controllers.planning.plan import RoutePlan
-from controllers.planning.planner import plan_routes
 from controllers.routing import Routing
 from controllers.task import Task
 from fabric.errors import EmulationError
@@ -25,6 +24,7 @@ from fabric.world.datapath import find_datapath
 from fabric.world.engines import current_engine
 from fabric.world.kernel_api import modules
 from fabric.world.programs import guest_calls
+from runs.plans import planned
 
 if TYPE_CHECKING:
     from fabric.emulation.build import Emulation
@@ -62,11 +62,11 @@ class LiveFabric:
 
         Returns once every switch has what the new plan says. Raises ControllerError if that takes too long.
         """
-        plan = plan_routes(self.fabric, routing)
+        plan = planned(self.fabric, routing)
         Task(self.fabric, routing).save(self.task)
         self.controller.stop()
         self.controller.restart()
-        self.controller.wait_ready(rules_timeout_s(plan))
+        self.controller.wait_ready(rules_timeout_s(plan), plan)
         self.routing, self.plan = routing, plan
 
     def rule_drops(self) -> Mapping[NodeId, int]:
@@ -120,7 +120,7 @@ def bring_up(
         f"building {fabric.name}: {len(fabric.hosts)} hosts, {len(fabric.switches)} switches, "
         f"{len(fabric.links)} links, {datapath.value} datapath"
     )
-    plan = plan_routes(fabric, routing)
+    plan = planned(fabric, routing)
     task = inside.RUN_DIR / "task.json"
     Task(fabric, routing).save(task)
     address = ANY_ADDRESS if guest_calls.others() else CONTROLLER_ADDRESS
@@ -129,7 +129,7 @@ def bring_up(
         try:
             built_s = time.monotonic() - started
             tell(f"installing {plan.rule_count} rules")
-            controller.wait_ready(rules_timeout_s(plan))
+            controller.wait_ready(rules_timeout_s(plan), plan)
             ready_s = time.monotonic() - started
             current_engine().settle()
             emulation.warm_up()

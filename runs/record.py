@@ -12,10 +12,10 @@ from typing import Any
 from fabric.emulation import mininet_place
 from fabric.measure.cores import usable_cores
 from fabric.measure.verdict import Verdict
-from fabric.metrics import as_metrics, metrics_frame, performers_in
+from fabric.metrics import as_metrics, by_path, metrics_frame
 from fabric.model.encoding import fabric_as_json
-from fabric.model.lanes import SERVICE_LEVELS
 from fabric.records.calibration import LinkCalibration
+from fabric.records.summary_table import SummaryTable
 from fabric.results import FORMAT_VERSION, ResultWriter
 from fabric.world.engine import started_at
 from fabric.world.engines import current_engine
@@ -41,14 +41,11 @@ def write_run(
     ``experiment``: what the manifest says of it; ``command``: by what the run was asked for.
     """
     verdict = run.judge()
-    performers = performers_in(run.table("operations"))
-    metrics = as_metrics(summary["metrics"], _job_names(summary), performers)
-    run.keep_frame("metrics", metrics_frame(metrics))
-    values = summary["metrics"] if isinstance(summary["metrics"], Mapping) else {one.path: one.value for one in metrics}
+    run.keep_frame("metrics", metrics_frame(summary["metrics"]))
     write_samples(run, writer)
     writer.write_yaml("config.yaml", config)
     writer.write_json("fabric.json", fabric_as_json(run.live.fabric))
-    writer.write_json("summary.json", summary | {"metrics": values})
+    writer.write_json("summary.json", summary_as_json(summary))
     writer.write_json("manifest.json", _manifest(run, experiment, verdict, command))
     return verdict
 
@@ -59,9 +56,11 @@ def write_samples(run: Session, writer: ResultWriter) -> None:
         writer.write_table(name, run.table(name))
 
 
-def _job_names(summary: Mapping[str, Any]) -> set[str]:
-    """Return the names of jobs that metrics may be of: those that a summary lists, and kinds of traffic."""
-    return {*summary.get("jobs", ()), *(level.label for level in SERVICE_LEVELS)}
+def summary_as_json(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an experiment returned as ``summary.json`` has it: metrics by their paths, tables with their parts.
+    Raises ResultError if a metric is there twice, or a table cannot be shown."""
+    tables = [SummaryTable.of(one).as_json() for one in summary.get("tables", ())]
+    return {**summary, "metrics": by_path(as_metrics(summary["metrics"])), "tables": tables}
 
 
 def _manifest(

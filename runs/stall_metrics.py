@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 
+from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from runs.session import PhaseOutcome
 
@@ -48,12 +48,12 @@ def _grown(rows: pd.DataFrame) -> pd.DataFrame:
     return series.max() - series.min()
 
 
-def stalls_tables(titles: Mapping[str, str], figures: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+def stalls_tables(titles: Mapping[str, str], figures: Mapping[str, Mapping[str, float]]) -> list[SummaryTable]:
     """Return the table of what waited for room, a row a phase; none if no phase of the run was lossless."""
     rows = [[titles[phase], *_cells(found)] for phase, found in figures.items() if "stalls" in found]
     columns = ["phase", "stalls", "stalled, all lanes of all ports", "the most stalled lane", "fullest input buffer"]
     note = "stalled: the link was free, a frame waited, and there was no room at the other end"
-    return [{"title": "Waiting for room", "columns": columns, "rows": rows, "note": note}] if rows else []
+    return [SummaryTable(title="Waiting for room", columns=columns, rows=rows, note=note)] if rows else []
 
 
 def _cells(found: Mapping[str, float]) -> list[str]:

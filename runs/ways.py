@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from controllers.client import ControllerEvent
 from controllers.planning.paths import nics_for, planned_paths
 from controllers.planning.plan import RoutePlan
-from controllers.planning.planner import Moves, plan_routes
+from controllers.planning.planner import Moves
 from controllers.planning.policies import Policy
 from controllers.routing import Routing
 from fabric.delivered import Flow
@@ -20,6 +20,7 @@ from fabric.model.lanes import LanePlan
 from fabric.model.network import Fabric, Nic, Port
 from fabric.stalls.congestion_trees import PortLane
 from fabric.stalls.victims import Way
+from runs.plans import planned
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,6 @@ def _nic_of(fabric: Fabric, end: NodeId) -> Nic:
     return nics[fabric.inside.nic_of_gpu[end.place]] if fabric.inside and end.role is Role.GPU else nics[0]
 
 
-@lru_cache(maxsize=2)
 def _plan(fabric: Fabric, policy: Policy) -> RoutePlan:
     """Return the plan that flows begin with, before any moves."""
-    return plan_routes(fabric, Routing(policy=policy))
+    return planned(fabric, Routing(policy=policy))

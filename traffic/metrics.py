@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from fabric.metrics import metric_path
 from fabric.model.network import ETHERNET_HEADER_BYTES
 
 if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and pandas is large.
@@ -149,14 +150,15 @@ class Completion:
 
     def named(self, prefix: str, wanted: Sequence[str] = tuple(_PER_MILLE)) -> dict[str, float]:
         """Return percentiles as metrics, such as ``read.p99_s``."""
-        return {f"{prefix}.{name}": value for one in wanted for name, value in self.percentiles[one].named(one).items()}
+        found = (item for one in wanted for item in self.percentiles[one].named(one).items())
+        return {metric_path(prefix, name): value for name, value in found}
 
     def counts(self, prefix: str) -> dict[str, float]:
         """Return the counts as metrics: ``read.operations`` (completed), ``read.abandoned``, ``read.failed``,
         ``read.refused``."""
         numbers = (self.completed, self.cut_off, self.failed, self.refused)
         names = ("operations", "abandoned", "failed", "refused")
-        return {f"{prefix}.{name}": float(number) for name, number in zip(names, numbers, strict=True)}
+        return {metric_path(prefix, name): float(number) for name, number in zip(names, numbers, strict=True)}
 
 
 def completion(operations: pd.DataFrame, kind: str) -> Completion | None:

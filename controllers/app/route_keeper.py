@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +68,21 @@ class RouteKeeper(App):
         self.diary = Diary()
         task = Task.load(Path(cfg.CONF.task))
         self.planner = Planner(task.fabric, task.routing)
-        self.names = {switch.dpid: switch.name for switch in self.fabric.switches}
         self.switches: dict[int, Switch] = {}
         self.dead_ports: dict[int, set[int]] = {}
         self.moves: dict[tuple[NodeId, str], int] = {}
         self.unexpected: set[str] = set()
         self.questions = Questions(self.names)
         self.plan = self._planned(frozenset(), {})
+        self.digest = self.plan.digest
         self.planned_for: tuple[frozenset[Link], dict[tuple[NodeId, str], int]] = (frozenset(), {})
         self.settled = False
         self._wish = Wish()
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """The name of each switch that it keeps, by its DPID."""
+        return {switch.dpid: switch.name for switch in self.fabric.switches}
 
     @property
     def fabric(self) -> Fabric:
@@ -279,6 +285,7 @@ class RouteKeeper(App):
         known = [dpid for dpid, switch in self.switches.items() if switch.installed is not None]
         return {
             "ready": self.is_ready,
+            "plan": self.digest,
             "policy": self.routing.policy.name,
             "repair": self.routing.repair.value,
             "expected": len(self.names),

@@ -273,6 +273,12 @@ class SwitchPlan:
         return {cookie: self.by_key[key] for key, cookie in self.cookies.items()}
 
     @cached_property
+    def digest(self) -> bytes:
+        """What tells this plan from others: its rules' cookies and its groups' numbers, made one."""
+        said = (list(self.cookies.values()), sorted(self.groups))
+        return blake2b(repr(said).encode(), digest_size=8).digest()
+
+    @cached_property
     def routes(self) -> dict[str, RuleKey]:
         """The match of the one rule that is each destination's route."""
         return {key[1]: key for key in self.by_key if is_route(key) and key[1] is not None}
@@ -359,6 +365,12 @@ class RoutePlan:
     def groups(self) -> dict[int, Mapping[int, FailoverGroup]]:
         """The groups of each switch, by number."""
         return {dpid: switch.groups for dpid, switch in self.switches.items()}
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of what all switches shall do, by which two processes that plan know that they agree."""
+        said = repr([(dpid, switch.digest) for dpid, switch in sorted(self.switches.items())])
+        return blake2b(said.encode(), digest_size=8).hexdigest()
 
     @property
     def rule_count(self) -> int:

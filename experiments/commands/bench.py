@@ -145,8 +145,8 @@ def bench_hfreduce() -> Table:
     """Return HFReduce alone on the small fabric against its ideal, by the order of ranks."""
     columns = ("ranks in order of", f"algbw, median of {_STEPS} steps", "of NIC / 2", "busiest link by plan")
     table = Table(*columns, title="HFReduce alone")
-    config = resolve("isolation", [])[1]
-    fabric = config.fabric()
+    resolved = resolve("isolation", [])
+    config, fabric = resolved.config, resolved.fabric
     ideal = metrics.ideal_hfreduce_algbw(fabric.nic_rate_bps)
     fork_server(PRELOAD)
     with bring_up_by_config(fabric, config.queues, Queueing.SHARED) as live:
@@ -165,7 +165,7 @@ def _quiet(title: str, done: float) -> None:
 
 def _hfreduce(session: Session, order: str) -> tuple[float, float]:
     """Return the median algbw in bytes/s and the busiest link's load in units of the data."""
-    _, config, _ = resolve("isolation", [f"rank_order={order}"])
+    config = resolve("isolation", [f"rank_order={order}"]).config
     assert isinstance(config, IsolationConfig)
     ranks = hfreduce_ranks(session, config.hfreduce, config.rank_order)
     job = HFReduceJob(session.stage, config.hfreduce, ranks)

@@ -61,7 +61,7 @@ def keys_of_experiment(name: str) -> list[Key]:
     from runs.config import RunConfig
     from topologies.load import spec_of
 
-    experiment, config, _ = resolve(name, [])
+    experiment, config, *_ = resolve(name, [])
     topology = spec_of(config.topology, "topology")
     keys = list(keys_of(experiment.load_config(), config, {"topology": topology}))
     return sorted(keys, key=lambda key: _root(key.path) in RunConfig.model_fields)

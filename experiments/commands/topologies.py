@@ -94,8 +94,8 @@ def check_file(options: argparse.Namespace, _: list[str]) -> int:
     from experiments.registry import EXPERIMENTS, resolve
 
     if options.file in EXPERIMENTS or Path(options.file).is_dir() or _is_of_experiment(options.file):
-        experiment, config = resolve(options.file, [])[:2]
-        print(f"{options.file}: good; experiment {experiment.name} on {config.fabric().name}")
+        resolved = resolve(options.file, [])
+        print(f"{options.file}: good; experiment {resolved.experiment.name} on {resolved.fabric.name}")
     else:
         _check_topology(options.file)
     return 0

@@ -77,7 +77,7 @@ def busiest_ports(live: Live, now: LiveSeries) -> Group:
 def live_display(prepared: Prepared) -> Iterator[tuple[Prepared, Display]]:
     """Serve a run's page for the time of a block; yield the run as it is to be played, and its display."""
     with watched(prepared) as (played, reader):
-        fabric = fabric_as_json(prepared.config.fabric())
+        fabric = fabric_as_json(prepared.resolved.fabric)
         live = Live(fabric, reader, prepared.experiment.name, prepared.engine.name)
         live.progress.result = prepared.order.directory
         with serving(LivePages(live).answer) as address, LiveDisplay(live) as display:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,9 @@ import pandas as pd
 from experiments.dcqcn_frontier.claim import MEASURES, WORKS, Claim, Got, frontier, judge
 from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Setting
 from fabric.errors import TrafficError
+from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
+from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.units import format_time
 from runs.counted_operations import counted_s, percentile_of, read_metrics
@@ -55,7 +57,7 @@ def summarize(
         "title": "DCQCN's parameters, and lanes without it: HFReduce and storage together",
         "answer": answer(claims, found),
         "claims": {queueing.value: {**vars(claim), "holds": claim.holds} for queueing, claim in claims.items()},
-        "metrics": _metrics(found, alone, claims),
+        "metrics": list(_metrics(found, alone, claims)),
         "tables": [claim_table(claims, found, config), points_table(found, claims, alone)],
         "trade_off": trade_off(found, alone),
     }
@@ -210,7 +212,7 @@ def what_would_change_it(claim: Claim) -> str:
     )
 
 
-def claim_table(claims: Claims, found: Sequence[PlayedPoint], config: DcqcnFrontierConfig) -> dict[str, Any]:
+def claim_table(claims: Claims, found: Sequence[PlayedPoint], config: DcqcnFrontierConfig) -> SummaryTable:
     """Return how far each kind of point comes."""
     rows = []
     reference = reference_of(found)
@@ -227,13 +229,13 @@ def claim_table(claims: Claims, found: Sequence[PlayedPoint], config: DcqcnFront
         "nearest",
         "its worst measure",
     ]
-    return {
-        "title": "Do they suit both?",
-        "columns": ["control", "in", *columns],
-        "rows": rows,
-        "note": f"parts of what line in lossless lanes gives; to suit, all three must reach {config.suits:.0%} (of the "
+    return SummaryTable(
+        title="Do they suit both?",
+        columns=["control", "in", *columns],
+        rows=rows,
+        note=f"parts of what line in lossless lanes gives; to suit, all three must reach {config.suits:.0%} (of the "
         "p99, the reference over it)",
-    }
+    )
 
 
 def _group_row(
@@ -256,7 +258,7 @@ def _short(point: Setting) -> str:
 # Points ---------------------------------------------------------------------------------------------------------------
 
 
-def points_table(found: Sequence[PlayedPoint], claims: Claims, alone: tuple[float, float]) -> dict[str, Any]:
+def points_table(found: Sequence[PlayedPoint], claims: Claims, alone: tuple[float, float]) -> SummaryTable:
     """Return a row a point."""
     best = frontier({one.point.name: one.got for one in found if one.point.has_dcqcn})
     suiting = [name for claim in claims.values() for name in claim.suiting]
@@ -293,36 +295,40 @@ def points_table(found: Sequence[PlayedPoint], claims: Claims, alone: tuple[floa
         "stalls over line's",
         "",
     ]
-    return {
-        "title": "Points",
-        "columns": ["control", "in", "set", "thresholds x", "increase x", *columns],
-        "rows": rows,
-        "note": f"alone, without congestion control: allreduce {alone[0] / 1e9:.2f} GB/s, reads {alone[1] / 1e9:.2f} "
+    return SummaryTable(
+        title="Points",
+        columns=["control", "in", "set", "thresholds x", "increase x", *columns],
+        rows=rows,
+        note=f"alone, without congestion control: allreduce {alone[0] / 1e9:.2f} GB/s, reads {alone[1] / 1e9:.2f} "
         "GB/s; frontier: no other set of DCQCN's parameters has more of both bandwidths; works: lanes are stalled "
         f"for at most {WORKS:.0%} of the time for which they are with line in the same queueing",
-    }
+    )
 
 
-def _metrics(found: Sequence[PlayedPoint], alone: tuple[float, float], claims: Claims) -> dict[str, float]:
-    values = {f"{HFREDUCE_ALONE}.hfreduce.algbw_Bps": alone[0], f"{STORAGE_ALONE}.storage.read_Bps": alone[1]}
+def _metrics(found: Sequence[PlayedPoint], alone: tuple[float, float], claims: Claims) -> Iterator[Metric]:
+    hfreduce, storage = ServiceLevel.HFREDUCE.label, ServiceLevel.STORAGE.label
+    yield Metric(HFREDUCE_ALONE, hfreduce, "algbw_Bps", alone[0])
+    yield Metric(STORAGE_ALONE, storage, "read_Bps", alone[1])
     for one in found:
-        values |= {
-            f"{one.point.name}.hfreduce.algbw_Bps": one.got.algbw_Bps,
-            f"{one.point.name}.storage.read_Bps": one.got.read_Bps,
-            f"{one.point.name}.storage.read_p99{'' if one.got.p99_is_known else '_at_least'}_s": one.got.read_p99_s,
-            f"{one.point.name}.marked_packets": one.marked,
-            f"{one.point.name}.cuts": one.cuts,
-            f"{one.point.name}.most_stalled_fraction": one.stalled_fraction,
-            f"{one.point.name}.stalled_s": one.stalled_s,
+        phase, p99 = one.point.name, "read_p99_s" if one.got.p99_is_known else "read_p99_at_least_s"
+        yield Metric(phase, hfreduce, "algbw_Bps", one.got.algbw_Bps)
+        yield Metric(phase, storage, "read_Bps", one.got.read_Bps)
+        yield Metric(phase, storage, p99, one.got.read_p99_s)
+        network = {
+            "marked_packets": one.marked,
+            "cuts": one.cuts,
+            "most_stalled_fraction": one.stalled_fraction,
+            "stalled_s": one.stalled_s,
         }
+        yield from metrics_of(phase, "", network)
     for queueing, claim in claims.items():
-        values |= {
-            f"{queueing.value}.claim_holds": float(claim.holds),
-            f"{queueing.value}.suiting_points": float(len(claim.suiting)),
-            f"{queueing.value}.working_points": float(len(claim.working)),
-            f"{queueing.value}.nearest_fraction": min(claim.nearest_shares),
+        told = {
+            "claim_holds": float(claim.holds),
+            "suiting_points": float(len(claim.suiting)),
+            "working_points": float(len(claim.working)),
+            "nearest_fraction": min(claim.nearest_shares),
         }
-    return values
+        yield from metrics_of(queueing.value, "", told)
 
 
 def trade_off(found: Sequence[PlayedPoint], alone: tuple[float, float]) -> dict[str, Any]:

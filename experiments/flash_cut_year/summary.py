@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from experiments.flash_cut_year.goodput import LostWork, overlapping_fraction_in_days
 from experiments.link_flap.summary import Rows, failed_table, time_text
+from fabric.metrics import Metric, metric_path
+from fabric.model.lanes import ServiceLevel
+from fabric.records.summary_table import SummaryTable
 from fabric.units import exact, format_time
 from traffic.storage.verification import Verification
 
@@ -49,7 +52,12 @@ class PlayedYear:
     @property
     def label(self) -> str:
         """How metrics call it."""
-        return f"{self.played.routing}.{exact(round(self.played.duration_s * 1e3, 9))}ms"
+        return metric_path(self.played.routing, self.duration)
+
+    @property
+    def duration(self) -> str:
+        """How long its cuts are, as metrics have it."""
+        return f"{exact(round(self.played.duration_s * 1e3, 9))}ms"
 
     @property
     def lost_per_cut_s(self) -> float:
@@ -62,9 +70,9 @@ class PlayedYear:
         return self.lost_per_cut_s * self.cuts / (self.jobs * _YEAR_S * len(self.played.cuts_a_day) / 365)
 
     @property
-    def metrics(self) -> dict[str, float]:
-        """Its numbers by name."""
-        return {
+    def metrics(self) -> Iterator[Metric]:
+        """Its numbers, those of the years of a routing in one phase."""
+        numbers = {
             "cuts": float(self.cuts),
             "training_lost_fraction": self.training_lost,
             "storage_lost_fraction": self.storage_lost,
@@ -76,6 +84,9 @@ class PlayedYear:
             "jobs_failed": float(self.failed),
             "overlapping_fraction": self.overlapping,
         }
+        for name, value in numbers.items():
+            job = ServiceLevel.STORAGE.label if name == "storage_lost_fraction" else ""
+            yield Metric(self.played.routing, job, f"{self.duration}.{name}", value, is_named_by_job=False)
 
 
 def summarize(
@@ -85,7 +96,7 @@ def summarize(
     return {
         "title": "A year of link flash cuts, replayed",
         "answer": _answer(years, checkpoint_interval_s, written),
-        "metrics": {f"{year.label}.{name}": value for year in years for name, value in year.metrics.items()},
+        "metrics": [metric for year in years for metric in year.metrics],
         "tables": [
             _cost_table(years, checkpoint_interval_s),
             _overlap_table(years),
@@ -103,7 +114,7 @@ def _cut_counts(years: Sequence[PlayedYear]) -> Mapping[str, int]:
     return counts
 
 
-def _cost_table(years: Sequence[PlayedYear], checkpoint_interval_s: float) -> dict[str, Any]:
+def _cost_table(years: Sequence[PlayedYear], checkpoint_interval_s: float) -> SummaryTable:
     rows = []
     for year in years:
         work = LostWork(year.failed, checkpoint_interval_s)
@@ -122,20 +133,20 @@ def _cost_table(years: Sequence[PlayedYear], checkpoint_interval_s: float) -> di
                 f"{work.expected_s:.0f} s",
             ]
         )
-    return {
-        "title": "What the year cost, compared with the same time without cuts",
-        "columns": [
+    return SummaryTable(
+        title="What the year cost, compared with the same time without cuts",
+        columns=[
             "policy", "cuts last", "cuts", "training lost", "job-time per cut", "storage lost", "cuts felt", "job hits",
             "sum of blackouts", "jobs failed", "work lost",
         ],
-        "rows": rows,
-        "note": f"training: steps of {years[0].jobs} jobs; felt: a step was longer than any undisturbed one; "
+        rows=rows,
+        note=f"training: steps of {years[0].jobs} jobs; felt: a step was longer than any undisturbed one; "
         f"blackouts: of {years[0].probe_flows} flows that together cross every link between computes; work lost: "
         f"expected, if a failed job returns to its last checkpoint, one per {format_time(checkpoint_interval_s)}",
-    }  # fmt: skip
+    )  # fmt: skip
 
 
-def _overlap_table(years: Sequence[PlayedYear]) -> dict[str, Any]:
+def _overlap_table(years: Sequence[PlayedYear]) -> SummaryTable:
     rows = []
     for duration_s in dict.fromkeys(year.played.duration_s for year in years):
         year = next(one for one in years if one.played.duration_s == duration_s)
@@ -148,18 +159,18 @@ def _overlap_table(years: Sequence[PlayedYear]) -> dict[str, Any]:
                 f"{overlapping_fraction_in_days(days, duration_s * year.played.compression):.1%}",
             ]
         )
-    return {
-        "title": f"Overlaps by compression of {years[0].played.compression:,.0f}",
-        "columns": [
+    return SummaryTable(
+        title=f"Overlaps by compression of {years[0].played.compression:,.0f}",
+        columns=[
             "cuts last",
             "overlapping cuts, here",
             "in days of 24 h",
             "in days of 24 h, cuts stretched in proportion",
         ],
-        "rows": rows,
-        "note": "compression shortens days, not cuts: so goodput lost here is not that of a year; the cost of a single "
+        rows=rows,
+        note="compression shortens days, not cuts: so goodput lost here is not that of a year; the cost of a single "
         "cut carries over, as far as cuts do not overlap",
-    }
+    )
 
 
 def _answer(years: Sequence[PlayedYear], checkpoint_interval_s: float, written: Verification) -> str:

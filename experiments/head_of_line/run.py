@@ -17,8 +17,10 @@ import pandas as pd
 from pydantic import Field
 
 from fabric.config import TimeS
+from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
+from fabric.records.summary_table import SummaryTable
 from fabric.units import format_rate
 from runs.config import Choices, QueueingsConfig
 from runs.session import PhaseOutcome, Session
@@ -152,7 +154,7 @@ def summarize(session: Session, config: HeadOfLineConfig) -> dict[str, Any]:
         "title": f"Head-of-line blocking: three senders fill a host's {format_rate(fabric.nic_rate_bps)}, a fourth "
         "sends to its neighbour",
         "answer": _answer(figures, ideals),
-        "metrics": {f"{phase}.{name}": value for phase, metrics in found.items() for name, value in metrics.items()},
+        "metrics": [metric for phase, values in found.items() for metric in metrics_of(phase, "", values)],
         "tables": [_throughput_table(figures, ideals), _network_table(config, figures)],
         "side_by_side": _side_by_side(config, figures, ideals),
     }
@@ -220,23 +222,23 @@ def _span(values: Sequence[float]) -> str:
     return middle if low == high else f"{middle} ({low}-{high})"
 
 
-def _throughput_table(figures: Figures, ideals: Ideals) -> dict[str, Any]:
+def _throughput_table(figures: Figures, ideals: Ideals) -> SummaryTable:
     rows = []
     for queueing, found in figures.items():
         for part in PARTS:
             got, ideal = found[f"{part.name}_bps"], ideals[queueing][part.name]
             off = f"{_median(got) / ideal - 1:+.1%}"
             rows.append([queueing.words if part is PARTS[0] else "", part.name, _span(got), f"{ideal / 1e6:,.0f}", off])
-    return {
-        "title": "Goodput of each flow",
-        "columns": ["in", "flow", "Mbit/s", "in theory", "off"],
-        "rows": rows,
-        "note": "median over repeats, and from the least to the most; in theory: every sender sends all that it may, "
+    return SummaryTable(
+        title="Goodput of each flow",
+        columns=["in", "flow", "Mbit/s", "in theory", "off"],
+        rows=rows,
+        note="median over repeats, and from the least to the most; in theory: every sender sends all that it may, "
         "and full buffers are served in turn; where queues drop, TCP shares the full port only roughly evenly",
-    }
+    )
 
 
-def _network_table(config: HeadOfLineConfig, figures: Figures) -> dict[str, Any]:
+def _network_table(config: HeadOfLineConfig, figures: Figures) -> SummaryTable:
     rows = []
     for queueing, found in figures.items():
         drops, again = (f"{_median(found[name]):.0f}" for name in ("drops_packets", "retransmissions"))
@@ -247,12 +249,12 @@ def _network_table(config: HeadOfLineConfig, figures: Figures) -> dict[str, Any]
             row += [f"{max(found['most_buffered_bytes']) / 1024:.1f} KiB"]
         rows.append(row + [""] * (7 - len(row)))
     columns = ["in", "dropped by queues", "retransmissions", "stalls", "longest stalled lane", "victim's NIC stalled"]
-    return {
-        "title": f"Network, medians of {config.repeats} repeats",
-        "columns": [*columns, "fullest input buffer"],
-        "rows": rows,
-        "note": "stalled: the link was free, a frame waited, and there was no room at the other end",
-    }
+    return SummaryTable(
+        title=f"Network, medians of {config.repeats} repeats",
+        columns=[*columns, "fullest input buffer"],
+        rows=rows,
+        note="stalled: the link was free, a frame waited, and there was no room at the other end",
+    )
 
 
 def _side_by_side(config: HeadOfLineConfig, figures: Figures, ideals: Ideals) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from experiments.hfreduce_vs_nccl.limits import Figures
 from experiments.hfreduce_vs_nccl.variants import HFReduceVsNcclConfig, VariantPhase, gigabytes
 from fabric.model.network import Fabric
+from fabric.records.summary_table import SummaryTable
 from topologies.compare import priced_of
 
 
@@ -19,28 +19,28 @@ def node_price(config: HFReduceVsNcclConfig) -> float | None:
 def cost_metrics(
     fabric: Fabric, whole: Sequence[VariantPhase], figures: Figures, price: float | None
 ) -> dict[str, float]:
-    """Return each phase's algbw per unit of price, in bytes a second at full scale."""
+    """Return the algbw per unit of price of each phase, in bytes a second at full scale."""
     if price is None:
         return {}
     found = {play.phase: figures[play.phase].get("algbw_Bps") for play in whole}
-    per_price = {phase: value * fabric.scale / price for phase, value in found.items() if value is not None}
-    return {f"{phase}.algbw_Bps_per_price": value for phase, value in per_price.items()}
+    return {phase: value * fabric.scale / price for phase, value in found.items() if value is not None}
 
 
 def cost_table(
     config: HFReduceVsNcclConfig, whole: Sequence[VariantPhase], found: dict[str, float], price: float | None
-) -> dict[str, Any] | None:
+) -> SummaryTable | None:
     """Return a table of what :func:`cost_metrics` found; None if there is no price."""
     if price is None:
         return None
     titles = {play.variant.name: play.variant.title for play in whole}
+    phases = {(play.variant.name, play.count): play.phase for play in whole}
     rows = []
     for name, title in titles.items():
-        values = [found.get(f"{name}_n{count}.algbw_Bps_per_price") for count in config.nodes]
+        values = [found.get(phases.get((name, count), "")) for count in config.nodes]
         rows.append([title, f"{price:.4g}", *("none" if value is None else gigabytes(value) for value in values)])
-    return {
-        "title": "algbw per price of a node, GB/s",
-        "columns": ["variant", "price", *(f"{count} nodes" for count in config.nodes)],
-        "rows": rows,
-        "note": "price: of a node with its share of the network, relative, in units of Table III of arXiv 2408.14158v2",
-    }
+    return SummaryTable(
+        title="algbw per price of a node, GB/s",
+        columns=["variant", "price", *(f"{count} nodes" for count in config.nodes)],
+        rows=rows,
+        note="price: of a node with its share of the network, relative, in units of Table III of arXiv 2408.14158v2",
+    )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from experiments.hfreduce_vs_nccl.use import LIMITS
 from experiments.hfreduce_vs_nccl.variants import Variant, VariantPhase, gigabytes, rings_of
 from fabric.model.network import Fabric
+from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size
 from traffic import metrics
 from traffic.collectives.hfreduce import TreeKind, trees_of
@@ -40,7 +40,7 @@ def allowed_Bps(fabric: Fabric, limit: NodeLimit) -> float:  # noqa: N802 - byte
     return limit.algbw_Bps * metrics.payload_fraction(fabric.mtu_bytes) * fabric.scale
 
 
-def limits_table(fabric: Fabric, played: Sequence[VariantPhase], figures: Figures) -> dict[str, Any] | None:
+def limits_table(fabric: Fabric, played: Sequence[VariantPhase], figures: Figures) -> SummaryTable | None:
     """Return a table of what each variant reached and what its tightest limits allow; None if nodes are points."""
     if fabric.inside is None:
         return None
@@ -56,15 +56,15 @@ def limits_table(fabric: Fabric, played: Sequence[VariantPhase], figures: Figure
         size = format_size(play.size)
         shares = [gigabytes(reached), f"{reached / allowed[0]:.0%}", *cells]
         rows.append([play.variant.title, f"{play.count * fabric.inside.gpus}", size, *shares])
-    return {
-        "title": f"Which limit of a node ({fabric.inside.name}) binds, GB/s",
-        "columns": ["variant", "GPUs", "size", "here", "of the tightest", "tightest", "second", "third"],
-        "rows": rows,
-        "note": "limits: closed forms, each alone, less headers; no measured cap is in the config",
-    }
+    return SummaryTable(
+        title=f"Which limit of a node ({fabric.inside.name}) binds, GB/s",
+        columns=["variant", "GPUs", "size", "here", "of the tightest", "tightest", "second", "third"],
+        rows=rows,
+        note="limits: closed forms, each alone, less headers; no measured cap is in the config",
+    )
 
 
-def use_table(fabric: Fabric, played: Sequence[VariantPhase], busy: Busy) -> dict[str, Any] | None:
+def use_table(fabric: Fabric, played: Sequence[VariantPhase], busy: Busy) -> SummaryTable | None:
     """Return a table of how busy each limit was in each phase; None if nothing was counted, as of points."""
     names = [name for name in LIMITS if any((play.phase, name) in busy for play in played)]
     if fabric.inside is None or not names:
@@ -73,10 +73,10 @@ def use_table(fabric: Fabric, played: Sequence[VariantPhase], busy: Busy) -> dic
     for play in played:
         cells = [f"{busy[play.phase, name]:.0%}" if (play.phase, name) in busy else "none" for name in names]
         rows.append([play.variant.title, f"{play.count * fabric.inside.gpus}", format_size(play.size), *cells])
-    return {
-        "title": "Where the time goes: how busy the limits of nodes were",
-        "columns": ["variant", "GPUs", "size", *names],
-        "rows": rows,
-        "note": "of the busiest node and GPU, over the steps; root port: both directions together; headers and "
+    return SummaryTable(
+        title="Where the time goes: how busy the limits of nodes were",
+        columns=["variant", "GPUs", "size", *names],
+        rows=rows,
+        note="of the busiest node and GPU, over the steps; root port: both directions together; headers and "
         "acknowledgements count; where nothing is near 100 %, the allreduce waits for chunks under way",
-    }
+    )

@@ -30,9 +30,11 @@ from experiments.hfreduce_vs_nccl.variants import (
     plays,
     zones_of_nodes,
 )
+from fabric.metrics import Metric, metrics_of
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
+from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size
 from runs.job_metrics import collective_medians
 from runs.placement import RankOrder, link_loads, order_ranks
@@ -127,15 +129,16 @@ def summarize(session: Session, config: HFReduceVsNcclConfig, crowding: Mapping[
     busy = {} if fabric.inside is None else busiest(session.table("node_limits"))
     outcomes = {outcome.phase.name: outcome for outcome in session.phases}
     played = plays(config, fabric)
-    figures: dict[str, dict[str, float]] = {}
-    for play in played:
-        figures[play.phase] = {
+    figures = {
+        play.phase: {
             **_step_metrics(steps[steps["phase"] == play.phase]),
             "network_ideal_Bps": play.variant.network_ideal_Bps(fabric, play.count),
             **_limit_metrics(fabric, play),
             "busiest_link_of_nic": crowding[play.phase],
             **_network_metrics(outcomes[play.phase]),
         }
+        for play in played
+    }
     whole = [play for play in played if not play.is_size]
     price = node_price(config)
     costs = cost_metrics(fabric, whole, figures, price)
@@ -143,7 +146,11 @@ def summarize(session: Session, config: HFReduceVsNcclConfig, crowding: Mapping[
     return {
         "title": f"HFReduce and NCCL: allreduce of {format_size(config.size)} over growing numbers of nodes",
         "answer": _answer(config, fabric, whole, figures),
-        "metrics": {**_metrics(figures), **_ratios(config, whole, figures), **costs},
+        "metrics": [
+            *(metric for phase, found in figures.items() for metric in metrics_of(phase, "", found)),
+            *(Metric(phase, "", "times_nccl", value) for phase, value in _ratios(whole, figures).items()),
+            *(Metric(phase, "", "algbw_Bps_per_price", value) for phase, value in costs.items()),
+        ],
         "tables": [table for table in tables if table is not None],
         **described_series(config, fabric, played),
     }
@@ -151,7 +158,7 @@ def summarize(session: Session, config: HFReduceVsNcclConfig, crowding: Mapping[
 
 def _tables(
     config: HFReduceVsNcclConfig, fabric: Fabric, played: Sequence[VariantPhase], figures: Figures, busy: Busy
-) -> list[dict[str, Any] | None]:
+) -> list[SummaryTable | None]:
     whole = [play for play in played if not play.is_size]
     return [
         _bandwidth_table(config, fabric, whole, figures),
@@ -161,10 +168,6 @@ def _tables(
         _explanation_table(fabric, whole, figures) if fabric.inside is None else None,
         _network_table(fabric, played, figures),
     ]
-
-
-def _metrics(figures: Figures) -> dict[str, float]:
-    return {f"{phase}.{name}": value for phase, found in figures.items() for name, value in found.items()}
 
 
 def _step_metrics(steps: pd.DataFrame) -> dict[str, float]:
@@ -217,7 +220,7 @@ def _answer(config: HFReduceVsNcclConfig, fabric: Fabric, whole: Sequence[Varian
 
 def _bandwidth_table(
     config: HFReduceVsNcclConfig, fabric: Fabric, whole: Sequence[VariantPhase], figures: Figures
-) -> dict[str, Any]:
+) -> SummaryTable:
     at = {(play.variant.name, play.count): play for play in whole}
     rows = []
     for variant in chosen_variants(config, fabric):
@@ -234,48 +237,47 @@ def _bandwidth_table(
     scaled = "" if fabric.scale == 1 else f", times the scale of {fabric.scale:,.10g}"
     payload = metrics.payload_fraction(fabric.mtu_bytes)
     gpus = "" if fabric.inside is None else f" of {fabric.inside.gpus} GPUs"
-    return {
-        "title": f"algbw in GB/s of {format_size(config.size)} (share of the network's ideal)",
-        "columns": ["variant", *(f"{count} nodes{gpus}" for count in config.nodes), "paper, 186 MiB"],
-        "rows": rows,
-        "note": f"algbw = size / time of a step, as nccl-tests defines it, median over steps{scaled}; the network's "
+    return SummaryTable(
+        title=f"algbw in GB/s of {format_size(config.size)} (share of the network's ideal)",
+        columns=["variant", *(f"{count} nodes{gpus}" for count in config.nodes), "paper, 186 MiB"],
+        rows=rows,
+        note=f"algbw = size / time of a step, as nccl-tests defines it, median over steps{scaled}; the network's "
         f"ideal fills the busiest node's NIC, of which headers leave {payload:.1%}; below 4 nodes all are of one zone "
         "unless the variant says otherwise; none: not played, or no step ended",
-    }
+    )
 
 
-def _ratios(config: HFReduceVsNcclConfig, whole: Sequence[VariantPhase], figures: Figures) -> dict[str, float]:
-    """Return how many times NCCL's ring each HFReduce is, over each number of nodes."""
+def _ratios(whole: Sequence[VariantPhase], figures: Figures) -> dict[str, float]:
+    """Return how many times NCCL's ring each HFReduce is, by its phase."""
     algbw = {(play.variant.name, play.count): figures[play.phase].get("algbw_Bps") for play in whole}
     found = {}
     for play in whole:
         own, ring = algbw[play.variant.name, play.count], algbw.get(("nccl_ring", play.count))
         if play.variant.level == ServiceLevel.HFREDUCE and own and ring:
-            found[f"{play.phase}.times_nccl"] = own / ring
+            found[play.phase] = own / ring
     return found
 
 
-def _ratio_table(
-    config: HFReduceVsNcclConfig, whole: Sequence[VariantPhase], figures: Figures
-) -> dict[str, Any] | None:
-    found = _ratios(config, whole, figures)
+def _ratio_table(config: HFReduceVsNcclConfig, whole: Sequence[VariantPhase], figures: Figures) -> SummaryTable | None:
+    found = _ratios(whole, figures)
     if not found:
         return None
     names = {play.variant.name: play.variant.title for play in whole if play.variant.level == ServiceLevel.HFREDUCE}
+    phases = {(play.variant.name, play.count): play.phase for play in whole}
     rows = []
     for name, title in names.items():
-        values = [found.get(f"{name}_n{count}.times_nccl") for count in config.nodes]
+        values = [found.get(phases.get((name, count), "")) for count in config.nodes]
         rows.append([title, *("none" if value is None else f"{value:.2f}" for value in values)])
     (low, high), (nccl_low, nccl_high) = PAPER_BPS[ServiceLevel.HFREDUCE], PAPER_BPS[ServiceLevel.NCCL]
-    return {
-        "title": "How many times NCCL's ring",
-        "columns": ["variant", *(f"{count} nodes" for count in config.nodes)],
-        "rows": rows,
-        "note": f"the paper's Figure 7a: best by best {high / nccl_high:.1f}, least by least {low / nccl_low:.1f}",
-    }
+    return SummaryTable(
+        title="How many times NCCL's ring",
+        columns=["variant", *(f"{count} nodes" for count in config.nodes)],
+        rows=rows,
+        note=f"the paper's Figure 7a: best by best {high / nccl_high:.1f}, least by least {low / nccl_low:.1f}",
+    )
 
 
-def _explanation_table(fabric: Fabric, whole: Sequence[VariantPhase], figures: Figures) -> dict[str, Any]:
+def _explanation_table(fabric: Fabric, whole: Sequence[VariantPhase], figures: Figures) -> SummaryTable:
     count = max(play.count for play in whole)
     rows = []
     for play in (one for one in whole if one.count == count):
@@ -284,13 +286,13 @@ def _explanation_table(fabric: Fabric, whole: Sequence[VariantPhase], figures: F
             ideal = figures[play.phase]["network_ideal_Bps"] * fabric.scale
             cells = [gigabytes(value), gigabytes(ideal), f"{value / ideal:.0%}", play.variant.paper]
             rows.append([play.variant.title, *cells, explanation(play.variant, value)])
-    return {
-        "title": f"What the network alone explains: {count} nodes, GB/s",
-        "columns": ["variant", "here", "network's ideal", "share", "paper", "conclusion"],
-        "rows": rows,
-        "note": f"the paper's ranges are over all its numbers of nodes, at {format_size(PAPER_SIZE_BYTES)}; here nodes "
+    return SummaryTable(
+        title=f"What the network alone explains: {count} nodes, GB/s",
+        columns=["variant", "here", "network's ideal", "share", "paper", "conclusion"],
+        rows=rows,
+        note=f"the paper's ranges are over all its numbers of nodes, at {format_size(PAPER_SIZE_BYTES)}; here nodes "
         "are points, in which computing, PCIe and memory take no time",
-    }
+    )
 
 
 def explanation(variant: Variant, value: float) -> str:
@@ -304,7 +306,7 @@ def explanation(variant: Variant, value: float) -> str:
     return "inside the paper's range: the network alone explains the paper's figures"
 
 
-def _network_table(fabric: Fabric, played: Sequence[VariantPhase], figures: Figures) -> dict[str, Any]:
+def _network_table(fabric: Fabric, played: Sequence[VariantPhase], figures: Figures) -> SummaryTable:
     rows = []
     for play in played:
         found = figures[play.phase]
@@ -314,9 +316,9 @@ def _network_table(fabric: Fabric, played: Sequence[VariantPhase], figures: Figu
         place = [play.variant.title, str(play.count), format_size(play.size)]
         rows.append([*place, str(len(pairs)), f"{found['busiest_link_of_nic']:.2f}", *counts])
     columns = ["variant", "nodes", "size", "pairs across zones", "busiest link", "packets sent"]
-    return {
-        "title": "Network",
-        "columns": [*columns, "dropped", "retransmitted"],
-        "rows": rows,
-        "note": "busiest link: its load relative to that of the busiest NIC, by the routes; above 1, flows share it",
-    }
+    return SummaryTable(
+        title="Network",
+        columns=[*columns, "dropped", "retransmitted"],
+        rows=rows,
+        note="busiest link: its load relative to that of the busiest NIC, by the routes; above 1, flows share it",
+    )

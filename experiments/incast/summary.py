@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
 from experiments.incast.variants import IncastConfig, Variant
+from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
+from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.stalls.intervals import BLOCKED_SHARE
 from fabric.units import format_size
@@ -32,10 +35,23 @@ less: bytes of a read are counted evenly over its time, which may be more in the
 
 @dataclass(frozen=True)
 class VariantOutcome:
-    """What a variant came to, by name of the measure; a latency is missing if no read ended."""
+    """What a variant came to, by name of the measure: of reads, where a latency is missing if none ended, and of the
+    network."""
 
     variant: Variant
-    values: Mapping[str, float]
+    reads: Mapping[str, float]
+    network: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def values(self) -> Mapping[str, float]:
+        """Both."""
+        return {**self.reads, **self.network}
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Both, as metrics."""
+        reads = metrics_of(self.variant.name, ServiceLevel.STORAGE.label, self.reads, is_named_by_job=False)
+        return [*reads, *metrics_of(self.variant.name, "", self.network)]
 
     @property
     def bandwidth_Bps(self) -> float:  # noqa: N802 - bytes, not bits
@@ -54,7 +70,7 @@ def summarize(
     return {
         "title": "Incast: storage nodes answer one client",
         "answer": answer(found, delivered_Bps),
-        "metrics": {f"{one.variant.name}.{name}": value for one in found for name, value in one.values.items()},
+        "metrics": [metric for one in found for metric in one.metrics],
         "tables": [limits_table(found, delivered_Bps), variants_table(found, nic_Bps)],
         "incast": figure_data(found, nic_Bps),
     }
@@ -64,8 +80,8 @@ def _seen(session: Session, config: IncastConfig, variant: Variant, outcome: Pha
     fabric, phase, counted = session.live.fabric, outcome.phase, outcome.conservation
     port = str(fabric.peer(fabric.nics_of[fabric.computes[0]][0].port))
     lane = plan_lanes(config.queues, variant.queueing).lane_of(ServiceLevel.STORAGE).name
-    values = {
-        **read_metrics(session.table("operations"), phase, config.warm_up),
+    reads = read_metrics(session.table("operations"), phase, config.warm_up)
+    network = {
         **queue_metrics(session.table("ports"), port, lane, phase, config.warm_up),
         "drops_packets": counted.dropped_by_queues,
         "retransmissions": counted.retransmissions,
@@ -74,9 +90,9 @@ def _seen(session: Session, config: IncastConfig, variant: Variant, outcome: Pha
     }
     if variant.queueing.is_lossless:
         stalls = session.table("stalls")
-        values |= stall_metrics(stalls, outcome)
-        values["blocked_ports"] = blocked_ports(stalls, phase)
-    return VariantOutcome(variant, values)
+        network |= stall_metrics(stalls, outcome)
+        network["blocked_ports"] = blocked_ports(stalls, phase)
+    return VariantOutcome(variant, reads, network)
 
 
 def queue_metrics(ports: pd.DataFrame, port: str, lane: str, phase: Phase, warm_up_s: float) -> dict[str, float]:
@@ -162,7 +178,7 @@ def answer(found: Sequence[VariantOutcome], delivered_Bps: float) -> str:  # noq
     )
 
 
-def limits_table(found: Sequence[VariantOutcome], delivered_Bps: float) -> dict[str, Any]:  # noqa: N803
+def limits_table(found: Sequence[VariantOutcome], delivered_Bps: float) -> SummaryTable:  # noqa: N803
     """Return what the smallest limit that keeps throughput does."""
     rows = []
     for one in kept(found, delivered_Bps):
@@ -173,16 +189,16 @@ def limits_table(found: Sequence[VariantOutcome], delivered_Bps: float) -> dict[
         cells = ["-" if value is None else f"{value} x" for value in ratios]
         cells.append("-" if queue is None else f"{queue:.2g} x")
         rows.append([variant.queueing.words, variant.control, str(variant.servers), limit, *cells])
-    return {
-        "title": "Does a limit on senders keep throughput?",
-        "columns": ["in", "control", "servers", "fewest at once", "median", "p99", "p99.9", "queue"],
-        "rows": rows,
-        "note": f"fewest: the smallest limit with {KEPT:.0%} of the best bandwidth, with whichever limit; the others: "
+    return SummaryTable(
+        title="Does a limit on senders keep throughput?",
+        columns=["in", "control", "servers", "fewest at once", "median", "p99", "p99.9", "queue"],
+        rows=rows,
+        note=f"fewest: the smallest limit with {KEPT:.0%} of the best bandwidth, with whichever limit; the others: "
         "over what they are without a limit",
-    }
+    )
 
 
-def variants_table(found: Sequence[VariantOutcome], nic_Bps: float) -> dict[str, Any]:  # noqa: N803 - bytes, not bits
+def variants_table(found: Sequence[VariantOutcome], nic_Bps: float) -> SummaryTable:  # noqa: N803 - bytes, not bits
     """Return a row a variant."""
     rows = []
     for one in found:
@@ -210,16 +226,16 @@ def variants_table(found: Sequence[VariantOutcome], nic_Bps: float) -> dict[str,
                 f"{values['blocked_ports']:.0f}" if lossless else "-",
             ]
         )
-    return {
-        "title": "Variants",
-        "columns": [
+    return SummaryTable(
+        title="Variants",
+        columns=[
             *("in", "control", "servers", "at once", "bandwidth", "of the NIC", "median", "p99", "p99.9", "failed"),
             *("queue, mean", "queue, most", "drops", "timeouts", "pauses", "blocked ports"),
         ],
-        "rows": rows,
-        "note": "queue: at the leaf's port to the client; timeouts: retransmission timeouts of TCP; pauses: how often "
+        rows=rows,
+        note="queue: at the leaf's port to the client; timeouts: retransmission timeouts of TCP; pauses: how often "
         f"a lane found no room; blocked: stalled for more than {BLOCKED_SHARE:.0%} of the phase",
-    }
+    )
 
 
 def figure_data(found: Sequence[VariantOutcome], nic_Bps: float) -> dict[str, Any]:  # noqa: N803

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from experiments.isolation.config import IsolationConfig, Mix
+from fabric.metrics import Metric, by_phase, metrics_of
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
+from fabric.records.summary_table import SummaryTable
 from fabric.units import format_bandwidth, format_rate, format_time
 from runs.counted_operations import (
     NOTE,
@@ -43,7 +45,8 @@ def summarize(
             fabric.nic_rate_bps, sent_fraction(config.nccl.algorithm, config.nccl_nodes)
         ),
     }
-    figures = {outcome.phase.name: _phase_metrics(session, outcome) for outcome in session.phases}
+    measured = [metric for outcome in session.phases for metric in _phase_metrics(session, outcome)]
+    figures = by_phase(measured)
     titles = {outcome.phase.name: outcome.phase.title for outcome in session.phases}
     return {
         "title": "Isolation: training, storage and other traffic on one fabric",
@@ -51,7 +54,7 @@ def summarize(
         "lane_shares": {lane.name: lane.share for lane in lanes.lanes},
         "busiest_port": str(port),
         "ideal_algbw_Bps": ideal,
-        "metrics": {f"{phase}.{name}": value for phase, found in figures.items() for name, value in found.items()},
+        "metrics": measured,
         "tables": [
             _collectives_table(session, figures, ideal),
             _storage_table(session, figures),
@@ -66,34 +69,41 @@ def summarize(
     }
 
 
-def _phase_metrics(session: Session, outcome: PhaseOutcome) -> dict[str, float]:
-    """Return all numbers of a phase by name; what did not play has none."""
+_OPERATIONS = {"read": ServiceLevel.STORAGE, "write": ServiceLevel.STORAGE, "flow": ServiceLevel.OTHER}
+
+
+def _phase_metrics(session: Session, outcome: PhaseOutcome) -> Iterator[Metric]:
+    """Yield all numbers of a phase; what did not play has none."""
     phase = outcome.phase
     steps = _of_phase(session.table("steps"), phase.name)
     operations = _of_phase(session.table("operations"), phase.name)
-    found: dict[str, float] = {}
     for level in _COLLECTIVES:
-        found |= _collective_metrics(level, steps[steps["service_level"] == level.label])
-    for operation in ("read", "write", "flow"):
-        found |= operation_metrics(operations, operation, phase.load_s)
-    found["drops_packets"] = outcome.conservation.dropped_by_queues
-    found["sent_packets"] = outcome.conservation.sent_packets
-    found["retransmissions"] = outcome.conservation.retransmissions
-    found["deepest_queue_bytes"] = _deepest_queue(session, outcome)
-    return found | stall_metrics(session.table("stalls"), outcome)
+        found = _collective_metrics(steps[steps["service_level"] == level.label])
+        yield from metrics_of(phase.name, level.label, found)
+    for operation, level in _OPERATIONS.items():
+        found = operation_metrics(operations, operation, phase.load_s)
+        yield from metrics_of(phase.name, level.label, found, is_named_by_job=False)
+    network = {
+        "drops_packets": outcome.conservation.dropped_by_queues,
+        "sent_packets": outcome.conservation.sent_packets,
+        "retransmissions": outcome.conservation.retransmissions,
+        "deepest_queue_bytes": _deepest_queue(session, outcome),
+        **stall_metrics(session.table("stalls"), outcome),
+    }
+    yield from metrics_of(phase.name, "", network)
 
 
 def _of_phase(table: pd.DataFrame, phase: str) -> pd.DataFrame:
     return table[table["phase"] == phase]
 
 
-def _collective_metrics(level: ServiceLevel, steps: pd.DataFrame) -> dict[str, float]:
+def _collective_metrics(steps: pd.DataFrame) -> dict[str, float]:
     if steps.empty:
         return {}
     found = collective_medians(steps)
     found["slowest_step_s"] = float((steps["ended_s"] - steps["started_s"]).max())
     found["steps"] = len(steps)
-    return {f"{level.label}.{name}": value for name, value in found.items()}
+    return found
 
 
 def _deepest_queue(session: Session, outcome: PhaseOutcome) -> int:
@@ -184,7 +194,7 @@ def _times(value: float, alone: float) -> str:
 
 def _collectives_table(
     session: Session, figures: Mapping[str, Mapping[str, float]], ideal: Mapping[str, float]
-) -> dict[str, Any]:
+) -> SummaryTable:
     rows = []
     for level in (level.label for level in _COLLECTIVES):
         alone = figures[f"{level}_alone"].get(f"{level}.step_s", 0.0)
@@ -206,10 +216,10 @@ def _collectives_table(
         rows += _rows(session, figures, f"{level}.algbw_Bps", cells)
     columns = ["phase", "collective", "algbw", "busbw", "of ideal", "median step", "slowest", "steps", "time / alone"]
     note = "algbw and busbw as nccl-tests define them, median over steps; ideal: a full NIC at the busiest rank"
-    return {"title": "Allreduce", "columns": columns, "rows": rows, "note": note}
+    return SummaryTable(title="Allreduce", columns=columns, rows=rows, note=note)
 
 
-def _storage_table(session: Session, figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+def _storage_table(session: Session, figures: Mapping[str, Mapping[str, float]]) -> SummaryTable:
     rows = []
     for operation in ("read", "write"):
         alone = figures["storage_alone"].get(f"{operation}.bandwidth_Bps", 0.0)
@@ -223,12 +233,12 @@ def _storage_table(session: Session, figures: Mapping[str, Mapping[str, float]])
         rows += _rows(session, figures, f"{operation}.bandwidth_Bps", cells)
     columns = ["phase", "operation", "bandwidth", "p50", "p99", "p99.9", "completed", "failed", "bandwidth / alone"]
     note = f"percentiles of completion latency, as fio's, of operations that began while all of the load played; {NOTE}"
-    return {"title": "Storage", "columns": columns, "rows": rows, "note": note}
+    return SummaryTable(title="Storage", columns=columns, rows=rows, note=note)
 
 
 def _background_table(
     session: Session, config: IsolationConfig, figures: Mapping[str, Mapping[str, float]]
-) -> dict[str, Any]:
+) -> SummaryTable:
     # Alone, others offer the moderate load: what they take at a heavy one has nothing to be compared with.
     of_alone = {"other_alone", *(mix.phase for mix in config.mixes if not mix.is_heavy)}
     rows = []
@@ -242,15 +252,15 @@ def _background_table(
         told = "-" if outcome.phase.name not in of_alone else "unknown" if ratio is None else f"{ratio} x"
         rows.append([outcome.phase.title, *percentiles, *counts, told])
     counted = ["completed", "abandoned", "failed", "refused"]
-    return {
-        "title": "Other traffic: completion time of flows",
-        "columns": ["phase", "p50", "p99", "p99.9", *counted, "p99 / alone"],
-        "rows": rows,
-        "note": f"of flows that began while all of the load played; {NOTE}; refused: as max_flows of its host ran",
-    }
+    return SummaryTable(
+        title="Other traffic: completion time of flows",
+        columns=["phase", "p50", "p99", "p99.9", *counted, "p99 / alone"],
+        rows=rows,
+        note=f"of flows that began while all of the load played; {NOTE}; refused: as max_flows of its host ran",
+    )
 
 
-def _network_table(session: Session, figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+def _network_table(session: Session, figures: Mapping[str, Mapping[str, float]]) -> SummaryTable:
     def cells(found: Mapping[str, float]) -> list[str]:
         drops, sent = found["drops_packets"], found["sent_packets"]
         return [
@@ -262,7 +272,7 @@ def _network_table(session: Session, figures: Mapping[str, Mapping[str, float]])
         ]
 
     columns = ["phase", "packets sent", "dropped by queues", "of packets", "retransmissions", "deepest queue"]
-    return {"title": "Network", "columns": columns, "rows": _rows(session, figures, "drops_packets", cells)}
+    return SummaryTable(title="Network", columns=columns, rows=_rows(session, figures, "drops_packets", cells))
 
 
 _COMPARED = (
@@ -305,7 +315,7 @@ def _relative_to(key: str, base: float) -> str:
     return f"times alone ({format_bandwidth(base)}), more is better"
 
 
-def _shares_table(session: Session, config: IsolationConfig, port: Port, at_port: Shares) -> dict[str, Any]:
+def _shares_table(session: Session, config: IsolationConfig, port: Port, at_port: Shares) -> SummaryTable:
     rate = session.live.fabric.link_at[port].rate_bps
     titles = {mix.phase: mix.words for mix in config.mixes}
     lanes = plan_lanes(config.queues, Queueing.LANES)
@@ -315,13 +325,13 @@ def _shares_table(session: Session, config: IsolationConfig, port: Port, at_port
         rows.append([level.label, f"{lanes.lane_of(level).share:.0%}", *got])
     totals = [f"{sum(shares.values()) * 8 / rate:.1%}" for shares in at_port.values()]
     rows.append(["all", "100%", *totals])
-    return {
-        "title": "Shares of the busiest port",
-        "columns": ["service level", "configured share", *(titles[phase] for phase in at_port)],
-        "rows": rows,
-        "note": "by DSCP, so acknowledgements count with their kind; other lanes may borrow what a lane does not use; "
+    return SummaryTable(
+        title="Shares of the busiest port",
+        columns=["service level", "configured share", *(titles[phase] for phase in at_port)],
+        rows=rows,
+        note="by DSCP, so acknowledgements count with their kind; other lanes may borrow what a lane does not use; "
         f"port {port} of {format_rate(rate)}",
-    }
+    )
 
 
 _PROGRAMS = (

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from fabric.emulation.sflow import SflowExport
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the process that plays is given: a file or an experiment's name with settings, and where the result goes.
-    ``command``: by what the run was asked for. ``live_file``: where samples go as they are taken, if
-    somebody watches. ``sflow``: what switches export, if they do."""
+    """What the process that plays is given: an experiment with its whole config, and where the result goes.
+
+    ``foreign_folder``: the experiment's, if it does not come with the program, else empty. ``config``: as JSON has it,
+    with its defaults and its topology, so that no file of the user's is read again. ``command``: by what the run was
+    asked for. ``live_file``: where samples go as they are taken, if somebody watches. ``sflow``: what switches export,
+    if they do.
+    """
 
     experiment: str
-    overrides: tuple[str, ...]
+    foreign_folder: str
+    config: Mapping[str, Any]
     directory: str
     captures: tuple[str, ...]
     command: tuple[str, ...]
@@ -30,7 +37,6 @@ class Order:
     def decoded(cls, text: bytes) -> Order:
         """Return what :meth:`encoded` made JSON of."""
         values = json.loads(text)
-        parts = {name: tuple(values[name]) for name in ("overrides", "captures", "command")}
-        directory, live_file = values["directory"], values["live_file"]
-        sflow = SflowExport(**values["sflow"]) if values["sflow"] else None
-        return cls(experiment=values["experiment"], directory=directory, live_file=live_file, sflow=sflow, **parts)
+        parts: dict[str, Any] = {name: tuple(values[name]) for name in ("captures", "command")}
+        parts["sflow"] = SflowExport(**values["sflow"]) if values["sflow"] else None
+        return cls(**values | parts)

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from experiments.launching.events import EventLines, Note, PhaseProgress, Recorded, Report, VerdictSoFar, failure_of
 from experiments.launching.order import Order
-from experiments.registry import resolve
+from experiments.registry import Resolved, restored
 from fabric.emulation.sflow import exporting
 from fabric.errors import FabricError
 from fabric.model.lanes import plan_lanes
@@ -23,9 +23,7 @@ from fabric.world.engines import current_engine
 from fabric.world.programs import guest_calls
 from fabric.world.programs.agents import AgentPool, fork_server
 from runs.captures import captures
-from runs.config import RunConfig
 from runs.congestion import tell_congestion
-from runs.definition import Experiment
 from runs.handover import copy_to_user
 from runs.live import bring_up
 from runs.preload import PRELOAD
@@ -74,11 +72,12 @@ def _own_stdout() -> BinaryIO:
 
 def play(order: Order, report: Report) -> None:
     """Play an experiment in this process's own namespaces or guest, and leave what it recorded beside its directory."""
-    experiment, config, resolved = resolve(order.experiment, order.overrides)
+    folder = Path(order.foreign_folder) if order.foreign_folder else None
+    resolved = restored(order.experiment, folder, order.config)
     directory = Path(order.directory)
-    draft = ResultWriter(inside.RUN_DIR / "result" / directory.name, experiment.load_tables())
+    draft = ResultWriter(inside.RUN_DIR / "result" / directory.name, resolved.experiment.load_tables())
     try:
-        _play(experiment, config, resolved, draft, order, report)
+        _play(resolved, draft, order, report)
     except Exception:
         _save(draft, "logs", directory, report)
         if any((draft.directory / "samples").iterdir()):
@@ -88,15 +87,8 @@ def play(order: Order, report: Report) -> None:
     report(Recorded(str(partial)))
 
 
-def _play(
-    experiment: Experiment,
-    config: RunConfig,
-    resolved: dict[str, Any],
-    draft: ResultWriter,
-    order: Order,
-    report: Report,
-) -> None:
-    fabric = config.fabric()
+def _play(resolved: Resolved, draft: ResultWriter, order: Order, report: Report) -> None:
+    experiment, config, fabric = resolved.experiment, resolved.config, resolved.fabric
     lanes = plan_lanes(config.queues, config.queueings_played[0])
 
     def tell(text: str) -> None:
@@ -130,7 +122,7 @@ def _play(
             _keep_samples(session, draft, report)
             raise
         congestion_control.require_ecn()
-        write_run(session, draft, experiment.in_manifest, resolved, summary, order.command)
+        write_run(session, draft, experiment.in_manifest, resolved.data, summary, order.command)
 
 
 def _keep_samples(session: Session, draft: ResultWriter, report: Report) -> None:

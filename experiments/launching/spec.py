@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.launching.order import Order
-from experiments.registry import resolve
-from fabric.config import files_noted, read_yaml, setting
+from experiments.registry import Resolved, resolve
+from fabric.config import setting
 from fabric.emulation.sflow import SflowExport, require_sflow
 from fabric.errors import UsageError
 from fabric.model.partition import partition
@@ -26,6 +26,7 @@ from runs.captures import require_captures
 from runs.config import RunConfig, require_engine_for_jitter
 from runs.definition import Experiment
 from runs.rates import CALIBRATED, rate_settings
+from topologies.load import BuiltFabric
 from traffic import congestion_control
 
 
@@ -61,59 +62,106 @@ class RunSpec:
     def all_overrides(self) -> list[str]:
         """Settings, overrides and seed as text; the last counts."""
         seed = [f"seed={self.seed}"] if self.seed is not None else []
-        return [*(setting(key, value) for key, value in self.settings.items()), *self.overrides, *seed]
+        return [*self._set, *seed]
+
+    @property
+    def _set(self) -> list[str]:
+        return [*(setting(key, value) for key, value in self.settings.items()), *self.overrides]
+
+    def words(self) -> list[str]:
+        """Return what follows ``fabric run`` on the command line that asks for this run. Raises UsageError for one
+        whose switches export: the command sends on to a collector what this run keeps in a file."""
+        if self.sflow is not None:
+            raise UsageError(f"sflow: to {self.sflow.file}, which no command line can name; omit it")
+        options: dict[str, Sequence[object]] = {
+            "--set": self._set,
+            "--seed": [] if self.seed is None else [self.seed],
+            "--engine": [self.engine],
+            "--rate": [self.rate] if self.rate else [],
+            "--memory": [f"{self.memory_bytes}B"] if self.memory_bytes else [],
+            "--out": [] if self.directory is None else [self.directory],
+            "--capture": self.captures,
+            "--guests": [] if self.guests == 1 else [self.guests],
+        }
+        words = [word for name, values in options.items() for value in values for word in (name, str(value))]
+        return [self.experiment, *words, *([] if self.draws else ["--no-figures"])]
 
 
 @dataclass(frozen=True)
 class Prepared:
     """A run that can start: checked, with all that it depends on."""
 
-    experiment: Experiment
-    config: RunConfig
+    resolved: Resolved
     engine: Engine
     guest: Guest
     order: Order
     draws: bool = True
 
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment."""
+        return self.resolved.experiment
 
-def prepare(spec: RunSpec, command: Sequence[str]) -> Prepared:
-    """Check a run before anything is started. Raises ConfigError or UsageError with every reason why it cannot be."""
+    @property
+    def config(self) -> RunConfig:
+        """Its checked config."""
+        return self.resolved.config
+
+
+def prepare(spec: RunSpec, command: Sequence[str], before: BuiltFabric | None = None) -> Prepared:
+    """Check a run before anything is started; ``before``: a fabric of this process, which is taken if the run has the
+    same topology. Raises ConfigError or UsageError with every reason why the run cannot be."""
     engine = engines.engine_named(spec.engine)
-    overrides = spec.all_overrides
-    with files_noted() as files:
-        experiment, config, raw = resolve(spec.experiment, overrides)
-        if spec.rate is not None:
-            if spec.rate == CALIBRATED and engine.is_exact:
-                raise UsageError(f"--rate calibrated: {engine.clock} carries any rate; omit it")
-            overrides = [*overrides, *rate_settings(spec.rate, config.topology, overrides)]
-            experiment, config, raw = resolve(spec.experiment, overrides)
+    resolved = _resolved(spec, engine, before)
+    config, fabric = resolved.config, resolved.fabric
     lossless.require(engine, *config.queueings_played)
     red.require(engine, config.queues, *config.queueings_played)
     congestion_control.require(engine, config.controls_played)
     require_engine_for_jitter(engine, config.queues)
-    directory = choose_directory(spec.directory, experiment.name)
-    fabric = config.fabric()
     require_captures(fabric, spec.captures, engine)
     if spec.sflow is not None:
         require_sflow(spec.sflow, engine)
-    words = [
-        *spec.captures,
-        *([spec.sflow.file] if spec.sflow else ()),
-        *config.commands,
-        *overrides,
-        *_texts(raw),
-        *_texts(_written(spec.experiment)),
-    ]
-    keep = (directory.parent, experiment.folder, *directories_of(files), *directories_named(words))
     if spec.guests != 1:
         require_several_guests(spec, engine, config)
-    lookahead_ns = partition(fabric, spec.guests).lookahead_ns if spec.guests > 1 else 0
-    wanted = Guest(config.seed, keep, spec.memory_bytes, spec.guests, lookahead_ns)
-    guest = engine.guest_for(wanted, -(-needed_bytes(fabric) // spec.guests), described(fabric))
+    directory = choose_directory(spec.directory, resolved.experiment.name)
     order = Order(
-        spec.experiment, tuple(overrides), str(directory), tuple(spec.captures), tuple(command), sflow=spec.sflow
+        resolved.experiment.name,
+        str(resolved.experiment.foreign_folder or ""),
+        resolved.data,
+        str(directory),
+        tuple(spec.captures),
+        tuple(command),
+        sflow=spec.sflow,
     )
-    return Prepared(experiment, config, engine, guest, order, spec.draws)
+    return Prepared(resolved, engine, _guest_for(spec, engine, resolved, directory), order, spec.draws)
+
+
+def _resolved(spec: RunSpec, engine: Engine, before: BuiltFabric | None) -> Resolved:
+    """Return the config that a run asks for, at the rate that it asks for."""
+    overrides = spec.all_overrides
+    resolved = resolve(spec.experiment, overrides, before)
+    if spec.rate is None:
+        return resolved
+    if spec.rate == CALIBRATED and engine.is_exact:
+        raise UsageError(f"--rate calibrated: {engine.clock} carries any rate; omit it")
+    return resolve(
+        spec.experiment, [*overrides, *rate_settings(spec.rate, resolved.config.topology, overrides)], before
+    )
+
+
+def _guest_for(spec: RunSpec, engine: Engine, resolved: Resolved, directory: Path) -> Guest:
+    """Return the guest of a run: it sees the directories of the files that the run reads or writes while it plays.
+
+    Those are named by values of its config, the only text that says so of experiments which do not come with the
+    program. The files that the config was read from are not among them.
+    """
+    config, built = resolved.config, resolved.built
+    files = [*spec.captures, *([spec.sflow.file] if spec.sflow else [])]
+    named = directories_named([*files, *config.commands, *_texts(resolved.data)])
+    keep = (directory.parent, resolved.experiment.folder, *directories_of(built.files), *named)
+    lookahead_ns = partition(built.fabric, spec.guests).lookahead_ns if spec.guests > 1 else 0
+    wanted = Guest(config.seed, keep, spec.memory_bytes, spec.guests, lookahead_ns)
+    return engine.guest_for(wanted, -(-needed_bytes(built.fabric) // spec.guests), described(built.fabric))
 
 
 def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig) -> None:
@@ -133,12 +181,6 @@ def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig) -> 
     }
     if found := [what for what, asked in unable.items() if asked]:
         raise UsageError(f"--guests {spec.guests}: not with {found[0]}, which one guest can do only; omit --guests")
-
-
-def _written(experiment: str) -> dict[str, Any]:
-    """Return what the file of an experiment says, whatever settings have in its place; nothing if it is no file."""
-    path = Path(experiment)
-    return read_yaml(path) if path.is_file() else {}
 
 
 def _texts(value: Any) -> Iterator[str]:

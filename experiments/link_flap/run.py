@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from controllers.planning.planner import plan_routes
 from controllers.planning.policies import POLICIES
 from controllers.planning.policies.policy import or_list
 from controllers.routing import Routing
@@ -43,6 +42,7 @@ from fabric.units import format_time
 from runs.config import Choices, RunConfig, each_once
 from runs.jobs import started
 from runs.placement import order_ranks
+from runs.plans import planned
 from runs.session import PhaseOutcome, Session
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.collectives.trees import tree_flows
@@ -121,7 +121,7 @@ class LinkFlapConfig(RunConfig):
         if LoadKind.STORAGE in self.loads and not fabric.storages:
             yield "loads: storage, yet the topology has no storage nodes; give it some, or remove storage"
         try:
-            targets_of(self, fabric, crossed_links(fabric, plan_routes(fabric, Routing())))
+            targets_of(self, fabric, crossed_links(fabric, planned(fabric, Routing())))
         except ConfigError as error:
             yield from error.faults
 

@@ -13,6 +13,9 @@ import pandas as pd
 from controllers.routing import Routing
 from experiments.link_flap.cuts import Place
 from experiments.link_flap.recovery import PARTS, parts_s
+from fabric.metrics import Metric, by_path, metrics_of
+from fabric.model.lanes import ServiceLevel
+from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.units import exact, format_time
 from traffic.storage.verification import Verification
@@ -38,6 +41,9 @@ class Rows(Protocol):
         """Return all rows of a table."""
 
 
+_OF_STORAGE = ("slowest_read_s", "slowest_write_s", "retries")
+
+
 @dataclass(frozen=True)
 class CutGroup:
     """The cuts of one policy, place and duration, with the crossing flows' rows."""
@@ -50,11 +56,17 @@ class CutGroup:
 
     @property
     def label(self) -> str:
-        """How metrics call it."""
-        return f"{self.routing}.{self.place.value}.{exact(round(self.duration_s * 1e3, 9))}ms"
+        """How metrics call it among the others of its routing."""
+        return f"{self.place.value}.{exact(round(self.duration_s * 1e3, 9))}ms"
 
-    def metrics(self) -> dict[str, float]:
-        """Return its numbers; what nothing measured has none."""
+    def metrics(self) -> Iterator[Metric]:
+        """Yield its numbers, those of all groups of a routing in one phase."""
+        for name, value in self.numbers().items():
+            job = ServiceLevel.STORAGE.label if name in _OF_STORAGE else ""
+            yield Metric(self.routing, job, f"{self.label}.{name}", value, is_named_by_job=False)
+
+    def numbers(self) -> dict[str, float]:
+        """Return its numbers by name; what nothing measured has none."""
         blackouts, stalls = self.flows["blackout_s"], self.cuts["stall_s"].dropna()
         found = {
             "cuts": float(len(self.cuts)),
@@ -87,12 +99,13 @@ def summarize(
     """Return the tables, metrics and answer of a run of ``link_flap``."""
     cuts = session.table("cuts")
     found = list(groups(cuts, session.table("cut_flows")))
-    metrics = {f"{group.label}.{name}": value for group in found for name, value in group.metrics().items()}
-    metrics |= _calm(session.table("steps")) | repair_metrics(cuts)
+    measured = [metric for group in found for metric in group.metrics()]
+    measured += [*metrics_of(UNDISTURBED, "", _calm(session.table("steps"))), *repair_metrics(cuts)]
+    metrics = by_path(measured)
     return {
         "title": "Link flap: what a cut costs, by repair policy",
         "answer": _answer(found, policies, period_s, written),
-        "metrics": metrics,
+        "metrics": measured,
         "tables": [
             _felt_table(found, metrics, period_s),
             *_parts_table(cuts),
@@ -111,20 +124,19 @@ def _calm(steps: pd.DataFrame) -> dict[str, float]:
     if not len(taken):
         return {}
     median = float(taken.median())
-    return {"undisturbed.step_s": median, "undisturbed.stall_s": float(taken.max()) - median}
+    return {"step_s": median, "stall_s": float(taken.max()) - median}
 
 
-def repair_metrics(cuts: pd.DataFrame) -> dict[str, float]:
-    """Return the median and the worst of each part of the controller's repairs and of their sum, by policy."""
-    found: dict[str, float] = {}
+def repair_metrics(cuts: pd.DataFrame) -> Iterator[Metric]:
+    """Yield the median and the worst of each part of the controller's repairs and of their sum, by policy."""
     for routing, rows in cuts.groupby("routing", sort=False, observed=True):
         parts = parts_s(rows)
         for name in [*PARTS.values(), "sum"] if len(parts) else ():
-            key = f"{routing}.repair.{name.replace(' ', '_')}"
-            found |= {f"{key}_p50_s": float(parts[name].median()), f"{key}_max_s": float(parts[name].max())}
+            key = f"repair.{name.replace(' ', '_')}"
+            yield Metric(str(routing), "", f"{key}_p50_s", float(parts[name].median()))
+            yield Metric(str(routing), "", f"{key}_max_s", float(parts[name].max()))
         carrier = rows["carrier_s"] - rows["asked_s"]
-        found[f"{routing}.carrier_lost_max_s"] = float(carrier.max())
-    return found
+        yield Metric(str(routing), "", "carrier_lost_max_s", float(carrier.max()))
 
 
 def time_text(value: float) -> str:
@@ -134,29 +146,29 @@ def time_text(value: float) -> str:
     return f"-{format_time(-value)}" if value < 0 else format_time(value)
 
 
-def _felt_table(found: Sequence[CutGroup], metrics: Mapping[str, float], period_s: float) -> dict[str, Any]:
+def _felt_table(found: Sequence[CutGroup], metrics: Mapping[str, float], period_s: float) -> SummaryTable:
     names = ("blackout_p50_s", "blackout_p90_s", "blackout_max_s", "stall_p50_s", "stall_max_s")
     rows = []
     for group in found:
-        numbers = group.metrics()
+        numbers = group.numbers()
         times = [time_text(numbers.get(name, math.nan)) for name in (*names, "slowest_read_s", "slowest_write_s")]
         sizes = [format_time(group.duration_s), f"{numbers['cuts']:.0f}", f"{numbers['crossing_flows']:.0f}"]
         rows.append([group.routing, group.place.words, *sizes, *times, f"{numbers['retries']:.0f}"])
     noise = metrics.get("undisturbed.stall_s")
     calm = f"; without cuts the longest step exceeds the median by {time_text(noise)}" if noise is not None else ""
-    return {
-        "title": "Effects of a cut",
-        "columns": [
+    return SummaryTable(
+        title="Effects of a cut",
+        columns=[
             "policy", "place", "cut for", "cuts", "flow-cuts", "blackout p50", "p90", "max", "step stall p50", "max",
             "slowest read", "write", "retries",
         ],
-        "rows": rows,
-        "note": f"blackout: of probe flows that cross the cut by the plan, to {format_time(period_s)}; stall: the "
+        rows=rows,
+        note=f"blackout: of probe flows that cross the cut by the plan, to {format_time(period_s)}; stall: the "
         f"longest step until the next cut less the undisturbed median{calm}; no repair helps a host with one link",
-    }  # fmt: skip
+    )  # fmt: skip
 
 
-def _parts_table(cuts: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _parts_table(cuts: pd.DataFrame) -> Iterator[SummaryTable]:
     """Yield the table of the parts of repairs by the controller, if there were any."""
     rows = []
     for (routing, place), found in cuts.groupby(["routing", "place"], sort=False, observed=True):
@@ -167,19 +179,19 @@ def _parts_table(cuts: pd.DataFrame) -> Iterator[dict[str, Any]]:
             place_words = Place(str(place)).words
             rows.append([routing, place_words, f"{len(parts)} of {len(found)}", time_text(float(carrier)), *medians])
     if rows:
-        yield {
-            "title": "From the cut to the first packet, if the controller repaired it before the link came back",
-            "columns": [
+        yield SummaryTable(
+            title="From the cut to the first packet, if the controller repaired it before the link came back",
+            columns=[
                 "policy", "place", "cuts", "(carrier gone at both ends)", "to port status", "to plan",
                 "to rules in place", "to all flows through", "sum",
             ],
-            "rows": rows,
-            "note": "medians over cuts, each part by itself; negative: packets arrived before the last switch had "
+            rows=rows,
+            note="medians over cuts, each part by itself; negative: packets arrived before the last switch had "
             "confirmed its rules, as always where switches repair locally",
-        }  # fmt: skip
+        )  # fmt: skip
 
 
-def _tcp_table(found: Sequence[CutGroup]) -> Iterator[dict[str, Any]]:
+def _tcp_table(found: Sequence[CutGroup]) -> Iterator[SummaryTable]:
     """Yield the table that sets what the network was away against what TCP made of it, if anything played."""
     rows = []
     for group in found:
@@ -189,16 +201,16 @@ def _tcp_table(found: Sequence[CutGroup]) -> Iterator[dict[str, Any]]:
             words = [group.routing, group.place.words, format_time(group.duration_s)]
             rows.append([*words, time_text(away_s), time_text(stall_s), time_text(stall_s - away_s)])
     if rows:
-        yield {
-            "title": "What TCP adds to a blackout",
-            "columns": ["policy", "place", "cut for", "network away", "step stalls for", "difference"],
-            "rows": rows,
-            "note": "medians over cuts, of the worst crossing flow; TCP retransmits after 200 ms at the earliest, then "
+        yield SummaryTable(
+            title="What TCP adds to a blackout",
+            columns=["policy", "place", "cut for", "network away", "step stalls for", "difference"],
+            rows=rows,
+            note="medians over cuts, of the worst crossing flow; TCP retransmits after 200 ms at the earliest, then "
             "after twice as long each time",
-        }
+        )
 
 
-def failed_table(session: Rows, cuts: Mapping[str, int], written: Verification | None) -> dict[str, Any]:
+def failed_table(session: Rows, cuts: Mapping[str, int], written: Verification | None) -> SummaryTable:
     """Return the table of what failed for good, by policy."""
     restarts, operations = session.table("restarts"), session.table("operations")
     rows = []
@@ -211,12 +223,12 @@ def failed_table(session: Rows, cuts: Mapping[str, int], written: Verification |
     lost = f"{len(written.lost)} of {written.checked}" if written else "none were made"
     if written is not None and written.out_of_reach:
         lost += f" ({len(written.out_of_reach)} unreachable)"
-    return {
-        "title": "Failures of jobs and operations",
-        "columns": ["policy", "cuts", "jobs restarted", "storage operations given up", "storage retries"],
-        "rows": rows,
-        "note": f"acknowledged writes lost: {lost}; a wrong sum of an allreduce would have ended the run",
-    }
+    return SummaryTable(
+        title="Failures of jobs and operations",
+        columns=["policy", "cuts", "jobs restarted", "storage operations given up", "storage retries"],
+        rows=rows,
+        note=f"acknowledged writes lost: {lost}; a wrong sum of an allreduce would have ended the run",
+    )
 
 
 def _answer(

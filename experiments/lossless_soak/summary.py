@@ -11,7 +11,9 @@ from controllers.routing import Repair
 from fabric.delivered import COMPLETED
 from fabric.failures.schedule import FailureSchedule
 from fabric.measure.verdict import Check
+from fabric.metrics import metrics_of
 from fabric.queueing import vl
+from fabric.records.summary_table import SummaryTable
 from fabric.stalls.audit import AuditReport
 from fabric.stalls.causes import Stall, StallCause
 from fabric.stalls.credits import Held
@@ -130,7 +132,7 @@ def summarize(
     return {
         "title": f"A lossless fabric under random flows and {metrics['flaps']} cuts for {minutes:.1f} minutes",
         "answer": _answer(metrics, minutes) + _broken_off_words(broken_off),
-        "metrics": metrics,
+        "metrics": metrics_of("", "", metrics),
         "tables": [
             _promises_table(metrics, stall_limit_s),
             _load_table(metrics),
@@ -148,12 +150,12 @@ def _broken_off_words(broken_off: Sequence[BrokenOff]) -> str:
     return f" Changing routes led to a deadlock: {rounds}."
 
 
-def _broken_off_tables(broken_off: Sequence[BrokenOff]) -> list[dict[str, Any]]:
+def _broken_off_tables(broken_off: Sequence[BrokenOff]) -> list[SummaryTable]:
     """Return a table of the rounds that a deadlock broke off; none if there are none."""
     columns = ["repair", "round", "cuts", "ports and lanes that waited for each other"]
     note = "packets of routes before and after a change met; the repair's later rounds were not played"
     rows = [one.row for one in broken_off]
-    return [{"title": "Deadlocks while routes changed", "columns": columns, "rows": rows, "note": note}] if rows else []
+    return [SummaryTable(title="Deadlocks while routes changed", columns=columns, rows=rows, note=note)] if rows else []
 
 
 def soak_metrics(rounds: Sequence[SoakRound], stall_limit_s: float) -> dict[str, float]:
@@ -191,7 +193,7 @@ def _answer(metrics: dict[str, float], minutes: float) -> str:
     )
 
 
-def _promises_table(metrics: dict[str, float], stall_limit_s: float) -> dict[str, Any]:
+def _promises_table(metrics: dict[str, float], stall_limit_s: float) -> SummaryTable:
     rows = [
         ["frames dropped, other than by cuts", f"{metrics['drops']}", "0"],
         ["credits not returned, bytes", f"{metrics['leaked_bytes']}", "0"],
@@ -203,15 +205,15 @@ def _promises_table(metrics: dict[str, float], stall_limit_s: float) -> dict[str
         ["looks at all ports", f"{metrics['looks']:,}", ""],
     ]
     note = "a stall is explained if it leads, through other stalled lanes, to a port that is sending"
-    return {
-        "title": "What a lossless fabric promises",
-        "columns": ["", "measured", "promised"],
-        "rows": rows,
-        "note": note,
-    }
+    return SummaryTable(
+        title="What a lossless fabric promises",
+        columns=["", "measured", "promised"],
+        rows=rows,
+        note=note,
+    )
 
 
-def _load_table(metrics: dict[str, float]) -> dict[str, Any]:
+def _load_table(metrics: dict[str, float]) -> SummaryTable:
     rows = [
         ["flows started", f"{metrics['flows']:,}"],
         ["flows completed", f"{metrics['flows_completed']:,}"],
@@ -222,10 +224,10 @@ def _load_table(metrics: dict[str, float]) -> dict[str, Any]:
         ["frames dropped by rules for lack of a path", f"{metrics['without_a_way']:,}"],
         ["TCP segments retransmitted", f"{metrics['retransmissions']:,}"],
     ]
-    return {"title": "Load and cuts", "columns": ["", "in all rounds"], "rows": rows, "note": None}
+    return SummaryTable(title="Load and cuts", columns=["", "in all rounds"], rows=rows)
 
 
-def _stalls_tables(session: Session, rounds: Sequence[SoakRound]) -> list[dict[str, Any]]:
+def _stalls_tables(session: Session, rounds: Sequence[SoakRound]) -> list[SummaryTable]:
     """Return a table of the first stalls that nothing explains; none if there are none."""
     found = [stall for one in rounds for stall in one.unexplained]
     rows = [
@@ -234,4 +236,4 @@ def _stalls_tables(session: Session, rounds: Sequence[SoakRound]) -> list[dict[s
     ]
     title = f"Unexplained stalls: {len(found)}"
     note = "start in seconds of the run, duration when last seen, and the port's lane"
-    return [{"title": title, "columns": ["began", "lasted", "lane"], "rows": rows, "note": note}] if rows else []
+    return [SummaryTable(title=title, columns=["began", "lasted", "lane"], rows=rows, note=note)] if rows else []

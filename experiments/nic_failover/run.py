@@ -16,8 +16,10 @@ from pydantic import Field, model_validator
 
 from fabric.config import TimeS
 from fabric.failures.schedule import FailureSchedule, LinkFailure
+from fabric.metrics import Metric
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Link
+from fabric.records.summary_table import SummaryTable
 from fabric.units import format_rate, format_time
 from runs.config import RunConfig
 from runs.jobs import started
@@ -125,14 +127,14 @@ def summarize(steps: pd.DataFrame, restarts: pd.DataFrame, cut_s: float, link: L
     left = float(after["busbw"].median()) / whole if len(after) else 0.0
     theory = (nics - 1) / nics
     again_s = resumed_s - cut_s if len(after) else math.nan
-    metrics = {
-        f"{WHOLE}.busbw_Bps": whole,
-        f"{CUT}.busbw_Bps": left * whole,
-        f"{CUT}.left_fraction": left,
-        f"{CUT}.theory_left_fraction": theory,
-        f"{CUT}.again_after_s": again_s,
-        f"{CUT}.steps": float(len(after)),
-    }
+    metrics = [
+        Metric(WHOLE, "", "busbw_Bps", whole),
+        Metric(CUT, "", "busbw_Bps", left * whole),
+        Metric(CUT, "", "left_fraction", left),
+        Metric(CUT, "", "theory_left_fraction", theory),
+        Metric(CUT, "", "again_after_s", again_s),
+        Metric(CUT, "", "steps", float(len(after))),
+    ]
     again = "not while it lasts" if math.isnan(again_s) else format_time(again_s)
     answer = f"With {nics} NIC{'s' * (nics > 1)} per host and {link} cut, {left:.1%} of the bandwidth are left"
     answer += "." if not len(after) else f", {again} after the cut."
@@ -140,14 +142,14 @@ def summarize(steps: pd.DataFrame, restarts: pd.DataFrame, cut_s: float, link: L
     return {
         "title": "A NIC's link fails during an allreduce",
         "answer": answer,
-        "metrics": {name: value for name, value in metrics.items() if not math.isnan(value)},
+        "metrics": [one for one in metrics if not math.isnan(one.value)],
         "cut_s": cut_s,
         "tables": [
-            {
-                "title": "Bandwidth left",
-                "columns": ["NICs per host", "busbw before", "after", "left", "in theory", "steps again after"],
-                "rows": [row],
-                "note": "medians of steps; after: those begun since the job last began again",
-            }
+            SummaryTable(
+                title="Bandwidth left",
+                columns=["NICs per host", "busbw before", "after", "left", "in theory", "steps again after"],
+                rows=[row],
+                note="medians of steps; after: those begun since the job last began again",
+            )
         ],
     }

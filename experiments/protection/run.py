@@ -16,8 +16,10 @@ from pydantic import AfterValidator, Field
 
 from fabric.config import TimeS
 from fabric.delivered import acknowledged_bytes
+from fabric.metrics import Metric, by_phase, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
+from fabric.records.summary_table import SummaryTable
 from fabric.units import exact, format_bandwidth, format_time
 from runs.config import QueueingsConfig, storage_faults
 from runs.counted_operations import NOTE, counted_s, operation_metrics, told_time
@@ -175,12 +177,13 @@ Figures = Mapping[str, Mapping[str, float]]
 
 def summarize(session: Session, config: ProtectionConfig, sent_fraction: float) -> dict[str, Any]:
     """Return the tables and metrics of a run. ``sent_fraction``: what all ranks send in a step, over its size."""
-    figures = {one.phase.name: _phase_metrics(session, config, one, sent_fraction) for one in session.phases}
+    measured = [metric for one in session.phases for metric in _phase_metrics(session, config, one, sent_fraction)]
+    figures = by_phase(measured)
     curves = _curves(config, figures)
     return {
         "title": "Protection: what HFReduce and storage keep as the traffic of others grows",
         "answer": _answer(config, curves),
-        "metrics": {f"{phase}.{name}": value for phase, found in figures.items() for name, value in found.items()},
+        "metrics": measured,
         "tables": [
             _others_table(config, figures),
             *([_depths_table(config, figures)] if config.beside_storage else []),
@@ -193,8 +196,8 @@ def summarize(session: Session, config: ProtectionConfig, sent_fraction: float) 
 
 def _phase_metrics(
     session: Session, config: ProtectionConfig, outcome: PhaseOutcome, sent_fraction: float
-) -> dict[str, float]:
-    """Return all numbers of a phase by name; what did not play has none. They are of the time after the warm-up, while
+) -> Iterator[Metric]:
+    """Yield all numbers of a phase; what did not play has none. They are of the time after the warm-up, while
     all of the load plays.
 
     HFReduce's bandwidth is of bytes delivered, so that steps that did not end count as far as they got.
@@ -203,17 +206,21 @@ def _phase_metrics(
     from_s, until_s = counted_s(phase, config.warm_up)
     flows = _of_phase(session, "flows", phase.name)
     operations = _of_phase(session, "operations", phase.name)
-    found: dict[str, float] = {}
     trees = flows[flows["service_level"] == ServiceLevel.HFREDUCE.label]
     if not trees.empty:
         delivered = acknowledged_bytes(trees, from_s, until_s)
-        found[HFREDUCE] = delivered / sent_fraction / (until_s - from_s)
-    for kind, name in (("read", "read"), ("flow", "other")):
-        found |= operation_metrics(operations, kind, (from_s, until_s), name)
-    found["drops_packets"] = outcome.conservation.dropped_by_queues
-    found["sent_packets"] = outcome.conservation.sent_packets
-    found["retransmissions"] = outcome.conservation.retransmissions
-    return found
+        algbw_Bps = delivered / sent_fraction / (until_s - from_s)  # noqa: N806 - bytes, not bits
+        yield Metric(phase.name, ServiceLevel.HFREDUCE.label, "algbw_Bps", algbw_Bps)
+    reads = operation_metrics(operations, "read", (from_s, until_s))
+    yield from metrics_of(phase.name, ServiceLevel.STORAGE.label, reads, is_named_by_job=False)
+    flows_of_others = operation_metrics(operations, "flow", (from_s, until_s), "")
+    yield from metrics_of(phase.name, ServiceLevel.OTHER.label, flows_of_others)
+    network = {
+        "drops_packets": outcome.conservation.dropped_by_queues,
+        "sent_packets": outcome.conservation.sent_packets,
+        "retransmissions": outcome.conservation.retransmissions,
+    }
+    yield from metrics_of(phase.name, "", network)
 
 
 def _of_phase(session: Session, table: str, phase: str) -> Any:
@@ -331,25 +338,25 @@ def _promises(config: ProtectionConfig) -> str:
 _COLUMNS = ["HFReduce, algbw", "of alone", "storage reads", "of alone", "flows of others, completed"]
 
 
-def _others_table(config: ProtectionConfig, figures: Figures) -> dict[str, Any]:
-    return {
-        "title": "Under growing load of others",
-        "columns": ["others offer, of each NIC", "in", *_COLUMNS],
-        "rows": _point_rows(config, figures, config.beside_others, lambda point: f"{point.other_load:.0%}"),
-        "note": _promises(config),
-    }
+def _others_table(config: ProtectionConfig, figures: Figures) -> SummaryTable:
+    return SummaryTable(
+        title="Under growing load of others",
+        columns=["others offer, of each NIC", "in", *_COLUMNS],
+        rows=_point_rows(config, figures, config.beside_others, lambda point: f"{point.other_load:.0%}"),
+        note=_promises(config),
+    )
 
 
-def _depths_table(config: ProtectionConfig, figures: Figures) -> dict[str, Any]:
-    return {
-        "title": "With storage only, under growing queue depth",
-        "columns": ["batches per client", "in", *_COLUMNS],
-        "rows": _point_rows(config, figures, config.beside_storage, lambda point: str(point.storage_depth)),
-        "note": "a client has one connection per storage node, however much it asks for",
-    }
+def _depths_table(config: ProtectionConfig, figures: Figures) -> SummaryTable:
+    return SummaryTable(
+        title="With storage only, under growing queue depth",
+        columns=["batches per client", "in", *_COLUMNS],
+        rows=_point_rows(config, figures, config.beside_storage, lambda point: str(point.storage_depth)),
+        note="a client has one connection per storage node, however much it asks for",
+    )
 
 
-def _network_table(config: ProtectionConfig, figures: Figures) -> dict[str, Any]:
+def _network_table(config: ProtectionConfig, figures: Figures) -> SummaryTable:
     rows = []
     for point in config.points:
         for queueing in config.queueings:
@@ -357,10 +364,10 @@ def _network_table(config: ProtectionConfig, figures: Figures) -> dict[str, Any]
             counts = [f"{found[name]:,.0f}" for name in ("sent_packets", "drops_packets", "retransmissions")]
             rows.append([f"{point.other_load:.0%}", str(point.storage_depth), queueing.words, *counts])
     columns = ["others", "storage depth", "in", "packets sent", "dropped by queues", "retransmissions"]
-    return {"title": "Network", "columns": columns, "rows": rows}
+    return SummaryTable(title="Network", columns=columns, rows=rows)
 
 
-def _completion_table(config: ProtectionConfig, figures: Figures) -> dict[str, Any]:
+def _completion_table(config: ProtectionConfig, figures: Figures) -> SummaryTable:
     """Return how long reads and flows took that began in the counted time, and how many did not complete."""
     rows = []
     for point in config.points:
@@ -372,7 +379,7 @@ def _completion_table(config: ProtectionConfig, figures: Figures) -> dict[str, A
     columns = ["others", "storage depth", "in", "p99 of reads", "reads failed", "p99 of flows"]
     note = f"{NOTE}; refused: the flow arrived while max_flows of its host were running, and did not start"
     counted = ["completed", "abandoned", "failed", "refused"]
-    return {"title": "Completion of reads and flows", "columns": [*columns, *counted], "rows": rows, "note": note}
+    return SummaryTable(title="Completion of reads and flows", columns=[*columns, *counted], rows=rows, note=note)
 
 
 _OUTCOMES = ("operations", "abandoned", "failed", "refused")

@@ -16,8 +16,10 @@ import numpy.typing as npt
 from pydantic import AfterValidator, Field
 
 from fabric.config import SizeBytes
+from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
+from fabric.records.summary_table import SummaryTable
 from fabric.units import exact
 from runs.config import RunConfig, each_once
 from runs.session import Session
@@ -161,13 +163,13 @@ def summarize(config: RandomArrivalsConfig, found: dict[str, dict[str, float]]) 
     return {
         "title": "Random arrivals: how long packets wait at a link",
         "answer": answer,
-        "metrics": {f"{phase}.{name}": value for phase, values in found.items() for name, value in values.items()},
+        "metrics": [metric for phase, values in found.items() for metric in metrics_of(phase, "", values)],
         "tables": [
-            {
-                "title": "Waits",
-                "columns": columns,
-                "rows": rows,
-                "note": "errors: of means of batches; these arrivals: Lindley's recursion of when they were sent",
-            }
+            SummaryTable(
+                title="Waits",
+                columns=columns,
+                rows=rows,
+                note="errors: of means of batches; these arrivals: Lindley's recursion of when they were sent",
+            )
         ],
     }

@@ -22,8 +22,10 @@ from experiments.replay.connection_matrix import MOST_COUNT, End, Firing, Matrix
 from experiments.replay.fluid import fluid_times
 from fabric.config import MOST_TIME_S, TimeS
 from fabric.errors import ConfigError
+from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
+from fabric.records.summary_table import SummaryTable
 from fabric.units import format_rate, format_size, format_time
 from runs.config import RunConfig
 from runs.session import PhaseOutcome, Session
@@ -176,7 +178,7 @@ def summarize(
     return {
         "title": f"Replay of {config.source} on {session.live.fabric.name}",
         "answer": f"The slowest of {len(found)} flows takes {slowest}.",
-        "metrics": {f"{PHASE}.{name}": value for name, value in metrics.items()},
+        "metrics": metrics_of(PHASE, "", metrics),
         "tables": [_times_table(metrics, took, theory), _slowest_table(found, paths)],
     }
 
@@ -199,21 +201,21 @@ def _of_each_flow(found: pd.DataFrame, lines: Sequence[int] | None) -> dict[str,
     }
 
 
-def _times_table(metrics: dict[str, float], took: Any, theory: Any) -> dict[str, Any]:
+def _times_table(metrics: dict[str, float], took: Any, theory: Any) -> SummaryTable:
     rows = []
     for name, quantile in (("median", 0.5), ("99th percentile", 0.99), ("slowest", 1.0)):
         ours, ideal = (float(np.quantile(values, quantile)) for values in (took, theory))
         rows.append([name, format_time(ours), format_time(ideal), f"{ours / ideal - 1:+.1%}"])
     counts = f"dropped by queues: {metrics['drops_packets']:.0f}, retransmissions: {metrics['retransmissions']:.0f}"
-    return {
-        "title": "Flow completion times",
-        "columns": ["of all flows", "measured", "theory", "off"],
-        "rows": rows,
-        "note": f"theory: fluids that share the links of their paths max-min fairly; {counts}",
-    }
+    return SummaryTable(
+        title="Flow completion times",
+        columns=["of all flows", "measured", "theory", "off"],
+        rows=rows,
+        note=f"theory: fluids that share the links of their paths max-min fairly; {counts}",
+    )
 
 
-def _slowest_table(found: pd.DataFrame, paths: Sequence[Sequence[Port]]) -> dict[str, Any]:
+def _slowest_table(found: pd.DataFrame, paths: Sequence[Sequence[Port]]) -> SummaryTable:
     users: dict[Port, int] = {}
     for path in paths:
         for port in path:
@@ -228,9 +230,9 @@ def _slowest_table(found: pd.DataFrame, paths: Sequence[Sequence[Port]]) -> dict
             f"{row['took_s'] / row['theory_s'] - 1:+.1%}",
         ]
         rows.append([flow, str(row["line"]), format_size(row["size_bytes"]), *times, f"{busiest} ({users[busiest]})"])
-    return {
-        "title": "Slowest flows",
-        "columns": ["flow", "line", "size", "took", "theory", "off", "busiest port (flows)"],
-        "rows": rows,
-        "note": "all are in samples/replayed.parquet",
-    }
+    return SummaryTable(
+        title="Slowest flows",
+        columns=["flow", "line", "size", "took", "theory", "off", "busiest port (flows)"],
+        rows=rows,
+        note="all are in samples/replayed.parquet",
+    )

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from controllers.planning.planner import plan_routes
 from controllers.planning.policies import ECMP, POLICIES, STATIC, Policy
 from controllers.routing import Routing
 from experiments.routing_incast.bystanders import Incast, Pair, choose_bystanders
@@ -27,6 +26,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
 from runs.config import Choices, Policies, QueueingsConfig
+from runs.plans import planned
 from runs.session import PhaseOutcome, Session
 from traffic.flows.fan_in import FanIn, FanInJob
 from traffic.job import Job
@@ -122,7 +122,7 @@ class RoutingIncastConfig(QueueingsConfig):
 def choose(config: RoutingIncastConfig, fabric: Fabric) -> tuple[Incast, dict[str, tuple[Pair, ...]]]:
     """Return who takes part in the incast, and who stands by. Raises ConfigError if the fabric has too few hosts."""
     incast = Incast.of(fabric, config.incast.clients, config.incast.servers)
-    static, hashed = (plan_routes(fabric, Routing(policy=policy)) for policy in (STATIC, ECMP))
+    static, hashed = (planned(fabric, Routing(policy=policy)) for policy in (STATIC, ECMP))
     wanted = config.bystanders
     return incast, choose_bystanders(fabric, static, hashed, incast, wanted.apart, wanted.crossing)
 

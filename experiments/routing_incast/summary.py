@@ -17,7 +17,9 @@ from experiments.routing_incast.spreading import (
     read_metrics,
     slowdowns,
 )
+from fabric.metrics import Metric, by_phase, metric_path, metrics_of
 from fabric.model.lanes import Queueing
+from fabric.records.summary_table import SummaryTable
 from fabric.units import format_bandwidth, format_size, format_time
 from runs.session import Session
 
@@ -80,13 +82,14 @@ def summarize(
     seen: Mapping[str, PhaseObservations],
 ) -> dict[str, Any]:
     """Return the tables and metrics of a run."""
-    figures = phase_figures(session, variants, congested, incast, seen)
+    measured = list(phase_metrics(session, variants, congested, incast, seen))
+    figures = by_phase(measured)
     return {
         "title": f"Incast of {len(incast.servers)} storage nodes under {len(variants)} routings and queueings",
         "answer": answer(variants, figures),
         "bystanders": {kind: [f"{pair.server} → {pair.reader}" for pair in found] for kind, found in pairs.items()},
         "moves": {phase: [vars(move) for move in one.moves] for phase, one in seen.items() if one.moves},
-        "metrics": {f"{phase}.{name}": value for phase, found in figures.items() for name, value in found.items()},
+        "metrics": measured,
         "tables": [
             _spreading_table(variants, figures, congested),
             _bystanders_table(variants, figures, congested),
@@ -98,24 +101,22 @@ def summarize(
     }
 
 
-def phase_figures(
+def phase_metrics(
     session: Session,
     variants: Sequence[Variant],
     congested: CongestedConfig,
     incast: Incast,
     seen: Mapping[str, PhaseObservations],
-) -> dict[str, dict[str, float]]:
-    """Return all numbers of each phase."""
+) -> Iterator[Metric]:
+    """Yield all numbers of each phase."""
     operations, ports = session.table("operations"), session.table("ports")
     outcomes = {outcome.phase.name: outcome for outcome in session.phases}
     tier_of = {str(port): tier for port, tier in tiers(session.live.fabric, incast.clients).items()}
-    figures: dict[str, dict[str, float]] = {}
     for variant in variants:
         for name in (variant.alone, variant.beside):
             outcome = outcomes[name]
             deep = count_by_tier(congested_ports(ports, outcome.phase, congested), tier_of, TIERS)
-            figures[name] = {
-                **_reads(operations[operations["phase"] == name]),
+            network = {
                 "congested_ports": sum(deep.values()),
                 **{_metric(tier): count for tier, count in deep.items()},
                 "sent_packets": outcome.conservation.sent_packets,
@@ -124,8 +125,9 @@ def phase_figures(
                 "moves": len(seen[name].moves),
                 "reorderings": seen[name].reorderings,
             }
-        figures[variant.beside] |= _slowdowns(operations, variant, congested.slowed)
-    return figures
+            yield from _reads(operations[operations["phase"] == name], name)
+            yield from metrics_of(name, "", network)
+        yield from _slowdowns(operations, variant, congested.slowed)
 
 
 def _metric(tier: str) -> str:
@@ -133,22 +135,24 @@ def _metric(tier: str) -> str:
     return f"congested_ports.{tier.replace(' → ', '_to_').replace(' ', '_')}"
 
 
-def _reads(operations: pd.DataFrame) -> dict[str, float]:
-    """Return what a phase's readers of each kind got."""
-    return {
-        f"{kind}.{name}": value
-        for kind in (INCAST, *KINDS)
-        for name, value in read_metrics(operations[operations["operation"] == kind]).items()
-    }
+def _reads(operations: pd.DataFrame, phase: str) -> Iterator[Metric]:
+    """Yield what a phase's readers of each kind got."""
+    for kind in (INCAST, *KINDS):
+        rows = operations[operations["operation"] == kind]
+        yield from _of_kind(phase, kind, rows, read_metrics(rows))
 
 
-def _slowdowns(operations: pd.DataFrame, variant: Variant, slowed: float) -> dict[str, float]:
-    found = {}
+def _slowdowns(operations: pd.DataFrame, variant: Variant, slowed: float) -> Iterator[Metric]:
     for kind in KINDS:
         rows = operations[operations["operation"] == kind]
         alone, beside = (rows[rows["phase"] == phase] for phase in (variant.alone, variant.beside))
-        found.update({f"{kind}.{name}": value for name, value in slowdowns(alone, beside, slowed).items()})
-    return found
+        yield from _of_kind(variant.beside, kind, rows, slowdowns(alone, beside, slowed))
+
+
+def _of_kind(phase: str, kind: str, rows: pd.DataFrame, values: Mapping[str, float]) -> list[Metric]:
+    """Return the numbers of the reads of a kind, of which ``rows`` are; one job makes them all."""
+    job = str(rows["job"].iloc[0]) if len(rows) else ""
+    return [Metric(phase, job, metric_path(kind, name), value, is_named_by_job=False) for name, value in values.items()]
 
 
 def answer(variants: Sequence[Variant], figures: Figures) -> str:
@@ -197,7 +201,7 @@ def _names(variants: Sequence[Variant]) -> Iterator[tuple[Variant, list[str]]]:
         before = variant.queueing
 
 
-def _spreading_table(variants: Sequence[Variant], figures: Figures, congested: CongestedConfig) -> dict[str, Any]:
+def _spreading_table(variants: Sequence[Variant], figures: Figures, congested: CongestedConfig) -> SummaryTable:
     phases = [figures[phase] for variant in variants for phase in (variant.alone, variant.beside)]
     tiers = [tier for tier in TIERS if any(found[_metric(tier)] for found in phases)]
     rows = []
@@ -206,18 +210,18 @@ def _spreading_table(variants: Sequence[Variant], figures: Figures, congested: C
         counts = [f"{beside[_metric(tier)]:.0f}" for tier in tiers]
         sums = [f"{found['congested_ports']:.0f}" for found in (beside, alone)]
         rows.append([*names, *counts, *sums, f"{beside['moves']:.0f}"])
-    return {
-        "title": "Congested ports of switches, with the incast",
-        "columns": ["in", "routes", *tiers, "all", "without the incast", "moves"],
-        "rows": rows,
-        "note": f"congested: a backlog over {format_size(congested.backlog)} in more than {congested.share:.0%} of "
+    return SummaryTable(
+        title="Congested ports of switches, with the incast",
+        columns=["in", "routes", *tiers, "all", "without the incast", "moves"],
+        rows=rows,
+        note=f"congested: a backlog over {format_size(congested.backlog)} in more than {congested.share:.0%} of "
         "samples; moves: destinations that adaptive routing moved to another path. A leaf decides by the queues of its "
         "own uplinks. Where queues drop, a full port farther on does not pause these and stays unseen; in a "
         "lossless fabric it pauses them",
-    }
+    )
 
 
-def _bystanders_table(variants: Sequence[Variant], figures: Figures, congested: CongestedConfig) -> dict[str, Any]:
+def _bystanders_table(variants: Sequence[Variant], figures: Figures, congested: CongestedConfig) -> SummaryTable:
     rows = []
     for variant, names in _names(variants):
         alone, beside = figures[variant.alone], figures[variant.beside]
@@ -230,17 +234,17 @@ def _bystanders_table(variants: Sequence[Variant], figures: Figures, congested: 
                 rows.append([*names, kind, *cells])
                 names = ["", ""]
     columns = ["in", "routes", "pairs", "MB/s alone", "with it", "slower", "slowest", "slowed", "p99 alone", "with it"]
-    return {
-        "title": "Bystanders, alone and with the incast",
-        "columns": columns,
-        "rows": rows,
-        "note": "apart: share no port with the incast by static routes; crossing: share an uplink of a leaf with it; "
+    return SummaryTable(
+        title="Bystanders, alone and with the incast",
+        columns=columns,
+        rows=rows,
+        note="apart: share no port with the incast by static routes; crossing: share an uplink of a leaf with it; "
         "slower: bandwidth alone over bandwidth with the incast, mean over pairs; slowed: pairs with more than "
         f"{congested.slowed:g} x",
-    }
+    )
 
 
-def _incast_table(variants: Sequence[Variant], figures: Figures) -> dict[str, Any]:
+def _incast_table(variants: Sequence[Variant], figures: Figures) -> SummaryTable:
     rows = []
     for variant, names in _names(variants):
         found = figures[variant.beside]
@@ -250,23 +254,23 @@ def _incast_table(variants: Sequence[Variant], figures: Figures) -> dict[str, An
             rows.append([*names, f"{found[f'{INCAST}.reads']:.0f}", *times, goodput])
     columns = ["in", "routes", "reads", "p50", "p99", "goodput"]
     note = "a read is of all servers, and ends with the last; goodput: while a read is in progress, mean over clients"
-    return {"title": "Incast", "columns": columns, "rows": rows, "note": note}
+    return SummaryTable(title="Incast", columns=columns, rows=rows, note=note)
 
 
-def _network_table(variants: Sequence[Variant], figures: Figures) -> dict[str, Any]:
+def _network_table(variants: Sequence[Variant], figures: Figures) -> SummaryTable:
     shown = ("sent_packets", "drops_packets", "retransmissions", "reorderings")
     rows = [
         [*names, *(f"{figures[variant.beside][name]:,.0f}" for name in shown)] for variant, names in _names(variants)
     ]
-    return {
-        "title": "Network, with the incast",
-        "columns": ["in", "routes", "packets sent", "dropped by queues", "retransmissions", "reorderings"],
-        "rows": rows,
-        "note": "reorderings: how often a sender's TCP found that a packet had only been overtaken (TCP_INFO)",
-    }
+    return SummaryTable(
+        title="Network, with the incast",
+        columns=["in", "routes", "packets sent", "dropped by queues", "retransmissions", "reorderings"],
+        rows=rows,
+        note="reorderings: how often a sender's TCP found that a packet had only been overtaken (TCP_INFO)",
+    )
 
 
-def _moves_tables(session: Session, seen: Mapping[str, PhaseObservations]) -> list[dict[str, Any]]:
+def _moves_tables(session: Session, seen: Mapping[str, PhaseObservations]) -> list[SummaryTable]:
     """Return the table of the first moves of each phase that had any."""
     started = {outcome.phase.name: outcome.phase.started_s for outcome in session.phases}
     rows = []
@@ -275,7 +279,7 @@ def _moves_tables(session: Session, seen: Mapping[str, PhaseObservations]) -> li
             rows.append([phase, format_time(move.at_s - started[phase]), move.leaf, move.host, move.spine])
     note = f"the first {_MOVES_SHOWN} of each phase; all are in summary.json"
     columns = ["phase", "after", "leaf", "destination", "now goes up to"]
-    return [{"title": "Moves of adaptive routing", "columns": columns, "rows": rows, "note": note}] if rows else []
+    return [SummaryTable(title="Moves of adaptive routing", columns=columns, rows=rows, note=note)] if rows else []
 
 
 def _spreading(variants: Sequence[Variant], figures: Figures, congested: CongestedConfig) -> dict[str, Any]:

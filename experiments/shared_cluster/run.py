@@ -17,9 +17,10 @@ from pydantic import Field
 from controllers.planning.paths import path_load
 from fabric.config import TimeS
 from fabric.delivered import Flow, delivered
-from fabric.metrics import Metric
+from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Port
+from fabric.records.summary_table import SummaryTable
 from fabric.units import format_bandwidth
 from runs.config import RunConfig
 from runs.counted_operations import told_time
@@ -96,10 +97,10 @@ def summarize(session: Session, placed: list[PlacedJob], together: PhaseOutcome)
         for phase in (*(alone(one.name) for one in placed), TOGETHER)
     }
     measured = [
-        Metric(phase, job, name, value)
+        metric
         for phase, by_job in found.items()
         for job, numbers in by_job.items()
-        for name, value in numbers.items()
+        for metric in metrics_of(phase, job, numbers)
     ]
     slowdowns = {one.name: slowdown(found[alone(one.name)][one.name], found[TOGETHER][one.name]) for one in placed}
     measured += [Metric(TOGETHER, job, "slowdown", value) for job, value in slowdowns.items() if value is not None]
@@ -220,7 +221,7 @@ def _jobs_table(
     placed: list[PlacedJob],
     found: dict[str, dict[str, dict[str, float]]],
     slowdowns: dict[str, float | None],
-) -> dict[str, Any]:
+) -> SummaryTable:
     rows = []
     jobs = session.table("jobs")
     began_s = session.phases[-1].phase.started_s
@@ -239,12 +240,12 @@ def _jobs_table(
                 "-" if value is None else f"{value:.2f} x",
             ]
         )
-    return {
-        "title": "Jobs",
-        "columns": ["job", "kind", "nodes", "lane", "played", "alone", "together", "slowdown"],
-        "rows": rows,
-        "note": "algbw (median step) of collectives, bandwidth of reads or flows, what hosts of programs sent",
-    }
+    return SummaryTable(
+        title="Jobs",
+        columns=["job", "kind", "nodes", "lane", "played", "alone", "together", "slowdown"],
+        rows=rows,
+        note="algbw (median step) of collectives, bandwidth of reads or flows, what hosts of programs sent",
+    )
 
 
 def _speed_text(found: dict[str, float]) -> str:
@@ -255,7 +256,7 @@ def _speed_text(found: dict[str, float]) -> str:
     return format_bandwidth(speed[1]) + ("" if p99 == "-" else f", p99 {p99}")
 
 
-def sharing_table(session: Session, placed: list[PlacedJob], together: PhaseOutcome) -> dict[str, Any]:
+def sharing_table(session: Session, placed: list[PlacedJob], together: PhaseOutcome) -> SummaryTable:
     """Return who shares which ports with whom by the routes: of each two jobs, how many ports of switches, and the one
     of them that was used most."""
     used = port_use(session, together)
@@ -273,12 +274,12 @@ def sharing_table(session: Session, placed: list[PlacedJob], together: PhaseOutc
                 "-" if busiest is None else f"{busiest} ({used.get(str(busiest), 0.0):.0%})",
             ]
         )
-    return {
-        "title": "Who shares ports with whom",
-        "columns": ["jobs", "both played", "lanes", "ports of switches on paths of both", "busiest of them"],
-        "rows": rows,
-        "note": "by the routes in use; in brackets: how much of its rate the port sent, until jobs were told to halt",
-    }
+    return SummaryTable(
+        title="Who shares ports with whom",
+        columns=["jobs", "both played", "lanes", "ports of switches on paths of both", "busiest of them"],
+        rows=rows,
+        note="by the routes in use; in brackets: how much of its rate the port sent, until jobs were told to halt",
+    )
 
 
 def overlap_s(session: Session, a: str, b: str) -> float:

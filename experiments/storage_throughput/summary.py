@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from experiments.storage_throughput.variants import StorageThroughputConfig, Variant
+from fabric.metrics import Metric, metrics_of
 from fabric.model.identity import Role
+from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Port
+from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from runs.counted_operations import begun_in, counted_s, read_metrics, told_time
 from runs.session import PhaseOutcome, Session
@@ -45,11 +49,16 @@ class KindUse:
 
 @dataclass(frozen=True)
 class VariantOutcome:
-    """What a variant came to: values by name of the measure, and how busy links were, kind by kind."""
+    """What a variant came to, and how busy links were, kind by kind."""
 
     variant: Variant
-    values: Mapping[str, float]
+    metrics: Sequence[Metric]
     uses: Sequence[KindUse]
+
+    @cached_property
+    def values(self) -> Mapping[str, float]:
+        """What it came to, by name of the measure."""
+        return {one.name_in_phase: one.value for one in self.metrics}
 
     @property
     def busiest(self) -> KindUse:
@@ -75,18 +84,19 @@ def summarize(session: Session, config: StorageThroughputConfig, playing: Sequen
     return {
         "title": "Reads of all compute nodes from all storage nodes",
         "answer": answer(fabric, found),
-        "metrics": {
-            **{f"{one.variant.name}.{name}": value for one in found for name, value in one.values.items()},
-            **{
-                f"{one.variant.name}.use.{use.kind.replace(' ', '_')}.{name}": getattr(use, name)
-                for one in found
-                for use in one.uses
-                for name in ("mean", "most")
-            },
-        },
+        "metrics": [*(metric for one in found for metric in one.metrics), *_use_metrics(found)],
         "tables": [reads_table(fabric, found), links_table(found)],
         "storage_throughput": figure_data(found),
     }
+
+
+def _use_metrics(found: Sequence[VariantOutcome]) -> Iterator[Metric]:
+    """Yield how busy each kind of link was, on average and the busiest."""
+    for one in found:
+        for use in one.uses:
+            kind = use.kind.replace(" ", "_")
+            yield Metric(one.variant.name, "", f"use.{kind}.mean", use.mean)
+            yield Metric(one.variant.name, "", f"use.{kind}.most", use.most)
 
 
 def _seen(session: Session, config: StorageThroughputConfig, variant: Variant, outcome: PhaseOutcome) -> VariantOutcome:
@@ -94,14 +104,20 @@ def _seen(session: Session, config: StorageThroughputConfig, variant: Variant, o
     in_time = counted_s(phase, config.warm_up)
     rows = session.table("operations")
     reads = read_metrics(rows, phase, config.warm_up)
-    values = {
+    of_storage = {
         **reads,
         "read.share_of_nics": reads["read.bandwidth_Bps"] / nics_Bps(fabric),
         "read.readers": float(_begun(rows, in_time, phase)["host"].nunique()),
+    }
+    network = {
         "drops_packets": float(counted.dropped_by_queues),
         "retransmissions": float(counted.retransmissions),
     }
-    return VariantOutcome(variant, values, link_uses(fabric, session.table("ports"), in_time))
+    measured = [
+        *metrics_of(variant.name, ServiceLevel.STORAGE.label, of_storage, is_named_by_job=False),
+        *metrics_of(variant.name, "", network),
+    ]
+    return VariantOutcome(variant, measured, link_uses(fabric, session.table("ports"), in_time))
 
 
 def _begun(operations: pd.DataFrame, in_time: tuple[float, float], phase: Phase) -> pd.DataFrame:
@@ -151,7 +167,7 @@ def answer(fabric: Fabric, found: Sequence[VariantOutcome]) -> str:
     )
 
 
-def reads_table(fabric: Fabric, found: Sequence[VariantOutcome]) -> dict[str, Any]:
+def reads_table(fabric: Fabric, found: Sequence[VariantOutcome]) -> SummaryTable:
     """Return a row a variant."""
     rows = []
     for one in found:
@@ -172,29 +188,29 @@ def reads_table(fabric: Fabric, found: Sequence[VariantOutcome]) -> dict[str, An
             ]
         )
     columns = ["in", "request-to-send", "TB/s", "of the NICs", "median", "p99", "reads", "failed", "by"]
-    return {
-        "title": "Reads of all compute nodes",
-        "columns": [*columns, "dropped", "sent again"],
-        "rows": rows,
-        "note": f"of the NICs: of the {nics_Bps(fabric) / 1e12:.3g} TB/s that the storage nodes' NICs have, headers "
+    return SummaryTable(
+        title="Reads of all compute nodes",
+        columns=[*columns, "dropped", "sent again"],
+        rows=rows,
+        note=f"of the NICs: of the {nics_Bps(fabric) / 1e12:.3g} TB/s that the storage nodes' NICs have, headers "
         f"included; the paper's 8 of 9 TB/s are {PAPER_SHARE:.1%}. A read's bytes count evenly over its time. "
         "by: how many compute nodes began one in the counted time",
-    }
+    )
 
 
-def links_table(found: Sequence[VariantOutcome]) -> dict[str, Any]:
+def links_table(found: Sequence[VariantOutcome]) -> SummaryTable:
     """Return a row a variant and kind of link."""
     rows = [
         [one.variant.title, use.kind, f"{use.links:,}", f"{use.mean:.1%}", f"{use.p99:.1%}", f"{use.most:.1%}"]
         for one in found
         for use in one.uses
     ]
-    return {
-        "title": "How busy links were, of their rate",
-        "columns": ["variant", "links", "number", "mean", "p99 of links", "busiest"],
-        "rows": rows,
-        "note": "each direction of a link by itself, over the counted time, in the order in which a read's data passes",
-    }
+    return SummaryTable(
+        title="How busy links were, of their rate",
+        columns=["variant", "links", "number", "mean", "p99 of links", "busiest"],
+        rows=rows,
+        note="each direction of a link by itself, over the counted time, in the order in which a read's data passes",
+    )
 
 
 def figure_data(found: Sequence[VariantOutcome]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from experiments.sweeps.planning import SweepPlan
 from experiments.sweeps.tables import LEFT_OUT, believed, least_name, metric_columns, with_least
 from fabric.errors import ResultError
 from fabric.estimates import estimate, is_median_known
-from fabric.metrics import metric_at
+from fabric.metrics import unit_of
 from fabric.report.figures import RepeatedSpec, side_by_side, trade_off
 from fabric.report.figures.style import GREY, headed, heat_map, job_colours, panel_grid, save
 
@@ -54,7 +54,7 @@ def draw(plan: SweepPlan, runs: pd.DataFrame, config: FigureConfig) -> Figure:
     groups = list(counted.groupby(others, sort=False)) if others else [((), counted)]
     columns = min(2, len(groups))
     rows = -(-len(groups) // columns)
-    unit = metric_at(config.y, 0.0).unit
+    unit = unit_of(config.y)
     label = config.title or (config.y if unit == "1" else f"{config.y} ({unit})")
     told = f" Of {least} of the values it is only known that they are at least as large." if least else ""
     footer = [line + told for line in _footer(plan, runs)]
@@ -260,8 +260,8 @@ def _by_measure(columns: Sequence[str], counted: pd.DataFrame) -> list[_Measure]
     found: dict[str, list[tuple[str, str]]] = {}
     for column in columns:
         if counted[column].nunique() > 1:
-            one = metric_at(column, 0.0)
-            found.setdefault(f"{one.job}.{one.name}".strip("."), []).append((one.phase, column))
+            phase, _, name = column.rpartition(".") if column.count(".") < 1 else column.partition(".")
+            found.setdefault(name, []).append((phase, column))
     return sorted(found.items())
 
 
@@ -288,6 +288,6 @@ def _dots_of(axes: Axes, measure: str, phases: Sequence[tuple[str, str]], counte
     axes.set_ylim(len(phases) - 0.4, -0.6)
     axes.set_xlim(min(0.0, axes.get_xlim()[0]), axes.get_xlim()[1] * 1.05)
     axes.tick_params(axis="x", labelsize=7)
-    unit = metric_at(measure, 0.0).unit
+    unit = unit_of(measure)
     axes.xaxis.set_major_formatter(EngFormatter(sep="", places=None))
     axes.set_title(measure if unit == "1" else f"{measure.rpartition('_')[0]} ({unit})", fontsize=8)

@@ -17,6 +17,7 @@ from experiments.sweeps.identity import run_key
 from fabric.errors import ConfigError, UsageError
 from fabric.world.engines import engine_named
 from runs.definition import Experiment
+from topologies.load import BuiltFabric
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,8 @@ class PlannedRun:
 
     def command(self, directory: Path) -> list[str]:
         """Return the command that runs it into a directory."""
-        spec = self.spec
-        words = [str(Path(sys.executable).with_name("fabric")), "run", spec.experiment]
-        words += [word for text in replace(spec, seed=None).all_overrides for word in ("--set", text)]
-        words += ["--seed", str(self.seed), "--engine", spec.engine]
-        words += ["--rate", spec.rate] if spec.rate else []
-        words += ["--memory", f"{spec.memory_bytes}B"] if spec.memory_bytes else []
-        return [*words, "--no-figures", "--expect-key", self.key, "--out", str(directory)]
+        spec = replace(self.spec, directory=directory, draws=False)
+        return [str(Path(sys.executable).with_name("fabric")), "run", *spec.words(), "--expect-key", self.key]
 
 
 @dataclass(frozen=True)
@@ -99,14 +95,15 @@ def plan_runs(
     experiments: dict[str, Experiment] = {}
     memory_bytes = 0
     kernel = engine.kernel()
+    built: BuiltFabric | None = None  # Most grids have one topology.
     for point in _points(grid):
         spec = replace(base, settings={**base.settings, **point})
-        prepared = _prepared(replace(spec, seed=seeds[0]), point)
+        prepared = _prepared(replace(spec, seed=seeds[0]), point, built)
+        built = prepared.resolved.built
         experiments[prepared.experiment.name] = prepared.experiment
         memory_bytes = max(memory_bytes, engine.memory_taken_bytes(prepared.guest))
-        resolved = prepared.config.model_dump(mode="json", by_alias=True)
         for seed in seeds:
-            key = run_key(resolved, seed, engine.name, kernel, base.memory_bytes)
+            key = run_key(prepared.resolved.data, seed, engine.name, kernel, base.memory_bytes)
             runs.append(PlannedRun(key, point, replace(spec, seed=seed)))
     if twice := _same_twice(runs):
         raise ConfigError(name, [f"grid: {twice}: come to the same run; give each another setting"])
@@ -130,9 +127,9 @@ def _points(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
         yield dict(zip(grid, values, strict=True))
 
 
-def _prepared(spec: RunSpec, point: Mapping[str, Any]) -> Prepared:
+def _prepared(spec: RunSpec, point: Mapping[str, Any], built: BuiltFabric | None) -> Prepared:
     try:
-        return prepare(spec, sys.argv)
+        return prepare(spec, sys.argv, built)
     except ConfigError as error:
         where = f"{error.source}, {point_text(point)}" if point else error.source
         raise ConfigError(where, error.faults) from error

@@ -13,7 +13,7 @@ from experiments.sweeps.planning import PlannedRun, SweepPlan, value_text
 from experiments.sweeps.store import Store
 from fabric.estimates import estimate_columns, is_median_known
 from fabric.measure.verdict import Status
-from fabric.metrics import metric_at
+from fabric.metrics import unit_of
 from fabric.results import Result
 
 FAILED, MISSING = "failed", "missing"
@@ -89,7 +89,7 @@ def _medians(plan: SweepPlan, group: pd.DataFrame, metrics: Sequence[str]) -> It
         for number, found in zip(columns, estimate_columns(table[np.ix_(rows, columns)]), strict=True):
             name = metrics[number]
             values = [found.median, found.low, found.high, found.values, len(group) - found.values]
-            yield point | {"metric": name} | dict(zip(_VALUES, [metric_at(name, 0.0).unit, *values], strict=True))
+            yield point | {"metric": name} | dict(zip(_VALUES, [unit_of(name), *values], strict=True))
 
 
 _AT_LEAST = "_at_least_s"

@@ -12,8 +12,10 @@ import pandas as pd
 from controllers.planning.collisions import Histogram
 from controllers.planning.policies import Policy
 from experiments.traffic_patterns.theory import expected_on_uplinks
+from fabric.metrics import metrics_of
 from fabric.model.network import Fabric
 from fabric.model.patterns import compute_nics
+from fabric.records.summary_table import SummaryTable
 from traffic.metrics import payload_fraction
 
 PERMUTATION = "permutation"
@@ -60,7 +62,7 @@ def summarize(
     return {
         "title": f"Traffic patterns on {fabric.name}",
         "answer": _answer(found),
-        "metrics": {f"{variant.name}.{name}": value for variant, one in found.items() for name, value in one.items()},
+        "metrics": [metric for variant, one in found.items() for metric in metrics_of(variant.name, "", one)],
         "uplinks_in_theory": {variant.name: _listed(theory) for variant, theory in theories.items() if theory},
         "tables": [_flows_table(found, draws), *([_uplinks_table(found)] if len(uplinks) else [])],
     }
@@ -120,7 +122,7 @@ def _answer(found: Mapping[Variant, Found]) -> str:
     return f"Of what all NICs could receive, there arrive: {', '.join(used)}."
 
 
-def _flows_table(found: Mapping[Variant, Found], draws: int) -> dict[str, Any]:
+def _flows_table(found: Mapping[Variant, Found], draws: int) -> SummaryTable:
     rows = [
         [
             variant.pattern,
@@ -133,15 +135,15 @@ def _flows_table(found: Mapping[Variant, Found], draws: int) -> dict[str, Any]:
         ]
         for variant, one in found.items()
     ]
-    return {
-        "title": "What flows deliver",
-        "columns": ["pattern", "routes", "flows", "of all NICs", "in theory", "of its fair share: median", "least"],
-        "rows": rows,
-        "note": f"{draws} draws of each; theory: flows share the links of their paths max-min fairly",
-    }
+    return SummaryTable(
+        title="What flows deliver",
+        columns=["pattern", "routes", "flows", "of all NICs", "in theory", "of its fair share: median", "least"],
+        rows=rows,
+        note=f"{draws} draws of each; theory: flows share the links of their paths max-min fairly",
+    )
 
 
-def _uplinks_table(found: Mapping[Variant, Found]) -> dict[str, Any]:
+def _uplinks_table(found: Mapping[Variant, Found]) -> SummaryTable:
     rows = [
         [
             variant.pattern,
@@ -156,11 +158,11 @@ def _uplinks_table(found: Mapping[Variant, Found]) -> dict[str, Any]:
         ]
         for variant, one in found.items()
     ]
-    return {
-        "title": "Flows on leaves' uplinks",
-        "columns": ["pattern", "routes", "mean", "most", "variance", "theory", "idle", "theory", "carried is off by"],
-        "rows": [[cell.replace("nan%", "-").replace("nan", "-") for cell in row] for row in rows],
-        "note": "theory: hashes throw flows into uplinks as balls into bins (binomial), static routes draw them from "
+    return SummaryTable(
+        title="Flows on leaves' uplinks",
+        columns=["pattern", "routes", "mean", "most", "variance", "theory", "idle", "theory", "carried is off by"],
+        rows=[[cell.replace("nan%", "-").replace("nan", "-") for cell in row] for row in rows],
+        note="theory: hashes throw flows into uplinks as balls into bins (binomial), static routes draw them from "
         "those that are an uplink's own (hypergeometric); carried: what an uplink sent beside what its flows "
         "delivered, the most of any, of its rate",
-    }
+    )

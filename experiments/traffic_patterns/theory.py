@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 
 from controllers.planning.collisions import Histogram, UplinkTheory, mixture
-from controllers.planning.planner import plan_routes
 from controllers.planning.policies import Policy
 from controllers.routing import Routing
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
+from runs.plans import planned
 
 
 def expected_on_uplinks(fabric: Fabric, policy: Policy, uplinks: pd.DataFrame) -> Histogram:
@@ -19,7 +19,7 @@ def expected_on_uplinks(fabric: Fabric, policy: Policy, uplinks: pd.DataFrame) -
     """
     if uplinks.empty:
         return {}
-    theory = UplinkTheory(fabric, plan_routes(fabric, Routing(policy=policy)), policy)
+    theory = UplinkTheory(fabric, planned(fabric, Routing(policy=policy)), policy)
     leaves = uplinks["port"].astype(str).str.partition(":")[0]
     return mixture(
         (theory.of_leaf(NodeId.parse(str(leaf)), int(rows["flows_of_leaf"].iloc[0])), len(rows))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fabric.emulation import arrivals, insides, openvswitch, uncharging
 from fabric.emulation.arrivals import Arrival
@@ -74,6 +74,8 @@ _HOST_SYSCTLS = {
 
 
 MakeQueues = Callable[[ShapedPort, LanePlan], list[Request]]
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
 
 
 @dataclass
@@ -174,7 +176,7 @@ class Emulation:
     def set_lanes(self, plan: LanePlan) -> None:
         """Give every port the queues of another plan. Call it while nothing is sent: what waits is lost."""
         insides.require(self.fabric, plan.queueing)
-        self._everywhere("_set_own_lanes", plan)
+        self._everywhere(Emulation._set_own_lanes, plan)
 
     def _set_own_lanes(self, plan: LanePlan) -> None:
         self._provide(plan)
@@ -182,10 +184,13 @@ class Emulation:
         self._send_to_hosts(plan, replace_requests)
         self.lane_plan = plan
 
-    def _everywhere(self, method: str, *arguments: Any) -> list[Any]:
-        """Return what a method returns here and, at the same time, in each other guest of the run."""
-        pending = [other.begin(in_this_part, method, *arguments) for other in self._others]
-        return [getattr(self, method)(*arguments), *(one.result() for one in pending)]
+    def _everywhere(
+        self, method: Callable[Concatenate[Emulation, P], Answer], *arguments: P.args, **settings: P.kwargs
+    ) -> list[Answer]:
+        """Return what a method of this class returns of this part of the fabric and, at the same time, of that of each
+        other guest of the run."""
+        pending = [other.begin(in_this_part, method, arguments, settings) for other in self._others]
+        return [method(self, *arguments, **settings), *(one.result() for one in pending)]
 
     @property
     def _others(self) -> Sequence[OtherGuest]:
@@ -238,7 +243,7 @@ class Emulation:
 
         Then, where packets are switched in userspace, give that process room for every frame that may wait in a queue.
         """
-        self._everywhere("_greet")
+        self._everywhere(Emulation._greet)
         time.sleep(_WARM_UP_S)
         if self.datapath is Datapath.USERSPACE:
             ports = sum(len(self.fabric.ports_of[switch]) for switch in self.fabric.switches)
@@ -253,7 +258,7 @@ class Emulation:
 
     def ask_for_ecn(self) -> None:
         """Let hosts agree on ECN on every connection: programs may choose what steers by marks once it is there."""
-        self._everywhere("_ask_for_ecn")
+        self._everywhere(Emulation._ask_for_ecn)
 
     def _ask_for_ecn(self) -> None:
         for namespace in self.host_namespaces:
@@ -262,7 +267,7 @@ class Emulation:
 
     def in_hosts(self, function: Callable[[Sequence[Path]], list[Any]]) -> list[Any]:
         """Return what a function of a module returns of the namespaces of all hosts, guest by guest."""
-        return [result for results in self._everywhere("_in_own_hosts", function) for result in results]
+        return [result for results in self._everywhere(Emulation._in_own_hosts, function) for result in results]
 
     def _in_own_hosts(self, function: Callable[[Sequence[Path]], list[Any]]) -> list[Any]:
         return function(self.host_namespaces)
@@ -270,29 +275,30 @@ class Emulation:
     @property
     def switch_pids(self) -> list[int]:
         """The process of ovs-vswitchd in each guest, by its number there."""
-        return self._everywhere("_own_switch_pid")
+        return self._everywhere(Emulation._own_switch_pid)
 
     def _own_switch_pid(self) -> int:
         return self.switches.switch_pid
 
     def settle_counters(self) -> None:
         """Wait until the counters of rules hold all that the datapath has done."""
-        self._everywhere("_settle_own_counters")
+        self._everywhere(Emulation._settle_own_counters)
 
     def _settle_own_counters(self) -> None:
         self.switches.settle_counters()
 
     def pipeline_drops(self) -> int | None:
         """Return how many packets rules of all switches have dropped, as the datapath counts; None: it does not."""
-        counts = self._everywhere("_own_pipeline_drops")
-        return None if None in counts else sum(counts)
+        counts = self._everywhere(Emulation._own_pipeline_drops)
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
 
     def _own_pipeline_drops(self) -> int | None:
         return self.switches.pipeline_drops()
 
     def stop(self) -> None:
         """End the switches; what those of other guests have said goes to the logs of this one."""
-        for guest, logs in enumerate(self._everywhere("_stop_own")):
+        for guest, logs in enumerate(self._everywhere(Emulation._stop_own)):
             for name, text in logs.items():
                 (self.switches.log_directory / f"guest{guest}-{name}").write_text(text)
 
@@ -343,9 +349,10 @@ def _emulate_part_here(parts: Partition, number: int, plan: LanePlan, datapath: 
     _here = _emulate_part(parts, number, plan, logs, datapath)
 
 
-def in_this_part(method: str, *arguments: Any) -> Any:
-    """Return, in another guest than the first, what a method of its part of the fabric returns."""
-    return getattr(_here, method)(*arguments)
+def in_this_part(method: Callable[..., Answer], arguments: Sequence[Any], settings: Mapping[str, Any]) -> Answer:
+    """Return, in another guest than the first, what a method returns of its part of the fabric."""
+    assert _here is not None, "the first guest has let it bring its part up"
+    return method(_here, *arguments, **settings)
 
 
 def _emulate_part(parts: Partition, number: int, plan: LanePlan, log_directory: Path, datapath: Datapath) -> Emulation:
@@ -539,7 +546,7 @@ def _configure_host(
     else:
         ports = fabric.ports_of[host]
         requests += _nic_requests(fabric, host, indices)
-    requests += [netlink.unreachable(*_split(network)) for network in closed]
+    requests += [netlink.unreachable(network) for network in closed]
     path = netns.netns_path(host.name)
     with netns.inside(path):
         _switch_off(offloads, [port.interface for port in ports])
@@ -558,16 +565,11 @@ def _nic_requests(fabric: Fabric, host: NodeId, indices: dict[Port, int]) -> Ite
         yield netlink.neighbour(index, GATEWAY, SHARED_MAC)
         for network, by in routes:
             if by == nic:
-                yield netlink.route(index, name, *_split(network), nic.ip, gateway=GATEWAY)
+                yield netlink.route(index, name, network, nic.ip, gateway=GATEWAY)
         if by_source:
             table = 1 + nic.port.number
-            yield netlink.route(index, name, *_split(str(ADDRESSES)), nic.ip, table, GATEWAY)
+            yield netlink.route(index, name, str(ADDRESSES), nic.ip, table, GATEWAY)
             yield netlink.rule_from(nic.ip, table)
-
-
-def _split(network: str) -> tuple[str, int]:
-    address, _, bits = network.partition("/")
-    return address, int(bits)
 
 
 def _switch_off(offloads: Sequence[int], interfaces: Sequence[str]) -> None:

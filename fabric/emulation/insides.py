@@ -151,7 +151,7 @@ def namespace_requests(fabric: Fabric, host: NodeId, indices: Mapping[Port, int]
             yield netlink.address(indices[port], port.interface, address, 32)
         yield netlink.link_state(indices[port], port.interface, up=True)
     for network, nic in routes_by_destination(fabric, host):
-        yield netlink.route(indices[cpu], cpu.interface, *_split(network), nic.ip)
+        yield netlink.route(indices[cpu], cpu.interface, network, nic.ip)
     yield netlink.rule_for_arrivals()
     yield netlink.rule_to_local(*_LOOPBACK, priority=2)
     for nic in fabric.nics_of[host]:  # What a CPU sends to itself stays; what GPUs send to it was decided before.
@@ -165,7 +165,7 @@ def namespace_requests(fabric: Fabric, host: NodeId, indices: Mapping[Port, int]
 def _by_source(fabric: Fabric, port: Port, indices: Mapping[Port, int], table: int) -> Iterator[Request]:
     """Let what a part sends leave by its port."""
     addresses = addresses_of(fabric, port)
-    yield netlink.route(indices[port], port.interface, *_split(str(ADDRESSES)), addresses[0], table)
+    yield netlink.route(indices[port], port.interface, str(ADDRESSES), addresses[0], table)
     for address in addresses:
         yield netlink.rule_from(address, table)
 
@@ -175,8 +175,3 @@ def addresses_of(fabric: Fabric, port: Port) -> list[str]:
     if port.node.role is Role.CPU:
         return [nic.ip for nic in fabric.nics_of[port.node.host]]
     return [fabric.address_inside(port.node, nvlink=port.number > 0)]
-
-
-def _split(network: str) -> tuple[str, int]:
-    address, _, bits = network.partition("/")
-    return address, int(bits or 32)

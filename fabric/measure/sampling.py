@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -250,7 +250,7 @@ def sample(agent: Agent, setup: SamplerSetup) -> None:
             watchdog = Watchdog(setup.watched, setup.longest_stall_s, begin.names)
             taken = _Taken(writer, begin.live)
             samples = _MachineSamples(reader, hosts, inputs)
-            agent.report(_series(agent, setup, sources, samples, watchdog, taken, begin_s))
+            agent.report(_series(agent, _Instruments(sources, samples, watchdog, taken), setup.period_s, begin_s))
     finally:
         hosts.close()
 
@@ -303,22 +303,25 @@ class _MachineSamples:
         )
 
 
-def _series(
-    agent: Agent,
-    setup: SamplerSetup,
-    sources: Sequence[tuple[int, Netlink, QueueReader]],
-    machine: _MachineSamples,
-    watchdog: Watchdog,
-    taken: _Taken,
-    begin_s: float | None,
-) -> Series:
+class _Instruments(NamedTuple):
+    """What takes the samples of a series: of each namespace's queues, by its number, and of the machine; what looks at
+    them for deadlocks, and where they are kept."""
+
+    sources: Sequence[tuple[int, Netlink, QueueReader]]
+    machine: _MachineSamples
+    watchdog: Watchdog
+    taken: _Taken
+
+
+def _series(agent: Agent, instruments: _Instruments, period_s: float, begin_s: float | None) -> Series:
+    sources, machine, watchdog, taken = instruments
     # Samplers that begin and end together go by the times that they are told, to the last bit: their timetables agree.
     start = time.monotonic() if begin_s is None else begin_s
     if begin_s is not None:
         time.sleep(max(0.0, begin_s - time.monotonic()))
     end: EndSeries | None = None
     while True:
-        due = start + len(machine) * setup.period_s
+        due = start + len(machine) * period_s
         if end is None and len(machine) > 0:
             # Whoever has been told by then takes no sample after the last one that others take.
             told = _told_by(due, agent) or (begin_s is not None and agent.pipe.poll())
@@ -341,7 +344,7 @@ def _series(
             agent.report(Deadlock(deadlock))
         if ended:
             return machine.added_to(taken.series())
-        start += _skipped(start + len(machine) * setup.period_s, setup.period_s)
+        start += _skipped(start + len(machine) * period_s, period_s)
 
 
 def _told_by(due: float, agent: Agent) -> bool:

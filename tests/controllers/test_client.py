@@ -5,11 +5,14 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from controllers.client import ControllerProcess
+from controllers.planning.planner import plan_routes
+from controllers.planning.policies import ECMP
 from controllers.routing import Repair, Routing
 from controllers.task import Task
 from fabric.errors import ControllerError, FabricError
@@ -63,6 +66,20 @@ def test_missing_switches_and_the_log_are_named(controller: ControllerProcess) -
     expected = r"12 of 12 switches not connected \(z0l00, z0l01, .*, …\) after 0.1 s; controller log: .*controller\.log"
     with pytest.raises(ControllerError, match=expected):
         controller.wait_ready(timeout_s=0.1)
+
+
+def test_a_controller_with_another_plan_than_the_run_is_an_error(
+    controller: ControllerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Placement and paths would go by the one, switches by the other."""
+    routing = Routing(repair=Repair.REROUTE)
+    same, other = (plan_routes(FABRIC, one) for one in (routing, routing.model_copy(update={"policy": ECMP})))
+    state = replace(controller.wait_listening(timeout_s=60), ready=True)
+    monkeypatch.setattr(controller, "_wait", lambda *_: state)
+    assert controller.wait_ready(1, same).plan == same.digest
+    words = rf"routes by the plan {same.digest} \(static\), and this run looks for paths by {other.digest} \(ecmp\)"
+    with pytest.raises(ControllerError, match=words):
+        controller.wait_ready(1, other)
 
 
 def test_unreadable_task_ends_the_controller_with_its_reason(tmp_path: Path) -> None:

@@ -364,7 +364,7 @@ def test_a_run_is_ordered_with_its_directory_chosen(
     with pytest.raises(EnteredError):
         main(["run", "isolation", "--seed", "3", "--set", "alone_time=1s"])
     (prepared,) = ordered
-    assert prepared.order.overrides == ("alone_time=1s", "seed=3")
+    assert (prepared.order.config["alone_time"], prepared.order.config["seed"]) == (1.0, 3)
     assert prepared.order.command == ("fabric", "run", "isolation", "--seed", "3", "--set", "alone_time=1s")
     assert (prepared.guest.seed, prepared.engine) == (3, NAMESPACE)
     assert Path(prepared.order.directory).parent == tmp_path / "results"

@@ -119,7 +119,7 @@ def forget() -> None:
 
 
 def test_a_folder_is_found_by_its_path_with_its_defaults(folder: Path) -> None:
-    experiment, config, resolved = resolve(str(folder), ["seed=5"])
+    experiment, config, resolved, _ = resolve(str(folder), ["seed=5"])
     assert (experiment.name, experiment.question) == ("own_question", "How many hosts are idle?")
     assert (config.seed, resolved["seconds"]) == (5, 0.3)
     assert "own_question" not in EXPERIMENTS

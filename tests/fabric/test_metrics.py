@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 from fabric.errors import ResultError
-from fabric.metrics import Metric, metric_at, metrics_frame, performers_in
+from fabric.metrics import Metric, by_path, by_phase, metric_at, metrics_frame, metrics_of
 from fabric.results import FORMAT_VERSION, Result, ResultWriter
-from fabric.tables import TABLES
 
 PATHS = {
     "lanes.hfreduce.algbw_Bps": ("lanes", "hfreduce", "algbw_Bps", "B/s"),
@@ -32,37 +31,24 @@ def test_a_path_is_taken_apart_and_put_together_again(path: str) -> None:
     assert metric.path == path
 
 
-def test_jobs_may_have_other_names() -> None:
-    assert metric_at("p.train-a.algbw_Bps", 1.0, {"train-a"}) == Metric("p", "train-a", "algbw_Bps", 1.0)
+def test_a_path_has_the_job_only_where_the_name_needs_it() -> None:
+    read = Metric("lanes", "storage", "read.p99_s", 1.0, is_named_by_job=False)
+    assert (read.path, read.name_in_phase) == ("lanes.read.p99_s", "read.p99_s")
+    step = Metric("lanes", "train-a", "step_s", 2.0)
+    assert (step.path, step.name_in_phase) == ("lanes.train-a.step_s", "train-a.step_s")
+    assert Metric("", "", "seconds", 3.0).path == "seconds"
 
 
-def test_a_run_without_operations_has_no_performers() -> None:
-    """As of collectives alone."""
-    assert performers_in(TABLES["operations"].empty()) == {}
-
-
-OPERATIONS = pd.DataFrame(
-    [
-        ("lanes", "storage", "read"),
-        ("lanes", "storage", "read_failed"),
-        ("lanes", "storage", "write"),
-        ("lanes", "other", "flow_refused"),
-        ("both", "a", "read"),
-        ("both", "b", "read_abandoned"),
-    ],
-    columns=["phase", "job", "operation"],
-)
-
-
-def test_metrics_of_operations_are_of_the_job_that_did_them_and_keep_their_path() -> None:
-    performers = performers_in(OPERATIONS)
-    assert performers == {("lanes", "read"): "storage", ("lanes", "write"): "storage", ("lanes", "flow"): "other"}
-    paths = ("lanes.read.p99_s", "lanes.flow.failed", "both.read.p99_s", "shared.read.p99_s", "lanes.read")
-    found = metrics_frame(dict.fromkeys(paths, 1.0), performers=performers)
-    assert found["job"].tolist() == ["storage", "other", "", "", ""]
-    assert found["name"].tolist() == ["read.p99_s", "flow.failed", "read.p99_s", "read.p99_s", "read"]
-    assert tuple(found["path"]) == paths
-    assert set(found.query("job == 'storage'")["path"]) == {"lanes.read.p99_s"}
+def test_metrics_are_grouped_by_phase_and_named_by_their_paths() -> None:
+    found = [
+        *metrics_of("lanes", "storage", {"read.p99_s": 1.0}, is_named_by_job=False),
+        *metrics_of("shared", "", {"drops_packets": 3}),
+        *metrics_of("lanes", "nccl", {"algbw_Bps": 2.0}),
+    ]
+    assert by_phase(found) == {"lanes": {"read.p99_s": 1.0, "nccl.algbw_Bps": 2.0}, "shared": {"drops_packets": 3}}
+    assert by_path(found) == {"lanes.read.p99_s": 1.0, "shared.drops_packets": 3, "lanes.nccl.algbw_Bps": 2.0}
+    frame = metrics_frame(found)
+    assert frame.query("job == 'storage'")["path"].tolist() == ["lanes.read.p99_s"]
 
 
 def test_metrics_that_were_kept_without_their_paths_have_them(tmp_path: Path) -> None:
@@ -78,7 +64,7 @@ def test_metrics_that_say_their_job_are_taken_as_they_are() -> None:
         Metric("lanes", "", "read.p99_s", 2.0),
         Metric("", "", "x", True),
     ]
-    frame = metrics_frame(told, {"read"}, {("lanes", "read"): "storage"})
+    frame = metrics_frame(told)
     assert frame[["job", "name", "value", "path"]].to_numpy().tolist() == [
         ["train.a", "algbw_Bps", 1.0, "lanes.train.a.algbw_Bps"],
         ["", "read.p99_s", 2.0, "lanes.read.p99_s"],

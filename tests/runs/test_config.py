@@ -114,7 +114,7 @@ def write(path: Path, **data: Any) -> str:
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_every_experiment_has_a_file_of_defaults_that_is_good(name: str) -> None:
-    experiment, config, _ = resolve(name, [])
+    experiment, config, *_ = resolve(name, [])
     assert experiment.name == config.experiment == name
     assert isinstance(config, experiment.load_config())
     assert config.fabric().hosts
@@ -130,7 +130,7 @@ def test_settings_reach_the_config_and_its_topology() -> None:
         "queues.lanes.nccl.limit=64 KiB",
         "alone_time=1 s",
     ]
-    _, config, _ = resolve("isolation", settings)
+    config = resolve("isolation", settings).config
     found: Any = config
     assert (config.seed, found.alone_time, found.hfreduce.chunk) == (7, 1.0, 8192)
     assert config.queues.lanes["nccl"].limit == 64 * 1024
@@ -138,7 +138,7 @@ def test_settings_reach_the_config_and_its_topology() -> None:
 
 
 def test_another_topology_can_be_set_and_its_keys_too() -> None:
-    _, config, _ = resolve("isolation", ["topology.storage=90", "topology=fire_flyer_2"])
+    config = resolve("isolation", ["topology.storage=90", "topology=fire_flyer_2"]).config
     assert config.fabric().name == "fire_flyer_2"
     assert len(config.fabric().storages) == 90
 
@@ -146,16 +146,16 @@ def test_another_topology_can_be_set_and_its_keys_too() -> None:
 def test_a_topology_can_be_set_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump({**SMALL, "name": "tiny", "compute": 4}))
-    _, config, _ = resolve("isolation", [f"topology={path}", "nccl_nodes=2"])
+    config = resolve("isolation", [f"topology={path}", "nccl_nodes=2"]).config
     assert (config.fabric().name, len(config.fabric().computes)) == ("tiny", 4)
 
 
 def test_a_resolved_config_can_be_run_again(tmp_path: Path) -> None:
     settings = ["seed=9", "topology.compute=8", "nccl_nodes=4", "queues.shared_limit=1 MiB"]
-    _, config, resolved = resolve("isolation", settings)
+    _, config, resolved, _ = resolve("isolation", settings)
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(resolved, sort_keys=False))
-    _, again, resolved_again = resolve(str(path), [])
+    _, again, resolved_again, _ = resolve(str(path), [])
     assert again == config
     assert resolved_again == resolved
     assert list(again.queues.lanes) == list(config.queues.lanes), "lanes are numbered as they are listed"
@@ -227,12 +227,12 @@ def test_failures_are_checked_against_the_fabric_and_come_back_as_they_were_writ
     lines = "[{link: z0l00-z0s01, at: 1 s, for: 200 ms}, {switch: z0s09, at: 1}, {host: z0h000, at: 2, rate: 0.5}]"
     with pytest.raises(ConfigError, match=r"failures\.1\.switch: no switch 'z0s09'; they run from z0l00 to ix1"):
         resolve("isolation", [f"failures={lines}"])
-    _, config, resolved = resolve("isolation", [f"failures={lines.replace('z0s09', 'z0s02')}"])
+    _, config, resolved, _ = resolve("isolation", [f"failures={lines.replace('z0s09', 'z0s02')}"])
     assert resolved["failures"][0]["for"] == 0.2
     schedule = config.failure_schedule(config.fabric())
     assert schedule is not None
     assert len(schedule.links) == 1 + 4 + 1
-    _, without, _ = resolve("isolation", [])
+    without = resolve("isolation", []).config
     assert without.failure_schedule(without.fabric()) is None
 
 

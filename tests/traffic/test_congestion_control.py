@@ -45,13 +45,15 @@ def test_one_that_steers_by_marks_is_refused_where_no_queue_marks(name: str) -> 
 
 
 def test_dcqcn_brings_the_marking_of_its_parameters_unless_another_one_is_stated() -> None:
-    _, config, stated = resolve("isolation", ["congestion_control.storage=dcqcn", "queues.lanes.storage.limit=1 MiB"])
+    _, config, stated, _ = resolve(
+        "isolation", ["congestion_control.storage=dcqcn", "queues.lanes.storage.limit=1 MiB"]
+    )
     marking = config.dcqcn.parameters(config.fabric()).marking
     assert config.queues.marking == marking
     assert stated["queues"]["marking"] == marking.model_dump()
     own = Marking(kmin=10_000, kmax=20_000, pmax=0.5)
     stated_marking = f"queues.marking={json.dumps(own.model_dump())}"
-    _, config, _ = resolve("isolation", ["congestion_control.storage=dcqcn", stated_marking])
+    config = resolve("isolation", ["congestion_control.storage=dcqcn", stated_marking]).config
     assert config.queues.marking == own
     assert resolve("isolation", [])[1].queues.marking is None
 

@@ -17,6 +17,7 @@ from fabric.config import checked
 from fabric.emulation.openvswitch import tool
 from fabric.errors import DeadlockError
 from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.metrics import by_path
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import SERVICE_LEVELS, FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
@@ -89,10 +90,10 @@ def _seen(session: Session) -> dict[str, Any]:
 
 def _soak(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
     """Return the metrics and the verdict of a round of the soak under each repair."""
-    _, config, _ = resolve("lossless_soak", ["topology=head_of_line", *(f"topology.{one}" for one in TOPOLOGY), *SOAK])
+    config = resolve("lossless_soak", ["topology=head_of_line", *(f"topology.{one}" for one in TOPOLOGY), *SOAK]).config
     assert isinstance(config, LosslessSoakConfig)
     session = Session.of(config, live, pool, lambda text: None, lambda title, done: None)
-    metrics = run_lossless_soak(session, config)["metrics"]
+    metrics = by_path(run_lossless_soak(session, config)["metrics"])
     return {"metrics": metrics, "verdict": session.judge().as_json()}
 
 

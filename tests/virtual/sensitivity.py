@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.registry import resolve
-from fabric.metrics import as_metrics
+from fabric.metrics import as_metrics, by_path
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.world import inside
 from fabric.world.programs.agents import AgentPool, fork_server
@@ -173,7 +173,7 @@ WORLDS = {
 
 def played(live: LiveFabric, pool: AgentPool, experiment: str, settings: list[str]) -> dict[str, float]:
     """Return the metrics of an experiment on a fabric that is up; its links are not measured anew."""
-    definition, config, _ = resolve(experiment, settings)
+    definition, config, *_ = resolve(experiment, settings)
     parameters = config.dcqcn.parameters(live.fabric)
     congestion_control.provide(config.controls_played.values(), parameters, live.fabric.nic_rate_bps)
     congestion_control.admit(live.emulation.host_namespaces, parameters, live.fabric.nic_rate_bps)
@@ -181,7 +181,7 @@ def played(live: LiveFabric, pool: AgentPool, experiment: str, settings: list[st
     session.calibrations.update({queueing.value: [] for queueing in Queueing})
     summary = definition.load_run()(session, config)
     lost = sum(outcome.conservation.unaccounted_packets for outcome in session.phases)
-    found = {one.path: one.value for one in as_metrics(summary["metrics"])}
+    found = by_path(as_metrics(summary["metrics"]))
     return {**found, "unaccounted_packets": float(lost)}
 
 
@@ -192,7 +192,7 @@ def seen(world: World) -> dict[str, dict[str, float]]:
     logs = inside.RUN_DIR / "logs"
     logs.mkdir()
     plays = world.plays()
-    _, config, _ = resolve(*next(iter(plays.values())))
+    config = resolve(*next(iter(plays.values()))).config
     with bring_up(config.fabric(), plan_lanes(config.queues, config.queueings_played[0]), logs, print) as live:
         pool = AgentPool(PRELOAD)
         try:

@@ -68,7 +68,7 @@ class ClientLoad:
     """What one client reads and writes, between :meth:`begin` and :meth:`end`."""
 
     def __init__(self, client: StorageClient, arguments: ClientArguments) -> None:
-        self._client = client
+        self.client = client
         self._arguments = arguments
         self._rng = random.Random(f"{arguments.seed}/samples/{arguments.number}")
         self._whole_checkpoints = 0
@@ -96,7 +96,7 @@ class ClientLoad:
         while not self._stopping.is_set():
             samples = [draw_sample(config, files, self._rng) for _ in range(config.batch)]
             with suppress(GaveUp):  # It is among the operations, as failed; the next batch may fare better.
-                await self._client.read_chunks([extent for sample in samples for extent in sample])
+                await self.client.read_chunks([extent for sample in samples for extent in sample])
 
     async def _write_on(self) -> None:
         config = self._arguments.config.checkpoint
@@ -118,7 +118,7 @@ class ClientLoad:
                 if self._stopping.is_set():
                     return
                 with suppress(GaveUp):  # It is among the operations, as failed: this checkpoint has a hole.
-                    await self._client.write_chunk(extent)
+                    await self.client.write_chunk(extent)
                     written += 1
 
         await asyncio.gather(*(writer() for _ in range(depth)))
@@ -157,19 +157,18 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
 
     await orders.unless_failed(client.connect(arguments.services, arguments.source, holding(arguments), on_link=track))
     agent.report(Ready())
-    await _serve(agent, orders, tasks, client, ClientLoad(client, arguments), sampler, arguments.options.level)
+    await _serve(agent, orders, tasks, ClientLoad(client, arguments), sampler, arguments.options.level)
 
 
 async def _serve(
     agent: Agent,
     orders: Orders,
     tasks: Tasks,
-    client: StorageClient,
     load: ClientLoad,
     sampler: FlowSampler,
     level: ServiceLevel,
 ) -> None:
-    phase = ""
+    client, phase = load.client, ""
     while True:
         order = await orders.next()
         if isinstance(order, Play):

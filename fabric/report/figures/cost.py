@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -33,7 +35,12 @@ def growth(runs: pd.DataFrame) -> Figure:
             for column, (size, of) in enumerate(_COLUMNS):
                 panel = panels[row, column]
                 for place, (name, (_, group)) in enumerate(zip(names, kinds, strict=True)):
-                    _line(panel, group, size, cost, name, colours[name], _MARKERS[place % len(_MARKERS)])
+                    look: dict[str, Any] = {
+                        "label": name,
+                        "color": colours[name],
+                        "marker": _MARKERS[place % len(_MARKERS)],
+                    }
+                    _line(panel, group, size, cost, look)
                 _scale(panel, unit)
                 if row == len(_ROWS) - 1:
                     panel.set_xlabel(of)
@@ -42,9 +49,9 @@ def growth(runs: pd.DataFrame) -> Figure:
     return figure
 
 
-def _line(panel: Axes, group: pd.DataFrame, size: str, cost: str, name: str, colour: str, marker: str) -> None:
+def _line(panel: Axes, group: pd.DataFrame, size: str, cost: str, look: dict[str, Any]) -> None:
     rows = group[(group[size] > 0) & (group[cost] > 0)].sort_values([size, cost])
-    panel.plot(rows[size], rows[cost], label=name, color=colour, marker=marker, markersize=5, linewidth=1.3)
+    panel.plot(rows[size], rows[cost], markersize=5, linewidth=1.3, **look)
 
 
 def _scale(panel: Axes, unit: str) -> None:

@@ -158,29 +158,35 @@ def route(
     index: int,
     interface: str,
     network: str,
-    prefix_bits: int,
     source: str,
     table: int = MAIN_ROUTES,
     gateway: str | None = None,
 ) -> Request:
-    """Route a network out of an interface, from ``source``: straight, or by a gateway, which is there without a route
-    of its own."""
+    """Route a network such as ``10.0.0.0/8``, or an address, out of an interface, from ``source``: straight, or by a
+    gateway, which is there without a route of its own."""
+    address, prefix_bits = _parts_of(network)
     scope, flags = (_SCOPE_LINK, 0) if gateway is None else (_SCOPE_UNIVERSE, _ONLINK)
     header = struct.pack("=BBBBBBBBI", socket.AF_INET, prefix_bits, 0, 0, table, 4, scope, 1, flags)
-    attributes = attribute(1, socket.inet_aton(network)) + _u32(4, index) + attribute(7, socket.inet_aton(source))
+    attributes = attribute(1, socket.inet_aton(address)) + _u32(4, index) + attribute(7, socket.inet_aton(source))
     if gateway is not None:
         attributes += attribute(5, socket.inet_aton(gateway))
-    what = f"routing {network}/{prefix_bits} over {interface}"
+    what = f"routing {address}/{prefix_bits} over {interface}"
     return Request(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, header + attributes, what)
 
 
-def unreachable(network: str, prefix_bits: int) -> Request:
+def unreachable(network: str) -> Request:
     """Tell programs that send to a network that there is no way ("No route to host")."""
+    address, prefix_bits = _parts_of(network)
     header = struct.pack(
         "=BBBBBBBBI", socket.AF_INET, prefix_bits, 0, 0, MAIN_ROUTES, 4, _SCOPE_UNIVERSE, _UNREACHABLE, 0
     )
-    what = f"closing the way to {network}/{prefix_bits}"
-    return Request(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, header + attribute(1, socket.inet_aton(network)), what)
+    what = f"closing the way to {address}/{prefix_bits}"
+    return Request(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, header + attribute(1, socket.inet_aton(address)), what)
+
+
+def _parts_of(network: str) -> tuple[str, int]:
+    address, _, bits = network.partition("/")
+    return address, int(bits or 32)
 
 
 def rule_from(source: str, table: int) -> Request:

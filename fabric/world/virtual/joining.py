@@ -131,7 +131,7 @@ def _talking(together: Together, other: int) -> list[Request]:
         netlink.address(index, interface, address_of(together.number), 32),
         netlink.link_state(index, interface, up=True),
         netlink.neighbour(index, address_of(other), _mac(other)),
-        netlink.route(index, interface, address_of(other), 32, address_of(together.number)),
+        netlink.route(index, interface, address_of(other), address_of(together.number)),
     ]
 
 

@@ -339,6 +339,7 @@ def test_a_port_that_fails_has_the_plan_made_anew_and_one_that_returns_back(app:
     report_port(app, switches[0], 2, up=False)
     settle(app)
     assert app.state()["links_down"] == ["z0l00:2--z0s00:1"]
+    assert app.state()["plan"] == whole.digest != app.plan.digest, "a run plans for the whole fabric"
     assert app.state()["cuts"] == {"fabric": (("10.0.0.1",), ("10.0.0.2",))}
     assert app.plan != whole
     assert added(switches[0]) >= set(app.plan.switches[LEAF].by_cookie)

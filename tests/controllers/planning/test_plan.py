@@ -53,6 +53,19 @@ def test_lookup_takes_the_highest_priority_that_matches(
     assert plan_of(ROUTE, GUARD, FROM_PORT).lookup(LEAF, in_port, source, destination) == acting
 
 
+def test_a_digest_tells_plans_apart_by_a_rule_a_group_and_a_switch() -> None:
+    group = FailoverGroup(LEAF, (Bucket(1), Bucket(2)))
+    plans = [
+        plan_of(ROUTE, GUARD),
+        plan_of(dataclasses.replace(ROUTE, outputs=(2,)), GUARD),
+        plan_of(ROUTE),
+        RoutePlan.of("test", {LEAF: "z0l00"}, (table_miss(LEAF), ROUTE, GUARD), [group]),
+        RoutePlan.of("test", {LEAF: "z0l00", 5: "z0l01"}, (table_miss(LEAF), ROUTE, GUARD, table_miss(5))),
+    ]
+    assert len({plan.digest for plan in plans}) == len(plans)
+    assert plan_of(GUARD, ROUTE).digest == plans[0].digest
+
+
 def test_cookies_tell_rules_and_drops_apart() -> None:
     cookies = plan_of(ROUTE, GUARD).switches[LEAF].by_cookie
     assert len(cookies) == 3

@@ -103,7 +103,7 @@ def test_each_switch_has_an_agent_of_its_own() -> None:
 
 def test_a_run_is_told_what_to_export_and_checks_it() -> None:
     export = SflowExport("/dev/shm/sflow.pcap", 10, 1)
-    ordered = Order("isolation", (), "results/x", (), (), sflow=export)
+    ordered = Order("isolation", "", {}, "results/x", (), (), sflow=export)
     assert Order.decoded(ordered.encoded()) == ordered
     assert prepare(RunSpec("isolation", engine="virtual", sflow=export), ()).order.sflow == export
     with pytest.raises(UsageError, match="sFlow sampling 0: must be 1 to 4294967295"):

@@ -31,7 +31,7 @@ def test_a_new_experiment_is_checked_and_named_after_its_folder(
     assert f"fabric run {folder} --engine virtual" in capsys.readouterr().out
     assert main(["check", str(folder)]) == 0
     assert "good; experiment quick_question on fire_flyer_2_tiny" in capsys.readouterr().out
-    experiment, config, resolved = resolve(str(folder), ["loads=[0.2]"])
+    experiment, config, resolved, _ = resolve(str(folder), ["loads=[0.2]"])
     assert experiment.name == "quick_question"
     assert type(config).__name__ == "QuickQuestionConfig"
     assert resolved["loads"] == [0.2]

@@ -24,6 +24,7 @@ from experiments.dcqcn_frontier.summary import (
 )
 from experiments.registry import resolve
 from fabric.errors import TrafficError
+from fabric.metrics import by_path
 from fabric.report.figures.trade_off import trade_off
 from fabric.results import Phase
 from fabric.tables import TABLES
@@ -154,14 +155,15 @@ def test_the_answer_says_whether_the_claim_holds_and_what_would_end_it() -> None
 def test_every_point_has_its_row_and_its_metrics() -> None:
     summary = summary_of(SLOW)
     kinds, rows = summary["tables"]
-    assert len(rows["rows"]) == len(PLAYING)
-    assert {len(row) for row in rows["rows"]} == {len(rows["columns"])}
-    assert {len(row) for row in kinds["rows"]} == {len(kinds["columns"])}
+    assert len(rows.rows) == len(PLAYING)
+    assert {len(row) for row in rows.rows} == {len(rows.columns)}
+    assert {len(row) for row in kinds.rows} == {len(kinds.columns)}
     name = with_dcqcn()[0].name
-    assert summary["metrics"][f"{name}.hfreduce.algbw_Bps"] == pytest.approx(SIZE / 0.5)
-    assert summary["metrics"][f"{name}.cuts"] == 7
-    assert summary["metrics"]["lossless_lanes.claim_holds"] == 1.0
-    assert summary["metrics"]["lossless.suiting_points"] == 0.0
+    assert by_path(summary["metrics"])[f"{name}.hfreduce.algbw_Bps"] == pytest.approx(SIZE / 0.5)
+    assert by_path(summary["metrics"])[f"{name}.cuts"] == 7
+    assert f"{name}.storage.read_Bps" in {one.path for one in summary["metrics"] if one.job == "storage"}
+    assert by_path(summary["metrics"])["lossless_lanes.claim_holds"] == 1.0
+    assert by_path(summary["metrics"])["lossless.suiting_points"] == 0.0
 
 
 def test_points_are_a_table_with_their_parameters() -> None:

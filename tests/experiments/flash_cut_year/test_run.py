@@ -23,8 +23,10 @@ from experiments.flash_cut_year.run import FlashCutYearConfig, down_spans, train
 from experiments.flash_cut_year.summary import PlayedYear, YearScenario, summarize
 from experiments.registry import resolve
 from fabric.errors import ConfigError
+from fabric.metrics import by_path
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.record import summary_as_json
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.storage.verification import Verification
@@ -124,12 +126,13 @@ def test_the_summary_says_what_a_cut_costs_and_what_compression_does() -> None:
     # 4 cuts of 10 job-seconds in 3 days of 4 jobs.
     assert year.lost_in_a_year_fraction == pytest.approx(40 / (4 * 3 * 86_400))
     summary: dict[str, Any] = summarize(FakeSession(), [year], 300.0, Verification(9))
-    assert summary["metrics"]["wait.100ms.training_lost_per_cut_s"] == pytest.approx(10)
+    assert by_path(summary["metrics"])["wait.100ms.training_lost_per_cut_s"] == pytest.approx(10)
+    assert [one.path for one in summary["metrics"] if one.job == "storage"] == ["wait.100ms.storage_lost_fraction"]
     cost, overlaps, failed = summary["tables"]
-    assert cost["rows"] == [
+    assert cost.rows == [
         ["wait", "100 ms", "4", "10.0%", "10 s", "20.0%", "3", "6", "1.5 s", "2", "300 s"],
     ]
-    assert overlaps["rows"][0][:2] == ["100 ms", "50.0%"]
-    assert failed["rows"] == [["wait", "4", "2", "0", "0"]]
+    assert overlaps.rows[0][:2] == ["100 ms", "50.0%"]
+    assert failed.rows == [["wait", "4", "2", "0", "0"]]
     assert "compressed 345,600 times" in summary["answer"]
-    json.dumps(summary, allow_nan=False)
+    json.dumps(summary_as_json(summary), allow_nan=False)

@@ -16,6 +16,7 @@ from experiments.hfreduce_vs_nccl.use import busiest, counters_of, limits_frame
 from experiments.hfreduce_vs_nccl.variants import HFReduceVsNcclConfig, plays, variants
 from experiments.registry import resolve
 from fabric.errors import ConfigError
+from fabric.metrics import by_path
 from fabric.model.network import Port
 from fabric.queueing import budgets
 from fabric.tables import TABLES as SHARED_TABLES
@@ -111,7 +112,7 @@ def test_the_table_names_the_binding_limit_and_how_much_of_it_was_reached() -> N
     figures = {play.phase: {"algbw_Bps": 4e9} for play in PLAYED}
     table = limits_table(FABRIC, PLAYED, figures)
     assert table is not None
-    rows = {(row[0], row[1]): row for row in table["rows"]}
+    rows = {(row[0], row[1]): row for row in table.rows}
     hfreduce = rows["HFReduce", "128"]
     assert hfreduce[5].startswith("root port of g5, g6 9.2")
     assert hfreduce[4] == f"{4e9 / 9.2276e9:.0%}"
@@ -120,7 +121,7 @@ def test_the_table_names_the_binding_limit_and_how_much_of_it_was_reached() -> N
 
 
 def test_the_closed_form_of_the_tightest_limit_is_a_number_of_its_phase() -> None:
-    limits = [SUMMARY["metrics"][f"{name}_n16.limit_Bps"] for name in NAMES if not name.endswith("zone")]
+    limits = [by_path(SUMMARY["metrics"])[f"{name}_n16.limit_Bps"] for name in NAMES if not name.endswith("zone")]
     assert limits == pytest.approx([9.2276e9, 12.303e9, 4.65e9], rel=1e-3)
 
 
@@ -137,8 +138,8 @@ def test_what_limits_served_is_told_of_the_busiest_node() -> None:
     assert root["served_bytes"].tolist() == [round(0.45 * 37.5e9 * 2)]
     table = use_table(FABRIC, PLAYED, busiest(frame))
     assert table is not None
-    assert table["rows"][0][3:] == ["90%"] * 9
-    assert set(table["rows"][1][3:]) == {"none"}
+    assert table.rows[0][3:] == ["90%"] * 9
+    assert set(table.rows[1][3:]) == {"none"}
 
 
 def test_what_a_limit_served_is_of_its_port_in_all_lanes_or_of_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,14 +181,14 @@ def test_each_figure_has_its_series_over_gpus() -> None:
 
 
 def test_ratios_to_nccl_stand_beside_the_papers() -> None:
-    (table,) = [one for one in SUMMARY["tables"] if one["title"].startswith("How many times")]
-    assert table["rows"] == [
+    (table,) = [one for one in SUMMARY["tables"] if one.title.startswith("How many times")]
+    assert table.rows == [
         ["HFReduce", "2.00", "2.00"],
         ["HFReduce with NVLink, within a zone", "4.00", "none"],
         ["HFReduce with NVLink, across zones", "3.75", "3.75"],
     ]
-    assert "1.7" in table["note"]
-    assert SUMMARY["metrics"]["hfreduce_nvlink_n16.times_nccl"] == pytest.approx(3.75)
+    assert "1.7" in table.note
+    assert by_path(SUMMARY["metrics"])["hfreduce_nvlink_n16.times_nccl"] == pytest.approx(3.75)
 
 
 def test_the_answer_names_each_series_with_its_gpus_and_the_papers_range() -> None:

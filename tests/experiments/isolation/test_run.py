@@ -18,11 +18,13 @@ from experiments.isolation.run import WatchedJob, busiest_switch_port
 from experiments.isolation.summary import summarize
 from experiments.registry import resolve
 from fabric.errors import ConfigError
+from fabric.metrics import by_path, metrics_frame
 from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
 from fabric.records.conservation import Conservation
 from fabric.report.figures.side_by_side import draw_panels
 from fabric.results import Phase, ResultWriter
 from fabric.tables import TABLES
+from runs.record import summary_as_json
 from runs.session import PhaseOutcome, Session
 from tests.fakes import AT_20_MBIT
 from tests.rows import table_of
@@ -144,15 +146,15 @@ SUMMARY = summary_of(full_session())
 
 
 def rows_of(summary: dict[str, Any], title: str) -> list[list[str]]:
-    (found,) = [one for one in summary["tables"] if one["title"].startswith(title)]
-    return [[str(cell) for cell in row] for row in found["rows"]]
+    (found,) = [one for one in summary["tables"] if one.title.startswith(title)]
+    return [[str(cell) for cell in row] for row in found.rows]
 
 
 # The whole ------------------------------------------------------------------------------------------------------------
 
 
 def test_every_row_of_every_table_has_a_cell_for_each_column() -> None:
-    assert [one["title"].partition(" ")[0].rstrip(":,") for one in SUMMARY["tables"]] == [
+    assert [one.title.partition(" ")[0].rstrip(":,") for one in SUMMARY["tables"]] == [
         "Allreduce",
         "Storage",
         "Other",
@@ -160,13 +162,20 @@ def test_every_row_of_every_table_has_a_cell_for_each_column() -> None:
         "Shares",
     ]
     for one in SUMMARY["tables"]:
-        assert one["rows"]
-        assert {len(row) for row in one["rows"]} == {len(one["columns"])}
+        assert one.rows
+        assert {len(row) for row in one.rows} == {len(one.columns)}
 
 
 def test_a_summary_can_be_written_and_read(tmp_path: Any) -> None:
-    ResultWriter(tmp_path).write_json("summary.json", SUMMARY)
-    assert json.loads((tmp_path / "summary.json").read_text()) == SUMMARY
+    said = summary_as_json(SUMMARY)
+    ResultWriter(tmp_path).write_json("summary.json", said)
+    assert json.loads((tmp_path / "summary.json").read_text()) == said
+
+
+def test_storage_is_found_by_its_job_although_paths_do_not_say_it() -> None:
+    found = metrics_frame(SUMMARY["metrics"]).query("job == 'storage'")
+    assert {"shared.read.p99_s", "lanes.read.bandwidth_Bps", "lanes.write.operations"} <= set(found["path"])
+    assert set(found["name"].str.split(".").str[0]) == {"read", "write"}
 
 
 def test_the_answer_says_what_company_costs() -> None:
@@ -217,14 +226,14 @@ def test_the_promised_shares_are_those_of_the_config() -> None:
     ],
 )
 def test_a_number_comes_from_the_rows_of_its_phase(name: str, value: float) -> None:
-    assert SUMMARY["metrics"][name] == pytest.approx(value)
+    assert by_path(SUMMARY["metrics"])[name] == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
     "name", ["storage_alone.hfreduce.step_s", "hfreduce_alone.read.p99_s", "nccl_alone.flow.p50_s"]
 )
 def test_what_did_not_play_has_no_numbers(name: str) -> None:
-    assert name not in SUMMARY["metrics"]
+    assert name not in by_path(SUMMARY["metrics"])
 
 
 def test_every_phase_has_its_network_numbers() -> None:
@@ -269,7 +278,7 @@ def test_flows_without_an_end_are_counted_and_make_percentiles_at_least() -> Non
     session = FakeSession(NAMES, **{**full_session()._tables, "operations": table("operations", [*others, *rows])})
     summary = summary_of(session)
     assert rows_of(summary, "Other")[2][1:] == ["50 ms", "> 10.1 s", "> 10.1 s", "96", "0", "2", "1", "> 1010.00 x"]
-    metrics = summary["metrics"]
+    metrics = by_path(summary["metrics"])
     assert metrics["lanes.flow.p99_at_least_s"] == pytest.approx(10.1)
     assert "lanes.flow.p99_s" not in metrics
     found = summary["side_by_side"]
@@ -301,7 +310,7 @@ def test_storage_alone_is_as_fast_as_in_company_that_takes_nothing_from_it() -> 
         for place, one in enumerate(session.phases)
         for length in [8.0 if one.phase.name.endswith("_alone") else 40.0]
     ]  # fmt: skip
-    found = summary_of(session)["metrics"]
+    found = by_path(summary_of(session)["metrics"])
     together, alone = (found[f"{phase}.read.bandwidth_Bps"] for phase in ("shared", "storage_alone"))
     assert together / alone == pytest.approx(1, abs=0.01)
     assert alone == pytest.approx(10e6, rel=0.02)
@@ -374,10 +383,10 @@ def test_tables_and_figure_tell_of_the_same_port_and_phases() -> None:
     assert [phase["name"] for phase in found["phases"]] == [*found["got"]] == list(HEAVY_NAMES[4:])
     assert found["kept"][0]["values"] == pytest.approx([0.5, 0.2, 0.5, 0.5])
     assert sum(found["promised"].values()) == pytest.approx(1)
-    (shares,) = [one for one in summary["tables"] if one["title"].startswith("Shares")]
-    assert [one.partition(",")[0] for one in shares["columns"][2:]] == [*["one shared queue"] * 2, *["lanes"] * 2]
+    (shares,) = [one for one in summary["tables"] if one.title.startswith("Shares")]
+    assert [one.partition(",")[0] for one in shares.columns[2:]] == [*["one shared queue"] * 2, *["lanes"] * 2]
     got = [parts["hfreduce"] for parts in found["got"].values()]
-    assert shares["rows"][0][2:] == [f"{part:.1%}" for part in got]
+    assert shares.rows[0][2:] == [f"{part:.1%}" for part in got]
 
 
 def test_the_tail_of_others_under_heavy_load_is_not_compared_with_a_moderate_one_alone() -> None:
@@ -413,7 +422,7 @@ def test_a_phase_in_which_nothing_completed_leaves_the_others_told(phase: str) -
     )
     ports = table("ports", [row for row in port_rows([0] * 6) if cast(float, row[0]) // PHASE_S != NAMES.index(phase)])
     summary = summary_of(FakeSession(steps=steps, operations=operations, ports=ports))
-    json.dumps(summary, allow_nan=False)
+    json.dumps(summary_as_json(summary), allow_nan=False)
     told = {row[0] for title in ("Allreduce", "Storage", "Other") for row in rows_of(summary, title)}
     assert told == {f"title of {name}" for name in NAMES if name != phase}
 

@@ -66,7 +66,7 @@ def test_an_error_is_raised_again_as_what_it_was(error: FabricError) -> None:
 
 
 def test_an_order_arrives_as_it_was_given() -> None:
-    order = Order("isolation", ("seed=1",), "/r", ("z0l03:7=a.pcap",), ("fabric", "run"))
+    order = Order("isolation", "/mine", {"seed": 1, "loads": [0.1]}, "/r", ("z0l03:7=a.pcap",), ("fabric", "run"))
     assert Order.decoded(order.encoded()) == order
 
 
@@ -207,7 +207,8 @@ def test_a_run_that_does_not_end_when_told_is_killed(monkeypatch: pytest.MonkeyP
 
 def test_settings_come_before_overrides_and_the_seed_last(spec: RunSpec) -> None:
     prepared = prepare(spec, ["a program"])
-    assert prepared.order.overrides == ("alone_time=1.5", "together_time=2s", "seed=7")
+    config = prepared.order.config
+    assert (config["alone_time"], config["together_time"], config["seed"]) == (1.5, 2.0, 7)
     assert prepared.order.command == ("a program",)
     assert prepared.guest.seed == prepared.config.seed == 7
 

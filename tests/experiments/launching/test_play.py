@@ -29,15 +29,15 @@ def session(phases: int, **columns: list[Any]) -> Any:
 def test_a_run_that_fails_after_a_phase_keeps_its_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where what theory says of it cannot be computed."""
     monkeypatch.setattr("fabric.world.inside.RUN_DIR", tmp_path / "run")
-    monkeypatch.setattr(play, "resolve", lambda *_: (SimpleNamespace(load_tables=dict), None, {}))
+    monkeypatch.setattr(play, "restored", lambda *_: SimpleNamespace(experiment=SimpleNamespace(load_tables=dict)))
 
-    def fail(experiment: Any, config: Any, resolved: Any, draft: ResultWriter, order: Order, report: Any) -> None:
+    def fail(resolved: Any, draft: ResultWriter, order: Order, report: Any) -> None:
         play._keep_samples(session(1), draft, report)
         raise ConfigError("theory", ["does not end"])
 
     monkeypatch.setattr(play, "_play", fail)
     events: list[Event] = []
-    order = Order("replay", (), str(tmp_path / "mine"), (), ())
+    order = Order("replay", "", {}, str(tmp_path / "mine"), (), ())
     with pytest.raises(ConfigError, match="does not end"):
         play.play(order, events.append)
     kept = tmp_path / "mine.failed-samples"

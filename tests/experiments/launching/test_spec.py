@@ -5,13 +5,18 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from experiments.commands.run import spec_of
+from experiments.commands.top_parser import parser_for
+from experiments.launching.order import Order
 from experiments.launching.spec import RunSpec, prepare, require_several_guests
-from experiments.registry import EXPERIMENTS, resolve
+from experiments.registry import EXPERIMENTS, resolve, restored
+from fabric.emulation.sflow import SflowExport
 from fabric.errors import UsageError
 from fabric.world.engines import engine_named
 
@@ -28,7 +33,8 @@ def hidden() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-def test_a_config_and_the_topology_that_it_names_are_there_in_the_guest(hidden: Path, tmp_path: Path) -> None:
+def test_a_config_and_the_topology_that_it_names_need_not_be_there_in_the_guest(hidden: Path, tmp_path: Path) -> None:
+    """The guest is given what they say."""
     for name in ("configs", "topologies", "others"):
         (hidden / name).mkdir()
     config, named, set_ = hidden / "configs/mine.yaml", hidden / "topologies/mine.yaml", hidden / "others/mine.yaml"
@@ -37,7 +43,13 @@ def test_a_config_and_the_topology_that_it_names_are_there_in_the_guest(hidden: 
     text = (FOLDER / "isolation.yaml").read_text()
     config.write_text(text.replace("topology: fire_flyer_2_small", f"topology: {named}"))
     asked = RunSpec(str(config), engine="virtual", overrides=[f"topology={set_}"], directory=tmp_path / "result")
-    assert {config.parent, named.parent, set_.parent} <= set(prepare(asked, []).guest.keep)
+    prepared = prepare(asked, [])
+    assert not {config.parent, named.parent, set_.parent} & set(prepared.guest.keep)
+    shutil.rmtree(hidden / "configs")
+    shutil.rmtree(hidden / "topologies")
+    shutil.rmtree(hidden / "others")
+    order = Order.decoded(prepared.order.encoded())
+    assert restored(order.experiment, None, order.config).fabric == prepared.resolved.fabric
 
 
 POINTS = str(Path(__file__).parents[3] / "experiments" / "hfreduce_vs_nccl" / "points.yaml")
@@ -76,23 +88,26 @@ def test_what_several_guests_cannot_play_is_refused_before_anything_starts(
         prepare(RunSpec(**settings | asked), [])
 
 
-def test_files_named_by_relative_paths_and_links_are_there_too_and_those_in_comments_are_not(
+def test_the_files_that_a_fabric_is_built_of_are_there_too_and_those_in_comments_are_not(
     hidden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A kind of node is read again where the fabric is built again, also by a relative path and a link."""
     for name in ("here", "topologies", "nodes", "linked", "unused"):
         (hidden / name).mkdir()
     monkeypatch.chdir(hidden / "here")
-    shutil.copyfile(TOPOLOGIES / "nodes/fire_flyer_2.yaml", hidden / "nodes/mine.yaml")
+    shutil.copyfile(TOPOLOGIES / "nodes/fire_flyer_2.yaml", hidden / "linked/real.yaml")
+    (hidden / "nodes/mine.yaml").symlink_to(hidden / "linked/real.yaml")
     written = (TOPOLOGIES / "fire_flyer_2_nodes.yaml").read_text()
-    (hidden / "linked/real.yaml").write_text(written.replace("node: fire_flyer_2", "node: ../nodes/mine.yaml"))
-    (hidden / "topologies/mine.yaml").symlink_to(hidden / "linked/real.yaml")
+    (hidden / "topologies/mine.yaml").write_text(written.replace("node: fire_flyer_2", "node: ../nodes/mine.yaml"))
     config = tmp_path / "mine.yaml"
     config.write_text(f"# as in {hidden}/unused/x.yaml\n" + (FOLDER / "isolation.yaml").read_text())
     overrides = ["topology=../topologies/mine.yaml", "queueings=[lossless]", "receive_window=1MiB"]
     asked = RunSpec(str(config), engine="virtual", overrides=overrides, directory=tmp_path / "result")
-    keep = {path.resolve() for path in prepare(asked, []).guest.keep}
-    assert {hidden / name for name in ("topologies", "nodes", "linked")} <= keep
-    assert not keep & {hidden, hidden / "unused"}
+    first = prepare(asked, [])
+    for prepared in (first, prepare(asked, [], first.resolved.built)):
+        keep = {path.resolve() for path in prepared.guest.keep}
+        assert {hidden / name for name in ("nodes", "linked")} <= keep
+        assert not keep & {hidden, hidden / "unused", hidden / "topologies"}
 
 
 CUTTING = ("flash_cut_year", "link_flap", "lossless_soak", "nic_failover")
@@ -115,6 +130,40 @@ def test_every_experiment_that_makes_failures_says_so() -> None:
 
 def sources(name: str) -> list[str]:
     return [path.read_text() for path in EXPERIMENTS[name].folder.glob("*.py")]
+
+
+EVERY_FIELD = RunSpec(
+    "isolation",
+    settings={"alone_time": 5e-05},
+    overrides=("nccl_nodes=4", "rates_from=a b"),
+    seed=7,
+    engine="virtual",
+    rate="5 Mbit/s",
+    memory_bytes=2 << 30,
+    directory=Path("/r/mine"),
+    captures=("z0l00:1=a.pcap", "z0l01:1=b.pcap"),
+    draws=False,
+    guests=2,
+)
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(RunSpec) if field.name != "sflow"])
+def test_a_command_line_has_every_field_of_a_run(field: str) -> None:
+    """A field that the words lack would be another run on another machine."""
+    default = RunSpec("head_of_line", engine="namespace")
+    one = replace(default, **{field: getattr(EVERY_FIELD, field)})
+    for spec in (one, EVERY_FIELD):
+        words = ["run", *spec.words()]
+        again = spec_of(spec.experiment, parser_for(words).parse_args(words))
+        assert again.all_overrides == spec.all_overrides
+        plain: dict[str, Any] = {"settings": {}, "overrides": (), "captures": tuple(again.captures)}
+        assert replace(again, **plain) == replace(spec, settings={}, overrides=())
+    assert one.words() != default.words()
+
+
+def test_a_run_whose_switches_export_to_a_file_has_no_command_line() -> None:
+    with pytest.raises(UsageError, match=r"^sflow: to a\.pcap, which no command line can name; omit it$"):
+        replace(EVERY_FIELD, sflow=SflowExport("a.pcap")).words()
 
 
 def test_settings_from_python_are_what_they_are() -> None:

@@ -15,8 +15,10 @@ from experiments.link_flap.cuts import Cut, Place, choose_targets, crossed_links
 from experiments.link_flap.recovery import Felt, by_cut, cut_tables, parts_s, windows
 from experiments.link_flap.summary import _blackout_sentence, groups, summarize
 from fabric.errors import TrafficError
+from fabric.metrics import by_path
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.record import summary_as_json
 from topologies.load import load_fabric
 from traffic.flows.probes import ProbeFlow
 from traffic.storage.verification import Verification
@@ -194,7 +196,9 @@ def test_the_summary_says_blackouts_parts_stalls_and_losses() -> None:
     summary = summarize(
         FakeSession(), {"reroute": Routing(repair=Repair.REROUTE)}, PERIOD_S, Verification(7, ("one",), ("two",))
     )
-    metrics = summary["metrics"]
+    metrics = by_path(summary["metrics"])
+    of_storage = {one.name for one in summary["metrics"] if one.job == "storage"}
+    assert of_storage >= {"leaf_spine.200ms.slowest_read_s", "leaf_spine.200ms.retries"}
     assert metrics["reroute.leaf_spine.200ms.cuts"] == 2
     assert metrics["reroute.leaf_spine.200ms.crossing_flows"] == 3
     assert metrics["reroute.leaf_spine.200ms.blackout_max_s"] == pytest.approx(0.203)
@@ -207,8 +211,8 @@ def test_the_summary_says_blackouts_parts_stalls_and_losses() -> None:
     assert summary["answer"].startswith(blackouts)
     stalls = "A step of training stalls for 600 ms behind blackouts below TCP's least timeout of 200 ms (medians). "
     assert stalls in summary["answer"]
-    titles = [described["title"] for described in summary["tables"]]
+    titles = [described.title for described in summary["tables"]]
     assert "What TCP adds to a blackout" in titles
-    (failed,) = (one for one in summary["tables"] if one["title"] == "Failures of jobs and operations")
-    assert failed["rows"] == [["reroute", "2", "0", "1", "7"]]
-    json.dumps(summary, allow_nan=False)
+    (failed,) = (one for one in summary["tables"] if one.title == "Failures of jobs and operations")
+    assert failed.rows == [["reroute", "2", "0", "1", "7"]]
+    json.dumps(summary_as_json(summary), allow_nan=False)

@@ -18,6 +18,7 @@ from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.failures.schedule import FailureSchedule
 from fabric.measure.verdict import Status
+from fabric.metrics import by_path
 from fabric.model.lanes import PortLane
 from fabric.model.network import Port, Tier
 from fabric.records.conservation import Conservation
@@ -112,16 +113,16 @@ def test_one_stall_without_a_reason_is_invalid_and_listed_with_its_time() -> Non
     one = round_of(stalls=(stall(StallCause.NOTHING), stall(StallCause.BUSY)))
     assert statuses(one)["unexplained_stalls"] is Status.INVALID
     listed = summary(one)["tables"][-1]
-    assert listed["rows"] == [["0.500 s", "100 ms", "z0l00:1 storage"]]
+    assert listed.rows == [["0.500 s", "100 ms", "z0l00:1 storage"]]
 
 
 def test_a_round_that_a_deadlock_broke_off_is_told_with_its_cuts_and_ports() -> None:
     flaps = flaps_of_round(FABRIC, config_of("flaps.count=1"), Repair.FAST_FAILOVER, 3)
     broken_off = BrokenOff(Repair.FAST_FAILOVER, 3, flaps, "deadlock: a -> b -> a, each waiting")
     found = summary(round_of(), broken_off=[broken_off])
-    assert found["metrics"]["rounds_broken_off"] == 1
+    assert by_path(found["metrics"])["rounds_broken_off"] == 1
     assert "deadlock: fast_failover in round 3" in found["answer"]
-    (row,) = found["tables"][-1]["rows"]
+    (row,) = found["tables"][-1].rows
     assert (row[0], row[1], row[3]) == ("fast_failover", "3", "a -> b -> a, each waiting")
     assert str(flaps.events[0].link) in row[2]
     assert "deadlock" not in summary(round_of())["answer"]
@@ -129,7 +130,7 @@ def test_a_round_that_a_deadlock_broke_off_is_told_with_its_cuts_and_ports() -> 
 
 def test_the_summary_adds_up_all_rounds() -> None:
     found = summary(round_of(), round_of(stalls=(stall(StallCause.BUSY, 2 * 10**8), stall(StallCause.BUSY, 10**7))))
-    metrics = found["metrics"]
+    metrics = by_path(found["metrics"])
     assert len(found["tables"]) == 2
     assert (metrics["flaps"], metrics["flows"], metrics["flows_completed"]) == (2, 4, 2)
     assert (metrics["drops"], metrics["leaked_bytes"], metrics["unexplained_stalls"]) == (0, 0, 0)

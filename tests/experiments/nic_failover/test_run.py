@@ -11,6 +11,7 @@ import pytest
 from experiments.nic_failover.run import CUT, WHOLE, summarize
 from experiments.registry import resolve
 from fabric.errors import ConfigError
+from fabric.metrics import by_path
 from topologies.load import load_fabric
 
 LINK = load_fabric("dual_tor_small").links[0]
@@ -31,7 +32,7 @@ def restarts(*resumed_s: float) -> pd.DataFrame:
 
 def test_what_is_left_is_of_steps_since_the_job_last_began_again() -> None:
     played = pd.concat([steps(WHOLE, [0, 1], 0.5), steps(CUT, [10, 10.5], 0.5), steps(CUT, [13, 14], 1.0)])
-    found = summarize(played, restarts(12.0, 12.5), 11.0, LINK, 2)["metrics"]
+    found = by_path(summarize(played, restarts(12.0, 12.5), 11.0, LINK, 2)["metrics"])
     assert found["whole.busbw_Bps"] == 2 * MEGABYTE
     assert found["cut.left_fraction"] == found["cut.theory_left_fraction"] == 0.5
     assert (found["cut.again_after_s"], found["cut.steps"]) == (1.5, 2)
@@ -41,8 +42,9 @@ def test_what_is_left_is_of_steps_since_the_job_last_began_again() -> None:
 def test_nothing_is_left_of_a_job_that_does_not_begin_again(resumed_s: list[float]) -> None:
     played = pd.concat([steps(WHOLE, [0, 1], 0.5), steps(CUT, [10], 0.5)])
     found = summarize(played, restarts(*resumed_s), 11.0, LINK, 1)
-    assert (found["metrics"]["cut.left_fraction"], found["metrics"]["cut.theory_left_fraction"]) == (0, 0)
-    assert "cut.again_after_s" not in found["metrics"]
+    metrics = by_path(found["metrics"])
+    assert (metrics["cut.left_fraction"], metrics["cut.theory_left_fraction"]) == (0, 0)
+    assert "cut.again_after_s" not in metrics
     assert "With 1 NIC per host" in found["answer"]
     assert "0.0% of the bandwidth are left." in found["answer"]
 

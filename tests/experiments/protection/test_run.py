@@ -11,6 +11,7 @@ import pytest
 from experiments.protection.run import LoadPoint, ProtectionConfig, promised_share, summarize
 from experiments.registry import EXPERIMENTS, resolve
 from fabric.errors import ConfigError
+from fabric.metrics import by_path
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.records.conservation import Conservation
 from fabric.results import Phase
@@ -97,7 +98,9 @@ def test_every_load_is_played_once() -> None:
 
 
 def test_bandwidth_counts_what_was_delivered_while_it_was_measured_and_steps_that_did_not_end() -> None:
-    metrics = SUMMARY["metrics"]
+    metrics = by_path(SUMMARY["metrics"])
+    assert {one.name for one in SUMMARY["metrics"] if one.job == "storage"} >= {"read.bandwidth_Bps", "read.p99_s"}
+    assert {one.name for one in SUMMARY["metrics"] if one.job == "other"} >= {"bandwidth_Bps", "p99_s"}
     assert metrics["hfreduce_alone.hfreduce.algbw_Bps"] == pytest.approx(800_000)
     assert metrics["lanes_other_2_depth_2.hfreduce.algbw_Bps"] == pytest.approx(480_000)
     assert metrics["storage_alone.read.bandwidth_Bps"] == pytest.approx(10e6)
@@ -139,12 +142,12 @@ def test_the_answer_is_of_the_greatest_load() -> None:
 def test_every_row_of_every_table_has_a_cell_for_each_column() -> None:
     assert len(SUMMARY["tables"]) == 4
     for one in SUMMARY["tables"]:
-        assert one["rows"]
-        assert {len(row) for row in one["rows"]} == {len(one["columns"])}
+        assert one.rows
+        assert {len(row) for row in one.rows} == {len(one.columns)}
 
 
 def test_the_table_says_what_is_left_at_each_load() -> None:
-    rows = SUMMARY["tables"][0]["rows"]
+    rows = SUMMARY["tables"][0].rows
     assert [row[:2] for row in rows] == [
         ["0%", "one shared queue"],
         ["", "lanes"],
@@ -155,8 +158,8 @@ def test_the_table_says_what_is_left_at_each_load() -> None:
 
 
 def test_a_table_says_what_did_not_complete_and_that_its_time_is_not_known() -> None:
-    (table,) = (one for one in SUMMARY["tables"] if one["title"].startswith("Completion"))
-    rows = {(row[0], row[1], row[2]): row[3:] for row in table["rows"]}
+    (table,) = (one for one in SUMMARY["tables"] if one.title.startswith("Completion"))
+    rows = {(row[0], row[1], row[2]): row[3:] for row in table.rows}
     assert rows["200%", "2", "one shared queue"] == ["500 ms", "0", "1 s", "1", "0", "0", "0"]
     assert rows["200%", "2", "lanes"] == ["500 ms", "0", "> 1 s", "1", "0", "0", "1"]
     assert rows["0%", "0", "lanes"] == ["-"] * 7

@@ -19,6 +19,7 @@ from experiments.random_arrivals.run import (
 )
 from experiments.registry import resolve
 from fabric.errors import ConfigError, TrafficError
+from fabric.metrics import by_path
 from fabric.world.programs.agents import AgentPool
 from topologies.load import load_fabric
 from traffic.flows.random_arrivals import Burst, RandomArrivalsJob
@@ -59,8 +60,8 @@ def test_waits_follow_from_gaps() -> None:
 def test_the_summary_says_how_far_off_and_survives_that_nothing_came() -> None:
     found = {phase_name(load): waits(*computed(load), load, WIRE_S, CONFIG) for load in CONFIG.loads}
     summary = summarize(CONFIG, found)
-    assert [row[0] for row in summary["tables"][0]["rows"]] == ["50%", "80%"]
-    assert {"load_0p5.mean_wait_s", "load_0p8.theory_wait_s"} <= summary["metrics"].keys()
+    assert [row[0] for row in summary["tables"][0].rows] == ["50%", "80%"]
+    assert {"load_0p5.mean_wait_s", "load_0p8.theory_wait_s"} <= by_path(summary["metrics"]).keys()
     nothing = {phase_name(load): waits(np.empty(0), np.empty(0), load, WIRE_S, CONFIG) for load in CONFIG.loads}
     assert summarize(CONFIG, nothing)["answer"] == "No packet came."
     assert nothing["load_0p5"]["lost_packets"] == CONFIG.frames

@@ -15,6 +15,7 @@ from experiments.storage_throughput.experiment import EXPERIMENT
 from experiments.storage_throughput.summary import KindUse, kind_of, link_uses, nics_Bps, summarize
 from experiments.storage_throughput.variants import StorageThroughputConfig, variants
 from fabric.errors import ConfigError
+from fabric.metrics import by_path
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.session import Session
@@ -85,14 +86,15 @@ def test_a_run_has_its_share_of_the_nics_and_a_figure(tmp_path: Path) -> None:
     config, nic = config_of(*SMALL), port_of("storage node to leaf")
     ports = ports_of((11.5, nic, "storage", 0), (12.5, nic, "storage", 24 * 10**9))
     summary = summarize(cast(Session, session_of(config, ports)), config, variants(config))
-    found = summary["metrics"]
+    found = by_path(summary["metrics"])
+    assert {one.name for one in summary["metrics"] if one.job == "storage"} >= {"read.bandwidth_Bps", "read.readers"}
     assert found["lossless_lanes_rts_off.read.bandwidth_Bps"] == 0.0
     assert "lossless_lanes_rts_off.read.p50_s" not in found
     assert found["lossless_lanes_rts_8.read.share_of_nics"] == pytest.approx(0.5e9 / 200e9)
     assert found["lossless_lanes_rts_8.use.storage_node_to_leaf.mean"] == pytest.approx(0.96)
     assert "storage node to leaf: 96% busy" in summary["answer"]
     for table in summary["tables"]:
-        assert {len(row) for row in table["rows"]} == {len(table["columns"])}
+        assert {len(row) for row in table.rows} == {len(table.columns)}
     described = {"storage_throughput": summary["storage_throughput"]}
     assert own_figures_drawn(own_result(tmp_path / "result", EXPERIMENT, summary=described), EXPERIMENT) == {"links"}
 

@@ -18,6 +18,7 @@ from experiments.traffic_patterns.run import Pattern, TrafficPatternsConfig
 from experiments.traffic_patterns.summary import Variant, summarize
 from experiments.traffic_patterns.theory import expected_on_uplinks
 from fabric.errors import ConfigError
+from fabric.metrics import by_path
 from fabric.model.network import Port
 from fabric.model.patterns import NicPair
 from topologies.load import load_fabric
@@ -94,7 +95,7 @@ def test_the_summary_sets_what_arrived_beside_theory() -> None:
     uplinks = seen.uplinks_frame(FABRIC, samples({up: (0, 2_500_000)}), (9.5, 11.5))
     variants = [Variant("permutation", STATIC)]
     found = summarize(FABRIC, variants, seen.flows_frame(), uplinks, 1)
-    metrics = {name.removeprefix("permutation_static."): value for name, value in found["metrics"].items()}
+    metrics = {name.removeprefix("permutation_static."): value for name, value in by_path(found["metrics"]).items()}
     assert metrics["nics_used_fraction"] == pytest.approx(1.5 / 16)
     assert metrics["theory_nics_used_fraction"] == pytest.approx(2 / 16)
     assert (metrics["share_p50_fraction"], metrics["share_least_fraction"]) == pytest.approx((0.75, 0.5))
@@ -110,8 +111,8 @@ def test_of_static_all_to_all_nothing_is_left_to_chance() -> None:
     uplinks = seen.uplinks_frame(FABRIC, samples({A.port: (0, 0)}), (9.5, 11.5))
     found = summarize(FABRIC, [Variant("all_to_all", STATIC)], seen.flows_frame(), uplinks, 1)
     assert found["uplinks_in_theory"] == {}
-    assert not any("theory_uplink" in name for name in found["metrics"])
-    assert found["tables"][1]["rows"][0][5] == found["tables"][1]["rows"][0][7] == "-"
+    assert not any("theory_uplink" in name for name in by_path(found["metrics"]))
+    assert found["tables"][1].rows[0][5] == found["tables"][1].rows[0][7] == "-"
 
 
 def config(*settings: str) -> TrafficPatternsConfig:

@@ -311,7 +311,7 @@ def test_a_network_is_routed(pair: Netlink) -> None:
     pair.send(
         [
             netlink.address(A.index, A.interface, "10.0.0.1", 32),
-            netlink.route(A.index, "left", "10.0.0.0", 8, "10.0.0.1"),
+            netlink.route(A.index, "left", "10.0.0.0/8", "10.0.0.1"),
         ]
     )
     (found,) = answer("ip", "-j", "route", "show")

@@ -54,7 +54,7 @@ def make_links(together: Together) -> None:
                         netlink.address(index, name, here, 32),
                         netlink.link_state(index, name, up=True),
                         netlink.neighbour(index, there, mac(other)),
-                        netlink.route(index, name, there, 32, here),
+                        netlink.route(index, name, there, here),
                     ]
                 )
     wait_until(BEGIN_S)
