@@ -203,12 +203,14 @@ TABLES: dict[str, Table] = {
         },
     ),
     "flows": Table(
-        "One row per connection and sample: TCP_INFO of the sending side.",
+        "One row per connection and sample: what the connection says of what its host has sent on it.",
         {
             **common("at_s", "phase", "job", "service_level", "host", "peer"),
-            "rtt_s": Column("float64", "s", "smoothed round-trip time"),
-            "retransmissions": Column("int64", "count", "segments retransmitted, cumulative"),
-            "bytes_acked": Column("int64", "bytes", "bytes acknowledged, cumulative"),
+            "rtt_s": Column("float64", "s", "smoothed round-trip time; empty where the transport does not measure it"),
+            "retransmissions": Column(
+                "Int64", "count", "packets sent again, cumulative; empty where the transport does not count them"
+            ),
+            "bytes_acked": Column("int64", "bytes", "bytes delivered, by what the peer has acknowledged; cumulative"),
         },
     ),
     "jobs": Table(

@@ -25,7 +25,7 @@ from fabric.world.engine import Engine
 from topologies.load import fabric_of, read_topology
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
-from traffic.transport import DEFAULT_CONGESTION_CONTROL
+from traffic.transport.connection import DEFAULT_CONGESTION_CONTROL
 
 _TOPOLOGY, _QUEUES = "topology.", "queues."
 

@@ -69,7 +69,9 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("client",),
     ),
     "traffic": (
-        ("job", "program_group", "repeating", "transport", "metrics", "congestion_control", "dcqcn"),
+        ("congestion_control", "dcqcn"),
+        ("transport",),
+        ("job", "program_group", "repeating", "metrics"),
         ("job_kind", "measures"),
         ("collectives", "storage", "flows", "programs"),
         ("kinds",),
@@ -252,6 +254,14 @@ def test_imports_are_absolute(path: Path) -> None:
 )
 def test_a_library_that_may_be_elsewhere_or_another_is_imported_in_one_place(library: str, importers: set[str]) -> None:
     assert importers_of(library) == importers
+
+
+def test_collectives_take_any_transport() -> None:
+    """Whoever wants to know which one it is asks for what another has not."""
+    folder = ROOT / "traffic" / "collectives"
+    for path in folder.glob("*.py"):
+        assert "socket" not in imported_by(path), path
+        assert "traffic.transport.tcp" not in modules_imported_by(path), path
 
 
 def modules_loaded_by(*names: str) -> set[str]:

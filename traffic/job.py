@@ -17,15 +17,18 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.world.programs.agents import AgentPool
-from traffic.transport import DEFAULT_CONGESTION_CONTROL, Endpoint, FlowSample, SocketOptions
+from traffic.transport.connection import DEFAULT_CONGESTION_CONTROL, Endpoint, SocketOptions, Transport
+from traffic.transport.sampling import FlowSample
+from traffic.transport.tcp import TcpTransport
 
 
 @dataclass(frozen=True)
 class Stage:
     """Where jobs play: the fabric, the pool that forks programs, and each host's network namespace (None in tests).
 
-    ``logs``: the directory of the run's logs. ``failing_hosts``: those whose programs failures hit, so that each has a
-    process of its own; ``rotten_hosts``: storage nodes whose disks get wrong data on purpose."""
+    ``logs``: the directory of the run's logs. ``make_transport``: what carries the data of programs that take any
+    transport; others hold TCP sockets. ``failing_hosts``: those whose programs failures hit, so that each has a process
+    of its own; ``rotten_hosts``: storage nodes whose disks get wrong data on purpose."""
 
     fabric: Fabric
     pool: AgentPool
@@ -36,11 +39,16 @@ class Stage:
     logs: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
     failing_hosts: frozenset[str] = frozenset()
     rotten_hosts: frozenset[str] = frozenset()
+    make_transport: Callable[[SocketOptions], Transport] = TcpTransport
 
     def socket_options(self, level: ServiceLevel) -> SocketOptions:
         """Return what every socket of a service level carries; its congestion control is cubic unless configured."""
         congestion_control = self.congestion_control.get(level, DEFAULT_CONGESTION_CONTROL)
         return SocketOptions(level, congestion_control, self.receive_window_bytes)
+
+    def transport(self, level: ServiceLevel) -> Transport:
+        """Return what carries the data of a service level."""
+        return self.make_transport(self.socket_options(level))
 
 
 @dataclass(frozen=True)
@@ -124,7 +132,7 @@ class FiniteJob(Job, Protocol):
 
 
 def flow_rows(samples: list[FlowSample], phase: str, level: ServiceLevel, host: str) -> list[dict[str, Any]]:
-    """Return rows of the ``flows`` table from a program's TCP_INFO samples."""
+    """Return rows of the ``flows`` table from samples of a program's connections."""
     return [
         {
             "at_s": sample.at,
@@ -132,9 +140,9 @@ def flow_rows(samples: list[FlowSample], phase: str, level: ServiceLevel, host: 
             "service_level": level.label,
             "host": host,
             "peer": sample.peer,
-            "rtt_s": sample.info.rtt_s,
-            "retransmissions": sample.info.retransmissions,
-            "bytes_acked": sample.info.bytes_acked,
+            "rtt_s": sample.said.round_trip_s,
+            "retransmissions": sample.said.retransmissions,
+            "bytes_acked": sample.said.delivered_bytes,
         }
         for sample in samples
     ]

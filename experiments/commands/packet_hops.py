@@ -27,7 +27,7 @@ from runs.console import tell
 from runs.live import LiveFabric, bring_up
 from topologies.load import load_fabric
 from traffic import metrics
-from traffic.transport import fix_receive_window
+from traffic.transport.tcp import fix_receive_window
 
 _FAST = "10 Gbit/s"
 _DELAY = "0.5 us"

@@ -26,7 +26,8 @@ MANIFEST: dict[str, Any] = {
 
 def rows(name: str, count: int = 2) -> pd.DataFrame:
     """Return a table of the promised columns, of Python's own types."""
-    values: dict[str, list[object]] = {"float64": [0.5] * count, "int64": [3] * count, "category": ["x"] * count}
+    values: dict[str, object] = {"float64": [0.5] * count, "int64": [3] * count, "category": ["x"] * count}
+    values["Int64"] = pd.Series([3, *[None] * (count - 1)], dtype="Int64")  # Which Python has no type for.
     values["bool"] = [True] * count
     return pd.DataFrame({column: values[kind] for column, kind in TABLES[name].dtypes.items()})
 

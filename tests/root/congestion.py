@@ -28,7 +28,8 @@ from runs.live import LiveFabric, bring_up
 from topologies.load import load_fabric
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
-from traffic.transport import SocketOptions, accept, agreed_on_ecn, connect, listen
+from traffic.transport.connection import SocketOptions
+from traffic.transport.tcp import accept, agreed_on_ecn, connect, listen
 
 TARGET, SENDERS = "z0h003", ("z0h000", "z0h001")
 MARKING = Marking(kmin=20_000, kmax=80_000, pmax=0.2)

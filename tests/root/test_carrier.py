@@ -12,7 +12,7 @@ pytestmark = pytest.mark.root
 
 PROGRAM = """
 import json, subprocess
-from traffic.transport import has_carrier
+from traffic.transport.carrier import has_carrier
 def ip(words):
     subprocess.run(["ip", *words.split()], check=True)
 ip("link add one type veth peer name other")

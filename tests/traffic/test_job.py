@@ -6,11 +6,13 @@ import pandas as pd
 import pytest
 
 from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
+from fabric.tables import TABLES
 from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
 from topologies.load import load_fabric
 from traffic.job import Records, Stage, flow_rows
-from traffic.transport import FlowSample, TcpInfo
+from traffic.transport.connection import ConnectionSample
+from traffic.transport.sampling import FlowSample
 
 
 def stage(controls: dict[ServiceLevel, str]) -> Stage:
@@ -46,7 +48,10 @@ def test_records_do_not_share_their_rows() -> None:
 
 
 def test_samples_of_connections_are_rows_of_the_flows_table() -> None:
-    samples = [FlowSample(5.0, "z0h001", TcpInfo(0.01, 3, 1000)), FlowSample(6.0, "z0h001", TcpInfo(0.02, 4, 2000))]
+    samples = [
+        FlowSample(5.0, "z0h001", ConnectionSample(0.01, 3, 1000)),
+        FlowSample(6.0, "z0h001", ConnectionSample(0.02, 4, 2000)),
+    ]
     rows = flow_rows(samples, "lanes", ServiceLevel.HFREDUCE, "z0h000")
     frame = pd.DataFrame(rows)
     assert list(frame.columns) == columns_of_programs("flows")
@@ -54,6 +59,15 @@ def test_samples_of_connections_are_rows_of_the_flows_table() -> None:
         [5.0, "lanes", "hfreduce", "z0h000", "z0h001", 0.01, 3, 1000],
         [6.0, "lanes", "hfreduce", "z0h000", "z0h001", 0.02, 4, 2000],
     ]
+
+
+def test_what_a_transport_does_not_count_is_empty_in_the_table() -> None:
+    samples = [FlowSample(5.0, "z0h001", ConnectionSample(*said)) for said in ((0.01, 3, 1000), (None, None, 2000))]
+    frame = pd.DataFrame(flow_rows(samples, "lanes", ServiceLevel.HFREDUCE, "z0h000")).assign(job="a")
+    written = frame[list(TABLES["flows"].columns)].astype(TABLES["flows"].dtypes)
+    assert written["retransmissions"].isna().tolist() == written["rtt_s"].isna().tolist() == [False, True]
+    assert written["retransmissions"].sum() == 3
+    assert written["bytes_acked"].tolist() == [1000, 2000]
 
 
 def test_no_samples_are_no_rows() -> None:

@@ -9,7 +9,8 @@ import threading
 import time
 
 from fabric.model.lanes import ServiceLevel
-from traffic.transport import SocketOptions, accept, connect, listen
+from traffic.transport.connection import SocketOptions
+from traffic.transport.tcp import accept, connect, listen
 
 PORT = 5000
 WINDOW_BYTES = 64 * 1024

@@ -13,7 +13,7 @@ from fabric.queueing import vl
 from fabric.world.kernel_api import modules
 from fabric.world.virtual import kernel
 from tests.vl.lab import FRAME_BYTES, SEGMENT_BYTES, Lab, flood
-from traffic.transport import agreed_on_ecn, bytes_acked, fix_receive_window
+from traffic.transport.tcp import agreed_on_ecn, bytes_acked, fix_receive_window
 
 _PORT = 5001
 _WINDOW_BYTES = 4 << 20

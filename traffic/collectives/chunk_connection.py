@@ -6,10 +6,8 @@ next, so one that is lost, duplicated, late or of another connection is detected
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import select
-import socket
 import struct
 import time
 from collections.abc import Iterable
@@ -18,9 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabric.errors import TrafficError
-from fabric.world.kernel_api.timeval import timeval
 from traffic.collectives.elements import Dtype, Elements, raw_bytes
-from traffic.transport import silent_s, unacknowledged_bytes
+from traffic.transport.connection import (
+    Connection,
+    ConnectionEndedError,
+    ConnectionSample,
+    PollFor,
+    SilentPeerError,
+    after,
+)
 
 
 class PeerGoneError(TrafficError):
@@ -47,44 +51,36 @@ class Edge:
 _HEADER = struct.Struct("!IIII")
 _HEADER_BYTES = _HEADER.size
 _pack = _HEADER.pack
-_LOW_WATER_BYTES = 256 * 1024
 _LOOKS_PER_TIMEOUT = 4
 """How often a send that makes no progress looks whether the peer has acknowledged anything meanwhile."""
 
 
 class ChunkConnection:
-    """A rank's end of a TCP connection, on which chunks travel under a verified header: step, channel, chunk, length.
+    """A rank's end of a connection, on which chunks travel under a verified header: step, channel, chunk, length.
 
     One thread may send while another receives. Both raise StalledError once the peer has been silent for ``timeout_s``
     (nothing arrived in order; nothing more of what was sent was acknowledged), however little it is that comes or goes
     before, and PeerGoneError if the connection ends.
     """
 
-    def __init__(self, sock: socket.socket, channel: int, name: str, timeout_s: float) -> None:
-        self._sock = sock
+    def __init__(self, connection: Connection, channel: int, name: str, timeout_s: float) -> None:
+        self._connection = connection
         self._channel = channel
         self._name = name
         self._timeout_s = timeout_s
-        self._timeout_ms = timeout_s * 1000
         self._received_header = bytearray(_HEADER.size)
-        self._low_water = 1
-        readable = select.poll()
-        readable.register(sock, select.POLLIN)
-        self._poll = readable.poll
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(timeout_s / _LOOKS_PER_TIMEOUT))
+        connection.set_timeouts(send_s=timeout_s / _LOOKS_PER_TIMEOUT, silent_s=timeout_s)
 
     def send(self, step: int, chunk: int, payload: Elements) -> None:
         """Send one chunk."""
         size_bytes, data = payload.nbytes, raw_bytes(payload)
         header = _pack(step, self._channel, chunk, size_bytes)
         try:
-            sent = self._sock.sendmsg((header, data))
-        except BlockingIOError:
-            sent = 0
-        except OSError as error:
+            sent = self._connection.send((header, data))
+        except ConnectionEndedError as error:
             raise self._gone(step, chunk) from error
         if sent != _HEADER_BYTES + size_bytes:
-            _finish([UnsentFrame(self, _advanced([memoryview(header), data], sent), step, chunk)])
+            _finish([UnsentFrame(self, after([memoryview(header), data], sent), step, chunk)])
 
     def begin_sending(self, step: int, chunk: int, payload: Elements) -> UnsentFrame | None:
         """Send as much of one chunk as the connection takes at once. Returns what is left, if anything is."""
@@ -95,60 +91,21 @@ class ChunkConnection:
     def send_at_once(self, views: list[memoryview], step: int, chunk: int) -> int:
         """Send what the connection takes without waiting; return how many bytes that was."""
         try:
-            return self._sock.sendmsg(views, (), socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
+            return self._connection.send_at_once(views)
+        except ConnectionEndedError as error:
             raise self._gone(step, chunk) from error
 
     def receive(self, step: int, chunk: int, into: Elements) -> None:
         """Receive one chunk of exactly the size of ``into``. Raises TrafficError if another frame arrives."""
-        size_bytes, data = into.nbytes, raw_bytes(into)
         header = self._received_header
         try:
-            # In one piece and few calls, as nearly all frames come: a rank spends most of its time here.
-            self._await(_HEADER_BYTES + size_bytes, step, chunk)
-            received = self._received_into((header, data), step, chunk)
-            if received != _HEADER_BYTES + size_bytes:
-                self._receive_rest(_advanced([memoryview(header), data], received), step, chunk)
-        except OSError as error:
+            self._connection.receive((header, raw_bytes(into)))
+        except ConnectionEndedError as error:
             raise self._gone(step, chunk) from error
-        if header != _pack(step, self._channel, chunk, size_bytes):
-            raise self._wrong_frame((step, self._channel, chunk, size_bytes))
-
-    def _receive_rest(self, waiting: list[memoryview], step: int, chunk: int) -> None:
-        """Go on with a frame of which less has arrived than was waited for."""
-        while waiting:
-            self._await(sum(map(len, waiting)), step, chunk)
-            waiting = _advanced(waiting, self._received_into(waiting, step, chunk))
-
-    def _await(self, wanted_bytes: int, step: int, chunk: int) -> None:
-        """Wait until enough has arrived: a wake-up for each packet would cost more than all the sums."""
-        if wanted_bytes != self._low_water:
-            self._low_water = wanted_bytes
-            low_water = min(wanted_bytes, _LOW_WATER_BYTES)
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
-        if not self._poll(self._timeout_ms):
-            self._await_the_slow(step, chunk)
-
-    def _await_the_slow(self, step: int, chunk: int) -> None:
-        """Go on to wait for as long as something comes at all."""
-        wait_s = self._timeout_s - silent_s(self._sock)
-        while wait_s > 0 and not self._poll(wait_s * 1000):
-            wait_s = self._timeout_s - silent_s(self._sock)
-        if wait_s <= 0:
-            raise self._stuck("sent no data", step, chunk)
-
-    def _received_into(self, waiting: Iterable[bytearray | memoryview], step: int, chunk: int) -> int:
-        """Receive what is there. Without MSG_DONTWAIT the kernel would take less than the low-water mark (which it also
-        hands out, e.g. short of memory) and then wait for as much again: for ever, at the end of a step."""
-        try:
-            received = self._sock.recvmsg_into(waiting, 0, socket.MSG_DONTWAIT)[0]
-        except BlockingIOError:
-            return 0
-        if received == 0:
-            raise self._gone(step, chunk)
-        return received
+        except SilentPeerError as error:
+            raise self._stuck("sent no data", step, chunk) from error
+        if header != _pack(step, self._channel, chunk, into.nbytes):
+            raise self._wrong_frame((step, self._channel, chunk, into.nbytes))
 
     def _wrong_frame(self, expected: tuple[int, int, int, int]) -> TrafficError:
         found = _HEADER.unpack(self._received_header)
@@ -156,18 +113,23 @@ class ChunkConnection:
         return TrafficError(f"{self._name}: received frame {found}, expected {expected} {words}")
 
     @property
-    def unacknowledged_bytes(self) -> int:
-        """How much of what was sent the peer's kernel has not acknowledged."""
-        return unacknowledged_bytes(self._sock)
+    def undelivered_bytes(self) -> int:
+        """How much of what was sent the peer has not acknowledged."""
+        return self._connection.undelivered_bytes
 
     @property
     def timeout_s(self) -> float:
         """How long the peer may be silent."""
         return self._timeout_s
 
-    def fileno(self) -> int:
-        """Return the socket's descriptor, for select.poll."""
-        return self._sock.fileno()
+    @property
+    def poll_for_room(self) -> PollFor:
+        """What to wait for before more can be sent."""
+        return self._connection.poll_for_room
+
+    def sample(self) -> ConnectionSample:
+        """Return what the connection says of what was sent on it."""
+        return self._connection.sample()
 
     def stuck_sending(self, step: int, chunk: int) -> StalledError:
         """Return the error that the peer takes nothing."""
@@ -184,14 +146,11 @@ class ChunkConnection:
 
     def close(self) -> None:
         """End the connection; both directions' threads see PeerGoneError."""
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
+        self._connection.close()
 
     def abort(self) -> None:
         """Wake the threads that wait on this connection, with PeerGoneError."""
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
+        self._connection.abort()
 
 
 class UnsentFrame:
@@ -201,17 +160,17 @@ class UnsentFrame:
         self.connection = connection
         self._views = views
         self._step, self._chunk = step, chunk
-        self._unacknowledged, self._since = -1, time.monotonic()
+        self._undelivered, self._since = -1, time.monotonic()
 
     def go_on(self) -> bool:
         """Send what the connection takes now; return whether that was all."""
-        self._views = _advanced(self._views, self.connection.send_at_once(self._views, self._step, self._chunk))
+        self._views = after(self._views, self.connection.send_at_once(self._views, self._step, self._chunk))
         return not self._views
 
     def verify_progress(self) -> None:
         """Raise StalledError if the peer has acknowledged nothing more for longer than its timeout."""
-        before, self._unacknowledged = self._unacknowledged, self.connection.unacknowledged_bytes
-        if self._unacknowledged != before:
+        before, self._undelivered = self._undelivered, self.connection.undelivered_bytes
+        if self._undelivered != before:
             self._since = time.monotonic()
         elif time.monotonic() - self._since >= self.connection.timeout_s:
             raise self.connection.stuck_sending(self._step, self._chunk)
@@ -230,28 +189,22 @@ def send_side_by_side(sends: Iterable[tuple[ChunkConnection, Elements]], step: i
 
 def _finish(frames: Iterable[UnsentFrame]) -> None:
     """Send what is left of frames on connections of their own, each as its connection takes more."""
-    unsent = {frame.connection.fileno(): frame for frame in frames}
-    writable = select.poll()
-    for descriptor in unsent:
-        writable.register(descriptor, select.POLLOUT)
+    unsent = dict[int, UnsentFrame]()
+    has_room = select.poll()
+    for frame in frames:
+        wanted = frame.connection.poll_for_room
+        unsent[wanted.descriptor] = frame
+        has_room.register(*wanted)
     look_ms = min(frame.connection.timeout_s for frame in unsent.values()) * 1000 / _LOOKS_PER_TIMEOUT
     while unsent:
-        ready = writable.poll(look_ms)
+        ready = has_room.poll(look_ms)
         for descriptor, _ in ready:
             if unsent[descriptor].go_on():
-                writable.unregister(descriptor)
+                has_room.unregister(descriptor)
                 del unsent[descriptor]
         if not ready:
             for frame in unsent.values():
                 frame.verify_progress()
-
-
-def _advanced(views: list[memoryview], done: int) -> list[memoryview]:
-    """Return what is left of ``views`` after their first ``done`` bytes."""
-    while views and done >= len(views[0]):
-        done -= len(views[0])
-        views = views[1:]
-    return [views[0][done:], *views[1:]] if views else []
 
 
 class Handoff:

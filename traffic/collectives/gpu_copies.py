@@ -9,7 +9,7 @@
     GPU a  <--the other share-->  GPU b      over NVLink
 
 Arithmetic is the paper's (arXiv 2408.14158v2, IV-B, Algorithm 1, and IV-C with NVLink). Chunks cross the node's own
-links as TCP connections between its parts; where these lie, and how fast, is the fabric's concern.
+links on connections between its parts; where these lie, and how fast, is the fabric's concern.
 
 The CPU's memory operations of its adding are taken from the memory's budget: a read of each share, a write of the sum;
 and a read of what a child sent. Those of D2H, H2D and the NIC are taken as frames come and go.
@@ -17,7 +17,6 @@ and a read of what a child sent. Those of D2H, H2D and the NIC are taken as fram
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -27,12 +26,11 @@ from fabric.queueing.budgets import Reserving
 from traffic.collectives.chunk_connection import ChunkConnection, send_side_by_side
 from traffic.collectives.dataset import Buffer
 from traffic.collectives.elements import Dtype, Elements
-from traffic.transport import SocketOptions, accept, connect, listen
+from traffic.transport.connection import Transport
 
 TREES = 2
 """Of a double tree."""
 _CONNECT_TIMEOUT_S = 60.0
-_SO_SNDBUFFORCE = 32  # asm-generic/socket.h
 
 
 @dataclass(frozen=True)
@@ -61,9 +59,9 @@ class NodeParts:
         """Return the most that a GPU exchanges with the CPU of a chunk of this length, in the same unit."""
         return (chunk + 1) // 2 if self.pairs else chunk
 
-    def connect(self, chunk_bytes: int, options: SocketOptions, name: str, timeout_s: float) -> NodeLinks:
+    def connect(self, chunk_bytes: int, transport: Transport, name: str, timeout_s: float) -> NodeLinks:
         """Connect the parts, tree by tree. Raises UnreachableError if one does not answer."""
-        return NodeLinks(self, connect_parts(self, TREES, chunk_bytes, options, name, timeout_s))
+        return NodeLinks(self, connect_parts(self, TREES, chunk_bytes, transport, name, timeout_s))
 
     @property
     def reads_per_element(self) -> int:
@@ -108,15 +106,15 @@ class NodeLinks:
 
 
 def connect_parts(
-    parts: NodeParts, trees: int, chunk_bytes: int, options: SocketOptions, name: str, timeout_s: float
+    parts: NodeParts, trees: int, chunk_bytes: int, transport: Transport, name: str, timeout_s: float
 ) -> list[list[GpuLinks]]:
     """Return the connections of each GPU, tree by tree. Raises UnreachableError if a part does not answer."""
     # What waits in a queue that all copies share holds up those to and from other GPUs: it has to wait in the sender.
-    # The kernel doubles this, for its own overhead, which leaves room for the share on its way.
+    # A connection leaves room for one more, the share on its way.
     size_bytes = parts.copies_ahead * parts.longest_share(chunk_bytes)
 
     def joined(source: str, target: str, tree: int) -> tuple[ChunkConnection, ChunkConnection]:
-        return _joined(source, target, tree, size_bytes, options, f"{name}, {source} to {target}", timeout_s)
+        return _joined(source, target, tree, size_bytes, transport, f"{name}, {source} to {target}", timeout_s)
 
     found = []
     for tree in range(trees):
@@ -135,16 +133,13 @@ def connect_parts(
 
 
 def _joined(
-    source: str, target: str, tree: int, size_bytes: int, options: SocketOptions, name: str, timeout_s: float
+    source: str, target: str, tree: int, size_bytes: int, transport: Transport, name: str, timeout_s: float
 ) -> tuple[ChunkConnection, ChunkConnection]:
-    listener = listen(target, 0, options)
-    dialled = connect(target, listener.getsockname()[1], options, _CONNECT_TIMEOUT_S, source=source)
-    accepted, _ = accept(listener, options, _CONNECT_TIMEOUT_S)
+    listener = transport.listen(target)
+    dialled = transport.connect(listener.endpoint, _CONNECT_TIMEOUT_S, source)
+    accepted = listener.accept(_CONNECT_TIMEOUT_S)
     listener.close()
-    try:
-        dialled.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, size_bytes)
-    except PermissionError:  # Without CAP_NET_ADMIN, as much as the machine's limit lets one have.
-        dialled.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size_bytes)
+    dialled.limit_send_buffer(size_bytes)
     return ChunkConnection(dialled, tree, name, timeout_s), ChunkConnection(accepted, tree, name, timeout_s)
 
 

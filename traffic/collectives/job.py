@@ -1,4 +1,4 @@
-"""Collectives over TCP as jobs: their config, and the run's side, which starts ranks and orders their steps.
+"""Collectives as jobs: their config, and the run's side, which starts ranks and orders their steps.
 
 Ranks are programs (:mod:`traffic.collectives.rank`). Steps are ordered over pipes, so the fabric carries only the
 collective's own bytes.
@@ -254,7 +254,7 @@ class CollectiveJob:
             rank=rank,
             hosts=tuple(node.name for node in self.ranks),
             addresses=self._addresses_of(node),
-            options=self._stage.socket_options(self.level),
+            transport=self._stage.transport(self.level),
             schedule=self._planned.schedule,
             dataset=self._data.dataset,
             expected=self._planned.collective.expected,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from traffic.collectives.collective import ExpectedOf
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.schedule import Node, Schedule
-from traffic.transport import Endpoint, SocketOptions
+from traffic.transport.connection import Endpoint, Transport
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class RankArguments:
     rank: int
     hosts: tuple[str, ...]
     addresses: tuple[str, ...]
-    options: SocketOptions
+    transport: Transport
     schedule: Schedule
     dataset: Dataset
     expected: ExpectedOf

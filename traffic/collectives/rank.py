@@ -1,4 +1,4 @@
-"""One rank of a collective over TCP: the program in its host, its orders and its answers.
+"""One rank of a collective: the program in its host, its orders and its answers.
 
 What it does is its schedule's, a pure value (:mod:`traffic.collectives.schedule`): which ranks are connected, and what
 one rank does in a step. The program :func:`run_rank` wires a rank accordingly and carries out steps as the run orders
@@ -12,7 +12,6 @@ time takes a guest in virtual time longer than packets do.
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from collections.abc import Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -26,7 +25,8 @@ from traffic.collectives.schedule import NodeConnections, RankContext, Schedule,
 from traffic.collectives.wiring import connected
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.program_group import FAILURES_TIMEOUT_S, ProgramFailed
-from traffic.transport import FlowSampler, UnreachableError
+from traffic.transport.connection import UnreachableError
+from traffic.transport.sampling import FlowSampler
 
 WARM_UP_BYTES = 4 * 2**20
 """Bytes that warm a collective up. At 200 Gbit/s, a connection's windows are open after a few hundred KiB."""
@@ -38,22 +38,19 @@ def run_rank(agent: Agent, arguments: RankArguments) -> None:
         with contextlib.ExitStack() as open_links:
             wired, links = connected(agent, arguments)
             for link in links.values():
-                open_links.callback(link[0].close)
+                open_links.callback(link.close)
             _carry_out_orders(agent, wired, links)
     except TrafficError as error:
         is_stall = isinstance(error, StalledError | UnreachableError)
         agent.report(ProgramFailed(str(error), isinstance(error, PeerGoneError), is_stall))
 
 
-def _carry_out_orders(
-    agent: Agent, arguments: RankArguments, connections: Mapping[Edge, tuple[ChunkConnection, socket.socket]]
-) -> None:
-    links = {edge: link for edge, (link, _) in connections.items()}
+def _carry_out_orders(agent: Agent, arguments: RankArguments, links: Mapping[Edge, ChunkConnection]) -> None:
     stepper = _Stepper(arguments, links)
     sampler = FlowSampler()
-    for edge, (_, sock) in connections.items():
+    for edge, link in links.items():
         if edge.dialer == arguments.rank:
-            sampler.track(sock, arguments.hosts[edge.peer(arguments.rank)])
+            sampler.track(link, arguments.hosts[edge.peer(arguments.rank)])
     phase = ""
     agent.report(Ready())
     with contextlib.closing(stepper):
@@ -66,7 +63,7 @@ def _carry_out_orders(
             elif isinstance(order, StepOrder):
                 agent.report(stepper.step(order))
             elif isinstance(order, Halt):
-                rows = flow_rows(sampler.stop(), phase, arguments.options.level, agent.host)
+                rows = flow_rows(sampler.stop(), phase, arguments.transport.options.level, agent.host)
                 agent.report(Records(flows=rows))
 
 
@@ -89,7 +86,7 @@ class _Stepper:
         if arguments.node is None:
             return None
         chunk_bytes = arguments.schedule.longest_piece * arguments.schedule.dtype.size_bytes
-        return arguments.node.connect(chunk_bytes, arguments.options, self._name, arguments.stall_s)
+        return arguments.node.connect(chunk_bytes, arguments.transport, self._name, arguments.stall_s)
 
     def _part(self, schedule: Schedule, arguments: RankArguments) -> tuple[Worker, list[ResultCheck]]:
         results = 1 if self._node is None else self._node.results

@@ -9,7 +9,7 @@ from typing import Protocol
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
 from traffic.collectives.dataset import Buffer
 from traffic.collectives.elements import Dtype, Elements
-from traffic.transport import SocketOptions
+from traffic.transport.connection import Transport
 
 DEFAULT_SLOTS = 8
 """Pieces that a rank holds at most between receiving and forwarding them, as NCCL's FIFO does."""
@@ -68,7 +68,7 @@ class NodeConnections(Protocol):
 class Node(Protocol):
     """The inside of a rank's node as a picklable value."""
 
-    def connect(self, chunk_bytes: int, options: SocketOptions, name: str, timeout_s: float) -> NodeConnections:
+    def connect(self, chunk_bytes: int, transport: Transport, name: str, timeout_s: float) -> NodeConnections:
         """Connect the node's parts, for chunks of up to ``chunk_bytes``. Raises UnreachableError."""
 
 

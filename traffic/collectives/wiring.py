@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,23 +10,31 @@ from dataclasses import replace
 from fabric.world.programs.agents import Agent
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
 from traffic.collectives.orders import RankArguments, RankListening, Wiring
-from traffic.transport import Endpoint, UnreachableError, accept, connect, has_carrier, listen
+from traffic.transport.carrier import has_carrier
+from traffic.transport.connection import (
+    Connection,
+    ConnectionEndedError,
+    Endpoint,
+    Listener,
+    SilentPeerError,
+    UnreachableError,
+)
 
 START_TIMEOUT_S = 60.0
 _HELLO = struct.Struct("!II")
 
-Connections = dict[Edge, tuple[ChunkConnection, socket.socket]]
+Connections = dict[Edge, ChunkConnection]
 
 
 def connected(agent: Agent, arguments: RankArguments) -> tuple[RankArguments, Connections]:
     """Return what the run made of the arguments once every rank listened, and the rank's connections."""
     with contextlib.ExitStack() as stack:
         listeners = [
-            stack.enter_context(contextlib.closing(listen(address, 0, arguments.options)))
+            stack.enter_context(contextlib.closing(arguments.transport.listen(address)))
             for address in arguments.addresses
         ]
         up = tuple(has_carrier(address) for address in arguments.addresses)
-        agent.report(RankListening(tuple(listener.getsockname()[:2] for listener in listeners), up))
+        agent.report(RankListening(tuple(listener.endpoint for listener in listeners), up))
         wiring: Wiring = agent.receive(START_TIMEOUT_S)
         addresses = tuple(arguments.addresses[place] for place in wiring.places)
         arguments = replace(arguments, schedule=wiring.schedule, addresses=addresses)
@@ -35,42 +42,43 @@ def connected(agent: Agent, arguments: RankArguments) -> tuple[RankArguments, Co
         rank = arguments.rank
         edges = arguments.schedule.edges
         dialled = [edge for edge in edges if edge.dialer == rank]
-        sockets = {edge: _dial(edge, wiring.endpoints[edge.listener], arguments) for edge in dialled}
+        links = {edge: _dial(edge, wiring.endpoints[edge.listener], arguments) for edge in dialled}
         expected = {edge for edge in edges if edge.listener == rank}
         for place, listener in enumerate(listeners):
             here = {edge for edge in expected if edge.channel % len(listeners) == place}
-            while here - sockets.keys():
-                sockets |= _accepted(listener, arguments)
-    return arguments, {edge: (_link(edge, sock, arguments), sock) for edge, sock in sockets.items()}
+            while here - links.keys():
+                links |= _accepted(listener, arguments)
+    return arguments, {edge: _link(edge, connection, arguments) for edge, connection in links.items()}
 
 
-def _accepted(listener: socket.socket, arguments: RankArguments) -> dict[Edge, socket.socket]:
-    """Return the next connection and its edge; None if its dialer closed it and tries again."""
-    sock, address = accept(listener, arguments.options, START_TIMEOUT_S)
-    sock.settimeout(START_TIMEOUT_S)
+def _accepted(listener: Listener, arguments: RankArguments) -> dict[Edge, Connection]:
+    """Return the next connection and its edge; none if its dialer closed it and tries again."""
+    connection = listener.accept(START_TIMEOUT_S)
+    connection.set_timeouts(send_s=START_TIMEOUT_S, silent_s=START_TIMEOUT_S)
+    hello = bytearray(_HELLO.size)
     try:
-        hello = sock.recv(_HELLO.size, socket.MSG_WAITALL)
-    except TimeoutError as error:
+        connection.receive([hello])
+    except SilentPeerError as error:
+        address, _ = connection.peer
         raise UnreachableError(f"{address}: connected and said nothing within {START_TIMEOUT_S:g} s") from error
-    except OSError:
-        hello = b""
-    if len(hello) < _HELLO.size:
-        sock.close()
+    except ConnectionEndedError:
+        connection.close()
         return {}
-    sock.settimeout(None)
     channel, dialer = _HELLO.unpack(hello)
-    return {Edge(channel, dialer, arguments.rank): sock}
+    return {Edge(channel, dialer, arguments.rank): connection}
 
 
-def _dial(edge: Edge, endpoints: Sequence[Endpoint], arguments: RankArguments) -> socket.socket:
+def _dial(edge: Edge, endpoints: Sequence[Endpoint], arguments: RankArguments) -> Connection:
     """Connect a channel's own two addresses."""
     endpoint = endpoints[edge.channel % len(endpoints)]
     source = arguments.addresses[edge.channel % len(arguments.addresses)]
-    sock = connect(*endpoint, arguments.options, START_TIMEOUT_S, source=source)
-    sock.sendall(_HELLO.pack(edge.channel, edge.dialer))
-    return sock
+    connection = arguments.transport.connect(endpoint, START_TIMEOUT_S, source)
+    connection.set_timeouts(send_s=START_TIMEOUT_S, silent_s=START_TIMEOUT_S)
+    if connection.send([_HELLO.pack(edge.channel, edge.dialer)]) != _HELLO.size:
+        raise UnreachableError("{}:{}: took no greeting within {:g} s".format(*endpoint, START_TIMEOUT_S))
+    return connection
 
 
-def _link(edge: Edge, sock: socket.socket, arguments: RankArguments) -> ChunkConnection:
+def _link(edge: Edge, connection: Connection, arguments: RankArguments) -> ChunkConnection:
     name = f"{arguments.name(arguments.rank)} with {arguments.name(edge.peer(arguments.rank))}"
-    return ChunkConnection(sock, edge.channel, name, arguments.stall_s)
+    return ChunkConnection(connection, edge.channel, name, arguments.stall_s)

@@ -42,7 +42,9 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Listening, Play, Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, ProgramsPerProcess
-from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept_alike, bytes_acked, connect, listen
+from traffic.transport.connection import Endpoint, SocketOptions
+from traffic.transport.sampling import FlowSampler
+from traffic.transport.tcp import TcpConnection, accept_alike, bytes_acked, connect, listen
 
 START_TIMEOUT_S = 60.0
 REPORT_TIMEOUT_S = 15.0
@@ -431,10 +433,10 @@ class _FlowsOfPhase:
         sock = connect(address, port, options, CONNECT_TIMEOUT_S, source=self._arguments.address)
         with contextlib.closing(sock):
             running.connected(sock)
-            peer = self._arguments.hosts[flow.sink]
-            self._sampler.track(sock, peer)
+            peer, connection = self._arguments.hosts[flow.sink], TcpConnection(sock)
+            self._sampler.track(connection, peer)
             _send_flow(sock, flow.size_bytes)
-            self._sampler.release(sock, peer)
+            self._sampler.release(connection, peer)
 
     def _row(self, flow: Arrival, outcome: str, started: float, ended: float) -> dict[str, Any]:
         return {

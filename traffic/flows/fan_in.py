@@ -24,7 +24,9 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, close_all
-from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept, connect, listen, reorderings
+from traffic.transport.connection import Endpoint, SocketOptions
+from traffic.transport.sampling import FlowSampler
+from traffic.transport.tcp import TcpConnection, accept, connect, listen, reorderings
 
 START_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0
@@ -89,7 +91,7 @@ def run_server(agent: Agent, arguments: ServerArguments) -> None:
         sockets = [_accepted(listener, arguments) for _ in arguments.readers]
     sampler = FlowSampler()
     for sock, reader in sockets:
-        sampler.track(sock, reader)
+        sampler.track(TcpConnection(sock), reader)
         threading.Thread(target=_answer, args=(sock,), daemon=True).start()
     agent.report(Ready())
     while True:

@@ -25,7 +25,8 @@ from fabric.world.programs.agents import Agent
 from fabric.world.programs.guest_calls import all_told_at
 from traffic.job import Stage
 from traffic.program_group import ProgramGroup
-from traffic.transport import SocketOptions, accept, connect, listen
+from traffic.transport.connection import SocketOptions
+from traffic.transport.tcp import accept, connect, listen
 
 PRELOAD = ("traffic.flows.pair_streams",)
 """For :class:`fabric.world.programs.agents.AgentPool`: what the programs import."""

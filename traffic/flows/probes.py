@@ -34,7 +34,7 @@ from fabric.world.programs.agents import Agent
 from traffic.flows.arrival_clock import ArrivalClock, stamp_arrivals, stamped_packet
 from traffic.job import Collect, Halt, Listening, Play, Ready, Records, Stage
 from traffic.program_group import ProgramGroup
-from traffic.transport import Endpoint
+from traffic.transport.connection import Endpoint
 
 START_TIMEOUT_S = 60.0
 REPORT_TIMEOUT_S = 30.0

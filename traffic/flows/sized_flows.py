@@ -25,7 +25,8 @@ from fabric.world.programs.agents import Agent, AgentHandle
 from fabric.world.programs.guest_calls import all_told_at
 from traffic.job import Records, Stage
 from traffic.program_group import ProgramGroup, close_all
-from traffic.transport import Endpoint, SocketOptions, accept, connect, listen
+from traffic.transport.connection import Endpoint, SocketOptions
+from traffic.transport.tcp import accept, connect, listen
 
 OPERATION = "flow"
 START_TIMEOUT_S = 60.0

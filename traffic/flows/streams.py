@@ -27,7 +27,9 @@ from fabric.world.programs.agents import Agent
 from fabric.world.programs.guest_calls import all_told_at
 from traffic.job import Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, close_all
-from traffic.transport import Endpoint, FlowSampler, SocketOptions, accept, connect, listen
+from traffic.transport.connection import Endpoint, SocketOptions
+from traffic.transport.sampling import FlowSampler
+from traffic.transport.tcp import TcpConnection, accept, connect, listen
 
 OPERATION = "stream"
 """What rows of the ``operations`` table call them."""
@@ -172,7 +174,7 @@ def run_source(agent: Agent, arguments: StreamSourceArguments) -> None:
         with contextlib.closing(
             connect(*arguments.endpoint, arguments.options, CONNECT_TIMEOUT_S, source=arguments.address)
         ) as sock:
-            sampler.track(sock, arguments.peer)
+            sampler.track(TcpConnection(sock), arguments.peer)
             sampler.start()
             while time.monotonic() < window.ends:
                 sock.sendall(_BLOCK)

@@ -36,7 +36,7 @@ from traffic.storage.payload import Recipe, checksum_of
 from traffic.storage.permits import Permits
 from traffic.storage.verification import Verification
 from traffic.storage.wire import CallTimeout, ConnectionLost, Party, StorageConnection, Tasks
-from traffic.transport import Endpoint, SocketOptions
+from traffic.transport.connection import Endpoint, SocketOptions
 
 T = TypeVar("T")
 _READ_BACK_DEPTH = 8

@@ -36,7 +36,7 @@ from traffic.storage.orders import (
 from traffic.storage.service import run_service
 from traffic.storage.verification import Verification
 from traffic.storage.workloads import dataset, files_of, run_client
-from traffic.transport import Endpoint
+from traffic.transport.connection import Endpoint
 
 PRELOAD = ("traffic.storage.service", "traffic.storage.workloads")
 """For :class:`fabric.world.programs.agents.AgentPool`: what its programs import."""

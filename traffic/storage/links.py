@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from traffic.storage.wire import ConnectionLost, Party, StorageConnection, dial
-from traffic.transport import Endpoint
+from traffic.transport.connection import Endpoint
 
 OnLink = Callable[[NodeId, StorageConnection], None]
 DIAL_TIMEOUT_S = 5.0

@@ -15,7 +15,7 @@ from traffic.job import Records
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange
 from traffic.storage.config import StorageConfig
 from traffic.storage.wire import Tasks
-from traffic.transport import Endpoint, SocketOptions
+from traffic.transport.connection import Endpoint, SocketOptions
 
 T = TypeVar("T")
 

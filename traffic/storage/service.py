@@ -58,7 +58,9 @@ from traffic.storage.payload import ChunkContent, Raw, Recipe, checksum_of, cont
 from traffic.storage.permits import Permits
 from traffic.storage.replica import Refused, Replica, Stored
 from traffic.storage.wire import CallTimeout, ConnectionLost, Listener, Party, Piece, StorageConnection, Tasks
-from traffic.transport import Endpoint, FlowSampler, SocketOptions, listen
+from traffic.transport.connection import Endpoint, SocketOptions
+from traffic.transport.sampling import FlowSampler
+from traffic.transport.tcp import TcpConnection, listen
 
 CONNECT_TIMEOUT_S = 30.0
 _BUSY_AFTER = 0.9
@@ -350,7 +352,7 @@ def _listen(
     found = {}
     for zone, address in addresses.items():
         sock = listen(address, 0, options)
-        Listener(service.party(zone), sock, lambda link: sampler.track(link.data_socket, link.peer))
+        Listener(service.party(zone), sock, lambda link: sampler.track(TcpConnection(link.data_socket), link.peer))
         found[zone] = (address, sock.getsockname()[1])
     return found
 
@@ -358,7 +360,9 @@ def _listen(
 async def _connect(service: StorageService, peers: Peers, arguments: ServiceArguments, sampler: FlowSampler) -> None:
     others = {node for chain in arguments.table.chains if arguments.node in chain.nodes for node in chain.nodes}
     for zone, source in arguments.addresses.items():
-        links = Links(service.party(zone), source, lambda node, link: sampler.track(link.data_socket, node.name))
+        links = Links(
+            service.party(zone), source, lambda node, link: sampler.track(TcpConnection(link.data_socket), node.name)
+        )
         service.use_links(zone, links)
         for (where, node), address in peers.addresses.items():
             if where == zone and node != arguments.node:

@@ -35,7 +35,8 @@ from traffic.storage.messages import (
     parse_number,
 )
 from traffic.storage.permits import Permits
-from traffic.transport import Endpoint, SocketOptions, bytes_acked, bytes_received, configure, unconnected
+from traffic.transport.connection import Endpoint, SocketOptions
+from traffic.transport.tcp import bytes_acked, bytes_received, configure, unconnected
 
 Piece = bytes | bytearray | memoryview
 _SCRATCH_BYTES = 32 << 10

@@ -19,7 +19,8 @@ from traffic.storage.client import GaveUp, Operation, StorageClient
 from traffic.storage.config import CheckpointConfig, DataloaderConfig
 from traffic.storage.orders import ClientArguments, Orders, Report, Verify
 from traffic.storage.wire import StorageConnection, Tasks
-from traffic.transport import FlowSampler
+from traffic.transport.sampling import FlowSampler
+from traffic.transport.tcp import TcpConnection
 
 CHECKPOINTS_KEPT = 2
 """A checkpoint is written over the last but one, or over the last if that one has a hole: so a whole one always exists,
@@ -154,7 +155,7 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
 
     def track(node: NodeId, link: StorageConnection) -> None:
         if arguments.writes:
-            sampler.track(link.data_socket, node.name)
+            sampler.track(TcpConnection(link.data_socket), node.name)
 
     await orders.unless_failed(client.connect(arguments.services, arguments.source, holding(arguments), on_link=track))
     agent.report(Ready())

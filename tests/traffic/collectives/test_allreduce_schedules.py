@@ -27,6 +27,7 @@ from traffic.collectives.ring import Ring, Rings
 from traffic.collectives.schedule import RankContext, Schedule, Worker
 from traffic.collectives.tree_allreduce import TreeAllreduce, _HostMemory
 from traffic.collectives.trees import RankTree, double_binary_tree, zone_aware_double_tree
+from traffic.transport.tcp import TcpConnection
 
 TIMEOUT_S = 10.0
 
@@ -40,7 +41,7 @@ def connected(schedule: Schedule, ranks: int, buffers_bytes: int | None = None) 
             for sock in pair:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffers_bytes)
         for rank, sock in zip((edge.dialer, edge.listener), pair, strict=True):
-            links[rank][edge] = ChunkConnection(sock, edge.channel, f"rank {rank}", TIMEOUT_S)
+            links[rank][edge] = ChunkConnection(TcpConnection(sock), edge.channel, f"rank {rank}", TIMEOUT_S)
     return links
 
 

@@ -6,12 +6,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
 
 from fabric.errors import TrafficError
+from fabric.model.lanes import ServiceLevel
+from tests.traffic.transport.memory_transport import MemoryTransport
 from traffic.collectives.chunk_connection import (
     ChunkConnection,
     Handoff,
@@ -21,10 +23,16 @@ from traffic.collectives.chunk_connection import (
     send_side_by_side,
 )
 from traffic.collectives.elements import Dtype, Elements
+from traffic.transport.connection import SocketOptions, Transport
+from traffic.transport.tcp import TcpConnection, TcpTransport
 
 
 def floats(count: int) -> Elements:
     return np.arange(count, dtype=np.float32)
+
+
+def link_on(sock: socket.socket, name: str, timeout_s: float) -> ChunkConnection:
+    return ChunkConnection(TcpConnection(sock), 0, name, timeout_s)
 
 
 @contextmanager
@@ -48,10 +56,13 @@ def other_tcp() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield both
 
 
-@pytest.fixture
-def links(tcp: tuple[socket.socket, socket.socket]) -> tuple[ChunkConnection, ChunkConnection]:
-    a, b = tcp
-    return ChunkConnection(a, 0, "rank 0 with rank 1", 2.0), ChunkConnection(b, 0, "rank 1 with rank 0", 2.0)
+@pytest.fixture(params=[TcpTransport, MemoryTransport])
+def links(request: pytest.FixtureRequest) -> Iterator[tuple[ChunkConnection, ChunkConnection]]:
+    transport: Transport = request.param(SocketOptions(ServiceLevel.NCCL))
+    with closing(transport.listen("127.0.0.1")) as listener:
+        a, b = transport.connect(listener.endpoint, 5.0), listener.accept(5.0)
+    with closing(a), closing(b):
+        yield ChunkConnection(a, 0, "rank 0 with rank 1", 2.0), ChunkConnection(b, 0, "rank 1 with rank 0", 2.0)
 
 
 @pytest.mark.parametrize("count", [1, 1000, 8192, 1_000_001])
@@ -82,7 +93,7 @@ def receive_trickle(tcp: tuple[socket.socket, socket.socket], pause_s: float, ti
     thread = threading.Thread(target=trickle)
     started = time.monotonic()
     thread.start()
-    ChunkConnection(b, 0, "rank 1", timeout_s).receive(1, 2, received)
+    link_on(b, "rank 1", timeout_s).receive(1, 2, received)
     took_s = time.monotonic() - started
     thread.join(60)
     assert np.array_equal(received, floats(9000))
@@ -118,7 +129,7 @@ def test_a_peer_that_stops_in_the_midst_of_a_frame_is_silent_from_then_on(
     threading.Timer(0.2, a.sendall, (bytes(5000),)).start()
     started = time.monotonic()
     with pytest.raises(StalledError, match=r"sent no data for 1 s"):
-        ChunkConnection(b, 0, "rank 1", 1.0).receive(1, 2, np.empty(9000, np.float32))
+        link_on(b, "rank 1", 1.0).receive(1, 2, np.empty(9000, np.float32))
     assert time.monotonic() - started >= 1.15
 
 
@@ -138,13 +149,13 @@ def test_a_peer_that_takes_slowly_is_not_silent(tcp: tuple[socket.socket, socket
     thread = threading.Thread(target=take)
     thread.start()
     started = time.monotonic()
-    ChunkConnection(a, 0, "rank 0", 2.0).send(1, 2, floats(400_000))
+    link_on(a, "rank 0", 2.0).send(1, 2, floats(400_000))
     assert time.monotonic() - started > 2.05
     thread.join(60)
 
 
 def test_silent_peer_is_named_after_the_timeout(tcp: tuple[socket.socket, socket.socket]) -> None:
-    link = ChunkConnection(tcp[0], 0, "rank 0 with rank 1", 0.1)
+    link = link_on(tcp[0], "rank 0 with rank 1", 0.1)
     started = time.monotonic()
     with pytest.raises(TrafficError, match=r"rank 0 with rank 1: peer sent no data for 0\.1 s at step 3, chunk 7"):
         link.receive(3, 7, floats(10))
@@ -152,7 +163,7 @@ def test_silent_peer_is_named_after_the_timeout(tcp: tuple[socket.socket, socket
 
 
 def test_peer_that_takes_nothing_is_named_after_the_timeout(tcp: tuple[socket.socket, socket.socket]) -> None:
-    link = ChunkConnection(tcp[0], 0, "rank 0 with rank 1", 0.1)
+    link = link_on(tcp[0], "rank 0 with rank 1", 0.1)
     with pytest.raises(TrafficError, match="peer took no data"):
         link.send(0, 0, floats(8_000_000))
 
@@ -161,13 +172,13 @@ def test_side_by_side_a_peer_that_takes_nothing_does_not_hold_up_the_others(
     tcp: tuple[socket.socket, socket.socket], other_tcp: tuple[socket.socket, socket.socket]
 ) -> None:
     """Of 32 MB each, more than any socket keeps, the second peer gets all while the first one reads nothing."""
-    stuck, quick = ChunkConnection(tcp[0], 0, "to 1", 20.0), ChunkConnection(other_tcp[0], 0, "to 2", 20.0)
+    stuck, quick = link_on(tcp[0], "to 1", 20.0), link_on(other_tcp[0], "to 2", 20.0)
     sent, received = floats(8_000_000), [np.full(8_000_000, np.nan, np.float32) for _ in range(2)]
     thread = threading.Thread(target=send_side_by_side, args=([(stuck, sent), (quick, sent)], 3, 7))
     thread.start()
-    ChunkConnection(other_tcp[1], 0, "at 2", 20.0).receive(3, 7, received[1])
+    link_on(other_tcp[1], "at 2", 20.0).receive(3, 7, received[1])
     assert thread.is_alive()
-    ChunkConnection(tcp[1], 0, "at 1", 20.0).receive(3, 7, received[0])
+    link_on(tcp[1], "at 1", 20.0).receive(3, 7, received[0])
     thread.join(60)
     assert not thread.is_alive()
     assert all(np.array_equal(one, sent) for one in received)
@@ -176,7 +187,7 @@ def test_side_by_side_a_peer_that_takes_nothing_does_not_hold_up_the_others(
 def test_side_by_side_the_peer_that_takes_nothing_is_named(
     tcp: tuple[socket.socket, socket.socket], other_tcp: tuple[socket.socket, socket.socket]
 ) -> None:
-    stuck, quick = ChunkConnection(tcp[0], 0, "to 1", 0.2), ChunkConnection(other_tcp[0], 0, "to 2", 0.2)
+    stuck, quick = link_on(tcp[0], "to 1", 0.2), link_on(other_tcp[0], "to 2", 0.2)
     with pytest.raises(StalledError, match=r"to 1: peer took no data for 0\.2 s at step 3, chunk 7"):
         send_side_by_side([(quick, floats(10)), (stuck, floats(8_000_000))], 3, 7)
 
@@ -184,7 +195,7 @@ def test_side_by_side_the_peer_that_takes_nothing_is_named(
 def test_side_by_side_a_connection_that_ends_ends_the_sending(
     tcp: tuple[socket.socket, socket.socket], other_tcp: tuple[socket.socket, socket.socket]
 ) -> None:
-    one, ended = ChunkConnection(tcp[0], 0, "to 1", 20.0), ChunkConnection(other_tcp[0], 0, "to 2", 20.0)
+    one, ended = link_on(tcp[0], "to 1", 20.0), link_on(other_tcp[0], "to 2", 20.0)
     threading.Timer(0.05, other_tcp[1].close).start()
     with pytest.raises(PeerGoneError, match="to 2: connection ended at step 3, chunk 7"):
         send_side_by_side([(one, floats(8_000_000)), (ended, floats(8_000_000))], 3, 7)

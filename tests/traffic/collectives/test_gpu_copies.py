@@ -13,18 +13,21 @@ import numpy as np
 import pytest
 
 from fabric.model.lanes import ServiceLevel
+from tests.traffic.transport.memory_transport import MemoryTransport
 from traffic.collectives import gpu_copies
 from traffic.collectives.dataset import pieces
 from traffic.collectives.elements import Dtype, Elements
 from traffic.collectives.gpu_copies import CpuSide, GpuSide, NodeParts, connect_parts
-from traffic.transport import SocketOptions
+from traffic.transport.connection import SocketOptions, Transport
+from traffic.transport.tcp import TcpTransport
 
 GPUS, ELEMENTS, CHUNK = 4, 1003, 100
 PLAIN = NodeParts("127.0.0.1", tuple(f"127.0.1.{gpu + 1}" for gpu in range(GPUS)), 7)
 PAIRED = NodeParts(
     PLAIN.cpu, PLAIN.gpus, 7, pairs=(1, 0, 3, 2), nvlink=tuple(f"127.0.2.{gpu + 1}" for gpu in range(GPUS))
 )
-OPTIONS = SocketOptions(ServiceLevel.HFREDUCE, "cubic", None)
+TCP = TcpTransport(SocketOptions(ServiceLevel.HFREDUCE))
+MEMORY = MemoryTransport(TCP.options)
 
 
 class FakeMemory:
@@ -42,9 +45,9 @@ class FakeMemory:
 
 @contextmanager
 def node(
-    parts: NodeParts, data: Sequence[Elements], chunks: list[slice], dtype: Dtype
+    parts: NodeParts, data: Sequence[Elements], chunks: list[slice], dtype: Dtype, transport: Transport
 ) -> Iterator[tuple[CpuSide, list[GpuSide]]]:
-    (links,) = connect_parts(parts, 1, CHUNK * dtype.size_bytes, OPTIONS, "test", 5.0)
+    (links,) = connect_parts(parts, 1, CHUNK * dtype.size_bytes, transport, "test", 5.0)
     try:
         cpu = CpuSide(parts, links, CHUNK, dtype)
         yield cpu, [GpuSide(parts, gpu, own, data[gpu], chunks, dtype) for gpu, own in enumerate(links)]
@@ -61,10 +64,11 @@ def copy_of(results: Elements, gpu: int) -> Callable[[slice, Elements], None]:
     return finished
 
 
+@pytest.mark.parametrize("transport", [TCP, MEMORY], ids=["TCP", "memory"])
 @pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.BF16])
 @pytest.mark.parametrize("parts", [PLAIN, PAIRED], ids=["PCIe", "NVLink pairs"])
 def test_all_gpus_get_the_sum_of_all_and_memory_serves_what_the_cpu_adds(
-    parts: NodeParts, dtype: Dtype, monkeypatch: pytest.MonkeyPatch
+    parts: NodeParts, dtype: Dtype, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_copies, "Reserving", FakeMemory)
     monkeypatch.setattr(FakeMemory, "taken", 0)
@@ -78,7 +82,7 @@ def test_all_gpus_get_the_sum_of_all_and_memory_serves_what_the_cpu_adds(
             cpu.add_up(0, number, chunk, out)
             cpu.hand_out(0, number, chunk, out)
 
-    with node(parts, data, chunks, dtype) as (cpu, gpus), ThreadPoolExecutor(2 * GPUS + 1) as pool:
+    with node(parts, data, chunks, dtype, transport) as (cpu, gpus), ThreadPoolExecutor(2 * GPUS + 1) as pool:
         tasks = [pool.submit(add, cpu)]
         tasks += [pool.submit(gpu.give, 0) for gpu in gpus]
         tasks += [pool.submit(gpu.take, 0, copy_of(results, place)) for place, gpu in enumerate(gpus)]
@@ -104,11 +108,11 @@ def test_the_halves_of_a_pair_cover_a_chunk(length: int) -> None:
 def test_a_copy_has_room_for_what_may_wait_ahead(parts: NodeParts, ahead: int) -> None:
     """A slow GPU must not fill queues that all GPUs' copies share. (The kernel doubles what it is asked for.)"""
     chunk_bytes = 100_000
-    (links,) = connect_parts(replace(parts, copies_ahead=ahead), 1, chunk_bytes, OPTIONS, "test", 5.0)
+    (links,) = connect_parts(replace(parts, copies_ahead=ahead), 1, chunk_bytes, TCP, "test", 5.0)
     share = parts.share(0, slice(0, chunk_bytes))
     for link in links:
         for end in (link.to_cpu, link.cpu_to, *link.to_peer.values()):
-            with socket.socket(fileno=os.dup(end.fileno())) as sock:
+            with socket.socket(fileno=os.dup(end.poll_for_room.descriptor)) as sock:
                 assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == ahead * 2 * (share.stop - share.start)
         for end in link.all:
             end.close()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import signal
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -49,10 +50,11 @@ from traffic.collectives.orders import RankArguments, RankListening
 from traffic.collectives.ring import Rings
 from traffic.collectives.wiring import _accepted
 from traffic.job import Stage
-from traffic.transport import SocketOptions, connect, listen
+from traffic.transport.connection import SocketOptions
+from traffic.transport.tcp import TcpTransport
 
 FABRIC = load_fabric("fire_flyer_2_small", AT_20_MBIT)
-OPTIONS = SocketOptions(ServiceLevel.NCCL)
+TRANSPORT = TcpTransport(SocketOptions(ServiceLevel.NCCL))
 RING = Rings(ring_primitives, 2, 8, 4)
 NOTHING = Dataset(Path(), 2, 1, 8, 8)
 NodesToJob = Callable[..., CollectiveJob]
@@ -129,6 +131,27 @@ def test_job_sums_over_ranks_and_rows_fit_the_tables(
     assert by_step["ended_s"].max().tolist() == steps["ended_s"].tolist()
     assert set(steps["service_level"]) == set(flows["service_level"]) == {kind}
     assert set(flows["host"]) <= {node.name for node in nodes(ranks)}
+
+
+@pytest.mark.parametrize("kind", ["hfreduce", "ring", "tree"])
+def test_jobs_sum_up_over_a_transport_that_is_not_tcp(stage: Stage, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of messages in the memory of one process, so all ranks share it. Nothing of programs or jobs knows."""
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "transport")
+    make_transport = importlib.import_module("memory_transport").MemoryTransport
+    in_memory, config = replace(stage, make_transport=make_transport), {"size": 300_000, "ranks_per_process": 5}
+    if kind == "hfreduce":
+        job: CollectiveJob = hfreduce(in_memory, nodes(5), chunk=10_000, **config)
+    else:
+        job = nccl(in_memory, nodes(5), slice=10_000, algorithm=kind, **config)
+    with started(job):
+        job.run_steps(1)
+        before = acknowledged_bytes(job)
+        job.run_steps(2)
+        flows = pd.DataFrame(job.run_steps(0).rows("flows"))
+        grown = acknowledged_bytes(job) - before
+    assert flows["retransmissions"].isna().all()
+    assert flows["rtt_s"].isna().all()
+    assert 2 * 2 * 4 * 300_000 <= grown < 2 * 2 * 4 * 300_000 * 1.02
 
 
 def test_rings_over_hosts_with_one_address_and_several_connections_sum_up(stage: Stage) -> None:
@@ -457,15 +480,14 @@ def test_a_job_is_closed_while_it_begins_again(stage: Stage, monkeypatch: pytest
 
 
 def test_a_dialer_that_gave_up_is_not_taken_for_a_rank(stage: Stage) -> None:
-    arguments = RankArguments("x", 1, ("a", "b"), ("127.0.0.1",), OPTIONS, RING, NOTHING, expected, 1.0, 1.0)
-    with listen("127.0.0.1", 0, OPTIONS) as listener:
-        endpoint: tuple[str, int] = listener.getsockname()
-        connect(*endpoint, OPTIONS, 5).close()
+    arguments = RankArguments("x", 1, ("a", "b"), ("127.0.0.1",), TRANSPORT, RING, NOTHING, expected, 1.0, 1.0)
+    with closing(TRANSPORT.listen("127.0.0.1")) as listener:
+        TRANSPORT.connect(listener.endpoint, 5).close()
         assert _accepted(listener, arguments) == {}
-        with connect(*endpoint, OPTIONS, 5) as dialer:
-            dialer.sendall(struct.pack("!II", 0, 0))
-            ((edge, sock),) = _accepted(listener, arguments).items()
-            sock.close()
+        with closing(TRANSPORT.connect(listener.endpoint, 5)) as dialer:
+            dialer.send([struct.pack("!II", 0, 0)])
+            ((edge, connection),) = _accepted(listener, arguments).items()
+            connection.close()
     assert edge == Edge(0, 0, 1)
 
 

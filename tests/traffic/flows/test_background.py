@@ -33,7 +33,8 @@ from traffic.flows.background import (
     arrivals,
 )
 from traffic.job import Records, Stage
-from traffic.transport import SocketOptions, connect
+from traffic.transport.connection import SocketOptions
+from traffic.transport.tcp import connect
 
 FABRIC = load_fabric("fire_flyer_2_small", AT_20_MBIT)
 NIC_BPS = FABRIC.nic_rate_bps

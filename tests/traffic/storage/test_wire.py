@@ -35,7 +35,8 @@ from traffic.storage.wire import (
     dial,
     pieces_after,
 )
-from traffic.transport import SocketOptions, listen
+from traffic.transport.connection import SocketOptions
+from traffic.transport.tcp import listen
 
 OPTIONS = SocketOptions(ServiceLevel.STORAGE)
 Scene = Callable[[StorageConnection, StorageConnection], Awaitable[None]]

@@ -10,7 +10,7 @@ from traffic.storage.client import GaveUp, StorageClient
 from traffic.storage.orders import ClientArguments
 from traffic.storage.wire import Tasks
 from traffic.storage.workloads import FIRST_CHECKPOINT_FILE, ClientLoad
-from traffic.transport import SocketOptions
+from traffic.transport.connection import SocketOptions
 
 from .conftest import config_of, run
 

@@ -1,35 +1,45 @@
-"""Sockets of the fabric's programs: TCP with a Service Level and a congestion control of its own, and TCP_INFO.
+"""The kernel's TCP: sockets with a Service Level and a congestion control of its own, and TCP_INFO.
 
-Every socket is made by :func:`listen`, :func:`accept`, :func:`connect` or :func:`unconnected`, or is given its options
-by :func:`configure`, so that no connection can carry the wrong DSCP or the kernel's default congestion control by
-mistake.
+:class:`TcpTransport` is what programs of any transport take; others hold sockets themselves. Every socket is made by
+:func:`listen`, :func:`accept`, :func:`connect` or :func:`unconnected`, or is given its options by :func:`configure`, so
+that no connection can carry the wrong DSCP or the kernel's default congestion control by mistake.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import select
 import socket
 import struct
 import termios
-import threading
 import time
-from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from fabric.errors import TrafficError
-from fabric.model.lanes import ServiceLevel
 from fabric.world.kernel_api.timeval import timeval
 from traffic.congestion_control import STEERED_BY_ECN
+from traffic.transport.connection import (
+    ConnectionEndedError,
+    ConnectionSample,
+    Endpoint,
+    PollFor,
+    Readable,
+    SilentPeerError,
+    SocketOptions,
+    UnreachableError,
+    Writable,
+    after,
+)
 
-DEFAULT_CONGESTION_CONTROL = "cubic"
-Endpoint = tuple[str, int]
-"""Where a program listens: an address and a port."""
 _CONNECT_TRY_S = 2.5
 """Long enough for a SYN and, after 1 s, another."""
 _WITHOUT_END = bytes(16)
 """A struct timeval: no timeout."""
-_SO_RCVBUFFORCE = 33  # asm-generic/socket.h
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
+_LOW_WATER_BYTES = 256 * 1024
+"""At most so much is waited for before it is received."""
 _TCP_INFO_BYTES = 224
 _OPTIONS, _HAS_ECN = 5, 8
 """Of a struct tcp_info: where tcpi_options is, and TCPI_OPT_ECN in it."""
@@ -40,44 +50,6 @@ _BYTES_RECEIVED = _BYTES_ACKED + 8
 _SAMPLED = struct.Struct("=68xI28xI16xQ")
 """Of a struct tcp_info: rtt (32-bit field 15), total_retrans (23), bytes_acked (the third of the 64-bit ones)."""
 _REORDERINGS = _U32_START + 4 * 24 + 8 * 4 + 4 * 6 + 8 * 4 + 4 * 2 + 8 * 2 + 4  # Linux 4.19
-
-
-_SIOCGIFADDR, _SIOCETHTOOL = 0x8915, 0x8946  # linux/sockios.h
-_ETHTOOL_GLINK = 0x0A  # linux/ethtool.h
-_IFREQ, _IFREQ_POINTER, _IFREQ_ADDRESS = struct.Struct("16s24x"), struct.Struct("@16sP16x"), struct.Struct("=20x4s")
-
-
-class UnreachableError(TrafficError):
-    """Nobody answered, or nobody came, within a time: a dead route or program somewhere."""
-
-
-@dataclass(frozen=True)
-class SocketOptions:
-    """What every socket of one kind of traffic carries."""
-
-    level: ServiceLevel
-    congestion_control: str = DEFAULT_CONGESTION_CONTROL
-    receive_window_bytes: int | None = None
-    """What a peer may send ahead of what the program has read; None leaves it to the kernel to find out."""
-    user_timeout_s: float | None = None
-    """How long what was sent may stay unacknowledged before TCP ends the connection (TCP_USER_TIMEOUT); None: the
-    kernel's 15 minutes or so."""
-
-
-class TcpInfo(NamedTuple):
-    """A connection's TCP_INFO: smoothed round-trip time, retransmitted segments, bytes acknowledged by the peer."""
-
-    rtt_s: float
-    retransmissions: int
-    bytes_acked: int
-
-
-class FlowSample(NamedTuple):
-    """TCP_INFO of one connection at one time (``time.monotonic()``)."""
-
-    at: float
-    peer: str
-    info: TcpInfo
 
 
 def configure(sock: socket.socket, options: SocketOptions) -> None:
@@ -119,26 +91,6 @@ def fix_receive_window(sock: socket.socket, size_bytes: int) -> None:
                 "(net.core.rmem_max); be root or lower it"
             ) from None
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, size_bytes)
-
-
-def has_carrier(address: str) -> bool:
-    """Return whether the link of the interface whose first address this is works, at its own end and its peer's; True
-    for an address that is no interface's first.
-
-    The flag that an interface is running would be a second late: the kernel's link watch raises it.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        for _, interface in socket.if_nameindex():
-            name = interface.encode()
-            try:
-                (found,) = _IFREQ_ADDRESS.unpack_from(fcntl.ioctl(asking, _SIOCGIFADDR, _IFREQ.pack(name)))
-            except OSError:  # It has no address.
-                continue
-            if socket.inet_ntoa(found) == address:
-                link = array("I", [_ETHTOOL_GLINK, 0])
-                fcntl.ioctl(asking, _SIOCETHTOOL, _IFREQ_POINTER.pack(name, link.buffer_info()[0]))
-                return bool(link[1])
-    return True
 
 
 def listen(address: str, port: int, options: SocketOptions) -> socket.socket:
@@ -240,11 +192,11 @@ def agreed_on_ecn(sock: socket.socket) -> bool:
     return bool(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _OPTIONS + 1)[_OPTIONS] & _HAS_ECN)
 
 
-def tcp_info(sock: socket.socket) -> TcpInfo:
-    """Return what TCP says of a connection."""
+def sample_of(sock: socket.socket) -> ConnectionSample:
+    """Return what TCP says of a connection. Raises OSError once it is closed."""
     raw = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _SAMPLED.size)
-    rtt_us, retransmissions, bytes_acked = _SAMPLED.unpack(raw)
-    return TcpInfo(rtt_us / 1e6, retransmissions, bytes_acked)
+    rtt_us, retransmissions, acknowledged = _SAMPLED.unpack(raw)
+    return ConnectionSample(rtt_us / 1e6, retransmissions, acknowledged)
 
 
 def silent_s(sock: socket.socket) -> float:
@@ -287,55 +239,183 @@ def _count(sock: socket.socket, offset: int) -> int:
     return int(count)
 
 
-class FlowSampler:
-    """Samples TCP_INFO of a program's connections in a thread of its own, between :meth:`start` and :meth:`stop`."""
+class TcpConnection:
+    """A connected socket as a :class:`traffic.transport.connection.Connection`.
 
-    def __init__(self, period_s: float = 0.25) -> None:
-        self._period_s = period_s
-        self._tracked: list[tuple[socket.socket, str]] = []
-        self._samples: list[FlowSample] = []
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
+    A receive wakes once all of a message has arrived, or 256 KiB of it: a wake-up for each packet would cost more than
+    all that programs do. A peer is silent while nothing arrives in order, however little came before.
+    """
 
-    def track(self, sock: socket.socket, peer: str) -> None:
-        """Sample a connection from now on, until it is closed."""
-        with self._lock:
-            self._tracked.append((sock, peer))
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._silent_s: float | None = None
+        self._silent_ms: float | None = None
+        self._low_water = 1
+        readable = select.poll()
+        readable.register(sock, select.POLLIN)
+        self._poll = readable.poll
 
-    def release(self, sock: socket.socket, peer: str) -> None:
-        """Take a last sample of a connection that is about to be closed, however short it was, and no more."""
-        with self._lock:
-            self._tracked = [(other, name) for other, name in self._tracked if other is not sock]
-            self._samples.append(FlowSample(time.monotonic(), peer, tcp_info(sock)))
+    @property
+    def local(self) -> Endpoint:
+        """This end's address and port."""
+        try:
+            address, port = self._sock.getsockname()
+        except OSError as error:
+            raise self._ended(error) from error
+        return address, port
 
-    def start(self) -> None:
-        """Begin a fresh series."""
-        self._samples = []
-        self._wake.clear()
-        self._thread = threading.Thread(target=self._sample_on, daemon=True)
-        self._thread.start()
+    @property
+    def peer(self) -> Endpoint:
+        """The other end's address and port."""
+        try:
+            address, port = self._sock.getpeername()
+        except OSError as error:
+            raise self._ended(error) from error
+        return address, port
 
-    def stop(self) -> list[FlowSample]:
-        """End the series with a last sample and return it."""
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join(5)
-            self._thread = None
-        self._sample()
-        return self._samples
+    def set_timeouts(self, send_s: float, silent_s: float) -> None:
+        """Limit what :meth:`send` and :meth:`receive` wait."""
+        self._silent_s, self._silent_ms = silent_s, silent_s * 1000
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(send_s))
 
-    def _sample_on(self) -> None:
-        self._sample()
-        while not self._wake.wait(self._period_s):
-            self._sample()
+    def limit_send_buffer(self, size_bytes: int) -> None:
+        """Hold what is sent at a size. The kernel doubles it, for its own overhead; without CAP_NET_ADMIN, it is as
+        much as the machine's limit lets one have."""
+        try:
+            self._sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, size_bytes)
+        except PermissionError:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size_bytes)
 
-    def _sample(self) -> None:
-        now = time.monotonic()
-        with self._lock:
-            self._tracked = [(sock, peer) for sock, peer in self._tracked if sock.fileno() >= 0]
-            for sock, peer in self._tracked:
-                try:
-                    self._samples.append(FlowSample(now, peer, tcp_info(sock)))
-                except OSError:
-                    continue  # Closed between the two lines above.
+    def send(self, buffers: Sequence[Readable]) -> int:
+        """Send as much as goes before the timeout."""
+        try:
+            return self._sock.sendmsg(buffers)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._ended(error) from error
+
+    def send_at_once(self, buffers: Sequence[Readable]) -> int:
+        """Send as much as the socket's buffer takes."""
+        try:
+            return self._sock.sendmsg(buffers, (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._ended(error) from error
+
+    @property
+    def poll_for_room(self) -> PollFor:
+        """The socket, writable."""
+        return PollFor(self._sock.fileno(), select.POLLOUT)
+
+    @property
+    def undelivered_bytes(self) -> int:
+        """How much of what was sent the peer's kernel has not acknowledged."""
+        return unacknowledged_bytes(self._sock)
+
+    def receive(self, buffers: Sequence[Writable]) -> None:
+        """Fill the buffers: in one piece and few calls, as nearly all messages come."""
+        waiting = buffers
+        try:
+            while waiting:
+                wanted_bytes = sum(map(len, waiting))
+                if wanted_bytes != self._low_water:
+                    self._set_low_water(wanted_bytes)
+                if not self._poll(self._silent_ms):
+                    self._await_the_slow()
+                received = self._received_into(waiting)
+                if received == wanted_bytes:
+                    return
+                waiting = after([memoryview(one) for one in waiting], received)
+        except OSError as error:
+            raise self._ended(error) from error
+
+    def _set_low_water(self, wanted_bytes: int) -> None:
+        """Have the receiver woken once enough has arrived."""
+        self._low_water = wanted_bytes
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(wanted_bytes, _LOW_WATER_BYTES))
+
+    def _await_the_slow(self) -> None:
+        """Go on to wait for as long as something comes at all."""
+        assert self._silent_s is not None, "without a timeout, poll waits until there is something"
+        wait_s = self._silent_s - silent_s(self._sock)
+        while wait_s > 0 and not self._poll(wait_s * 1000):
+            wait_s = self._silent_s - silent_s(self._sock)
+        if wait_s <= 0:
+            raise SilentPeerError(f"{self._name()}: nothing came for {self._silent_s:g} s")
+
+    def _received_into(self, waiting: Sequence[Writable]) -> int:
+        """Receive what is there. Without MSG_DONTWAIT the kernel would take less than the low-water mark (which it also
+        hands out, e.g. short of memory) and then wait for as much again: for ever, at the end of a step."""
+        try:
+            received = self._sock.recvmsg_into(waiting, 0, socket.MSG_DONTWAIT)[0]
+        except BlockingIOError:
+            return 0
+        if received == 0:
+            raise ConnectionEndedError(f"{self._name()}: the peer has ended the connection")
+        return received
+
+    def sample(self) -> ConnectionSample:
+        """Return TCP_INFO's smoothed round-trip time, segments sent again and bytes acknowledged."""
+        try:
+            return sample_of(self._sock)
+        except OSError as error:
+            # Whoever samples many skips this one. To ask for the ends' names would let another thread run in between.
+            raise ConnectionEndedError("the connection is closed") from error
+
+    def abort(self) -> None:
+        """Shut both directions down."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Shut both directions down and close the socket."""
+        self.abort()
+        self._sock.close()
+
+    def _ended(self, error: OSError) -> ConnectionEndedError:
+        return ConnectionEndedError(f"{self._name()}: {error}")
+
+    def _name(self) -> str:
+        try:
+            return "{}:{} to {}:{}".format(*self._sock.getsockname(), *self._sock.getpeername())
+        except OSError:
+            return "a connection that has ended"
+
+
+class TcpListener:
+    """A listening socket as a :class:`traffic.transport.connection.Listener`."""
+
+    def __init__(self, sock: socket.socket, options: SocketOptions) -> None:
+        self._sock = sock
+        self._options = options
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where peers can connect."""
+        address, port = self._sock.getsockname()
+        return address, port
+
+    def accept(self, timeout_s: float) -> TcpConnection:
+        """Return the next connection."""
+        return TcpConnection(accept(self._sock, self._options, timeout_s)[0])
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._sock.close()
+
+
+@dataclass(frozen=True)
+class TcpTransport:
+    """TCP as a :class:`traffic.transport.connection.Transport`."""
+
+    options: SocketOptions
+
+    def listen(self, address: str, port: int = 0) -> TcpListener:
+        """Listen on an address."""
+        return TcpListener(listen(address, port, self.options), self.options)
+
+    def connect(self, endpoint: Endpoint, timeout_s: float, source: str = "") -> TcpConnection:
+        """Connect to who listens, tried again until it is too late."""
+        return TcpConnection(connect(*endpoint, self.options, timeout_s, source))

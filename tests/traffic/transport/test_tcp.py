@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,17 +21,8 @@ from fabric.errors import TrafficError
 from fabric.model.lanes import SERVICE_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.queueing.htb import ShapedPort, install_requests
 from fabric.world.kernel_api.netlink import Netlink
-from traffic.transport import (
-    FlowSampler,
-    SocketOptions,
-    UnreachableError,
-    accept,
-    accept_alike,
-    connect,
-    listen,
-    reorderings,
-    tcp_info,
-)
+from traffic.transport.connection import SocketOptions, UnreachableError
+from traffic.transport.tcp import accept, accept_alike, connect, listen, reorderings, sample_of
 
 LOOPBACK = "127.0.0.1"
 OPTIONS = SocketOptions(ServiceLevel.NCCL)
@@ -204,18 +194,24 @@ def send(near: socket.socket, far: socket.socket, size: int) -> None:
 
 def test_tcp_counts_acknowledged_bytes() -> None:
     with connection() as (near, far):
-        before = tcp_info(near)
+        before = sample_of(near)
         send(near, far, 300_000)
-        after = tcp_info(near)
-        assert after.bytes_acked - before.bytes_acked == 300_000
-        assert tcp_info(far).bytes_acked < 300_000, "it has sent nothing"
+        after = sample_of(near)
+        assert after.delivered_bytes - before.delivered_bytes == 300_000
+        assert sample_of(far).delivered_bytes < 300_000, "it has sent nothing"
         assert after.retransmissions == 0
+
+
+def round_trip_s_of(sock: socket.socket) -> float:
+    found = sample_of(sock).round_trip_s
+    assert found is not None
+    return found
 
 
 def test_tcp_tells_the_round_trip_time_in_seconds() -> None:
     with connection() as (near, far):
         send(near, far, 1000)
-        assert 0 < tcp_info(near).rtt_s < 0.5
+        assert 0 < round_trip_s_of(near) < 0.5
 
 
 def test_tcp_counts_what_it_sent_again() -> None:
@@ -227,8 +223,8 @@ def test_tcp_counts_what_it_sent_again() -> None:
         accepting = threading.Timer(0.5, lambda: accept(listener, OPTIONS, timeout_s=5)[0].close())
         accepting.start()
         with first, connect(LOOPBACK, port_of(listener), OPTIONS, timeout_s=10) as second:
-            assert tcp_info(first).retransmissions == 0
-            assert tcp_info(second).retransmissions == 1
+            assert sample_of(first).retransmissions == 0
+            assert sample_of(second).retransmissions == 1
         accepting.join()
 
 
@@ -245,7 +241,7 @@ def test_the_round_trip_time_holds_the_time_in_queues(private_network: None) -> 
     slow_loopback_down(Queueing.SHARED)
     with connection() as (near, far):
         send(near, far, 300_000)
-        assert 0.0024 < tcp_info(near).rtt_s < 0.25
+        assert 0.0024 < round_trip_s_of(near) < 0.25
 
 
 def fill(level: ServiceLevel, count: int) -> None:
@@ -281,64 +277,6 @@ def test_tcp_counts_packets_that_others_overtook(private_network: None) -> None:
         ):  # None is overtaken if the machine lets this program wait between two of its sends.
             assert time.monotonic() < deadline, "waited 60 s for TCP to see a packet that was overtaken"
             be_overtaken(near, far)
-
-
-# Samples --------------------------------------------------------------------------------------------------------------
-
-
-def test_a_series_has_a_sample_of_each_connection_at_its_start_and_end() -> None:
-    sampler = FlowSampler(period_s=60)
-    with connection() as (near, far), connection() as (other, _):
-        sampler.track(near, "z0h001")
-        sampler.track(other, "z0h002")
-        sampler.start()
-        send(near, far, 10_000)
-        samples = sampler.stop()
-    assert [sample.peer for sample in samples] == ["z0h001", "z0h002"] * 2
-    first, last = (sample for sample in samples if sample.peer == "z0h001")
-    assert last.info.bytes_acked - first.info.bytes_acked == 10_000
-    assert last.at > first.at
-
-
-def test_samples_come_a_period_apart() -> None:
-    sampler = FlowSampler(period_s=0.05)
-    with connection() as (near, _):
-        sampler.track(near, "peer")
-        sampler.start()
-        time.sleep(0.4)
-        samples = sampler.stop()
-    gaps = [later.at - earlier.at for earlier, later in pairwise(samples[:-1])]
-    assert 3 <= len(samples) <= 11
-    assert all(gap >= 0.045 for gap in gaps)
-
-
-def test_a_series_begins_afresh() -> None:
-    sampler = FlowSampler(period_s=60)
-    with connection() as (near, _):
-        sampler.track(near, "peer")
-        for _ in range(2):
-            sampler.start()
-            time.sleep(0.05)
-            samples = sampler.stop()
-    assert len(samples) == 2
-
-
-def test_a_connection_that_is_closed_is_sampled_no_more() -> None:
-    sampler = FlowSampler(period_s=60)
-    with connection() as (near, _), connection() as (other, _):
-        sampler.track(near, "closed")
-        sampler.track(other, "open")
-        near.close()
-        sampler.start()
-        samples = sampler.stop()
-    assert {sample.peer for sample in samples} == {"open"}
-
-
-def test_a_series_that_never_began_has_a_last_sample_only() -> None:
-    sampler = FlowSampler()
-    with connection() as (near, _):
-        sampler.track(near, "peer")
-        assert [sample.peer for sample in sampler.stop()] == ["peer"]
 
 
 def received_ahead(options: SocketOptions) -> int:

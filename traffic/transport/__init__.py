@@ -1,0 +1,13 @@
+"""What carries data between programs.
+
+::
+
+    connection   what programs need of a transport: protocols, and the words that all share
+    tcp          the kernel's TCP
+    sampling     what connections say of themselves, in a series
+    carrier      whether a NIC's link works
+
+Collectives take any transport (:meth:`traffic.job.Stage.transport`). Background flows, streams, fan-in and storage hold
+TCP sockets. Another transport is a module with classes of the protocols. ``tests/traffic/transport`` has a small one,
+``memory_transport.py``, and says what programs count on, ``test_transports.py``.
+"""
