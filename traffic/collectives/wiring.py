@@ -45,7 +45,7 @@ def connected(agent: Agent, arguments: RankArguments) -> tuple[RankArguments, Co
 
 
 def _accepted(listener: socket.socket, arguments: RankArguments) -> dict[Edge, socket.socket]:
-    """Return the next connection and its edge; None if its dialer closed it and tries again."""
+    """Return the next connection by its edge; nothing if its dialer closed it and tries again."""
     sock, address = accept(listener, arguments.options, START_TIMEOUT_S)
     sock.settimeout(START_TIMEOUT_S)
     try:
